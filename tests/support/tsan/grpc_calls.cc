@@ -6,9 +6,10 @@
 // The order is made for each batch of operations alone, by its tag: what a thread does to a call
 // after it has started a batch is still a race with the reaction.
 //
-// OnCancel comes after the handler, and OnDone, which frees the call, after all other reactions: each
-// has a counter. Where the library's own code counts, that is not seen, so the counters are read here
-// once more. (The end of OnCancel is counted by the library alone: ReactionOrder in server/grpc.)
+// OnCancel comes after the handler, and OnDone, which frees the call, after all other reactions:
+// each has a counter. Where the library's own code counts, that is not seen, so the counters are
+// read here once more. (The end of OnCancel is counted by the library alone: ReactionOrder in
+// server/grpc.)
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -51,7 +52,8 @@ extern "C" int grpc_call_start_batch(void* call, const void* ops, size_t num_ops
                                      void* reserved) {
   static const auto next =
       reinterpret_cast<StartBatch>(::dlsym(RTLD_NEXT, "grpc_call_start_batch"));
-  // Other tags (of a completion queue that a thread reads) begin with a pointer to a table of virtual functions.
+  // Other tags (of a completion queue that a thread reads) begin with a pointer to a table of
+  // virtual functions.
   if (auto* const functor = static_cast<Functor*>(tag); functor != nullptr) {
     if (functor->run == SuccessRun()) functor->run = &OrderedSuccessRun;
     if (functor->run == StatusRun()) functor->run = &OrderedStatusRun;

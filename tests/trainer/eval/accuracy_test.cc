@@ -143,8 +143,8 @@ TEST(EvaluateAccuracy, NumbersOfASmallTable) {
   EXPECT_EQ(json["pass_at_k"]["4"], 1.0);
 }
 
-// Three processes, of which one fails first: each asks for its own responses only, and each comes to
-// the result of one alone.
+// Three processes, of which one fails first: each asks for its own responses only, and each comes
+// to the result of one alone.
 TEST(EvaluateAccuracy, PartsHaveTheResultOfTheWhole) {
   const auto problems = Problems({"b", "a", "a", "b", "a"});
   EvalConfig config = Config(4);

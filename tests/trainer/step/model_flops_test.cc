@@ -28,8 +28,8 @@ Rollout Response(int64_t num_prompt, int64_t num_response, int32_t first = 0) {
 }
 
 TEST(ModelFlops, AreThoseOfASmallModel) {
-  // 3 + 2 - 1 = 4 tokens: 2 layers * (4 * 576 + 4 * 4 * 8) + 2 rows * 256 = 5376 multiply-adds, with
-  // 6 FLOP each to train and 2 to generate.
+  // 3 + 2 - 1 = 4 tokens: 2 layers * (4 * 576 + 4 * 4 * 8) + 2 rows * 256 = 5376 multiply-adds,
+  // with 6 FLOP each to train and 2 to generate.
   EXPECT_EQ(ModelFlops(SmallModel(), {Response(3, 2)}), 8 * 5376);
   // A second response to the prompt: its 3 tokens are not computed again to generate, 2 layers *
   // (3 * 576 + 3 * 3 * 8) = 3600 multiply-adds.

@@ -58,8 +58,8 @@ TEST(OffPolicy, GuardsAreOffByDefaultAndCountedWhenOn) {
   EXPECT_NE(vetoed.at("loss/mean"), plain.at("loss/mean"));
 }
 
-// Responses whose behavior log-probs are moved by the test: the gradient of an objective with a score
-// function is multiplied by rho, and a vetoed response has none.
+// Responses whose behavior log-probs are moved by the test: the gradient of an objective with a
+// score function is multiplied by rho, and a vetoed response has none.
 class MovedBehavior : public ::testing::Test {
  protected:
   MovedBehavior() : training_(TinySetting()) {

@@ -291,9 +291,8 @@ TEST(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
 
 TEST(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
   StepTransport transport;
-  transport.SetRule([&](size_t, const TeacherRequest&) {
-    return Fail(absl::StatusCode::kFailedPrecondition);
-  });
+  transport.SetRule(
+      [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kFailedPrecondition); });
   RetryingClient client(FastOptions(2), &transport, Clock::Real());
   client.SetInfo(ExampleInfo());
   EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kFailedPrecondition, "as told");
@@ -310,7 +309,8 @@ TEST(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
   RetryingClient client(options, &transport, Clock::Real());
   client.SetInfo(ExampleInfo());
   for (const auto& answer : ScoreAll(&client, 500)) EXPECT_OK(answer);
-  transport.SetRule([&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kDataLoss); });
+  transport.SetRule(
+      [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kDataLoss); });
   EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kDataLoss, "as told");
 }
 

@@ -31,13 +31,32 @@ TEST(EndpointTest, BecomesAUrl) {
 }
 
 TEST(EndpointTest, MalformedOnesAreNamed) {
-  for (const char* endpoint :
-       {"", "teacher:50051", "http://teacher:1", "grpc://", "grpc://teacher", "grpc://:50051",
-        "grpc://teacher:", "grpc://teacher:0", "grpc://teacher:65536", "grpc://teacher:-1",
-        "grpc://teacher:12x", "grpc://teacher:1/path", "grpc://user@teacher:1", "grpc://a b:1",
-        "grpc://::1:50051", "grpc://[::1]", "grpc://[]:1", "grpc://[x/y]:1", "GRPC://a:1",
-        "vllm://a:1", "vllm+http://", "vllm+http:///v1", "vllm+http://a:1/x?y",
-        "sglang+http://a b:1", "vllm+http://a:b", "vllm+http://u:p@a:1"}) {
+  for (const char* endpoint : {"",
+                               "teacher:50051",
+                               "http://teacher:1",
+                               "grpc://",
+                               "grpc://teacher",
+                               "grpc://:50051",
+                               "grpc://teacher:",
+                               "grpc://teacher:0",
+                               "grpc://teacher:65536",
+                               "grpc://teacher:-1",
+                               "grpc://teacher:12x",
+                               "grpc://teacher:1/path",
+                               "grpc://user@teacher:1",
+                               "grpc://a b:1",
+                               "grpc://::1:50051",
+                               "grpc://[::1]",
+                               "grpc://[]:1",
+                               "grpc://[x/y]:1",
+                               "GRPC://a:1",
+                               "vllm://a:1",
+                               "vllm+http://",
+                               "vllm+http:///v1",
+                               "vllm+http://a:1/x?y",
+                               "sglang+http://a b:1",
+                               "vllm+http://a:b",
+                               "vllm+http://u:p@a:1"}) {
     EXPECT_ERROR(ParseTeacherEndpoint(endpoint), absl::StatusCode::kInvalidArgument,
                  std::string("\"") + endpoint + "\"");
   }

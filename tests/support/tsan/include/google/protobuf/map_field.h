@@ -1,5 +1,6 @@
-// protobuf's header of map fields, without the two members that it adds for ThreadSanitizer: the installed library is
-// compiled without them, and a message with a map (google.protobuf.Struct) would have two layouts in one program.
+// protobuf's header of map fields, without the two members that it adds for ThreadSanitizer: the
+// installed library is compiled without them, and a message with a map (google.protobuf.Struct)
+// would have two layouts in one program.
 #pragma once
 
 #include <atomic>  // the standard library's own uses of the macro stay
