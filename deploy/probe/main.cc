@@ -1,6 +1,7 @@
-// taopd-probe ADDRESS:PORT/PATH...: asks HTTP servers in turn and ends with 0 as soon as one answers 200, with 1 if none
-// does within two seconds each, and with 64 if an argument cannot be read. For health checks of containers, which have
-// neither a shell nor curl. It needs nothing but libc.
+// taopd-probe ADDRESS:PORT/PATH...: asks HTTP servers in turn and ends with 0 as soon as one
+// answers 200, with 1 if none does within two seconds each, and with 64 if an argument cannot be
+// read. For health checks of containers, which have neither a shell nor curl. It needs nothing but
+// libc.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <sys/time.h>
