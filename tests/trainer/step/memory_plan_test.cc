@@ -160,6 +160,7 @@ TEST_F(MemoryPlanTest, ThePoolFollowsTheSequencesOfARun) {
   TrainConfig run = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   run.trainer.mini_batch_size = run.data.train_batch_size = 4;
   run.rollout.n = 4;
+  run.rollout.max_num_seqs = 256;
   run.rollout.kv_cache_gb = 64.0;
   run.data.max_prompt_length = run.data.max_response_length = run.eval.max_response_length = 128;
   const auto num_sequences = [&](const TrainConfig& config, int64_t num_ranks) {
