@@ -1,5 +1,5 @@
 // The loops that write keys and values into a head of a block, in the layout of
-// taopd/attention/paged_attention.h. tile_product_isa.h lists what the including file must define.
+// taopd/attention/paged_attention.h.
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // The loops of attention_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
-// tile_product_isa.h lists what the including file must define.
+// compiled_isa.h describes the instruction set.
 //
 // This file may include only inline functions that are always inlined. Any other would be compiled
 // for this instruction set, and the linker might pick that copy for the whole program.

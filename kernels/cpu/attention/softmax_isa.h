@@ -1,5 +1,5 @@
 // The softmax of attention_loops_isa.h: the weights of a row in one partition, and the merging of
-// partitions. tile_product_isa.h lists what the including file must define.
+// partitions.
 #pragma once
 
 #include <stdint.h>

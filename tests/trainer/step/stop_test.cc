@@ -21,7 +21,7 @@ TinySetting SixMiniBatches() {
   TinySetting setting;
   setting.config.trainer.mini_batch_size = 1;
   setting.config.trainer.micro_batch_tokens = 1;  // one sequence each
-  setting.config.objective.full_kl_rows = 0;
+  setting.num_threads = 1;
   return setting;
 }
 
