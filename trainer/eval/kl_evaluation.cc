@@ -137,7 +137,8 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
       pass = PassSum{SumRowLosses(*student, ForwardResponses(student, sequences), targets, head),
                      targets.sampled_ids_N.size(0)};
       KeepPass(options.journal, begin, end, *pass);
-      if (options.on_wait) TAOPD_RETURN_IF_ERROR(options.on_wait());
+      const bool is_last = end == ends.back();
+      if (options.on_wait && !is_last) TAOPD_RETURN_IF_ERROR(options.on_wait());
     }
     sum += pass->sum;
     num_rows += pass->num_rows;

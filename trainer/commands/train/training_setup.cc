@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
+#include "common/io/file.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
@@ -76,7 +77,7 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
   if (const absl::Status best = RestoreBest(); !best.ok())
     return CommandFailure{kExitInternal, best};
   PinCheckpoints();
-  if (rollbacks_.count > 0) {
+  if (FileExists(run_.run_dir() + "/rollbacks.json")) {
     // What a crash has left as an intent is decided now.
     if (absl::Status settled = RecordRollback(rollbacks_, std::nullopt); !settled.ok())
       LogWarning("rollbacks.json is not written", {{"error", settled}});
