@@ -10,45 +10,91 @@ namespace {
 // How many sequences of one step may be passed because they wait for another one's blocks.
 // It limits the time of one Schedule.
 constexpr int kMaxSkipped = 512;
-
-// Blocks that admission leaves free, so that running sequences can grow without a preemption.
-int64_t Watermark(int64_t num_blocks) { return std::max<int64_t>(1, num_blocks / 64); }
+// The same for those that find no room, with those that stand behind them.
+constexpr int kMaxRefused = 64;
 
 }  // namespace
 
-void Scheduler::AdmitAll(Step* step) {
+void Scheduler::AdmitOverdue(Step* step) {
+  Sequence* const overdue = NoteOverdue();
+  if (overdue == nullptr || overdue->scheduling.uncached ||
+      overdue->scheduling.preempted_in == num_plans_)
+    return;
   int64_t num_reserved = NumReservedBlocks();
-  std::vector<Sequence*> preempted;
-  for (const auto& [admission, sequence] : preempted_) preempted.push_back(sequence.get());
-  for (Sequence* sequence : preempted) {
-    if (Admit(sequence, &num_reserved, step) == Admission::kNoRoom) return;
-  }
-  if (!preempted_.empty()) return;
+  Admit(overdue, Right::kAll, &num_reserved, step);
+}
 
+void Scheduler::AdmitAll(Step* step) {
+  // A client that is alone stands in one line: whoever finds no room stops those behind it, and
+  // what was just taken away is not given to others in the same step.
+  const bool shared = waiting_.num_active_clients() > 1;
+  if (step->preempted && !shared) return;
+  bool others_wait = step->preempted;  // for blocks
+  int64_t num_reserved = NumReservedBlocks();
   waiting_.BeginRound();
   int num_skipped = 0;
+  int num_refused = 0;
   while (Sequence* next =
-             waiting_.Next(/*scores=*/step->budget > 0, num_generating_ < NumSeats())) {
-    const Admission admission = Admit(next, &num_reserved, step);
-    if (admission == Admission::kNoRoom) return;
+             waiting_.Next(shared || step->budget > 0, shared || num_generating_ < NumSeats())) {
+    if (next->scheduling.preempted_in == num_plans_) {
+      waiting_.Close(*next);
+      continue;
+    }
+    const bool may_run_uncached = MayRunUncached(*next);
+    Admission admission = Admission::kNoRoom;
+    if (may_run_uncached && step->crowded && next->num_rows_needed() > step->budget) {
+      admission = Admission::kNoRows;
+    } else if (!others_wait || MayPass(*next)) {
+      const Right right = shared && !may_run_uncached ? Right::kShare : Right::kNothing;
+      admission = Admit(next, right, &num_reserved, step);
+    }
     if (admission == Admission::kAdmitted) continue;
-    waiting_.Skip(*next);
-    if (++num_skipped >= kMaxSkipped) return;
+    if (admission == Admission::kWaitsForPrefix) {
+      waiting_.Skip(*next);
+      if (++num_skipped >= kMaxSkipped) return;
+      continue;
+    }
+    if (!shared && admission != Admission::kNoSeat) return;
+    // The prompts of one step leave rows in the next one; sequences that decode do not.
+    Sequence::Scheduling& notes = next->scheduling;
+    notes.passed_over = admission != Admission::kNoRows || step->crowded || notes.num_rowless > 0;
+    notes.num_rowless += admission == Admission::kNoRows;
+    others_wait |= admission == Admission::kNoRoom;
+    waiting_.Close(*next);
+    if (++num_refused >= kMaxRefused) return;
   }
 }
 
-Scheduler::Admission Scheduler::Admit(Sequence* sequence, int64_t* num_reserved, Step* step) {
-  if (sequence->generates() && num_generating_ >= NumSeats()) return Admission::kNoRoom;
-  const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark(pool_.num_blocks());
+Scheduler::Admission Scheduler::Admit(Sequence* sequence, Right right, int64_t* num_reserved,
+                                      Step* step) {
+  const Admission admission = TryAdmit(sequence, num_reserved, step);
+  const bool lacks_room =
+      admission == Admission::kNoSeat || admission == Admission::kNoRoom ||
+      (admission == Admission::kNoRows && (step->full_of_decodes || right == Right::kAll));
+  if (!lacks_room || right == Right::kNothing || !TakeRoom(sequence, right, step)) return admission;
+  *num_reserved = NumReservedBlocks();
+  return TryAdmit(sequence, num_reserved, step);
+}
+
+Sequence* Scheduler::NoteOverdue() {
+  if (sequences_.empty()) return nullptr;
+  Sequence* const first = sequences_.begin()->second;
+  const bool waits = first->scheduling.state != State::kRunning;
+  if (!waits || first->handle != first_) first_waited_ = 0;
+  first_ = first->handle;
+  return waits && ++first_waited_ > kPatience ? first : nullptr;
+}
+
+Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, int64_t* num_reserved, Step* step) {
+  if (sequence->generates() && num_generating_ >= NumSeats()) return Admission::kNoSeat;
+  const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark();
   if (Sequence* const leader = LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
     StartFollowing(sequence, leader, num_reserved);
     return Admission::kAdmitted;
   }
-  if (step->budget == 0) return Admission::kNoRoom;
-
   const CachedPrefix prefix = FindPrefix(*sequence);
-  if (WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
+  if (step->budget > 0 && WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
   const int64_t num_shared =
       std::count_if(prefix.blocks.begin(), prefix.blocks.end(),
                     [&](int32_t block) { return pool_.num_references(block) > 0; });
@@ -56,9 +102,10 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, int64_t* num_reserved,
   const int64_t num_blocks = pool_.NumBlocksFor(num_rows);
   // A sequence that is alone may take everything.
   if (pool_.num_in_use() > 0 && num_blocks - num_shared > num_spare) return Admission::kNoRoom;
+  if (step->budget == 0) return Admission::kNoRows;
 
   const int64_t num_cached = static_cast<int64_t>(prefix.blocks.size()) * pool_.block_tokens();
-  Run(sequence, num_rows - num_cached);
+  Run(sequence, num_rows - num_cached, /*uncached=*/false);
   Sequence::Scheduling& notes = sequence->scheduling;
   for (int32_t block : prefix.blocks) pool_.AddReference(block);
   sequence->blocks = prefix.blocks;
@@ -86,34 +133,31 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, int64_t* num_reserved,
 void Scheduler::JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved) {
   const int64_t num_seats = NumSeats() - num_generating_;
   for (Sequence* follower : waiting_.WithPromptOf(*leader, num_seats)) {
-    const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark(pool_.num_blocks());
+    const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark();
     if (num_spare < 1) return;
     StartFollowing(follower, leader, num_reserved);
   }
 }
 
 void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved) {
-  Run(sequence, 1);
+  Run(sequence, 1, /*uncached=*/false);
   sequence->scheduling.leader = leader;
   leader->scheduling.followers.push_back(sequence);
   ++*num_reserved;
 }
 
-void Scheduler::Run(Sequence* sequence, int64_t charged_tokens) {
+void Scheduler::Run(Sequence* sequence, int64_t charged_tokens, bool uncached) {
   Sequence::Scheduling& notes = sequence->scheduling;
-  std::unique_ptr<Sequence> owned;
-  if (notes.state == State::kPreempted) {
-    const auto position = preempted_.find(notes.admission);
-    owned = std::move(position->second);
-    preempted_.erase(position);
-  } else {
-    owned = waiting_.Remove(*sequence);
+  std::unique_ptr<Sequence> owned = waiting_.Remove(*sequence);
+  if (notes.state == State::kWaiting) {
     waiting_.Charge(sequence->request.client, charged_tokens);
     notes.admission = next_admission_++;
   }
   notes.state = State::kRunning;
-  num_generating_ += sequence->generates();
-  num_uncached_running_ += notes.uncached;
+  notes.uncached = uncached;
+  notes.num_planned = 0;
+  num_generating_ += !uncached && sequence->generates();
+  num_uncached_running_ += uncached;
   if (sequence->generates() && sequence->request.sampling->mask != nullptr)
     sequence->request.sampling->mask->Prepare(sequence->generated.ids);
   running_[notes.admission] = std::move(owned);
@@ -130,17 +174,6 @@ Sequence* Scheduler::LeaderOf(const Sequence& sequence) const {
   const bool joinable =
       !leader->scheduling.stale && leader->status.ok() && SharesPrompt(*leader, sequence);
   return joinable ? leader : nullptr;
-}
-
-int64_t Scheduler::NumReservedBlocks() const {
-  int64_t num_reserved = 0;
-  for (const auto& [admission, sequence] : running_) {
-    if (sequence->scheduling.uncached || sequence->scheduling.leader != nullptr) continue;
-    num_reserved += pool_.NumBlocksFor(sequence->num_rows_needed()) -
-                    static_cast<int64_t>(sequence->blocks.size()) +
-                    static_cast<int64_t>(sequence->scheduling.followers.size());
-  }
-  return num_reserved;
 }
 
 int64_t Scheduler::NumReusableTokens(const Sequence& sequence) const {

@@ -32,9 +32,14 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
 }
 
 StepPlan Scheduler::Schedule() {
+  ++num_plans_;
   DropEnding();
-  const bool uncached_work = num_uncached_running_ > 0 || waiting_.num_uncached() > 0;
-  const bool pooled_work = num_running() > num_uncached_running_ || !preempted_.empty() ||
+  const auto passed_over = [this](const Sequence& sequence) {
+    return sequence.scheduling.passed_over && MayRunUncached(sequence);
+  };
+  const bool uncached_work =
+      num_uncached_running_ > 0 || waiting_.NextUncached(passed_over) != nullptr;
+  const bool pooled_work = num_running() > num_uncached_running_ || waiting_.num_preempted() > 0 ||
                            waiting_.size() > waiting_.num_uncached();
   last_step_uncached_ = uncached_work && (!pooled_work || !last_step_uncached_);
   return last_step_uncached_ ? ScheduleUncached() : SchedulePooled();
@@ -44,15 +49,37 @@ StepPlan Scheduler::ScheduleUncached() {
   Step step;
   step.plan.uncached = true;
   step.budget = limits_.max_num_batched_tokens;
+  int64_t num_seats = NumSeats();
+  const auto add = [&](Sequence* sequence) {
+    AddRows(sequence, sequence->num_rows_needed(), &step);
+    step.plan.rows.back().samples = sequence->generates();
+    num_seats -= sequence->generates();
+  };
   for (const auto& [admission, sequence] : running_) {
+    sequence->scheduling.num_planned = 0;
     if (sequence->scheduling.uncached && !sequence->finished && sequence->status.ok())
-      AddRows(sequence.get(), sequence->num_rows_needed(), &step);
+      add(sequence.get());
   }
-  while (Sequence* next = waiting_.NextUncached()) {
+  // Sequences that the pool could hold take turns: each client has one of them before any has two.
+  std::set<std::string> had_turn;
+  const auto also = [&](const Sequence& sequence) {
+    return MayRunUncached(sequence) && (!sequence.generates() || num_seats > 0) &&
+           (step.plan.rows.empty() || sequence.num_rows_needed() <= step.budget) &&
+           !had_turn.contains(sequence.request.client);
+  };
+  Sequence* const overdue = NoteOverdue();
+  const bool begins = overdue != nullptr && overdue->scheduling.uncached;
+  Sequence* next = begins ? overdue : waiting_.NextUncached(also);
+  while (next != nullptr) {
     const int64_t num_rows = next->num_rows_needed();
     if (!step.plan.rows.empty() && num_rows > step.budget) break;
-    Run(next, num_rows);
-    AddRows(next, num_rows, &step);
+    if (!next->scheduling.uncached) had_turn.insert(next->request.client);
+    Run(next, num_rows, /*uncached=*/true);
+    add(next);
+    next = waiting_.NextUncached(also);
+    if (next != nullptr || had_turn.empty()) continue;
+    had_turn.clear();
+    next = waiting_.NextUncached(also);
   }
   return std::move(step.plan);
 }
@@ -61,8 +88,9 @@ StepPlan Scheduler::SchedulePooled() {
   Step step;
   step.budget = limits_.max_num_batched_tokens;
   std::vector<Sequence*> decodes;
-  std::vector<Sequence*> prefills;
+  std::vector<Sequence*> prompts;
   for (const auto& [admission, sequence] : running_) {
+    sequence->scheduling.num_planned = 0;
     if (sequence->scheduling.uncached || sequence->scheduling.leader != nullptr ||
         sequence->finished || !sequence->status.ok())
       continue;
@@ -72,31 +100,60 @@ StepPlan Scheduler::SchedulePooled() {
     }
     const bool decodes_next = sequence->generates() && !sequence->generated.ids.empty() &&
                               sequence->num_computed == sequence->num_tokens() - 1;
-    (decodes_next ? decodes : prefills).push_back(sequence.get());
+    (decodes_next ? decodes : prompts).push_back(sequence.get());
   }
-  for (Sequence* sequence : decodes) ScheduleRunning(sequence, &step);
-  for (Sequence* sequence : prefills) ScheduleRunning(sequence, &step);
-  // What was just taken away is not given to others in the same step.
-  if (!step.preempted) AdmitAll(&step);
+  for (Sequence* sequence : decodes) ScheduleRunning(sequence, 1, &step);
+  step.full_of_decodes = step.budget == 0;
+  step.crowded = step.budget < limits_.max_num_batched_tokens / 2;
+  AdmitOverdue(&step);
+  SchedulePrompts(prompts, &step);
+  AdmitAll(&step);
+  // What nobody else has taken of the budget.
+  for (Sequence* sequence : prompts) ScheduleRunning(sequence, step.budget, &step);
+  prompt_clients_.clear();
   for (ScheduledRows& rows : step.plan.rows) {
-    rows.samples =
-        rows.sequence->generates() && rows.first + rows.count == rows.sequence->num_tokens();
-    if (rows.samples) rows.followers = rows.sequence->scheduling.followers;
+    const Sequence& sequence = *rows.sequence;
+    rows.samples = sequence.generates() && rows.first + rows.count == sequence.num_tokens();
+    if (rows.samples) rows.followers = sequence.scheduling.followers;
+    if (rows.first + rows.count < sequence.num_rows_needed())
+      prompt_clients_.insert(sequence.request.client);
   }
   for (int32_t block : step.held_sources) pool_.Release(block);
   return std::move(step.plan);
 }
 
-void Scheduler::ScheduleRunning(Sequence* sequence, Step* step) {
-  if (sequence->scheduling.state != State::kRunning) return;  // preempted in this step
-  const int64_t count =
-      std::min(sequence->num_rows_needed() - sequence->num_computed, step->budget);
-  if (count <= 0) return;
-  if (MakeWritable(sequence, sequence->num_computed + count, step)) AddRows(sequence, count, step);
+void Scheduler::SchedulePrompts(const std::vector<Sequence*>& prompts, Step* step) {
+  std::map<std::string_view, int64_t> parts;  // of the budget
+  for (const Sequence* sequence : prompts) parts[sequence->request.client] = 0;
+  int64_t num_waiting_clients = static_cast<int64_t>(waiting_.num_waiting_clients());
+  for (const auto& [client, part] : parts) num_waiting_clients -= waiting_.Has(std::string(client));
+  const int64_t num_parts = static_cast<int64_t>(parts.size()) + (num_waiting_clients > 0);
+  for (auto& [client, part] : parts)
+    part = num_parts == 1 ? step->budget : std::max<int64_t>(1, step->budget / num_parts);
+  for (Sequence* sequence : prompts) {
+    int64_t& part = parts[sequence->request.client];
+    part -= ScheduleRunning(sequence, part, step);
+  }
+}
+
+int64_t Scheduler::ScheduleRunning(Sequence* sequence, int64_t max_rows, Step* step) {
+  if (sequence->scheduling.state != State::kRunning) return 0;  // preempted in this step
+  const int64_t begin = sequence->num_computed + sequence->scheduling.num_planned;
+  const int64_t count = std::min({sequence->num_rows_needed() - begin, max_rows, step->budget});
+  if (count <= 0 || !MakeWritable(sequence, begin + count, step)) return 0;
+  AddRows(sequence, count, step);
+  return count;
 }
 
 void Scheduler::AddRows(Sequence* sequence, int64_t count, Step* step) {
-  step->plan.rows.push_back({sequence, sequence->num_computed, count, {}, false});
+  std::vector<ScheduledRows>& rows = step->plan.rows;
+  if (sequence->scheduling.num_planned == 0) {
+    rows.push_back({sequence, sequence->num_computed, 0, {}, false});
+  }
+  const auto planned = std::find_if(rows.rbegin(), rows.rend(),
+                                    [&](const auto& item) { return item.sequence == sequence; });
+  planned->count += count;
+  sequence->scheduling.num_planned += count;
   step->budget -= count;
 }
 
@@ -126,10 +183,7 @@ bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, Step* step) {
 }
 
 bool Scheduler::PreemptFor(Sequence* requester, Step* step) {
-  const auto last = std::find_if(running_.rbegin(), running_.rend(), [&](const auto& item) {
-    return item.second.get() == requester || !item.second->blocks.empty();
-  });
-  Sequence* const victim = last->second.get();
+  Sequence* const victim = VictimFor(requester);
   Preempt(victim, step);
   return victim != requester;
 }
@@ -143,6 +197,7 @@ void Scheduler::Preempt(Sequence* sequence, Step* step) {
   if (step != nullptr) {
     RemoveFromPlan(sequence, step);
     step->preempted = true;
+    sequence->scheduling.preempted_in = num_plans_;
   }
   ReleaseBlocks(sequence, step);
   Sequence::Scheduling& notes = sequence->scheduling;
@@ -151,7 +206,7 @@ void Scheduler::Preempt(Sequence* sequence, Step* step) {
   notes.prefix_entry = 0;
   notes.stale = false;
   notes.state = State::kPreempted;
-  preempted_[notes.admission] = std::move(owned);
+  waiting_.Return(std::move(owned));
   ++stats_.num_preempted;
 }
 
@@ -270,7 +325,7 @@ std::unique_ptr<Sequence> Scheduler::TakeRunning(Sequence* sequence) {
   const auto found = leaders_.find(notes.prompt_hash);
   if (found != leaders_.end() && found->second == sequence) leaders_.erase(found);
   Promote(sequence);
-  num_generating_ -= owned->generates();
+  num_generating_ -= !notes.uncached && owned->generates();
   num_uncached_running_ -= notes.uncached;
   return owned;
 }
@@ -289,15 +344,7 @@ std::unique_ptr<Sequence> Scheduler::End(std::unique_ptr<Sequence> sequence) {
 }
 
 void Scheduler::DropWaiting(Sequence* sequence, const absl::Status& status) {
-  std::unique_ptr<Sequence> owned;
-  if (sequence->scheduling.state == State::kPreempted) {
-    const auto position = preempted_.find(sequence->scheduling.admission);
-    owned = std::move(position->second);
-    preempted_.erase(position);
-  } else {
-    owned = waiting_.Remove(*sequence);
-  }
-  dropped_.emplace_back(End(std::move(owned)), status);
+  dropped_.emplace_back(End(waiting_.Remove(*sequence)), status);
 }
 
 void Scheduler::Cancel(RequestHandle handle) {
@@ -340,7 +387,6 @@ void Scheduler::DropEnding() {
 
 void Scheduler::DropAll(const absl::Status& status) {
   for (Sequence* sequence : waiting_.All()) DropWaiting(sequence, status);
-  while (!preempted_.empty()) DropWaiting(preempted_.begin()->second.get(), status);
   while (!running_.empty()) dropped_.emplace_back(Finish(running_.begin()->second.get()), status);
 }
 

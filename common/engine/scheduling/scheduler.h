@@ -18,21 +18,24 @@
 //   A sequence is in exactly one of the states waiting, preempted, running and dropped.
 //   The rows of a plan are at most max_num_batched_tokens, except that an uncached step may compute
 //     one longer sequence alone.
-//   At most min(max_num_seqs, max_num_batched_tokens) sequences generate at once.
-//   Every running sequence that decodes has its row in every plan that is not uncached, unless it waits
-//     for its mask (Sequence::WaitsForMask).
+//   At most min(max_num_seqs, max_num_batched_tokens) sequences generate at once, of those that use
+//     the pool.
+//   Every running sequence that decodes has its row in every plan that is not uncached, unless it
+//     waits for its mask (Sequence::WaitsForMask).
 //   A block's reference count is the number of running sequences whose tables hold it.
 //   A row is only written to a block that nobody else refers to.
-//   The first admitted of the sequences that are not done is never preempted for another one, so
-//     that every sequence is done after a finite number of steps.
+//   Of the sequences that are not done, the one that was added first is never preempted, and it is
+//     admitted by force when it has waited for kPatience steps, so that every sequence is done
+//     after a finite number of steps.
 //   The same calls give the same plans.
 //
 // Order of work in a step: sequences that decode, then prompts that were begun, in the order of
-// admission, then preempted sequences, then new ones. A prompt takes what is left of the budget.
+// admission, then preempted and new sequences. A prompt takes what is left of the budget. While
+// several clients have prompts, each of them may take an equal part of it first.
 //
-// New sequences are admitted in turns: next is the client that has been served the fewest tokens,
-// and among equals the one whose request arrived first. A request of one client is never overtaken
-// by a later one of the same client, with these exceptions, all of which are bounded:
+// Preempted and new sequences are admitted in turns: next is the client that has been served the
+// fewest tokens (waiting_queue.h). A request of one client is never overtaken by a later one of the
+// same client, with these exceptions, all of which are bounded:
 //   Sequences that only score pass those that wait because enough sequences generate.
 //   Followers join their leader as soon as it is admitted.
 //   A sequence whose next block is just being computed by another one waits for it. It does so for
@@ -41,13 +44,26 @@
 //     other work.
 // A client that was idle starts with the count of the least served client that has work, or its
 // own if that is higher.
+//
+// Seats (the sequences that generate at once) and blocks are shared between clients. A client that
+// is alone may take all of them. While there are several:
+//   A sequence that finds no seat or no blocks takes them from the client that holds most of them,
+//     whose newest sequences are preempted, provided that the other client keeps at least as many
+//     as its own then has, and one sequence.
+//   A sequence that finds no room does not stop those of clients that hold less than the largest.
+//   A sequence that is done after its prompt (it only scores, or it generates one token), that fits
+//     one step and finds no room runs in the next step without the pool, unless a prompt of its
+//     client is being computed. It takes neither seat nor blocks from anybody.
+// So a client that comes to a full engine has its first short request computed within three steps.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -114,6 +130,8 @@ class Scheduler {
  public:
   // A sequence waits for the blocks of at most this many others.
   static constexpr int kMaxPrefixWaits = 4;
+  // The sequence that was added first waits for at most this many steps, once it is the first.
+  static constexpr int kPatience = 64;
 
   // REQUIRES: limits are at least 1, num_blocks at least 0.
   explicit Scheduler(const SchedulerLimits& limits);
@@ -151,7 +169,7 @@ class Scheduler {
   void ReleaseCache();
 
   // Preempted sequences count as waiting ones.
-  int64_t num_waiting() const { return waiting_.size() + static_cast<int64_t>(preempted_.size()); }
+  int64_t num_waiting() const { return waiting_.size() + waiting_.num_preempted(); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   // Prompt tokens of the sequences that have never been admitted.
   int64_t queued_tokens() const { return waiting_.num_tokens(); }
@@ -175,13 +193,32 @@ class Scheduler {
     std::vector<Sequence*> copiers;     // copiers[i] asked for plan.copies[i]
     std::vector<int32_t> held_sources;  // blocks that are released when the plan is complete
     bool preempted = false;
+    bool full_of_decodes = false;  // they leave nothing of the budget
+    bool crowded = false;          // they leave less than half of it
   };
 
   enum class Admission {
     kAdmitted,
     kWaitsForPrefix,
-    kNoRoom,
+    kNoSeat,
+    kNoRoom,  // of blocks
+    kNoRows,  // nothing is left of the step's budget
   };
+
+  // What a sequence may take from others when it is admitted.
+  enum class Right {
+    kNothing,
+    kShare,  // what its client is short of beside the client that holds most
+    kAll,
+  };
+
+  // What the running sequences of a client hold of the pool.
+  struct Holding {
+    int64_t num_seats = 0;
+    int64_t num_blocks = 0;            // with those that they have reserved
+    std::vector<Sequence*> sequences;  // in the order of admission
+  };
+  using Holdings = std::map<std::string_view, Holding>;  // by client
 
   struct CachedPrefix {
     std::vector<int32_t> blocks;
@@ -191,7 +228,11 @@ class Scheduler {
   void DropEnding();
   StepPlan ScheduleUncached();
   StepPlan SchedulePooled();
-  void ScheduleRunning(Sequence* sequence, Step* step);
+  // Gives the prompts that were begun their rows, and those of each client no more than its part of
+  // the budget while other clients have prompts.
+  void SchedulePrompts(const std::vector<Sequence*>& prompts, Step* step);
+  // Adds at most max_rows rows to those that the plan has of the sequence. Returns how many.
+  int64_t ScheduleRunning(Sequence* sequence, int64_t max_rows, Step* step);
   void AddRows(Sequence* sequence, int64_t count, Step* step);
   // Makes the blocks of tokens [num_computed, end) exist and be the sequence's own; preempts others
   // if need be. Returns false if the sequence itself was preempted.
@@ -202,13 +243,39 @@ class Scheduler {
   void RemoveFromPlan(Sequence* sequence, Step* step);
   void ReleaseBlocks(Sequence* sequence, Step* step);
 
+  // Admits the sequence that was added first by force, if it has waited for too long.
+  void AdmitOverdue(Step* step);
   void AdmitAll(Step* step);
-  Admission Admit(Sequence* sequence, int64_t* num_reserved, Step* step);
+  Admission Admit(Sequence* sequence, Right right, int64_t* num_reserved, Step* step);
+  Admission TryAdmit(Sequence* sequence, int64_t* num_reserved, Step* step);
   void StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved);
   void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
   // Moves a waiting or preempted sequence to the running ones.
-  void Run(Sequence* sequence, int64_t charged_tokens);
+  void Run(Sequence* sequence, int64_t charged_tokens, bool uncached);
   int64_t NumSeats() const;  // sequences that may generate at once
+  // Blocks that admission leaves free, so that running sequences can grow without a preemption.
+  int64_t Watermark() const { return std::max<int64_t>(1, pool_.num_blocks() / 64); }
+  // The sequence that was added first, if it has waited for too long.
+  Sequence* NoteOverdue();
+
+  // shares.cc: what clients hold, and what they take from one another.
+  int64_t NumHeldBlocks(const Sequence& sequence) const;
+  Holdings HoldingsOfClients() const;
+  // Blocks that the admission of a sequence takes.
+  int64_t NumBlocksToAdmit(const Sequence& sequence) const;
+  // Preempts others so that there is room for the sequence; nobody, if that is not enough. Returns
+  // whether it was done.
+  bool TakeRoom(Sequence* sequence, Right right, Step* step);
+  // Whether a sequence may pass others that found no room.
+  bool MayPass(const Sequence& sequence) const;
+  // The newest sequence of the client that holds most, or `requester`.
+  Sequence* VictimFor(Sequence* requester) const;
+  bool IsFirst(const Sequence& sequence) const {
+    return sequence.handle == sequences_.begin()->first;
+  }
+  // Whether a sequence that waits may run without the pool although the pool could hold it.
+  bool MayRunUncached(const Sequence& sequence) const;
+
   Sequence* LeaderOf(const Sequence& sequence) const;
   CachedPrefix FindPrefix(const Sequence& sequence) const;
   bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;
@@ -230,10 +297,9 @@ class Scheduler {
   const SchedulerLimits limits_;
   BlockPool pool_;
   WaitingQueue waiting_;
-  ByAdmission preempted_;
   ByAdmission running_;
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> dropped_;
-  std::unordered_map<RequestHandle, Sequence*> sequences_;  // all but the dropped ones
+  std::map<RequestHandle, Sequence*> sequences_;  // all but the dropped ones
   std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
   // By prompt_hash: running sequences whose prompt is not complete, which others may follow.
   std::unordered_map<uint64_t, Sequence*> leaders_;
@@ -243,7 +309,12 @@ class Scheduler {
   uint64_t next_admission_ = 1;
   int64_t num_generating_ = 0;
   int64_t num_uncached_running_ = 0;
+  uint64_t num_plans_ = 0;
   bool last_step_uncached_ = false;
+  // Clients of which the last step with the pool computed a part of a prompt and left another.
+  std::set<std::string> prompt_clients_;
+  RequestHandle first_ = 0;  // the sequence that was added first
+  int first_waited_ = 0;     // steps that it has waited for since then
   SchedulerStats stats_;
 };
 

@@ -83,7 +83,11 @@ struct Sequence {
     enum class State { kWaiting, kPreempted, kRunning };
     State state = State::kWaiting;
     bool uncached = false;             // runs without the pool
+    bool passed_over = false;          // found no room when its turn came
+    int num_rowless = 0;               // steps in which nothing was left of the budget for it
     bool expired = false;              // the deadline has passed
+    int64_t num_planned = 0;           // rows in the plan that is being made
+    uint64_t preempted_in = 0;         // the plan in which it lost its blocks last
     uint64_t admission = 0;            // the order of admissions; 0 = never admitted
     uint64_t prompt_hash = 0;          // of client, salt and prompt
     Sequence* leader = nullptr;        // computes this follower's prompt, until that is done

@@ -19,7 +19,12 @@ Sequence* WaitingQueue::Lane::First(uint64_t present_round) const {
   return first == queue.end() ? nullptr : first->second.get();
 }
 
+bool WaitingQueue::IsPreempted(const Sequence& sequence) {
+  return sequence.scheduling.state == Sequence::Scheduling::State::kPreempted;
+}
+
 WaitingQueue::Lane& WaitingQueue::LaneOf(Client* client, const Sequence& sequence) {
+  if (IsPreempted(sequence)) return client->preempted;
   if (sequence.scheduling.uncached) return client->uncached;
   return sequence.generates() ? client->generations : client->scores;
 }
@@ -45,6 +50,14 @@ void WaitingQueue::Add(std::unique_ptr<Sequence> sequence) {
   UpdateTurn(&client);
 }
 
+void WaitingQueue::Return(std::unique_ptr<Sequence> sequence) {
+  TAOPD_CHECK(IsPreempted(*sequence));
+  Client& client = clients_.at(sequence->request.client);
+  ++num_preempted_;
+  client.preempted.queue.emplace(sequence->handle, std::move(sequence));
+  UpdateTurn(&client);
+}
+
 std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
   const RequestHandle handle = sequence.handle;
   Client& client = clients_.at(sequence.request.client);
@@ -53,6 +66,11 @@ std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
   TAOPD_CHECK(position != queue.end());
   std::unique_ptr<Sequence> owned = std::move(position->second);
   queue.erase(position);
+  if (IsPreempted(sequence)) {
+    --num_preempted_;
+    UpdateTurn(&client);
+    return owned;
+  }
   --size_;
   --client.waiting.num_sequences;
   client.waiting.num_tokens -= owned->num_prompt_tokens();
@@ -69,7 +87,7 @@ std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
 void WaitingQueue::End(const std::string& client_name) {
   Client& client = clients_.at(client_name);
   TAOPD_CHECK_GT(client.num_sequences, 0);
-  if (--client.num_sequences > 0) return;
+  if (--client.num_sequences > 0) return UpdateTurn(&client);
   active_served_.erase(active_served_.find(client.served));
   if (active_served_.empty()) clients_.clear();  // all are equal again
 }
@@ -85,8 +103,10 @@ void WaitingQueue::Charge(const std::string& client_name, int64_t num_tokens) {
 
 Sequence* WaitingQueue::Next(bool scores, bool generations) const {
   for (const auto& [turn, client] : turns_) {
+    if (Sequence* preempted = client->preempted.First(round_)) return preempted;
+    const bool may_generate = generations && client->preempted.queue.empty();
     Sequence* score = scores ? client->scores.First(round_) : nullptr;
-    Sequence* generation = generations ? client->generations.First(round_) : nullptr;
+    Sequence* generation = may_generate ? client->generations.First(round_) : nullptr;
     if (score == nullptr && generation == nullptr) continue;
     if (score == nullptr || generation == nullptr) return score != nullptr ? score : generation;
     return score->handle < generation->handle ? score : generation;
@@ -100,12 +120,30 @@ void WaitingQueue::Skip(const Sequence& sequence) {
   lane.round = round_;
 }
 
-Sequence* WaitingQueue::NextUncached() const {
-  if (num_uncached_ == 0) return nullptr;
+void WaitingQueue::Close(const Sequence& sequence) {
+  Lane& lane = LaneOf(&clients_.at(sequence.request.client), sequence);
+  lane.last_skipped = last_handle_;
+  lane.round = round_;
+}
+
+Sequence* WaitingQueue::NextUncached(const std::function<bool(const Sequence&)>& also) const {
+  if (num_uncached_ == 0 && !also) return nullptr;
   for (const auto& [turn, client] : turns_) {
-    if (!client->uncached.queue.empty()) return client->uncached.queue.begin()->second.get();
+    Sequence* oldest = nullptr;
+    for (const Lane* lane : {&client->uncached, &client->scores, &client->generations}) {
+      if (lane->queue.empty()) continue;
+      Sequence* const first = lane->queue.begin()->second.get();
+      const bool accepted = first->scheduling.uncached || (also && also(*first));
+      if (accepted && (oldest == nullptr || first->handle < oldest->handle)) oldest = first;
+    }
+    if (oldest != nullptr) return oldest;
   }
   return nullptr;
+}
+
+bool WaitingQueue::Has(const std::string& client) const {
+  const auto found = clients_.find(client);
+  return found != clients_.end() && std::get<RequestHandle>(found->second.turn) != 0;
 }
 
 std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader, int64_t max_count) const {
@@ -131,18 +169,26 @@ std::vector<Sequence*> WaitingQueue::All() const {
       for (const auto& [handle, sequence] : lane->queue) sequences.push_back(sequence.get());
     }
   }
+  for (const auto& [name, client] : clients_) {
+    for (const auto& [handle, sequence] : client.preempted.queue)
+      sequences.push_back(sequence.get());
+  }
   return sequences;
 }
 
 void WaitingQueue::UpdateTurn(Client* client) {
-  if (client->turn.second != 0) turns_.erase(client->turn);
+  if (std::get<RequestHandle>(client->turn) != 0) turns_.erase(client->turn);
   RequestHandle oldest = 0;
-  for (const Lane* lane : {&client->scores, &client->generations, &client->uncached}) {
+  for (const Lane* lane :
+       {&client->scores, &client->generations, &client->uncached, &client->preempted}) {
     const Queue& queue = lane->queue;
     if (!queue.empty() && (oldest == 0 || queue.begin()->first < oldest))
       oldest = queue.begin()->first;
   }
-  client->turn = {client->served, oldest};
+  const bool runs =
+      client->num_sequences >
+      client->waiting.num_sequences + static_cast<int64_t>(client->preempted.queue.size());
+  client->turn = {client->served, runs, oldest};
   if (oldest != 0) turns_.emplace(client->turn, client);
 }
 

@@ -1,9 +1,10 @@
-// The sequences that have not been admitted yet, and whose turn it is.
+// The sequences that do not run, new or preempted, and whose turn it is.
 //
 // Clients take turns by the number of tokens that have been served to them: the next sequence is
-// one of the client with the fewest, and among equals of the one whose oldest waiting sequence
-// arrived first. Within a client the order is that of arrival. (Sheng et al., "Fairness in serving
-// large language models", OSDI 2024, call these numbers virtual token counters.)
+// one of the client with the fewest; among equals, of one of which nothing runs; and then of the
+// one whose oldest sequence here arrived first. Within a client preempted sequences come first, and
+// then the order is that of arrival. (Sheng et al., "Fairness in serving large language models",
+// OSDI 2024, call these numbers virtual token counters.)
 //
 // A client that starts to have work begins with the lowest count of the clients that have work, or
 // its own if that is higher. Every sequence that is admitted is charged, so the lowest count rises,
@@ -13,10 +14,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,21 +32,28 @@ class WaitingQueue {
  public:
   // REQUIRES: handles grow from call to call.
   void Add(std::unique_ptr<Sequence> sequence);
-  // Takes a waiting sequence out. Its client counts as having work until End is called.
+  // Takes a preempted sequence back. REQUIRES: Remove was called for it, and End was not.
+  void Return(std::unique_ptr<Sequence> sequence);
+  // Takes a sequence out. Its client counts as having work until End is called.
   std::unique_ptr<Sequence> Remove(const Sequence& sequence);
   // One sequence of this client, which was added before, is done or dropped.
   void End(const std::string& client);
   // The client has been served this many tokens.
   void Charge(const std::string& client, int64_t num_tokens);
 
-  // The sequence whose turn it is among those that use the pool, or null: of those that only score,
-  // if `scores`, and of those that generate, if `generations`.
+  // The sequence whose turn it is among those that use the pool, or null: of the preempted ones, of
+  // those that only score, if `scores`, and of those that generate, if `generations`. A client with
+  // preempted sequences begins no new generation.
   Sequence* Next(bool scores, bool generations) const;
   // Passes over what Next returned, until the next round begins.
   void Skip(const Sequence& sequence);
+  // Passes over what Next returned and over all that stand behind it: its client's sequences of the
+  // same kind.
+  void Close(const Sequence& sequence);
   void BeginRound() { ++round_; }
-  // The same among those that only score and run without the pool.
-  Sequence* NextUncached() const;
+  // The sequence whose turn it is among those that run without the pool, or null. With `also`, the
+  // first new sequence of each client and kind that it accepts is one of them.
+  Sequence* NextUncached(const std::function<bool(const Sequence&)>& also = nullptr) const;
   // The first `max_count` of the sequences that only generate and have the same prompt, client and
   // salt as `leader`, in the order of arrival.
   std::vector<Sequence*> WithPromptOf(const Sequence& leader, int64_t max_count) const;
@@ -55,15 +65,24 @@ class WaitingQueue {
   };
   Waiting WaitingOf(const std::string& client) const;
 
-  int64_t size() const { return size_; }
+  int64_t size() const { return size_; }  // new ones
+  int64_t num_preempted() const { return num_preempted_; }
   int64_t num_uncached() const { return num_uncached_; }
   size_t num_known_clients() const { return clients_.size(); }
+  // Clients with work, here or admitted, and those of which something is here.
+  size_t num_active_clients() const { return active_served_.size(); }
+  size_t num_waiting_clients() const { return turns_.size(); }
+  // Whether something of this client is here.
+  bool Has(const std::string& client) const;
   int64_t num_tokens() const { return num_tokens_; }  // of the prompts
-  // All, in the order of clients' names, and of arrival within a client and a kind of work.
+  // All, new ones and then preempted ones, in the order of clients' names, and of arrival within a
+  // client and a kind of work.
   std::vector<Sequence*> All() const;
 
  private:
   using Queue = std::map<RequestHandle, std::unique_ptr<Sequence>>;  // in the order of arrival
+
+  using Turn = std::tuple<int64_t, bool, RequestHandle>;
 
   // The sequences up to `last_skipped` were skipped or admitted in round `round`.
   struct Lane {
@@ -81,17 +100,20 @@ class WaitingQueue {
     Lane scores;  // sequences that only score
     Lane generations;
     Lane uncached;  // sequences that only score and run without the pool
-    // The key in turns_, if anything waits: tokens served and the oldest waiting sequence.
-    std::pair<int64_t, RequestHandle> turn = {0, 0};
+    Lane preempted;
+    // The key in turns_, if anything is here: tokens served, whether anything runs, and the oldest
+    // sequence here.
+    Turn turn = {0, false, 0};
   };
 
   static Lane& LaneOf(Client* client, const Sequence& sequence);
+  static bool IsPreempted(const Sequence& sequence);
   void UpdateTurn(Client* client);
   // Forgets idle clients whose count would not matter any more.
   void ForgetIdleClients();
 
   std::map<std::string, Client> clients_;
-  std::map<std::pair<int64_t, RequestHandle>, Client*> turns_;
+  std::map<Turn, Client*> turns_;
   std::multiset<int64_t> active_served_;  // the counts of the clients that have work
   // Sequences that only generate, by the hash of their prompt.
   std::unordered_map<uint64_t, std::map<RequestHandle, Sequence*>> prompts_;
@@ -99,6 +121,7 @@ class WaitingQueue {
   uint64_t round_ = 1;
   RequestHandle last_handle_ = 0;
   int64_t size_ = 0;
+  int64_t num_preempted_ = 0;
   int64_t num_uncached_ = 0;
   int64_t num_tokens_ = 0;
 };

@@ -51,6 +51,8 @@ class ScheduledEngine {
   int64_t num_live() const { return static_cast<int64_t>(born_.size()); }
   const std::map<RequestHandle, int64_t>& born() const { return born_; }
   int64_t num_steps() const { return num_steps_; }
+  // The requests that the last step computed something of.
+  const std::vector<RequestHandle>& StepHandles() const { return step_handles_; }
   uint64_t digest() const { return digest_; }  // of all plans
   int64_t num_copies() const { return num_copies_; }
   int64_t num_forks() const { return num_forks_; }
@@ -75,6 +77,8 @@ class ScheduledEngine {
     ++num_steps_;
     Collect();
     CheckPlan(plan, decoding);
+    step_handles_.clear();
+    for (const ScheduledRows& rows : plan.rows) step_handles_.push_back(rows.sequence->handle);
     Execute(plan, failure);
     return plan;
   }
@@ -159,8 +163,10 @@ class ScheduledEngine {
       }
       if (plan.uncached) {
         ASSERT_TRUE(sequence->blocks.empty());
-        ASSERT_FALSE(sequence->generates());
-        ASSERT_EQ(rows.count, sequence->num_prompt_tokens() - 1);
+        if (sequence->generates()) {
+          ASSERT_EQ(sequence->request.sampling->max_new_tokens, 1);
+        }
+        ASSERT_EQ(rows.count, sequence->num_rows_needed());
       } else {
         ASSERT_GE(static_cast<int64_t>(sequence->blocks.size()) * limits_.block_tokens,
                   rows.first + rows.count);
@@ -329,6 +335,7 @@ class ScheduledEngine {
   bool last_uncached_ = false;
   bool pooled_work_ = false;
   int64_t num_steps_ = 0;
+  std::vector<RequestHandle> step_handles_;
   uint64_t digest_ = 0;
   int64_t num_copies_ = 0;
   int64_t num_forks_ = 0;
