@@ -41,7 +41,9 @@ absl::Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
 }
 
 StopStringMatcher::StopStringMatcher(std::vector<std::string> stop_strings, bool include_in_output)
-    : stop_strings_(std::move(stop_strings)), include_in_output_(include_in_output) {}
+    : stop_strings_(std::move(stop_strings)),
+      include_in_output_(include_in_output),
+      held_(stop_strings_.size(), 0) {}
 
 bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
   const size_t old_size = text_.size();
@@ -60,19 +62,25 @@ bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
     num_streamable_ = text_.size();
     return true;
   }
-  num_streamable_ = std::min(FirstHeldBack(), WholeCharacters(text_));
+  HoldBack(old_size);
+  const size_t held = held_.empty() ? 0 : *std::max_element(held_.begin(), held_.end());
+  num_streamable_ = std::min(text_.size() - held, WholeCharacters(text_));
   return false;
 }
 
-size_t StopStringMatcher::FirstHeldBack() const {
-  const std::string_view text = text_;
-  size_t longest = 0;
-  for (const std::string& stop : stop_strings_) {
-    for (size_t num = std::min(stop.size() - 1, text.size()); num > longest; --num) {
-      if (text.ends_with(std::string_view(stop).substr(0, num))) longest = num;
+void StopStringMatcher::HoldBack(size_t begin) {
+  for (size_t s = 0; s < stop_strings_.size(); ++s) {
+    const std::string_view stop = stop_strings_[s];
+    size_t& held = held_[s];
+    for (size_t end = begin + 1; end <= text_.size(); ++end) {
+      // One byte adds at most one to what is held, and every further step of the loop takes one
+      // away: there are no more steps than bytes.
+      const std::string_view text = std::string_view(text_).substr(0, end);
+      size_t num = std::min(held + 1, stop.size() - 1);
+      while (num > 0 && !text.ends_with(stop.substr(0, num))) --num;
+      held = num;
     }
   }
-  return text.size() - longest;
 }
 
 }  // namespace taopd

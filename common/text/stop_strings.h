@@ -47,13 +47,15 @@ class StopStringMatcher {
   size_t num_streamable() const { return num_streamable_; }
 
  private:
-  // Returns the first byte of the longest suffix of the text that may be the beginning of a stop
-  // string.
-  size_t FirstHeldBack() const;
+  // Brings held_ up to text_, of which all from `begin` on is new. A byte costs at most two comparisons
+  // for each string on average, whatever strings and text are.
+  void HoldBack(size_t begin);
 
   const std::vector<std::string> stop_strings_;
   const bool include_in_output_;
   std::string text_;
+  // For each stop string, how much of its beginning, and not all of it, is the end of the text.
+  std::vector<size_t> held_;
   std::optional<size_t> matched_;
   size_t num_streamable_ = 0;
 };

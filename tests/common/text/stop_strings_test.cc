@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "common/base/random.h"
 #include "common/text/unicode/unicode.h"
@@ -134,6 +135,20 @@ TEST(StopStrings, HoldsBackNoMoreThanABeginning) {
   EXPECT_EQ(matcher.num_streamable(), 4u);
   EXPECT_FALSE(matcher.Append("c"));
   EXPECT_EQ(matcher.num_streamable(), 6u);
+}
+
+// 64 strings of which each begins like the text for long and never is it. A search for the beginnings
+// from the longest on, after each piece, takes seven times as long.
+TEST(StopStrings, HostileStringsCostNoMoreThanOthers) {
+  std::vector<std::string> stops;
+  for (char c = '0'; c < '0' + 64; ++c)
+    stops.push_back(std::string(512, 'a') + std::string(511, c == 'a' ? '!' : c));
+  StopStringMatcher matcher(stops, false);
+  const std::clock_t begun_at = std::clock();
+  for (int i = 0; i < 4000; ++i) EXPECT_FALSE(matcher.Append("a"));
+  EXPECT_EQ(matcher.num_streamable(), 4000u - 512u);
+  // About 0.1 s of this process, and 0.7 s with that search.
+  EXPECT_LT(std::clock() - begun_at, 0.4 * CLOCKS_PER_SEC);
 }
 
 }  // namespace
