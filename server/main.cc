@@ -86,6 +86,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   model->eos_token_ids = loaded.eos_token_ids;
   model->dtype = loaded.dtype;
   model->device = loaded.device;
+  model->tensor_parallel_size = options.tensor_parallel_size;
   model->config_json = ConfigJson(DescribeSettings(options));
   model->created_unix_s = absl::ToUnixSeconds(absl::Now());
   LogInfo("engine", {{"device", loaded.device},

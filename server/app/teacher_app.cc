@@ -58,7 +58,10 @@ class TeacherApp {
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
     RaiseFileDescriptorLimit();
-    if (absl::Status ready = OpenLogs(); !ready.ok() || !(ready = LoadSecrets()).ok()) {
+    absl::Status ready = state_.trusted_proxies().Set(options_.trusted_proxies);
+    if (ready.ok()) ready = OpenLogs();
+    if (ready.ok()) ready = LoadSecrets();
+    if (!ready.ok()) {
       LogError("cannot start", {{"error", std::string(ready.message())}});
       return kExitUsage;
     }
@@ -104,8 +107,13 @@ class TeacherApp {
   }
 
   absl::Status LoadSecrets() {
-    TAOPD_RETURN_IF_ERROR(keys_.Reload());
-    return tls_.Reload();
+    absl::Status loaded = keys_.Reload();
+    // A bad file of keys must not keep certificates that are about to expire.
+    if (const absl::Status certificates = tls_.Reload(); !certificates.ok()) {
+      if (loaded.ok()) return certificates;
+      loaded = Annotate(loaded, std::string(certificates.message()));
+    }
+    return loaded;
   }
 
   absl::Status Listen(std::ostream& out) {

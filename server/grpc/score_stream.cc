@@ -10,15 +10,15 @@
 
 namespace taopd {
 
-ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, std::string client,
-                         ServingState* state, ServerMetrics* metrics,
+ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, std::string address,
+                         std::string client, ServingState* state, ServerMetrics* metrics,
                          std::function<void(ScoreStream*)> on_done)
     : state_(state),
       metrics_(metrics),
       on_done_(std::move(on_done)),
       deadline_(DeadlineOf(context)),
       client_(std::move(client)),
-      address_(PeerAddress(context.peer())) {}
+      address_(std::move(address)) {}
 
 void ScoreStream::Start() {
   Next next;

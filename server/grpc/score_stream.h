@@ -34,8 +34,9 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
-  ScoreStream(const grpc::CallbackServerContext& context, std::string client, ServingState* state,
-              ServerMetrics* metrics, std::function<void(ScoreStream*)> on_done);
+  ScoreStream(const grpc::CallbackServerContext& context, std::string address, std::string client,
+              ServingState* state, ServerMetrics* metrics,
+              std::function<void(ScoreStream*)> on_done);
 
   // Called once, in the handler.
   void Start();

@@ -59,8 +59,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* TeacherService::Sco
     grpc::CallbackServerContext* context) {
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
-      *context, ClientOf(services_, *context), services_.state, services_.metrics,
-      [this](taopd::ScoreStream* done) { ForgetStream(done); });
+      *context, AddressOf(services_, *context), ClientOf(services_, *context), services_.state,
+      services_.metrics, [this](taopd::ScoreStream* done) { ForgetStream(done); });
   bool draining;
   {
     absl::MutexLock lock(&mutex_);

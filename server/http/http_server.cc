@@ -92,7 +92,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
  public:
   HttpServerImpl(ServingState* state, ServerMetrics* metrics, std::function<void()> on_failure,
                  const HttpServerOptions& options)
-      : metrics_(metrics),
+      : state_(state),
+        metrics_(metrics),
         keys_(options.keys),
         routes_(MakeRoutes(state, metrics)),
         front_(options.limits, this, &state->message_budget(), std::move(on_failure)) {}
@@ -146,6 +147,21 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return route != nullptr && route->kind == RouteKind::kProbe;
   }
 
+  ClientIdentity Identify(const RequestHead& head, const std::string& peer) const override {
+    std::string address = peer;
+    if (const TrustedProxies& proxies = state_->trusted_proxies(); !proxies.empty()) {
+      const bool forwarded = head.Find("x-forwarded-for") == nullptr;
+      std::vector<std::string_view> hops;
+      for (const Header& header : head.headers) {
+        if (EqualsIgnoringCase(header.name, forwarded ? "forwarded" : "x-forwarded-for"))
+          hops.push_back(header.value);
+      }
+      address = proxies.ClientAddress(peer, hops, forwarded);
+    }
+    std::string name = NameOf(head, address);
+    return {std::move(address), std::move(name)};
+  }
+
   WireAnswer Refuse(const Refusal& refusal) override {
     httplib::Response response;
     SendError({refusal.status, ErrorType(refusal.status), std::nullopt, refusal.message}, response);
@@ -191,7 +207,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     }
     HttpCall call = {.request = request,
                      .response = response,
-                     .client = NameOf(exchange),
+                     .client = NameOf(head, exchange.client()),
                      .deadline = std::get<absl::Time>(deadline),
                      .is_gone = [&exchange] { return exchange.IsGone(); },
                      .hold_memory =
@@ -238,10 +254,10 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   bool ShowsKey(const RequestHead& head) const {
     return keys_ == nullptr || keys_->Accepts(AuthorizationOf(head));
   }
-  std::string NameOf(Exchange& exchange) const {
-    return ClientName(
-        exchange.client(),
-        keys_ == nullptr ? std::string() : keys_->NameOf(AuthorizationOf(exchange.request().head)));
+  // Probes are admitted with any key, so that one that is not accepted must not become a name.
+  std::string NameOf(const RequestHead& head, const std::string& address) const {
+    const bool has_name = keys_ != nullptr && ShowsKey(head);
+    return ClientName(address, has_name ? keys_->NameOf(AuthorizationOf(head)) : std::string());
   }
 
   // vLLM's answer.
@@ -275,6 +291,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return Early(head, response);
   }
 
+  ServingState* const state_;
   ServerMetrics* const metrics_;
   const ApiKeys* const keys_;
   const Routes routes_;

@@ -189,6 +189,15 @@ std::string ServerMetrics::Text(ServingState& state) {
   families.push_back(Family("taopd_teacher_canary_ok",
                             "0 when the canary's scores are not those of the start.",
                             MetricType::Gauge, state.canary().ok() ? 1.0 : 0.0));
+  families.push_back(Family("taopd_teacher_canary_recovered_total",
+                            "Wrong answers of the canary that the next one did not confirm.",
+                            MetricType::Counter,
+                            static_cast<double>(state.num_canary_recovered())));
+  families.push_back(Family("taopd_teacher_forwarded_malformed_total",
+                            "Addresses from trusted proxies that could not be read; the client was "
+                            "then the proxy.",
+                            MetricType::Counter,
+                            static_cast<double>(state.trusted_proxies().num_malformed())));
   families.push_back(Family("taopd_teacher_message_memory_bytes",
                             "Memory reserved for request bodies and answers.", MetricType::Gauge,
                             static_cast<double>(state.message_budget().num_used())));

@@ -1,11 +1,77 @@
 #include "server/net/client_name.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include <cstring>
+#include <optional>
 
 namespace taopd {
+namespace {
+
+constexpr int kAddressBits = 128;
+constexpr int kMappedBits = 96;  // of an IPv6 address that holds an IPv4 one, before that one
+
+// The 16 bytes of an address, or none.
+std::optional<std::string> BytesOf(const std::string& address) {
+  std::string bytes(sizeof(in6_addr), '\0');
+  if (::inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1) return bytes;
+  bytes[10] = bytes[11] = '\xff';
+  if (::inet_pton(AF_INET, address.c_str(), bytes.data() + 12) == 1) return bytes;
+  return std::nullopt;
+}
+
+bool BitOf(const std::string& bytes, int bit) {
+  return (static_cast<unsigned char>(bytes[static_cast<size_t>(bit / 8)]) >> (7 - bit % 8)) & 1;
+}
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.push_back(Trim(text.substr(0, end)));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// The address of a hop as X-Forwarded-For has it: bare, or with a port: "10.0.0.7:80",
+// "[fd00::1]:80".
+std::optional<std::string> AddressOfHop(std::string_view hop) {
+  std::string address(hop);
+  if (address.starts_with('[')) {
+    const size_t end = address.find(']');
+    if (end == std::string::npos) return std::nullopt;
+    address = address.substr(1, end - 1);
+  } else if (const size_t colon = address.find(':');
+             colon != std::string::npos && colon == address.rfind(':')) {
+    address.resize(colon);
+  }
+  if (!BytesOf(address)) return std::nullopt;
+  return address;
+}
+
+// The "for" of one element of a Forwarded header.
+std::optional<std::string_view> ForOf(std::string_view element) {
+  for (std::string_view pair : Split(element, ';')) {
+    if (!absl::StartsWithIgnoreCase({pair.data(), pair.size()}, "for=")) continue;
+    pair.remove_prefix(4);
+    if (pair.size() >= 2 && pair.front() == '"' && pair.back() == '"')
+      pair = pair.substr(1, pair.size() - 2);
+    return pair;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::string SubscriberOf(const std::string& address) {
   in6_addr bytes{};
@@ -21,9 +87,62 @@ std::string SubscriberOf(const std::string& address) {
 }
 
 std::string ClientName(const std::string& address, std::string_view key_name) {
-  std::string name = SubscriberOf(address);
-  if (!key_name.empty()) name.append(" key ").append(key_name);
-  return name;
+  return key_name.empty() ? SubscriberOf(address) : "key " + std::string(key_name);
+}
+
+absl::Status TrustedProxies::Set(const std::vector<std::string>& networks) {
+  for (const std::string& text : networks) {
+    const size_t slash = text.find('/');
+    const std::string address = text.substr(0, slash);
+    const std::optional<std::string> bytes = BytesOf(address);
+    const bool is_ipv4 = address.find(':') == std::string::npos;
+    int bits = is_ipv4 ? kAddressBits - kMappedBits : kAddressBits;
+    const int most_bits = bits;
+    const bool has_bits =
+        slash == std::string::npos || absl::SimpleAtoi(text.substr(slash + 1), &bits);
+    if (!bytes || !has_bits || bits < 0 || bits > most_bits) {
+      return InvalidArgument("trusted_proxies: \"", text,
+                             "\" is neither an address nor a range such as 10.0.0.0/8 or fd00::/8");
+    }
+    bits += is_ipv4 ? kMappedBits : 0;
+    for (int bit = bits; bit < kAddressBits; ++bit) {
+      if (!BitOf(*bytes, bit)) continue;
+      return InvalidArgument("trusted_proxies: \"", text, "\" has bits behind its prefix");
+    }
+    networks_.push_back({*bytes, bits});
+  }
+  return absl::OkStatus();
+}
+
+bool TrustedProxies::Trusts(const std::string& address) const {
+  const std::optional<std::string> bytes = BytesOf(address);
+  if (!bytes) return false;
+  for (const Network& network : networks_) {
+    int bit = 0;
+    while (bit < network.prefix_bits && BitOf(*bytes, bit) == BitOf(network.bytes, bit)) ++bit;
+    if (bit == network.prefix_bits) return true;
+  }
+  return false;
+}
+
+std::string TrustedProxies::ClientAddress(const std::string& peer,
+                                          const std::vector<std::string_view>& hops,
+                                          bool forwarded) const {
+  std::string client = peer;
+  for (size_t i = hops.size(); i-- > 0;) {
+    const std::vector<std::string_view> elements = Split(hops[i], ',');
+    for (size_t j = elements.size(); j-- > 0;) {
+      if (!Trusts(client)) return client;
+      const std::optional<std::string_view> hop = forwarded ? ForOf(elements[j]) : elements[j];
+      const std::optional<std::string> address = hop ? AddressOfHop(*hop) : std::nullopt;
+      if (!address) {
+        num_malformed_.fetch_add(1, std::memory_order_relaxed);
+        return client;
+      }
+      client = *address;
+    }
+  }
+  return client;
 }
 
 }  // namespace taopd

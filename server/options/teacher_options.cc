@@ -12,6 +12,7 @@
 #include "common/config/flags.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
+#include "server/net/client_name.h"
 #include "server/options/version.h"
 
 namespace taopd {
@@ -231,6 +232,13 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
       "TAOPD_API_KEY and VLLM_API_KEY.");
   v.Setting<std::string>("api_key_file", &api_key_file,
                          "File of keys, one a line. SIGHUP reads it again, and the certificates.");
+  v.Setting<std::vector<std::string>>(
+      "trusted_proxies", &trusted_proxies,
+      "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server; may be given "
+      "several times. Their X-Forwarded-For or Forwarded, read from the right, names the client, "
+      "which is otherwise the address of the connection. Where keys are asked for, the client is "
+      "the key.",
+      [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
   v.Setting(
       "max_http_connections", &max_http_connections,
       "HTTP connections at once; fewer if there are few file descriptors. One more closes the "

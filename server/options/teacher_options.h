@@ -26,6 +26,7 @@ struct TeacherOptions {
   std::string ssl_ca_certs;
   std::vector<std::string> api_key;
   std::string api_key_file;
+  std::vector<std::string> trusted_proxies;
   bool grpc_reflection = false;
   double grpc_max_connection_idle = 3600.0;
   double grpc_max_connection_age = 0.0;

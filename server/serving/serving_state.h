@@ -11,6 +11,7 @@
 
 #include <absl/synchronization/mutex.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@
 #include "common/engine/engine.h"
 #include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
+#include "server/net/client_name.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/heap_trim.h"
 #include "server/serving/parse_turns.h"
@@ -40,7 +42,8 @@ struct ServedModel {
   std::string root;  // the model's directory
   std::string revision;
   std::string dtype;
-  std::string device = "cpu";  // as LibTorch writes it
+  std::string device = "cpu";        // as LibTorch writes it
+  int64_t tensor_parallel_size = 1;  // processes that the model is cut into
   EngineLimits limits;
   SamplingParams sampling_defaults;    // of requests that do not say otherwise
   std::vector<int32_t> eos_token_ids;  // the ids that end a sequence
@@ -85,8 +88,16 @@ class ServingState {
   absl::Status Ready();
   // The canary's last verdict; OK before the first.
   absl::Status canary() const;
+  // Wrong answers of the canary that the next answer did not confirm.
+  void NoteCanaryRecovered() { num_canary_recovered_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t num_canary_recovered() const {
+    return num_canary_recovered_.load(std::memory_order_relaxed);
+  }
   // Seconds since the engine's last step; 0 while it is idle or not loaded.
   double HeartbeatAgeSeconds();
+
+  // Whose word is taken for the address of a client. Set before the server listens.
+  TrustedProxies& trusted_proxies() { return trusted_proxies_; }
 
   // The memory of all request bodies and answers. Every protocol reserves what it is about to hold.
   ByteBudget& message_budget() { return message_budget_; }
@@ -110,6 +121,8 @@ class ServingState {
 
   Clock* const clock_;
   const absl::Duration stall_timeout_;
+  TrustedProxies trusted_proxies_;
+  std::atomic<uint64_t> num_canary_recovered_{0};
   ByteBudget message_budget_;
   HeapTrim heap_trim_;
   ParseTurns parse_turns_{&heap_trim_};

@@ -1,6 +1,7 @@
 #include "server/grpc/calls/call_services.h"
 
 #include <string_view>
+#include <vector>
 
 #include "server/grpc/score_conversion.h"
 #include "server/net/client_name.h"
@@ -20,9 +21,22 @@ std::string_view AuthorizationOf(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
+std::string AddressOf(const CallServices& services, const grpc::CallbackServerContext& context) {
+  const std::string peer = PeerAddress(context.peer());
+  const TrustedProxies& proxies = services.state->trusted_proxies();
+  if (proxies.empty()) return peer;
+  const auto& metadata = context.client_metadata();
+  const bool forwarded = metadata.count("x-forwarded-for") == 0;
+  const auto [begin, end] = metadata.equal_range(forwarded ? "forwarded" : "x-forwarded-for");
+  std::vector<std::string_view> hops;
+  for (auto hop = begin; hop != end; ++hop)
+    hops.emplace_back(hop->second.data(), hop->second.size());
+  return proxies.ClientAddress(peer, hops, forwarded);
+}
+
 std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context) {
   return ClientName(
-      PeerAddress(context.peer()),
+      AddressOf(services, context),
       services.keys == nullptr ? std::string() : services.keys->NameOf(AuthorizationOf(context)));
 }
 
@@ -33,7 +47,7 @@ grpc::ServerUnaryReactor* FinishAtOnce(const CallServices& services,
   const absl::Status status = work();
   services.metrics->RecordRequest(method, StatusCodeName(status),
                                   services.state->clock()->Now() - started_at,
-                                  PeerAddress(context->peer()));
+                                  AddressOf(services, *context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();  // makes it anew each time
   reactor->Finish(ToGrpcStatus(status));
   return reactor;

@@ -24,6 +24,10 @@ struct CallServices {
   const ApiKeys* keys;  // null: none are asked for
 };
 
+// The address of the client, without the port, for logs: the connection's, or the one that a trusted
+// proxy names. Any thread may call.
+std::string AddressOf(const CallServices& services, const grpc::CallbackServerContext& context);
+
 // The name of the client (server/net/client_name.h) for the engine's turns and for shares.
 // Any thread may call.
 std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context);

@@ -59,7 +59,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginStreamedCall(grpc::CallbackServ
   };
   environment.services.tracker->Begin();
   const absl::Time started_at = environment.services.state->clock()->Now();
-  const std::string client = PeerAddress(context->peer());
+  const std::string client = AddressOf(environment.services, *context);
   auto* const call = new Call;  // deleted in the last reaction
   call->stream = std::make_shared<MessageStream<Message>>(
       context,
@@ -125,7 +125,7 @@ grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
     const absl::Time started_at_;
     ReactionOrder order_;
   };
-  auto* const call = new Call(environment, PeerAddress(context->peer()));
+  auto* const call = new Call(environment, AddressOf(environment.services, *context));
   const auto end = [call, context, answer](const absl::Status& status) {
     call->status = status;
     if (status.ok()) *answer = SerializeMessage(call->response);

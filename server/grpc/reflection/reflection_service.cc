@@ -15,7 +15,7 @@ class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, 
                    const std::vector<std::string>* names)
       : services_(services),
         names_(names),
-        client_(PeerAddress(context->peer())),
+        client_(AddressOf(services, *context)),
         started_at_(services.state->clock()->Now()) {
     StartRead(&request_);
   }

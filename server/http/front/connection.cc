@@ -31,7 +31,7 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
                        Shared* shared, absl::Time now)
     : id_(id),
       transport_(socket.fd, tls),
-      client_(socket.address),
+      peer_(socket.address),
       subscriber_(socket.subscriber),
       access_(access),
       shared_(shared),
@@ -39,7 +39,8 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
       waits_for_(EPOLLIN),
       state_since_(now),
       last_progress_at_(now),
-      parser_(shared->limits.request) {
+      parser_(shared->limits.request),
+      identity_{peer_, subscriber_} {
   shared_->clients.Add(subscriber_, 1);
 }
 
@@ -121,6 +122,7 @@ bool Connection::AdmitHead(absl::Time now) {
     StartSending(*std::move(answer), now);
     return false;
   }
+  identity_ = shared_->handler.Identify(head, peer_);
   if (head.expects_continue && parser_.state() == RequestParser::State::kBody) {
     // Lost if it does not fit: the client then sends its body after a while, unasked.
     transport_.Write(std::string_view(kContinue));
@@ -129,11 +131,11 @@ bool Connection::AdmitHead(absl::Time now) {
 }
 
 bool Connection::ExceedsShare(int64_t num_bytes) const {
-  return shared_->budget.Check(num_bytes, subscriber_) == ByteBudget::Refusal::kClientShare;
+  return shared_->budget.Check(num_bytes, client_name()) == ByteBudget::Refusal::kClientShare;
 }
 
 bool Connection::TryReserveArrived(int64_t num_bytes) {
-  ByteBudget::Reservation memory = shared_->budget.TryReserve(num_bytes, subscriber_);
+  ByteBudget::Reservation memory = shared_->budget.TryReserve(num_bytes, client_name());
   if (!memory) return false;
   HoldMemory(std::move(memory));
   arrived_bytes_ += num_bytes;
@@ -207,6 +209,7 @@ void Connection::EndExchange(absl::Time now) {
   if (is_counted_) shared_->tracker.End();
   is_counted_ = false;
   head_ended_ = false;
+  identity_ = {peer_, subscriber_};
   state_since_ = now;
   waits_for_ = EPOLLIN;
   state_ = answer_.close ? State::kLingering : State::kReading;

@@ -57,6 +57,8 @@ class Connection final : public Exchange {
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
   const std::string& subscriber() const { return subscriber_; }
+  // Whose request is being read or answered; before its head is read, the subscriber.
+  const std::string& client_name() const { return identity_.name; }
   // What the socket must be ready for before Run has something to do: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
   // Whether Run has something to do although the socket is not ready.
@@ -82,7 +84,7 @@ class Connection final : public Exchange {
 
   // --- The worker's thread ---
   ParsedRequest& request() override { return request_; }
-  const std::string& client() const override { return client_; }
+  const std::string& client() const override { return identity_.address; }
   absl::Time begun_at() const override { return begun_at_; }
   bool IsGone() const override { return transport_.IsGone(); }
   void HoldMemory(ByteBudget::Reservation memory) override;
@@ -116,7 +118,7 @@ class Connection final : public Exchange {
 
   const uint64_t id_;
   Transport transport_;
-  const std::string client_;
+  const std::string peer_;
   const std::string subscriber_;
   const Access access_;
   Shared* const shared_;
@@ -134,6 +136,7 @@ class Connection final : public Exchange {
   int64_t arrived_bytes_ = 0;  // reserved for the present request
   size_t discarded_bytes_ = 0;
 
+  ClientIdentity identity_;
   ParsedRequest request_;
   WireAnswer answer_;
   size_t sent_bytes_ = 0;  // of answer_

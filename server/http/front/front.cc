@@ -306,7 +306,7 @@ bool Front::MakeRoom(const Connection& connection, bool same_client) {
   for (const auto& [id, entry] : connections_) {
     Connection& other = *entry.connection;
     if (&other == &connection || other.EvictionRank() != Connection::kRankOfBodies) continue;
-    if (same_client && other.subscriber() != connection.subscriber()) continue;
+    if (same_client && other.client_name() != connection.client_name()) continue;
     if (now - other.last_progress_at() < kStalled) continue;
     if (victim == nullptr || other.last_progress_at() < victim->last_progress_at()) victim = &other;
   }
@@ -320,7 +320,7 @@ void Front::Dispatch(Connection& connection) {
   if (handler_->IsProbe(connection.request().head)) {
     return probe_workers_.Enqueue([this, &connection] { handler_->Handle(connection); });
   }
-  turns_.Add(connection.id(), connection.subscriber());
+  turns_.Add(connection.id(), connection.client_name());
   waiting_.emplace(connection.id(), &connection);
   StartWork();
 }

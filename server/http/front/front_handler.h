@@ -9,6 +9,7 @@
 
 #include "server/http/front/answer.h"
 #include "server/http/parser/request_parser.h"
+#include "server/net/client_name.h"
 #include "server/serving/byte_budget.h"
 
 namespace taopd {
@@ -19,7 +20,7 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual ParsedRequest& request() = 0;           // the body may be moved from
-  virtual const std::string& client() const = 0;  // the address, without the port
+  virtual const std::string& client() const = 0;  // the address (ClientIdentity), without the port
   virtual absl::Time begun_at() const = 0;        // when the first byte came
   // Whether the client has closed its side or is gone. Never waits; any thread may call.
   virtual bool IsGone() const = 0;
@@ -41,9 +42,19 @@ enum class Access {
 };
 
 // Checks that do not block run on the front's own thread, which serves all connections.
+// Whose request it is.
+struct ClientIdentity {
+  std::string address;  // for logs: the connection's, or the one that a trusted proxy names
+  std::string name;     // for turns and shares (server/net/client_name.h)
+};
+
 class FrontHandler {
  public:
   virtual ~FrontHandler() = default;
+  // Called when a head was admitted; `peer` is the connection's address. Must not block.
+  virtual ClientIdentity Identify(const RequestHead& head, const std::string& peer) const {
+    return {peer, SubscriberOf(peer)};
+  }
   // Called when a head is complete, before its body is read. Returns the answer if the request is
   // refused; it must close if the request has a body. Must not block.
   virtual std::optional<WireAnswer> Admit(const RequestHead& head, Access access) = 0;

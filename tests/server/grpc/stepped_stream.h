@@ -160,8 +160,9 @@ class SteppedStream {
     model->revision = "0123456789abcdef";
     this->model = model;
     state.SetReady(model);
-    stream_ = std::make_shared<ScoreStream>(grpc::CallbackServerContext(), "client", &state,
-                                            &metrics, [this](ScoreStream*) { stream_.reset(); });
+    stream_ =
+        std::make_shared<ScoreStream>(grpc::CallbackServerContext(), "client", "client", &state,
+                                      &metrics, [this](ScoreStream*) { stream_.reset(); });
     watched = stream_;
     raw_ = stream_.get();
     raw_->Start();

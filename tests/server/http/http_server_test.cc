@@ -110,6 +110,26 @@ TEST_F(HttpServerTest, ClientOfARequestIsThePeersAddress) {
   EXPECT_EQ(fake_.engine->seen().at(0).client, "127.0.0.1");
 }
 
+TEST_F(HttpServerTest, ClientOfARequestIsTheOneThatATrustedProxyNames) {
+  Ready();
+  const auto client_of = [this](const httplib::Headers& headers) {
+    httplib::Client client("127.0.0.1", server_->port());
+    client.set_read_timeout(20);
+    EXPECT_EQ(
+        client.Post("/v1/completions", headers, "{\"prompt\":[1]}", "application/json")->status,
+        200);
+    return fake_.engine->seen().back().client;
+  };
+  const httplib::Headers named = {{"X-Forwarded-For", "1.1.1.1, 192.0.2.7"}};
+  EXPECT_EQ(client_of(named), "127.0.0.1");  // nobody is trusted
+  ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
+  EXPECT_EQ(client_of(named), "192.0.2.7");
+  EXPECT_EQ(client_of({{"Forwarded", "for=192.0.2.8"}}), "192.0.2.8");
+  EXPECT_EQ(client_of({}), "127.0.0.1");
+  EXPECT_EQ(client_of({{"X-Forwarded-For", "nobody"}}), "127.0.0.1");
+  EXPECT_THAT(metrics_.Text(state_), HasSubstr("taopd_teacher_forwarded_malformed_total 1"));
+}
+
 TEST_F(HttpServerTest, Ipv4ClientOfAnIpv6ServerKeepsItsAddress) {
   Ready();
   auto server = HttpServer::Listen("::", 0, &state_, &metrics_, [] {});
