@@ -145,7 +145,8 @@ grpc::ServerUnaryReactor* VllmEngineService::Abort(grpc::CallbackServerContext* 
                                                    grpc::ByteBuffer* answer) {
   const auto fill = [&](engine::AbortResponse*) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<engine::AbortRequest>(request));
-    for (const std::string& id : message.request_ids()) runs_->Abort(id);
+    const std::string client = ClientOf(services_, *context);
+    for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
     return absl::OkStatus();
   };
   return AnswerAtOnce<engine::AbortResponse>(

@@ -117,7 +117,7 @@ grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServer
     info->set_api_version("vllm");
     info->set_instance_id(instance_id_);
     vllm::ParallelismInfo* parallelism = info->mutable_parallelism();
-    parallelism->set_tensor_parallel_size(1);
+    parallelism->set_tensor_parallel_size(static_cast<uint32_t>(model->tensor_parallel_size));
     parallelism->set_pipeline_parallel_size(1);
     parallelism->set_data_parallel_size(1);
     parallelism->set_decode_context_parallel_size(1);
@@ -153,7 +153,8 @@ grpc::ServerUnaryReactor* VllmControlService::Abort(grpc::CallbackServerContext*
                                                     grpc::ByteBuffer* answer) {
   const auto fill = [&](vllm::AbortResponse*) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<vllm::AbortRequest>(request));
-    for (const std::string& id : message.request_ids()) runs_->Abort(id);
+    const std::string client = ClientOf(services_, *context);
+    for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
     return absl::OkStatus();
   };
   return AnswerAtOnce<vllm::AbortResponse>(services_, context, "grpc/vllm.Control/Abort", answer,

@@ -4,14 +4,14 @@
 
 namespace taopd {
 
-void RunRegistry::Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run) {
+void RunRegistry::Add(const Id& id, const std::shared_ptr<EngineRun>& run) {
   absl::MutexLock lock(&mutex_);
-  runs_.emplace(request_id, run);
+  runs_.emplace(id, run);
 }
 
-void RunRegistry::Remove(const std::string& request_id, const EngineRun* run) {
+void RunRegistry::Remove(const Id& id, const EngineRun* run) {
   absl::MutexLock lock(&mutex_);
-  const auto [begin, end] = runs_.equal_range(request_id);
+  const auto [begin, end] = runs_.equal_range(id);
   for (auto entry = begin; entry != end; ++entry) {
     if (entry->second.get() != run) continue;
     runs_.erase(entry);
@@ -19,11 +19,11 @@ void RunRegistry::Remove(const std::string& request_id, const EngineRun* run) {
   }
 }
 
-void RunRegistry::Abort(const std::string& request_id) {
+void RunRegistry::Abort(const std::string& client, const std::string& request_id) {
   if (request_id.empty()) return;  // that is everybody who has chosen none
   // Under the lock: a run is removed before its model may go.
   absl::MutexLock lock(&mutex_);
-  const auto [begin, end] = runs_.equal_range(request_id);
+  const auto [begin, end] = runs_.equal_range({client, request_id});
   for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
 }
 
@@ -32,9 +32,9 @@ void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests
   work->model = std::move(admitted.model);
   work->answer_memory = std::move(admitted.answer_memory);
   work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
-  const std::string request_id = admitted.request.request_id;
-  runs->Add(request_id, work->run);
-  work->on_done = [runs, request_id, run = work->run.get()] { runs->Remove(request_id, run); };
+  const RunRegistry::Id id = {admitted.request.client, admitted.request.request_id};
+  runs->Add(id, work->run);
+  work->on_done = [runs, id, run = work->run.get()] { runs->Remove(id, run); };
   if (!admitted.grammar) {
     work->run->Start(std::move(requests));
     return;

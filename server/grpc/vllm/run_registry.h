@@ -1,4 +1,5 @@
-// The runs that a client can end by the id that it chose, and the start of a run.
+// The runs that a client can end by the id that it chose, and the start of a run. Ids belong to
+// their client: the same id of two clients names two runs, and nobody ends those of others.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -6,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/grpc/calls/engine_calls.h"
@@ -13,16 +15,19 @@
 
 namespace taopd {
 
-// An id may occur more than once. Thread-safe.
+// `client` is a client's name (server/net/client_name.h). An id may occur more than once.
+// Thread-safe.
 class RunRegistry {
  public:
-  void Add(const std::string& request_id, const std::shared_ptr<EngineRun>& run);
-  void Remove(const std::string& request_id, const EngineRun* run);
-  void Abort(const std::string& request_id);
+  using Id = std::pair<std::string, std::string>;  // of the client, and the one that it chose
+
+  void Add(const Id& id, const std::shared_ptr<EngineRun>& run);
+  void Remove(const Id& id, const EngineRun* run);
+  void Abort(const std::string& client, const std::string& request_id);
 
  private:
   absl::Mutex mutex_;
-  std::multimap<std::string, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
+  std::multimap<Id, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Starts `requests`, which were made from an admitted one, as one run and keeps in `work` what

@@ -261,6 +261,25 @@ TEST_F(VllmServiceTest, AbortEndsTheRequestsOfAnId) {
   call.join();
 }
 
+TEST_F(VllmServiceTest, NobodyAbortsTheRequestsOfAnother) {
+  Ready();
+  ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.0/8", "::1"}));
+  fake_.engine->Hold(true);
+  std::thread call([&] {
+    vllm::GenerateResponse response;
+    EXPECT_TRUE(Generate(Request(), &response).ok());
+  });
+  fake_.engine->WaitForQueued(1);
+  vllm::AbortRequest abort;
+  abort.add_request_ids("r");
+  vllm::AbortResponse done;
+  grpc::ClientContext context;
+  context.AddMetadata("x-forwarded-for", "192.0.2.7");
+  EXPECT_TRUE(control_->Abort(&context, abort, &done).ok());
+  fake_.engine->Hold(false);
+  call.join();
+}
+
 TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
   vllm::ServerInfo server;
   vllm::ModelInfo model;
@@ -275,6 +294,7 @@ TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
   EXPECT_EQ(server.api_version(), "vllm");
   EXPECT_EQ(server.max_model_len(), 64u);
   EXPECT_EQ(server.max_running_requests(), 16u);
+  EXPECT_EQ(server.parallelism().tensor_parallel_size(), 1u);
   ASSERT_TRUE(control_->GetModelInfo(&contexts[1], {}, &model).ok());
   EXPECT_EQ(model.served_model_name(), "fake");
   EXPECT_TRUE(model.supports_text_input());
