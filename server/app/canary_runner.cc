@@ -10,25 +10,29 @@ void CanaryRunner::RunAtStart(std::shared_ptr<const ServedModel> model) {
   model_ = std::move(model);
   canary_.emplace(model_->limits, /*bitwise=*/model_->device == "cpu");
   if (!canary_->CanProbe()) {
-    LogWarning("no canary: nothing can be scored", {{"max_model_len", model_->limits.max_model_len}});
+    LogWarning("no canary: nothing can be scored",
+               {{"max_model_len", model_->limits.max_model_len}});
     canary_.reset();
     return;
   }
-  for (int run = 0; run < 2; ++run) {
-    Ask();
-    std::optional<absl::StatusOr<InferenceResult>> answer;
-    {
-      absl::MutexLock lock(&asked_->mutex);
-      const auto has_come = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(asked_->mutex) {
-        return asked_->answer.has_value();
-      };
-      asked_->mutex.Await(absl::Condition(&has_come));
-      answer = std::move(asked_->answer);
-    }
-    asked_.reset();
-    Judge(*answer);
-  }
+  for (int run = 0; run < 2; ++run) AskAndJudge();
+  if (doubted_) AskAndJudge();
   if (interval_ > absl::ZeroDuration()) next_at_ = state_->clock()->Now() + interval_;
+}
+
+void CanaryRunner::AskAndJudge() {
+  Ask();
+  std::optional<absl::StatusOr<InferenceResult>> answer;
+  {
+    absl::MutexLock lock(&asked_->mutex);
+    const auto has_come = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(asked_->mutex) {
+      return asked_->answer.has_value();
+    };
+    asked_->mutex.Await(absl::Condition(&has_come));
+    answer = std::move(asked_->answer);
+  }
+  asked_.reset();
+  Judge(*answer);
 }
 
 void CanaryRunner::Tick() {
@@ -42,6 +46,7 @@ void CanaryRunner::Tick() {
     if (!answer) return;
     asked_.reset();
     Judge(*answer);
+    if (doubted_) Ask();
     return;
   }
   const absl::Time now = state_->clock()->Now();
@@ -64,6 +69,16 @@ void CanaryRunner::Judge(const absl::StatusOr<InferenceResult>& answer) {
   if (!verdict) {
     LogInfo("the canary was not scored", {{"reason", std::string(answer.status().message())}});
     return;
+  }
+  const bool confirmed = std::exchange(doubted_, false) || !state_->canary().ok();
+  if (!verdict->ok() && !confirmed) {
+    doubted_ = true;
+    LogWarning("canary: asked again", {{"error", std::string(verdict->message())}});
+    return;
+  }
+  if (verdict->ok() && confirmed && state_->canary().ok()) {
+    state_->NoteCanaryRecovered();
+    LogWarning("canary: one wrong answer was not confirmed");
   }
   if (!verdict->ok()) LogError("canary", {{"error", std::string(verdict->message())}});
   state_->SetCanary(*verdict);

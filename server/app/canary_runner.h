@@ -1,4 +1,5 @@
-// Has the canary (server/serving/canary.h) scored: at the start, and then at intervals.
+// Has the canary (server/serving/canary.h) scored: at the start, and then at intervals. A wrong answer
+// is asked for again at once, and only a second wrong one makes the server refuse work.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -16,11 +17,10 @@ namespace taopd {
 class CanaryRunner {
  public:
   // Probes are `interval` apart; zero means that only RunAtStart probes.
-  CanaryRunner(ServingState* state, absl::Duration interval)
-      : state_(state), interval_(interval) {}
+  CanaryRunner(ServingState* state, absl::Duration interval) : state_(state), interval_(interval) {}
 
-  // Scores the canary twice, which also warms the engine up, waits for both answers, and gives the
-  // verdict to the ServingState. To be called before the model is ready.
+  // Scores the canary twice, which also warms the engine up, and again if an answer is wrong, waits
+  // for the answers, and gives the verdict to the ServingState. To be called before the model is ready.
   void RunAtStart(std::shared_ptr<const ServedModel> model);
   // Takes an answer that has come, and asks again if it is time. Never blocks. Call it every second
   // or so.
@@ -34,6 +34,8 @@ class CanaryRunner {
   };
 
   void Ask();
+  // Waits for the answer.
+  void AskAndJudge();
   void Judge(const absl::StatusOr<InferenceResult>& answer);
 
   ServingState* const state_;
@@ -41,6 +43,7 @@ class CanaryRunner {
   std::shared_ptr<const ServedModel> model_;
   std::optional<Canary> canary_;
   std::shared_ptr<Inbox> asked_;  // null unless an answer is awaited
+  bool doubted_ = false;          // the last answer was wrong, and has not been confirmed
   absl::Time next_at_ = absl::InfiniteFuture();
 };
 

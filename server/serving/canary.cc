@@ -1,12 +1,13 @@
 #include "server/serving/canary.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
 #include <string>
 #include <vector>
-
 
 namespace taopd {
 namespace {
@@ -17,8 +18,13 @@ constexpr int32_t kTopK = 16;
 // model with random weights is above it by far in some row.
 constexpr double kUniformTolerance = 1e-4;
 
-bool SameBits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+// The index of the first number with other bits, or none.
+std::optional<size_t> FirstOtherBits(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return std::min(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) return i;
+  }
+  return std::nullopt;
 }
 
 // The position in the sequence of the first row in which one of the arrays is not finite. A tail of
@@ -28,7 +34,8 @@ std::optional<int64_t> FirstBadRow(const ScoreRows& rows) {
   for (int64_t r = 0; r < rows.num_rows; ++r) {
     bool bad = is_bad(rows.sampled_log_probs[r]) || is_bad(rows.log_tail[r]) ||
                !std::isfinite(rows.entropy[r]);
-    for (int32_t j = 0; j < rows.top_k; ++j) bad = bad || is_bad(rows.log_probs[r * rows.top_k + j]);
+    for (int32_t j = 0; j < rows.top_k; ++j)
+      bad = bad || is_bad(rows.log_probs[r * rows.top_k + j]);
     if (bad) return r;
   }
   return std::nullopt;
@@ -94,12 +101,39 @@ absl::Status Canary::Compare(const ScoreRows& rows) const {
                       " at the start and is ", now, " now");
     }
   }
-  const bool same = rows.ids == reference_->ids &&
-                    SameBits(rows.sampled_log_probs, reference_->sampled_log_probs) &&
-                    SameBits(rows.log_probs, reference_->log_probs) &&
-                    SameBits(rows.log_tail, reference_->log_tail) &&
-                    SameBits(rows.entropy, reference_->entropy);
-  if (bitwise_ && !same) return Internal("the canary's scores have other bits than at the start");
+  return bitwise_ ? CompareBits(rows) : absl::OkStatus();
+}
+
+absl::Status Canary::CompareBits(const ScoreRows& rows) const {
+  const size_t k = static_cast<size_t>(std::max(rows.top_k, 1));
+  const struct {
+    const char* name;
+    std::span<const float> now, before;
+    size_t per_row;
+  } arrays[] = {
+      {"log-prob", rows.sampled_log_probs, reference_->sampled_log_probs, 1},
+      {"top log-prob", rows.log_probs, reference_->log_probs, k},
+      {"log tail", rows.log_tail, reference_->log_tail, 1},
+      {"entropy", rows.entropy, reference_->entropy, 1},
+  };
+  for (const auto& [name, now, before, per_row] : arrays) {
+    const std::optional<size_t> i = FirstOtherBits(now, before);
+    if (!i) continue;
+    if (*i >= now.size() || *i >= before.size()) {
+      return Internal("the canary has ", now.size(), " numbers of the ", name, ", at the start ",
+                      before.size());
+    }
+    return Internal("the canary's scores have other bits than at the start: the ", name,
+                    " at position ", *i / per_row + 1, " was ", absl::StrFormat("%.9g", before[*i]),
+                    " and is ", absl::StrFormat("%.9g", now[*i]), " now");
+  }
+  if (rows.ids != reference_->ids) {
+    const auto [now, before] =
+        std::mismatch(rows.ids.begin(), rows.ids.end(), reference_->ids.begin());
+    return Internal("the canary's scores have other bits than at the start: a top id at position ",
+                    static_cast<size_t>(now - rows.ids.begin()) / k + 1, " was ", *before,
+                    " and is ", *now, " now");
+  }
   return absl::OkStatus();
 }
 

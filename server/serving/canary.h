@@ -33,6 +33,8 @@ class Canary {
 
  private:
   absl::Status Compare(const ScoreRows& rows) const;
+  // INTERNAL naming the first number with other bits than at the start.
+  absl::Status CompareBits(const ScoreRows& rows) const;
 
   const EngineLimits limits_;
   const bool bitwise_;

@@ -67,8 +67,8 @@ class CanaryRunnerTest : public ::testing::Test {
 };
 
 TEST_F(CanaryRunnerTest, AnEngineThatAnswersTwiceDifferentlyIsNotServed) {
-  StartWith({0.0f, 0.5f});
-  EXPECT_EQ(engine_->num_asked(), 2);
+  StartWith({0.0f, 0.5f, 0.5f});
+  EXPECT_EQ(engine_->num_asked(), 3);
   EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
 }
 
@@ -88,13 +88,33 @@ TEST_F(CanaryRunnerTest, ProbesAreAnIntervalApartAndOneAtATime) {
   EXPECT_OK(state_.canary());
   EXPECT_EQ(tick(0), 4);  // it has been time since
   engine_->Answer(0.5f);
-  EXPECT_EQ(tick(0), 4);
-  EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
-  EXPECT_EQ(tick(9), 4);
-  EXPECT_EQ(tick(1), 5);
-  engine_->Answer(0.0f);
-  EXPECT_EQ(tick(0), 5);
+  EXPECT_EQ(tick(0), 5);  // asked again at once
   EXPECT_OK(state_.canary());
+  engine_->Answer(0.5f);
+  EXPECT_EQ(tick(0), 5);
+  EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
+  EXPECT_EQ(tick(9), 5);
+  EXPECT_EQ(tick(1), 6);
+  engine_->Answer(0.0f);
+  EXPECT_EQ(tick(0), 6);
+  EXPECT_OK(state_.canary());
+  EXPECT_EQ(state_.num_canary_recovered(), 0u);
+}
+
+TEST_F(CanaryRunnerTest, AWrongAnswerThatIsNotConfirmedIsCountedAndRefusesNothing) {
+  StartWith({0.0f, 0.5f, 0.0f});
+  EXPECT_OK(state_.canary());
+  EXPECT_EQ(state_.num_canary_recovered(), 1u);
+  clock_.Advance(absl::Seconds(10));
+  runner_.Tick();
+  engine_->Answer(0.5f);
+  runner_.Tick();
+  EXPECT_OK(state_.canary());
+  engine_->Answer(0.0f);
+  runner_.Tick();
+  EXPECT_OK(state_.canary());
+  EXPECT_EQ(state_.num_canary_recovered(), 2u);
+  EXPECT_EQ(engine_->num_asked(), 5);
 }
 
 }  // namespace
