@@ -2,6 +2,7 @@
 //
 //   training_setup.cc       what comes before the first step
 //   training_loop.cc        the steps, checkpoints, the end
+//   training_report.cc      the metrics of a step
 //   training_evaluation.cc  evaluations, the best checkpoint, early stop
 //   training_guard.cc       collapse guard, roll-backs, what is written aside
 //   ranks.h                 several ranks
