@@ -1,6 +1,6 @@
-// A step of a run that is asked to stop: abandoned before its first update, finished or left between
-// two mini-batches after it. Whatever the moment, the run that goes on has the bits of one that was
-// left alone.
+// A step of a run that is asked to stop: abandoned before its first update, finished or left
+// between two mini-batches after it. Whatever the moment, the run that goes on has the bits of one
+// that was left alone.
 #include <cmath>
 #include <functional>
 
