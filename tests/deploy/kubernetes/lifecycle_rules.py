@@ -141,9 +141,9 @@ def jobs_know_the_exit_codes(objects):
                 expected = "FailJob"
             else:
                 expected = "Ignore" if jobset is None else "FailJob"
-            if action != expected or code not in (64, 65, 71, 75, 76, 78):
+            if action != expected or code not in (64, 65, 71, 74, 75, 76, 78):
                 yield f"{name_of(thing)}: exit code {code} leads to {action}"
-        for code in sorted({64, 65, 71, 75, 76, 78} - set(codes)):
+        for code in sorted({64, 65, 71, 74, 75, 76, 78} - set(codes)):
             yield f"{name_of(thing)}: nothing says what exit code {code} means"
         if disruption != ("Ignore" if jobset is None else "FailJob"):
             yield f"{name_of(thing)}: an eviction counts as a failure"
