@@ -45,7 +45,7 @@ inline void AddStartFlags(CLI::App* app, StartMode* mode) {
         text = "true";
         return "";
       },
-      "[=auto]");
+      "");
   auto* resume = app->add_flag("--resume", mode->resume,
                                "Continue from the newest complete checkpoint of run.dir; without "
                                "one the command fails, or with --resume=auto starts a new run")
