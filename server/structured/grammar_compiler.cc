@@ -113,8 +113,6 @@ void GrammarCompiler::TakeJob() {
     job = jobs_.Take();
   }
   is_compiling_ = !Begin(job);
-  // The next one comes after what has been posted meanwhile, such as the end of a text.
-  if (!is_compiling_) host_.Post([this](GrammarHost&) { TakeJob(); });
 }
 
 bool GrammarCompiler::Begin(Job& job) {
@@ -140,6 +138,11 @@ bool GrammarCompiler::Begin(Job& job) {
   host_.Compile(form, [this, form, key, shared = std::make_shared<Job>(std::move(job))](
                           const absl::StatusOr<int64_t>& num_bytes) {
     is_compiling_ = false;
+    {
+      // The tasks of the jobs that came meanwhile have found the compiler busy.
+      absl::MutexLock lock(&mutex_);
+      for (size_t i = 0; i < jobs_.size(); ++i) host_.Post([this](GrammarHost&) { TakeJob(); });
+    }
     absl::Status status = num_bytes.status();
     if (status.ok()) status = Keep({key, form, *num_bytes});
     if (status.ok()) {
@@ -147,7 +150,6 @@ bool GrammarCompiler::Begin(Job& job) {
     } else {
       Finish(*shared, status);
     }
-    TakeJob();
   });
   return false;
 }
