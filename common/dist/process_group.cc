@@ -18,7 +18,6 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/dist/meeting_point.h"
-#include "common/dist/tree_sum.h"
 #include "common/dist/watch_token.h"
 
 namespace taopd {
@@ -445,15 +444,6 @@ absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int64_t root) {
   return StartBroadcast(tensor, root)->Wait();
 }
 absl::Status ProcessGroup::Barrier() { return AllReduce(at::zeros({1}), Reduction::kSum); }
-
-absl::Status ProcessGroup::ReduceScatterTree(const at::Tensor& output, const at::Tensor& input) {
-  const at::Tensor parts = at::empty_like(input).view({world_size(), -1});
-  TAOPD_RETURN_IF_ERROR(AllToAll(parts, input));
-  std::vector<at::Tensor> terms;
-  for (int64_t r = 0; r < world_size(); ++r) terms.push_back(parts[r]);
-  output.view(-1).copy_(SumTree(std::move(terms)));
-  return absl::OkStatus();
-}
 
 absl::StatusOr<std::string> ProcessGroup::BroadcastText(const std::string& text, int64_t root) {
   if (world_size() == 1) return text;

@@ -14,7 +14,12 @@ void ThrowIfError(const absl::Status& status) {
 }  // namespace
 
 void GroupCollectives::AllReduceSum(at::Tensor& tensor) {
-  if (tensor.numel() > 0) ThrowIfError(group_->AllReduce(tensor, Reduction::kSum));
+  if (tensor.numel() == 0) return;
+  // Gloo's ring adds the ranks in an order that depends on the place in the buffer, and so on the
+  // rest of the batch. Two ranks have one order only.
+  const bool in_order = tensor.is_cpu() && place_.size > 2;
+  ThrowIfError(in_order ? group_->AllReduceTree(tensor)
+                        : group_->AllReduce(tensor, Reduction::kSum));
 }
 
 void GroupCollectives::Broadcast(at::Tensor& tensor) {

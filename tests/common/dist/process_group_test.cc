@@ -127,6 +127,28 @@ TEST_P(ProcessGroupTest, TreeSumsDoNotDependOnTheRanks) {
   });
 }
 
+// A number's sum is the same bits at every place of a buffer, and on every rank.
+TEST_P(ProcessGroupTest, AllReduceTreeDoesNotDependOnThePlaceInTheBuffer) {
+  testing::OnRanks(GetParam(), {}, [&](ProcessGroup& group) {
+    constexpr int64_t kNumbers = 1000;
+    const at::Tensor numbers =
+        at::arange(kNumbers, at::kFloat)
+            .add(1.0f)
+            .sin()
+            .mul(1.0f + 0.37f * static_cast<float>(group.rank() * group.rank()));
+    at::Tensor whole = numbers.clone();
+    ASSERT_OK(group.AllReduceTree(whole));
+    for (const int64_t begin : {1, 3, 250, 499, 997}) {
+      at::Tensor part = numbers.narrow(0, begin, kNumbers - begin).clone();
+      ASSERT_OK(group.AllReduceTree(part));
+      EXPECT_TRUE(at::equal(part, whole.narrow(0, begin, kNumbers - begin))) << begin;
+    }
+    at::Tensor largest = whole.clone();
+    ASSERT_OK(group.AllReduce(largest, Reduction::kMax));
+    EXPECT_TRUE(at::equal(largest, whole));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, ProcessGroupTest, ::testing::Values(1, 2, 3, 4));
 
 TEST(ProcessGroupFaultTest, AFailureOfOneRankEndsTheOthersWithItsName) {
