@@ -270,11 +270,17 @@ class TorchEngine final : public InferenceEngine {
 
   // One forward pass and what follows from it.
   void RunStep(const StepPlan& plan) {
-    absl::Status failure = Guarded([&] { runner_->Copy(plan.copies); });
+    const auto copy = [&] { return Guarded([&] { runner_->Copy(plan.copies); }); };
+    absl::Status failure = copy();
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
     // Asked without the lock: a device that is stuck must not stop stats().
     const bool device_failed = !failure.ok() && !DeviceAnswers();
-    if (!failure.ok() && !device_failed && plan.rows.size() > 1) {
+    // Sequences are computed again from their copies, not from what the blocks held before. A copy
+    // that was made already may be made again.
+    const absl::Status copied = failure.ok() || device_failed ? absl::OkStatus() : copy();
+    if (!copied.ok()) {
+      for (const ScheduledRows& part : plan.rows) Fail(part, copied);
+    } else if (!failure.ok() && !device_failed && plan.rows.size() > 1) {
       // Each sequence again, alone: only those fail that cannot be computed. The others get the
       // numbers that they would have got.
       for (const ScheduledRows& part : plan.rows) {
