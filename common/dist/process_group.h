@@ -112,9 +112,9 @@ class ProcessGroup {
   // Like ReduceScatter, but adds the ranks' inputs with SumTree: the bits are the same for any
   // number of ranks that divides the terms in powers of two. Needs memory for one more input.
   absl::Status ReduceScatterTree(const at::Tensor& output, const at::Tensor& input);
-  // As AllReduce with kSum, with the ranks' numbers added by SumTree: a number's sum does not depend
-  // on where in the tensor it stands, as it does with Gloo's ring. Needs memory for three more
-  // tensors.
+  // As AllReduce with kSum, with the ranks' numbers added by SumTree: a number's sum does not
+  // depend on where in the tensor it stands, as it does with Gloo's ring. Needs memory for three
+  // more tensors.
   absl::Status AllReduceTree(const at::Tensor& tensor);
 
   // Returns the text of `root` on every rank; `text` is used only on that rank.

@@ -33,8 +33,8 @@ struct Finished {
   absl::StatusOr<InferenceResult> result;
 };
 
-// Runs `step` and turns what LibTorch throws into a status: RESOURCE_EXHAUSTED for a lack of memory,
-// else INTERNAL.
+// Runs `step` and turns what LibTorch throws into a status: RESOURCE_EXHAUSTED for a lack of
+// memory, else INTERNAL.
 template <typename Step>
 absl::Status Guarded(const Step& step) {
   try {

@@ -142,9 +142,9 @@ class Scheduler {
 
   // Plans the next step. The plan's pointers are valid until Finish, Schedule or DropAll is called.
   StepPlan Schedule();
-  // Takes note that the plan's rows have been computed and sampled tokens have been appended. The last
-  // row of a sequence that sampled none (Sequence::sits_out) will be computed again. Call it once, after
-  // the step of the last Schedule. Sequences whose status is not OK are passed over.
+  // Takes note that the plan's rows have been computed and sampled tokens have been appended. The
+  // last row of a sequence that sampled none (Sequence::sits_out) will be computed again. Call it
+  // once, after the step of the last Schedule. Sequences whose status is not OK are passed over.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.
