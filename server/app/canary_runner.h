@@ -1,5 +1,5 @@
-// Has the canary (server/serving/canary.h) scored: at the start, and then at intervals. A wrong answer
-// is asked for again at once, and only a second wrong one makes the server refuse work.
+// Has the canary (server/serving/canary.h) scored: at the start, and then at intervals. A wrong
+// answer is asked for again at once, and only a second wrong one makes the server refuse work.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -20,7 +20,8 @@ class CanaryRunner {
   CanaryRunner(ServingState* state, absl::Duration interval) : state_(state), interval_(interval) {}
 
   // Scores the canary twice, which also warms the engine up, and again if an answer is wrong, waits
-  // for the answers, and gives the verdict to the ServingState. To be called before the model is ready.
+  // for the answers, and gives the verdict to the ServingState. To be called before the model is
+  // ready.
   void RunAtStart(std::shared_ptr<const ServedModel> model);
   // Takes an answer that has come, and asks again if it is time. Never blocks. Call it every second
   // or so.

@@ -314,8 +314,8 @@ int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostr
   auto app = std::make_unique<TeacherApp>(options, load);
   const int exit_code = app->Run(out);
   if (app->loader_left_behind()) {
-    // Its thread may use it until the process ends. A pointer to it stays, so that it does not count
-    // as memory that was lost.
+    // Its thread may use it until the process ends. A pointer to it stays, so that it does not
+    // count as memory that was lost.
     static std::atomic<TeacherApp*> left_behind{nullptr};
     left_behind = app.release();
   }

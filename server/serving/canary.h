@@ -1,6 +1,6 @@
 // A fixed probe of the served model. It is scored at the start and from time to time; a model whose
-// weights have gone wrong in memory answers it with other numbers, with numbers that are not finite,
-// or, if the weights are gone, with a uniform distribution.
+// weights have gone wrong in memory answers it with other numbers, with numbers that are not
+// finite, or, if the weights are gone, with a uniform distribution.
 //
 // Not thread-safe.
 #pragma once

@@ -1,7 +1,7 @@
 // Returns the free memory of the C library's heap to the system. Large requests, over gRPC as over
 // HTTP, leave it there: one small block at the end of the heap keeps all of it. The program has one
-// heap for all threads (KeepFreedMemory, common/base/memory.h): the library trims the ends of further
-// heaps only when something there is freed.
+// heap for all threads (KeepFreedMemory, common/base/memory.h): the library trims the ends of
+// further heaps only when something there is freed.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -20,8 +20,8 @@ class HeapTrim {
   // since its smallest size after the last one.
   static constexpr int64_t kGrowthBytes = int64_t{32} << 20;
   static constexpr absl::Duration kGrowthInterval = absl::Seconds(5);
-  // Interval after which the heap is trimmed without growth: what was in use at the last trim may be
-  // free now.
+  // Interval after which the heap is trimmed without growth: what was in use at the last trim may
+  // be free now.
   static constexpr absl::Duration kInterval = absl::Seconds(10);
 
   HeapTrim();

@@ -84,7 +84,8 @@ class ServingState {
   // during a long step. Call it at least every few seconds: that time counts from the first call
   // that saw the last beat.
   absl::Status Health();
-  // OK if the server should be sent work: it is healthy, it is not leaving, and its canary is right.
+  // OK if the server should be sent work: it is healthy, it is not leaving, and its canary is
+  // right.
   absl::Status Ready();
   // The canary's last verdict; OK before the first.
   absl::Status canary() const;

@@ -1,5 +1,5 @@
-// What the handlers of all gRPC services share. A handler runs for calls alone that have shown a key,
-// if keys are asked for (server/grpc/key_check.h).
+// What the handlers of all gRPC services share. A handler runs for calls alone that have shown a
+// key, if keys are asked for (server/grpc/key_check.h).
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,8 +24,8 @@ struct CallServices {
   const ApiKeys* keys;  // null: none are asked for
 };
 
-// The address of the client, without the port, for logs: the connection's, or the one that a trusted
-// proxy names. Any thread may call.
+// The address of the client, without the port, for logs: the connection's, or the one that a
+// trusted proxy names. Any thread may call.
 std::string AddressOf(const CallServices& services, const grpc::CallbackServerContext& context);
 
 // The name of the client (server/net/client_name.h) for the engine's turns and for shares.

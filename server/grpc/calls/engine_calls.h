@@ -1,6 +1,6 @@
-// What the calls that need the engine have in common: they own themselves, end their sequences when the client goes, tell a client that is refused when to
-// try again, and record their end. (A ScoreStream, which reads as well, does the same in its own
-// way.)
+// What the calls that need the engine have in common: they own themselves, end their sequences when
+// the client goes, tell a client that is refused when to try again, and record their end. (A
+// ScoreStream, which reads as well, does the same in its own way.)
 //
 // The functions are called in the handler, which returns their result. gRPC runs no reaction before
 // the handler has returned.

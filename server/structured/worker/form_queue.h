@@ -1,6 +1,6 @@
-// Frames that wait for the thread of masks, in turns of the forms by the time of a processor that their
-// masks have taken: a form whose masks are slow, or one with many texts, makes the others wait for one
-// of its masks, not for all. Frames of one form keep their order. Not thread-safe.
+// Frames that wait for the thread of masks, in turns of the forms by the time of a processor that
+// their masks have taken: a form whose masks are slow, or one with many texts, makes the others
+// wait for one of its masks, not for all. Frames of one form keep their order. Not thread-safe.
 #pragma once
 
 #include <algorithm>
