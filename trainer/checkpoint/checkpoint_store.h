@@ -3,7 +3,8 @@
 // nothing of models.
 //
 //   DIR/step-000120/             complete: manifest.json has every file's size and SHA-256
-//   DIR/step-000120-mini-1/      the same, one mini-batch into step 121; kept while it is the newest
+//   DIR/step-000120-mini-1/      the same, one mini-batch into step 121; kept while it is the
+//   newest
 //   DIR/.tmp-step-000130-PID/    being written; Open removes it when its writer is gone
 //   DIR/.trash-step-000100-PID/  being deleted; Open removes it
 //   DIR/damaged-step-000120-1/   was damaged when its step was saved anew; never deleted here
@@ -56,14 +57,14 @@ class CheckpointStore {
       int64_t mini_batch = 0) = 0;
 
   // Returns the newest checkpoint of at most `max_step` steps whose files have the sizes and hashes
-  // of its manifest, or nullopt if there are no checkpoints of so few steps. Damaged ones are logged,
-  // counted and left alone. Returns DATA_LOSS if all of them are damaged. A limit leaves out
-  // checkpoints within a step: DeleteAfter would delete them.
+  // of its manifest, or nullopt if there are no checkpoints of so few steps. Damaged ones are
+  // logged, counted and left alone. Returns DATA_LOSS if all of them are damaged. A limit leaves
+  // out checkpoints within a step: DeleteAfter would delete them.
   virtual absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) = 0;
   absl::StatusOr<std::optional<CheckpointRef>> Newest() { return Newest(INT64_MAX); }
 
-  // Retention leaves the checkpoints of these steps alone from now on, beside those that the options
-  // keep. A second call replaces the first.
+  // Retention leaves the checkpoints of these steps alone from now on, beside those that the
+  // options keep. A second call replaces the first.
   virtual void Pin(std::set<int64_t> steps) = 0;
 
   // Deletes all checkpoints, complete or damaged, of later steps than `step`, and those within the

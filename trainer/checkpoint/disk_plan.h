@@ -1,5 +1,5 @@
-// Whether a run fits on the disk of its run.dir: the checkpoints that it holds at once, the one that
-// is being written, and the exported model. No LibTorch here.
+// Whether a run fits on the disk of its run.dir: the checkpoints that it holds at once, the one
+// that is being written, and the exported model. No LibTorch here.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,11 @@ class DiskAttempts {
   explicit DiskAttempts(std::string dir) : dir_(std::move(dir)) {}
 
   // Whether writing `bytes` may succeed where the last attempt has failed: always after a success,
-  // else if they fit, or if there is more room than then. The latter is for file systems that compress.
+  // else if they fit, or if there is more room than then. The latter is for file systems that
+  // compress.
   bool MayFit(int64_t bytes) const;
-  // The attempt to write `bytes` has failed, or was not made because they do not fit. Returns the error
-  // with the room that is needed and the room that there is.
+  // The attempt to write `bytes` has failed, or was not made because they do not fit. Returns the
+  // error with the room that is needed and the room that there is.
   absl::Status Failed(int64_t bytes, const absl::Status& error);
   void Succeeded() {
     free_after_failure_.reset();

@@ -1,5 +1,5 @@
-// manifest.json lists the files of a complete checkpoint. It is written last: its presence says that
-// every file was written in full, and its hashes tell whether a file has changed since.
+// manifest.json lists the files of a complete checkpoint. It is written last: its presence says
+// that every file was written in full, and its hashes tell whether a file has changed since.
 //
 //   {"format": "taopd-checkpoint", "version": 1, "step": 120,
 //    "files": {"student/model.safetensors": {"size_bytes": 123, "sha256": "..."}, ...}}
@@ -37,8 +37,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t 
 // `hashes`, if its content has another hash.
 absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes);
 
-// Whether `dir` holds, byte for byte, the files of the manifest whose names begin with `prefix`, such
-// as "model/".
+// Whether `dir` holds, byte for byte, the files of the manifest whose names begin with `prefix`,
+// such as "model/".
 bool HoldsFilesOf(const CheckpointManifest& manifest, const std::string& prefix,
                   const std::string& dir);
 

@@ -63,8 +63,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClient
                                                std::move(client), options.revision);
 }
 
-// The most sequences that a run can have in its engine at once. With eval.num_prompts = 0 the number
-// of problems is not known before the data is read: as many as there is room for.
+// The most sequences that a run can have in its engine at once. With eval.num_prompts = 0 the
+// number of problems is not known before the data is read: as many as there is room for.
 int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
   const int64_t rollouts = NumRollouts(config, num_ranks);
   if (config.eval.measure != "accuracy" || config.data.val.empty()) return rollouts;

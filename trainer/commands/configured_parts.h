@@ -34,7 +34,8 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
 // The rollouts of a step that one of `num_ranks` ranks generates, at most.
 int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks);
 
-// INVALID_ARGUMENT if the longest prompt with the longest response has more positions than the model.
+// INVALID_ARGUMENT if the longest prompt with the longest response has more positions than the
+// model.
 absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& student);
 
 // Makes the engine that generates with the student's live weights, for rollouts and evaluation.

@@ -15,9 +15,9 @@
 namespace taopd {
 
 // Measures what eval.measure names on `records`: accuracy, for which `teacher` may be null, or the
-// KL divergence to the teacher, for which `engine` may be null. Calls `on_wait`, unless it is empty,
-// about once a second; an error from it ends the measurement and is the result. The accuracy may be
-// one part of several. What `journal` holds is not measured again; it may be null.
+// KL divergence to the teacher, for which `engine` may be null. Calls `on_wait`, unless it is
+// empty, about once a second; an error from it ends the measurement and is the result. The accuracy
+// may be one part of several. What `journal` holds is not measured again; it may be null.
 absl::StatusOr<EvalResult> MeasureStudent(
     const TrainConfig& config, const std::vector<PromptRecord>& records, Student* student,
     RolloutEngine* engine, TeacherClient* teacher, std::function<absl::Status()> on_wait = nullptr,

@@ -13,10 +13,10 @@
 
 namespace taopd {
 
-// Calls `attempt`, a collective with the same result on all ranks, until it succeeds. After a failure
-// the phase is kWaitingForStorage, the log says what to do, and the next attempt follows about a second
-// later. Returns kExitStorage if a stop is requested on any rank while it waits: the message names
-// `what`, such as "the checkpoint of step 20", and the newest step that is saved.
+// Calls `attempt`, a collective with the same result on all ranks, until it succeeds. After a
+// failure the phase is kWaitingForStorage, the log says what to do, and the next attempt follows
+// about a second later. Returns kExitStorage if a stop is requested on any rank while it waits: the
+// message names `what`, such as "the checkpoint of step 20", and the newest step that is saved.
 std::optional<CommandFailure> UntilStored(const std::string& what, CheckpointedRun* run,
                                           RunState* state,
                                           const std::function<absl::Status()>& attempt);

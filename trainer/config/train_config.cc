@@ -57,8 +57,8 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   return absl::OkStatus();
 }
 
-// Truncated sampling never draws some tokens, so that an estimate from the sampled token lacks their
-// part, whatever it is multiplied by.
+// Truncated sampling never draws some tokens, so that an estimate from the sampled token lacks
+// their part, whatever it is multiplied by.
 absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& terms) {
   if (rollout.top_p == 1 && rollout.top_k == 0) return absl::OkStatus();
   const std::string setting = rollout.top_p == 1 ? Concat("rollout.top_k = ", rollout.top_k)

@@ -92,8 +92,8 @@ class RunState {
   // ---- For servers and signal handling threads ----
 
   RunStatus status() const;
-  // `code` is kExitStopped or kExitStoppedByUser; of several requests the largest code counts. In the
-  // phase kWaitingForStorage it tells the run to end without its state.
+  // `code` is kExitStopped or kExitStoppedByUser; of several requests the largest code counts. In
+  // the phase kWaitingForStorage it tells the run to end without its state.
   void RequestStop(ExitCode code);
   void RequestPause(bool paused);
   // Waits for the checkpoint. Returns DEADLINE_EXCEEDED at `deadline`.

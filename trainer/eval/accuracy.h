@@ -93,7 +93,8 @@ struct AccuracyRun {
 // that are under way are still waited for and written to the journal.
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run);
 
-// The names of the metrics that EvaluateAccuracy gives for these problems. REQUIRES: there are some.
+// The names of the metrics that EvaluateAccuracy gives for these problems. REQUIRES: there are
+// some.
 std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
                                              const std::vector<PromptRecord>& problems);
 

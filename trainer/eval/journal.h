@@ -21,10 +21,10 @@ class EvalJournal {
   using Rows = std::map<std::pair<int64_t, int64_t>, nlohmann::ordered_json>;
 
   // Opens the file or creates it. Cuts off half a line at its end, which a killed process may have
-  // left. If `overwrite` is set, the file may hold anything. Otherwise returns FAILED_PRECONDITION if
-  // the file holds another evaluation (the message names the first setting that differs, with both
-  // values) or anything else. A new evaluation replaces what the file holds when its first response
-  // is added: one that never gets a response costs nothing.
+  // left. If `overwrite` is set, the file may hold anything. Otherwise returns FAILED_PRECONDITION
+  // if the file holds another evaluation (the message names the first setting that differs, with
+  // both values) or anything else. A new evaluation replaces what the file holds when its first
+  // response is added: one that never gets a response costs nothing.
   static absl::StatusOr<EvalJournal> Open(const std::string& path,
                                           const nlohmann::ordered_json& evaluation, bool overwrite);
 

@@ -1,8 +1,9 @@
-// The roll-backs of a run, which outlive the checkpoints that they go back to: RUN_DIR/rollbacks.json.
+// The roll-backs of a run, which outlive the checkpoints that they go back to:
+// RUN_DIR/rollbacks.json.
 //
-// A roll-back is written twice: as an intent before anything changes, and as done afterwards. A crash
-// in between leaves the intent, and where the run goes on decides about it: at the checkpoint of the
-// intent or before, the roll-back has happened; at a later one it has not.
+// A roll-back is written twice: as an intent before anything changes, and as done afterwards. A
+// crash in between leaves the intent, and where the run goes on decides about it: at the checkpoint
+// of the intent or before, the roll-back has happened; at a later one it has not.
 #pragma once
 
 #include <cstdint>

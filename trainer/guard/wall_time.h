@@ -23,8 +23,8 @@ class WallTimeLimit {
     return now + longest_step_ + longest_save_ > start_ + limit_;
   }
 
-  // For what can be interrupted and saved at any moment, such as an evaluation with a journal: whether
-  // what remains is less than the longest checkpoint so far.
+  // For what can be interrupted and saved at any moment, such as an evaluation with a journal:
+  // whether what remains is less than the longest checkpoint so far.
   bool IsUpForAPart(absl::Time now) const {
     return limit_ != absl::ZeroDuration() && now + longest_save_ > start_ + limit_;
   }

@@ -92,10 +92,9 @@ class CheckpointedRun {
   explicit CheckpointedRun(CheckpointedRunOptions options);
 
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
-  // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state come
-  // from the checkpoint.
-  // Otherwise make_student makes the student, and `setting` is
-  // the setting that its errors are about. An old run stays as it is.
+  // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state
+  // come from the checkpoint. Otherwise make_student makes the student, and `setting` is the
+  // setting that its errors are about. An old run stays as it is.
   std::optional<CommandFailure> Start(const StartMode& mode, const std::string& setting,
                                       const std::function<absl::StatusOr<Student>()>& make_student);
   // After Start: whether RUN_DIR/model is, byte for byte, the model of the checkpoint that the run
@@ -117,11 +116,13 @@ class CheckpointedRun {
 
   // Writes a checkpoint and returns its path. A failure is logged with the room that the checkpoint
   // needs and the room that there is; the older checkpoints are intact. After a failure nothing is
-  // written before the disk has more room than it had then: the call fails at once and logs nothing.
+  // written before the disk has more room than it had then: the call fails at once and logs
+  // nothing.
   absl::StatusOr<std::string> Save();
   // The same beside the training that goes on: returns when it has copied the tensors, and threads
-  // of their own write (beside_save.h). Waits for an earlier one first. All functions below that look
-  // at checkpoints wait for it, too. An error on all ranks if one of them has no memory for its copy.
+  // of their own write (beside_save.h). Waits for an earlier one first. All functions below that
+  // look at checkpoints wait for it, too. An error on all ranks if one of them has no memory for
+  // its copy.
   absl::Status SaveBeside();
   // What became of SaveBeside, once; null while it is being written, unless `waits`, and if there
   // was none.
@@ -130,27 +131,27 @@ class CheckpointedRun {
   void SetCheckpointFile(const std::string& name, std::string text) {
     text_files_[name] = std::move(text);
   }
-  // What is left of a step in progress: `mini_batches` of it are done, and `write` writes this rank's
-  // part of the rest into a checkpoint's directory. Every checkpoint from now on is one within the
-  // step, until a call with 0.
+  // What is left of a step in progress: `mini_batches` of it are done, and `write` writes this
+  // rank's part of the rest into a checkpoint's directory. Every checkpoint from now on is one
+  // within the step, until a call with 0.
   void SetPending(int64_t mini_batches, std::function<absl::Status(const std::string& dir)> write) {
     pending_mini_batches_ = mini_batches;
     write_pending_ = std::move(write);
   }
   // Keeps the checkpoints of these steps; those of an earlier call may go.
   void Pin(std::set<int64_t> steps);
-  // Goes back to the newest undamaged checkpoint of at most `step` steps, as a resumed run would: the
-  // student, its optimizer, the state and the records become those of the checkpoint; later
-  // checkpoints are deleted once it is loaded. Calls `begin`, if it is not null, with the checkpoint's
-  // step before anything changes; an error from it is the result. Returns the path. Errors that change
-  // nothing: NOT_FOUND if there is no checkpoint of so few steps, and DATA_LOSS if all of them are
-  // damaged, where a resumed run continues from a later one.
+  // Goes back to the newest undamaged checkpoint of at most `step` steps, as a resumed run would:
+  // the student, its optimizer, the state and the records become those of the checkpoint; later
+  // checkpoints are deleted once it is loaded. Calls `begin`, if it is not null, with the
+  // checkpoint's step before anything changes; an error from it is the result. Returns the path.
+  // Errors that change nothing: NOT_FOUND if there is no checkpoint of so few steps, and DATA_LOSS
+  // if all of them are damaged, where a resumed run continues from a later one.
   absl::StatusOr<std::string> RollBack(
       int64_t step, const std::function<absl::Status(int64_t to_step)>& begin = nullptr);
   // Whether an undamaged checkpoint of this step is there, by the sizes of its files.
   absl::StatusOr<bool> HasCheckpoint(int64_t step);
-  // Writes RUN_DIR/model, in place of an older one only when it is complete, and logs the end. Call it
-  // after the last step; it may be called again after a failure, as Save.
+  // Writes RUN_DIR/model, in place of an older one only when it is complete, and logs the end. Call
+  // it after the last step; it may be called again after a failure, as Save.
   absl::Status Export();
   // The result of a run that was asked to stop with this code. Call it after Save.
   CommandFailure Stopped(ExitCode code) const;

@@ -30,8 +30,8 @@ struct RecordedMetrics {
 
 // Reads the records of a run that continues after `step` steps from a checkpoint that knows the two
 // sizes. `metric` may be empty. A file that is missing is empty; a line that is no JSON object, as
-// a crash may leave it, is the end. Warns of a file that is shorter than its size, and cuts it after
-// its last complete line.
+// a crash may leave it, is the end. Warns of a file that is shorter than its size, and cuts it
+// after its last complete line.
 absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, int64_t step,
                                                     int64_t metrics_bytes, int64_t samples_bytes,
                                                     const std::string& metric);

@@ -28,8 +28,8 @@ RunFacts FactsOf(const SettingTable& settings);
 
 // Compares what a checkpoint recorded with what the resumed run has. A name that only one of them
 // has is not compared: another version of the program wrote the checkpoint. Logs each change that
-// is permitted, with both values. Returns INVALID_ARGUMENT if other values have changed; the message
-// has one line for each of them, with both values and the flag that permits the change.
+// is permitted, with both values. Returns INVALID_ARGUMENT if other values have changed; the
+// message has one line for each of them, with both values and the flag that permits the change.
 absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                          const std::vector<std::string>& allow_change);
 

@@ -70,8 +70,8 @@ absl::Status CheckNotForeign(const std::string& run_dir) {
   return absl::OkStatus();
 }
 
-// Whether a run that has come to nothing has left anything to look at: a file that is not empty, but
-// for what every start writes.
+// Whether a run that has come to nothing has left anything to look at: a file that is not empty,
+// but for what every start writes.
 bool HoldsAnything(const std::string& run_dir) {
   for (const std::string name : kRunEntries) {
     if (name == kConfigFile || name == "tensorboard" || name == "fingerprint") continue;

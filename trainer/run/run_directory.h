@@ -6,8 +6,8 @@
 // config.yaml is written. Until that moment every failure, and every start after a crash, puts the
 // old run back; after it, .replaced is deleted. Files that no run makes are never touched.
 //
-// A run that starts anew because there is nothing to resume deletes nothing: what an earlier one has
-// left goes to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2, ...
+// A run that starts anew because there is nothing to resume deletes nothing: what an earlier one
+// has left goes to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2, ...
 //
 // Use, from one thread:
 //

@@ -140,7 +140,8 @@ class NetworkTeacherClient final : public TeacherClient {
           std::min(agreed.max_dense_vocab_size, info.max_dense_vocab_size);
       agreed.supports_temperature &= info.supports_temperature;
       agreed.supports_entropy &= info.supports_entropy;
-      // Replicas on other devices may round otherwise: no reason to refuse them, but to cache nothing.
+      // Replicas on other devices may round otherwise: no reason to refuse them, but to cache
+      // nothing.
       agreed.has_stable_scores &= info.has_stable_scores && info.canary == first->canary;
     }
     if (!agreed.has_stable_scores) {

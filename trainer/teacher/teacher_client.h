@@ -36,9 +36,9 @@ struct TeacherInfo {
   // Whether replies hold the probability outside of the top-k. If they do not, log_tail is NaN and
   // the loss derives it (LogTailFromLogMass in taopd/objective/log_math.h).
   bool sends_tail = true;
-  // For servers whose revision does not tell their weights (vLLM, SGLang): a hash of their scores of
-  // fixed requests, the canary, so that two servers with other weights under one name are told apart.
-  // Empty where the revision is enough, and where the scores are not the same twice.
+  // For servers whose revision does not tell their weights (vLLM, SGLang): a hash of their scores
+  // of fixed requests, the canary, so that two servers with other weights under one name are told
+  // apart. Empty where the revision is enough, and where the scores are not the same twice.
   std::string canary;
   // False if the canary's scores were not the same twice in a row: such scores are not cached.
   bool has_stable_scores = true;
@@ -64,9 +64,9 @@ struct TeacherRequest {
   std::string source;
 };
 
-// The teacher's reply as it came: R = P - score_start rows; proto/taopd/v1/teacher.proto defines every
-// array. V is the teacher's head_vocab_size. Nothing changes a reply after it is received. What the
-// loss needs of it is SupportScores (trainer/step/scored_rollout.h).
+// The teacher's reply as it came: R = P - score_start rows; proto/taopd/v1/teacher.proto defines
+// every array. V is the teacher's head_vocab_size. Nothing changes a reply after it is received.
+// What the loss needs of it is SupportScores (trainer/step/scored_rollout.h).
 struct TeacherScores {
   int32_t top_k = 0;
   std::vector<int32_t> ids;                // [R, k]
@@ -122,7 +122,8 @@ class TeacherClient {
   // Errors:
   //   UNAVAILABLE          no endpoint has answered within `timeout`;
   //   INVALID_ARGUMENT     one serves another revision than the client was made for;
-  //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary, or
+  //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary,
+  //   or
   //                        speak a protocol version that this client does not know.
   virtual absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) = 0;
   // Whether the teacher that Connect described can be asked for so much in one request at all, so
@@ -136,7 +137,8 @@ class TeacherClient {
   // them. Errors that `done` receives:
   //   UNAVAILABLE          the outage budget is used up;
   //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo;
-  //   FAILED_PRECONDITION  Connect has not succeeded yet, or every endpoint serves another revision;
+  //   FAILED_PRECONDITION  Connect has not succeeded yet, or every endpoint serves another
+  //   revision;
   //   DATA_LOSS            two replies in a row failed verification;
   //   CANCELLED            the client is being destroyed.
   virtual void Score(TeacherRequest request,

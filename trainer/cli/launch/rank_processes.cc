@@ -25,7 +25,8 @@ namespace taopd {
 namespace {
 
 // After the first failure. Ranks that have met end each other in less than the first
-// (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be killed.
+// (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be
+// killed.
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
 // Ranks that somebody does not want to wait for have so long to say what is saved.

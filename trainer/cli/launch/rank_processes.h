@@ -24,14 +24,14 @@ struct LaunchOptions {
 };
 
 // Starts the processes with the variables that rendezvous.h reads, waits for their end, and returns
-// the exit code of the first one that failed (128 + the signal if it was killed), that of ranks that
-// were stopped, or 0. When one fails, the others learn it from each other and end; those that do not
-// are terminated, then killed. If this process is killed, they get SIGTERM. Call it once in a process
-// that has one thread.
+// the exit code of the first one that failed (128 + the signal if it was killed), that of ranks
+// that were stopped, or 0. When one fails, the others learn it from each other and end; those that
+// do not are terminated, then killed. If this process is killed, they get SIGTERM. Call it once in
+// a process that has one thread.
 //
-// The first SIGTERM or SIGINT goes on to all ranks, and others within five seconds are the same wish
-// (repeated_signals.h). A later one goes on as well; ranks that still run after two more seconds are
-// killed, and the code is 77 unless all had ended in order.
+// The first SIGTERM or SIGINT goes on to all ranks, and others within five seconds are the same
+// wish (repeated_signals.h). A later one goes on as well; ranks that still run after two more
+// seconds are killed, and the code is 77 unless all had ended in order.
 absl::StatusOr<int> RunRanks(const LaunchOptions& options);
 
 }  // namespace taopd

@@ -105,8 +105,8 @@ std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
   return choices;
 }
 
-// Gradients are sharded last: their traffic grows with the number of micro-batches, what is computed
-// again does not.
+// Gradients are sharded last: their traffic grows with the number of micro-batches, what is
+// computed again does not.
 std::vector<Choice> Choices(const TrainConfig& config, int64_t num_ranks) {
   std::vector<std::string> gradients = {config.dist.gradients};
   // One rank has nobody to share with.

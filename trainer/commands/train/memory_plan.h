@@ -11,8 +11,8 @@
 namespace taopd {
 
 // What this process may take of the device that trainer.device names: of a CPU's memory
-// trainer.cpu_memory_limit, or its part where `num_local_ranks` processes share what is available. A
-// limit of the process's own (ulimit) counts for each.
+// trainer.cpu_memory_limit, or its part where `num_local_ranks` processes share what is available.
+// A limit of the process's own (ulimit) counts for each.
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {
@@ -22,15 +22,17 @@ struct RunPlanOptions {
   EnginePlan* refused = nullptr;  // as PlanEngine's
 };
 
-// Plans the run of `config` with the student in `model_dir` (student.model, or the checkpoint that a
-// run continues from), and replaces what is auto in it by what the plan chooses:
+// Plans the run of `config` with the student in `model_dir` (student.model, or the checkpoint that
+// a run continues from), and replaces what is auto in it by what the plan chooses:
 //   dist.gradients              of several ranks: whole, or else sharded, if nothing below it fits
 //   trainer.recompute           the first of none, attention and full with which the run fits
-//   trainer.micro_batch_tokens  of 16384 and its halves, the largest with which it fits without more
+//   trainer.micro_batch_tokens  of 16384 and its halves, the largest with which it fits without
+//   more
 //                               recomputation; at least as much as the longest sequence has
-//   rollout.kv_cache_gb         what is left, but not more than all sequences at once can fill. While
-//                               the others are chosen, the pool is a fifth of the device's limit, or
-//                               a twentieth, or one sequence, where no choice fits otherwise
+//   rollout.kv_cache_gb         what is left, but not more than all sequences at once can fill.
+//   While
+//                               the others are chosen, the pool is a fifth of the device's limit,
+//                               or a twentieth, or one sequence, where no choice fits otherwise
 // The choice depends on the configuration and on the budget alone. Errors are those of
 // LoadModelConfig and PlanTraining, for the choice that takes least; nothing is replaced then.
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,

@@ -14,8 +14,8 @@ namespace taopd {
 std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
                                           RunState* state) {
   std::unique_ptr<ProcessGroup> group;
-  // Until the run begins (TrainingRun::SetUp) there is nothing to save, and the waits for other ranks
-  // and for the teacher are long.
+  // Until the run begins (TrainingRun::SetUp) there is nothing to save, and the waits for other
+  // ranks and for the teacher are long.
   const auto end_at_once = [](ExitCode code) {
     LogInfo("stopped", {{"reason", "asked to stop before the run had begun: nothing has changed"}});
     std::cout.flush();

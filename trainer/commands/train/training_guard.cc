@@ -15,8 +15,8 @@ void TrainingRun::MeasureForGuard(const StepResult& result, Metrics* metrics) {
   // Rank 0's metrics go to all.
   if (config_.guard.kl_to_start.limit == 0 || !is_root()) return;
   if (probe_.empty()) {
-    // They were generated before the step's first update. A resumed run may have switched the metric
-    // on, or a skipped step may have had none.
+    // They were generated before the step's first update. A resumed run may have switched the
+    // metric on, or a skipped step may have had none.
     if (state_.step > 1) {
       LogWarning("policy/kl_to_start is measured from here, not from the start of the run",
                  {{"step", state_.step - 1}});

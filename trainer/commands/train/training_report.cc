@@ -1,5 +1,5 @@
-// What a distillation run reports of a step: its metrics, those of all ranks among them, and answers
-// that are not found.
+// What a distillation run reports of a step: its metrics, those of all ranks among them, and
+// answers that are not found.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "trainer/commands/process.h"
