@@ -21,7 +21,8 @@ class HttpProtocol {
   static constexpr char kModelsPath[] = "/v1/models";
   virtual std::string score_path() const = 0;
   // The JSON text of a request.
-  virtual std::string RequestBody(const TeacherRequest& request, const std::string& model) const = 0;
+  virtual std::string RequestBody(const TeacherRequest& request,
+                                  const std::string& model) const = 0;
   // The scores of a 200 reply, which the caller verifies (verify_scores.h). The revision is empty
   // if the reply does not tell it. Returns DATA_LOSS for a reply of another shape.
   virtual absl::StatusOr<TeacherScores> ParseReply(const std::string& body,

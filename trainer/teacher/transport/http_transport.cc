@@ -19,13 +19,13 @@ namespace {
 constexpr int64_t kMaxHttpReplyBytes = int64_t{512} << 20;
 constexpr int64_t kMaxModelsBytes = int64_t{4} << 20;
 
-// The probe, which comes first, and further contexts: what follows each first token says much of the
-// weights. The ids are in every vocabulary.
+// The probe, which comes first, and further contexts: what follows each first token says much of
+// the weights. The ids are in every vocabulary.
 constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8}, {13, 21}};
 // Log-probs are rounded to multiples of 1 / kCanarySteps nats. That hides sums in another order in
 // float32, whose errors are some 1e-5. It cannot hide bfloat16 logits, which jump by 0.06 and more
-// when a server computes them in another batch: rounding so coarse would hide other weights as well.
-// A server whose answers jump is found by asking twice.
+// when a server computes them in another batch: rounding so coarse would hide other weights as
+// well. A server whose answers jump is found by asking twice.
 constexpr double kCanarySteps = 256;
 
 // The server's own words, in any of the shapes of its errors, or the start of the body.

@@ -91,8 +91,8 @@ class SglangProtocol final : public HttpProtocol {
       if (top == nullptr) continue;
       const nlohmann::json& row = (*top)[r + 1];
       if (!row.is_array() || static_cast<int64_t>(row.size()) != request.top_k) {
-        return BadSglangReply(Concat("input_top_logprobs has not ", request.top_k,
-                                     " entries at row ", r));
+        return BadSglangReply(
+            Concat("input_top_logprobs has not ", request.top_k, " entries at row ", r));
       }
       for (const nlohmann::json& triple : row) {
         TAOPD_ASSIGN_OR_RETURN(const SglangEntry best, ParseTriple(triple));

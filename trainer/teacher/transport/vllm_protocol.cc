@@ -60,8 +60,8 @@ absl::Status AppendRow(const nlohmann::json& position, int32_t actual_id, int64_
   }
   const auto num_entries = static_cast<int64_t>(scratch->size());
   if (num_entries < std::max<int64_t>(top_k, 1) || num_entries > top_k + 1) {
-    return BadReply(Concat("a position of prompt_logprobs has ", num_entries, " entries instead of ",
-                           top_k, " or ", top_k + 1));
+    return BadReply(Concat("a position of prompt_logprobs has ", num_entries,
+                           " entries instead of ", top_k, " or ", top_k + 1));
   }
   const auto actual = std::find_if(scratch->begin(), scratch->end(),
                                    [&](const TokenLogProb& e) { return e.id == actual_id; });
@@ -114,8 +114,8 @@ class VllmProtocol final : public HttpProtocol {
     }
     const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
     if (static_cast<int64_t>(positions->size()) != num_tokens) {
-      return BadReply(Concat("prompt_logprobs has ", positions->size(), " positions instead of ",
-                             num_tokens));
+      return BadReply(
+          Concat("prompt_logprobs has ", positions->size(), " positions instead of ", num_tokens));
     }
     TeacherScores scores;
     scores.top_k = request.top_k;
