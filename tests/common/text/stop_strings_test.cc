@@ -137,8 +137,8 @@ TEST(StopStrings, HoldsBackNoMoreThanABeginning) {
   EXPECT_EQ(matcher.num_streamable(), 6u);
 }
 
-// 64 strings of which each begins like the text for long and never is it. A search for the beginnings
-// from the longest on, after each piece, takes seven times as long.
+// 64 strings of which each begins like the text for long and never is it. A search for the
+// beginnings from the longest on, after each piece, takes seven times as long.
 TEST(StopStrings, HostileStringsCostNoMoreThanOthers) {
   std::vector<std::string> stops;
   for (char c = '0'; c < '0' + 64; ++c)

@@ -16,7 +16,8 @@ constexpr int64_t kMib = 1 << 20;
 
 class FullDiskTest : public TrainerTest {
  protected:
-  // A tmpfs of so many bytes in place of run.dir, which needs root; false where none can be mounted.
+  // A tmpfs of so many bytes in place of run.dir, which needs root; false where none can be
+  // mounted.
   bool Mount(const std::string& run, int64_t size_bytes) {
     std::filesystem::create_directories(run);
     mounts_.push_back(run);

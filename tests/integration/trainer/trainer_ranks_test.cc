@@ -1,5 +1,5 @@
-// Training on several ranks: real processes, which `taopd-trainer launch` starts or the test itself,
-// over Gloo on 127.0.0.1.
+// Training on several ranks: real processes, which `taopd-trainer launch` starts or the test
+// itself, over Gloo on 127.0.0.1.
 
 #include <sstream>
 

@@ -270,10 +270,14 @@ TEST_F(ProtocolsTest, SglangRequestsAreChecked) {
   EXPECT_EQ(refused({{"input_ids", {1}}, {"token_ids_logprob", {{1}}}}).param, "token_ids_logprob");
   EXPECT_EQ(refused({{"input_ids", {1}}, {"sampling_params", {{"max_new_tokens", -1}}}}).param,
             "max_new_tokens");
-  EXPECT_EQ(refused({{"input_ids", {1}}, {"sampling_params", {{"custom_params", {{"a", 1}}}}}}).param, "custom_params");
+  EXPECT_EQ(
+      refused({{"input_ids", {1}}, {"sampling_params", {{"custom_params", {{"a", 1}}}}}}).param,
+      "custom_params");
   // The form of a text needs a tokenizer.
   EXPECT_EQ(refused({{"input_ids", {1}}, {"sampling_params", {{"regex", "a"}}}}).param, "regex");
-  EXPECT_EQ(refused({{"input_ids", {1}}, {"sampling_params", {{"regex", "a"}, {"ebnf", "b"}}}}).param, "ebnf");
+  EXPECT_EQ(
+      refused({{"input_ids", {1}}, {"sampling_params", {{"regex", "a"}, {"ebnf", "b"}}}}).param,
+      "ebnf");
   EXPECT_EQ(refused({{"input_ids", {1}}, {"lora_path", "x"}}).param, "lora_path");
 }
 

@@ -283,8 +283,8 @@ TEST_F(CheckpointStoreTest, PinnedStepsStayUntilOthersArePinned) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 6, 7}));
 }
 
-// A checkpoint within step 21 is newer than that of step 20, and worth nothing once there is a newer
-// one.
+// A checkpoint within step 21 is newer than that of step 20, and worth nothing once there is a
+// newer one.
 TEST_F(CheckpointStoreTest, ACheckpointWithinAStepLastsUntilTheNext) {
   const auto save = [&](int64_t step, int64_t mini_batch) {
     return store_->Save(

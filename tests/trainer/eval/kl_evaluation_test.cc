@@ -84,7 +84,8 @@ TEST(EvaluateKl, TheTeachersErrorEndsIt) {
                absl::StatusCode::kInvalidArgument, "top_k");
 }
 
-// What an interrupted evaluation has summed up is not asked for again, and the result has the same bits.
+// What an interrupted evaluation has summed up is not asked for again, and the result has the same
+// bits.
 TEST(EvaluateKl, GoesOnFromItsJournal) {
   const auto student = testing::MakeTinyStudent();
   ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(testing::MakeTinyTeacher(), EngineOptions()));

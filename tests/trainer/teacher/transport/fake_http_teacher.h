@@ -37,8 +37,8 @@ class FakeHttpTeacher {
   int64_t max_logprobs = 20;
   std::string api_key;  // required if not empty
   std::string fingerprint = "vllm-1-abc";
-  // What the log-probs of a reply are lowered by, as other weights would: a function of the number of
-  // replies so far. Empty: nothing.
+  // What the log-probs of a reply are lowered by, as other weights would: a function of the number
+  // of replies so far. Empty: nothing.
   std::function<float(int num_replies)> lowers_by;
 
  private:
