@@ -1,8 +1,8 @@
 // One line of JSON per answered request, for those who operate a server: when, who, what, with
 // which result. Never a prompt, an answer or a key.
 //
-//   {"time":"2026-01-02T03:04:05.678Z","client":"10.0.0.7","request_id":"r-1","method":"grpc/Score",
-//    "code":"OK","seconds":0.0123}
+//   {"time":"2026-01-02T03:04:05.678Z","client":"10.0.0.7","request_id":"r-1",
+//    "method":"grpc/Score","code":"OK","seconds":0.0123}
 //
 // Thread-safe. Writing never blocks a caller: a thread of the log writes the lines, and those that
 // find its queue full are counted and lost.

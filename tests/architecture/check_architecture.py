@@ -27,6 +27,7 @@ import cpp_source
 MAX_LINES = 500
 MAX_FILES = 20
 MAX_FUNCTION_LINES = 80
+MAX_COLUMNS = 100
 FOLDERS = ("common", "kernels", "proto", "server", "trainer", "deploy", "tests")
 CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
@@ -277,8 +278,20 @@ def check_folders(tree):
             yield f"{folder}:1: {count} files, the limit is {MAX_FILES}"
 
 
+# clang-format breaks code at MAX_COLUMNS and leaves comments alone.
+def check_comment_width(tree):
+    for name, data in tree.texts.items():
+        if not name.endswith(CODE):
+            continue
+        lines = data.decode("latin-1").split("\n")
+        for number, text in cpp_source.comments(lines):
+            width = len(lines[number - 1])
+            if width > MAX_COLUMNS and "://" not in text and "NOLINT" not in text:
+                yield f"{name}:{number}: a comment's line of {width} columns, the limit is {MAX_COLUMNS}"
+
+
 RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
-         check_functions, check_headers_are_used, check_comment_files, check_lists)
+         check_functions, check_headers_are_used, check_comment_files, check_lists, check_comment_width)
 
 
 def violations(root, rules=RULES):

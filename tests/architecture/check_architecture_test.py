@@ -127,6 +127,12 @@ class CheckArchitectureTest(unittest.TestCase):
         self.assertEqual(self.violations_with(files={"trainer/run/a.cc": good}), [])
         self.assertEqual(self.violations_with(files={"trainer/run/a.cc": "// 1. A phase alone.\n"}), [])
 
+    def test_wide_comment(self):
+        self.expect_one("trainer/run/a.cc", "int x;  // " + "x " * 45 + "\n", "a comment's line of 101 columns")
+        self.expect_one("trainer/run/a.cc", "\n// " + "x" * 98 + "\n", ":2: a comment's line of 101")
+        for width, text in ((100, "// " + "x" * 97), (101, 'f("//' + "x" * 90 + '");  '), (120, "// https://" + "x" * 109)):
+            self.assertEqual(self.violations_with(files={"trainer/run/a.cc": text + "\n"}), [], width)
+
     def test_wire_meets_libtorch_directly(self):
         self.expect_one("trainer/run/a.cc", '#include <ATen/ATen.h>\n#include <grpcpp/grpcpp.h>\n', "sees LibTorch")
 
