@@ -102,6 +102,12 @@ absl::StatusOr<std::string> AddressOf(const std::string& interface) {
                          ": this machine has no such interface or address; it has ", known);
 }
 
+// Whether /etc/hosts gives this address to a machine's own name, as distributions do. Other
+// loopback addresses have been chosen by somebody.
+bool IsOfOwnName(const std::string& address) {
+  return address == "127.0.1.1" || address == "127.0.0.1" || address == "::1";
+}
+
 }  // namespace
 
 bool IsLoopback(const std::string& address) {
@@ -128,17 +134,20 @@ absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
   MeetingPoint point;
   point.master = master_addr;
   const bool means_loopback =
-      master_addr.empty() || master_addr == "localhost" || IsLoopback(master_addr);
+      master_addr.empty() || master_addr == "localhost" || IsOfOwnName(master_addr);
   std::vector<std::string> addresses;
   if (!means_loopback) addresses = resolve(master_addr);
   // This includes a name that is not published yet: rank 0 may be started before its name is.
-  const bool is_own_name = !means_loopback && !addresses.empty() && IsLoopback(addresses[0]);
+  const bool is_own_name = !addresses.empty() && IsOfOwnName(addresses[0]);
   if (!interface.empty()) {
     TAOPD_ASSIGN_OR_RETURN(point.own_address, AddressOf(interface));
   } else if (means_loopback) {
     point.own_address = master_addr == "::1" ? "::1" : "127.0.0.1";
   } else {
-    if (!is_own_name && !addresses.empty()) point.own_address = AddressToward(addresses[0]);
+    if (!is_own_name && !addresses.empty()) {
+      // The system would go from 127.0.0.1 to any other loopback address, where nobody is met.
+      point.own_address = IsLoopback(addresses[0]) ? addresses[0] : AddressToward(addresses[0]);
+    }
     if (point.own_address.empty()) point.own_address = PublicAddress();
   }
   if (is_own_name) point.master = point.own_address;

@@ -46,6 +46,18 @@ TEST(MeetingPoint, TheLoopbackIsWhatLoopbackNamesMean) {
   }
 }
 
+// Several hosts on one machine, as tests of deployments play them: each has a loopback address.
+TEST(MeetingPoint, OtherLoopbackAddressesAreMetWhereTheyAre) {
+  for (const char* master : {"127.130.0.21", "node0"}) {
+    ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
+                         FindMeetingPoint("", master, [](const std::string&) {
+                           return std::vector<std::string>{"127.130.0.21"};
+                         }));
+    EXPECT_EQ(point.own_address, "127.130.0.21") << master;
+    EXPECT_EQ(point.master, master);
+  }
+}
+
 // The machine's own name, which /etc/hosts gives 127.0.1.1: no other machine would find rank 0.
 TEST(MeetingPoint, AnOwnNameIsNotTheLoopback) {
   if (PublicAddress().empty()) GTEST_SKIP() << "this machine has no address but the loopback";
