@@ -33,7 +33,10 @@ std::vector<pid_t> Children() {
 
 // Kills the only child and waits until this process has noticed.
 void KillChild() {
-  const std::vector<pid_t> children = Children();
+  // The list of a task whose threads come and go may lack one for a moment.
+  std::vector<pid_t> children;
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while ((children = Children()).empty() && absl::Now() < deadline) std::this_thread::yield();
   ASSERT_EQ(children.size(), 1u);
   ASSERT_EQ(::kill(children[0], SIGKILL), 0);
   while (::kill(children[0], 0) == 0) std::this_thread::yield();
