@@ -90,7 +90,8 @@ TEST_F(TeacherOutageTest, OthersAreSlowOrLie) {
   for (const Misbehavior how : {Misbehavior::kSlow, Misbehavior::kGarbage, Misbehavior::kLie,
                                 Misbehavior::kAnotherRevision}) {
     proxies.push_back(std::make_unique<MisbehavingProxy>(teacher.http_port()));
-    proxies.back()->Misbehave(how, /*after=*/6);
+    // Connect asks for nine scores: the probe, and the canary twice.
+    proxies.back()->Misbehave(how, /*after=*/9 + 6);
     endpoints += Concat(",\"", proxies.back()->endpoint(), "\"");
   }
   ASSERT_NO_FATAL_FAILURE(StartRun("run", endpoints));

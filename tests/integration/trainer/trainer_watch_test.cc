@@ -250,7 +250,9 @@ TEST_F(TrainerWatchTest, ATimeLimitInterruptsEvaluationsThatGoOn) {
     ASSERT_TRUE(code == 0 || code == 78) << code << output;
   }
   EXPECT_EQ(code, 0);
-  EXPECT_GT(starts, 8) << "one pass of an evaluation, or one step, each";
+  // Two steps and two whole evaluations would take at most four starts; how many passes one start
+  // manages before it looks at the limit depends on the machine.
+  EXPECT_GT(starts, 5) << "an evaluation is interrupted between its passes";
   EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
   EXPECT_EQ(LastMetric("run", "eval/kl_to_teacher"), LastMetric("whole", "eval/kl_to_teacher"));
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/evaluation_journal")));

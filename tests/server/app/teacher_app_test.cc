@@ -233,12 +233,12 @@ TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
   EXPECT_EQ(exit_code_, kExitData);
 }
 
-TEST_F(TeacherAppTest, TooLittleMemoryIsAMatterOfTheFlags) {
+TEST_F(TeacherAppTest, TooLittleMemoryIsAnExitCode) {
   Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
     return ResourceExhausted("the plan takes 30.6 GiB");
   });
   server_.join();
-  EXPECT_EQ(exit_code_, kExitUsage);
+  EXPECT_EQ(exit_code_, kExitOutOfMemory);
 }
 
 TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {

@@ -118,17 +118,19 @@ TEST_F(RunDirectoryTest, ARunThatStartsForWantOfACheckpointDeletesNothing) {
   fs::remove_all(dir() + "/checkpoints");
   WriteFiles(dir(), {{"bad_batches/step-1.json", "{}"}, {"events.jsonl", "{}\n"}});
   Files earlier = FilesOf(dir());
+  const Files later = {
+      {"config.yaml", "new"}, {"metrics.jsonl", "{}\n"}, {"rollouts.jsonl", "{}\n"}};
   Files expected = kUserFiles;
   for (int number = 1; number <= 2; ++number) {
     ASSERT_OK_AND_ASSIGN(const auto directory, RunDirectory::Open(dir(), kResumeOrStart, kKeepTwo));
     ASSERT_OK(directory->MoveOldRunAside());
-    WriteFiles(dir(), {{"config.yaml", "new"}, {"rollouts.jsonl", "{}\n"}});
+    WriteFiles(dir(), later);
     directory->DeleteOldRun();
     for (const auto& [name, content] : earlier) {
       if (!kUserFiles.contains(name)) expected[Concat("earlier-", number, "/", name)] = content;
     }
     Files now = expected;
-    earlier = {{"config.yaml", "new"}, {"rollouts.jsonl", "{}\n"}};
+    earlier = later;
     now.insert(earlier.begin(), earlier.end());
     EXPECT_EQ(FilesOf(dir()), now) << number;
   }
@@ -214,7 +216,7 @@ TEST_F(RunDirectoryTest, AnEmptyRecordNeedsNoOverwrite) {
   fs::remove_all(dir() + "/checkpoints");
   WriteFile(dir() + "/metrics.jsonl", "");
   EXPECT_OK(RunDirectory::Open(dir(), kNew, kKeepTwo));
-  EXPECT_OK(RunDirectory::Open(dir(), kResume, kKeepTwo));
+  EXPECT_OK(RunDirectory::Open(dir(), kResumeOrStart, kKeepTwo));
 }
 
 // Without the files that only a run has, a directory called model/ is somebody's model.

@@ -106,9 +106,12 @@ TEST_F(TlsTest, HttpIsEncrypted) {
   server.Get("/v1/models", [](const httplib::Request&, httplib::Response& response) {
     response.set_content(R"({"data":[{"id":"m"}]})", "application/json");
   });
-  server.Post("/v1/completions", [](const httplib::Request&, httplib::Response& response) {
-    response.set_content(R"({"choices":[{"prompt_logprobs":[null,{"1":{"logprob":-1.0}}]}]})",
-                         "application/json");
+  server.Post("/v1/completions", [](const httplib::Request& request, httplib::Response& response) {
+    const auto token = nlohmann::json::parse(request.body).at("prompt").at(1).get<int>();
+    const nlohmann::json scores = {{Concat(token), {{"logprob", -1.0}}}};
+    response.set_content(
+        nlohmann::json{{"choices", {{{"prompt_logprobs", {nullptr, scores}}}}}}.dump(),
+        "application/json");
   });
   const int port = server.bind_to_any_port("127.0.0.1");
   std::thread thread([&] { server.listen_after_bind(); });
