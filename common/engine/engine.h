@@ -69,7 +69,7 @@ struct ScoreRows {
   std::vector<float> dense_log_probs;      // [R, V]
 };
 
-// Which ids the next token may have, beyond what SamplingParams says: the seam for structured
+// Restricts the ids of the next token beyond what SamplingParams says: the seam for structured
 // output (a grammar, a JSON schema). The engine calls it once before each token of its sequence, on
 // the thread that samples, and never twice at once for one request. An object that several requests
 // share must be thread-safe.
@@ -124,8 +124,9 @@ struct SamplingParams {
   // Subtracted from the logits of ids among the generated ones. In [-2, 2]
   float presence_penalty = 0.0f;
 
-  // Of the sampled distribution. 0 = greedy: the id of the largest processed logit, the lowest
-  // among equals; truncation then has no effect. Otherwise at least kMinScoreTemperature.
+  // The temperature of the sampled distribution. 0 is greedy: the id of the largest processed logit
+  // is taken, the lowest among equals, and truncation has no effect. Any other value is at least
+  // kMinScoreTemperature.
   float temperature = 1.0f;
   // In [0, 1]; 0 = off. Removes ids whose probability is below min_p times the largest one.
   float min_p = 0.0f;
@@ -184,8 +185,8 @@ struct InferenceRequest {
   // Who asks. The work of different clients is admitted in turns, by tokens served; the empty name
   // is a client like any other.
   std::string client;
-  // How many sequences were asked for from this prompt, on the first of them; 0 on the others. For
-  // metrics only.
+  // The number of sequences that were asked for from this prompt, on the first of them; 0 on the
+  // others. Only metrics read it.
   int64_t num_choices = 1;
   // Requests share cached prefixes only if their salts are equal, so that the time of an answer
   // tells nobody else what was asked before.

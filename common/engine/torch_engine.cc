@@ -25,7 +25,7 @@ namespace {
 // How often Drain polls its clock, which may be a ManualClock.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(10);
 
-// How long the engine's thread waits for a mask before it looks for other work.
+// The engine's thread waits this long for a mask before it looks for other work.
 constexpr absl::Duration kMaxIdleMaskWait = absl::Milliseconds(1);
 
 struct Finished {

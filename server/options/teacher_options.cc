@@ -230,8 +230,9 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
       "Key that clients must show as a bearer token, over HTTP and gRPC; may be given several "
       "times. Other users of the machine see it: prefer --api-key-file, or the variables "
       "TAOPD_API_KEY and VLLM_API_KEY.");
-  v.Setting<std::string>("api_key_file", &api_key_file,
-                         "File of keys, one a line. SIGHUP reads it again, and the certificates.");
+  v.Setting<std::string>(
+      "api_key_file", &api_key_file,
+      "File of keys, one per line. SIGHUP reads it again, and the certificates.");
   v.Setting<std::vector<std::string>>(
       "trusted_proxies", &trusted_proxies,
       "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server; may be given "

@@ -15,7 +15,8 @@ Subcommand AddObjective(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "objective", "Losses and gradients of cases from a JSONL file, in float64");
   command->add_option("--input", flags->input_path, "Cases, one JSON object a line")->required();
-  command->add_option("--output", flags->output_path, "Results, one a line; replaced")->required();
+  command->add_option("--output", flags->output_path, "Results, one per line; replaced")
+      ->required();
   return {command, [flags] {
             const auto summary = EvaluateObjectiveCases(flags->input_path, flags->output_path);
             if (!summary.ok()) return EndCommand(BadData(summary.status()));

@@ -14,8 +14,8 @@
 namespace taopd {
 namespace {
 
-// How long a step waits for masks, all of them together. Longer than most masks take, and short
-// beside a step of a large model.
+// A step waits this long for all masks together: longer than most masks take, and short beside a
+// step of a large model.
 constexpr absl::Duration kMaxMaskWait = absl::Milliseconds(1);
 // So many tokens of a sequence whose mask was late are not waited for: slow masks cost the other
 // sequences at most one wait per so many tokens.

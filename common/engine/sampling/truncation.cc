@@ -12,7 +12,7 @@ namespace {
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kHighest = std::numeric_limits<float>::infinity();
 
-// How many ids top_p tries before it looks at the whole row; most rows of language models hold
+// top_p tries this many ids before it looks at the whole row. Most rows of language models hold
 // their mass in fewer.
 constexpr int64_t kFirstFew = 64;
 // The largest top_k that collects and sorts its ids.

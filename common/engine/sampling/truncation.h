@@ -1,8 +1,8 @@
-// What min_p, top_k and top_p leave of a row, and the draw from it. All three keep an upper set:
-// the ids whose logit is above a threshold, and of the ids at the threshold those up to some id.
-// The row is never sorted. A few ids are collected and sorted; if they do not suffice, a sample of
-// the row gives an interval that holds the threshold, and the threshold is found among the ids in
-// it. A wrong interval costs time and nothing else.
+// Truncates a row by min_p, top_k and top_p, and draws from what they leave. All three keep an
+// upper set: the ids whose logit is above a threshold, and of the ids at the threshold those up to
+// some id. The row is never sorted. A few ids are collected and sorted; if they do not suffice, a
+// sample of the row gives an interval that holds the threshold, and the threshold is found among
+// the ids in it. A wrong interval costs time and nothing else.
 //
 // Shapes: V vocabulary size, B blocks of WeightRow, L lane maxima of WeightRow::max.
 #pragma once

@@ -108,7 +108,7 @@ StepPlan Scheduler::SchedulePooled() {
   AdmitOverdue(&step);
   SchedulePrompts(prompts, &step);
   AdmitAll(&step);
-  // What nobody else has taken of the budget.
+  // Prompts also get the part of the budget that nobody else has taken.
   for (Sequence* sequence : prompts) ScheduleRunning(sequence, step.budget, &step);
   prompt_clients_.clear();
   for (ScheduledRows& rows : step.plan.rows) {

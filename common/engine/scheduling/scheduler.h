@@ -205,14 +205,14 @@ class Scheduler {
     kNoRows,  // nothing is left of the step's budget
   };
 
-  // What a sequence may take from others when it is admitted.
+  // The room that a sequence may take from others when it is admitted.
   enum class Right {
     kNothing,
     kShare,  // what its client is short of beside the client that holds most
     kAll,
   };
 
-  // What the running sequences of a client hold of the pool.
+  // The seats and blocks that the running sequences of a client hold.
   struct Holding {
     int64_t num_seats = 0;
     int64_t num_blocks = 0;            // with those that they have reserved

@@ -63,8 +63,8 @@ struct Sequence {
   // sequence that is computed again after a preemption is not scored again. Written by the
   // scheduler.
   int64_t next_scored_row = 0;
-  // How many tokens it still waits for without being computed, because its mask was late: then a
-  // row is only computed once the mask is there. Written by the ModelRunner.
+  // After a late mask, the number of further tokens whose rows are computed only once their masks
+  // are there. Written by the ModelRunner.
   int num_patient_tokens = 0;
   // In the present step its row was computed, but its mask was late and no token was sampled.
   // Written by the ModelRunner.
