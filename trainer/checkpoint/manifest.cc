@@ -133,10 +133,11 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t 
   return manifest;
 }
 
-absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes) {
-  TAOPD_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(dir, step));
+absl::Status VerifyFiles(const CheckpointManifest& manifest, const std::string& prefix,
+                         const std::string& dir, bool hashes) {
   // All sizes before any hash: it finds what is missing at no cost.
   for (const auto& [name, file] : manifest.files) {
+    if (!name.starts_with(prefix)) continue;
     const std::string path = dir + "/" + name;
     std::error_code error;
     const auto size_bytes = fs::file_size(path, error);
@@ -147,6 +148,7 @@ absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes)
   }
   if (!hashes) return absl::OkStatus();
   for (const auto& [name, file] : manifest.files) {
+    if (!name.starts_with(prefix)) continue;
     const std::string path = dir + "/" + name;
     const auto hash = Sha256OfFile(path);
     if (!hash.ok()) return DataLoss(std::string(hash.status().message()));
@@ -157,17 +159,9 @@ absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes)
   return absl::OkStatus();
 }
 
-bool HoldsFilesOf(const CheckpointManifest& manifest, const std::string& prefix,
-                  const std::string& dir) {
-  for (const auto& [name, file] : manifest.files) {
-    if (!name.starts_with(prefix)) continue;
-    std::error_code error;
-    const auto size_bytes = fs::file_size(dir + "/" + name, error);
-    if (error || static_cast<int64_t>(size_bytes) != file.size_bytes) return false;
-    const auto hash = Sha256OfFile(dir + "/" + name);
-    if (!hash.ok() || *hash != file.sha256) return false;
-  }
-  return true;
+absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes) {
+  TAOPD_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(dir, step));
+  return VerifyFiles(manifest, "", dir, hashes);
 }
 
 }  // namespace taopd

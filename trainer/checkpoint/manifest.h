@@ -33,13 +33,13 @@ absl::Status WriteManifest(const std::string& dir, int64_t step);
 // Returns DATA_LOSS if the manifest is absent, malformed or of another step.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t step);
 
-// Returns DATA_LOSS if a file is missing or has another size than the manifest says and, with
-// `hashes`, if its content has another hash.
-absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes);
+// Compares the files below `dir` with those of the manifest whose names begin with `prefix`, such
+// as "model/"; "" means all. Returns DATA_LOSS if one is missing or has another size than the
+// manifest says and, with `hashes`, if its content has another hash.
+absl::Status VerifyFiles(const CheckpointManifest& manifest, const std::string& prefix,
+                         const std::string& dir, bool hashes);
 
-// Whether `dir` holds, byte for byte, the files of the manifest whose names begin with `prefix`,
-// such as "model/".
-bool HoldsFilesOf(const CheckpointManifest& manifest, const std::string& prefix,
-                  const std::string& dir);
+// Reads the manifest of `dir` and compares all its files with it, as VerifyFiles does.
+absl::Status VerifyCheckpoint(const std::string& dir, int64_t step, bool hashes);
 
 }  // namespace taopd

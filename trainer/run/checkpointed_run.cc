@@ -145,7 +145,8 @@ absl::StatusOr<bool> CheckpointedRun::IsExported() const {
   bool is_exported = false;
   if (group_->is_root() && resumed()) {
     const auto manifest = ReadManifest(resumed_from(), state_.step);
-    is_exported = manifest.ok() && HoldsFilesOf(*manifest, "model/", options_.run_dir);
+    is_exported =
+        manifest.ok() && VerifyFiles(*manifest, "model/", options_.run_dir, /*hashes=*/true).ok();
   }
   TAOPD_ASSIGN_OR_RETURN(const int64_t agreed, group_->AgreeOnLargest(is_exported ? 1 : 0));
   return agreed > 0;
