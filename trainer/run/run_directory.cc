@@ -151,28 +151,30 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::stri
 
 RunDirectory::~RunDirectory() {
   if (!old_run_is_aside_) return;
-  const absl::Status status =
-      PutBack(path_, path_ + "/" + (keeps_old_run_ ? kKeptDir : kReplacedDir));
+  const absl::Status status = PutBack(path_, AsideDir());
   if (!status.ok())
     LogError("the old run is not put back; the next start does it", {{"error", status}});
 }
 
+std::string RunDirectory::AsideDir() const {
+  return path_ + "/" + (keeps_old_run_ ? kKeptDir : kReplacedDir);
+}
+
 absl::Status RunDirectory::MoveOldRunAside() {
   store_.reset();
-  const std::string replaced = path_ + "/" + (keeps_old_run_ ? kKeptDir : kReplacedDir);
-  TAOPD_RETURN_IF_ERROR(MakeDirectories(replaced));
+  const std::string aside = AsideDir();
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(aside));
   old_run_is_aside_ = true;
   for (const char* name : kRunEntries) {
     const std::string entry = path_ + "/" + name;
-    if (Exists(entry)) TAOPD_RETURN_IF_ERROR(RenameEntry(entry, replaced + "/" + name));
+    if (Exists(entry)) TAOPD_RETURN_IF_ERROR(RenameEntry(entry, aside + "/" + name));
   }
   return SyncDirectory(path_);
 }
 
 void RunDirectory::DeleteOldRun() {
   old_run_is_aside_ = false;
-  const absl::Status status =
-      keeps_old_run_ ? NameKept(path_) : RemoveEntry(path_ + "/" + kReplacedDir);
+  const absl::Status status = keeps_old_run_ ? NameKept(path_) : RemoveEntry(AsideDir());
   if (!status.ok()) LogWarning("the replaced run is not put away", {{"error", status}});
 }
 

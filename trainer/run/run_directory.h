@@ -78,6 +78,9 @@ class RunDirectory {
   RunDirectory(std::string path, const CheckpointOptions& checkpoints)
       : path_(std::move(path)), checkpoint_options_(checkpoints) {}
 
+  // Where MoveOldRunAside moves the old run.
+  std::string AsideDir() const;
+
   const std::string path_;
   const CheckpointOptions checkpoint_options_;
   std::unique_ptr<RunLock> lock_;
