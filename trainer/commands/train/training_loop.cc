@@ -137,7 +137,6 @@ std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRec
 }
 
 absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
-  int64_t command = kStep;
   if (is_root()) {
     if (run_state_->pause_requested()) {
       run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
@@ -151,8 +150,9 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
               {{"step", state_.step}, {"max_wall_time_s", config_.trainer.max_wall_time_s}});
       run_state_->RequestStop(kExitStoppedByUser);
     }
-    TAOPD_RETURN_IF_ERROR(group_->AgreeOnLargest(command).status());
+    TAOPD_RETURN_IF_ERROR(group_->AgreeOnLargest(kStep).status());
   } else {
+    int64_t command = kStep;
     do {
       TAOPD_ASSIGN_OR_RETURN(command, group_->AgreeOnLargest(kStep));
       if (command == kSave) Save();
