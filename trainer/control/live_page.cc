@@ -79,7 +79,8 @@ button, input { font: inherit; } #note { color: #b3261e; }
 <progress id="progress" max="1" value="0" aria-label="Steps"></progress>
 <dl><dt>Phase</dt><dd id="phase"></dd><dt>Step</dt><dd id="step"></dd>
 <dt>Time left</dt><dd id="eta"></dd><dt>Loss</dt><dd id="loss"></dd>
-<dt>Teacher</dt><dd id="teacher"></dd><dt>Memory</dt><dd id="memory"></dd><dt>Checkpoint</dt><dd id="checkpoint"></dd></dl>
+<dt>Teacher</dt><dd id="teacher"></dd><dt>Memory</dt><dd id="memory"></dd>
+<dt>Checkpoint</dt><dd id="checkpoint"></dd></dl>
 <p><button id="pause">Pause</button> <button id="resume" disabled>Resume</button>
 <button id="save">Save</button> <button id="stop">Stop</button>
 )html";

@@ -47,7 +47,8 @@ TEST_F(HttpRequestsTest, MaxTokensOfAnySizeAreCutAlike) {
   const std::pair<const char*, const char*> routes[] = {
       {"/v1/completions", R"({"prompt":[1,2],"ignore_eos":true,"max_tokens":%})"},
       {"/inference/v1/generate",
-       R"({"token_ids":[1,2],"sampling_params":{"ignore_eos":true,"detokenize":false,"max_tokens":%}})"},
+       R"({"token_ids":[1,2],)"
+       R"("sampling_params":{"ignore_eos":true,"detokenize":false,"max_tokens":%}})"},
       {"/generate",
        R"({"input_ids":[1,2],"sampling_params":{"ignore_eos":true,"max_new_tokens":%}})"},
   };
