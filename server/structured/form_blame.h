@@ -1,5 +1,5 @@
-// Forms that have ended taopd-grammar. A form that does it twice is refused for a while, and then
-// has a new chance. Not thread-safe.
+// Remembers which forms have ended taopd-grammar. A form that did so twice is refused for a while
+// and may then try again. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -16,9 +16,9 @@ namespace taopd {
 class FormBlame {
  public:
   static constexpr int kMaxStrikes = 2;
-  static constexpr size_t kMaxForms = 1024;  // that are remembered
+  static constexpr size_t kMaxForms = 1024;  // remembered at most
 
-  // `memory`: how long a form is refused, and after how long an end is forgotten.
+  // `memory` is how long a form is refused, and also how long one end is remembered.
   explicit FormBlame(absl::Duration memory) : memory_(memory) {}
 
   void Add(const std::string& key, const std::string& how, absl::Time now) {
@@ -45,7 +45,7 @@ class FormBlame {
  private:
   struct Record {
     int num_strikes = 0;
-    std::string how;  // the last time
+    std::string how;  // how it ended the process the last time
     absl::Time last;
   };
 

@@ -13,7 +13,7 @@ namespace taopd {
 namespace {
 
 constexpr size_t kMaxUnsentBytes = size_t{256} << 20;
-constexpr size_t kMaxMessageBytes = 64 << 10;  // of the process, beside the bits of a mask
+constexpr size_t kMaxMessageBytes = 64 << 10;  // from the process, without the bits of a mask
 
 size_t MaskBytes(size_t vocab_size) { return (vocab_size + 63) / 64 * 8; }
 
@@ -25,7 +25,7 @@ std::string VocabularyFrame(const GrammarLimits& limits, const std::vector<int32
   return frame.bytes();
 }
 
-// What a last word says of the form.
+// Says how the form of a last word has ended the process.
 std::string How(const LastWord& word) {
   if (word.reason == LastWord::kTimedOut)
     return word.text == 0 ? "it takes too long to compile" : "it takes too long to follow";
@@ -66,7 +66,7 @@ void GrammarHost::Run() {
 void GrammarHost::RunTasks() {
   for (Inbox::Task& task : inbox_->Take()) {
     task(*this);
-    task = nullptr;  // with the text that it holds: the next one may ask who uses a form
+    task = nullptr;  // frees the text that it holds: the next task may count a form's users
   }
 }
 
@@ -86,7 +86,7 @@ void GrammarHost::Wait() {
   ::poll(entries, 2, wait_ms);
 }
 
-// Starts the process and the next compilation, if they are needed.
+// Starts the process and the next compilation where they are needed.
 void GrammarHost::StartNext() {
   const auto is_wanted = [](const auto& entry) { return entry.second->is_wanted; };
   if (program_ == nullptr &&
@@ -245,7 +245,7 @@ void GrammarHost::End(const absl::Status& why) {
   }
 }
 
-// The form that the process works on, if there is only one.
+// Returns the form that the process works on; null if it works on several.
 const GrammarSpec* GrammarHost::OnlySuspect(bool was_compiling) const {
   const Grammar* only = was_compiling ? jobs_.front().form.get() : nullptr;
   for (const auto& [id, text] : texts_) {
@@ -282,7 +282,7 @@ void GrammarHost::FailAll(const absl::Status& status) {
     text->is_open = false;
     if (text->is_wanted) Fail(text, status);
   }
-  // What `compiled` asks for is for the next process.
+  // The callbacks may ask for more, which is for the next process.
   for (const Job& job : std::exchange(jobs_, {})) {
     job.form->is_queued_ = false;
     if (job.compiled) job.compiled(status);
@@ -303,7 +303,7 @@ void GrammarHost::Compile(std::shared_ptr<Grammar> form, Compiled compiled) {
 void GrammarHost::Requeue(const std::shared_ptr<Grammar>& form) {
   if (form->is_compiled_ || std::exchange(form->is_queued_, true)) return;
   forms_[form->id_] = form;
-  // Texts that have begun come before new forms.
+  // Texts that have already begun come before new forms.
   jobs_.insert(jobs_.begin() + (is_compiling_ ? 1 : 0), Job{form, nullptr});
 }
 
@@ -328,7 +328,7 @@ void GrammarHost::Ask(const std::shared_ptr<GrammarText>& text, const std::vecto
   }
 }
 
-// `new_ids` are the last ones of the text's, which a text that is open lacks.
+// `new_ids` are the last ids of the text: those that an open text in the process does not have yet.
 void GrammarHost::Send(GrammarText& text, const std::vector<int32_t>& new_ids) {
   FrameWriter frame(text.is_open ? GrammarOp::kAdvance : GrammarOp::kOpen);
   frame.Add(text.form->id_).Add(text.id);

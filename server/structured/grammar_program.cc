@@ -19,7 +19,7 @@ namespace taopd {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr int kMaxReads = 64;  // of one call, so that no flood of messages holds it
+constexpr int kMaxReads = 64;  // per call, so that a flood of messages cannot hold it up
 
 std::string BesideThisProgram() {
   std::error_code error;
@@ -30,7 +30,7 @@ std::string BesideThisProgram() {
 absl::StatusOr<pid_t> Spawn(std::string path, int socket, int last_word) {
   std::string flag = kGrammarServeFlag;
   char* const arguments[] = {path.data(), flag.data(), nullptr};
-  // Keys may be in the environment; the program needs none of it but where its libraries are.
+  // The environment may hold keys. The program needs only the path of its libraries.
   std::string libraries = "LD_LIBRARY_PATH=";
   const char* const value = std::getenv("LD_LIBRARY_PATH");
   if (value != nullptr) libraries += value;
@@ -39,7 +39,7 @@ absl::StatusOr<pid_t> Spawn(std::string path, int socket, int last_word) {
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, socket, kGrammarSocketFd);
   ::posix_spawn_file_actions_adddup2(&actions, last_word, kGrammarLastWordFd);
-  // Signals that this program blocks in its threads.
+  // This program's threads block some signals; the new process must not.
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -54,8 +54,8 @@ absl::StatusOr<pid_t> Spawn(std::string path, int socket, int last_word) {
   return pid;
 }
 
-// Moves the descriptor above those that the program is started with, so that a dup2 to one of their
-// numbers never meets the other.
+// Moves the descriptor above the two numbers that the program expects, so that neither dup2 below
+// overwrites the other's source.
 int Moved(int fd) {
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kGrammarLastWordFd + 1);
   ::close(fd);
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<GrammarProgram>> GrammarProgram::Start(const std:
     return Unavailable("pipe2: ", std::strerror(errno));
   }
   const FileDescriptor their_word(Moved(word[1]));
-  // The program ends with its end of the socket, so it is made before there is one.
+  // Made before the process starts, so that no failure after that leaves it running.
   std::unique_ptr<GrammarProgram> started(new GrammarProgram(0, ends[0], word[0]));
   TAOPD_ASSIGN_OR_RETURN(const pid_t pid, Spawn(program.empty() ? BesideThisProgram() : program,
                                                 theirs.get(), their_word.get()));
@@ -94,7 +94,7 @@ void GrammarProgram::Flush() {
     const ssize_t n =
         ::send(fd(), unsent_.data() + begin_, num_unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;  // it is full, or Receive will see the end
+    if (n < 0) break;  // the socket is full, or Receive will see its end
     begin_ += static_cast<size_t>(n);
   }
   if (num_unsent() > 0 && begin_ < kReadBytes) return;

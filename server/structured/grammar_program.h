@@ -1,5 +1,5 @@
-// The server's end of a process of taopd-grammar: its life and its socket. No call blocks, except
-// that the destructor waits for the process, which it has killed. Not thread-safe.
+// A process of taopd-grammar as the server sees it: its life and its socket. No call blocks, except
+// the destructor, which kills the process and waits for its end. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ namespace taopd {
 
 class GrammarProgram {
  public:
-  // Starts the program. Returns UNAVAILABLE if there is none.
+  // Returns UNAVAILABLE if the program cannot be started.
   static absl::StatusOr<std::unique_ptr<GrammarProgram>> Start(const std::string& program);
   ~GrammarProgram();
   GrammarProgram(const GrammarProgram&) = delete;
@@ -29,13 +29,13 @@ class GrammarProgram {
   // Queues a frame.
   void Send(const std::string& frame) { unsent_ += Framed(frame); }
   size_t num_unsent() const { return unsent_.size() - begin_; }
-  // Sends as much as the socket takes.
+  // Sends as much as the socket accepts.
   void Flush();
-  // Takes frames that have come. Returns UNAVAILABLE if the process has ended, and DATA_LOSS if it
-  // sends what no taopd-grammar would; the frames before that are in `frames`.
+  // Appends the frames that have arrived. Returns UNAVAILABLE if the process has ended, and
+  // DATA_LOSS if a frame is too large; `frames` then holds those before it.
   absl::Status Receive(size_t max_frame_bytes, std::vector<std::string>* frames);
 
-  // What the process said when it ended; a reason of 0 if it said nothing.
+  // Returns what the process said when it ended; the reason is 0 if it said nothing.
   LastWord ReadLastWord();
 
  private:
@@ -46,7 +46,7 @@ class GrammarProgram {
   const FileDescriptor socket_;
   const FileDescriptor last_word_;
   std::string unsent_;
-  size_t begin_ = 0;  // of what has not been sent
+  size_t begin_ = 0;  // offset of the first unsent byte
   FrameBuffer received_;
 };
 

@@ -8,8 +8,8 @@
 namespace taopd {
 namespace {
 
-// The depth of the deepest bracket. Brackets inside of JSON strings do not count; elsewhere those
-// behind a backslash do not. An estimate from above, without recursion.
+// Returns an upper estimate of the depth of the deepest bracket, without recursion. It does not
+// count brackets inside JSON strings and, outside of JSON, brackets after a backslash.
 int Nesting(std::string_view text, bool is_json) {
   int depth = 0, most = 0;
   bool in_string = false;
@@ -30,7 +30,7 @@ int Nesting(std::string_view text, bool is_json) {
   return most;
 }
 
-// Whether "::=" stands in a line outside of comments.
+// Returns whether a line has "::=" outside comments.
 bool DefinesEbnfRule(std::string_view text) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -42,7 +42,7 @@ bool DefinesEbnfRule(std::string_view text) {
   return false;
 }
 
-// A text as a terminal of EBNF.
+// Returns the text as a terminal of EBNF.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

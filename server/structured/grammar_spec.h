@@ -1,5 +1,5 @@
-// What a generated text must look like: a JSON schema, a regular expression, a grammar. Plain data
-// that a client has sent, and the limits that hold before anything else looks at it.
+// The form that a generated text must have: a JSON schema, a regular expression or a grammar. This
+// is plain data from a client, with the limits that are checked before anything else reads it.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,28 @@ struct GrammarSpec {
   };
   Kind kind = Kind::kJsonSchema;
   std::string text;
-  bool any_whitespace = true;  // between the tokens of JSON, of kJsonSchema
+  bool any_whitespace = true;  // kJsonSchema: allows any white space between JSON's tokens
 
   bool operator==(const GrammarSpec&) const = default;
 };
 
-// The limits of a spec. What passes them may still be refused by the compiler.
+// The limits of a spec. The compiler may still refuse a spec that is within them.
 inline constexpr size_t kMaxGrammarBytes = 128 << 10;
 inline constexpr size_t kMaxRegexBytes = 16 << 10;
-inline constexpr int kMaxGrammarNesting = 64;        // of brackets; vLLM's limit of schemas
-inline constexpr int kMaxStructuralTagNesting = 80;  // vLLM's, too
+inline constexpr int kMaxGrammarNesting = 64;        // levels of brackets, as vLLM's for schemas
+inline constexpr int kMaxStructuralTagNesting = 80;  // as vLLM's
 
 // Returns INVALID_ARGUMENT if the text is empty, too long, nested too deeply or holds a NUL, or if
-// a schema or a structural tag is no JSON. Messages begin with `field`.
+// a schema or a structural tag is not JSON. Messages begin with `field`.
 absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field);
 
-// A grammar whose texts are JSON objects.
+// Returns a grammar of all JSON objects.
 GrammarSpec GrammarOfAnyObject();
 
-// A grammar whose texts are the choices and nothing else. REQUIRES: there are choices.
+// Returns a grammar of exactly these texts. REQUIRES: choices is not empty.
 GrammarSpec GrammarOfChoices(const std::vector<std::string>& choices);
 
-// A grammar in EBNF, or in Lark's notation if the text looks like that, as vLLM decides it: no line
-// of Lark's has "::=".
+// Takes the text as EBNF if a line has "::=", and else as Lark's notation, as vLLM does.
 GrammarSpec GrammarOfText(std::string text);
 
 }  // namespace taopd

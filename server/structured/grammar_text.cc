@@ -21,7 +21,7 @@ bool Inbox::Post(Task task) {
     absl::MutexLock lock(&mutex_);
     if (closed_) return false;
     tasks_.push_back(std::move(task));
-    if (tasks_.size() > 1) return true;  // it has been woken
+    if (tasks_.size() > 1) return true;  // the host has already been woken
   }
   const uint64_t one = 1;
   (void)!::write(wake_fd_, &one, sizeof(one));
@@ -49,7 +49,7 @@ bool Inbox::is_closed() const {
   return closed_;
 }
 
-// The engine calls it from one thread at a time.
+// Used by one thread at a time.
 class GrammarMask final : public LogitMask {
  public:
   explicit GrammarMask(std::shared_ptr<GrammarText> text) : text_(std::move(text)) {}
@@ -76,7 +76,7 @@ class GrammarMask final : public LogitMask {
   }
 
   void Prepare(std::span<const int32_t> generated_ids) override {
-    // Sequences that are computed again keep what they have generated, so it only grows.
+    // A preempted sequence keeps its generated ids, so their number only grows.
     if (is_asked_ && generated_ids.size() <= num_asked_) return;
     std::vector<int32_t> new_ids(generated_ids.begin() + static_cast<ptrdiff_t>(num_asked_),
                                  generated_ids.end());
@@ -104,7 +104,7 @@ class GrammarMask final : public LogitMask {
  private:
   const std::shared_ptr<GrammarText> text_;
   bool is_asked_ = false;
-  uint64_t num_asked_ = 0;  // the mask behind so many ids was asked for last
+  uint64_t num_asked_ = 0;  // ids before the mask that was asked for last
   absl::Time asked_at_ = absl::InfinitePast();
 };
 

@@ -1,7 +1,7 @@
-// A compiled form, a text under it, and the text's masks as the engine sees them.
+// A compiled form, a text that follows it, and the text's masks as the engine sees them.
 //
-// The thread of the GrammarHost owns most of a form and of a text; other threads reach it through
-// its Inbox, and take masks from a text under its lock. No lock here is held during I/O.
+// The GrammarHost's thread owns most of a form and of a text. Other threads reach that thread
+// through its Inbox and take masks from a text under its lock. No lock here is held during I/O.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -23,7 +23,7 @@ namespace taopd {
 
 class GrammarHost;
 
-// What the host's thread is to do next. Thread-safe; outlives the host.
+// The tasks of the host's thread. Thread-safe; outlives the host.
 class Inbox {
  public:
   using Task = std::function<void(GrammarHost&)>;
@@ -33,13 +33,13 @@ class Inbox {
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
-  // Adds a task and wakes the host. Returns false, without the task, after Close. Never blocks.
+  // Adds a task and wakes the host. Returns false, and adds nothing, after Close. Never blocks.
   bool Post(Task task);
-  // All tasks there are; also clears wake_fd().
+  // Takes out all tasks and clears wake_fd().
   std::vector<Task> Take();
   void Close();
   bool is_closed() const;
-  int wake_fd() const { return wake_fd_; }  // readable when there is something to do
+  int wake_fd() const { return wake_fd_; }  // readable when there are tasks
 
  private:
   const int wake_fd_;
@@ -51,13 +51,13 @@ class Inbox {
 // A form that has been compiled.
 class Grammar {
  public:
-  // The ids that may follow, for one text. Where the text is complete, the ids that end it are
-  // allowed: the model's, and stop_ids. Behind the first of them everything is.
+  // Returns the masks of one text. Where the text is complete, the masks also allow the ids that
+  // end it: the model's and stop_ids. After one of these, all ids are allowed.
   //
-  // taopd-grammar hears of the text when the engine first asks for a mask (LogitMask::Prepare). If
-  // it ends, it is started again and gets the text so far; the text fails with UNAVAILABLE only if
-  // that happens several times, or if a mask is not there in time. Errors that the form itself
-  // causes are INVALID_ARGUMENT. The mask holds the grammar.
+  // taopd-grammar learns of the text when the engine first asks for a mask (LogitMask::Prepare). If
+  // the process ends, a new one gets the text so far. The text fails with UNAVAILABLE only if that
+  // happens several times or a mask does not come in time. Errors that the form itself causes are
+  // INVALID_ARGUMENT. The mask keeps the grammar alive.
   static std::shared_ptr<LogitMask> NewMask(std::shared_ptr<Grammar> grammar,
                                             std::vector<int32_t> stop_ids);
 
@@ -71,24 +71,24 @@ class Grammar {
   const GrammarSpec spec_;
   const std::shared_ptr<Inbox> inbox_;
   const absl::Duration max_mask_wait_;
-  // Of the host's thread.
-  bool is_compiled_ = false;  // in the process that runs now
-  bool is_queued_ = false;    // to be compiled again
+  // Used only by the host's thread.
+  bool is_compiled_ = false;  // in the present process
+  bool is_queued_ = false;    // will be compiled again
 };
 
 struct GrammarText {
   std::shared_ptr<Grammar> form;
   std::vector<int32_t> stop_ids;
 
-  // Of the host's thread.
-  uint64_t id = 0;           // 0 = the host does not know it yet
+  // Used only by the host's thread.
+  uint64_t id = 0;           // 0 = the host does not know the text yet
   std::vector<int32_t> ids;  // so far
-  bool is_open = false;      // in the process that runs now
-  bool is_wanted = false;    // the mask behind `ids` has not come
-  int num_ends = 0;          // of processes that it has waited for
+  bool is_open = false;      // in the present process
+  bool is_wanted = false;    // the mask after `ids` is awaited
+  int num_ends = 0;          // how many processes ended while it waited
 
   absl::Mutex mutex;
-  // The newest mask is that behind so many ids; UINT64_MAX = there is none.
+  // How many ids stand before the newest mask; UINT64_MAX = there is no mask yet.
   uint64_t position ABSL_GUARDED_BY(mutex) = UINT64_MAX;
   bool restricts ABSL_GUARDED_BY(mutex) = false;
   std::string bits ABSL_GUARDED_BY(mutex);

@@ -5,30 +5,30 @@
 
 namespace taopd {
 
-// Plain data, which travels to taopd-grammar as it is. Times are those of a processor, not of a
-// clock.
+// Sent to taopd-grammar as raw bytes. Times are processor time of a thread.
 struct GrammarLimits {
-  // Of one compilation. The process ends if it takes longer.
+  // One compilation. The process ends if it takes longer.
   int64_t compile_cpu_ms = 5000;
-  // Of one mask in the rehearsal of some ids that follows the compilation.
+  // One mask of the rehearsal, which follows a new form for some random ids. The form is refused if
+  // a mask takes longer.
   int64_t rehearsed_mask_cpu_ms = 50;
-  // Of one mask in earnest. The process ends if it takes longer.
+  // One mask of a text. The process ends if it takes longer.
   int64_t mask_cpu_ms = 1000;
-  // Of all masks of one text: this much, and so much more for each of its tokens. The text fails.
+  // All masks of one text: a fixed part, and a part per token. The text fails if they take longer.
   int64_t text_cpu_ms = 2000;
   int64_t token_cpu_ms = 2;
-  // Address space of the process beyond what it takes once it has the vocabulary.
+  // Address space of the process, without what it uses when it has read the vocabulary.
   int64_t memory_bytes = int64_t{1} << 30;
-  // A compiled form. It is refused if it takes more.
+  // One compiled form. A larger one is refused.
   int64_t form_bytes = int64_t{128} << 20;
 };
 
-// What the memory plan counts for the process: limits.memory_bytes, and the program and a
-// vocabulary of 150,000 ids.
+// The process in the memory plan: limits.memory_bytes, the program, and a vocabulary of 150,000
+// ids.
 inline constexpr int64_t kGrammarProcessBytes = (int64_t{1} << 30) + (int64_t{192} << 20);
 
-// How taopd-grammar is started: with this argument, its end of the socket under the first number,
-// and the pipe for its last word under the second.
+// taopd-grammar is started with this argument; the first descriptor is its end of the socket, the
+// second one its end of the pipe for the last word.
 inline constexpr char kGrammarServeFlag[] = "--serve";
 inline constexpr int kGrammarSocketFd = 3;
 inline constexpr int kGrammarLastWordFd = 4;

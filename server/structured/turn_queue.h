@@ -1,8 +1,8 @@
-// Jobs that wait, and whose turn it is: the client's of which the fewest jobs were taken, and among
-// equals the one whose job came first. So a client that sends many waits for itself, and one that
-// sends its first job waits for at most one of each other client.
+// A queue of jobs in which clients take turns. The next job belongs to the client with the fewest
+// jobs taken so far; ties go to the job that came first. So a client that sends many jobs waits for
+// its own, and a client's first job waits for at most one job of each other client.
 //
-// A client that starts to have jobs begins with the lowest count of those that have some. It is
+// A client that comes anew starts with the lowest count among the clients that have jobs. It is
 // forgotten when its last job is done. Not thread-safe.
 #pragma once
 
@@ -21,14 +21,14 @@ namespace taopd {
 template <typename Job>
 class TurnQueue {
  public:
-  // Of all clients, and of one.
+  // Waiting jobs of all clients, and of one.
   size_t size() const { return waiting_.size(); }
   size_t SizeOf(const std::string& client) const {
     const auto found = clients_.find(client);
     return found == clients_.end() ? 0 : found->second.num_waiting;
   }
 
-  // That have jobs, waiting or running.
+  // Clients with waiting or running jobs.
   size_t num_clients() const { return clients_.size(); }
 
   void Push(const std::string& client, Job job) {
@@ -69,7 +69,7 @@ class TurnQueue {
   };
 
   std::deque<std::pair<std::string, Job>> waiting_;  // in the order of arrival
-  std::unordered_map<std::string, Client> clients_;  // that have jobs, waiting or running
+  std::unordered_map<std::string, Client> clients_;  // those with waiting or running jobs
 };
 
 }  // namespace taopd

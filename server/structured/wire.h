@@ -1,21 +1,20 @@
-// Messages between the server and taopd-grammar, over a pair of connected sockets on one machine. A
-// frame is its size in 4 bytes and then so many bytes; numbers are in the machine's byte order.
-// Forms and texts have numbers of 8 bytes, which the server never uses twice.
+// The messages between the server and taopd-grammar, over a pair of connected sockets. A frame is
+// its size, in 4 bytes, and its content; numbers are in the machine's byte order. Forms and texts
+// have numbers of 8 bytes, which the server never uses twice.
 //
-// The server sends
-//   kVocabulary (limits, eos ids, bytes of each id)             answered with kReady (code,
-//   message)
-//   kCompile (form, kind, any_whitespace, text)                 with kCompiled (form, code, bytes,
-//   message)
-//   kForget (form)                                              with nothing
-//   kOpen (form, text, stop ids, ids that it has so far)        with kMask behind these ids
-//   kAdvance (form, text, position, ids before the position)    with kMask of the position
-//   kClose (form, text)                                         with nothing
-// where kMask is (text, position, state, bits or message). One compilation is asked for at a time,
-// and one mask of each text.
+//   the server sends                                    taopd-grammar answers
+//   kVocabulary (limits, eos ids, bytes of each id)     kReady (code, message)
+//   kCompile (form, kind, any_whitespace, text)         kCompiled (form, code, bytes, message)
+//   kForget (form)                                      -
+//   kOpen (form, text, stop ids, ids so far)            kMask after these ids
+//   kAdvance (form, text, position, ids before it)      kMask at the position
+//   kClose (form, text)                                 -
 //
-// When something ends the process that it can foresee, it says its last word through a pipe
-// (LastWord), so that the server knows which form did it.
+// kMask is (text, position, state, bits or message). The server waits for at most one compilation,
+// and for at most one mask of each text.
+//
+// When a form exceeds its time or crashes the process, the process writes a LastWord into a pipe
+// before it ends, so that the server knows which form it was.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +39,14 @@ enum class GrammarOp : uint8_t {
   kMask,
 };
 
-// What kMask says of the ids.
+// What a kMask holds.
 enum class MaskState : uint8_t {
-  kRestricts,   // the bits follow, 64 in a word
-  kAllAllowed,  // the text has ended
-  kFailed,      // a message follows
+  kRestricts,   // bits, 64 per word
+  kAllAllowed,  // nothing: the text has ended
+  kFailed,      // a message
 };
 
-// Why the process ends, and what it was doing: compiling the form, or following it for a text.
+// Why the process ends, and what it was doing: compiling a form, or following it for a text.
 struct LastWord {
   enum Reason : uint64_t { kTimedOut = 1, kCrashed };
   uint64_t reason = 0;
@@ -64,7 +63,7 @@ class FrameWriter {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
     return *this;
   }
-  // A text up to the end of the frame.
+  // Adds a text without its size, which must be the last part of the frame.
   FrameWriter& AddRest(std::string_view text) {
     bytes_.append(text);
     return *this;
@@ -84,8 +83,8 @@ class FrameWriter {
   std::string bytes_;
 };
 
-// Reads what a FrameWriter wrote. What is missing at the end reads as 0 or as empty, and makes ok()
-// false.
+// Reads what a FrameWriter wrote. Parts that are missing at the end read as 0 or empty and make
+// ok() false.
 class FrameReader {
  public:
   explicit FrameReader(std::string_view bytes) : bytes_(bytes) {}
@@ -123,7 +122,7 @@ class FrameReader {
   bool ok_ = true;
 };
 
-// The frame as it travels.
+// Returns the frame with its size in front.
 inline std::string Framed(const std::string& frame) {
   const auto size = static_cast<uint32_t>(frame.size());
   std::string out;
@@ -136,7 +135,8 @@ inline std::string Framed(const std::string& frame) {
 class FrameBuffer {
  public:
   void Append(std::string_view bytes) { bytes_.append(bytes); }
-  // The next whole frame, if it is there. A frame above max_bytes makes ok() false for good.
+  // Returns the next frame if it is complete. A frame larger than max_bytes makes ok() false for
+  // good.
   std::optional<std::string> Next(size_t max_bytes) {
     uint32_t size = 0;
     if (bytes_.size() - begin_ < sizeof(size) || !ok_) return std::nullopt;
@@ -155,7 +155,7 @@ class FrameBuffer {
 
  private:
   std::string bytes_;
-  size_t begin_ = 0;  // of what has not been taken
+  size_t begin_ = 0;  // offset of the first byte that has not been taken
   bool ok_ = true;
 };
 

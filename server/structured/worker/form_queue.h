@@ -1,6 +1,6 @@
-// Frames that wait for the thread of masks, in turns of the forms by the time of a processor that
-// their masks have taken: a form whose masks are slow, or one with many texts, makes the others
-// wait for one of its masks, not for all. Frames of one form keep their order. Not thread-safe.
+// The frames that wait for the thread that computes masks. Forms take turns by the processor time
+// that their masks have taken: others wait for one mask of a form that is slow or has many texts,
+// not for all of them. Frames of one form keep their order. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ class FormQueue {
 
   void Push(uint64_t form, std::string frame) {
     std::deque<std::string>& frames = waiting_[form];
-    // A form that had nothing to do does not save up time.
+    // A form does not save up time while it has nothing to do.
     if (frames.empty()) served_ms_[form] = std::max(served_ms_[form], least_ms_);
     frames.push_back(std::move(frame));
   }
-  // The next frame of the form that has been served least. REQUIRES: !empty()
+  // Takes the next frame of the form that has been served least. REQUIRES: !empty()
   std::pair<uint64_t, std::string> Take() {
     const auto next = std::min_element(
         waiting_.begin(), waiting_.end(),
@@ -37,13 +37,13 @@ class FormQueue {
     const auto found = served_ms_.find(form);
     if (found != served_ms_.end()) found->second += cpu_ms;
   }
-  // The form is gone, and has no frames.
+  // REQUIRES: no frame of the form waits.
   void Forget(uint64_t form) { served_ms_.erase(form); }
 
  private:
   std::map<uint64_t, std::deque<std::string>> waiting_;  // no deque is empty
   std::map<uint64_t, double> served_ms_;
-  double least_ms_ = 0.0;  // of the form that was taken last
+  double least_ms_ = 0.0;  // served_ms_ of the form that was taken last
 };
 
 }  // namespace taopd

@@ -32,7 +32,7 @@ constexpr int kExitFailed = 70;
 constexpr int kRehearsedIds = 64;
 constexpr size_t kMaxFrameBytes = size_t{256} << 20;
 constexpr size_t kReadBytes = 64 << 10;
-constexpr size_t kStackBytes = 16 << 20;  // of a thread: the library is recursive
+constexpr size_t kStackBytes = 16 << 20;  // per thread; the library is recursive
 
 struct Form {
   std::unique_ptr<CompiledGrammar> grammar;
@@ -45,8 +45,8 @@ struct Form {
   }
 };
 
-// Frames to the server, from several threads. Blocks while the server does not read, which it
-// always does.
+// Sends frames to the server, from several threads. Blocks while the socket is full; the server
+// always reads.
 class Sender {
  public:
   explicit Sender(int fd) : fd_(fd) {}
@@ -73,7 +73,7 @@ FrameWriter CompiledFrame(uint64_t form, const absl::Status& status, int64_t num
   return frame;
 }
 
-// Follows the form at random for some ids, and refuses one whose masks take long.
+// Follows the form for some random ids and refuses it if a mask takes too long.
 absl::Status Rehearse(const Form& form, const Vocabulary& vocabulary, const JobGuard& guard) {
   TAOPD_ASSIGN_OR_RETURN(const auto text, form.NewText(vocabulary.eos_ids, &vocabulary));
   std::vector<uint64_t> bits;
@@ -103,7 +103,7 @@ class GrammarServer {
  public:
   GrammarServer(int fd, const Vocabulary* vocabulary) : vocabulary_(vocabulary), sender_(fd) {}
 
-  // The threads' loops. They end with the process.
+  // The loops of the threads. They end with the process.
   void CompileForever(JobGuard& guard) {
     for (;;) {
       std::string frame;
@@ -131,7 +131,7 @@ class GrammarServer {
       follows_.Charge(next.first, cpu_ms);
     }
   }
-  // Called by the thread that reads. False: no server sends that.
+  // Called by the thread that reads. Returns false for a frame that no server sends.
   bool Take(std::string frame) {
     FrameReader reader(frame);
     const auto op = reader.Take<GrammarOp>();
@@ -185,7 +185,7 @@ class GrammarServer {
     sender_.Send(CompiledFrame(id, status, num_bytes));
   }
 
-  // Returns the milliseconds of a processor that it took.
+  // Returns the processor time that it took, in milliseconds.
   double Follow(uint64_t form, const std::string& frame, JobGuard& guard) {
     FrameReader reader(frame);
     const auto op = reader.Take<GrammarOp>();
@@ -264,7 +264,7 @@ class GrammarServer {
   std::deque<std::string> compiles_ ABSL_GUARDED_BY(mutex_);
   FormQueue follows_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Form>> forms_ ABSL_GUARDED_BY(mutex_);
-  // Of the thread that follows. A text does not outlive its form: the server closes it before.
+  // Used only by the thread of masks. A text does not outlive its form: the server closes it first.
   std::map<uint64_t, std::unique_ptr<Text>> texts_;
   std::vector<uint64_t> bits_;
 };
@@ -283,7 +283,7 @@ absl::StatusOr<Vocabulary> ReadVocabulary(const std::string& frame) {
                     std::move(json_filter)};
 }
 
-// More bytes; false at the end of the socket.
+// Reads more bytes. Returns false at the end of the socket.
 bool Read(int fd, FrameBuffer* buffer) {
   static char bytes[kReadBytes];
   ssize_t n = 0;
@@ -294,7 +294,7 @@ bool Read(int fd, FrameBuffer* buffer) {
   return true;
 }
 
-// The first frame; empty if there is none.
+// Returns the first frame; empty if the socket ends before.
 std::string ReadFrame(int fd, FrameBuffer* buffer) {
   for (;;) {
     if (auto frame = buffer->Next(kMaxFrameBytes)) return *std::move(frame);

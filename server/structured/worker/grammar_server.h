@@ -1,15 +1,15 @@
-// taopd-grammar: compiles forms and says which ids may follow (wire.h). What clients send is read,
-// compiled and matched in this process alone, in a sandbox (sandbox.h), so that nothing in it can
-// hurt the server. The main thread reads, one thread compiles, and one computes masks, so that
-// neither a compilation nor a mask makes the server wait until its messages are read.
+// taopd-grammar compiles forms and computes masks of the ids that may come next (wire.h). Only this
+// process parses, compiles and matches what clients send. It runs in a sandbox (sandbox.h), so that
+// no form can hurt the server. The main thread reads, one thread compiles and one computes masks,
+// so that the server's messages are read at once even during a long compilation.
 //
-// A compilation or a mask that takes too long, or crashes, ends the process with a last word. Lack
-// of memory fails what lacks it.
+// A compilation or a mask that takes too long, or crashes, ends the process with a last word. One
+// that runs out of memory fails alone.
 #pragma once
 
 namespace taopd {
 
-// Serves until the other side closes the socket. Returns the exit code.
+// Serves until the server closes the socket. Returns the exit code.
 int RunGrammarServer(int fd);
 
 }  // namespace taopd

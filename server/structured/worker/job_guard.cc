@@ -12,8 +12,8 @@ namespace taopd {
 namespace {
 
 constexpr int kExitByForm = 70;
-constexpr size_t kHandlerStackBytes =
-    64 << 10;  // of the handlers: a crash may be a stack that is full
+// The handlers have a stack of their own, because a crash may mean that the thread's is full.
+constexpr size_t kHandlerStackBytes = 64 << 10;
 
 thread_local LastWord current_job;
 

@@ -1,25 +1,25 @@
-// What a thread works on, so that the process's last word (wire.h) can say which form ended it: one
-// that takes more time of a processor than it may, or one that crashes the library.
+// Notes what a thread works on, so that the process's last word (wire.h) can name the form that
+// ended it by exceeding its processor time or by crashing the library.
 #pragma once
 
 #include <cstdint>
 
 namespace taopd {
 
-// Installs the handlers of signals; once, before any other thread is made.
+// Installs the signal handlers. Call it once, before any other thread starts.
 void CatchCrashes();
 
-// One for each thread that works, made on it before the sandbox is entered.
+// Each working thread has one. It is made on that thread, before the sandbox is entered.
 class JobGuard {
  public:
   JobGuard();
   JobGuard(const JobGuard&) = delete;
   JobGuard& operator=(const JobGuard&) = delete;
 
-  // From now on this thread works on the form, or on the text under it, and the process ends after
-  // so many milliseconds of a processor.
+  // Notes that this thread works on the form, or on a text that follows it. The process ends when
+  // that takes more than cpu_limit_ms of the thread's processor time.
   void Begin(uint64_t form, uint64_t text, int64_t cpu_limit_ms);
-  // Returns the milliseconds since Begin.
+  // Returns the thread's processor time since Begin, in milliseconds.
   double End();
   double ElapsedMs() const;
 

@@ -1,5 +1,5 @@
-// Forbids what JSON does not allow inside of strings: bytes below 0x20. (xgrammar lets them through
-// where a schema bounds a string's length.)
+// Forbids bytes below 0x20 inside strings, which JSON does not allow. (xgrammar allows them where a
+// schema limits a string's length.)
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@
 
 namespace taopd {
 
-// Where a JSON text stands.
+// Tells whether a position of a JSON text is inside a string.
 class JsonStringState {
  public:
   enum Place { kOutside, kInside, kBehindBackslash };
-  // False if the byte is not allowed here.
+  // Returns false if the byte is not allowed here.
   bool Push(char c) {
     const bool is_allowed = place_ == kOutside || static_cast<unsigned char>(c) >= 0x20;
     if (place_ == kBehindBackslash) {
@@ -59,7 +59,7 @@ class JsonStringFilter {
     }
   }
 
-  // Clears the bits of ids that are not allowed at this place.
+  // Clears the bits of the ids that are not allowed at this place.
   void Apply(JsonStringState::Place place, std::span<uint64_t> bits) const {
     for (size_t w = 0; w < bits.size(); ++w) bits[w] &= allowed_[place][w];
   }

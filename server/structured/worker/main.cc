@@ -1,5 +1,5 @@
-// taopd-grammar: a part of taopd-teacher that runs beside it and constrains texts to grammars. Only
-// the teacher starts it.
+// taopd-grammar: the part of taopd-teacher that constrains texts to grammars, as a process of its
+// own. Only the teacher starts it.
 #include <cstdlib>
 #include <cstring>
 #include <iostream>

@@ -31,7 +31,7 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #error "taopd-grammar's sandbox does not know this architecture"
 #endif
 
-// Allowed with any arguments.
+// System calls that are allowed with any arguments.
 constexpr int kAllowed[] = {
     __NR_read,          __NR_write,
     __NR_recvfrom,      __NR_sendto,
@@ -46,10 +46,11 @@ constexpr int kAllowed[] = {
     __NR_gettid,        __NR_restart_syscall,
     __NR_getrandom,     __NR_sched_getaffinity,
 };
-// Allowed unless they make memory executable: their third argument has the protection.
+// System calls that are allowed unless they make memory executable. Their third argument is the
+// protection.
 constexpr int kMemoryCalls[] = {__NR_mmap, __NR_mprotect};
 
-// The lower half of argument i.
+// The offset of the lower half of argument i.
 constexpr uint32_t Argument(int i) {
   return static_cast<uint32_t>(offsetof(seccomp_data, args) + sizeof(uint64_t) * i);
 }
@@ -58,7 +59,7 @@ std::vector<sock_filter> Filter() {
   const auto load = [](size_t offset) {
     return sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset));
   };
-  // Skips so many instructions if the loaded number is, or is not, the one.
+  // Skips `count` instructions unless the loaded number is `number`.
   const auto skip_unless = [](uint32_t number, uint8_t count) {
     return sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, count);
   };
@@ -79,7 +80,7 @@ std::vector<sock_filter> Filter() {
     filter.push_back(refuse);
     filter.push_back(allow);
   }
-  // tgkill: its own process alone, for abort().
+  // tgkill may only signal this process; abort() needs it.
   filter.push_back(skip_unless(__NR_tgkill, 3));
   filter.push_back(load(Argument(0)));
   filter.push_back(skip_unless(static_cast<uint32_t>(::getpid()), 1));
@@ -126,7 +127,7 @@ void Limit(int resource, int64_t most) {
 
 void DropPrivileges(int last_fd) {
   ::close_range(static_cast<unsigned>(last_fd) + 1, ~0u, 0);
-  // The server decides when this process ends, also when a terminal signals the whole group.
+  // The server decides when this process ends, even if a terminal signals the whole group.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_IGN);
   WriteTo("/proc/self/oom_score_adj", "1000");
   if (::geteuid() == 0 && ::setgroups(0, nullptr) == 0 &&
@@ -134,12 +135,13 @@ void DropPrivileges(int last_fd) {
     (void)!::setresuid(kNobody, kNobody, kNobody);
   DropCapabilities();
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  // Becoming nobody has made /proc/self root's. Nothing there is a secret of the server's.
+  // After the change of user, /proc/self belongs to root. Nothing in this process is secret yet, so
+  // it may be readable again until EnterSandbox.
   ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 }
 
 std::string EnterSandbox(int64_t memory_bytes) {
-  // The library warns of what clients send; the server's log is not theirs to fill.
+  // The library prints warnings about forms. Clients must not be able to fill the server's log.
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (null >= 0) ::dup2(null, fd);

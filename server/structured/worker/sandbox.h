@@ -1,5 +1,5 @@
-// Takes from the process what following grammars does not need, so that whoever takes it over
-// through a form gets nothing: no files, no network, no processes, no user of the system's.
+// Removes every right of the process that compiling and following grammars does not need. Whoever
+// takes over the process through a form gets no files, no network, no processes and no user.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace taopd {
 
-// Closes all descriptors above `last_fd`, sends the standard ones to /dev/null, ignores the signals
-// that a terminal or a supervisor sends to the whole group, and makes the process the first to end
-// when the system runs out of memory. If it runs as root, it becomes nobody and loses all
-// capabilities; a system may refuse that, and does so to everybody but root. REQUIRES: there is one
-// thread.
+// Closes all descriptors above `last_fd`, ignores the signals that a terminal or a supervisor sends
+// to the whole group, and makes the process the first to be killed when the system runs out of
+// memory. Drops all capabilities. If the process runs as root, it becomes the user nobody, unless
+// the system refuses that. REQUIRES: the process has one thread.
 void DropPrivileges(int last_fd);
 
-// Limits the address space to what it is now plus memory_bytes, forbids new descriptors, core dumps
-// and larger files, and lets all threads make only those system calls that reading, writing,
-// waiting, timing and memory need (seccomp); every other one returns EPERM. Executable memory
-// cannot be made. Returns what holds now, for the log: "uid 65534, seccomp".
+// Points the standard descriptors at /dev/null. Limits the address space to its present size plus
+// memory_bytes, and forbids new descriptors, core dumps, files and processes. With seccomp, all
+// threads may make only the system calls that reading, writing, waiting, timing and memory need;
+// others return EPERM, and no memory can be made executable. Returns what holds now, for the log,
+// such as "uid 65534, seccomp".
 std::string EnterSandbox(int64_t memory_bytes);
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-// One text under a compiled form: the ids that it has, the mask of the next one, and the time that
+// A text that follows a compiled form: the ids so far, the mask of the next id, and the time that
 // its masks have taken. Not thread-safe.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace taopd {
 
-// What forms and texts share. Immutable, except that one thread compiles with the library.
+// Shared by all forms and texts. Immutable, except that one thread compiles with the library.
 struct Vocabulary {
   GrammarLimits limits;
   std::vector<int32_t> eos_ids;
@@ -29,11 +29,11 @@ struct Vocabulary {
 
 class Text {
  public:
-  // With `is_json`, bytes that JSON forbids in strings are forbidden, too.
+  // If `is_json`, the masks also forbid the bytes that JSON does not allow in strings.
   Text(std::unique_ptr<GrammarMatcher> matcher, bool is_json, const Vocabulary* vocabulary)
       : matcher_(std::move(matcher)), is_json_(is_json), vocabulary_(vocabulary) {}
 
-  // Behind the end everything is allowed.
+  // After the end of the text, every id is accepted.
   absl::Status Accept(int32_t id) {
     ++position_;
     if (matcher_->HasEnded()) return absl::OkStatus();
@@ -42,7 +42,7 @@ class Text {
       json_.Push(std::string_view(vocabulary_->token_bytes[id]));
     return absl::OkStatus();
   }
-  // As GrammarMatcher::Fill.
+  // See GrammarMatcher::Fill.
   absl::StatusOr<bool> Fill(std::vector<uint64_t>* bits) {
     if (matcher_->HasEnded()) return false;
     bits->assign((static_cast<size_t>(vocabulary_->size()) + 63) / 64, ~uint64_t{0});

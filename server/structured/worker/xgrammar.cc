@@ -22,7 +22,7 @@ ffi::Function Method(const char* type, const char* name) {
   return ffi::reflection::GetMethod(std::string(kPrefix) + type, name);
 }
 
-// "[12:00:00] /path/file.cc:83: what is wrong" -> "what is wrong", in one short line.
+// Shortens "[12:00:00] /path/file.cc:83: what is wrong" to "what is wrong", in one line.
 std::string Reason(std::string text) {
   if (text.starts_with('[')) {
     const size_t path = text.find(".cc:");
@@ -60,7 +60,7 @@ ffi::Array<int64_t> IdsOf(const std::vector<int32_t>& ids) {
   return out;
 }
 
-// The methods of a matcher, found once.
+// The methods of a matcher, looked up once.
 struct MatcherMethods {
   ffi::Function make = Method("GrammarMatcher", "__ffi_init__");
   ffi::Function accept = Method("GrammarMatcher", "accept_token");
@@ -141,7 +141,7 @@ class Xgrammar final : public GrammarLibrary {
     for (const std::string& bytes : token_bytes) vocabulary.push_back(ffi::Bytes(bytes));
     const ffi::Any tokenizer = Method("TokenizerInfo", "__ffi_init__")(
         vocabulary, int64_t{kRawBytes}, vocab_size_, IdsOf(eos_ids), false);
-    constexpr int64_t kThreads = 1;  // it starts none of its own
+    constexpr int64_t kThreads = 1;  // with one, the library starts no threads of its own
     compiler_ = Method("GrammarCompiler", "__ffi_init__")(tokenizer, kThreads, false, int64_t{-1});
   }
 
@@ -157,7 +157,7 @@ class Xgrammar final : public GrammarLibrary {
     const ffi::Any none(nullptr);
     switch (spec.kind) {
       case GrammarSpec::Kind::kJsonSchema: {
-        // As in vLLM: strict (no additional properties or items) unless the schema asks for them.
+        // Strict, as in vLLM: no additional properties or items unless the schema allows them.
         const ffi::Any separators =
             spec.any_whitespace ? none : ffi::Any(ffi::Array<ffi::String>{",", ":"});
         return Method("GrammarCompiler", "compile_json_schema")(

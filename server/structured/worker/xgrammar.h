@@ -1,8 +1,8 @@
-// The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers.
-// Everything that it throws becomes a status here.
+// The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers. Its
+// exceptions become statuses.
 //
-// Threads: one thread compiles, another one may follow compiled grammars meanwhile; an object is
-// used by one thread at a time.
+// One thread may compile while another one follows compiled grammars. An object may be used by one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ class GrammarMatcher {
   virtual ~GrammarMatcher() = default;
   // Takes the next id. Returns INVALID_ARGUMENT if the grammar does not allow it.
   virtual absl::Status Accept(int32_t id) = 0;
-  // A stop id has been accepted: there is nothing left to say about what follows.
+  // Whether a stop id has been accepted, which ends the text.
   virtual bool HasEnded() const = 0;
   // Sets bit v % 64 of bits[v / 64] for the ids that may follow and clears it for the others.
-  // Returns false, and leaves the bits alone, if all may. REQUIRES: !HasEnded().
+  // Returns false, and leaves the bits unchanged, if all ids may follow. REQUIRES: !HasEnded().
   virtual absl::StatusOr<bool> Fill(std::span<uint64_t> bits) = 0;
 };
 
 class CompiledGrammar {
  public:
   virtual ~CompiledGrammar() = default;
-  // Outlives neither the grammar nor the vocabulary. Stop ids are allowed where the text is
+  // The grammar and the vocabulary must outlive the matcher. Stop ids are allowed where the text is
   // complete.
   virtual absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(
       const std::vector<int32_t>& stop_ids) const = 0;
-  // About how much memory it takes.
+  // Its approximate size in memory.
   virtual int64_t num_bytes() const = 0;
 };
 
@@ -48,8 +48,7 @@ class GrammarLibrary {
   static absl::StatusOr<std::unique_ptr<GrammarLibrary>> Load(
       const std::vector<std::string>& token_bytes, const std::vector<int32_t>& eos_ids);
 
-  // Returns INVALID_ARGUMENT if the spec is malformed or unsupported, or if the memory does not
-  // suffice.
+  // Returns INVALID_ARGUMENT if the spec is malformed or unsupported, or needs too much memory.
   virtual absl::StatusOr<std::unique_ptr<CompiledGrammar>> Compile(const GrammarSpec& spec) = 0;
 };
 
