@@ -278,16 +278,17 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     httplib::Response response;
     response.status = allowed.empty() ? 404 : 405;
     if (!allowed.empty()) response.set_header("Allow", allowed);
-    // vLLM's answer has only "detail"; "error" says what is wrong in the shape of all other errors.
-    const HttpError error =
-        allowed.empty()
-            ? HttpError{404, "NotFoundError", std::nullopt,
-                        Concat("there is no route ", head.method, " ", Excerpt(head.path()),
-                               "; GET /openapi.json lists the routes")}
-            : HttpError{405, ErrorType(405), std::nullopt,
-                        Concat(Excerpt(head.path()), " takes ", allowed, ", not ", head.method)};
-    const char* detail = allowed.empty() ? "Not Found" : "Method Not Allowed";
-    SendJson(Concat("{\"detail\":\"", detail, "\",", error.Json().substr(1)), response);
+    // vLLM's answers. A client that posts work expects an error in the shape of all others, too.
+    if (!allowed.empty()) {
+      SendJson("{\"detail\":\"Method Not Allowed\"}", response);
+    } else if (head.method != "POST") {
+      SendJson("{\"detail\":\"Not Found\"}", response);
+    } else {
+      const HttpError error{404, "NotFoundError", std::nullopt,
+                            Concat("there is no route POST ", Excerpt(head.path()),
+                                   "; GET /openapi.json lists the routes")};
+      SendJson("{\"detail\":\"Not Found\"," + error.Json().substr(1), response);
+    }
     return Early(head, response);
   }
 

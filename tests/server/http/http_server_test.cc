@@ -46,17 +46,19 @@ TEST_F(HttpServerTest, ModelsAndVersion) {
 TEST_F(HttpServerTest, UnknownRoutesAndMethods) {
   const auto unknown = client_->Get("/nothing");
   EXPECT_EQ(unknown->status, 404);
-  EXPECT_EQ(json::parse(unknown->body), json::parse(R"({"detail": "Not Found",
-                            "error": {"message": "there is no route GET /nothing; GET /openapi.json lists the routes",
-                                      "type": "NotFoundError", "param": null, "code": 404}})"));
+  EXPECT_EQ(unknown->body, R"({"detail":"Not Found"})");
   const auto responses = client_->Post("/v1/responses", "{}", "application/json");
   EXPECT_EQ(responses->status, 404);
-  EXPECT_THAT(responses->body, HasSubstr("there is no route POST /v1/responses;"));
+  const json refused = json::parse(responses->body);
+  EXPECT_EQ(refused["detail"], "Not Found");
+  EXPECT_EQ(refused["error"]["message"],
+            "there is no route POST /v1/responses; GET /openapi.json lists the routes");
+  EXPECT_EQ(refused["error"]["type"], "NotFoundError");
+  EXPECT_EQ(refused["error"]["code"], 404);
   const auto method = client_->Get("/v1/completions");
   EXPECT_EQ(method->status, 405);
-  const json refused = json::parse(method->body);
-  EXPECT_EQ(refused["detail"], "Method Not Allowed");
-  EXPECT_EQ(refused["error"]["message"], "/v1/completions takes POST, not GET");
+  EXPECT_EQ(method->get_header_value("Allow"), "POST");
+  EXPECT_EQ(method->body, R"({"detail":"Method Not Allowed"})");
 }
 
 TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
