@@ -1,10 +1,10 @@
-// Decides whether the answer in a response is right. The evaluation inside `train`, `eval` and
-// `grade` all use this one registry of graders.
+// Decides whether the answer in a response is right. `eval`, `grade` and the evaluation inside
+// `train` all use this one registry of graders.
 //
-// The rooms below build on each other, each only on those before it:
-//   algebra/   expressions as trees, and whether two of them say the same
+// Each folder below uses only the folders listed before it:
+//   algebra/   expressions as trees, and equality between them
 //   latex/     from LaTeX to an expression
-//   graders/   where in a response the answer stands, and the rules of each grader
+//   graders/   the place of the answer in a response, and the rules of each grader
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct Verdict {
   bool correct = false;
   // The answer that was compared. Empty if no answer was found.
   std::string extracted;
-  // Why, in a few words. Never empty.
+  // The reason for the verdict in a few words. Never empty.
   std::string reason;
 };
 
@@ -38,9 +38,9 @@ std::vector<std::string> GraderNames();
 // The bounds count operations and never read a clock, so every machine reaches the same verdict.
 class Grader {
  public:
-  // `answer_pattern` is an RE2 expression that finds the answer in a response: its first group at
-  // its first match. Without a pattern the whole response is the answer. Only `exact`, `numeric`
-  // and `auto`, which is then `exact`, take a pattern.
+  // `answer_pattern` is an RE2 expression that finds the answer in a response: the answer is the
+  // first group of the first match. Without a pattern the whole response is the answer. Only
+  // `exact`, `numeric` and `auto` take a pattern; with one, `auto` behaves as `exact`.
   //
   // Returns INVALID_ARGUMENT if the name is unknown, if the pattern cannot be compiled or has no
   // group, or if the grader takes no pattern.
@@ -48,8 +48,8 @@ class Grader {
                                                       const std::string& answer_pattern);
   virtual ~Grader() = default;
 
-  // `answer` is the reference answer. `source` is the record's data source: the grader `auto`
-  // chooses by it, the others ignore it.
+  // `answer` is the reference answer. `source` is the record's data source. The grader `auto`
+  // chooses its rules by the source; the others ignore it.
   Verdict Grade(std::string_view response, std::string_view answer,
                 std::string_view source = {}) const;
 

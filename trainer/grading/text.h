@@ -11,7 +11,7 @@ inline bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 inline bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 inline char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// "Nowhere" as a position in text.
+// The position that means "not found".
 inline constexpr size_t kNone = std::string_view::npos;
 
 // Returns the position of the first character at or after i that is not a space.

@@ -39,7 +39,7 @@ class ArithmeticParser {
     ExprPtr left = Unary();
     while (left && (Next() == '*' || Next() == '/')) {
       const bool divide = text_[i_++] == '/';
-      // Nobody writes an answer as a floor division.
+      // Floor division is not supported: no answer is written with it.
       if (divide && Next() == '/') return nullptr;
       ExprPtr right = Unary();
       if (!right) return nullptr;

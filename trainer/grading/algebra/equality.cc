@@ -41,7 +41,7 @@ class Comparison {
   bool EqualForms(ExprPtr gold, ExprPtr answer) {
     const bool gold_assigns = IsAssignment(*gold), gold_equation = IsEquation(*gold);
     const bool answer_equation = IsEquation(*answer);
-    // x = a = b says x = b.
+    // x = a = b means x = b.
     if (gold_assigns) gold = MakeNode(ExprKind::kEq, {First(*gold).args[0], Last(*gold).args[1]});
     if (IsAssignment(*answer))
       answer = MakeNode(ExprKind::kEq, {First(*answer).args[0], Last(*answer).args[1]});

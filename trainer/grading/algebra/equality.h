@@ -1,4 +1,4 @@
-// Whether two answers say the same, as math-verify 0.9 judges it with its defaults (strict,
+// Decides whether two answers are equal by the rules of math-verify 0.9 with its defaults (strict,
 // float_rounding 6, numeric_precision 15).
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace taopd::grading {
 
-// Not symmetric: the form of the gold answer decides. "x = 5" answers "5" and "5" answers "x = 5",
-// while "x = 5" does not answer "y = 5". False if the budget runs out.
+// Returns whether `answer` matches `gold`. The relation is not symmetric: the form of the gold
+// answer decides. "x = 5" matches "5" and "5" matches "x = 5", but "x = 5" does not match "y = 5".
+// Returns false if the budget runs out.
 bool AnswersEqual(const ExprPtr& gold, const ExprPtr& answer, OperationBudget* budget);
 
 }  // namespace taopd::grading

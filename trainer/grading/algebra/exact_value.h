@@ -14,8 +14,8 @@ namespace taopd::grading {
 // a constant, if the fraction has too many digits, or if the budget is spent.
 std::optional<Rational> ExactValue(const Expr& e, OperationBudget* budget);
 
-// Returns the value of the known function `name` (kFunction) of exact arguments, of which there is
-// at least one. Returns nullopt if it is not a fraction, or too large.
+// Returns the value of the known function `name` (kFunction) for one or more exact arguments.
+// Returns nullopt if the value is not a fraction or is too large.
 std::optional<Rational> ExactFunction(const std::string& name, const std::vector<Rational>& args);
 
 }  // namespace taopd::grading

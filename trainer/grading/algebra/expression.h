@@ -1,7 +1,7 @@
-// What an answer says, as a tree: numbers, expressions, relations, sets, tuples and matrices.
+// The meaning of an answer as a tree of numbers, expressions, relations, sets, tuples and matrices.
 //
 // Trees are immutable and shared; any thread may read them. The parsers limit their depth to
-// kMaxExpressionDepth, so that plain recursion over them is safe.
+// kMaxExpressionDepth, so plain recursion over them is safe.
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>
@@ -15,7 +15,7 @@ namespace taopd::grading {
 using Rational = boost::multiprecision::cpp_rational;
 using BigInteger = boost::multiprecision::cpp_int;
 
-// The parsers refuse deeper nesting. No published answer has a twentieth of it.
+// The parsers refuse deeper nesting. Published answers nest less than a twentieth as deep.
 inline constexpr int kMaxExpressionDepth = 120;
 
 enum class ExprKind {
@@ -70,9 +70,9 @@ struct Expr {
   Rational number = 0;
   std::string name;
   std::vector<ExprPtr> args;
-  // Of kInterval.
+  // For kInterval only.
   bool left_open = false, right_open = false;
-  // Of kMatrix, which has args.size() / rows columns.
+  // For kMatrix only. The matrix has args.size() / rows columns.
   int rows = 0;
 };
 
@@ -81,18 +81,19 @@ ExprPtr MakeFloat(Rational value);
 ExprPtr MakeSymbol(std::string name);
 ExprPtr MakeConstant(ExprKind kind);
 ExprPtr MakeNode(ExprKind kind, std::vector<ExprPtr> args, std::string name = "");
-// Both splice the terms of nested sums and the factors of nested products in, in reading order.
+// Return one flat node: nested sums (for MakeMul, nested products) are spliced in, in reading
+// order.
 ExprPtr MakeAdd(ExprPtr left, ExprPtr right);
 ExprPtr MakeMul(ExprPtr left, ExprPtr right);
 ExprPtr Negate(ExprPtr value);
-// Drops elements whose canonical text an earlier element has, and keeps the order of the others.
-// Without elements it is the empty set.
+// Drops every element that has the same canonical text as an earlier one and keeps the order of the
+// others. Returns the empty set if there are no elements.
 ExprPtr MakeFiniteSet(const std::vector<ExprPtr>& elements);
 
 inline bool IsInteger(const Expr& e) {
   return e.kind == ExprKind::kRational && boost::multiprecision::denominator(e.number) == 1;
 }
-// True for a number as written: integer, fraction, decimal or infinity.
+// Returns true for a number as written: integer, fraction, decimal or infinity.
 inline bool IsNumber(const Expr& e) {
   return e.kind == ExprKind::kRational || e.kind == ExprKind::kFloat ||
          e.kind == ExprKind::kInfinity;
@@ -102,8 +103,9 @@ inline bool IsSet(const Expr& e) {
   return e.kind >= ExprKind::kFiniteSet && e.kind <= ExprKind::kNamedSet;
 }
 
-// Returns a text that names the tree. Sums, products and sets are sorted in it, so that a+b and b+a
-// have the same text. It decides structural equality, and names what has no numeric value.
+// Returns a text that identifies the tree. Sums, products and sets are sorted, so a+b and b+a have
+// the same text. The text decides structural equality and stands in for trees that have no numeric
+// value.
 std::string CanonicalText(const Expr& e);
 
 // Returns the exact number of a decimal text ("12.50", ".5", "6.02E23"): a kRational, or a kFloat
@@ -112,8 +114,9 @@ std::string CanonicalText(const Expr& e);
 inline constexpr int kMaxDecimalExponent = 2000;
 ExprPtr MakeDecimal(const std::string& text);
 
-// Symbols stand for real numbers, except in an answer that speaks of complex ones. There they are
-// other symbols, as sympy's assumptions make them, and their names begin with this mark.
+// Symbols stand for real numbers, except in an answer about complex numbers. There the names of
+// symbols begin with this mark, so that they differ from the real symbols, as under sympy's
+// assumptions.
 inline constexpr char kComplexMark = '~';
 
 // Returns a symbol's name without the mark.
@@ -123,13 +126,14 @@ inline std::string_view PlainName(const Expr& symbol) {
   return name;
 }
 
-// Whether the tree holds a decimal number, a symbol or an unknown function, an unknown function.
+// Return whether the tree holds a decimal number, a symbol or unknown function, and an unknown
+// function, respectively.
 bool HasFloat(const Expr& e);
 bool HasSymbols(const Expr& e);
 bool HasCalls(const Expr& e);
 
-// True if all leaves are symbols: x, f(x), (x, y), x + y. The left side of an assignment is such a
-// tree.
+// Returns true if all leaves are symbols: x, f(x), (x, y), x + y. The left side of an assignment is
+// such a tree.
 bool IsSymbolsOnly(const Expr& e);
 
 }  // namespace taopd::grading

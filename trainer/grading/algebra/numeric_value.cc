@@ -9,8 +9,8 @@ namespace {
 
 namespace mp = boost::multiprecision;
 
-// Returns a real number in +-(0.25, 2.25) that depends on name and point only. Its sign varies with
-// the point.
+// Returns a real number in +-(0.25, 2.25) that depends only on the name and the point. Its sign
+// varies with the point.
 Complex SymbolValue(const std::string& name, int point) {
   uint64_t hash = 1469598103934665603ull + static_cast<uint64_t>(point) * 0x9E3779B97F4A7C15ull;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
@@ -33,8 +33,9 @@ bool Finite(const Complex& z) {
          mp::abs(im) < MaxMagnitude();
 }
 
-// Returns the gamma function of a real number by Stirling's series at x >= 40, where 20 terms give
-// 45 digits, and from there by its recurrence. Returns nullopt at the poles and beyond |x| = 2000.
+// Returns the gamma function of a real number: by Stirling's series at x >= 40, where 20 terms give
+// 45 digits, and by the recurrence from there for smaller x. Returns nullopt at the poles and
+// beyond |x| = 2000.
 std::optional<Real> Gamma(Real x) {
   if (mp::abs(x) > 2000 || (x <= 0 && mp::floor(x) == x)) return std::nullopt;
   // B_2, B_4, ... by their recurrence.
@@ -232,7 +233,7 @@ class Evaluator {
       const auto value = Gamma(args[0].real() + (e.name == "factorial" ? 1 : 0));
       return value ? std::optional(Complex(*value)) : std::nullopt;
     }
-    // What has no value here is equal to itself only.
+    // A tree without a numeric value gets a value of its own, so it equals only itself.
     return SymbolValue(CanonicalText(e), point_);
   }
 

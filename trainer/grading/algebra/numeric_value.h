@@ -1,6 +1,6 @@
 // Values of expressions as complex numbers of 50 digits, with symbols at fixed real points. They
-// decide equality where a computer algebra system would simplify: two expressions that agree at
-// several points to 30 digits are equal. The points depend on the names of the symbols only.
+// decide equality where a computer algebra system would simplify: two expressions that agree to 30
+// digits at several points count as equal. The points depend only on the names of the symbols.
 #pragma once
 
 #include <boost/multiprecision/cpp_complex.hpp>
@@ -14,9 +14,9 @@ namespace taopd::grading {
 using Complex = boost::multiprecision::cpp_complex_50;
 using Real = boost::multiprecision::cpp_bin_float_50;
 
-// Returns the value with every symbol (and every unknown function) at its `point`-th value. Returns
-// nullopt if the value is undefined there, infinite or not a number (a set, a matrix), or if the
-// budget is spent.
+// Returns the value of `e` with every symbol and every unknown function at its `point`-th value.
+// Returns nullopt if the value is undefined there, infinite or not a number (a set, a matrix), or
+// if the budget is spent.
 std::optional<Complex> ValueAt(const Expr& e, int point, OperationBudget* budget);
 
 // Returns -1, 0 or 1 as a is less than, equal to or greater than b, which are real numbers or

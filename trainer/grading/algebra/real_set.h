@@ -13,8 +13,8 @@ struct RealPiece {
   bool left_open = false, right_open = false;
 };
 
-// Returns (a, b), [a, b), ... as sympy builds it. A pair that could only be an empty interval is a
-// tuple: (3, 1) is a point. Returns nullptr if an end is complex.
+// Returns (a, b), [a, b), ... as sympy builds it. A pair that would be an empty interval, such as
+// (3, 1), is a tuple (a point). Returns nullptr if an end is complex.
 ExprPtr MakeInterval(const ExprPtr& start, const ExprPtr& end, bool left_open, bool right_open);
 
 // Returns nullopt if an end is not a real number, or if the expression is not a set of real

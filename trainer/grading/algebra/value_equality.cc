@@ -11,12 +11,12 @@ namespace {
 
 namespace mp = boost::multiprecision;
 
-// Expressions with symbols are compared at kNumPoints points. Both must be defined at kMinPoints of
-// them.
+// Expressions with symbols are compared at kNumPoints points. Both must be defined at kMinPoints or
+// more of them.
 constexpr int kNumPoints = 8;
 constexpr int kMinPoints = 3;
 
-// Equal values that are computed with 50 digits agree to this: cancellation costs up to 20 digits.
+// Equal values computed with 50 digits agree to this tolerance: cancellation costs up to 20 digits.
 const Real& ExactTolerance() {
   static const Real value("1e-30");
   return value;
@@ -26,7 +26,7 @@ const Real& FloatTolerance() {
   static const Real value("1e-13");
   return value;
 }
-// evalf(chop=True) at 15 digits takes differences below 2^-49 for zero.
+// evalf(chop=True) at 15 digits treats differences below 2^-49 as zero.
 const Real& ChopTolerance() {
   static const Real value = mp::ldexp(Real(1), -49);
   return value;
@@ -36,7 +36,7 @@ Real Magnitude(const Complex& z) { return mp::abs(Real(z.real())) + mp::abs(Real
 
 const Expr& WithoutPercent(const Expr& e) { return e.kind == ExprKind::kPercent ? *e.args[0] : e; }
 
-// Compares both rounded to 6 decimals.
+// Compares the two values after rounding to 6 decimals.
 bool EqualRounded(const Expr& a, const Expr& b, OperationBudget* budget) {
   const auto left = ValueAt(a, 0, budget), right = ValueAt(b, 0, budget);
   if (!left || !right) return false;
@@ -48,7 +48,7 @@ bool EqualRounded(const Expr& a, const Expr& b, OperationBudget* budget) {
   return same(left->real(), right->real()) && same(left->imag(), right->imag());
 }
 
-// `chop`: differences that evalf takes for zero do not count.
+// With `chop`, differences that evalf treats as zero do not count.
 bool ValuesEqual(const Expr& a, const Expr& b, bool symbols, bool chop, OperationBudget* budget) {
   if (!symbols) {
     OperationBudget exact{2000};

@@ -41,8 +41,7 @@ class GroupScan {
       Everywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
       Everywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
     }
-    // The rightmost end comes first, then the longest. Where both are equal, the order of the
-    // patterns stays.
+    // The rightmost end comes first, then the longest match. Ties keep the order of the patterns.
     std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
       return a.end != b.end ? a.end > b.end : a.begin < b.begin;
     });
@@ -88,8 +87,8 @@ class GroupScan {
     return MatchPlainNumber(text_, i, no_equals_after);
   }
 
-  // Matches what follows "is" or "is:", perhaps after spaces. A plain number includes one of the
-  // spaces.
+  // Matches the value after "is" or "is:", possibly after spaces. A plain number includes one of
+  // the spaces.
   std::optional<Candidate> Value(size_t i, bool latex, bool spaces_allowed) {
     const size_t end = spaces_allowed ? SkipSpaces(text_, i) : i;
     if (latex) {

@@ -1,6 +1,6 @@
 // Finds the places in a response where an answer may stand, as math-verify 0.9 does with its
-// default targets (LaTeX, then plain numbers and arithmetic). The places come in groups, tried in
-// this order:
+// default targets (LaTeX, then plain numbers and arithmetic). The places form groups, which are
+// tried in this order:
 //
 //     0  "final answer is ... I hope"
 //    50  "final answer ... is", and everything between the first \boxed{ and the last }
@@ -8,7 +8,7 @@
 //   200  "answer ..."
 //   300  any LaTeX and any number
 //
-// Within a group the places are tried from the right end of the response to the left.
+// Within a group the places are tried from right to left.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@
 
 namespace taopd::grading {
 
-// One pass over a text. Not thread-safe.
+// Makes one pass over a text. Not thread-safe.
 class CandidateFinder {
  public:
   // The candidates are views into `text`, which must outlive the finder and its results.

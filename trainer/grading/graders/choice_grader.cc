@@ -7,7 +7,7 @@
 namespace taopd::grading {
 namespace {
 
-// Returns the one group of the last match, or an empty string if nothing matches.
+// Returns the pattern's only group in the last match, or an empty string if nothing matches.
 std::string LastMatch(std::string_view text, const RE2& pattern) {
   re2::StringPiece rest(text.data(), text.size());
   std::string found, last;

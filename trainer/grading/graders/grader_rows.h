@@ -1,5 +1,5 @@
 // The graders behind the rows of the registry. Only registry.cc and the files that define these
-// functions include it.
+// functions include this header.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace taopd::grading {
 
-// Both compare the text that `answer_pattern` finds (see Grader::Make) with the answer: as text, or
-// as decimal numbers.
+// Compare the text that `answer_pattern` finds (see Grader::Make) with the answer: the first as
+// text, the second as decimal numbers.
 absl::StatusOr<std::unique_ptr<Grader>> MakeExactGrader(const std::string& answer_pattern);
 absl::StatusOr<std::unique_ptr<Grader>> MakeNumericGrader(const std::string& answer_pattern);
 
@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string& answe
 Verdict GradeDapo(std::string_view response, std::string_view answer);
 std::string NormalizeDapoAnswer(std::string_view answer);
 
-// The rules of the Qwen2.5-Math evaluation. The answer is the last box, what follows the last
+// The rules of the Qwen2.5-Math evaluation. The answer is the last box, the text after the last
 // "the answer is", or the last number. It is right if one of these holds:
 //   - the normalized texts are equal,
 //   - the numbers are equal within 1e-4, also as percentages,
@@ -33,9 +33,9 @@ std::string NormalizeDapoAnswer(std::string_view answer);
 //   - the values are equal.
 Verdict GradeQwenMath(std::string_view response, std::string_view answer);
 
-// A letter among choices, as ARC-c and MMLU-Pro ask for it. Only what stands behind the last
-// </think> counts. The letter is the boxed one, or the one in "answer is (B)" or "Answer: B", or
-// the last letter that stands alone.
+// Grades a choice by its letter, as in ARC-c and MMLU-Pro. Only the text after the last </think>
+// counts. The letter is the boxed one, or the one in "answer is (B)" or "Answer: B", or the last
+// letter that stands alone.
 Verdict GradeChoice(std::string_view response, std::string_view answer);
 
 }  // namespace taopd::grading

@@ -13,7 +13,8 @@
 namespace taopd::grading {
 namespace {
 
-// Only so much of the end of a response is read. A response of 8,192 tokens has about 32 KiB.
+// Only the last kMaxResponseBytes of a response are read. A response of 8,192 tokens has about 32
+// KiB.
 constexpr size_t kMaxResponseBytes = size_t{256} << 10;
 constexpr int kMaxAttempts = 300;
 constexpr int64_t kMaxAttemptBytes = int64_t{1} << 20;
@@ -23,8 +24,8 @@ struct Reading {
   std::string text;
 };
 
-// Returns c of a = b = c, and the whole text if it has fewer than two "=" or any comma. It is the
-// second try if an answer cannot be read whole.
+// Returns c for a = b = c, and the whole text if it has fewer than two "=" or any comma. Used as
+// the second attempt if an answer cannot be parsed as a whole.
 std::string_view LastSide(std::string_view latex) {
   if (latex.find_first_of(",;") != std::string_view::npos) return latex;
   size_t last = std::string_view::npos, count = 0;
@@ -69,8 +70,8 @@ Reading ReadLatex(const Candidate& candidate) {
   return joined;
 }
 
-// Rewrites a number with a decimal point: 1,234.5 and 1 234 have separators of thousands, 12,5 and
-// 0,5 have a decimal comma.
+// Rewrites a number with a decimal point: 1,234.5 and 1 234 have thousands separators, 12,5 and 0,5
+// have a decimal comma.
 std::string PlainNumber(std::string_view text) {
   std::string digits;
   size_t first_group = 0;

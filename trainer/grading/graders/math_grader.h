@@ -1,6 +1,6 @@
 // The grader of the paper's evaluation (TA-OPD's evaluation/verifier.py): math-verify 0.9 on the
-// whole response and, if that finds the answer wrong, on the answer region behind a
-// "**Final Answer**" or "**Answer**" marker.
+// whole response and, if that finds the answer wrong, on the answer region after a "**Final
+// Answer**" or "**Answer**" marker.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace taopd::grading {
 
-// What a text answers, read at the places that candidates.h describes.
+// The answer that a text gives, read at the places that candidates.h describes.
 struct ExtractedAnswer {
   // The first place that can be parsed. nullptr if there is none.
   ExprPtr value;

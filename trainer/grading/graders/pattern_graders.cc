@@ -1,5 +1,4 @@
-// The graders exact, numeric and regex. The first two compare the text that a pattern finds (or the
-// whole response) with the answer.
+// The graders `exact`, `numeric` and `regex`.
 
 #include <re2/re2.h>
 

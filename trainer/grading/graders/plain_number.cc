@@ -16,8 +16,8 @@ bool EqualsFollows(std::string_view text, size_t i) {
   return i < text.size() && text[i] == '=';
 }
 
-// Skips what must stand before a number (the begin of the text, a space or "=") and perhaps "**".
-// Returns the position behind it, or kNone if it is not there.
+// Skips the required prefix of a number (the beginning of the text, a space or "=") and an optional
+// "**". Returns the position after it, or kNone if the prefix is missing.
 size_t SkipPrefix(std::string_view text, size_t start) {
   size_t i = start;
   if (i < text.size() && (IsSpace(text[i]) || text[i] == '=')) {
@@ -28,20 +28,20 @@ size_t SkipPrefix(std::string_view text, size_t start) {
   return text.substr(i, 2) == "**" ? i + 2 : i;
 }
 
-// Returns the width in bytes of a character of arithmetic at i: digits, spaces, . + - * / ^ ( ),
-// and the signs for times and divided by. Returns 0 for any other character.
+// Returns the width in bytes of the character at i if it belongs to arithmetic (a digit, a space,
+// one of .+-*/^() or the signs for times and divided by), else 0.
 size_t ArithmeticWidth(std::string_view text, size_t i) {
   const char c = text[i];
   if (IsDigit(c) || IsSpace(c) || std::string_view(".+-*/^()").find(c) != kNone) return 1;
   const std::string_view two = text.substr(i, 2);
   return two == "\xC3\x97" || two == "\xC3\xB7" ? 2 : 0;
 }
-// The last of these is the first byte of the signs for times and divided by.
+// The byte 0xC3 begins the signs for times and divided by.
 bool IsOperator(std::string_view text, size_t i) {
   return std::string_view("+-*/^()\xC3").find(text[i]) != kNone;
 }
 
-// Whether what may follow arithmetic stands at i, perhaps after "**".
+// Returns whether a valid end of arithmetic is at i, possibly after "**".
 bool SuffixAt(std::string_view text, size_t i) {
   if (text.substr(i, 2) == "**") {
     const size_t after = i + 2;
@@ -71,7 +71,8 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
     run += width;
   }
   if (first_operator == kNone) return std::nullopt;
-  // Take the longest text that a suffix follows and that has an operator before its last character.
+  // Take the longest text that is followed by a suffix and has an operator before its last
+  // character.
   size_t end = run;
   for (; end > digit + 2; --end) {
     if (!SuffixAt(text, end)) continue;

@@ -8,9 +8,9 @@
 
 namespace taopd::grading {
 
-// Both match at `start`, which must be the begin of the text, a space or "=". They return nullopt
-// if nothing matches there. With `no_equals_after`, a match that "=" follows is shortened until no
-// "=" follows it.
+// Both functions match at `start`, which must be the beginning of the text, a space or "=". They
+// return nullopt if nothing matches there. With `no_equals_after`, a match that is followed by "="
+// is shortened until it is not.
 std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start,
                                               bool no_equals_after);
 std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,

@@ -36,7 +36,7 @@ std::string Normalize(std::string_view answer) {
       {"\\mathbf", ""},   {"\\mathrm", ""},
       {"\\cdot", ""},     {"infinity", "\\infty"},
       {"inf", "\\infty"}, {"and", ""}};
-  // A unit in \text{} behind a value is dropped; a word in \text{} is kept.
+  // A unit in \text{} after a value is dropped; a word in \text{} is kept.
   static const RE2 unit(R"((.)\\text\{[^{}]*\}(?:\^\{?\d\}?)?$)", RE2::Latin1);
   static const RE2 word(R"(\\text\{([^{}]*)\})", RE2::Latin1);
   RE2::Replace(&text, unit, R"(\1)");

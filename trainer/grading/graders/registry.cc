@@ -24,7 +24,7 @@ class FunctionGrader final : public Grader {
   const GradeFunction grade_;
 };
 
-// Whether the answers of a data source are letters among choices. The publisher's name
+// Returns whether the answers of a data source are letters among choices. The publisher's name
 // (allenai/...) does not count.
 bool HasChoices(std::string_view source) {
   // Without a slash this removes nothing: npos + 1 is 0.
@@ -38,8 +38,8 @@ bool HasChoices(std::string_view source) {
 }
 
 // TA-OPD's routing (default_compute_score), in which the data source math_dapo has a grader of its
-// own. TA-OPD's evaluation uses math-verify for choices, too, but math-verify does not read "(B)"
-// and "B." as B, so that choices have their own grader here.
+// own. TA-OPD's evaluation uses math-verify for choices too. Here choices have their own grader,
+// because math-verify does not read "(B)" and "B." as B.
 class AutoGrader final : public Grader {
   Verdict GradeAnswer(std::string_view response, std::string_view answer,
                       std::string_view source) const override {
@@ -47,7 +47,7 @@ class AutoGrader final : public Grader {
     if (HasChoices(source)) return GradeChoice(response, answer);
     Verdict verdict = GradeMath(response, answer);
     if (verdict.correct || !verdict.extracted.empty()) return verdict;
-    // No mathematics to compare. Another form of answer may be there.
+    // There is no mathematics to compare, but the response may hold another form of answer.
     const std::string wanted = Stripped(answer);
     if (wanted.size() == 1 && wanted[0] >= 'A' && wanted[0] <= 'J') {
       return GradeChoice(response, answer);
@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
 
 Verdict Grader::Grade(std::string_view response, std::string_view answer,
                       std::string_view source) const {
-  // Boost.Multiprecision reports overflow by exceptions.
+  // Boost.Multiprecision reports overflow with exceptions.
   try {
     return GradeAnswer(response, answer, source);
   } catch (const std::exception& error) {

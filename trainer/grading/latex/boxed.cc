@@ -29,7 +29,7 @@ std::string BoxedContent(std::string_view text, BoxedMode mode) {
     if (text.substr(i, 6) == "\\boxed") boxes.push_back({i, i + 6});
     if (text.substr(i, 5) == "\\fbox") boxes.push_back({i, i + 5});
   }
-  // From the last box to the first.
+  // Go from the last box to the first.
   std::vector<std::string> contents;
   size_t limit = text.size();
   for (auto box = boxes.rbegin(); box != boxes.rend(); ++box) {

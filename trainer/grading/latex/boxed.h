@@ -1,4 +1,4 @@
-// The content of \boxed{...} and \fbox{...}.
+// Extracts the content of \boxed{...} and \fbox{...}.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace taopd::grading::latex {
 
 enum class BoxedMode {
-  // The last box, with the boxes that stand directly before it.
+  // The last box and the boxes directly before it.
   kLast,
   // Every box.
   kAll,

@@ -9,7 +9,7 @@ namespace {
 
 bool Escaped(std::string_view text, size_t i) { return i > 0 && text[i - 1] == '\\'; }
 
-// Returns the end of -?\d+([.,]\d+)? at i, or kNone if it is not there.
+// Returns the end of -?\d+([.,]\d+)? at i, or kNone if there is no match.
 size_t SimpleNumber(std::string_view text, size_t i) {
   if (i < text.size() && text[i] == '-') ++i;
   const size_t first = i;
@@ -21,7 +21,7 @@ size_t SimpleNumber(std::string_view text, size_t i) {
   return i;
 }
 
-// Returns the end of {number} at i, or kNone if it is not there.
+// Returns the end of {number} at i, or kNone if there is no match.
 size_t BracedNumber(std::string_view text, size_t i) {
   if (i >= text.size() || text[i] != '{') return kNone;
   const size_t end = SimpleNumber(text, i + 1);
@@ -47,8 +47,7 @@ size_t SkipPercentWord(std::string_view text, size_t start) {
   if (text.substr(start, 2) == "\\%") return start + 2;
   if (text.substr(start, 1) == "%") return start + 1;
   for (const std::string_view word : {"ercentage", "ercent", "ct"}) {
-    // math-verify tries "percent" before "percentage", so that "age" stays behind. Nothing reads
-    // it.
+    // math-verify tries "percent" before "percentage" and leaves "age" over, which nothing reads.
     if (start < text.size() && (text[start] == 'p' || text[start] == 'P') &&
         text.substr(start + 1, word.size()) == word) {
       return start + 1 + (word == "ercentage" ? 6 : word.size());

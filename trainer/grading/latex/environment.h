@@ -18,8 +18,8 @@ struct Piece {
   bool boxed = false;
 };
 
-// text.find(needle, from) that remembers its last answer, so that a scan from left to right costs
-// one pass.
+// A text.find(needle, start) that remembers its last result, so that a scan from left to right
+// costs one pass.
 class NextOccurrence {
  public:
   NextOccurrence(std::string_view text, std::string_view needle) : text_(text), needle_(needle) {}
@@ -31,7 +31,7 @@ class NextOccurrence {
 };
 
 struct Match {
-  // The position behind the last piece.
+  // The position after the last piece.
   size_t end = 0;
   std::vector<Piece> pieces;
 };
@@ -53,7 +53,7 @@ class Environments {
   NextOccurrence double_dollar_, bracket_, parenthesis_, newline_, square_;
 };
 
-// Returns the position behind the % or "percent" at `start`, or `start` if there is none.
+// Returns the position after the % or "percent" at `start`, or `start` if there is none.
 size_t SkipPercentWord(std::string_view text, size_t start);
 
 }  // namespace taopd::grading::latex

@@ -1,7 +1,7 @@
-// The recursive descent behind parser.h, in these files:
+// The recursive-descent parser behind parser.h, implemented in these files:
 //   sets.cc         sets, tuples and relations
-//   arithmetic.cc   from sums to powers
-//   brackets.cc     what stands in brackets, bars, fractions and matrices
+//   arithmetic.cc   sums, products and powers
+//   brackets.cc     brackets, bars, fractions and matrices
 //   atoms.cc        functions, symbols and numbers
 #pragma once
 
@@ -16,9 +16,9 @@
 
 namespace taopd::grading::latex {
 
-// Reads one answer. Every method leaves the position behind what it has read. A method that cannot
-// read what it is for returns nullptr (or false) and leaves the position anywhere: its caller gives
-// up or goes back.
+// Reads one answer. Every method leaves the position after the text that it has read. A method that
+// cannot read its construct returns nullptr (or false) and may leave the position anywhere: its
+// caller gives up or goes back.
 class Parser {
  public:
   // The tokens must outlive the parser.
@@ -26,7 +26,7 @@ class Parser {
       : tokens_(tokens), real_symbols_(real_symbols) {}
 
   // Tries the three readings of a whole answer in the order of the grammar. `source` is the text
-  // that the tokens come from.
+  // from which the tokens come.
   ExprPtr Answer(std::string_view source);
 
  private:
@@ -58,7 +58,7 @@ class Parser {
   static bool Among(Token token, std::initializer_list<Token> tokens) {
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
   }
-  // Parses the inside of other brackets, where a bar opens again.
+  // Parses the inside of other brackets, where a bar opens an absolute value again.
   template <typename Parse>
   ExprPtr Scoped(const Parse& parse) {
     const bool bars = in_bars_, verts = in_verts_;
@@ -93,7 +93,7 @@ class Parser {
   bool StartsPostfix(bool functions) const;
   ExprPtr Postfix();
   ExprPtr Power();
-  // What may follow ^: one atom, or an expression in braces.
+  // Parses an exponent: one atom, or an expression in braces.
   ExprPtr Script();
   bool SkipSubscript();
   // Appends the source of _a or _{...} without spaces.
@@ -110,10 +110,10 @@ class Parser {
   ExprPtr Function();
   ExprPtr Arguments(const std::string& name);
   ExprPtr MultiFunction();
-  // Sums, integrals and limits are compared by their text and not by their value.
+  // Sums, integrals and limits are compared by their text, not by their value.
   ExprPtr BigOperator();
-  // f(x), f(x,y), f^2(x), f[x]: a name, and in brackets one atom or a list. Does not move the
-  // position when it returns nullptr.
+  // Parses f(x), f(x,y), f^2(x) or f[x]: a name, then one atom or a list in brackets. Does not move
+  // the position if it returns nullptr.
   ExprPtr Call();
   ExprPtr Back(size_t start);
   ExprPtr Atom();

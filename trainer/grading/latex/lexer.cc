@@ -41,7 +41,7 @@ class Lexer {
   }
 
  private:
-  // Keeps the longest token; among equally long ones the first.
+  // Keeps the longest token, and the first of several equally long ones.
   void Offer(Token token, size_t size, bool skip = false) {
     if (size > best_size_) {
       best_ = {token, skip};

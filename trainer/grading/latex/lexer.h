@@ -1,6 +1,6 @@
-// Tokens of an answer in LaTeX. At each place the longest known command or symbol counts, as in the
-// grammar of latex2sympy2_extended 1.11 (the parser under math-verify). A character that this
-// grammar does not know makes the whole answer unreadable, there and here.
+// Splits an answer in LaTeX into tokens. At each place the longest known command or symbol wins, as
+// in the grammar of latex2sympy2_extended 1.11 (the parser that math-verify uses). A character that
+// this grammar does not know makes the whole answer unreadable, there and here.
 #pragma once
 
 #include <optional>
@@ -98,13 +98,13 @@ enum class Token {
   kPartial,
   kTranspose,
   kDegree,
-  // A bare word that the grammar keeps for itself: gcd, rank, matrix, ...
+  // A word that the grammar reserves: gcd, rank, matrix, ...
   kName,
 };
 
 struct LexedToken {
   Token token = Token::kEnd;
-  // In the source, including spaces at its end.
+  // A view into the source. It includes the spaces at its end.
   std::string_view text;
 };
 

@@ -11,7 +11,7 @@
 namespace taopd::grading::latex {
 namespace {
 
-// The patterns match bytes: answers may hold any bytes, and no pattern here counts characters.
+// The patterns match bytes: an answer may hold any bytes, and no pattern here counts characters.
 const RE2::Options& Latin1() {
   static const RE2::Options options = [] {
     RE2::Options o(RE2::Latin1);
@@ -57,7 +57,7 @@ void DropDecoration(std::string* text) {
   *text = std::move(out);
 }
 
-// A rule of RegularSpelling, which makes one pass and applies the first rule that matches at each
+// A rule of RegularSpelling, which makes one pass and applies the first matching rule at each
 // place. `before` restricts the character before that place.
 struct SpellingRule {
   // Anchored.
@@ -101,7 +101,7 @@ void RegularSpelling(std::string* text) {
       compiled.push_back({std::make_unique<RE2>(rule.pattern, Latin1()), rule});
     return compiled;
   }();
-  // No rule can begin with another character.
+  // Every rule begins with one of these characters.
   static constexpr std::string_view kFirst = "\\ \t\r\n\f\v{~,aoip";
   std::string out;
   size_t i = 0;
@@ -140,7 +140,7 @@ void DropTrailingText(std::string* text) {
   if (!rest.empty()) *text = std::move(rest);
 }
 
-// Matches the words that math-verify takes for units at the end of an answer. A dot stands for any
+// Matches the words that math-verify treats as units at the end of an answer. A dot stands for any
 // character.
 const RE2& UnitPattern() {
   static constexpr std::string_view kUnits =
@@ -208,7 +208,7 @@ void CompleteRoots(std::string* text) {
   *text = std::move(out);
 }
 
-// Turns \frac12 into \frac{1}{2}. Leaves the text alone if any \frac has too little behind it.
+// Turns \frac12 into \frac{1}{2}. Leaves the text alone if any \frac lacks its arguments.
 void CompleteFractions(std::string* text) {
   constexpr std::string_view kFrac = "\\frac";
   std::string out;

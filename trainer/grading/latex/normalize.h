@@ -9,7 +9,8 @@
 
 namespace taopd::grading::latex {
 
-// Takes time linear in the text: a constant number of passes. `mode` says which boxes count.
+// Runs in time linear in the text (a constant number of passes). `mode` selects the boxes that
+// count.
 std::string Normalize(std::string_view text, BoxedMode mode);
 
 }  // namespace taopd::grading::latex

@@ -15,7 +15,7 @@
 namespace taopd::grading::latex {
 
 // Returns nullptr if the text is not in the language, or is too long, too deep or too ambiguous.
-// Never throws. The limits on tokens, depth and steps bound its time and memory.
+// Never throws. The limits on tokens, depth and steps bound the time and the memory.
 ExprPtr Parse(std::string_view latex);
 
 }  // namespace taopd::grading::latex

@@ -144,7 +144,7 @@ ExprPtr Parser::RelationChain(ExprPtr left) {
         ++position_;
         ExprPtr right = Expression();
         if (!right) return nullptr;
-        // "x ~ 1.41" says 1.41; of "\sqrt{2} ~ 1.41" the exact side counts.
+        // "x ~ 1.41" means 1.41. In "\sqrt{2} ~ 1.41" the exact side counts.
         if (IsSymbolsOnly(*left)) left = right;
         continue;
       }

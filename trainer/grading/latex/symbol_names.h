@@ -14,10 +14,10 @@ namespace taopd::grading::latex {
 std::string AccentName(const std::string& token);
 
 // Returns the symbol of that name, or the constant for pi and gamma. `real` is false in an answer
-// that speaks of complex numbers (see kComplexMark).
+// about complex numbers (see kComplexMark).
 ExprPtr SymbolOrConstant(const std::string& name, bool real);
 
-// Returns whether an answer speaks of complex numbers. The signs are a lone i, \mathbb{C}, \det, a
+// Returns whether an answer is about complex numbers. The signs are a lone i, \mathbb{C}, \det, a
 // trace or a rank, and real and imaginary parts.
 bool SpeaksOfComplexNumbers(std::string_view latex);
 

@@ -11,7 +11,7 @@ struct Words {
   std::string_view words;
 };
 
-// Commands that are read over.
+// Commands that are skipped.
 constexpr std::string_view kSkipped =
     "\\, \\thinspace \\: \\medspace \\; \\thickspace \\quad \\qquad \\! \\negthinspace "
     "\\negmedspace \\negthickspace \\$ \\vrule \\vcenter \\vbox \\vskip \\vspace \\hfil";

@@ -13,16 +13,17 @@ namespace taopd::grading::latex {
 
 struct Literal {
   Token token = Token::kEnd;
-  // The word is read over and makes no token: spaces such as \quad.
+  // The word is skipped and yields no token: spaces such as \quad.
   bool skip = false;
 };
 using LiteralTable = std::map<std::string, Literal, std::less<>>;
 
-// Every command and symbol that always means the same token. A word that the grammar has twice
-// means its first token.
+// Every command and symbol that always means the same token. A word that appears twice in the
+// grammar means its first token.
 const LiteralTable& Literals();
 
-// Commands that, with their argument in braces, make one token (kAccent): \bar, \text, \mathbb, ...
+// Commands that form one token (kAccent) together with their argument in braces: \bar, \text,
+// \mathbb, ...
 const std::vector<std::string>& AccentCommands();
 
 }  // namespace taopd::grading::latex
