@@ -1,19 +1,19 @@
-// The report of one or more runs: one HTML file that needs nothing else (no network, no other
-// files), so that it can be opened, mailed or kept with the run.
+// The report on one or more runs: one self-contained HTML file (no network, no other files) that
+// can be opened, mailed or kept with the run.
 //
-// It reads these files of a run's directory:
+// It is made from these files of a run's directory:
 //   metrics.jsonl   required; see common/metrics/jsonl_sink.h
 //   summary.json    an object of numbers, all optional: "teacher_accuracy",
 //                   "student_accuracy_before" and "student_accuracy_after", each also with the
 //                   endings "_low", "_high" and "_n"; "kl_before" and "kl_after"; "steps" and
 //                   "seconds"
-//   model/          its config.json says that the run has ended, as summary.json does
-//   config.yaml     shown as it is
-//   samples.jsonl   one generation a line: {"step", "when": "before" | "after" | "eval", "prompt",
-//                   "response", "answer"?, "correct"?}
+//   model/          its config.json, like summary.json, shows that the run has ended
+//   config.yaml     shown unchanged
+//   samples.jsonl   one generation per line: {"step", "when": "before" | "after" | "eval",
+//                   "prompt", "response", "answer"?, "correct"?}
 //
-// A path may also name a file of `taopd-trainer bandit` (trainer/bandit/bandit_file.h). It becomes
-// a section with the paper's two figures.
+// A path may also name a file of `taopd-trainer bandit` (trainer/bandit/bandit_file.h), which
+// becomes a section with the paper's two figures.
 #pragma once
 
 #include <string>
@@ -23,14 +23,14 @@
 
 namespace taopd::report {
 
-// The page as text, of the same files.
+// Returns the page that WriteReport writes, with the same errors.
 absl::StatusOr<std::string> MakeReport(const std::vector<std::string>& paths);
 
 // Writes the page atomically. The same files give the same bytes.
 //
-// Returns INVALID_ARGUMENT without paths, NOT_FOUND if a run has no metrics.jsonl, and DATA_LOSS
-// with file and line if the content of a file is damaged. A last line that has no line break and is
-// not whole (the run was killed while it wrote the line) is left out, and the page says so.
+// Returns INVALID_ARGUMENT if there are no paths, NOT_FOUND if a run has no metrics.jsonl, and
+// DATA_LOSS with file and line if the content of a file is damaged. An incomplete last line without
+// a line break (the run was killed while it wrote the line) is left out, and the page says so.
 absl::Status WriteReport(const std::vector<std::string>& paths, const std::string& output_path);
 
 }  // namespace taopd::report

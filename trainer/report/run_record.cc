@@ -18,8 +18,8 @@ namespace {
 
 using LineReader = std::function<absl::Status(const nlohmann::json& value)>;
 
-// Reads JSON Lines. A last line that has no line break and is not whole JSON, as a killed process
-// leaves it, becomes a note.
+// Reads JSON Lines. An incomplete last line without a line break, as a killed process leaves it,
+// becomes a note.
 absl::Status ReadLines(const std::string& path, const LineReader& read, RunRecord* run) {
   TAOPD_ASSIGN_OR_RETURN(const std::string content, ReadFileToString(path));
   int64_t line_number = 0;

@@ -1,4 +1,4 @@
-// What a run left in its directory, read and checked.
+// The files that a run left in its directory, read and checked.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct RunRecord {
   // The directory's last part, made unique by MakeNamesUnique.
   std::string name;
   std::map<std::string, Series> series;
-  // Of the first and the last line with numbers, in seconds since 1970.
+  // The times of the first and the last line with numbers, in seconds since 1970.
   std::optional<double> first_time_s, last_time_s;
   // The numbers of summary.json.
   std::map<std::string, double> summary;
@@ -44,21 +44,21 @@ struct RunRecord {
   // Empty if there is none.
   std::string config_yaml;
   std::vector<Sample> samples;
-  // What the reader of the page has to know, in sentences.
+  // Remarks for the reader of the page, in whole sentences.
   std::vector<std::string> notes;
 
   // Returns nullptr if the metric was never recorded, or only as null.
   const Series* Find(const std::string& metric) const;
-  // Whether any metric has a value.
+  // Returns whether any metric has a value.
   bool RecordedAnything() const;
   std::optional<double> Summary(const std::string& key) const;
 };
 
-// Errors are those of WriteReport (report.h).
+// Returns the errors of WriteReport (report.h).
 absl::StatusOr<RunRecord> ReadRun(const std::string& dir);
 
-// Runs with equal names get their directories as names. Those whose directories are equal too get a
-// number.
+// Renames runs with equal names to their directories. If the directories are equal too, the names
+// get a number.
 void MakeNamesUnique(std::vector<RunRecord>* runs);
 
 }  // namespace taopd::report

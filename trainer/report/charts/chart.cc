@@ -16,7 +16,7 @@
 namespace taopd::report {
 namespace {
 
-// For each line. Decimated keeps up to twice as many.
+// The limit for each line. Decimated keeps up to twice as many.
 constexpr int kMaxPoints = 300;
 
 std::string RenderAxes(const Plot& plot) {
@@ -58,13 +58,13 @@ std::string RenderLine(const Plot& plot, const ChartSpec& spec, const Line& line
   for (size_t i = bold.size(); i > 0; --i) {
     if (!plot.Shows(bold[i - 1].value)) continue;
     marks += RunMark(line.run, plot.X(bold[i - 1].step), plot.Y(bold[i - 1].value));
-    // Without all marks there is one, at the end of the line.
+    // Without `all_marks` there is one mark, at the end of the line.
     if (!all_marks) break;
   }
   return out + "<path class=\"mark\" d=\"" + marks + "\"/></g>";
 }
 
-// What a screen reader says instead of the drawing.
+// Returns the text that a screen reader reads instead of the drawing.
 std::string Describe(const ChartSpec& spec, const std::vector<Line>& lines,
                      const std::vector<RunRecord>& runs) {
   std::string out = spec.hint;
@@ -89,7 +89,7 @@ nlohmann::ordered_json LineData(const Line& line, const ChartSpec& spec) {
   const auto values = [](const Series& series) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();
     for (const Point& point : series) {
-      // Six digits are more than the page shows.
+      // The page shows fewer than six digits.
       if (std::isfinite(point.value)) {
         char text[32];
         std::snprintf(text, sizeof(text), "%.6g", point.value);
@@ -111,10 +111,10 @@ nlohmann::ordered_json LineData(const Line& line, const ChartSpec& spec) {
   return data;
 }
 
-// Which runs lack which quantities, in one sentence. Runs that recorded nothing at all have a note
-// at the top of the page and are left out here.
+// Returns one sentence that names the runs that lack quantities. Runs that recorded nothing at all
+// are left out: they have a note at the top of the page.
 std::string Missing(const ChartSpec& spec, const std::vector<RunRecord>& runs) {
-  // Names of runs, by the quantities that they lack.
+  // Pairs of the missing quantities and the names of the runs that lack them.
   std::vector<std::pair<std::string, std::string>> groups;
   for (const RunRecord& run : runs) {
     if (!run.RecordedAnything()) continue;
@@ -143,7 +143,7 @@ std::string Missing(const ChartSpec& spec, const std::vector<RunRecord>& runs) {
   return out.empty() ? out : out + ".";
 }
 
-// What the reader has to know about the drawing.
+// Returns the remarks that a reader needs to understand the drawing.
 std::string Remarks(const ChartSpec& spec, const std::vector<Line>& lines,
                     const std::vector<RunRecord>& runs, const Plot& plot) {
   std::string out;
@@ -158,7 +158,7 @@ std::string Remarks(const ChartSpec& spec, const std::vector<Line>& lines,
   return out + Missing(spec, runs);
 }
 
-// Says which quantity is solid and which is dashed. Empty for a chart of one quantity.
+// Returns the key of solid and dashed lines. Empty for a chart of one quantity.
 std::string RenderKey(const ChartSpec& spec) {
   if (spec.quantities.size() < 2) return "";
   std::string out = "<p class=\"key\" aria-hidden=\"true\">";
@@ -169,7 +169,7 @@ std::string RenderKey(const ChartSpec& spec) {
   return out + "</p>";
 }
 
-// What report.js needs to show the values under the pointer.
+// Returns the data from which report.js shows the values under the pointer.
 nlohmann::ordered_json ChartData(const ChartSpec& spec, const Plot& plot,
                                  const std::vector<Line>& lines) {
   nlohmann::ordered_json chart;

@@ -1,5 +1,5 @@
-// One chart: a <figure> with an inline SVG that is complete without any script, and the values that
-// the script needs to show what is under the pointer.
+// One chart: a <figure> with an inline SVG that is complete without any script, and the values from
+// which the script shows what is under the pointer.
 //
 // Runs differ by colour and mark (run_style.h). Two quantities of one chart differ by solid and
 // dashed lines.
@@ -17,26 +17,27 @@ namespace taopd::report {
 struct ChartQuantity {
   // For example "policy/student_tail".
   std::string metric;
-  // For example "student". Empty if the chart has one quantity only.
+  // For example "student". Empty if the chart has only one quantity.
   std::string label = {};
   // The metrics of its confidence interval. Empty if it has none.
   std::string low = {}, high = {};
 };
 
 struct ChartSpec {
-  // Of the element, unique in the page: letters and '-'.
+  // The element's id: letters and '-', unique in the page.
   std::string id;
   std::string title;
-  // One sentence: what is shown, in which unit.
+  // One sentence that names the quantity and its unit.
   std::string hint;
   std::vector<ChartQuantity> quantities;
   ScaleOptions scale = {};
   enum class Style {
-    // Every step differs: a thin line through the values, and a bold one for their moving average.
+    // For values that differ at every step: a thin line through the values and a bold line for
+    // their moving average.
     kNoisy,
     // A line through the values.
     kExact,
-    // A few measured points (evaluations): a line with a mark at each point.
+    // For a few measured points (evaluations): a line with a mark at each point.
     kPoints,
   };
   Style style = Style::kNoisy;

@@ -10,7 +10,7 @@
 namespace taopd::report {
 namespace {
 
-// Returns the interval's ends at the steps of `series`, NaN where there are none.
+// Returns the interval's ends at the steps of `series`, and NaN where there are none.
 Series AtSteps(const Series& series, const Series& ends) {
   Series matched;
   size_t next = 0;

@@ -1,4 +1,4 @@
-// What the lines of a chart are, before anything is drawn.
+// The lines of a chart and its scales, before anything is drawn.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,18 @@ struct Line {
   // The ends of the confidence interval at the steps of `raw`, NaN where there is none. Both are
   // empty if the run did not record them.
   Series low, high;
-  // Of the moving average; 1 means none.
+  // The window of the moving average; 1 means none.
   int window = 1;
 };
 
-// One line for each run and quantity that was recorded, quantity by quantity.
+// Returns one line for each run and recorded quantity, ordered by quantity.
 std::vector<Line> CollectLines(const ChartSpec& spec, const std::vector<RunRecord>& runs);
 
-// The steps of all charts are the same, so that charts above each other can be compared.
+// Returns the horizontal scale. All charts share it, so that charts above each other can be
+// compared.
 Scale StepScale(const std::vector<RunRecord>& runs);
 
-// From all finite values of the lines and of their intervals.
+// Returns the scale for all finite values of the lines and of their intervals.
 Scale ValueScale(const std::vector<Line>& lines, const ScaleOptions& options);
 
 }  // namespace taopd::report

@@ -1,4 +1,4 @@
-// Which charts the page has.
+// The list of the page's charts.
 #include <absl/strings/ascii.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 const ScaleOptions kLog = {.allow_log = true};
 const ScaleOptions kShare = {.style = NumberStyle::kPercent, .floor = 0, .ceiling = 1};
 
-// The one quantity of a chart. It needs no label.
+// Returns the quantity of a chart that has only one, which needs no label.
 std::vector<ChartQuantity> Only(const std::string& metric) { return {{.metric = metric}}; }
 
 ChartSpec LossChart() {
@@ -23,7 +23,7 @@ ChartSpec LossChart() {
           .scale = kLog};
 }
 
-// Whether the student learns.
+// Charts that show whether the student learns.
 std::vector<ChartSpec> LearningCharts() {
   return {
       {.id = "tail",
@@ -56,7 +56,7 @@ std::vector<ChartSpec> LearningCharts() {
   };
 }
 
-// How the student's policy changes.
+// Charts that show how the student's policy changes.
 std::vector<ChartSpec> PolicyCharts() {
   return {
       {.id = "entropy",
@@ -80,7 +80,7 @@ std::vector<ChartSpec> PolicyCharts() {
   };
 }
 
-// How the steps run.
+// Charts of the steps themselves.
 std::vector<ChartSpec> StepCharts() {
   return {
       {.id = "length",
@@ -110,14 +110,14 @@ std::vector<ChartSpec> StepCharts() {
   };
 }
 
-// One for each term of a combined objective.
+// Returns one chart for each term of a combined objective.
 std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
   const std::string prefix = "loss/term/";
   std::set<std::string> terms;
   for (const RunRecord& run : runs) {
     for (const auto& [metric, series] : run.series) {
       if (metric.rfind(prefix, 0) != 0) continue;
-      // A damaged file may hold anything: only names of objectives get a chart.
+      // A damaged file may hold anything, so only names of objectives get a chart.
       const std::string term = metric.substr(prefix.size());
       const bool is_name = std::all_of(term.begin(), term.end(),
                                        [](char c) { return absl::ascii_isalnum(c) || c == '_'; });

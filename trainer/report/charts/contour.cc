@@ -85,7 +85,7 @@ std::string ContourLine(const Grid& values, double level, const ContourFrame& fr
   for (size_t row = 0; row + 1 < values.size(); ++row) {
     for (size_t column = 0; column + 1 < values[row].size(); ++column) {
       const double r = static_cast<double>(row), c = static_cast<double>(column);
-      // The corners in order around the cell, and where the level crosses the edges between them.
+      // The corners in order around the cell; the level crosses the edges between them.
       const At corners[] = {{c, r}, {c + 1, r}, {c + 1, r + 1}, {c, r + 1}};
       const double heights[] = {values[row][column], values[row][column + 1],
                                 values[row + 1][column + 1], values[row + 1][column]};

@@ -7,7 +7,7 @@
 
 namespace taopd::report {
 
-// Where the grid lies in the drawing. The first column is at `left`, the first row at `bottom`.
+// The grid's place in the drawing. The first column is at `left`, the first row at `bottom`.
 struct ContourFrame {
   double left = 0, right = 1, top = 0, bottom = 1;
 };
@@ -15,14 +15,14 @@ struct ContourFrame {
 // [row][column]; row 0 is at the bottom.
 using Grid = std::vector<std::vector<double>>;
 
-// Returns those of 1, 2 and 5 times powers of ten that lie inside of the values' range, in
-// ascending order and at most kMaxLevels. The highest are left out first, because optimizers end on
-// low ground.
+// Returns the numbers 1, 2 and 5 times a power of ten inside the range of the values, in ascending
+// order. If there are more than kMaxLevels, the highest are left out, because optimizers end on low
+// ground.
 inline constexpr size_t kMaxLevels = 12;
 std::vector<double> ContourLevels(const Grid& values);
 
-// Returns for each level the area above it, in whole cells. Painted over each other, the areas get
-// darker with height.
+// Returns the area above each level, in whole cells. The areas are painted over each other and so
+// get darker with height.
 std::vector<std::string> ContourBands(const Grid& values, const std::vector<double>& levels,
                                       const ContourFrame& frame);
 

@@ -18,7 +18,8 @@ Series Smoothed(const Series& series, int window, bool geometric) {
   for (int64_t i = 0; i < n; ++i) {
     smoothed[i].value = std::numeric_limits<double>::quiet_NaN();
     if (std::isnan(values[i])) continue;
-    // Summed anew for every point: in a running sum one huge value would leave its rounding errors.
+    // Every point has a sum of its own: a running sum would keep the rounding errors of one huge
+    // value.
     double sum = 0;
     int count = 0;
     const int64_t end = std::min(n, i + window / 2 + 1);

@@ -1,4 +1,4 @@
-// Where the points of a chart lie in its drawing, and the SVG paths through them.
+// Maps the points of a chart to its drawing and makes the SVG paths through them.
 #pragma once
 
 #include <cmath>
@@ -25,7 +25,7 @@ class Plot {
   double Y(double value) const {
     return kPlotBottom - (kPlotBottom - kPlotTop) * y_.Fraction(value);
   }
-  // Whether the value has a place: it is finite and, on a log scale, positive.
+  // Returns whether the value can be drawn: it is finite and, on a log scale, positive.
   bool Shows(double value) const { return std::isfinite(value) && (!y_.log || value > 0); }
   const Scale& x() const { return x_; }
   const Scale& y() const { return y_; }
@@ -34,12 +34,12 @@ class Plot {
   Scale x_, y_;
 };
 
-// "M..L.." through the points. A gap starts a new piece. A piece of one point is a dot (the round
-// line cap of a line without length).
+// Returns "M..L.." through the points. A gap starts a new piece. A piece of one point is a line of
+// length zero, which its round caps turn into a dot.
 std::string LinePath(const Plot& plot, const Series& series);
 
-// Around an interval: forth along the upper ends and back along the lower ones. All three series
-// have the same steps. Steps at which one of them has no place are gaps.
+// Returns the outline of an interval: along the upper ends and back along the lower ones. All three
+// series have the same steps. A step at which one of them cannot be drawn is a gap.
 std::string BandPath(const Plot& plot, const Series& values, const Series& low, const Series& high);
 
 }  // namespace taopd::report

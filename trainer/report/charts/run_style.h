@@ -1,5 +1,5 @@
-// How a run looks in every chart of the page. Runs differ by colour and by the mark at the end of
-// their line, so that colours are not needed to tell them apart.
+// The look of a run, the same in every chart of the page. Runs differ by colour and by the mark at
+// the end of their line, so that they can be told apart without colours.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 namespace taopd::report {
 
 // The first twelve runs have colours of their own. Runs that share a colour differ in their marks.
-// report.css defines the colours, one a class, for light and dark pages.
+// report.css defines the colours, one per class, for light and dark pages.
 inline constexpr int kNumRunColors = 12;
 
 // Returns the style class that sets a run's colour.

@@ -41,7 +41,7 @@ std::string Scientific(double value, int digits) {
   return Concat(Trimmed(whole.substr(0, e)), "e", std::stoi(whole.substr(e + 1)));
 }
 
-// Returns how many significant digits tell `value` from value + step.
+// Returns the number of significant digits that distinguish `value` from value + step.
 int DigitsFor(double value, double step) {
   if (value == 0) return 1;
   const double places =
@@ -66,7 +66,7 @@ void AddLogTicks(const ScaleOptions& options, Scale* scale) {
   const double decades = std::log10(scale->max) - std::log10(scale->min);
   const int every = std::max(1, static_cast<int>(std::ceil(decades / (options.num_ticks + 2))));
   std::vector<double> factors = {1};
-  // A few decades have room for ticks within them.
+  // An axis of few decades has room for ticks within each.
   if (scale->max / scale->min < 200) factors = {1, 2, 5};
   for (int decade = low; decade <= high; decade += every) {
     for (const double factor : factors) {
@@ -92,7 +92,7 @@ Scale LogScale(double low, double high, const ScaleOptions& options) {
 
 double Scale::Fraction(double value) const {
   if (log) return (std::log(value) - std::log(min)) / (std::log(max) - std::log(min));
-  // Halves, because the difference of two large numbers may not be finite.
+  // The halves avoid an overflow in the difference of two large numbers.
   return (value / 2 - min / 2) / (max / 2 - min / 2);
 }
 
@@ -112,16 +112,17 @@ Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options) 
         ++num_positive;
       }
     }
-    // A loss that crosses zero stays linear; a tail that is zero now and then does not.
+    // A loss that crosses zero gets a linear axis; a tail that is occasionally zero gets a log
+    // axis.
     const bool mostly_positive = num_positive * 10 >= values.size() * 9 && low >= 0;
     if (mostly_positive && high / kLogRatio >= low_positive && low_positive > 1e-300) {
       return LogScale(low_positive, high, options);
     }
   }
-  // Zero belongs to the picture when it is near.
+  // Include zero if it is near.
   if (low > 0 && low < 0.5 * high) low = 0;
   if (high < 0 && high > 0.5 * low) high = 0;
-  // All values are equal, at least within rounding.
+  // All values are equal, at least to within rounding.
   if (high / 2 - low / 2 <= std::max(std::abs(low), std::abs(high)) * 1e-9) {
     const double margin = low == 0 ? 1 : std::abs(low) * 0.1;
     low = low >= 0 ? std::max(0.0, low - margin) : low - margin;

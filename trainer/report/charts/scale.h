@@ -1,5 +1,5 @@
-// Axes: from values to a range, ticks and their labels. All numbers that come in are finite, except
-// those of FormatNumber.
+// Axes: the range, the ticks and the labels for a set of values. All arguments must be finite,
+// except that of FormatNumber.
 #pragma once
 
 #include <limits>
@@ -11,7 +11,7 @@ namespace taopd::report {
 enum class NumberStyle {
   // 0.0031, 2.3k
   kPlain,
-  // 0.375 is 37.5%.
+  // 37.5% for 0.375
   kPercent,
 };
 
@@ -28,7 +28,7 @@ struct Scale {
   // Within [min, max], in ascending order.
   std::vector<Tick> ticks;
 
-  // Returns 0 at min and 1 at max. Values outside of the range give numbers outside of [0, 1].
+  // Returns 0 at min and 1 at max. Values outside the range map outside [0, 1].
   double Fraction(double value) const;
 };
 
@@ -36,23 +36,23 @@ struct ScaleOptions {
   NumberStyle style = NumberStyle::kPlain;
   // Makes a log axis if the positive values span a factor of kLogRatio or more.
   bool allow_log = false;
-  // The range never goes beyond these: 0 and 1 for shares.
+  // Limits of the range, for example 0 and 1 for shares.
   double floor = std::numeric_limits<double>::lowest();
   double ceiling = std::numeric_limits<double>::max();
-  // Approximate.
+  // The approximate number of ticks.
   int num_ticks = 5;
 };
 inline constexpr double kLogRatio = 30;
 
-// Returns the scale for `values`, from 0 to 1 if there are none. On a log axis values <= 0 have no
-// place: the caller leaves them out and says so.
+// Returns the scale for `values`; it spans 0 to 1 if there are none. Values <= 0 cannot be drawn on
+// a log axis: the caller must leave them out and say so.
 Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options);
 
-// Returns a scale of whole steps, from `min` to `max` exactly.
+// Returns a scale of whole steps that spans exactly `min` to `max`.
 Scale MakeStepScale(double min, double max, int num_ticks);
 
-// Returns at most `digits` significant digits without trailing zeros: "0.0031", "1.2e-7", "12.3k",
-// "37.5%".
+// Returns the value with at most `digits` significant digits and no trailing zeros: "0.0031",
+// "1.2e-7", "12.3k", "37.5%".
 std::string FormatNumber(double value, NumberStyle style = NumberStyle::kPlain, int digits = 3);
 
 }  // namespace taopd::report

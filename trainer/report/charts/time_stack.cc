@@ -11,13 +11,13 @@
 namespace taopd::report {
 namespace {
 
-// Steps are averaged in groups where there are more of them.
+// If there are more steps than this, they are averaged in groups.
 constexpr size_t kMaxGroups = 120;
 
-// The parts of some consecutive steps, in mean seconds a step.
+// The parts of some consecutive steps, in mean seconds per step.
 struct Group {
   int64_t first_step = 0;
-  std::vector<double> seconds;  // by part
+  std::vector<double> seconds;  // indexed by part
   size_t num_steps = 0;
 };
 
@@ -49,7 +49,7 @@ std::vector<Group> CollectGroups(const RunRecord& run) {
     }
     ++groups.back().num_steps;
     std::vector<double>& seconds = groups.back().seconds;
-    double known = 0;  // within the step; saving and evaluating come on top of it
+    double known = 0;  // within the step, which does not include saving and evaluating
     for (size_t p = 0; p < parts.size(); ++p) {
       const auto found = of_part[p].find(step);
       const double value = found == of_part[p].end() ? 0 : std::max(0.0, found->second);
@@ -65,7 +65,7 @@ std::vector<Group> CollectGroups(const RunRecord& run) {
   return groups;
 }
 
-// The area between the sums of the parts below and those with this part.
+// Returns the area between the sums of the parts below `part` and the sums that include it.
 std::string Area(const Plot& plot, const std::vector<Group>& groups, size_t part) {
   std::string forth, back;
   for (const Group& group : groups) {

@@ -1,4 +1,4 @@
-// The contents of report.css and report.js, put into the library when it is built.
+// The contents of report.css and report.js, which the build embeds in the library.
 #pragma once
 
 namespace taopd::report {

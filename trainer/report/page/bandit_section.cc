@@ -76,7 +76,7 @@ std::string RenderPolicies(const bandit::Result& result, const std::string& id) 
   out += Concat("<text x=\"", kLandscapeRight, "\" y=\"", kLandscapeBottom + 31,
                 "\" text-anchor=\"end\" class=\"axis\">arm</text></g>");
 
-  // Outside and inside of the top-k.
+  // One path for arms outside the top-k and one for arms inside it.
   std::array<std::string, 2> bars;
   const double half = 0.36 * (kLandscapeRight - kLandscapeLeft) / bandit::kNumArms;
   for (int32_t v = 0; v < bandit::kNumArms; ++v) {

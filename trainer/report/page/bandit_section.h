@@ -1,5 +1,5 @@
-// The section for a bandit file. It has the paper's two figures, the final policies and the
-// trajectories over the landscape of the full reverse KL, and a table of where each objective ends.
+// The section for a bandit file. It has the paper's two figures (the final policies, and the
+// trajectories over the landscape of the full reverse KL) and a table of where each objective ends.
 #pragma once
 
 #include <string>

@@ -14,14 +14,14 @@
 namespace taopd::report {
 namespace {
 
-// Always has one decimal, so that numbers under each other line up. Values that are not shares
-// (from a damaged summary) are shown as they are.
+// Always has one decimal, so that the numbers in a column line up. Values that are not shares (from
+// a damaged summary) are shown unchanged.
 std::string Percent(double share) {
   if (!(share >= 0 && share <= 1)) return FormatNumber(share, NumberStyle::kPercent);
   return Coordinate(100 * share) + "%";
 }
 
-// "61.2%" and, in small type, "56.9-65.4%, n = 500".
+// Returns "61.2%" and, in small type, "56.9-65.4%, n = 500".
 std::string MeasuredCell(const Measured& measured) {
   std::string detail;
   if (measured.low && measured.high) {
@@ -47,7 +47,7 @@ double PositionPercent(double share) { return std::clamp(share, 0.0, 1.0) * 100;
 
 std::string Position(double share) { return Coordinate(PositionPercent(share)) + "%"; }
 
-// Draws the student's way from before to after on a bar from 0 to 100 %, with the teacher as a
+// Draws a bar from 0 to 100 % with the student before and after training, and the teacher as a
 // tick.
 std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& results) {
   const bool gain = results.before && results.after;
@@ -90,7 +90,7 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
   return out + "</div></div>\n";
 }
 
-// A bar a run, above a common axis and the key. Empty without any accuracy.
+// Renders one bar per run above a common axis and the key. Empty if no run has an accuracy.
 std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<RunResults>& results) {
   const bool any_accuracy = std::any_of(results.begin(), results.end(), [](const RunResults& r) {
     return r.teacher || r.before || r.after;
@@ -113,7 +113,7 @@ std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<Run
 
 struct Column {
   std::string title;
-  // HTML; empty if the run has nothing for it.
+  // Returns HTML, empty if the run has no value.
   std::function<std::string(const RunResults&)> cell;
 };
 
@@ -153,7 +153,7 @@ std::vector<Column> Columns() {
   };
 }
 
-// A row a run. A column stands in the table if one run has something for it.
+// Renders one row per run. Columns for which no run has a value are left out.
 std::string RenderTable(const std::vector<RunRecord>& runs,
                         const std::vector<RunResults>& results) {
   std::string head = "<th scope=\"col\">Run</th>";
@@ -181,7 +181,7 @@ std::string RenderTable(const std::vector<RunRecord>& runs,
   return out + "</tbody></table>";
 }
 
-// Where the numbers of runs without a summary come from.
+// Renders a note on where the numbers of runs without a summary come from.
 std::string RenderOrigin(const std::vector<RunRecord>& runs,
                          const std::vector<RunResults>& results) {
   std::string ended, under_way;

@@ -1,4 +1,5 @@
-// Text on its way into the page. Everything that a run recorded passes through one of these.
+// Encodes text and numbers for the page. Everything that a run recorded passes through one of these
+// functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,8 +11,8 @@ namespace taopd::report {
 // characters become U+FFFD.
 std::string EscapeHtml(const std::string& text);
 
-// Returns JSON for the content of a <script type="application/json">. It has no '<', so that no
-// text can end the element.
+// Returns JSON for the content of a <script type="application/json">. It contains no '<', so that
+// no text can end the element.
 std::string ScriptJson(const nlohmann::ordered_json& value);
 
 // Returns a coordinate with one decimal.

@@ -17,7 +17,7 @@
 namespace taopd::report {
 namespace {
 
-// Lets the page run its own script, and load nothing.
+// Allows the page to run its own script and to load nothing.
 std::string ContentSecurityPolicy() {
   const std::string digest = absl::HexStringToBytes(Sha256Hex(kReportJs));
   return Concat("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-",
@@ -48,7 +48,7 @@ std::string RenderHeader(const std::vector<RunRecord>& runs) {
   return out + "</header>\n";
 }
 
-// The buttons show and hide runs. Without the script they are only the key to the colours.
+// Renders the buttons that show and hide runs. Without the script they only explain the colours.
 std::string RenderLegend(const std::vector<RunRecord>& runs) {
   if (runs.size() < 2) return "";
   std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";

@@ -10,15 +10,15 @@
 
 namespace taopd::report {
 
-// Returns the whole file. Without runs it has the sections of the bandits only.
+// Returns the whole file. Without runs it has only the sections of the bandits.
 std::string RenderPage(const std::vector<RunRecord>& runs,
                        const std::vector<bandit::Result>& bandits = {});
 
-// Returns the results before and after training and the teacher's, of every run, as a picture and
-// as a table.
+// Returns every run's results before and after training and its teacher's, as a picture and as a
+// table.
 std::string RenderHeadline(const std::vector<RunRecord>& runs);
 
-// Returns the generations before and after training side by side, and then those of evaluations.
+// Returns the generations before and after training side by side, followed by those of evaluations.
 // Empty if there are none.
 std::string RenderSamples(const std::vector<RunRecord>& runs);
 

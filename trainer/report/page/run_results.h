@@ -1,4 +1,4 @@
-// The numbers of the headline: what a run has reached.
+// The results of a run that the headline shows.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace taopd::report {
 
-// A share, with its confidence interval and the number of problems where they are known.
+// A share, with its confidence interval and its number of problems if they are known.
 struct Measured {
   double value = 0;
   std::optional<double> low, high, n;
@@ -27,8 +27,8 @@ struct RunResults {
 
 RunResults ResultsOf(const RunRecord& run);
 
-// Returns the share of the distance between the student before and the teacher that the student has
-// come. Empty if the teacher is not better than the student was.
+// Returns the share of the gap between the student before training and the teacher that training
+// has closed. Empty if the teacher is not better than the student was.
 std::optional<double> GapClosed(const RunResults& results);
 
 }  // namespace taopd::report

@@ -9,12 +9,12 @@
 namespace taopd::report {
 namespace {
 
-// Of each run the page shows so many pairs openly, and more up to kMaxPairs folded away.
+// The page shows kNumOpenPairs pairs of each run openly, and more up to kMaxPairs folded away.
 constexpr size_t kNumOpenPairs = 4;
 constexpr size_t kMaxPairs = 24;
-// The latest generations of evaluations, of each run.
+// The page shows this many of the latest generations from evaluations for each run.
 constexpr size_t kMaxEvaluations = 12;
-// Of a prompt or a response.
+// The limit for a prompt and for a response.
 constexpr size_t kMaxTextBytes = 20'000;
 
 struct Pair {
@@ -22,7 +22,7 @@ struct Pair {
   const Sample* after = nullptr;
 };
 
-// Pairs the n-th generation before training with the n-th after it, of equal prompts.
+// Pairs the n-th generation before training with the n-th after training of the same prompt.
 std::vector<Pair> PairUp(const RunRecord& run) {
   std::vector<Pair> pairs;
   std::map<std::string, std::vector<size_t>> pairs_of_prompt;
@@ -109,7 +109,7 @@ std::string RenderSamples(const std::vector<RunRecord>& runs) {
   std::string out;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].samples.empty()) continue;
-    // One run is shown as it is; of several, each can be folded away.
+    // A single run is shown openly; several runs can each be folded away.
     if (runs.size() == 1) {
       out += RunSamples(runs[i]);
       continue;
