@@ -15,7 +15,7 @@ namespace taopd {
 struct SourceCounts {
   std::string source;
   int64_t num_records = 0;
-  int64_t num_answers = 0;  // with an answer to grade against
+  int64_t num_answers = 0;  // records with a reference answer
 };
 
 // The distribution of the prompt lengths, in tokens.
@@ -25,7 +25,7 @@ struct LengthHistogram {
     int64_t high = 0;  // not included
     int64_t count = 0;
   };
-  std::vector<Bin> bins;  // of equal width, a power of two; at most 16
+  std::vector<Bin> bins;  // at most 16, of equal width, which is a power of two
   int64_t min = 0, median = 0, p99 = 0, max = 0;
   double mean = 0;
   int64_t total = 0;
@@ -35,13 +35,13 @@ std::vector<SourceCounts> CountSources(const PromptDataset& dataset);  // sorted
 LengthHistogram MeasureLengths(const PromptDataset& dataset);
 
 struct SummaryOptions {
-  std::vector<double> weights;  // one for each file; empty: 1 for all
-  int64_t num_samples = 3;      // records that are shown, spread evenly over the data set
+  std::vector<double> weights;  // one per file; if empty, every file has the weight 1
+  int64_t num_samples = 3;      // number of records shown, spread evenly over the data set
 };
 // `name` is the setting that names the files: data.train or data.val.
 nlohmann::ordered_json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
                                           const SummaryOptions& options);
-// Formats that JSON as text.
+// Formats the JSON of DatasetSummaryJson as text.
 std::string DatasetSummaryText(const nlohmann::ordered_json& summary);
 
 }  // namespace taopd

@@ -18,7 +18,7 @@ EpochOrder::EpochOrder(std::vector<DataShare> shares, uint64_t seed, bool shuffl
 
 void EpochOrder::StartEpoch() {
   order_.clear();
-  int64_t first = 0;  // of the share
+  int64_t first = 0;  // first record of the share
   for (size_t s = 0; s < shares_.size(); ++s) {
     const int64_t size = shares_[s].num_records;
     std::vector<int64_t> records(size);
@@ -27,8 +27,8 @@ void EpochOrder::StartEpoch() {
     const double whole = std::floor(shares_[s].weight);
     for (double copy = 0; copy < whole; ++copy)
       order_.insert(order_.end(), records.begin(), records.end());
-    // The broken part walks round one fixed permutation, so that over the epochs every record has
-    // its turn.
+    // The fractional part takes successive stretches of one fixed permutation, so that every record
+    // gets its turn over the epochs.
     const auto part =
         static_cast<int64_t>(std::llround((shares_[s].weight - whole) * static_cast<double>(size)));
     if (part == 0) continue;

@@ -12,30 +12,30 @@ namespace taopd {
 // Records that share a weight, such as those of one file.
 struct DataShare {
   int64_t num_records = 0;
-  // How often a record is used in an epoch:
+  // The number of times a record is used in an epoch:
   //   2     Every record is used twice.
   //   0.25  A quarter of the records is used, and another quarter in the next epoch.
-  //   1.5   Every record is used once, and half of them once more.
+  //   1.5   Every record is used once, and half of the records once more.
   double weight = 1.0;
 };
 
-// Gives out batches without end, epoch after epoch. A batch may span two epochs. Not thread-safe.
+// Yields batches endlessly, epoch after epoch. A batch may span two epochs. Not thread-safe.
 class EpochOrder {
  public:
   EpochOrder(int64_t num_records, uint64_t seed, bool shuffle);
-  // The records are numbered from 0 through all shares in their order. REQUIRES: every weight is
-  // above 0, and an epoch has at least one record.
+  // Records are numbered from 0 across all shares, in the order of the shares. REQUIRES: every
+  // weight is above 0, and an epoch has at least one record.
   EpochOrder(std::vector<DataShare> shares, uint64_t seed, bool shuffle);
   // Returns the numbers of the next `count` records.
   std::vector<int64_t> Next(int64_t count);
 
-  // The position: the current epoch, and how many of its records have been given out.
+  // The position: the current epoch, and the number of its records that Next has returned.
   int64_t epoch() const { return epoch_; }
   int64_t index() const { return index_; }
-  // The number of records that an epoch gives out, which counts a repeated record each time. It is
-  // the same for every epoch.
+  // The number of records in an epoch; a repeated record counts each time. It is the same for every
+  // epoch.
   int64_t epoch_size() const { return static_cast<int64_t>(order_.size()); }
-  // Continues from a position. Returns INVALID_ARGUMENT if it does not exist in this data.
+  // Continues from a position. Returns INVALID_ARGUMENT if this data has no such position.
   absl::Status Restore(int64_t epoch, int64_t index);
 
  private:

@@ -11,7 +11,7 @@
 namespace taopd {
 namespace {
 
-// Reads files into one data set, and counts what becomes of their rows.
+// Reads files into one data set and counts how each file's rows were used.
 class Loader {
  public:
   Loader(const Tokenizer* tokenizer, const DatasetOptions& options)
@@ -52,8 +52,8 @@ class Loader {
     dataset_.records.push_back(std::move(row.record));
   }
 
-  // Returns whether a record with the same prompt and the same given response is there already. A
-  // hit of the hash is confirmed, so the count is exact.
+  // Returns whether an earlier record has the same prompt and the same given response. A match of
+  // the hashes is confirmed by a comparison, so the count is exact.
   bool SeenBefore(const PromptRecord& record) {
     const std::string key = Concat(record.prompt, options_.tokenize ? "" : record.messages.dump());
     const std::string_view ids(reinterpret_cast<const char*>(record.prompt_ids.data()),
@@ -75,7 +75,7 @@ class Loader {
   const DatasetOptions& options_;
   const PromptReader reader_;
   PromptDataset dataset_;
-  // The first record of each prompt, by the hash of the prompt.
+  // Maps the hash of a prompt to the first record with that prompt.
   std::unordered_multimap<size_t, size_t> by_hash_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Where verl's files hold the answer.
+// The path of the answer in verl's files.
 constexpr char kVerlAnswer[] = "reward_model.ground_truth";
 
 absl::StatusOr<std::vector<int32_t>> ReadIds(const Json& list, const std::string& key,
@@ -42,7 +42,7 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
     if (role == message.end() || !role->is_string())
       return InvalidArgument(where, " has no role, or one that is not text");
     if (content == message.end()) return InvalidArgument(where, " has no content");
-    // Null beside tool calls, a list for parts: the template's business.
+    // Null beside tool calls and lists of parts are left to the template.
     if (!content->is_string() && !content->is_array() &&
         !(content->is_null() && message.contains("tool_calls"))) {
       return InvalidArgument(where, ": the content is not text");
@@ -120,7 +120,7 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
   return Tokenize(record->prompt, key, /*add_special_tokens=*/false, &record->prompt_ids);
 }
 
-// Takes a list of messages and puts the template's words around the last one, the question.
+// Reads a list of messages and puts the template's text around the last one, the question.
 absl::Status PromptReader::ReadMessages(const Json& prompt, PromptRecord* record) const {
   const std::string& key = options_.prompt_key;
   const PromptTemplate& words = options_.prompt_template;
@@ -140,7 +140,7 @@ absl::Status PromptReader::ReadMessages(const Json& prompt, PromptRecord* record
   return absl::OkStatus();
 }
 
-// Returns false if the messages have a system message of their own, which stays.
+// Returns false if the messages have a system message of their own, which is kept.
 bool PromptReader::AddSystemMessage(Json* messages) const {
   if (messages->front()["role"] == "system") return false;
   messages->insert(messages->begin(),
@@ -161,7 +161,7 @@ absl::Status PromptReader::JoinMessages(PromptRecord* record) const {
                   &record->prompt_ids);
 }
 
-// Refuses an empty prompt; drops, cuts or refuses an over-long one.
+// Refuses an empty prompt, and drops, cuts or refuses an over-long one.
 absl::Status PromptReader::LimitLength(Row* result) const {
   PromptRecord& record = result->record;
   const auto prompt_length = static_cast<int64_t>(record.prompt_ids.size());

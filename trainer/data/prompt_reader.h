@@ -18,17 +18,17 @@ class PromptReader {
   PromptReader(const Tokenizer* tokenizer, const DatasetOptions& options)
       : tokenizer_(tokenizer), options_(options) {}
 
-  // The dotted paths that Read looks at.
+  // Returns the dotted paths that Read uses.
   std::vector<std::string> Columns() const;
 
   struct Row {
     PromptRecord record;
     bool overlong = false;    // the prompt was longer than max_prompt_length
-    bool dropped = false;     // because of that; the record is then incomplete
-    bool own_system = false;  // it kept its own system message instead of the template's
+    bool dropped = false;     // the row was dropped for that reason; `record` is incomplete
+    bool own_system = false;  // the chat kept its own system message instead of the template's
   };
-  // `record` holds the id and the default source of the row. Returns INVALID_ARGUMENT with the key
-  // that is wrong.
+  // `record` holds the id and the default source of the row. Returns INVALID_ARGUMENT with the
+  // invalid key.
   absl::StatusOr<Row> Read(const nlohmann::ordered_json& row, PromptRecord record) const;
 
  private:

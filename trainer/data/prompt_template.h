@@ -1,5 +1,5 @@
-// The words that are put around a question before the chat template is applied: a system message
-// and a text with {question}.
+// The text that is put around a question before the chat template is applied: a system message and
+// a user message with {question}.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace taopd {
 
 struct PromptTemplate {
   std::string name;
-  std::string system;               // empty: none
+  std::string system;               // the system message; empty if there is none
   std::string user = "{question}";  // {question} stands for the row's prompt
-  std::string source;               // where the words come from
+  std::string source;               // the origin of the text
 };
 
-// The templates that can be named in a configuration.
+// Returns the templates that a configuration can name.
 const std::vector<PromptTemplate>& BuiltInPromptTemplates();
 
-// Makes a template from the name of a built-in one, from a text that holds {question}, or from an
-// empty text, which leaves the question as it is. `system` replaces the template's own system
+// Makes a template from the name of a built-in one, from a text that contains {question}, or from
+// an empty text, which leaves the question unchanged. `system` replaces the template's own system
 // message unless it is empty. Returns INVALID_ARGUMENT for any other text.
 absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_text,
                                                   const std::string& system);

@@ -1,4 +1,4 @@
-// How an over-long prompt is shortened.
+// Shortening of over-long prompts.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// What happens to a prompt of more than max_prompt_length tokens. The names are those of verl's
+// The treatment of a prompt of more than max_prompt_length tokens. The names are those of verl's
 // data.truncation.
 enum class Truncation {
   kError,   // the row is an error
@@ -21,8 +21,8 @@ enum class Truncation {
 // Parses "error", "left", "right" or "middle". Returns INVALID_ARGUMENT for any other name.
 absl::StatusOr<Truncation> ParseTruncation(const std::string& name);
 
-// Shortens `ids` to max_length. Returns them unchanged if there are no more. REQUIRES: `truncation`
-// is not kError.
+// Shortens `ids` to max_length tokens; returns shorter ones unchanged. REQUIRES: `truncation` is
+// not kError.
 std::vector<int32_t> TruncateIds(std::vector<int32_t> ids, int64_t max_length,
                                  Truncation truncation);
 
