@@ -51,7 +51,7 @@ struct DatasetOptions {
   // read.
   std::string answer_key = "answer";
   std::string source_key = "data_source";  // if empty, sources are not read
-  // if empty, responses are not read; otherwise every row must have this key
+  // If empty, responses are not read; otherwise every row must have this key.
   std::string response_key;
   // The template's system message is added to chats that have none.
   PromptTemplate prompt_template;

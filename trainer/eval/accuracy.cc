@@ -15,14 +15,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Hands responses over from the source's threads to the caller's.
+// Passes responses from the source's threads to the caller's thread.
 class Inbox {
  public:
   void Put(size_t index, absl::StatusOr<EvalResponse> response) {
     absl::MutexLock lock(&mutex_);
     items_.emplace_back(index, std::move(response));
   }
-  // Returns nullopt if nothing has come within a second.
+  // Returns nullopt if no response arrives within a second.
   std::optional<std::pair<size_t, absl::StatusOr<EvalResponse>>> Take() {
     absl::MutexLock lock(&mutex_);
     const auto not_empty = [this] { return !items_.empty(); };
@@ -61,7 +61,7 @@ absl::StatusOr<ResponseOutcome> OutcomeOfRow(const Json& row, const PromptRecord
   return outcome;
 }
 
-// The prompt as a person reads it.
+// Returns the prompt as readable text.
 std::string PromptText(const PromptRecord& problem) {
   if (!problem.prompt.empty()) return problem.prompt;
   if (!problem.messages.is_null())
@@ -76,7 +76,7 @@ class AccuracyEvaluation {
 
   absl::Status Plan(const std::map<std::string, int64_t>& n_by_source);
   absl::Status GenerateAndGrade();
-  // What this part has found, as bytes, and what another has.
+  // Found returns the outcomes of this part as bytes; AddFound adds those of another part.
   std::string Found() const;
   absl::Status AddFound(const std::string& bytes);
   EvalResult Summarize();
@@ -90,16 +90,16 @@ class AccuracyEvaluation {
 
   const AccuracyRun& run_;
   const grading::Grader& grader_;
-  std::vector<std::vector<ResponseOutcome>> outcomes_;  // of each problem's samples
+  std::vector<std::vector<ResponseOutcome>> outcomes_;  // [problem][sample]
   std::vector<EvalSample> samples_;
-  std::vector<std::pair<int64_t, int64_t>> place_of_sample_;  // problem and number of the response
+  std::vector<std::pair<int64_t, int64_t>> place_of_sample_;  // (problem, sample)
   std::vector<EvalTask> tasks_;          // responses that the journal does not hold
   std::vector<int64_t> sample_of_task_;  // index in samples_, or -1
   int64_t num_kept_ = 0;                 // responses from the journal
   int64_t num_correct_ = 0;
 };
 
-// Lists the responses that are needed, and takes those that the journal holds.
+// Lists the responses that are needed and takes those that the journal holds.
 absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by_source) {
   for (size_t p = 0; p < outcomes_.size(); ++p) {
     const PromptRecord& problem = (*run_.problems)[p];
@@ -153,7 +153,8 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
   sampling.temperature = run_.config->temperature;
   sampling.top_p = run_.config->top_p;
   sampling.max_tokens = run_.config->max_response_length;
-  // Shared: the thread that puts the last response may still be inside Put when this returns.
+  // The inbox is shared, because the thread that puts the last response may still be inside Put
+  // when this function returns.
   const auto inbox = std::make_shared<Inbox>();
   run_.source->Generate(tasks_, sampling,
                         [inbox](size_t index, absl::StatusOr<EvalResponse> response) {
@@ -163,7 +164,7 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
   absl::Status failure;
   bool is_cancelled = false;
   for (int64_t received = 0; received < num_tasks;) {
-    // Also while responses come: each may take long.
+    // Runs while responses arrive too, because each may take long.
     if (run_.on_wait && !is_cancelled) {
       if (const absl::Status status = run_.on_wait(); !status.ok()) {
         failure = status;
@@ -176,7 +177,7 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
     ++received;
     auto& [index, response] = *item;
     if (!response.ok()) {
-      // Requests that were cancelled because another one failed do not say why.
+      // A cancellation that another request's failure caused does not replace that failure.
       if (failure.ok() ||
           (!is_cancelled && absl::IsCancelled(failure) && !absl::IsCancelled(response.status()))) {
         failure = response.status();
@@ -223,7 +224,7 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
   return absl::OkStatus();
 }
 
-// As MessagePack, which takes a response's bytes as they are.
+// The format is MessagePack, which preserves any bytes of a response.
 std::string AccuracyEvaluation::Found() const {
   Json found = {{"outcomes", Json::array()}, {"samples", Json::array()}};
   for (size_t p = 0; p < outcomes_.size(); ++p) {

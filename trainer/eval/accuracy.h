@@ -1,5 +1,6 @@
-// Accuracy of generated answers: responses from a ResponseSource, graded, and summed up by data
-// set. `train` and `eval` measure it in the same way. Knows no LibTorch.
+// Measures the accuracy of generated answers: takes responses from a ResponseSource, grades them
+// and summarizes them by data set. `train` and `eval` share this code. It does not depend on
+// LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +29,23 @@ struct EvalSample {
 };
 
 struct EvalResult {
-  Metrics metrics;                  // by the names of metrics.jsonl
+  Metrics metrics;                  // under the names of metrics.jsonl
   std::vector<EvalSample> samples;  // the first eval.num_samples responses
   AccuracyReport accuracy;          // empty unless eval.measure is accuracy
 };
 
-// Grades one response. A response that was cut is wrong if eval.require_stop is set.
+// Grades one response. A truncated response is wrong if eval.require_stop is set.
 grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& config,
                                const std::string& response, bool truncated,
                                const PromptRecord& problem);
 
-// Whether the grader has found an answer in the response to compare. A grader that takes a whole
-// response for the answer (exact and numeric without a pattern, regex) has found none where that is
-// wrong.
+// Returns whether the grader found an answer in the response. For graders that treat the whole
+// response as the answer (exact and numeric without a pattern, regex), a wrong response counts as
+// one without an answer.
 bool FoundAnswer(const EvalConfig& config, const grading::Verdict& verdict);
 
-// Warns that no answer is found in any of so many responses, with the end of one as an example, and
-// with what was expected there.
+// Logs a warning that none of `num_responses` responses has an answer, with the end of `response`
+// as an example and the answer that was expected there.
 void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std::string& response,
                      const std::string& expected);
 
@@ -53,48 +54,50 @@ void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std:
 absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
     const std::vector<std::string>& n_by_source);
 
-// An evaluation that several processes share: this one generates and grades every num_parts-th
-// problem, from problem `number` on, and each of them gets the result that one alone would get.
+// This process's part of an evaluation that several processes share. It generates and grades every
+// num_parts-th problem, starting with problem `number`. Every process gets the result that a single
+// process would get.
 struct EvalPart {
   int64_t number = 0;
   int64_t num_parts = 1;
-  // Makes of what each process has found, or its error, what all have found, in the order of the
-  // parts. Called once; an error from it ends the evaluation. Empty for one part.
+  // Exchanges the outcomes between the processes: takes this part's outcomes, or its error, and
+  // returns those of all parts in order. Called once; an error from it ends the evaluation. Empty
+  // if there is one part.
   std::function<absl::StatusOr<std::vector<std::string>>(const absl::StatusOr<std::string>& mine)>
       gather;
 };
 
-// What is evaluated. Everything it points to must outlive EvaluateAccuracy.
+// The arguments of EvaluateAccuracy. Everything they point to must outlive the call.
 struct AccuracyRun {
   const EvalConfig* config = nullptr;
   uint64_t seed = 0;
   const std::vector<PromptRecord>* problems = nullptr;
   ResponseSource* source = nullptr;
-  EvalJournal* journal = nullptr;  // null: responses are not kept
-  // Go on without a response in the journal that cannot be written; otherwise that is an error.
+  EvalJournal* journal = nullptr;  // if null, responses are not kept
+  // If true, a failure to write a response to the journal is not an error.
   bool journal_may_fail = false;
   EvalPart part;
   // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
-  // Runs about once a second while responses are waited for, on the same thread. An error from it
-  // cancels the source and is the result of the evaluation. May be empty.
+  // Runs about once a second on the same thread while responses are pending. An error from it
+  // cancels the source and becomes the result of the evaluation. May be empty.
   std::function<absl::Status()> on_wait;
 };
 
-// Generates, grades and sums up eval.n responses to each problem (or the number that
-// eval.n_by_source gives for its source). Blocks until it is done.
+// Generates, grades and summarizes eval.n responses to each problem (or the number that
+// eval.n_by_source gives for its source). Blocks until all are done.
 //
 // The seed of a response depends only on run.seed, its problem and its sample, so two evaluations
 // of a run use the same random numbers. Responses that the journal holds are not generated again.
 // Logs a warning, with an example, if the grader found an answer in none of the responses.
 //
 // Returns INVALID_ARGUMENT if a problem has no answer, and FAILED_PRECONDITION or DATA_LOSS if the
-// journal does not fit the problems. The first error of the source ends the evaluation; responses
-// that are under way are still waited for and written to the journal.
+// journal does not match the problems. The first error of the source ends the evaluation, after the
+// responses in progress have finished and been written to the journal.
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run);
 
-// The names of the metrics that EvaluateAccuracy gives for these problems. REQUIRES: there are
-// some.
+// Returns the names of the metrics that EvaluateAccuracy reports for these problems. REQUIRES:
+// `problems` is not empty.
 std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
                                              const std::vector<PromptRecord>& problems);
 

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the rows of the table are means of: one number for each problem.
+// The scores that the rows of the table average: one number per problem.
 struct ProblemScores {
   std::vector<double> avg;
   std::vector<double> majority;
@@ -152,7 +152,7 @@ Metrics AccuracyMetrics(const AccuracyReport& report) {
 Json AccuracyReportJson(const AccuracyReport& report) {
   Json json = ScoresJson(report.all);
   json.erase("source");
-  json["n"] = report.all.num_problems;  // as in the metrics: the size that the interval rests on
+  json["n"] = report.all.num_problems;  // the sample size of the interval, as in the metrics
   json["responses_per_problem"] = report.all.n;
   json.erase("num_problems");
   json["macro_accuracy"] = report.macro_avg;

@@ -1,4 +1,4 @@
-// From the outcomes of an evaluation to its table: one row for each data set, one for all.
+// Summarizes the outcomes of an evaluation in a table: one row per data set and one for all.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace taopd {
 struct SourceScores {
   std::string source;  // the name of the data set; "all" in the last row
   int64_t num_problems = 0;
-  int64_t n = 0;          // responses for each problem; 0 in "all" if the sources differ
-  double avg = 0;         // Avg@n: the mean over the problems of their share of right responses
+  int64_t n = 0;          // responses per problem; 0 in "all" if the sources differ
+  double avg = 0;         // Avg@n: the mean over the problems of the share of right responses
   Interval avg_interval;  // 95 %, bootstrap over the problems
   // pass@k for k = 1, 2, 4, ... and n.
   std::vector<std::pair<int64_t, double>> pass_at_k;
   double majority = 0;  // Majority@n
   Interval majority_interval;
   double truncated_share = 0;
-  double no_answer_share = 0;  // responses in which the grader found nothing to compare
+  double no_answer_share = 0;  // share of responses in which the grader found no answer
   double mean_tokens = 0;      // NaN if the server does not report the number of tokens
 };
 
@@ -36,13 +36,13 @@ struct AccuracyReport {
   Interval macro_interval;
 };
 
-// `outcomes[p]` has the outcomes of the responses to problems[p]. `seed` decides the resamples of
-// the intervals. REQUIRES: each problem has at least one outcome.
+// `outcomes[p]` holds the outcomes of the responses to problems[p]. `seed` determines the resamples
+// for the intervals. REQUIRES: each problem has at least one outcome.
 AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
                                  const std::vector<std::vector<ResponseOutcome>>& outcomes,
                                  uint64_t seed);
 
-// The metrics of a report:
+// Returns the metrics of a report:
 //   eval/accuracy                            and its 95 % interval, eval/accuracy_low and
 //                                            eval/accuracy_high
 //   eval/n                                   the number of problems
@@ -52,7 +52,7 @@ AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
 //   eval/macro_accuracy, eval/accuracy/NAME  if there are several sources
 Metrics AccuracyMetrics(const AccuracyReport& report);
 nlohmann::ordered_json AccuracyReportJson(const AccuracyReport& report);
-// The table for the terminal, with shares in per cent.
+// Returns the table for the terminal, with shares in per cent.
 std::string AccuracyTable(const AccuracyReport& report);
 
 }  // namespace taopd

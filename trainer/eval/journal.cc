@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The first member that differs, in words; empty when none does.
+// Describes the first member that differs. Returns an empty string if none does.
 std::string Difference(const Json& asked, const Json& found) {
   for (const auto& [key, value] : asked.items()) {
     if (!found.contains(key)) return Concat(key, " is not recorded there");
@@ -25,7 +25,7 @@ std::string Difference(const Json& asked, const Json& found) {
   return "";
 }
 
-// Bytes up to and with the last newline.
+// Returns the number of bytes up to and including the last newline.
 absl::StatusOr<int64_t> WholeLines(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return NotFound(path, ": cannot be opened");
@@ -69,7 +69,7 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
   }
   EvalJournal journal(path, evaluation);
   if (size == 0) {
-    // Says now whether the file can be written, and changes nothing in it.
+    // Checks early that the file can be written, without changing it.
     TAOPD_RETURN_IF_ERROR(JsonlWriter::Open(path).status());
     return journal;
   }

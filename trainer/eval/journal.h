@@ -1,6 +1,6 @@
-// The journal of an evaluation: a JSON Lines file with every response. People can read it, and an
-// evaluation that is started again continues from it. The first line is {"evaluation": {...}} with
-// the configuration. Each further line is a response.
+// The journal of an evaluation: a JSON Lines file with every response. An evaluation that is
+// restarted continues from it. The first line is {"evaluation": {...}} with the configuration; each
+// further line is a response.
 #pragma once
 
 #include <map>
@@ -20,19 +20,19 @@ class EvalJournal {
   // Responses by (problem, sample).
   using Rows = std::map<std::pair<int64_t, int64_t>, nlohmann::ordered_json>;
 
-  // Opens the file or creates it. Cuts off half a line at its end, which a killed process may have
-  // left. If `overwrite` is set, the file may hold anything. Otherwise returns FAILED_PRECONDITION
-  // if the file holds another evaluation (the message names the first setting that differs, with
-  // both values) or anything else. A new evaluation replaces what the file holds when its first
-  // response is added: one that never gets a response costs nothing.
+  // Opens or creates the file. Removes an incomplete last line, which a killed process may have
+  // left. Returns FAILED_PRECONDITION if the file holds another evaluation (the message names the
+  // first setting that differs, with both values) or anything else, unless `overwrite` is set. A
+  // new evaluation replaces the old content when its first response is added, so that an evaluation
+  // without a response destroys nothing.
   static absl::StatusOr<EvalJournal> Open(const std::string& path,
                                           const nlohmann::ordered_json& evaluation, bool overwrite);
 
-  // The responses that were in the file when it was opened.
+  // Returns the responses that the file held when it was opened.
   const Rows& rows() const { return rows_; }
   // Appends a response. REQUIRES: `row` holds the numbers "problem" and "sample".
   absl::Status Add(const nlohmann::ordered_json& row);
-  // The responses that this object has appended.
+  // Returns the number of responses that this object has appended.
   int64_t num_added() const { return num_added_; }
   const std::string& path() const { return path_; }
 

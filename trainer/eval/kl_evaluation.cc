@@ -19,16 +19,16 @@ ScoredRollout AsRollout(const PromptRecord& record) {
   item.rollout.prompt_ids = record.prompt_ids;
   item.rollout.response_ids = record.response_ids;
   item.rollout.source = record.source;
-  // Nobody sampled the response; ta_opd does not read these.
+  // The response was not sampled, so there are no log-probs; ta_opd does not read them.
   item.rollout.behavior_log_probs.assign(record.response_ids.size(), 0.0f);
   return item;
 }
 
-// Replies may come after the wait was given up, so they do not go to the caller's stack.
+// Replies may arrive after the caller has stopped waiting, so they are not kept on its stack.
 struct Replies {
   explicit Replies(std::vector<ScoredRollout> rollouts)
       : items(std::move(rollouts)), num_open(items.size()) {}
-  std::vector<ScoredRollout> items;  // item i is written by its own reply
+  std::vector<ScoredRollout> items;  // reply i writes item i only
   absl::Mutex mutex;
   size_t num_open ABSL_GUARDED_BY(mutex);
   absl::Status error ABSL_GUARDED_BY(mutex);  // the first one
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<ScoredRollout>> ScoreRecords(
   }
 }
 
-// The sum over the rows of one forward pass.
+// The sum over the rows of a forward pass.
 struct PassSum {
   double sum = 0;
   int64_t num_rows = 0;
@@ -108,7 +108,7 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
   for (const PromptRecord& record : records)
     num_tokens.push_back(NumInputTokens(AsRollout(record).rollout));
   const std::vector<int64_t> ends = MicroBatchEnds(num_tokens, options.micro_batch_tokens);
-  // What the journal lacks.
+  // The records that the journal lacks.
   std::vector<PromptRecord> missing;
   int64_t begin = 0;
   for (const int64_t end : ends) {

@@ -1,5 +1,5 @@
-// The student's distance to the teacher on given, held-out responses. `train` and `eval` measure it
-// in the same way.
+// Measures the student's distance to the teacher on given, held-out responses. `train` and `eval`
+// share this code.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 namespace taopd {
 
 struct KlEvaluationOptions {
-  int32_t top_k = 16;                  // the teacher's tokens at each position
-  int64_t micro_batch_tokens = 16384;  // in one forward pass
+  int32_t top_k = 16;                  // number of the teacher's tokens at each position
+  int64_t micro_batch_tokens = 16384;  // maximum in one forward pass
   int64_t head_workspace_bytes = 256 << 20;
-  // Runs about once a second while scores are waited for, and after each forward pass but the last.
-  // An error from it ends the evaluation and is its result; requests may then still be open. May be
-  // empty.
+  // Runs about once a second while scores are pending, and after each forward pass but the last. An
+  // error from it ends the evaluation and becomes its result; requests may still be open then. May
+  // be empty.
   std::function<absl::Status()> on_wait;
-  // Holds the sums of forward passes, so that an evaluation that is interrupted goes on with the
-  // same bits: "problem" is the first record of the pass, "end" the one behind it. A row of another
-  // pass is ignored. A failure to write is logged. May be null.
+  // Holds the sums of forward passes, so that an interrupted evaluation continues with the same
+  // bits. In its rows "problem" is the first record of the pass and "end" the record after its
+  // last. Rows of other passes are ignored. A failure to write is logged. May be null.
   EvalJournal* journal = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Responses of the model in this process.
+// Generates responses with the model in this process.
 #pragma once
 
 #include "common/text/tokenizer/tokenizer.h"

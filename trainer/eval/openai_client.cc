@@ -18,7 +18,8 @@ constexpr size_t kMaxReplyBytes = size_t{64} << 20;
 constexpr absl::Duration kMaxPause = absl::Seconds(30);
 constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
 
-// The message of an error reply in any of the shapes that servers use, or the start of the body.
+// Returns the message of an error reply in any of the forms that servers use, or the start of the
+// body.
 std::string ServersWords(const std::string& body) {
   const Json value = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (value.is_object()) {
@@ -65,7 +66,7 @@ struct OpenAiClient::Attempt {
       : reply(std::move(attempt_reply)), may_pass(another_may_succeed), retry_after(asked_pause) {}
   absl::StatusOr<Json> reply;
   bool may_pass;
-  absl::Duration retry_after;  // as the server asks
+  absl::Duration retry_after;  // the pause that the server requests
 };
 
 OpenAiClient::OpenAiClient(const OpenAiOptions& options, OpenAiUrl url, Clock* clock)
@@ -101,7 +102,7 @@ absl::StatusOr<Json> OpenAiClient::Send(httplib::Client* connection, const std::
   }
 }
 
-// In short pieces, so that an evaluation that fails elsewhere ends soon.
+// Sleeps in short pieces, so that an evaluation that fails elsewhere ends soon.
 void OpenAiClient::Pause(absl::Duration duration) const {
   const absl::Time end = clock_->Now() + duration;
   for (absl::Time now = clock_->Now(); now < end && !given_up_; now = clock_->Now()) {

@@ -13,10 +13,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The time limit of the request for the list of models.
+// Time limit of the request for the list of models.
 constexpr double kListTimeoutS = 30;
 
-// The reply to a completion; a chat's holds its text elsewhere.
+// Reads the reply to a completion or to a chat, which hold their texts in different fields.
 absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
   const auto choices = reply.find("choices");
   if (choices == reply.end() || !choices->is_array() || choices->empty() ||
@@ -32,7 +32,7 @@ absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
     text = &choice.at("text");
   }
   EvalResponse response;
-  // A reasoning model that was cut while it thought has null content.
+  // The content is null if a reasoning model was cut while it was thinking.
   if (text == nullptr || (!text->is_string() && !text->is_null())) {
     return DataLoss("the reply's choice holds no text in ",
                     chat ? "\"message.content\"" : "\"text\"");
@@ -80,7 +80,7 @@ class HttpSource final : public OpenAiSource {
 absl::Status HttpSource::ChooseModel() {
   const auto reply = client_.Send(client_.Open(kListTimeoutS).get(), "GET", "/models", /*body=*/"");
   if (absl::IsNotFound(reply.status()) && !options_.model.empty()) {
-    model_ = options_.model;  // a server without the listing
+    model_ = options_.model;  // the server does not list its models
     return absl::OkStatus();
   }
   TAOPD_RETURN_IF_ERROR(reply.status());
@@ -114,7 +114,7 @@ void HttpSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling
     workers_.emplace_back([this, &tasks, num_tasks = tasks.size(), sampling, done] {
       const std::unique_ptr<httplib::Client> connection = client_.Open(options_.timeout_s);
       for (size_t i = next_++; i < num_tasks; i = next_++) {
-        // After a failure that no retry helps, the other requests need not be sent.
+        // After a final failure the remaining requests need not be sent.
         if (client_.given_up()) {
           done(i, absl::CancelledError("not asked: an earlier request failed"));
           continue;
@@ -143,7 +143,7 @@ Json HttpSource::RequestBody(const EvalTask& task, const EvalSampling& sampling)
   body["max_tokens"] = sampling.max_tokens;
   body["temperature"] = sampling.temperature;
   body["top_p"] = sampling.top_p;
-  body["seed"] = task.seed >> 11;  // servers take signed or 53-bit integers
+  body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
   return body;
 }
 

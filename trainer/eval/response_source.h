@@ -1,5 +1,5 @@
-// Where the responses of an evaluation come from: the model in this process (local_source.h) or a
-// server (openai_source.h).
+// The source of an evaluation's responses: the model in this process (local_source.h) or a server
+// (openai_source.h).
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 namespace taopd {
 
 struct EvalSampling {
-  double temperature = 0.7;  // of the model that is evaluated; 0 is greedy
+  double temperature = 0.7;  // temperature of the evaluated model; 0 is greedy
   double top_p = 0.95;
   int64_t max_tokens = 8192;
 };
 
-// One response that is wanted.
+// A request for one response.
 struct EvalTask {
   const PromptRecord* problem = nullptr;
   int64_t problem_index = 0;
-  int64_t sample = 0;  // which response to the problem, from 0
+  int64_t sample = 0;  // number of the response to the problem, from 0
   uint64_t seed = 0;
 };
 
@@ -36,12 +36,12 @@ class ResponseSource {
  public:
   virtual ~ResponseSource() = default;
   // Generates a response for each task. Calls done(i, response) once for each index, in any order
-  // and on any thread, possibly after Generate has returned. `tasks` and what they point to must
-  // live until the last `done` has run.
+  // and on any thread, possibly after Generate has returned. `tasks` and the objects that they
+  // point to must live until the last `done` has run.
   virtual void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                         std::function<void(size_t index, absl::StatusOr<EvalResponse>)> done) = 0;
-  // Asks for the end of what Generate started and has not finished: `done` then gets CANCELLED. A
-  // source that cannot do so goes on.
+  // Asks the source to end the unfinished tasks of Generate: their `done` gets CANCELLED. A source
+  // that cannot cancel them continues.
   virtual void Cancel() {}
 };
 

@@ -11,20 +11,20 @@ namespace taopd {
 
 Interval WilsonInterval(double successes, double trials) {
   if (trials <= 0) return {};
-  constexpr double kZ = 1.959963984540054;  // 97.5 % point of the standard normal
+  constexpr double kZ = 1.959963984540054;  // 97.5 % quantile of the standard normal distribution
   const double p = successes / trials;
   const double z2 = kZ * kZ;
   const double center = (p + z2 / (2 * trials)) / (1 + z2 / trials);
   const double half =
       kZ / (1 + z2 / trials) * std::sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials));
-  // At the ends the sums leave a rounding's difference.
+  // At the ends, rounding would leave the sums slightly off 0 and 1.
   return {successes <= 0 ? 0.0 : std::max(0.0, center - half),
           successes >= trials ? 1.0 : std::min(1.0, center + half)};
 }
 
 double PassAtK(int64_t n, int64_t c, int64_t k) {
   if (n - c < k) return 1.0;
-  double none = 1.0;  // C(n-c, k) / C(n, k) as a product of k factors
+  double none = 1.0;  // C(n-c, k) / C(n, k)
   for (int64_t i = n - c + 1; i <= n; ++i)
     none *= 1.0 - static_cast<double>(k) / static_cast<double>(i);
   return 1.0 - none;

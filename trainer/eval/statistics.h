@@ -13,7 +13,7 @@ struct Interval {
 };
 
 // Returns Wilson's score interval at 95 % for a share of `successes` out of `trials` (Wilson,
-// 1927). Without trials it is [0, 1].
+// 1927), or [0, 1] if there are no trials.
 Interval WilsonInterval(double successes, double trials);
 
 // Returns the probability that at least one of k responses is right if they are drawn without
@@ -26,20 +26,20 @@ struct ResponseOutcome {
   bool correct = false;
   std::string extracted;  // the answer in the response; empty if the grader found none
   bool truncated = false;
-  int64_t num_tokens = 0;  // -1 if it is not known
+  int64_t num_tokens = 0;  // -1 if unknown
 };
 
-// Returns whether the answer that most responses give is right. Each extracted answer is a vote,
-// and a response without an answer has none. Of equally frequent answers the one that came first
-// wins. Returns false if there is no vote.
+// Returns whether the most frequent answer is right. Each extracted answer is a vote; a response
+// without an answer has no vote. Ties go to the answer that came first. Returns false if there is
+// no vote.
 bool MajorityIsCorrect(const std::vector<ResponseOutcome>& responses);
 
 // Returns the 95 % percentile interval of the mean from `num_resamples` bootstrap resamples (Efron,
-// 1979). Each stratum is resampled by itself, and a resample's value is the mean over the strata of
-// their means. One stratum is the plain bootstrap; one for each source gives the interval of the
-// macro average. If all values are 0 or all are 1, the bootstrap says nothing, and the result is
-// Wilson's interval for that many trials. The same seed gives the same interval. REQUIRES: no
-// stratum is empty.
+// 1979). Each stratum is resampled by itself, and the value of a resample is the mean of the
+// strata's means. One stratum gives the plain bootstrap; one stratum per source gives the interval
+// of the macro average. If all values are 0 or all are 1, the bootstrap has no spread, and the
+// result is Wilson's interval for that many trials. The same seed gives the same interval.
+// REQUIRES: no stratum is empty.
 Interval BootstrapInterval(const std::vector<std::vector<double>>& strata, uint64_t seed,
                            int64_t num_resamples = 2000);
 
