@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// Besides the objectives' parameters.
+// The fields of a case, besides the objectives' parameters.
 constexpr std::array kKnownFields = {
     "id",
     "source",
@@ -59,7 +59,7 @@ absl::StatusOr<double> Number(const Json& json, const char* field) {
   return json[field].get<double>();
 }
 
-// A log-probability is at most 0, up to the rounding of float32 sums.
+// Reads a log-probability, which is at most 0 up to the rounding of float32 sums.
 absl::StatusOr<double> LogProb(const Json& value, const std::string& field) {
   constexpr double kRounding = 1e-5;
   if (value.is_null()) return NegativeInfinity<double>();
@@ -145,7 +145,7 @@ absl::Status CheckSize(const Json& json, const char* field, size_t size) {
   return InvalidArgument(field, " is ", given, " but the arrays have ", size);
 }
 
-// The support and what the teacher says about it.
+// Reads the support and the teacher's log-probabilities on it.
 absl::Status ReadSupport(const Json& json, uint32_t needs, cpu::DenseRow* row) {
   const size_t vocabulary = row->logits.size();
   if (needs & kNeedsFullVocabulary) {

@@ -1,21 +1,24 @@
-// `taopd-trainer objective`: computes losses and gradients of cases from a file in float64, so that
-// another implementation of an objective can be checked against this one.
+// `taopd-trainer objective`: computes the losses and gradients of cases in a file in float64, so
+// that another implementation of an objective can be checked against this one.
 //
-// A case is one JSON object on a line. V is the size of its vocabulary and k that of its support:
+// Each line of the file is one case, a JSON object. V is the size of its vocabulary and k that of
+// its support:
 //   id                        text or number, copied to the result
 //   objective                 a name that `taopd-trainer objectives` lists
 //   terms                     [{name, weight}, ...], in place of objective
-//   beta, entropy_threshold, max_rho  optional, for the objectives that read them
-//   logits                    [V] the student's
+//   beta, entropy_threshold,  optional, for the objectives that read them
+//   max_rho
+//   logits                    [V] the student's logits
 //   support_ids               [k]
-//   teacher_logprobs          [k] null is a probability of zero
-//   teacher_log_tail          null or absent: derived from the support's mass with the paper's
-//   clamp teacher_full_logprobs     [V] in place of the three above, for objectives that need the
-//   whole
+//   teacher_logprobs          [k] null stands for a probability of zero
+//   teacher_log_tail          if null or absent, it is derived from the support's mass with the
+//                             paper's clamp
+//   teacher_full_logprobs     [V] in place of the three above, for objectives that need the whole
 //                             vocabulary
 //   sampled_id                the response token
-//   teacher_logprob_sampled   the teacher's log-prob of it
-//   behavior_logprob          the behavior policy's; null or absent: on-policy
+//   teacher_logprob_sampled   the teacher's log-prob of the response token
+//   behavior_logprob          the behavior policy's log-prob of it; if null or absent, the case is
+//                             on-policy
 //   teacher_entropy           in nats
 //   expected                  optional {loss, grad[V], ...}; the differences to it are reported
 //   source, vocab, k          optional; vocab and k must be V and k
@@ -40,20 +43,20 @@ struct ObjectiveCase {
 // Returns INVALID_ARGUMENT with the field, the value and the limit if the case cannot be evaluated.
 absl::StatusOr<ObjectiveCase> ReadObjectiveCase(const nlohmann::json& json);
 
-// Returns {"id", "loss", "grad", "metrics"}. If the case has expected values, "loss_difference" and
-// "grad_difference" (the largest absolute difference) are added.
+// Returns {"id", "loss", "grad", "metrics"} and, if the case has expected values, "loss_difference"
+// and "grad_difference" (the largest absolute difference).
 absl::StatusOr<nlohmann::ordered_json> EvaluateObjectiveCase(const ObjectiveCase& one);
 
 struct ObjectiveCasesSummary {
   int64_t num_cases = 0;
-  int64_t num_refused = 0;   // their results are {"id", "error"}
+  int64_t num_refused = 0;   // refused cases, whose results are {"id", "error"}
   int64_t num_expected = 0;  // cases with expected values
   double max_loss_difference = 0;
   double max_grad_difference = 0;
 };
 
-// Writes one result on a line, in the order of the input, and replaces the output file. Returns an
-// error if a file cannot be read or written, or if a line is not valid JSON.
+// Replaces the output file with one result per line, in the order of the input. Returns an error if
+// a file cannot be read or written, or if a line is not valid JSON.
 absl::StatusOr<ObjectiveCasesSummary> EvaluateObjectiveCases(const std::string& input_path,
                                                              const std::string& output_path);
 

@@ -29,7 +29,7 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
       shard_(layout().Shard(options.shard)),
       pieces_(layout().Pieces(shard_)) {
   const at::NoGradGuard no_grad;
-  // The buffers are as long as the shard, gaps and all.
+  // The buffers are as long as the shard, including its gaps.
   int64_t shard_size = 0;
   std::vector<int64_t> place_of_range;
   for (const FlatRange& range : shard_) {

@@ -11,7 +11,7 @@
 namespace taopd {
 namespace {
 
-// Parts begin at multiples of 64 bytes in all staging buffers.
+// Parts begin at multiples of 64 bytes in all staging buffers (32 elements of 2 bytes).
 constexpr int64_t kPlaceAlignment = 32;
 
 at::Tensor Narrow(const at::Tensor& flat, int64_t first, int64_t size) {
@@ -42,7 +42,8 @@ HostUpdate::HostUpdate(std::vector<AdamWState> states, int64_t parcel_elements)
 
 void HostUpdate::CutIntoParcels(int64_t parcel_elements) {
   TAOPD_CHECK(parcel_elements > 0 && parcel_elements % kPlaceAlignment == 0);
-  int64_t place = parcel_elements;  // of the last parcel: it is full
+  // The end of the last parcel; a new parcel begins when it is full.
+  int64_t place = parcel_elements;
   for (size_t i = 0; i < states_.size(); ++i) {
     for (int64_t first = 0; first < states_[i].parameter.numel();) {
       if (place == parcel_elements) {
@@ -68,7 +69,7 @@ void HostUpdate::StartFetch(const Parcel& parcel, Staging* staging) {
     const AdamWState& state = states_[part.state];
     staging->gradients.narrow(0, part.place, part.size)
         .copy_(Narrow(state.gradient, part.first, part.size), /*non_blocking=*/true);
-    // Without a master the weights are what the update starts from.
+    // Without a master copy the update starts from the weights.
     if (!state.master.defined()) {
       StagedWeights(*staging, part)
           .copy_(Narrow(state.parameter, part.first, part.size), /*non_blocking=*/true);
@@ -80,7 +81,8 @@ void HostUpdate::StartFetch(const Parcel& parcel, Staging* staging) {
   }
 }
 
-// The buffers' last weights were queued before this fetch, so they have left when it has arrived.
+// The buffers' previous weights were queued before this fetch, so they have left once it has
+// arrived.
 void HostUpdate::WaitFor(Staging* staging) const {
   if (staging->arrived) staging->arrived->synchronize();
 }

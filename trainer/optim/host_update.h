@@ -1,14 +1,14 @@
-// AdamW's update on the host for parameters on another device, as ZeRO-Offload divides it (Ren et
-// al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021): master copies
-// and moments lie in the host's memory, and the device has only weights and gradients.
+// AdamW's update on the host for parameters on another device, as in ZeRO-Offload (Ren et al.,
+// "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021): master copies and
+// moments are in the host's memory, and the device has only weights and gradients.
 //
-// An update takes the parameters in parcels. Of each it copies the gradients to the host, computes
-// there, and copies the weights back. Two sets of staging buffers take turns, page-locked ones for
-// a CUDA device, so that the gradients of the next parcel and the weights of the last one are on
-// their way while a parcel is computed. An element's new bits are those of UpdateAdamW on all
-// states at once, however they are cut into parcels.
+// An update processes the parameters in parcels. For each parcel it copies the gradients to the
+// host, computes there, and copies the weights back. Two sets of staging buffers (page-locked for a
+// CUDA device) alternate, so that the gradients of the next parcel and the weights of the previous
+// one are in transit while a parcel is computed. The result has the same bits as UpdateAdamW on all
+// states at once, whatever the parcels.
 //
-// The device may be a CPU, whose copies are done at once: for tests. Not thread-safe.
+// For tests the device may be a CPU, whose copies are synchronous. Not thread-safe.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,16 +25,16 @@ namespace taopd {
 
 class HostUpdate {
  public:
-  // Elements of a parcel: 16 MiB of gradients.
+  // The number of elements of a parcel: 16 MiB of gradients.
   static constexpr int64_t kParcelElements = int64_t{1} << 22;
 
-  // The states are UpdateAdamW's but for the devices: parameters and gradients are on one device,
-  // master copies and moments on the CPU. A float32 parameter has no master here. All gradients are
-  // defined and float32.
+  // The states are those of UpdateAdamW, except for the devices: parameters and gradients are on
+  // one device, master copies and moments on the CPU. A float32 parameter has no master copy here.
+  // All gradients are defined and float32.
   explicit HostUpdate(std::vector<AdamWState> states, int64_t parcel_elements = kParcelElements);
 
-  // Returns when the host's part is done; the device gets the last weights before it runs whatever
-  // is queued after this call. Throws as UpdateAdamW does.
+  // Returns when the host's part is done. The device receives the last weights before it runs
+  // anything that is queued after this call. Throws the exceptions of UpdateAdamW.
   void Update(const AdamWSettings& settings);
 
  private:
@@ -49,7 +49,7 @@ class HostUpdate {
   struct Staging {
     at::Tensor gradients;               // [parcel_elements] float32
     at::Tensor weights;                 // [parcel_elements] of the widest parameter's type
-    std::optional<c10::Event> arrived;  // the gradients have; none for a CPU
+    std::optional<c10::Event> arrived;  // recorded after the gradients' copy; none for a CPU
   };
 
   void CutIntoParcels(int64_t parcel_elements);

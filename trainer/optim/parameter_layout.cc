@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kLayers[] = ".layers.";
 
-// The number behind ".layers."; -1 if there is none.
+// Returns the number after ".layers.", or -1 if there is none.
 int64_t LayerInName(const std::string& name) {
   const size_t found = name.find(kLayers);
   if (found == std::string::npos) return -1;
@@ -44,7 +44,7 @@ ParameterLayout::ParameterLayout(const std::vector<NamedSize>& parameters,
     slots_.push_back({parameter.name, static_cast<int64_t>(slots_.size()), 0, parameter.size,
                       LayerOfParameter(parameter.name, num_layers)});
   }
-  // Within a layer, the last of the forward pass come first.
+  // Within a layer, the parameters that the forward pass uses last come first.
   std::sort(slots_.begin(), slots_.end(), [](const ParameterSlot& a, const ParameterSlot& b) {
     return a.layer != b.layer ? a.layer > b.layer : a.position > b.position;
   });
@@ -77,7 +77,8 @@ void ParameterLayout::CutIntoBuckets(int64_t max_bucket_elements) {
     buckets_.push_back({{bucket_begin, size_}});
   }
   for (GradientBucket& bucket : buckets_) {
-    // The last slot that begins in or before the bucket: the layers fall from slot to slot.
+    // The last slot that begins in or before the bucket decides, because layers decrease from slot
+    // to slot.
     const auto behind = std::partition_point(
         slots_.begin(), slots_.end(),
         [&](const ParameterSlot& slot) { return slot.begin < bucket.range.end; });
@@ -94,7 +95,8 @@ void ParameterLayout::JoinBucketsToSections() {
     section.range.end = end;
     section.end_bucket = static_cast<int64_t>(i) + 1;
     while (slot != slots_.end() && slot->begin + slot->size <= end) ++slot;
-    if (slot != slots_.end() && slot->begin < end) continue;  // it goes on in the next bucket
+    // The parameter continues in the next bucket.
+    if (slot != slots_.end() && slot->begin < end) continue;
     sections_.push_back(section);
     section.range.begin = end;
     section.first_bucket = section.end_bucket;

@@ -1,4 +1,4 @@
-// What the files of an optimizer's state have in common, whether one rank wrote them or several.
+// The common parts of the files of an optimizer's state, written by one rank or by several.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,13 +13,13 @@
 
 namespace taopd {
 
-// Tensors of a file to be written. It keeps their bytes alive.
+// The tensors of a file that is to be written. The object keeps their bytes alive.
 class StateToWrite {
  public:
   explicit StateToWrite(int64_t num_updates) : num_updates_(num_updates) {}
 
-  // Adds float32 or bfloat16 values under a name: what they are when Write is called or, with
-  // `copies`, what they are now.
+  // Adds float32 or bfloat16 values under a name. Write writes the values at the time of its call
+  // or, with `copies`, those at the time of this call.
   void Add(const std::string& name, std::vector<int64_t> shape, const at::Tensor& values,
            bool copies = false);
   absl::Status Write(const std::string& path,
@@ -31,11 +31,11 @@ class StateToWrite {
   std::vector<TensorToWrite> tensors_;
 };
 
-// The number of updates that the file's metadata names. Returns DATA_LOSS if it names none.
+// Returns the number of updates in the file's metadata, or DATA_LOSS if there is none.
 absl::StatusOr<int64_t> NumUpdatesOf(const SafetensorsFile& file);
 
-// Whether the state's tensor `name` may be stored in this dtype of safetensors: float32, or, for
-// moments, bfloat16.
+// Returns whether the state's tensor `name` may be stored in this dtype of safetensors: float32 or,
+// for moments, bfloat16.
 bool IsStateDtype(const std::string& name, const std::string& dtype);
 
 }  // namespace taopd
