@@ -14,10 +14,10 @@ namespace {
 constexpr double kInitialDeviation = 0.01;
 constexpr int64_t kMaxSteps = 10'000'000;
 constexpr int64_t kMaxPoints = 100'000;
-// Exact as a JSON number.
+// The largest seed that every JSON reader keeps exact.
 constexpr uint64_t kMaxSeed = uint64_t{1} << 53;
 
-// AdamW as in PyTorch, one parameter group.
+// PyTorch's AdamW for one parameter group.
 class AdamW {
  public:
   AdamW(double learning_rate, double weight_decay)
@@ -61,7 +61,7 @@ int32_t Draw(const std::vector<double>& log_p, RandomStream* random) {
   return kNumArms - 1;
 }
 
-// What the rows of a step take from the teacher.
+// The teacher's values in the rows of a step.
 struct Teacher {
   std::vector<double> log_q;
   double entropy = 0;

@@ -1,10 +1,10 @@
-// The paper's synthetic experiment (appendix, "Synthetic experiment"): a student that is 30 logits
+// The paper's synthetic experiment (appendix, "Synthetic experiment"): a student of 30 logits
 // learns a fixed bimodal distribution under an objective, by AdamW on the exact gradient of the
-// logits. In seconds it shows what an objective's minimum is, apart from any language model.
+// logits. It shows an objective's minimum within seconds and without a language model.
 //
 // Teacher: q(v) is proportional to exp(-(v - 10)^2 / 8) + 0.88 exp(-(v - 20)^2 / 8), v = 1..30. Arm
 // v has index v - 1. Student: logits drawn from N(0, 0.01^2). An objective that reads a sampled
-// token gets one draw a step from the student; cross_entropy gets it from the teacher.
+// token gets one draw per step from the student; cross_entropy gets a draw from the teacher.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ namespace taopd::bandit {
 inline constexpr int32_t kNumArms = 30;
 
 struct Options {
-  // Whose top-k is the support. The student's is that of each step.
+  // The policy whose top-k is the support. The student's top-k is taken anew at each step.
   enum class Support { kTeacher, kStudent, kUnion };
   Support support = Support::kTeacher;
   // In [1, kNumArms].
   int32_t k = 8;
   int64_t steps = 20000;
-  // Of the initial logits and the draws.
+  // Seeds the initial logits and the draws.
   uint64_t seed = 0;
-  // The paper's.
+  // The paper's value.
   double learning_rate = 1e-3;
-  // The default of PyTorch's AdamW, as are betas and epsilon.
+  // The default of PyTorch's AdamW, like betas and epsilon.
   double weight_decay = 0.01;
-  // Steps between two points of a trajectory.
+  // The number of steps between two points of a trajectory.
   int64_t record_every = 100;
-  // [kNumArms], or empty: drawn.
+  // [kNumArms]; drawn if empty.
   std::vector<double> initial_logits;
 };
 
@@ -44,20 +44,20 @@ struct TrajectoryPoint {
   std::vector<double> logits;
   // Reverse KL over all arms, in nats.
   double full_kl = 0;
-  // The student's probability outside of the teacher's top-k, whatever the support is.
+  // The student's probability outside the teacher's top-k, whatever the support is.
   double student_tail = 0;
 };
 
 struct ObjectiveRun {
   std::string objective;
-  // [kNumArms], at the end.
+  // [kNumArms] The final policy.
   std::vector<double> policy;
   // The first point is the start, the last one the end.
   std::vector<TrajectoryPoint> trajectory;
 };
 
 struct Result {
-  // As given, with the initial logits.
+  // The given options, with the initial logits filled in.
   Options options;
   // [kNumArms] probabilities.
   std::vector<double> teacher;
@@ -76,7 +76,7 @@ std::vector<double> TeacherPolicy();
 absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
                                  const Options& options);
 
-// "teacher", "student", "union" and back.
+// Convert between a support and its name: "teacher", "student" or "union".
 absl::StatusOr<Options::Support> ParseSupport(const std::string& name);
 std::string NameOf(Options::Support support);
 

@@ -22,7 +22,7 @@ namespace taopd::bandit {
 absl::Status WriteResult(const Result& result, const std::string& path);
 
 // Returns DATA_LOSS, naming the field, if the file has another form, a number that is not finite,
-// or a probability outside of [0, 1].
+// or a probability outside [0, 1].
 absl::StatusOr<Result> ReadResult(const std::string& path);
 
 }  // namespace taopd::bandit

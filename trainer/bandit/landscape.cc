@@ -61,7 +61,7 @@ double OffDiagonal(const Matrix& matrix) {
 Eigen SymmetricEigen(Matrix matrix) {
   // The method converges quadratically: about 8 sweeps are enough for 30 x 30.
   constexpr int kMaxSweeps = 60;
-  // Of the squared norm: float64's rounding.
+  // A share of the squared norm, at the level of float64's rounding.
   constexpr double kTolerance = 1e-28;
   const size_t n = matrix.size();
   Matrix vectors(n, std::vector<double>(n, 0));
@@ -125,7 +125,7 @@ PlanePoint Project(const Plane& plane, const std::vector<double>& point) {
 }
 
 Landscape MakeLandscape(const Result& result) {
-  // On each side, as a share of the paths' extent.
+  // The margin on each side, as a share of the paths' extent.
   constexpr double kMargin = 0.12;
   std::vector<double> log_q;
   for (double q : result.teacher) log_q.push_back(std::log(q));

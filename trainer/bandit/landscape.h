@@ -1,5 +1,5 @@
 // The bandit's trajectories over the landscape of the full-vocabulary reverse KL (paper, figure
-// "Learning dynamics of different OPD objectives"). All logits of all runs and the teacher's are
+// "Learning dynamics of different OPD objectives"). The logits of all runs and of the teacher are
 // centred, because a shift of all logits changes no policy, and projected onto their first two
 // principal components. The landscape is the KL of the policies on that plane.
 #pragma once
@@ -15,7 +15,7 @@ struct PlanePoint {
   double x = 0, y = 0;
 };
 
-// origin + x axes[0] + y axes[1]. The axes are orthonormal.
+// The points origin + x axes[0] + y axes[1]. The axes are orthonormal.
 struct Plane {
   std::vector<double> origin;
   std::array<std::vector<double>, 2> axes;
@@ -23,8 +23,9 @@ struct Plane {
   std::array<double, 2> variance_share = {};
 };
 
-// Returns the plane through the points' mean along their two principal components. The largest
-// entry of each axis is positive. REQUIRES: at least one point, all of one size of at least 2.
+// Returns the plane through the points' mean along their first two principal components. The
+// largest entry of each axis is positive. REQUIRES: there is at least one point, and all points
+// have the same size, at least 2.
 Plane PrincipalPlane(const std::vector<std::vector<double>>& points);
 
 PlanePoint Project(const Plane& plane, const std::vector<double>& point);
@@ -41,7 +42,7 @@ Eigen SymmetricEigen(std::vector<std::vector<double>> matrix);
 struct Landscape {
   Plane plane;
   PlanePoint teacher;
-  // One path a run, one point a recorded step.
+  // One path per run, with one point per recorded step.
   std::vector<std::vector<PlanePoint>> paths;
   double min_x = 0, max_x = 1, min_y = 0, max_y = 1;
   // [kLandscapeRows, kLandscapeColumns] at evenly spaced nodes from (min_x, min_y) to (max_x,

@@ -1,4 +1,4 @@
-// The best evaluation of a run by one metric, and how long it has been the best.
+// Tracks the best evaluation of a run by one metric, and how long it has been the best.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@ class BestEvaluation {
  public:
   explicit BestEvaluation(bool smallest_is_best) : smallest_is_best_(smallest_is_best) {}
 
-  // Takes the value of the evaluation after `step` steps. Returns whether it is a new best; an
-  // equal value is none, and neither is one that is not a number.
+  // Records the value of the evaluation after `step` steps. Returns whether it is a new best; a
+  // value equal to the best, or not a number, is not.
   bool Observe(int64_t step, double value) {
     const bool is_best =
         !std::isnan(value) && (step_ < 0 || (smallest_is_best_ ? value < value_ : value > value_));
@@ -25,7 +25,7 @@ class BestEvaluation {
 
   int64_t step() const { return step_; }  // -1 before the first evaluation
   double value() const { return value_; }
-  int64_t num_since_best() const { return num_since_best_; }  // evaluations without a new best
+  int64_t num_since_best() const { return num_since_best_; }  // evaluations since the best
 
  private:
   bool smallest_is_best_;

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// The quantities that are compared with their value at the start.
+// The quantities that are compared with their values at the start of the run.
 enum Watched : size_t { kTailRatio, kEntropy, kLength };
 
 constexpr char kTailRatioName[] = "policy/student_tail / policy/teacher_tail";
@@ -46,7 +46,7 @@ struct Check {
   const GuardRuleConfig* rule;
   std::string metric;
   std::optional<double> value;
-  std::optional<double> limit;  // nullopt: not known yet
+  std::optional<double> limit;  // nullopt if it is not known yet
   bool alarm_is_below = false;
 };
 

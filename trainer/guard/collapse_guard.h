@@ -1,8 +1,8 @@
 // Watches the metrics of a run's steps for the ways in which on-policy distillation goes wrong: a
-// tail that the objective does not see and that grows, an entropy that vanishes or explodes,
-// responses that get ever longer, vanish or repeat themselves, and a student far from its start.
+// growing tail that the objective does not see, an entropy that vanishes or explodes, responses
+// that grow longer and longer, vanish or repeat themselves, and a student far from its start.
 //
-// A pure function of the metrics that it is given, in order. Not thread-safe. No LibTorch here.
+// The result depends only on the sequence of metrics. Not thread-safe. Does not depend on LibTorch.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace taopd {
 
-// In ascending order of what it costs.
+// Actions in ascending order of their cost.
 enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
 // "warn", "roll_back", ...
 std::string GuardActionName(GuardAction action);
@@ -25,10 +25,10 @@ std::string GuardActionName(GuardAction action);
 // A guard whose alarm is on.
 struct GuardAlarm {
   std::string guard;   // "tail_ratio"
-  std::string metric;  // what it watches
+  std::string metric;  // the metric that the guard watches
   double value = 0;
-  double limit = 0;                         // that the value is beyond, in the metric's own unit
-  int64_t num_in_a_row = 0;                 // steps for which the alarm has lasted
+  double limit = 0;  // the limit that the value exceeds (or falls below), in the metric's unit
+  int64_t num_in_a_row = 0;                 // number of steps for which the alarm has lasted
   GuardAction action = GuardAction::kNone;  // kWarn until the alarm has lasted for guard.patience
 };
 
@@ -36,16 +36,16 @@ class CollapseGuard {
  public:
   explicit CollapseGuard(const GuardConfig& config);
 
-  // Takes the metrics of step `step`. Returns the guards whose alarm is on, in the order of their
+  // Checks the metrics of step `step`. Returns the guards whose alarm is on, in the order of their
   // declaration. A metric that is missing or not finite neither raises nor ends an alarm.
   std::vector<GuardAlarm> Observe(int64_t step, const Metrics& metrics);
 
-  // The last step at which no alarm was on; -1 if there was none. Its rollouts and metrics are
-  // those of the weights before its update.
+  // Returns the last step at which no alarm was on, or -1 if there is none. A step's rollouts and
+  // metrics are those of the weights before its update.
   int64_t last_good_step() const { return last_good_step_; }
 
-  // Everything that the guard remembers, as JSON, for a checkpoint. Restore returns DATA_LOSS for
-  // any other text, and changes nothing then.
+  // Returns the guard's whole state as JSON, for a checkpoint. Restore returns DATA_LOSS for any
+  // other text and changes nothing then.
   std::string State() const;
   absl::Status Restore(const std::string& state);
 
@@ -53,7 +53,8 @@ class CollapseGuard {
   static constexpr size_t kNumWatched = 3;
   static constexpr size_t kNumGuards = 7;
 
-  // The metric's mean over the first guard.baseline_steps steps; nullopt until they are over.
+  // Returns the metric's mean over the first guard.baseline_steps steps, or nullopt until they are
+  // over.
   std::optional<double> Baseline(size_t watched) const;
 
   GuardConfig config_;

@@ -1,9 +1,9 @@
-// The roll-backs of a run, which outlive the checkpoints that they go back to:
-// RUN_DIR/rollbacks.json.
+// The record of a run's roll-backs, RUN_DIR/rollbacks.json. It outlives the checkpoints to which
+// the run went back.
 //
-// A roll-back is written twice: as an intent before anything changes, and as done afterwards. A
-// crash in between leaves the intent, and where the run goes on decides about it: at the checkpoint
-// of the intent or before, the roll-back has happened; at a later one it has not.
+// A roll-back is written twice: as an intent before anything changes, and as done afterwards. If a
+// crash in between leaves the intent, the step at which the run continues decides: at or before the
+// intent's checkpoint, the roll-back has happened; after it, it has not.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace taopd {
 
 struct Rollbacks {
   int64_t count = 0;
-  double lr_factor = 1;  // of the learning rate, all roll-backs together
+  double lr_factor = 1;  // factor of the learning rate, over all roll-backs
 
-  // What they are after one more.
+  // Returns the record after one more roll-back.
   Rollbacks Next(double factor) const { return {count + 1, lr_factor * factor}; }
 };
 
@@ -28,10 +28,10 @@ struct RollbackIntent {
   Rollbacks after;
 };
 
-// The roll-backs of a run that goes on after `step` steps; an intent counts as described above. A
-// missing file stands for none. Returns DATA_LOSS if the file is damaged.
+// Reads the roll-backs of a run that continues after `step` steps; an intent counts as described
+// above. A missing file means that there are none. Returns DATA_LOSS if the file is damaged.
 absl::StatusOr<Rollbacks> ReadRollbacks(const std::string& run_dir, int64_t step = INT64_MAX);
-// Replaces the file. Without an intent, an earlier one is settled.
+// Replaces the file. Without `intent`, an earlier intent is removed.
 absl::Status WriteRollbacks(const Rollbacks& rollbacks, const std::string& run_dir,
                             const std::optional<RollbackIntent>& intent = std::nullopt);
 

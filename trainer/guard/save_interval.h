@@ -1,4 +1,4 @@
-// Whether a checkpoint is due because the last one is too long ago.
+// Decides whether a checkpoint is due because the last one is too old.
 #pragma once
 
 #include <absl/time/time.h>
@@ -8,7 +8,7 @@ namespace taopd {
 // Not thread-safe.
 class SaveInterval {
  public:
-  // The first interval begins at `start`; zero stands for none.
+  // The first interval begins at `start`. With an interval of zero, no checkpoint is ever due.
   SaveInterval(absl::Time start, absl::Duration interval) : last_(start), interval_(interval) {}
 
   void Saved(absl::Time now) { last_ = now; }

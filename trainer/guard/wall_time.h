@@ -1,4 +1,5 @@
-// Whether a process with a time limit has time for one more step, or to go on with an evaluation.
+// Decides whether a process with a time limit has time for one more step, or to continue an
+// evaluation.
 #pragma once
 
 #include <absl/time/time.h>
@@ -7,24 +8,25 @@
 
 namespace taopd {
 
-// The rule: the run ends when what remains is less than the longest step so far and the longest
-// checkpoint so far together. Not thread-safe.
+// The run ends when the remaining time is less than the longest step and the longest checkpoint so
+// far together. Not thread-safe.
 class WallTimeLimit {
  public:
-  // `limit` counts from `start`; zero stands for none.
+  // `limit` counts from `start`; zero means no limit.
   WallTimeLimit(absl::Time start, absl::Duration limit) : start_(start), limit_(limit) {}
 
   void StepTook(absl::Duration duration) { longest_step_ = std::max(longest_step_, duration); }
   void SaveTook(absl::Duration duration) { longest_save_ = std::max(longest_save_, duration); }
 
-  // The first step is always allowed: a run that is started again and again must get on.
+  // Returns false before the first step, so that a run that is restarted again and again makes
+  // progress.
   bool IsUp(absl::Time now) const {
     if (limit_ == absl::ZeroDuration() || longest_step_ == absl::ZeroDuration()) return false;
     return now + longest_step_ + longest_save_ > start_ + limit_;
   }
 
-  // For what can be interrupted and saved at any moment, such as an evaluation with a journal:
-  // whether what remains is less than the longest checkpoint so far.
+  // For work that can be interrupted and saved at any moment, such as an evaluation with a journal.
+  // Returns whether the remaining time is less than the longest checkpoint so far.
   bool IsUpForAPart(absl::Time now) const {
     return limit_ != absl::ZeroDuration() && now + longest_save_ > start_ + limit_;
   }
