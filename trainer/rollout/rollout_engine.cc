@@ -36,10 +36,10 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
         };
     batch.emplace_back(std::move(request), std::move(finish));
   }
-  LetGoOfWorkerThreads();  // the caller's: the engine computes now
+  LetGoOfWorkerThreads();  // the caller's threads, because the engine computes now
   handles_ = engine_->SubmitBatch(std::move(batch));
-  // When the last one is done, its memory is the trainer's; the cache holds nothing of use by then,
-  // since the weights change.
+  // The cache is freed after the last request, so that training can use its memory. Its contents
+  // are useless by then, because the weights change.
   engine_->ReleaseKvCache();
 }
 

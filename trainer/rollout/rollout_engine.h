@@ -1,6 +1,6 @@
-// Where the responses of training come from. LocalRolloutEngine uses the inference engine of this
-// process with the student's live weights, so nothing is copied after an update. An engine behind a
-// network would implement the same interface.
+// Generates the responses for training. LocalRolloutEngine uses the inference engine of this
+// process with the student's live weights, so no weights are copied after an update. A remote
+// engine would implement the same interface.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace taopd {
 struct RolloutRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  std::string source;  // the prompt's data set, which the rollout keeps
+  std::string source;  // the prompt's data set, copied to the rollout
 };
 
 // P prompt tokens and R response tokens.
@@ -26,23 +26,23 @@ struct Rollout {
   // [R] log-probs of the response tokens under the policy that sampled them, at the student's
   // sampling temperature, before top-p and top-k.
   std::vector<float> behavior_log_probs;
-  // [R, sampling.num_log_probs] The most probable ids under that distribution, in descending order
-  // of probability.
+  // [R, sampling.num_log_probs] ids of the most probable tokens under that distribution, in
+  // descending order of probability.
   std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
-  std::string source;  // of the request
+  std::string source;  // RolloutRequest::source
 };
 
 class RolloutEngine {
  public:
   virtual ~RolloutEngine() = default;
-  // Starts to generate all responses and returns at once. Calls done(i, rollout) once for each
-  // request, in any order and on any thread; it must not block. The weights must not change until
-  // every `done` has run.
+  // Starts generating all responses and returns immediately. Calls done(i, rollout) once for each
+  // request, in any order and on any thread; `done` must not block. The weights must not change
+  // until every `done` has run.
   virtual void Generate(std::vector<RolloutRequest> requests,
                         std::function<void(int64_t index, absl::StatusOr<Rollout>)> done) = 0;
-  // Ends what the latest Generate started and has not finished, with CANCELLED, soon. May be called
-  // by the thread that called Generate.
+  // Ends the unfinished requests of the latest Generate soon, with CANCELLED. Only the thread that
+  // called Generate may call it.
   virtual void CancelAll() {}
 };
 
@@ -56,11 +56,11 @@ class LocalRolloutEngine final : public RolloutEngine {
 
  private:
   InferenceEngine* engine_;
-  std::vector<RequestHandle> handles_;  // of the latest Generate
+  std::vector<RequestHandle> handles_;  // requests of the latest Generate
 };
 
 // Generates all responses and waits for them. If any request fails, returns the error of the first
-// one in the order of the requests, after all of them have come back.
+// failed one in the order of the requests, after all requests have finished.
 absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,
                                                  std::vector<RolloutRequest> requests);
 

@@ -17,7 +17,7 @@ int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {
   return 4 * (shard.shard_gradients ? OfShard(num_parameters, shard) : num_parameters);
 }
 
-// AdamW's two moments and the float32 copy of bfloat16 weights.
+// Returns the bytes of AdamW's two moments and of the float32 copy of bfloat16 weights.
 int64_t StateBytes(int64_t num_parameters, at::ScalarType dtype, const OptimizerConfig& optimizer,
                    const AdamWOptions& shard) {
   const bool has_master = dtype != at::kFloat && optimizer.master == "float32";
@@ -105,7 +105,7 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
 absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder) {
   DecoderOptions options;
   options.dtype = decoder->dtype() == at::kFloat ? "float32" : "bfloat16";
-  options.device = "cpu";  // where files are mapped; the copies below move them
+  options.device = "cpu";  // files are mapped into host memory; the copies below move them
   TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> stored, LoadDecoder(model_dir, options));
   const std::vector<NamedParameter> from = stored->Parameters(), to = decoder->Parameters();
   if (from.size() != to.size()) {

@@ -1,4 +1,4 @@
-// The model that learns: its weights, its tokenizer and its optimizer.
+// The model that is trained: its weights, its tokenizer and its optimizer.
 #pragma once
 
 #include <memory>
@@ -14,40 +14,41 @@ namespace taopd {
 struct Student {
   std::shared_ptr<Decoder> decoder;      // shared with the engine that generates rollouts
   std::unique_ptr<Tokenizer> tokenizer;  // null if the model directory has no tokenizer.json
-  // The files that every checkpoint and the exported model get; empty without a tokenizer.
+  // The files that are copied to every checkpoint and to the exported model; empty without a
+  // tokenizer.
   TokenizerFiles tokenizer_files;
-  // The directory that the tokenizer was read from; empty without one. Use it during set-up only:
-  // a resumed run reads a checkpoint, which it deletes later.
+  // The directory from which the tokenizer was read; empty without one. Use it only during set-up:
+  // a resumed run reads it from a checkpoint, which it deletes later.
   std::string tokenizer_dir;
   std::unique_ptr<AdamW> optimizer;  // null for evaluation and generation
 };
 
-// Returns RESOURCE_EXHAUSTED if the memory of the device cannot hold the weights together with the
-// gradients, moments and copies that training keeps, or with optimizer.offload the host's memory
-// the latter two. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights
-// are read or allocated. `shard` is what this rank has of the optimizer. Activations, the KV cache
-// and the logits come on top; settings bound those. `model` names the model in the message.
+// Returns RESOURCE_EXHAUSTED if the device's memory cannot hold the weights, gradients, moments and
+// master copies of training; with optimizer.offload the host's memory must hold the moments and
+// copies. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights are read
+// or allocated. `shard` describes this rank's part of the optimizer. Activations, the KV cache and
+// the logits need further memory, which settings bound. `model` names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const DecoderOptions& options, const OptimizerConfig& optimizer,
                                const AdamWOptions& shard = {});
 
-// The error for optimizer.offload where the device is a CPU.
+// Returns the error for optimizer.offload on a CPU.
 absl::Status OffloadFromCpu();
 
-// Loads a student from a Hugging Face directory. With `optimizer` it can be trained; with null it
-// is read-only. With `tokenizer_dir` the student goes on with the tokenizer there: its embedding
-// grows if that tokenizer has more tokens, and its special tokens become that tokenizer's
-// (student_tokenizer.h). `shard` is what this rank has of the optimizer.
+// Loads a student from a Hugging Face directory. The student is read-only if `optimizer` is null.
+// If `tokenizer_dir` is not empty, the student takes over the tokenizer there: its embedding grows
+// if that tokenizer has more tokens, and its special tokens become that tokenizer's
+// (student_tokenizer.h). `shard` describes this rank's part of the optimizer.
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
                                     const std::string& device, const OptimizerConfig* optimizer,
                                     const std::string& tokenizer_dir = "",
                                     const AdamWOptions& shard = {});
 
-// Copies the weights of a Hugging Face directory into a model that has the same parameters. Returns
-// DATA_LOSS if they differ in names or shapes; nothing changes then.
+// Copies the weights of a Hugging Face directory into a model with the same parameters. Returns
+// DATA_LOSS, and changes nothing, if the parameters differ in names or shapes.
 absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder);
 
-// Writes the model and its tokenizer's files in Hugging Face layout. The directory is created.
+// Creates the directory and writes the model and its tokenizer's files in Hugging Face layout.
 absl::Status SaveStudentModel(const Student& student, const std::string& model_dir);
 
 }  // namespace taopd

@@ -1,4 +1,5 @@
-// What a student takes over when it goes on with another model's tokenizer (student.tokenizer).
+// Reads the properties that a student takes over from another model's tokenizer
+// (student.tokenizer).
 #pragma once
 
 #include <string>
@@ -9,10 +10,10 @@
 namespace taopd {
 
 // Returns the tokenizer's size and its special tokens: bos_token, pad_token and eos_token of
-// tokenizer_config.json. Where a generation_config.json beside it has an eos_token_id, that one
-// counts in place of eos_token, because chat models end on several tokens. verl sets the same three
-// in the model's configuration. Returns INVALID_ARGUMENT for a token that the tokenizer does not
-// have, and if no token ends a response.
+// tokenizer_config.json. An eos_token_id in a generation_config.json beside it takes precedence
+// over eos_token, because chat models end on several tokens. verl sets the same three in the
+// model's configuration. Returns INVALID_ARGUMENT for a token that the tokenizer does not have, and
+// if no token ends a response.
 absl::StatusOr<VocabularyChange> ReadVocabularyChange(const std::string& tokenizer_dir,
                                                       const Tokenizer& tokenizer);
 
