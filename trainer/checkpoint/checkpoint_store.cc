@@ -34,7 +34,7 @@ std::string StepName(int64_t step, int64_t mini_batch) {
   return mini_batch == 0 ? name : Concat(name, kMiniBatchInfix, mini_batch);
 }
 
-// The step and the mini-batch of a checkpoint's name; nullopt for every other name.
+// Returns the step and the mini-batch in a checkpoint's name, or nullopt for any other name.
 std::optional<std::pair<int64_t, int64_t>> PositionOfName(const std::string& name) {
   constexpr size_t kPrefixSize = sizeof("step-") - 1, kInfixSize = sizeof(kMiniBatchInfix) - 1;
   int64_t step = -1, mini_batch = 0;
@@ -60,8 +60,8 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   return Internal("cannot rename ", from, " to ", to, ": ", std::strerror(errno));
 }
 
-// A temporary directory with a lock that its writer holds as long as it lives: what a process id
-// alone cannot say once ids are reused, or processes see different ones (containers).
+// A temporary directory with a lock that its writer holds as long as it lives. The process id alone
+// does not identify the writer: ids are reused, and containers see different ones.
 class TemporaryDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<TemporaryDirectory>> Make(const std::string& path) {
@@ -71,7 +71,7 @@ class TemporaryDirectory {
     }
     const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
-    flock(fd, LOCK_EX | LOCK_NB);  // where the file system has no locks, the process id has to do
+    flock(fd, LOCK_EX | LOCK_NB);  // without locks in the file system, the process id must suffice
     return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path, fd));
   }
   ~TemporaryDirectory() {
@@ -83,7 +83,7 @@ class TemporaryDirectory {
   void Keep() { is_kept_ = true; }
   const std::string& path() const { return path_; }
 
-  // Whether no writer can be at work in it.
+  // Returns whether no writer can be using the directory.
   static bool IsAbandoned(const std::string& path) {
     const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return false;
@@ -141,7 +141,7 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
     TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
     temporary->Keep();
-    // From here on the checkpoint is there; what fails below does not unsay it.
+    // The checkpoint exists from here on, even if something below fails.
     TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
     const absl::Status status = DeleteOld(path);
     if (!status.ok()) LogError("old checkpoints could not be deleted", {{"error", status}});
@@ -186,7 +186,7 @@ class DirectoryCheckpointStore final : public CheckpointStore {
 
   absl::Status DeleteAfter(int64_t step) override {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
-    // The newest first: what a crash leaves has no gap.
+    // Deletes the newest first, so that a crash leaves no gap.
     const auto is_later = [step](const CheckpointRef& checkpoint) {
       return checkpoint.step > step || (checkpoint.step == step && checkpoint.mini_batch > 0);
     };
@@ -205,7 +205,7 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     }
   }
 
-  // Makes room for a step that is saved anew after its first checkpoint was found to be damaged.
+  // Makes room for a step that is saved again because its checkpoint is damaged.
   absl::Status SetAside(const std::string& path) {
     for (int64_t n = 1;; ++n) {
       const std::string aside =
@@ -216,12 +216,12 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     }
   }
 
-  // Retention. What is damaged is neither deleted nor counted as kept; here sizes have to do, since
-  // hashing every old checkpoint at every save would cost more than the save. `just_saved` stays
-  // even when newer steps are there (a run that went back).
+  // Applies the retention rules. Damaged checkpoints are neither deleted nor counted as kept. They
+  // are recognized by sizes only, since hashing every old checkpoint at every save would cost more
+  // than the save. `just_saved` stays even if there are newer steps (a run that went back).
   absl::Status DeleteOld(const std::string& just_saved) {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
-    int64_t num_kept = 0;  // between two steps
+    int64_t num_kept = 0;  // checkpoints between two steps
     bool is_newest = true;
     for (auto it = all.rbegin(); it != all.rend(); ++it) {
       if (damaged_.contains(it->path)) continue;
@@ -245,11 +245,11 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     return absl::OkStatus();
   }
 
-  // Renames first: half a deletion must not look like a damaged checkpoint.
+  // Renames the directory first, because half a deletion must not look like a damaged checkpoint.
   absl::Status Delete(const std::string& path) {
     const std::string trash =
         Concat(dir_, "/", kTrashPrefix, fs::path(path).filename().string(), "-", getpid());
-    TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // of a deletion that failed half-way
+    TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // left by a deletion that failed half-way
     TAOPD_RETURN_IF_ERROR(Rename(path, trash));
     TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
     return RemoveAll(trash);
@@ -258,7 +258,7 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   const std::string dir_;
   const CheckpointOptions options_;
   std::set<int64_t> pinned_steps_;
-  std::set<std::string> damaged_;  // paths, each counted once
+  std::set<std::string> damaged_;  // paths of the damaged checkpoints found so far
 };
 
 }  // namespace

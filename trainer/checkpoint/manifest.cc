@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 constexpr char kFormat[] = "taopd-checkpoint";
 constexpr int64_t kVersion = 1;
 
-// The kernel reports a failed write-back once, to whoever fsyncs next: so each file is asked.
+// Syncs each file by itself, because the kernel reports a failed write-back once, to the next fsync
+// of that file.
 absl::Status SyncFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
@@ -31,7 +32,7 @@ absl::Status SyncFile(const std::string& path) {
   return ok ? absl::OkStatus() : Internal("cannot fsync ", path, ": ", std::strerror(error));
 }
 
-// A name that cannot lead out of the checkpoint.
+// Returns whether a name stays inside the checkpoint.
 bool IsInside(const std::string& name) {
   const fs::path path(name);
   if (name.empty() || path.is_absolute()) return false;
@@ -79,7 +80,7 @@ absl::Status WriteManifest(const std::string& dir, int64_t step) {
   nlohmann::ordered_json files = nlohmann::ordered_json::object();
   std::vector<std::string> directories;
   std::error_code error;
-  std::map<std::string, fs::path> regular;  // by relative name, sorted
+  std::map<std::string, fs::path> regular;  // sorted by relative name
   for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end;
        it.increment(error)) {
     const fs::file_status status = it->symlink_status(error);
@@ -117,7 +118,7 @@ absl::Status WriteManifest(const std::string& dir, int64_t step) {
   } catch (const nlohmann::json::exception&) {
     return FailedPrecondition("a file name of the checkpoint is not UTF-8");
   }
-  // Syncs the directory as well.
+  // This call also syncs the directory.
   return WriteFileAtomically(dir + "/" + kManifestName, text);
 }
 
@@ -135,7 +136,7 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t 
 
 absl::Status VerifyFiles(const CheckpointManifest& manifest, const std::string& prefix,
                          const std::string& dir, bool hashes) {
-  // All sizes before any hash: it finds what is missing at no cost.
+  // Compare all sizes before any hash: this finds missing files at no cost.
   for (const auto& [name, file] : manifest.files) {
     if (!name.starts_with(prefix)) continue;
     const std::string path = dir + "/" + name;
