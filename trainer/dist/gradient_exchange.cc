@@ -24,7 +24,7 @@ GradientExchange::GradientExchange(FlatGradients* gradients, ProcessGroup* group
 GradientExchange::~GradientExchange() { gradients_->CloseAll(); }
 
 at::Tensor GradientExchange::TakeBuffer(int64_t size) {
-  // The smallest that is large enough, unless it would be half empty.
+  // Takes the smallest buffer that is large enough, unless more than half of it would be unused.
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const bool fits = it->numel() >= size && it->numel() / 2 <= size;
@@ -36,7 +36,7 @@ at::Tensor GradientExchange::TakeBuffer(int64_t size) {
   return found.narrow(0, 0, size);
 }
 
-// The whole buffer again, of which `buffer` may be the beginning.
+// Returns the whole buffer, of which `buffer` may be only the beginning.
 void GradientExchange::GiveBack(const at::Tensor& buffer) {
   const auto capacity = static_cast<int64_t>(buffer.storage().nbytes() / sizeof(float));
   free_.push_back(buffer.as_strided({capacity}, {1}));
@@ -49,8 +49,9 @@ void GradientExchange::Open(int64_t section) {
   gradients_->Open(section, TakeBuffer(layout_.sections()[section].range.size()));
 }
 
-// The mark that reports layer i + 1 lies before layer i, whose first norm belongs to the layer
-// before (Decoder::Forward): what follows adds to the first norm of layer i and to layer i - 1.
+// The backward pass reports layer i + 1 before it enters layer i, whose first norm belongs to the
+// layer before (Decoder::Forward). After that report it adds to the first norm of layer i and to
+// layer i - 1.
 void GradientExchange::OpenDownTo(int64_t layer) {
   const std::vector<GradientSection>& sections = layout_.sections();
   const auto end = static_cast<int64_t>(sections.size());
@@ -66,13 +67,13 @@ void GradientExchange::Start() {
   const at::NoGradGuard no_grad;
   OpenDownTo(num_layers_ - 1);
   if (!has_tied_head_) return;
-  // The head adds to the embedding, which comes last, before all others do.
+  // The tied head adds to the embedding, the last section, before any layer does.
   Open(static_cast<int64_t>(layout_.sections().size()) - 1);
 }
 
 void GradientExchange::OnLayerBackward(int64_t layer) {
   const at::NoGradGuard no_grad;
-  // Autograd makes a .grad of its own for a parameter whose section is not open.
+  // Autograd would have made a new .grad for a parameter whose section was not open.
   TAOPD_CHECK(gradients_->AreInPlace());
   const std::vector<GradientBucket>& buckets = layout_.buckets();
   const auto end = static_cast<int64_t>(buckets.size());
@@ -89,7 +90,7 @@ void GradientExchange::Send(int64_t bucket) {
   if (is_sharded_) {
     int64_t section = section_of_received_;
     while (layout_.sections()[section].end_bucket <= bucket) ++section;
-    Open(section);  // unless there was no pass, it is open
+    Open(section);  // opens the section if no pass did
     gradient = gradients_->buffer(section).narrow(
         0, range.begin - layout_.sections()[section].range.begin, range.size());
   } else {

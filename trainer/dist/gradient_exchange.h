@@ -1,23 +1,23 @@
-// Brings gradients to the ranks that own them, bucket by bucket, while the backward pass goes on.
+// Sends gradients to the ranks that own them, bucket by bucket, while the backward pass runs.
 //
 // An exchange accompanies one backward pass on each rank:
 //   Start()
 //   backward pass, which calls OnLayerBackward (ForwardOptions::on_layer_backward)
 //   Finish()
-// A bucket is sent as soon as the pass has reported its layer. What arrives for this rank's slice
-// is added over the ranks by SumTree (common/dist/tree_sum.h), so the sums do not depend on when
-// what arrived. With whole gradients (flat_gradients.h) the slice becomes the sum; the rest of the
-// buffer is undefined then. With sharded ones the sum is added to the slice, and the sections are
-// opened before the pass comes to them and closed when their buckets have been sent: besides the
-// slice, memory holds the sections of about three layers and what is on its way. A rank that has no
-// pass calls Start and Finish as well.
+// A bucket is sent as soon as the pass has reported its layer. The ranks' parts of this rank's
+// slice are added by SumTree (common/dist/tree_sum.h), so the sums do not depend on the order of
+// arrival. With whole gradients (flat_gradients.h) the slice becomes the sum, and the rest of the
+// buffer is undefined afterwards. With sharded gradients the sum is added to the slice. Sections
+// are opened before the pass reaches them and closed when their buckets have been sent, so besides
+// the slice, memory holds the sections of about three layers and the buckets in flight. A rank
+// without a pass must call Start and Finish as well.
 //
-// At most kMaxInFlight buckets are on their way; the pass waits before it sends more. That bounds
-// the memory, and if the network is slower than the pass, the network decides anyway.
+// At most kMaxInFlight buckets are in flight; the pass waits before it sends more. This bounds the
+// memory. It costs no time: if the pass has to wait, the network is the bottleneck anyway.
 //
-// All ranks exchange equally often and send the same buckets in the same order. The thread that
-// runs the backward pass calls OnLayerBackward while the other functions' caller waits for it.
-// After an error the group cannot be used any more; Finish returns it.
+// All ranks must run the same number of exchanges; they send the same buckets in the same order.
+// OnLayerBackward runs on the thread of the backward pass, while the caller of the other functions
+// waits for the pass. Finish returns the first error; the group cannot be used after an error.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -38,32 +38,32 @@ class GradientExchange {
 
   // Both must outlive the object. Rank r owns shard r of the layout.
   GradientExchange(FlatGradients* gradients, ProcessGroup* group);
-  // Closes what is open.
+  // Closes all open sections.
   ~GradientExchange();
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
   void Start();
   void OnLayerBackward(int64_t layer);
-  // Sends the other buckets and waits for all.
+  // Sends the remaining buckets and waits for all.
   absl::Status Finish();
-  // Frees the buffers that are kept from one exchange to the next.
+  // Frees the buffers that are kept between exchanges.
   void FreeBuffers();
 
  private:
   struct InFlight {
     int64_t bucket = 0;
-    at::Tensor parts;  // [world_size, n] what the ranks send for this rank's slice
+    at::Tensor parts;  // [world_size, n] the ranks' parts of this rank's slice
     ProcessGroup::WorkPtr work;
   };
 
-  // Opens the sections that the backward pass may come to before it reports the next layer.
+  // Opens the sections that the backward pass may reach before it reports the next layer.
   void OpenDownTo(int64_t layer);
   void Open(int64_t section);
   void Send(int64_t bucket);
-  // Waits for the bucket that has been on its way the longest.
+  // Waits for the bucket that has been in flight the longest.
   void Receive();
-  // A buffer of at least `size` elements, cut to it.
+  // Returns a buffer of at least `size` elements, narrowed to `size`.
   at::Tensor TakeBuffer(int64_t size);
   void GiveBack(const at::Tensor& buffer);
 

@@ -33,7 +33,7 @@ struct Chunk {
   at::ScalarType type = at::kFloat;
 };
 
-// All files of a directory, mapped; the chunks of each tensor by their places.
+// All files of a directory, mapped into memory, and the chunks of each tensor, sorted by place.
 struct ShardFiles {
   std::vector<std::shared_ptr<const SafetensorsFile>> files;
   std::map<std::string, std::vector<Chunk>> chunks;
@@ -102,7 +102,7 @@ absl::Status CopyElements(const std::string& dir, const std::string& name,
   return DataLoss(dir, ": tensor ", name, " lacks the element ", offset);
 }
 
-// How many elements the stored tensor has, if its chunks leave no gap.
+// Returns the number of elements of the stored tensor, provided that its chunks leave no gap.
 int64_t StoredSize(const std::vector<Chunk>& chunks) {
   int64_t end = 0;
   for (const Chunk& chunk : chunks) end = std::max(end, chunk.end);

@@ -15,7 +15,7 @@ const RankMetric* RowOf(std::string_view metric) {
   return nullptr;
 }
 
-// Counters and durations as the numbers that RankSums takes, and back.
+// Converts counters and durations to the numbers that RankSums takes, and back.
 class StatsSums {
  public:
   void Add(uint64_t* counter) {
@@ -51,7 +51,7 @@ class StatsSums {
   }
 
  private:
-  // Their elements stay where they are.
+  // Deques, because their elements never move.
   std::deque<std::pair<uint64_t*, int64_t>> counters_;
   std::deque<std::pair<absl::Duration*, double>> durations_;
   RankSums sums_;

@@ -1,4 +1,4 @@
-// Numbers that each rank has counted or measured for its share, made into those of all ranks.
+// Combines numbers that each rank has counted or measured for its part over all ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@
 
 namespace taopd {
 
-// Names numbers, which must outlive the object, then replaces them. All ranks name as many.
+// Registers numbers, then replaces them. The numbers must outlive the object. All ranks must
+// register the same number of them.
 class RankSums {
  public:
   void Add(double* number) { reals_.push_back(number); }
-  // Counts below 2^53.
+  // The sum must be below 2^53.
   void Add(int64_t* number) { counts_.push_back(number); }
-  // For a number of which the largest of the ranks' is meant.
+  // Registers a number that is replaced by the largest of the ranks' values.
   void AddLargest(double* number) { largest_.push_back(number); }
 
-  // Replaces each number by its sum over the ranks of `group`, or its largest, the same on each of
-  // them. In a world of one nothing changes.
+  // Replaces each number by its sum (or its largest value) over the ranks of `group`, which is the
+  // same on all ranks. With one rank nothing changes.
   absl::Status Reduce(ProcessGroup* group) const;
 
  private:

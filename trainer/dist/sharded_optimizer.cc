@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-// The elements of a piece, in its parameter and in a bucket's buffer.
+// Return the elements of a piece in its parameter and in a bucket's buffer.
 at::Tensor InParameter(const FlatGradients& gradients, const ParameterPiece& piece) {
   return gradients.parameters()[piece.position].second.view({-1}).narrow(0, piece.offset,
                                                                          piece.size);
@@ -19,13 +19,13 @@ at::Tensor InBuffer(const at::Tensor& buffer, int64_t begin, const ParameterPiec
   return buffer.narrow(0, piece.flat_begin - begin, piece.size);
 }
 
-// Whether blocks of kFlatAlignment elements hold elements of one parameter each, so that their sums
-// can be compared across layouts.
+// Blocks of kFlatAlignment elements hold elements of one parameter each, so their sums do not
+// depend on the layout.
 constexpr int64_t kNormBlock = kFlatAlignment;
-// Blocks that are squared at a time: 8 MiB of float64.
+// The number of blocks that are squared at a time: 8 MiB of float64.
 constexpr int64_t kBlocksAtATime = 1024;
 
-// The sum of squares of each block, in float64.
+// Returns the sum of squares of each block, in float64.
 at::Tensor BlockSums(const at::Tensor& slice) {
   const at::Tensor blocks = slice.view({-1, kNormBlock});
   at::Tensor sums = at::empty({blocks.size(0)}, slice.options().dtype(at::kDouble));
@@ -36,7 +36,7 @@ at::Tensor BlockSums(const at::Tensor& slice) {
   return sums;
 }
 
-// Weights on their way from all ranks to all.
+// A bucket of weights that is being gathered from all ranks.
 struct GatheredBucket {
   FlatRange range;
   at::Tensor slice, all;
@@ -59,7 +59,7 @@ at::Tensor ShardedOptimizer::Gradients() const {
 }
 
 std::function<void(int64_t)> ShardedOptimizer::BeginPass(bool is_last) {
-  // Several shares are added up before they are sent.
+  // If there are several shares, they are added up before they are sent.
   const bool sends = every_pass_sends() || (is_last && num_shares_ == 1 && num_ranks() > 1);
   if (!sends) return nullptr;
   exchange_.Start();
@@ -75,11 +75,11 @@ absl::Status ShardedOptimizer::EndPass() {
 
 void ShardedOptimizer::AddShare() {
   ++num_added_;
-  if (num_shares_ == 1) return;  // they are in place
+  if (num_shares_ == 1) return;  // the gradients already are in place
   const at::NoGradGuard no_grad;
   at::Tensor sum = Gradients().clone();
   int64_t size = 1;
-  // As a counter carries: two sums of the same size become one of twice the size.
+  // Carries as a binary counter does: two sums of the same size become one of twice the size.
   while (!sums_.empty() && sums_.back().first == size) {
     sum = sums_.back().second.add_(sum);
     sums_.pop_back();
@@ -120,8 +120,8 @@ absl::StatusOr<double> ShardedOptimizer::GradientNorm() {
   const at::Tensor all = at::empty({num_ranks() * sums.numel()}, sums.options());
   TAOPD_RETURN_IF_ERROR(group_->AllGather(all, sums));
   const at::Tensor on_cpu = all.to(at::kCPU);
-  // One block after the other, in the order of the parameters: bucket by bucket, slice by slice.
-  // The gaps between parameters add zeros, which change nothing.
+  // Adds the blocks in the order of the parameters: bucket by bucket, slice by slice. The gaps
+  // between parameters add zeros, which change nothing.
   double total = 0;
   int64_t first = 0;
   for (const at::Tensor& slice : mine) {

@@ -1,8 +1,8 @@
-// AdamW over the ranks of a group, as ZeRO-2 divides it (Rajbhandari et al., "ZeRO: memory
-// optimizations toward training trillion parameter models", SC 2020): every rank computes gradients
-// of all parameters on its share of the sequences; their sums go, slice by slice, to the rank that
-// owns the slice; it alone has the moments and the master copy of the slice and updates it; then
-// all collect the new weights.
+// AdamW over the ranks of a group, divided as in ZeRO-2 (Rajbhandari et al., "ZeRO: memory
+// optimizations toward training trillion parameter models", SC 2020). Every rank computes gradients
+// of all parameters on its share of the sequences. The sums of a slice of the gradients go to the
+// rank that owns the slice, which alone has its moments and master copy and updates it. Then all
+// ranks collect the new weights.
 //
 // For each mini-batch:
 //   for each share:
@@ -13,15 +13,16 @@
 //   Update(lr, norm) or Skip()
 //
 // With whole gradients (AdamWOptions::shard_gradients is false) a rank adds up its micro-batches in
-// place, and what is complete goes to its owner during the last backward pass. With sharded ones
-// every pass sends, so all ranks need equally many passes: one with fewer micro-batches calls
-// BeginPass and EndPass without a pass in between.
+// place and sends complete buckets to their owners during the last backward pass. With sharded
+// gradients every pass sends, so all ranks need the same number of passes: a rank with fewer
+// micro-batches calls BeginPass and EndPass without a pass in between.
 //
-// The sums over whole gradients of shares and ranks are a fixed tree (common/dist/tree_sum.h), and
-// the norm is summed over blocks of the parameters, in their order. So for one number of shares all
-// weights are the same, bit for bit, whatever the number of ranks.
+// With whole gradients, the sums over shares and ranks form a fixed tree (common/dist/tree_sum.h),
+// and the norm is summed over blocks of the parameters in their order. So for a given number of
+// shares, the weights are the same bit for bit whatever the number of ranks.
 //
-// Owns nothing but copies of gradients. Not thread-safe; all ranks call the same functions.
+// Owns only copies of gradients. Not thread-safe. All ranks must call the same functions in the
+// same order.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -40,27 +41,28 @@ namespace taopd {
 
 class ShardedOptimizer {
  public:
-  // `optimizer` has group->world_size() shards and is rank `group->rank()`'s; both outlive the
-  // object. `num_shares` is how often AddShare is called on this rank in a mini-batch: once for
+  // `optimizer` has group->world_size() shards and holds shard group->rank(). Both must outlive the
+  // object. `num_shares` is the number of calls of AddShare on this rank in a mini-batch, 1 for
   // sharded gradients.
   ShardedOptimizer(AdamW* optimizer, ProcessGroup* group, int64_t num_shares);
 
-  // Whether all ranks need equally many passes.
+  // Returns whether all ranks need the same number of passes.
   bool every_pass_sends() const { return optimizer_->gradients().is_sharded() && num_ranks() > 1; }
-  // Returns what the backward pass is to report its layers to (ForwardOptions::on_layer_backward);
-  // it may be empty. `is_last`: this rank's last pass of the mini-batch.
+  // Returns the callback to which the backward pass must report its layers
+  // (ForwardOptions::on_layer_backward); it may be empty. `is_last` is true for this rank's last
+  // pass of the mini-batch.
   std::function<void(int64_t layer)> BeginPass(bool is_last);
-  // Errors are those of the group.
+  // Returns the errors of the group.
   absl::Status EndPass();
-  // The gradients so far are those of one more share.
+  // Ends a share: the gradients since the last call are those of one share.
   void AddShare();
-  // Makes this rank's slices the sums over all shares of all ranks. The other slices are undefined
-  // then. Errors are those of the group.
+  // Makes this rank's slices the sums over all shares of all ranks; the other slices are undefined
+  // afterwards. Returns the errors of the group.
   absl::Status ReduceGradients();
-  // The L2 norm of the whole reduced gradient.
+  // Returns the L2 norm of the whole reduced gradient.
   absl::StatusOr<double> GradientNorm();
-  // Updates this rank's slices and collects the others'. After an error some ranks may have updated
-  // weights and others not: the group cannot be used any more.
+  // Updates this rank's slices and collects the others'. After an error, some ranks may have
+  // updated their weights and others not, and the group cannot be used.
   absl::Status Update(double lr, double grad_norm);
   // Discards the gradients of the mini-batch.
   void Skip();
@@ -76,7 +78,7 @@ class ShardedOptimizer {
   GradientExchange exchange_;
   bool is_exchanging_ = false;
   int64_t num_added_ = 0;
-  // Sums over neighbouring shares with their sizes, which are falling powers of two.
+  // Sums over neighbouring shares with the numbers of shares, which are descending powers of two.
   std::vector<std::pair<int64_t, at::Tensor>> sums_;
 };
 

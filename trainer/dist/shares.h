@@ -1,12 +1,12 @@
-// How the sequences of a mini-batch are dealt to the ranks. No LibTorch here.
+// The division of a mini-batch's sequences among the ranks. It does not depend on LibTorch.
 //
-// The sequences 0..n-1 of a mini-batch are cut into equal neighbouring shares; each rank has
-// equally many neighbouring shares. Seeds and data order are those of the sequences, so they do not
-// depend on the number of ranks. Ranks generate the responses of their shares; before they train,
-// shares of unequal work exchange some (trainer/step/balance/deal.h). Usually there is one share a
-// rank. With dist.deterministic their number is fixed, each share's gradient is computed by itself,
-// and the shares' gradients are added in a fixed tree: then neither does the result depend on the
-// number of ranks, bit for bit.
+// The sequences 0..n-1 of a mini-batch are divided into consecutive shares of equal size, and each
+// rank has the same number of consecutive shares. Seeds and data order belong to the sequences, so
+// they do not depend on the number of ranks. Each rank generates the responses of its shares.
+// Before training, shares of unequal work exchange sequences (trainer/step/balance/deal.h). Usually
+// there is one share per rank. With dist.deterministic the number of shares is fixed, each share's
+// gradient is computed by itself, and the gradients are added in a fixed tree, so the result is the
+// same bit for bit whatever the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace taopd {
 
-// [begin, end) among the sequences of a mini-batch.
+// The range [begin, end) of a mini-batch's sequences.
 struct SequenceRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -27,26 +27,26 @@ struct SequenceRange {
 class Shares {
  public:
   Shares() = default;  // one share, one rank
-  // `num_shares` 0: one a rank. Returns INVALID_ARGUMENT if the ranks cannot have equally many
-  // shares, a power of two each.
+  // If `num_shares` is 0, there is one share per rank. Returns INVALID_ARGUMENT unless every rank
+  // can have the same number of shares, a power of two.
   static absl::StatusOr<Shares> Make(int64_t num_shares, int64_t rank, int64_t world_size);
 
-  // The shares of this rank, of a mini-batch of so many sequences. Some are empty if there are more
+  // Returns this rank's shares of a mini-batch of `num_sequences`. Some are empty if there are more
   // shares than sequences.
   std::vector<SequenceRange> Mine(int64_t num_sequences) const;
-  // Those of all ranks.
+  // Returns the shares of all ranks.
   std::vector<SequenceRange> All(int64_t num_sequences) const;
-  // The rank that has share `index` of all.
+  // Returns the rank of share `index` of All().
   int64_t RankOf(int64_t index) const { return index / count_; }
-  // All sequences of this rank: the shares joined.
+  // Returns all sequences of this rank, its shares joined.
   SequenceRange AllMine(int64_t num_sequences) const;
 
  private:
   SequenceRange Share(int64_t index, int64_t num_sequences) const;
 
   int64_t num_shares_ = 1;
-  int64_t first_ = 0;  // of this rank
-  int64_t count_ = 1;  // of this rank
+  int64_t first_ = 0;  // first share of this rank
+  int64_t count_ = 1;  // number of shares of this rank
 };
 
 }  // namespace taopd
