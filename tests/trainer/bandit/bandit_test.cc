@@ -1,5 +1,5 @@
-// The bandit against PyTorch's AdamW and autograd (golden/make_bandit.py), and where the paper's
-// objectives end.
+// Compares the bandit with PyTorch's AdamW and autograd (golden/make_bandit.py), and its final
+// policies with the paper's.
 #include "trainer/bandit/bandit.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-// float64 on both sides while the student learns.
+// Both sides compute in float64 while the student learns.
 constexpr double kLearningTolerance = 1e-9;
-// At an optimum the gradient is rounding, and AdamW divides it by the root of its own square: the
-// logits wander by a small share of the learning rate (1e-3).
+// At an optimum the gradient is rounding error, and AdamW divides it by the root of its own square,
+// so the logits drift by a small share of the learning rate (1e-3).
 constexpr double kOptimumTolerance = 1e-4;
 constexpr int64_t kLearning = 2000;
 
@@ -60,7 +60,7 @@ TEST(Bandit, FollowsPyTorch) {
   }
 }
 
-// The paper's figure, for any draw of the initial logits.
+// The results match the paper's figure for any draw of the initial logits.
 TEST(Bandit, EndsWhereThePapersDoes) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     Options options;

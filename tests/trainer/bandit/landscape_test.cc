@@ -1,4 +1,4 @@
-// Principal components and the projected landscape.
+// Tests of the principal components and the projected landscape.
 #include "trainer/bandit/landscape.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(Landscape, HoldsEveryPathAndTheTeacher) {
     EXPECT_EQ(path.size(), 21u);
     for (const PlanePoint& point : path) EXPECT_TRUE(inside(point));
   }
-  // The student that learns the whole distribution comes nearer to the teacher.
+  // The student that learns the whole distribution ends nearer to the teacher.
   const auto distance = [&](const PlanePoint& point) {
     return std::hypot(point.x - landscape.teacher.x, point.y - landscape.teacher.y);
   };

@@ -1,4 +1,4 @@
-// The process dies, or a system call fails, at any point of a save.
+// Tests of saves in which the process dies, or a system call fails, at any point.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> Save(CheckpointStore* store, int64_t step) {
   return store->Save(step, [&](const std::string& to) { return WriteExample(to, step); });
 }
 
-// Runs `body` in a child; its exit code, or minus the signal that ended it.
+// Runs `body` in a child process. Returns its exit code, or minus the signal that ended it.
 int InChild(const std::function<int()>& body) {
   const pid_t pid = fork();
   if (pid == 0) _exit(body());
@@ -38,7 +38,7 @@ int InChild(const std::function<int()>& body) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// What the next process finds; -1 for none.
+// Returns the step of the checkpoint that the next process finds, or -1 if there is none.
 int64_t NewestStep(const std::string& dir, const std::string& where) {
   auto store = CheckpointStore::Open(dir, {});
   EXPECT_OK(store);
@@ -52,7 +52,7 @@ int64_t NewestStep(const std::string& dir, const std::string& where) {
   return (*newest)->step;
 }
 
-// A directory with steps 1 and 2, so that saving 3 also deletes one.
+// Makes a directory with steps 1 and 2, so that saving 3 also deletes one.
 void Prepare(const std::string& dir) {
   auto store = CheckpointStore::Open(dir, {});
   ASSERT_OK(store);
@@ -110,7 +110,7 @@ TEST(CheckpointFaultTest, EverySystemCallOfASaveFails) {
       const auto saved = Save(store->get(), 3);
       ArmFault(Fault::kNone, -2);
       num_failed_saves += !saved.ok();
-      // A save that says it is done is done; one that failed has cost nothing.
+      // A save that returns OK is complete; a failed one destroys nothing.
       const int64_t step = NewestStep(temp.path(), where);
       EXPECT_TRUE(step == 3 || (step == 2 && !saved.ok())) << where << ": step " << step;
       EXPECT_TRUE(Save(store->get(), 4).ok()) << where;
@@ -120,7 +120,7 @@ TEST(CheckpointFaultTest, EverySystemCallOfASaveFails) {
   EXPECT_GT(num_failed_saves, num_calls);  // of 2 * num_calls; failed deletions do not count
 }
 
-// The child tells each step that it has saved; then it is killed at some moment.
+// The child reports each step that it has saved and is killed at a random moment.
 TEST(CheckpointFaultTest, KilledAtRandomMoments) {
   TempDir temp;
   RandomStream random(11);
@@ -139,7 +139,7 @@ TEST(CheckpointFaultTest, KilledAtRandomMoments) {
     close(saved_pipe[1]);
     int64_t saved = 0;
     ASSERT_EQ(read(saved_pipe[0], &saved, sizeof(saved)), static_cast<ssize_t>(sizeof(saved)));
-    // The moment is what is random; nothing below depends on how long this takes.
+    // Only the moment is random; nothing below depends on the duration.
     usleep(static_cast<useconds_t>(random.NextBelow(20000)));
     kill(pid, SIGKILL);
     int status = 0;
@@ -147,7 +147,7 @@ TEST(CheckpointFaultTest, KilledAtRandomMoments) {
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself, code " << WEXITSTATUS(status);
     for (int64_t step; read(saved_pipe[0], &step, sizeof(step)) == sizeof(step);) saved = step;
     close(saved_pipe[0]);
-    // The last one it told of, or the one that it was killed in, if that was complete.
+    // The newest is the last step that the child reported, or the next one if it was complete.
     const int64_t newest = NewestStep(temp.path(), Concat("round ", round));
     EXPECT_TRUE(newest == saved || newest == saved + 1) << saved << " against " << newest;
     next_step = newest + 1;

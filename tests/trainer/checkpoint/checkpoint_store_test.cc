@@ -36,7 +36,7 @@ class CheckpointStoreTest : public ::testing::Test {
     for (const CheckpointRef& ref : *all) steps.push_back(ref.step);
     return steps;
   }
-  // -1: there is none.
+  // Returns -1 if there is none.
   int64_t NewestStep() {
     const auto newest = store_->Newest();
     EXPECT_OK(newest);
@@ -60,7 +60,7 @@ TEST_F(CheckpointStoreTest, SavedIsFoundAgain) {
   ASSERT_OK_AND_ASSIGN(const std::string path, Save(120));
   EXPECT_EQ(path, Path("step-000120"));
   EXPECT_EQ(NewestStep(), 120);
-  // Another process finds the same.
+  // Another process finds the same checkpoint.
   Open({});
   EXPECT_EQ(NewestStep(), 120);
   EXPECT_EQ(store_->num_damaged(), 0);
@@ -151,7 +151,7 @@ TEST_F(CheckpointStoreTest, RetentionCountsOnlyWhatIsSound) {
   ASSERT_OK(Save(2));
   fs::remove(Path("step-000002/optimizer.bin"));
   ASSERT_OK(Save(3));
-  // 2 is no use, so 1 has to stay.
+  // Step 2 is damaged, so step 1 must stay.
   EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3}));
   ASSERT_OK(Save(4));
   EXPECT_EQ(Steps(), (std::vector<int64_t>{2, 3, 4}));
@@ -179,7 +179,7 @@ TEST_F(CheckpointStoreTest, LeftoversOfTheDeadAreRemoved) {
     fs::create_directories(Path(name));
     WriteFile(Path(name) + "/file", "x");
   }
-  // This one has a writer: whoever holds the lock lives.
+  // This directory has a writer, which holds its lock.
   fs::create_directories(Path(".tmp-step-000010-2"));
   const int fd = open(Path(".tmp-step-000010-2").c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0);
@@ -198,7 +198,7 @@ TEST_F(CheckpointStoreTest, OpenDuringASaveLeavesItAlone) {
   EXPECT_EQ(NewestStep(), 8);
 }
 
-// What can befall the newest checkpoint; the older one is used and the damage counted.
+// Kinds of damage to the newest checkpoint. The older one is used, and the damage is counted.
 struct Damage {
   const char* name;
   void (*apply)(const std::string& path);
@@ -222,8 +222,8 @@ TEST_P(DamagedCheckpointTest, OlderOneIsUsed) {
   EXPECT_EQ(NewestStep(), 10);
   EXPECT_EQ(store_->num_damaged(), 1);                 // the same one
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));  // left alone
-  // With the other one damaged as well, there is nothing to go on from, which is not the same as
-  // a fresh start.
+  // With the other one damaged as well, there is nothing to continue from, which differs from a
+  // fresh start.
   GetParam().apply(Path("step-000010"));
   EXPECT_ERROR(store_->Newest(), absl::StatusCode::kDataLoss, "all 2 checkpoints");
   EXPECT_EQ(store_->num_damaged(), 2);
@@ -283,8 +283,8 @@ TEST_F(CheckpointStoreTest, PinnedStepsStayUntilOthersArePinned) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{3, 6, 7}));
 }
 
-// A checkpoint within step 21 is newer than that of step 20, and worth nothing once there is a
-// newer one.
+// A checkpoint within step 21 is newer than that of step 20, and is deleted once there is a newer
+// one.
 TEST_F(CheckpointStoreTest, ACheckpointWithinAStepLastsUntilTheNext) {
   const auto save = [&](int64_t step, int64_t mini_batch) {
     return store_->Save(
@@ -297,12 +297,12 @@ TEST_F(CheckpointStoreTest, ACheckpointWithinAStepLastsUntilTheNext) {
   ASSERT_OK_AND_ASSIGN(auto newest, store_->Newest());
   EXPECT_EQ(newest->path, first);
   EXPECT_EQ(newest->mini_batch, 2);
-  // It takes no other's place.
+  // It does not count among the kept steps.
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20, 20}));
   ASSERT_OK(save(20, 10));
   EXPECT_EQ(*ListDirectory(dir()),
             (std::vector<std::string>{"step-000010", "step-000020", "step-000020-mini-10"}));
-  // Whoever goes back to step 20 does not want it.
+  // A run that goes back to step 20 does not need it.
   ASSERT_OK(store_->DeleteAfter(20));
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));
   ASSERT_OK(save(20, 10));

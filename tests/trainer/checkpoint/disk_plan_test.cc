@@ -28,11 +28,12 @@ TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
   EXPECT_ERROR(check(99, "warn").first, absl::StatusCode::kResourceExhausted,
                "a checkpoint takes 100 bytes, and the disk has 99 free");
   EXPECT_EQ(check(0, "off"), std::make_pair(absl::OkStatus(), std::string()));
-  // What a resumed run has already counts for all of them, not for the next one.
+  // The bytes that a resumed run already has reduce the total, but not the need of the next
+  // checkpoint.
   plan.held_bytes = 230;
   EXPECT_EQ(check(100, "refuse").first, absl::OkStatus());
   EXPECT_FALSE(check(99, "warn").first.ok());
-  // An old run goes first.
+  // An old run is deleted first.
   plan.held_bytes = 0;
   plan.freed_bytes = 330;
   EXPECT_EQ(check(0, "refuse").first, absl::OkStatus());

@@ -1,4 +1,4 @@
-// A small checkpoint whose content follows from its step, so that any other content shows.
+// A small checkpoint whose content is determined by its step, so that any other content is noticed.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ inline std::string ExampleContent(int64_t step, const std::string& name) {
 }
 
 inline absl::Status WriteExample(const std::string& dir, int64_t step) {
-  std::error_code error;  // a full disk is an answer here, not an exception
+  std::error_code error;  // a full disk is a status here, not an exception
   std::filesystem::create_directories(dir + "/student", error);
   if (error) return Internal("cannot make ", dir, "/student: ", error.message());
   for (const char* name : {"student/model.bin", "optimizer.bin", "state.json"}) {

@@ -46,8 +46,8 @@ int NumSystemCalls() { return num_calls; }
 using taopd::testing::Run;
 
 extern "C" {
-// Counted only: what a killed process wrote is the kernel's, so waiting for the disk would test
-// nothing here and take most of the time.
+// fsync is only counted. The kernel keeps what a killed process wrote, so waiting for the disk
+// would test nothing here and take most of the time.
 int fsync(int fd) {
   return static_cast<int>(Run([] { return 0L; }));
 }

@@ -1,5 +1,6 @@
-// The system calls of a save, counted, and one of them made to fail or to end the process: this
-// test program's own write, fsync, rename, mkdir and open for writing stand before the C library's.
+// Counts the system calls of a save and makes one of them fail or end the process. This test
+// program defines its own write, fsync, rename, mkdir and open for writing, which replace the C
+// library's.
 #pragma once
 
 #include <string>
@@ -8,10 +9,10 @@ namespace taopd::testing {
 
 enum class Fault { kNone, kKillBefore, kKillAfter, kFail };
 
-// From now on counts the calls below `dir`; call number `index` (from 0) meets the fault. kFail
-// gives `error_number`.
+// From now on counts the calls below `dir`; the fault happens at call number `index` (from 0).
+// kFail returns `error_number`.
 void ArmFault(Fault fault, int index, int error_number = 0);
-// Calls counted since.
+// Returns the number of calls since ArmFault.
 int NumSystemCalls();
 
 }  // namespace taopd::testing

@@ -37,7 +37,8 @@ TEST(EpochOrder, UnshuffledIsTheFilesOrderAndBadPositionsAreRefused) {
   EXPECT_ERROR(order.Restore(0, 4), absl::StatusCode::kInvalidArgument, "index 4");
 }
 
-// Each weight's promise over many epochs, and the size of an epoch.
+// Each record is used as often as its weight says over many epochs, and an epoch has the right
+// size.
 TEST(EpochOrder, WeightsSayHowOftenARecordIsUsed) {
   for (bool shuffle : {false, true}) {
     EpochOrder order({{4, 2.0}, {10, 0.3}, {0, 1.0}, {3, 1.5}}, 9, shuffle);

@@ -97,7 +97,7 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
     EXPECT_EQ(data.num_overlong(), 0);
   }
   EXPECT_EQ(TruncateIds({1, 2, 3, 4, 5, 6}, 3, Truncation::kMiddle),
-            (std::vector<int32_t>{1, 5, 6}));  // verl's halves
+            (std::vector<int32_t>{1, 5, 6}));  // as in verl
   EXPECT_ERROR(ParseTruncation("lef"), absl::StatusCode::kInvalidArgument,
                "none of error, left, right, middle");
 }
@@ -127,7 +127,7 @@ TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
   EXPECT_EQ(data.records[0].num_unknown_bytes, 2);
   EXPECT_EQ(data.records[1].num_unknown_bytes, 0);
   EXPECT_EQ(data.num_unknown_bytes(), 6);
-  options.drop_duplicates = true;  // other texts: what the tokenizer loses does not make them equal
+  options.drop_duplicates = true;  // the texts differ, although the tokenizer drops the difference
   ASSERT_OK_AND_ASSIGN(data, LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
   EXPECT_EQ(data.records.size(), 3u);
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ABC\"}\n");
@@ -190,7 +190,7 @@ TEST_F(LoadPromptsTest, LongPairsAreRefused) {
                "response");
 }
 
-// "<role>content" per message, and a mark where the response starts.
+// Renders "<role>content" per message and a mark at the start of the response.
 absl::StatusOr<std::string> RenderForTest(const nlohmann::ordered_json& messages) {
   std::string text;
   for (const auto& message : messages) {
@@ -211,7 +211,7 @@ TEST_F(LoadPromptsTest, MessagesAreRenderedWithoutSpecialTokens) {
   EXPECT_EQ(data.records[0].prompt, "<system>s<user>q<go>");
   EXPECT_EQ(data.records[0].prompt_ids.size(), data.records[0].prompt.size());  // no BOS
   EXPECT_EQ(data.records[0].messages.size(), 2u);
-  // An error of the template is placed.
+  // An error of the template names its row.
   options.render = [](const nlohmann::ordered_json&) { return InvalidArgument("no tools"); };
   EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options),
                absl::StatusCode::kInvalidArgument, "data.jsonl:1: no tools");
@@ -273,7 +273,7 @@ TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   EXPECT_EQ(data.records[2].source, "aime");
   EXPECT_THAT(data.records[2].prompt,
               ::testing::StartsWith("<system>System 2.<user>What is 2 + 2?"));
-  // Any column by its path.
+  // Any column can be named by its path.
   options.answer_key = "extra_info.split";
   options.source_key = "ability";
   ASSERT_OK_AND_ASSIGN(const PromptDataset other,
@@ -299,7 +299,7 @@ TEST_F(LoadPromptsTest, DuplicatesAreCountedAndDroppedOnRequest) {
                                                        &tokenizer_, options));
   EXPECT_EQ(data.records.size(), 8u);
   EXPECT_EQ(data.files[0].num_duplicates,
-            1);  // ids are another record than a text, whatever it is tokenized to
+            1);  // ids never duplicate a text, whatever its tokens are
   EXPECT_EQ(data.files[1].num_duplicates, 4);
   options.drop_duplicates = true;
   ASSERT_OK_AND_ASSIGN(
@@ -350,7 +350,7 @@ TEST_F(LoadPromptsTest, WeightsNeedOneNumberAFile) {
                "uses none of its 2 rows");
 }
 
-// Lines with damaged bytes: an error that names the file, or other rows; never a crash.
+// Lines with damaged bytes give an error that names the file, or other rows, but never a crash.
 TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
   const std::string whole =
       R"({"prompt":[{"content":"s","role":"system"},{"content":"q\u00e9","role":"user"}],"reward_model":{"ground_truth":"1"}})"

@@ -29,7 +29,7 @@ TEST(PromptTemplate, UnknownNames) {
                "lacks {question}");
 }
 
-// The published evaluation files hold the prompt as their system message.
+// The system message of the published evaluation files is the template's.
 TEST(PromptTemplate, ThePapersEvaluationPrompt) {
   const std::string path = testing::SharedData("valid_math500.parquet");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";

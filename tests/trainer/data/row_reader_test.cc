@@ -12,7 +12,7 @@ TEST(FindPath, KeysAndPaths) {
   const Json row =
       Json::parse(R"({"a":{"b":{"c":1}},"x.y":2,"a.b":3,"d":{"e.f":4},"n":null,"t":"text"})");
   EXPECT_EQ(*FindPath(row, "x.y"), 2);
-  EXPECT_EQ(*FindPath(row, "a.b"), 3);  // a key of that very name comes first
+  EXPECT_EQ(*FindPath(row, "a.b"), 3);  // a key with exactly that name takes precedence
   EXPECT_EQ(*FindPath(row, "a.b.c"), 1);
   EXPECT_EQ(*FindPath(row, "d.e.f"), 4);
   EXPECT_TRUE(FindPath(row, "n")->is_null());

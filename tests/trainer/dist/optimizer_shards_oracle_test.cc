@@ -1,5 +1,5 @@
-// PyTorch's own reader joins the shards to the tensors that one process would have saved. Needs the
-// Python of TAOPD_ORACLE_PYTHON (tests/run -L oracle makes it).
+// PyTorch's own reader joins the shards to the tensors that one process would have saved. The test
+// needs the Python of TAOPD_ORACLE_PYTHON (tests/run -L oracle installs it).
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/dist/optimizer_shards.h"

@@ -14,7 +14,7 @@ using testing::TempDir;
 std::vector<NamedParameter> StoredParameters() {
   at::manual_seed(3);
   std::vector<NamedParameter> parameters;
-  // One that is cut into several buckets, small ones, a bfloat16 one.
+  // A parameter that is cut into several buckets, small ones and a bfloat16 one.
   parameters.emplace_back("model.embed_tokens.weight", at::randn({300, 33}));
   parameters.emplace_back("model.layers.0.mlp.up_proj.weight", at::randn({7, 5}));
   parameters.emplace_back("model.layers.0.input_layernorm.weight", at::randn({5}));
@@ -36,7 +36,7 @@ class OptimizerShardsTest : public ::testing::Test {
     config.master = master;
     return std::make_unique<AdamW>(StoredParameters(), config, options);
   }
-  // Fills each state with numbers that say what and where they are.
+  // The value of an element, which depends on its tensor and its place.
   static double ValueOf(const std::string& name, int64_t element) {
     return static_cast<double>(element) + 1e5 * static_cast<double>(name.size());
   }

@@ -1,4 +1,4 @@
-// Numbers that each rank measures of itself, on several ranks that are threads of this process.
+// Tests of the numbers that each rank measures for itself. The ranks are threads of this process.
 #include "trainer/dist/rank_metrics.h"
 
 #include <map>
@@ -17,7 +17,7 @@ std::map<std::string, double> AsMap(const Metrics& metrics) {
 TEST(RankMetrics, EachIsCombinedAsTheTableSays) {
   testing::OnRanks(3, ProcessGroupOptions(), [](ProcessGroup& group) {
     const auto rank = static_cast<double>(group.rank());
-    // Rank 0 has neither the largest nor the smallest of any.
+    // Rank 0 never has the largest or the smallest number.
     const double mine = group.rank() == 0 ? 5 : 10 * rank - 8;  // 5, 2, 12
     Metrics metrics = {{"loss/mean", 7},         {"time/step_s", mine},
                        {"time/forward_s", mine}, {"time/tokens_per_s", mine},
@@ -49,7 +49,7 @@ TEST(RankMetrics, TeacherCountersAreSumsAndLatencyIsOverAllAttempts) {
     EndpointStats endpoint;
     endpoint.name = "grpc://a:1";
     endpoint.attempts = is_root ? 32 : 34;
-    endpoint.failures = is_root ? 32 : 2;  // none of rank 0's has succeeded
+    endpoint.failures = is_root ? 32 : 2;  // all of rank 0's attempts fail
     endpoint.bytes_sent = 1000;
     endpoint.latency = absl::Seconds(is_root ? 0 : 16);
     endpoint.left_out = absl::Seconds(is_root ? 10 : 0);

@@ -14,7 +14,7 @@ TEST(SharesTest, EverySequenceHasOneRank) {
         EXPECT_EQ(shares.AllMine(size).begin, next);
         EXPECT_EQ(shares.Mine(size).size(), 1U);
         next = shares.AllMine(size).end;
-        // No rank has two more than another.
+        // The ranks' numbers of sequences differ by at most one.
         EXPECT_LE(shares.AllMine(size).size(), (size + world - 1) / world);
       }
       EXPECT_EQ(next, size);

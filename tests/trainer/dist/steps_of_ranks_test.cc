@@ -1,4 +1,4 @@
-// Whole steps on several ranks, which are threads of this process with a model each.
+// Tests of whole steps on several ranks, which are threads of this process with a model each.
 #include "tests/common/dist/rank_threads.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/dist/shares.h"
@@ -7,7 +7,7 @@ namespace taopd::testing {
 namespace {
 
 struct RanksResult {
-  std::vector<std::vector<double>> losses;  // of each rank
+  std::vector<std::vector<double>> losses;  // [rank][step]
   std::vector<std::vector<double>> grad_norms;
   std::vector<std::vector<at::Tensor>> weights;
 };
@@ -22,7 +22,7 @@ struct RanksSetting {
   std::string recompute = "none";
   std::string moments = "float32";
   std::string master = "float32";
-  bool offload = false;  // from the CPU, which stands in for a GPU
+  bool offload = false;  // offloads from the CPU, which stands in for a GPU
 };
 
 RanksResult TrainOnRanks(const RanksSetting& setting) {
@@ -40,7 +40,7 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
     tiny.config.optimizer.moments = setting.moments;
     tiny.config.optimizer.master = setting.master;
     tiny.config.optimizer.offload = setting.offload;
-    tiny.num_threads = 1;  // of each rank
+    tiny.num_threads = 1;  // threads per rank
     tiny.shard.shard_gradients = setting.shard_gradients && world > 1;
     tiny.shard.layout.num_shards = world;
     tiny.shard.layout.max_bucket_elements = 4096;  // several buckets, some cut parameters
@@ -61,7 +61,7 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
   return result;
 }
 
-// Whether all ranks of both have the same bits.
+// Expects the same bits in the weights of all ranks of both runs.
 void ExpectSameWeights(const RanksResult& a, const RanksResult& b) {
   for (const auto& weights : b.weights) {
     ASSERT_EQ(weights.size(), a.weights[0].size());
@@ -83,8 +83,8 @@ TEST(StepsOfRanksTest, FixedSharesGiveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
-// Every micro-batch's gradients go to their owners and none stay. Ranks have different numbers of
-// micro-batches (three ranks: nine sequences of different lengths).
+// The gradients of every micro-batch are sent to their owners and not kept. Ranks have different
+// numbers of micro-batches (three ranks share nine sequences of different lengths).
 TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
   constexpr double kRelative = 1e-5;
   const RanksResult one = TrainOnRanks({1, 0, 6});
@@ -106,8 +106,8 @@ TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
   }
 }
 
-// bfloat16 weights and moments; with one micro-batch on each rank the sums are those of whole
-// gradients, bit for bit.
+// With one micro-batch on each rank, the sums are those of whole gradients bit for bit, also for
+// bfloat16 weights and moments.
 TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
   for (const auto& [moments, master] :
        {std::pair{"float32", "float32"}, {"bfloat16", "float32"}, {"bfloat16", "none"}}) {
@@ -123,8 +123,8 @@ TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
   }
 }
 
-// Each rank's shard is rounded with the bits that one rank rounds it with, and an update on the
-// host has those of one on the device.
+// Each rank rounds its shard with the same random bits as a single rank, and an update on the host
+// has the bits of one on the device.
 TEST(StepsOfRanksTest, WithoutMastersAndOffloadedTheBitsAreTheSame) {
   RanksSetting setting = {1, 4, 3, "bfloat16"};
   setting.moments = "bfloat16";
@@ -141,7 +141,7 @@ TEST(StepsOfRanksTest, WithoutMastersAndOffloadedTheBitsAreTheSame) {
 }
 
 TEST(StepsOfRanksTest, OtherwiseTheLossesAgree) {
-  // Sums of the same terms in another order, in float32, over 20 steps.
+  // The same terms are summed in another order in float32 over 20 steps.
   constexpr double kRelative = 1e-5;
   const RanksResult one = TrainOnRanks({1, 0, 20});
   for (const int64_t world : {2, 3, 4}) {

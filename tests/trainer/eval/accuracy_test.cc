@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TempDir;
 
-// Answers from a function of (problem, sample), handed over on another thread in reverse order.
+// Answers with a function of (problem, sample), on another thread and in reverse order.
 class FakeSource final : public ResponseSource {
  public:
   using Answer = std::function<absl::StatusOr<EvalResponse>(const EvalTask&)>;
@@ -115,12 +115,13 @@ TEST(EvaluateAccuracy, NumbersOfASmallTable) {
   EXPECT_DOUBLE_EQ(report.all.avg, 0.5);
   EXPECT_DOUBLE_EQ(report.macro_avg, (0.625 + 0.25) / 2);
   EXPECT_EQ(report.all.n, 4);
-  // pass@2 of 1, 2 and 3 right of 4: 1/2, 5/6, 1.
+  // pass@2 with 1, 2 and 3 of 4 right is 1/2, 5/6 and 1.
   ASSERT_EQ(report.all.pass_at_k.size(), 3u);
   EXPECT_EQ(report.all.pass_at_k[1].first, 2);
   EXPECT_NEAR(report.all.pass_at_k[1].second, (1.0 / 2 + 5.0 / 6 + 1) / 3, 1e-12);
   EXPECT_DOUBLE_EQ(report.all.pass_at_k[2].second, 1.0);
-  // "wrong" is one answer: 3 against 1, 2 against 2 with the right one first, 1 against 3.
+  // "wrong" counts as one answer. The votes are 3 to 1, 2 to 2 with the right one first, and 1 to
+  // 3.
   EXPECT_NEAR(report.all.majority, 2.0 / 3, 1e-12);
   EXPECT_DOUBLE_EQ(report.all.truncated_share, 0.25);
   EXPECT_DOUBLE_EQ(report.all.mean_tokens, 11.5);
@@ -143,8 +144,8 @@ TEST(EvaluateAccuracy, NumbersOfASmallTable) {
   EXPECT_EQ(json["pass_at_k"]["4"], 1.0);
 }
 
-// Three processes, of which one fails first: each asks for its own responses only, and each comes
-// to the result of one alone.
+// Each of three processes generates only its own responses, and all get the result of a single
+// process. An error of the exchange or of a process is returned.
 TEST(EvaluateAccuracy, PartsHaveTheResultOfTheWhole) {
   const auto problems = Problems({"b", "a", "a", "b", "a"});
   EvalConfig config = Config(4);
@@ -205,7 +206,7 @@ TEST(EvaluateAccuracy, ResponsesBySource) {
   EvalConfig config = Config(3);
   FakeSource source(RightUpToTheProblem);
   ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(RunOf(config, problems, &source)));
-  EXPECT_EQ(source.asked_.size(), 4u);  // the paper's: one response for MMLU-Pro
+  EXPECT_EQ(source.asked_.size(), 4u);  // one response for MMLU-Pro, as in the paper
   EXPECT_EQ(result.accuracy.sources[1].n, 1);
   EXPECT_EQ(result.accuracy.all.n, 0);
   for (const char* bad : {"x", "x=", "=3", "x=0", "x=-1", "x=1.5"}) {
@@ -221,7 +222,7 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
   const auto problems = Problems({"a", "b", "c"});
   const EvalConfig config = Config(4);
   const nlohmann::ordered_json evaluation = {{"x", 1}};
-  // The server fails in the middle: what came back before is kept.
+  // The server fails in the middle; the responses before the failure are kept.
   FakeSource failing([](const EvalTask& task) -> absl::StatusOr<EvalResponse> {
     if (task.problem_index == 1 && task.sample == 2) return Unavailable("gone");
     if (task.problem_index <= 1 && task.sample < 2) return absl::CancelledError("not asked");
@@ -251,7 +252,7 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
   EXPECT_EQ(rest.asked_,
             (std::set<std::pair<int64_t, int64_t>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}}));
   EXPECT_TRUE(none.asked_.empty());
-  // The same numbers of other problems.
+  // Other problems with the same numbers.
   auto others = problems;
   others[0].id = "other";
   ASSERT_OK_AND_ASSIGN(EvalJournal journal,
@@ -261,7 +262,7 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
   EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kFailedPrecondition, "\"other\"");
 }
 
-// An accuracy of zero that only says that the grader looks for something else.
+// An accuracy of zero may only mean that the grader looks for another form of answer.
 TEST(EvaluateAccuracy, WarnsOnceIfNoAnswerIsEverFound) {
   const auto problems = Problems({"a", "a"});
   EvalConfig config = Config(3);
@@ -282,11 +283,11 @@ TEST(EvaluateAccuracy, WarnsOnceIfNoAnswerIsEverFound) {
   EXPECT_THAT(warnings, HasSubstr("eval.answer_pattern="));
   EXPECT_EQ(warnings.find("no answer was found"), warnings.rfind("no answer was found"));
   EXPECT_THAT(warnings, HasSubstr("response_ends=\"I do not know\" expected=0"));
-  // A single answer is enough, right or wrong.
+  // A single answer is enough, whether right or wrong.
   EXPECT_EQ(warnings_of("the answer is 7"), "");
 }
 
-// Who compares whole responses finds an answer only in a right one.
+// Graders that compare whole responses find an answer only in a right one.
 TEST(EvaluateAccuracy, AWholeResponseIsNoAnswerUnlessItIsRight) {
   EvalConfig config = Config(1);
   for (const char* grader : {"exact", "numeric", "regex"}) {
@@ -302,7 +303,7 @@ TEST(EvaluateAccuracy, AWholeResponseIsNoAnswerUnlessItIsRight) {
   EXPECT_TRUE(FoundAnswer(config, {false, "8", ""}));
 }
 
-// What a run may name as its best metric is what an evaluation gives.
+// The names that a run may choose its best metric from are those that an evaluation reports.
 TEST(EvaluateAccuracy, NamesItsMetricsBefore) {
   auto problems = Problems({"a", "b"});
   problems[1].source = "other";
@@ -333,7 +334,7 @@ TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {
   EXPECT_TRUE(std::isnan(SummarizeAccuracy({problem}, {{unknown}}, 0).all.mean_tokens));
 }
 
-// Answers nothing until it is cancelled.
+// Does not answer until it is cancelled.
 class StuckSource final : public ResponseSource {
  public:
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,

@@ -42,7 +42,7 @@ TEST(EvalJournal, ANewEvaluationReplacesTheOldOneWithItsFirstResponse) {
   EXPECT_EQ(ReadFile(path),
             "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n"
             "{\"problem\":0,\"sample\":0}\n");
-  // One that got no response does not stand in the way of another.
+  // A journal without a response does not block another evaluation.
   const std::string unused = dir.File("unused.jsonl");
   ASSERT_OK(EvalJournal::Open(unused, kEvaluation, false));
   EXPECT_OK(EvalJournal::Open(unused, {{"model", "other"}}, false));
@@ -85,7 +85,7 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
                "eval.n is recorded there only");
   EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false),
                kRefused, "x is not recorded");
-  // After the model was trained again: people are told so, not shown the record.
+  // If the model was trained again, the message says so instead of showing the record.
   for (const auto& [key, says] :
        {std::pair("weights", "the model's weights have been written anew"),
         std::pair("data", "the files of data.val are others")}) {

@@ -19,8 +19,8 @@ std::vector<PromptRecord> Records() {
   return records;
 }
 
-// The definition, from dense log-softmaxes: KL over the teacher's top-k tokens that the student
-// has, plus one term for everything else.
+// Computes the definition from dense log-softmaxes: the KL over the teacher's top-k tokens that the
+// student has, plus one term for everything else.
 double DenseKl(Decoder* student, Decoder* teacher, int64_t top_k,
                const std::vector<PromptRecord>& records) {
   const at::NoGradGuard no_grad;
@@ -51,7 +51,7 @@ double DenseKl(Decoder* student, Decoder* teacher, int64_t top_k,
   return sum / static_cast<double>(num_rows);
 }
 
-// A teacher of the student's vocabulary, and one with padding behind it.
+// The teachers have the student's vocabulary, without and with padding after it.
 TEST(EvaluateKl, EqualsADenseComputation) {
   for (const int64_t teacher_vocabulary :
        {testing::kTinyVocabulary, testing::kTinyVocabulary + 9}) {
@@ -84,8 +84,7 @@ TEST(EvaluateKl, TheTeachersErrorEndsIt) {
                absl::StatusCode::kInvalidArgument, "top_k");
 }
 
-// What an interrupted evaluation has summed up is not asked for again, and the result has the same
-// bits.
+// The sums of an interrupted evaluation are not computed again, and the result has the same bits.
 TEST(EvaluateKl, GoesOnFromItsJournal) {
   const auto student = testing::MakeTinyStudent();
   ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(testing::MakeTinyTeacher(), EngineOptions()));
@@ -118,7 +117,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
     EXPECT_EQ(resumed, whole);
     EXPECT_EQ(journal.num_added(), static_cast<int64_t>(num_left));
   }
-  // Passes of another size are none of these.
+  // Passes of another size do not match the rows.
   options.micro_batch_tokens = 1000;
   ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
   options.journal = &journal;
@@ -126,7 +125,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
   EXPECT_EQ(journal.num_added(), 1);
 }
 
-// A stop need not wait for a teacher that is away; its replies may come later.
+// A stop does not wait for a teacher that is away; its replies may come later.
 TEST(EvaluateKl, AnErrorOfTheWaitIsTheResult) {
   class StuckTeacher final : public TeacherClient {
    public:

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
-// A server whose completions a test writes.
+// A server whose replies a test defines.
 class Server {
  public:
   using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
@@ -183,7 +183,7 @@ TEST(OpenAiSource, RetriesWhatMayPass) {
   const absl::Time start = clock.Now();
   EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
   EXPECT_EQ(source->num_retries(), 3);
-  // Its own first pause, twice that, and what the server asks for in place of four times that.
+  // The first pause, twice that, and then the server's Retry-After instead of four times that.
   EXPECT_EQ(clock.Now() - start, absl::Seconds(0.25 + 0.5 + 5));
 }
 
@@ -255,7 +255,7 @@ TEST(OpenAiSource, ASlowServerIsATimeout) {
 }
 
 TEST(OpenAiSource, ConcurrencyIsLimited) {
-  // The first requests wait for each other.
+  // The first requests wait until all of them have arrived.
   absl::Mutex mutex;
   int64_t num_arrived = 0;
   Server server([&](const httplib::Request&, httplib::Response& reply) {
@@ -263,7 +263,7 @@ TEST(OpenAiSource, ConcurrencyIsLimited) {
       absl::MutexLock lock(&mutex);
       ++num_arrived;
       const auto together = [&] { return num_arrived >= 4; };
-      // The limit ends a test that fails.
+      // The time limit ends a failing test.
       mutex.AwaitWithTimeout(absl::Condition(&together), absl::Seconds(4));
     }
     reply.set_content(TextReply("x"), "application/json");

@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-// The definition (Wilson, 1927): both ends p solve (share - p)^2 = z^2 p (1 - p) / n.
+// By definition (Wilson, 1927) both ends p solve (share - p)^2 = z^2 p (1 - p) / n.
 TEST(WilsonInterval, EndsSolveTheScoreEquation) {
   constexpr double kZ = 1.959963984540054;
   for (double trials : {1.0, 10.0, 400.0}) {
@@ -24,14 +24,14 @@ TEST(WilsonInterval, EndsSolveTheScoreEquation) {
       EXPECT_LT(interval.low, interval.high);
     }
   }
-  EXPECT_EQ(WilsonInterval(0, 500).low, 0.0);  // exactly: the sums leave 4e-19
+  EXPECT_EQ(WilsonInterval(0, 500).low, 0.0);  // exactly, although the sums leave 4e-19
   EXPECT_EQ(WilsonInterval(500, 500).high, 1.0);
   EXPECT_EQ(WilsonInterval(0, 0).low, 0.0);
   EXPECT_EQ(WilsonInterval(0, 0).high, 1.0);
 }
 
-// Against the definition: the share of all k-subsets of n responses, c of them right, that hold a
-// right one.
+// Compares with the definition: the share of all k-subsets of n responses, c of them right, that
+// contain a right one.
 TEST(PassAtK, CountsSubsets) {
   for (int n = 1; n <= 10; ++n) {
     for (int c = 0; c <= n; ++c) {
@@ -70,8 +70,8 @@ TEST(BootstrapInterval, IsSeededAndAboutTheNormalIntervalForLargeSamples) {
   for (int i = 0; i < 2000; ++i) values.push_back(random.NextUniform() < 0.3 ? 1.0 : 0.0);
   const double mean = Mean(values), error = 1.96 * std::sqrt(mean * (1 - mean) / 2000);
   const Interval interval = BootstrapInterval({values}, 5);
-  // 2000 resamples place a 2.5 % point to about 0.06 standard errors of the mean; a fifth of
-  // `error` is 0.4 of them.
+  // 2000 resamples locate a 2.5 % quantile to about 0.06 standard errors of the mean; a fifth of
+  // `error` is 0.4 standard errors.
   EXPECT_NEAR(interval.low, mean - error, 0.2 * error);
   EXPECT_NEAR(interval.high, mean + error, 0.2 * error);
   EXPECT_EQ(BootstrapInterval({values}, 5).low, interval.low);

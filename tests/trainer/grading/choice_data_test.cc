@@ -1,5 +1,5 @@
-// The choice questions of the paper's evaluation sets, as published: every answer is taken in the
-// framings that models use, and no other letter is.
+// The published choice questions of the paper's evaluation sets: the right letter is accepted in
+// the framings that models use, and every other letter is rejected.
 #include <nlohmann/json.hpp>
 
 #include "common/io/parquet.h"
@@ -10,7 +10,7 @@
 namespace taopd::grading {
 namespace {
 
-// Rows of one data source: their number. `file` is one of the shared data.
+// Checks the rows of one data source in `file`, one of the shared data files. Returns their number.
 int CheckChoices(const std::string& file, const std::string& wanted_source) {
   const auto grader = Grader::Make("auto", "");
   const auto reader = ParquetReader::Open(testing::SharedData(file));

@@ -66,7 +66,7 @@ TEST(Grader, RegexTakesTheAnswerAsPattern) {
   EXPECT_THAT(grader->Grade("x", "((").reason, ::testing::HasSubstr("regular expression"));
 }
 
-// The default: it must find what people write, whatever the source is called.
+// The default grader must find answers in any form, whatever the name of the source.
 TEST(Grader, AutoTakesAnswersOfEveryForm) {
   ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("auto", ""));
   EXPECT_TRUE(grader->Grade("so it is 17.", "17").correct);
@@ -81,7 +81,8 @@ TEST(Grader, AutoTakesAnswersOfEveryForm) {
 
 TEST(Grader, AutoRoutesByDataSource) {
   ASSERT_OK_AND_ASSIGN(auto grader, Grader::Make("auto", ""));
-  // DAPO wants an "Answer:" line and compares text; math-verify reads the box and compares values.
+  // DAPO requires an "Answer:" line and compares text; math-verify reads the box and compares
+  // values.
   EXPECT_FALSE(grader->Grade("\\boxed{34}", "34", "math_dapo").correct);
   EXPECT_TRUE(grader->Grade("so\nAnswer: 34", "34", "math_dapo").correct);
   EXPECT_FALSE(grader->Grade("so\nAnswer: 68/2", "34", "math_dapo").correct);
@@ -117,7 +118,7 @@ TEST(ChoiceGrader, FindsTheLetter) {
   EXPECT_FALSE(grader->Grade("", "B").correct);
   EXPECT_FALSE(grader->Grade("B", "").correct);
   EXPECT_TRUE(grader->Grade("\\boxed{4}", "4").correct);
-  // Only what stands behind the last </think> is the answer.
+  // The answer is the text after the last </think>.
   EXPECT_TRUE(grader->Grade("x</think>The answer is (A).</think>\nB", "B").correct);
 }
 

@@ -1,5 +1,5 @@
-// Verdicts against those of other programs: math-verify 0.9 inside the paper's evaluation, and the
-// Qwen2.5-Math evaluation.
+// Compares verdicts with those of other programs: math-verify 0.9 inside the paper's evaluation,
+// and the Qwen2.5-Math evaluation.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -22,7 +22,7 @@ std::vector<json> ReadRows(const std::string& path) {
 
 struct Agreement {
   size_t rows = 0, false_correct = 0, false_wrong = 0;
-  std::string listing;  // every disagreement with its reason, one a line
+  std::string listing;  // every disagreement with its reason, one per line
 };
 
 Agreement Compare(const std::vector<json>& rows, const std::string& grader_name,
@@ -44,7 +44,7 @@ Agreement Compare(const std::vector<json>& rows, const std::string& grader_name,
   return result;
 }
 
-// The part of golden/disagreements.txt under "## name".
+// Returns the part of golden/disagreements.txt under "## name".
 std::string ListedDisagreements(const std::string& name) {
   const std::string text =
       testing::ReadFile(testing::SourcePath("tests/trainer/grading/golden/disagreements.txt"));

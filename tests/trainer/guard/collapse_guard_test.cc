@@ -1,4 +1,5 @@
-// The collapse guard: silent on a healthy run, and every guard fires on what it is for.
+// The collapse guard is silent on a healthy run, and every guard raises its alarm on its own kind
+// of collapse.
 #include "trainer/guard/collapse_guard.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ Metrics With(Metrics metrics, const std::string& name, double value) {
   return metrics;
 }
 
-// What the guards say of a run of `num_healthy` healthy steps and then `metrics` again and again.
+// Returns the alarms after `num_healthy` healthy steps and `num_bad` steps with `metrics`.
 std::vector<GuardAlarm> AfterSteps(CollapseGuard* guard, int num_healthy, const Metrics& metrics,
                                    int num_bad) {
   int64_t step = 0;
@@ -105,7 +106,7 @@ TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
     EXPECT_EQ(alarms[0].num_in_a_row, 3) << c.guard;
     EXPECT_EQ(alarms[0].action, GuardAction::kRollBack) << c.guard;
     EXPECT_EQ(guard.last_good_step(), 8) << c.guard;
-    // A guard that is off says nothing.
+    // A guard that is off raises no alarm.
     c.rule(config).limit = 0;
     CollapseGuard off(config);
     EXPECT_TRUE(AfterSteps(&off, 8, With(Healthy(), c.metric, c.alarming), 3).empty()) << c.guard;
@@ -126,7 +127,7 @@ TEST(CollapseGuard, ActsWhenTheAlarmHasLasted) {
     CollapseGuard guard(config);
     EXPECT_EQ(AfterSteps(&guard, 6, bad, 1)[0].action, GuardAction::kWarn);
     EXPECT_EQ(guard.Observe(8, bad)[0].action, GuardAction::kWarn);
-    // One good step begins the count anew.
+    // One good step restarts the count.
     EXPECT_TRUE(guard.Observe(9, Healthy()).empty());
     for (int64_t step : {10, 11}) EXPECT_EQ(guard.Observe(step, bad)[0].action, GuardAction::kWarn);
     EXPECT_EQ(guard.Observe(12, bad)[0].action, action) << name;

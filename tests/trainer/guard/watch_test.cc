@@ -1,4 +1,5 @@
-// The small parts beside the collapse guard: the best evaluation, the wall-time limit, roll-backs.
+// Tests of the small parts beside the collapse guard: the best evaluation, the wall-time limit, the
+// save interval and roll-backs.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -20,7 +21,7 @@ TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
     EXPECT_EQ(best.step(), -1);
     EXPECT_FALSE(best.Observe(0, std::numeric_limits<double>::quiet_NaN()));
     EXPECT_TRUE(best.Observe(5, sign * 3));
-    EXPECT_FALSE(best.Observe(10, sign * 3));  // equal is no better
+    EXPECT_FALSE(best.Observe(10, sign * 3));  // an equal value is not better
     EXPECT_FALSE(best.Observe(15, sign * 4));
     EXPECT_EQ(best.num_since_best(), 2);
     EXPECT_TRUE(best.Observe(20, sign * 2));
@@ -61,7 +62,7 @@ TEST(SaveInterval, CountsFromTheLastCheckpoint) {
   SaveInterval interval(start, absl::Minutes(15));
   EXPECT_FALSE(interval.IsDue(start + absl::Seconds(899)));
   EXPECT_TRUE(interval.IsDue(start + absl::Seconds(900)));
-  interval.Saved(start + absl::Seconds(600));  // for another reason
+  interval.Saved(start + absl::Seconds(600));  // a checkpoint for another reason
   EXPECT_FALSE(interval.IsDue(start + absl::Seconds(1499)));
   EXPECT_TRUE(interval.IsDue(start + absl::Seconds(1500)));
   EXPECT_FALSE(SaveInterval(start, absl::ZeroDuration()).IsDue(start + absl::Hours(1000)));
@@ -76,7 +77,7 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   ASSERT_OK_AND_ASSIGN(const Rollbacks some, ReadRollbacks(dir.path()));
   EXPECT_EQ(some.count, 2);
   EXPECT_EQ(some.lr_factor, 0.25);
-  // A roll-back that has begun counts where the run goes on from its checkpoint or before.
+  // A roll-back that has begun counts if the run continues from its checkpoint or before.
   ASSERT_OK(WriteRollbacks(some, dir.path(), RollbackIntent{4, some.Next(0.5)}));
   for (const int64_t step : {0, 3, 4, 5, 6}) {
     ASSERT_OK_AND_ASSIGN(const Rollbacks begun, ReadRollbacks(dir.path(), step));

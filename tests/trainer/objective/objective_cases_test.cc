@@ -1,4 +1,5 @@
-// Cases of the `objective` subcommand: the committed vectors, the shared ones, and what is refused.
+// Tests of the `objective` subcommand with the committed and the shared vectors, and with cases
+// that are refused.
 #include "trainer/objective/objective_cases.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kDoubleTolerance = 1e-9;  // float64 autograd on the other side
+constexpr double kDoubleTolerance = 1e-9;  // the other side is float64 autograd
 
 json GoodCase() {
   return json::parse(R"({"id": "a", "objective": "sc_ta_opd", "vocab": 4, "k": 2,
@@ -36,9 +37,9 @@ TEST(ObjectiveCases, CommittedVectorsPass) {
   EXPECT_LT(summary->max_grad_difference, kDoubleTolerance);
 }
 
-// All 480, with the size and overlap of the top-k that the paper's code reports for some. That code
-// is float32 and computes the overlap's advantage from the log-probs of its loss, which are
-// renormalised for normalized.
+// All 480 vectors pass, with the size and overlap of the top-k that the paper's code reports for
+// some. That code is float32 and computes the overlap's advantage from the log-probs of its loss,
+// which the objective `normalized` renormalizes.
 TEST(ObjectiveCases, SharedVectorsPass) {
   const std::string path = testing::SharedData("objective_vectors.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";

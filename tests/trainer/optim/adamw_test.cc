@@ -23,7 +23,7 @@ OptimizerConfig Config() {
 
 at::Tensor Leaf(at::Tensor values) { return values.clone().set_requires_grad(true); }
 
-// As a backward pass does.
+// Adds to the gradient as a backward pass does.
 void AddGrad(at::Tensor& parameter, const at::Tensor& grad) {
   parameter.mutable_grad().add_(grad.to(parameter.scalar_type()));
 }
@@ -52,7 +52,7 @@ TEST(AdamW, FollowsThePublishedAlgorithm) {
     optimizer.Update(0.01, optimizer.GradientNorm());
     plain_matrix.Step(g, 0.01, 0.1);
     plain_vector.Step(2 * g, 0.01, 0.0);  // vectors do not decay
-    // 20 float32 updates of size 0.01: rounding of about 1e-7 each.
+    // Each of the 20 float32 updates of size 0.01 has a rounding error of about 1e-7.
     EXPECT_NEAR(matrix[0][0].item<double>(), plain_matrix.x, 3e-6);
     EXPECT_NEAR(vector[2].item<double>(), plain_vector.x, 3e-6);
   }
@@ -86,9 +86,10 @@ TEST(AdamW, ClipsByTheGlobalNorm) {
   EXPECT_TRUE(at::allclose(clipped, plain, 1e-5, 1e-6));
 }
 
-// golden/make_clipped_adamw.py: torch's clip_grad_norm_ and AdamW in float64.
+// The golden values are torch's clip_grad_norm_ and AdamW in float64
+// (golden/make_clipped_adamw.py).
 TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
-  // Six float32 updates of numbers up to 1; torch divides by the norm + 1e-6.
+  // There are six float32 updates of numbers up to 1, and torch divides by the norm + 1e-6.
   constexpr double kTolerance = 5e-6;
   const auto golden = nlohmann::json::parse(
       testing::ReadFile(testing::SourcePath("tests/trainer/optim/golden/clipped_adamw.json")));
@@ -136,8 +137,8 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
 TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
   at::Tensor parameter = Leaf(at::full({2, 2}, 1.0f).to(at::kBFloat16));
   AdamW optimizer({{"p", parameter}}, Config());
-  // Updates of 1e-4 are below half a bfloat16 step at 1 (2^-9): without a master nothing would
-  // move.
+  // Updates of 1e-4 are below half a bfloat16 step at 1 (2^-9): without a master copy nothing would
+  // change.
   for (int step = 0; step < 100; ++step) {
     AddGrad(parameter, at::ones({2, 2}));
     optimizer.Update(1e-4, optimizer.GradientNorm());
@@ -145,7 +146,7 @@ TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
   EXPECT_NEAR(parameter[0][0].item<float>(), 1.0 - 100 * 1e-4, 0.004);
 }
 
-// A model's type and how its optimizer keeps its state.
+// A model's type and the types of its optimizer's state.
 struct Storage {
   at::ScalarType dtype;
   const char* moments;
@@ -163,8 +164,8 @@ constexpr Storage kStorages[] = {{at::kFloat, "float32", "float32"},
                                  {at::kBFloat16, "bfloat16", "float32"},
                                  {at::kBFloat16, "bfloat16", "none"}};
 
-// The same updates as above, which are a fortieth of a bfloat16 step: they move some weights, and
-// all together as far as with a master.
+// The updates of the test above are a fortieth of a bfloat16 step. They change some weights, and
+// the mean moves as far as with a master copy.
 TEST(AdamW, WithoutAMasterSmallUpdatesAddUp) {
   OptimizerConfig config = Config();
   config.master = "none";
@@ -176,7 +177,7 @@ TEST(AdamW, WithoutAMasterSmallUpdatesAddUp) {
     AddGrad(parameter, at::ones({kSize}));
     optimizer.Update(1e-4, optimizer.GradientNorm());
   }
-  // A weight's spread is about 0.006, that of the mean 4e-5.
+  // The standard deviation of a weight is about 0.006, that of the mean 4e-5.
   EXPECT_NEAR(parameter.detach().to(at::kDouble).mean().item<double>(), 1.0 - 100 * 1e-4, 2e-4);
 }
 
@@ -205,7 +206,8 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
   }
 }
 
-// With --allow-change optimizer.master a run may go on without its masters, or with new ones.
+// With --allow-change optimizer.master a run may continue without its master copies, or with new
+// ones.
 TEST(AdamW, MastersAreDroppedAndMade) {
   testing::TempDir dir;
   OptimizerConfig without = Config();
@@ -226,7 +228,7 @@ TEST(AdamW, MastersAreDroppedAndMade) {
   AddGrad(q, at::randn({20, 50}));
   alone.Update(1e-2, 1.0);
   ASSERT_OK(alone.Save(dir.File("without.safetensors")));
-  // As a rollback does: the weights are there when the state is loaded.
+  // The weights are restored before the state is loaded, as in a roll-back.
   {
     const at::NoGradGuard no_grad;
     p.copy_(q);
@@ -235,7 +237,7 @@ TEST(AdamW, MastersAreDroppedAndMade) {
   ASSERT_OK(with_master.Load(dir.File("without.safetensors")));
   EXPECT_TRUE(at::equal(with_master.State()[2].values, q.view({-1}).to(at::kFloat)));
   EXPECT_TRUE(at::equal(with_master.State()[0].values, alone.State()[0].values));
-  // Some masters and not others are no state of this model.
+  // A state with some of the master copies does not belong to this model.
   at::Tensor r = Leaf(p.detach());
   AdamW other({{"r", r}}, Config());
   EXPECT_ERROR(other.Load(dir.File("with.safetensors")), absl::StatusCode::kDataLoss, "missing");
@@ -281,7 +283,7 @@ void AddGradsOfStep(std::vector<NamedParameter>* parameters, int step) {
   for (auto& [name, parameter] : *parameters) AddGrad(parameter, at::randn(parameter.sizes()));
 }
 
-// Each of three optimizers has a shard of one run; together they do what one does.
+// Three optimizers with a shard each compute together what one optimizer computes.
 TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
   constexpr int kShards = 3;
   testing::TempDir dir;
@@ -329,7 +331,7 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
     for (int number = 0; number < 3; ++number) step(number);
     expect_equal();
 
-    // Each shard takes its part of a whole state.
+    // Each shard reads its part of a whole state.
     ASSERT_OK(one.Save(dir.File("o.safetensors")));
     for (auto& shard : shards) {
       std::vector<AdamW::StateSlice> state = shard->State();
@@ -348,7 +350,7 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
   }
 }
 
-// The CPU stands in for the device. Clipping is the same, too.
+// The CPU stands in for the device. Clipping is the same as well.
 TEST(AdamW, OffloadedItHasTheSameBits) {
   testing::TempDir dir;
   for (const Storage& storage : kStorages) {
@@ -378,7 +380,7 @@ TEST(AdamW, OffloadedItHasTheSameBits) {
     };
     for (int number = 0; number < 3; ++number) step(number);
     expect_equal();
-    // Each loads what the other saved.
+    // Each loads the state of the other.
     ASSERT_OK(resident.Save(dir.File("r.safetensors")));
     ASSERT_OK(offloaded.Save(dir.File("o.safetensors")));
     EXPECT_EQ(testing::ReadFile(dir.File("r.safetensors")),

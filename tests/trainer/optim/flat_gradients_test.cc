@@ -12,14 +12,15 @@ at::Tensor Weight(at::ScalarType dtype) {
   return at::randn({7, 5}).to(dtype).set_requires_grad(true);
 }
 
-// What a backward pass computes for y = x W^T with the upstream gradient 1, in the weight's type.
+// Returns the gradient of a backward pass for y = x W^T with the upstream gradient 1, in the
+// weight's type.
 at::Tensor PlainGradient(const at::Tensor& weight, const at::Tensor& x) {
   const at::Tensor leaf = weight.detach().clone().set_requires_grad(true);
   at::linear(x, leaf).sum().backward();
   return leaf.grad();
 }
 
-// Autograd adds bfloat16 gradients to a float32 .grad in place, and does not round the sum.
+// Autograd adds bfloat16 gradients to a float32 .grad in place and does not round the sum.
 TEST(FlatGradients, BackwardPassesAddInFloat32) {
   at::manual_seed(1);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -27,7 +28,7 @@ TEST(FlatGradients, BackwardPassesAddInFloat32) {
     FlatGradients gradients({{"w", weight}, {"other", other}}, {});
     const void* const address = weight.grad().const_data_ptr();
     at::Tensor expected = at::zeros({7, 5}, at::kFloat);
-    // The second is lost where the sum is rounded to bfloat16.
+    // The second gradient would be lost if the sum were rounded to bfloat16.
     for (const double scale : {1.0, 1e-3, 1.0}) {
       const at::Tensor x = (at::rand({3, 5}) * scale).to(dtype);
       at::linear(x, weight).sum().backward();
@@ -78,7 +79,7 @@ TEST(FlatGradients, AShardHasGradsWhereASectionIsOpen) {
   gradients.Close(1);
   EXPECT_FALSE(table.grad().defined());
   EXPECT_TRUE(gradients.AreInPlace());
-  // The sums of half of the elements, gaps and all.
+  // The sums of half of the elements, including the gaps.
   int64_t kept = 0;
   for (const FlatRange& range : gradients.layout().Shard(1)) {
     gradients.Range(range).fill_(1);

@@ -1,4 +1,5 @@
-// The host's update against the one of all states at once; the CPU stands in for the device.
+// Compares the host's update with the update of all states at once. The CPU stands in for the
+// device.
 #include "trainer/optim/host_update.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@ std::vector<AdamWState> MakeStates(at::ScalarType parameters, at::ScalarType mom
                                    bool has_master) {
   at::manual_seed(3);
   std::vector<AdamWState> states;
-  // Of fewer elements than a parcel, of none, of several parcels, and of exactly one.
+  // The sizes cover less than a parcel, no elements, several parcels and exactly one.
   for (const int64_t size : {5, 0, 1000, 64, 33, 1}) {
     AdamWState state;
     state.parameter = at::randn({size}).to(parameters);

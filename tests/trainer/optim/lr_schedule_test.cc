@@ -30,7 +30,7 @@ TEST(LearningRate, LinearAndCosineEndAtTheRatio) {
       EXPECT_LT(LearningRate(config, step, 12), LearningRate(config, step - 1, 12)) << name << step;
     }
   }
-  // Half way: linear (1 + 0.1) / 2, cosine the same by symmetry.
+  // Half-way the linear schedule is at (1 + 0.1) / 2, and the cosine as well by symmetry.
   EXPECT_NEAR(LearningRate(Schedule("linear", 0, 0.1), 5, 11), 1.1, 1e-12);
   EXPECT_NEAR(LearningRate(Schedule("cosine", 0, 0.1), 5, 11), 1.1, 1e-12);
 }

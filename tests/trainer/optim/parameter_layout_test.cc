@@ -8,7 +8,7 @@
 namespace taopd {
 namespace {
 
-// A model of three layers with tied head, and one whose head is its own.
+// Returns a model of three layers with a tied head or with a head of its own.
 std::vector<ParameterLayout::NamedSize> Model(bool own_head) {
   std::vector<ParameterLayout::NamedSize> parameters = {{"model.embed_tokens.weight", 40'000}};
   for (const std::string layer : {"0", "1", "2"}) {
@@ -73,7 +73,8 @@ TEST(ParameterLayout, BucketsAndShardsCutTheSpaceEvenly) {
   EXPECT_EQ(whole.Shard(0), (std::vector<FlatRange>{{0, whole.size()}}));
 }
 
-// A bucket may be sent once its layer has been reported: no parameter in it belongs to a later one.
+// A bucket may be sent once its layer has been reported, because no parameter in it belongs to a
+// later layer.
 TEST(ParameterLayout, ABucketsLayerIsTheLastOfItsParameters) {
   const ParameterLayout layout(Model(false), {2, 12'000});
   ASSERT_GT(layout.buckets().size(), 4u);
@@ -87,7 +88,8 @@ TEST(ParameterLayout, ABucketsLayerIsTheLastOfItsParameters) {
   EXPECT_EQ(layout.buckets().back().layer, kEmbeddingLayer);
 }
 
-// No parameter crosses the end of a section, and none could be cut in two without that.
+// No parameter crosses the end of a section, and no section could be cut in two without cutting a
+// parameter.
 TEST(ParameterLayout, SectionsAreTheShortestThatHoldWholeParameters) {
   for (const bool own_head : {false, true}) {
     for (const int64_t max_bucket : {1, 10'000, 12'000, 50'000, 1 << 24}) {

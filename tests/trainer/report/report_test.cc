@@ -93,7 +93,7 @@ TEST_F(ReportTest, ARunThatWroteItsModelHasEndedEvenWithoutASummary) {
   EXPECT_THAT(page, HasSubstr("Not ended: going-on."));
 }
 
-// Every curve would repeat it.
+// Otherwise every curve would name the run again.
 TEST_F(ReportTest, ARunWithoutAnyValueIsNamedOnce) {
   const std::string page =
       Page({MakeRun("full", "{\"step\":1,\"loss/mean\":1}\n"), MakeRun("silent", "")});

@@ -1,5 +1,5 @@
-// Answers that are meant to hurt get the right verdict in bounded time and memory, and never cause
-// an exception or a crash. A stuck or quadratic reading takes minutes on these, more than the
+// Hostile answers get the right verdict in bounded time and memory and never cause an exception or
+// a crash. A parser that hangs or takes quadratic time needs minutes for these, more than the
 // program's time limit.
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ std::string Repeated(const std::string& part, size_t count) {
   return text;
 }
 
-// Grades in both directions with every grader. Returns the names of the graders to which the
-// response is right.
+// Grades in both directions with every grader. Returns the names of the graders that accept the
+// response.
 std::string GradedRight(const std::string& response, const std::string& answer) {
   std::string right;
   for (const GraderInfo& info : AllGraders()) {
@@ -85,7 +85,7 @@ TEST(HostileAnswers, OneMegabyte) {
     EXPECT_EQ(GradedRight(text, "1"), "") << part;
     EXPECT_EQ(GradedRight("$" + text + "$", "1"), "") << part;
   }
-  // Here the last number is a 1.
+  // The last number is a 1.
   const std::string ones = Repeated("1 ", kBytes / 2), sum = Repeated("1+", kBytes / 2);
   EXPECT_EQ(GradedRight(ones, "1"), "math auto qwen2.5-math");
   EXPECT_EQ(GradedRight("$" + ones + "$", "1"), "math auto qwen2.5-math");
@@ -160,7 +160,7 @@ TEST(HostileAnswers, Mutations) {
     }
     const Verdict edited = (*grader)->Grade("so \\boxed{" + text + "}", original);
     EXPECT_EQ(edited.reason.find("arithmetic failed"), std::string::npos) << text;
-    // A text in which anything can be found answers itself.
+    // A text in which an answer can be found matches itself.
     const Verdict same = (*grader)->Grade("$" + text + "$", text);
     EXPECT_TRUE(same.correct || same.extracted.empty()) << text << ": " << same.reason;
   }

@@ -45,7 +45,7 @@ TEST(Normalize, UnitsDecorationAndShorthand) {
   EXPECT_EQ(normal(".5"), "\\frac{1}{2}");
 }
 
-// Verdicts of math-verify 0.9.
+// The expected verdicts are those of math-verify 0.9.
 TEST(MathGrader, MatricesAreMultiplied) {
   const std::string a = "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
                     b = "\\begin{pmatrix}0&1\\\\1&0\\end{pmatrix}";
@@ -60,7 +60,7 @@ TEST(MathGrader, MatricesAreMultiplied) {
 
 TEST(MathGrader, NearIsNotEqual) {
   EXPECT_FALSE(Equal("\\sqrt{2}+\\sqrt{3}+10^{-8}", "\\sqrt{2}+\\sqrt{3}"));
-  // An element answers one element only.
+  // An element matches only one element.
   EXPECT_FALSE(Equal("\\{\\frac{1}{3},\\frac{1}{2}\\}", "\\{0.3333333,\\frac{1}{3}\\}"));
   EXPECT_TRUE(Equal("(0,1]", "(0,1)\\cup(0,1]"));
   EXPECT_FALSE(Equal("(0,1)", "(0,1)\\cup(0,1]"));

@@ -36,7 +36,7 @@ const ChartSpec kSpec = {"c", "Title", "Hint.", {{.metric = "m"}}, {}};
 TEST(Chart, TheLineGoesThroughThePoints) {
   Json data = Json::array();
   const std::string html = RenderChart(kSpec, {RunWith("a", "m", {{0, 0}, {10, 100}})}, &data);
-  // 0 is the base line; 100 is 4 % of the range below the top: 222 - 210 / 1.04.
+  // 0 is at the base line; 100 is 4 % of the range below the top: 222 - 210 / 1.04.
   EXPECT_THAT(html, HasSubstr("<path class=\"line\" d=\"M48.0 222.0L428.0 20.1\"/>"));
   EXPECT_EQ(data[0]["lines"][0]["x"], Json({0, 10}));
   EXPECT_EQ(data[0]["lines"][0]["y"], Json({0.0, 100.0}));
@@ -120,7 +120,7 @@ TEST(Chart, TheIntervalIsABand) {
   run.series["high"] = {{0, 100}, {10, 100}};
   Json data = Json::array();
   const std::string html = RenderChart(spec, {run}, &data);
-  // Step 5 has no interval: two pieces.
+  // Step 5 has no interval, so the band has two pieces.
   EXPECT_THAT(
       html,
       HasSubstr("<path class=\"band\" d=\"M48.0 20.1L48.0 222.0ZM428.0 20.1L428.0 222.0Z\"/>"));

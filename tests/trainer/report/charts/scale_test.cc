@@ -41,14 +41,15 @@ TEST(Scale, SharesStayBetweenZeroAndOne) {
 
 TEST(Scale, LogWhereValuesSpanDecades) {
   const ScaleOptions log = {.allow_log = true};
-  const Scale wide = MakeScale({3e-7, 0.2, 0}, log);  // two thirds are positive: linear
+  // Linear, because only two thirds are positive.
+  const Scale wide = MakeScale({3e-7, 0.2, 0}, log);
   EXPECT_FALSE(wide.log);
   const Scale scale = MakeScale({3e-7, 2e-3, 0.02, 0.2}, log);
   EXPECT_TRUE(scale.log);
   EXPECT_THAT(Labels(scale), ElementsAre("1e-6", "1e-5", "1e-4", "0.001", "0.01", "0.1"));
   EXPECT_FALSE(MakeScale({0.1, 1}, log).log);     // one decade
   EXPECT_FALSE(MakeScale({-0.001, 1}, log).log);  // crosses zero
-  EXPECT_FALSE(MakeScale({0.0001, 1}, {}).log);   // not asked for
+  EXPECT_FALSE(MakeScale({0.0001, 1}, {}).log);   // log axes are not allowed
   EXPECT_THAT(Labels(MakeScale({0.04, 2}, log)),
               ElementsAre("0.05", "0.1", "0.2", "0.5", "1", "2"));
 }
@@ -68,7 +69,7 @@ TEST(Scale, AnyFiniteValuesGiveFewTicksInsideTheRange) {
   for (int i = 0; i < 3000; ++i) {
     std::vector<double> values;
     for (int j = 0; j < 2 + i % 3; ++j) {
-      // Any bit pattern: denormals and numbers near the limits too.
+      // Any bit pattern, including denormals and numbers near the limits.
       const double value = std::bit_cast<double>(random.NextU64());
       if (std::isfinite(value)) values.push_back(i % 2 ? std::abs(value) : value);
     }

@@ -1,4 +1,4 @@
-// The chart of where a step's time goes.
+// Tests of the chart of a step's time.
 #include "trainer/report/charts/time_stack.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ RunRecord RunOf(int64_t num_steps) {
   return run;
 }
 
-// Saving is no part of the step: 10 s of steps and 10 s of saving in the mean.
+// Saving is not part of the step: on average a step takes 10 s and saving 10 s.
 TEST(TimeStack, SharesAddUpToOne) {
   for (const int64_t num_steps : {2, 100, 1000}) {
     const std::string html = RenderTimeStack(RunOf(num_steps), 0);
@@ -43,7 +43,7 @@ TEST(TimeStack, AreasLieOnTopOfEachOther) {
   // From 0 to 4 of 10 seconds and from there to 6; the scale ends a little above 10.
   EXPECT_THAT(html, HasSubstr("stack-0\" d=\"M48.0 222.0L428.0 222.0L"));
   const auto path_of = [&](const std::string& part) {
-    const size_t plot = html.find("class=\"plot\"");  // behind the key
+    const size_t plot = html.find("class=\"plot\"");  // after the key
     const size_t begin = html.find("stack-" + part + "\" d=\"", plot) + part.size() + 11;
     return html.substr(begin, html.find('Z', begin) - begin);
   };

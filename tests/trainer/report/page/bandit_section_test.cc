@@ -1,4 +1,4 @@
-// The bandit's figures and the contours that they draw.
+// Tests of the bandit's figures and their contours.
 #include "trainer/report/page/bandit_section.h"
 
 #include <gtest/gtest.h>
