@@ -1,16 +1,17 @@
-// One inference engine for both programs. The teacher's scores are a prefill whose rows are
-// reported; rollouts and evaluation are a prefill and decoding. One sequence may ask for both.
+// The inference engine of both programs. Scoring for the teacher is a prefill whose rows are
+// reported; rollouts and evaluation are a prefill followed by decoding. One request may ask for
+// both.
 //
 // This header includes neither LibTorch nor gRPC, so that servers and trainers can include it.
 //
 // Life cycle of a request: Submit validates and queues it, the engine's thread runs it in batches,
 // and `done` receives its result exactly once. `done` is called on the engine's thread, or inside
-// Submit if the request is refused. `done` must not block, and the only calls into the engine that
-// it may make are Submit and Cancel.
+// Submit if the request is refused. `done` must not block, and may call only Submit and Cancel of
+// the engine.
 //
-// Determinism: on a CPU the answer to a request is the same bytes whatever else the engine does. On
-// CUDA the last bits may depend on the rest of the batch. CONTRACT.md lists everything that may
-// change a number.
+// Determinism: On a CPU the answer to a request has the same bytes whatever else the engine
+// computes. On CUDA the last bits may depend on the rest of the batch. CONTRACT.md lists everything
+// that may change a number.
 //
 // Shapes: P prompt tokens, R scored rows, k reported ids per row, M candidates per row, V
 // vocabulary size, G generated tokens.
@@ -37,21 +38,22 @@
 
 namespace taopd {
 
-// What to score. Row r = 0..R-1 belongs to position t = start + r of the sequence, and R = P -
-// start. teacher.proto explains the meaning of every array; the names are the same.
+// The scores that a request asks for. Row r = 0..R-1 belongs to position t = start + r of the
+// sequence, and R = P - start. teacher.proto explains every array under the same name.
 struct ScoreParams {
-  int64_t start = 1;         // 1 <= start < P
-  int32_t top_k = 0;         // k; 0 <= k <= limits().max_logprobs
-  float temperature = 1.0f;  // of the scored distribution; at least kMinScoreTemperature
+  int64_t start = 1;  // 1 <= start < P
+  int32_t top_k = 0;  // k; 0 <= k <= limits().max_logprobs
+  // Temperature of the scored distribution; at least kMinScoreTemperature.
+  float temperature = 1.0f;
   bool entropy = false;
   bool rank = false;
   bool support_stats = false;
-  bool dense = false;                  // needs vocab_size <= limits().max_dense_vocab_size
+  bool dense = false;                  // requires vocab_size <= limits().max_dense_vocab_size
   int32_t num_candidates = 0;          // M
   std::vector<int32_t> candidate_ids;  // [R, M]
 };
 
-// Arrays that were not asked for are empty.
+// Arrays that were not requested are empty.
 struct ScoreRows {
   int64_t num_rows = 0;  // R
   int32_t top_k = 0;     // k
@@ -69,10 +71,10 @@ struct ScoreRows {
   std::vector<float> dense_log_probs;      // [R, V]
 };
 
-// Restricts the ids of the next token beyond what SamplingParams says: the seam for structured
-// output (a grammar, a JSON schema). The engine calls it once before each token of its sequence, on
-// the thread that samples, and never twice at once for one request. An object that several requests
-// share must be thread-safe.
+// Restricts the ids of the next token further than SamplingParams does: the interface for
+// structured output (a grammar, a JSON schema). The engine calls it once before each token of a
+// sequence, on the thread that samples, and never concurrently for one request. An object that
+// several requests share must be thread-safe.
 class LogitMask {
  public:
   virtual ~LogitMask() = default;
@@ -81,13 +83,14 @@ class LogitMask {
   // request.
   virtual absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
                                     std::span<uint64_t> allowed_bits) = 0;
-  // Says that Mask will be called with these ids next, unless the request ends before, so that what
-  // it needs can be computed while the model computes. Called when the sequence begins to run and
+  // Announces that Mask will be called with these ids next, unless the request ends first, so that
+  // the mask can be computed while the model computes. Called when the sequence begins to run and
   // for each token but the last, on the engine's thread, which may hold a lock. Must not block.
   virtual void Prepare(std::span<const int32_t> /*generated_ids*/) {}
-  // Whether Mask with these ids, for which Prepare was called, returns at once, be it with an
-  // error. Waits at most `wait` for that. The engine asks before it calls Mask; a sequence whose
-  // mask is late sits out until it is there, and the other sequences go on (CONTRACT.md).
+  // Returns whether Mask with these ids, for which Prepare was called, would return immediately
+  // (possibly with an error). Waits at most `wait` for that. The engine calls it before Mask. A
+  // sequence whose mask is late gets no token until the mask is ready, and the other sequences
+  // continue (CONTRACT.md).
   virtual bool IsReady(std::span<const int32_t> /*generated_ids*/, absl::Duration /*wait*/) {
     return true;
   }
@@ -99,65 +102,67 @@ enum class LogProbsMode {
   kProcessed,  // softmax(processed logits / temperature), before truncation
 };
 
-// How the next token is chosen. The fields mean what vLLM's do, and apply in vLLM's order, which is
-// that of the fields: `mask`, ..., `logit_bias` and the penalties give the processed logits; the
-// temperature divides them; min_p, top_k and top_p truncate, each on what the one before has left.
-// The token is drawn from the rest in proportion to its probability.
+// The rules by which the next token is chosen. The fields have the meaning of vLLM's and apply in
+// vLLM's order, which is the order of the fields. `mask` to `logit_bias` and the penalties give the
+// processed logits. The temperature divides them. Then min_p, top_k and top_p truncate, each
+// applied to the ids that the previous one kept. The token is drawn from the remaining ids in
+// proportion to their probabilities.
 struct SamplingParams {
-  // Masks. What they forbid has the logit -inf. It is an error if they forbid everything.
-  std::shared_ptr<LogitMask> mask;                        // null = none
-  std::optional<std::vector<int32_t>> allowed_token_ids;  // if set, no others; not empty
-  // A sequence forbids its last id wherever the generated ids end with the ids before it; a
-  // sequence of one id forbids it everywhere.
+  // Masks. Forbidden ids get the logit -inf. It is an error if all ids are forbidden.
+  std::shared_ptr<LogitMask> mask;  // null means none
+  // If set, all other ids are forbidden; not empty.
+  std::optional<std::vector<int32_t>> allowed_token_ids;
+  // A sequence forbids its last id whenever the generated ids end with the ids before it. A
+  // sequence of one id forbids that id everywhere.
   std::vector<std::vector<int32_t>> bad_words_ids;
   // The first min_tokens tokens are neither stop_token_ids nor the model's end-of-sequence ids,
   // even with ignore_eos. 0 <= min_tokens <= max_new_tokens
   int64_t min_tokens = 0;
 
-  // Added to the logit. Values beyond [-100, 100] are taken to be -100 or 100, as in vLLM.
+  // Added to the logit. Values are clamped to [-100, 100], as in vLLM.
   std::map<int32_t, float> logit_bias;
-  // Above 0; 1 = off. Positive logits of ids that the prompt or the generated ids hold are divided
-  // by it, and negative ones multiplied.
+  // Above 0; 1 means off. Positive logits of ids in the prompt or among the generated ids are
+  // divided by it, and negative ones are multiplied by it.
   float repetition_penalty = 1.0f;
-  // Subtracted from the logit of an id once per occurrence among the generated ids. In [-2, 2]
+  // In [-2, 2]. Subtracted from the logit of an id once per occurrence among the generated ids.
   float frequency_penalty = 0.0f;
-  // Subtracted from the logits of ids among the generated ones. In [-2, 2]
+  // In [-2, 2]. Subtracted once from the logit of every id among the generated ids.
   float presence_penalty = 0.0f;
 
   // The temperature of the sampled distribution. 0 is greedy: the id of the largest processed logit
   // is taken, the lowest among equals, and truncation has no effect. Any other value is at least
   // kMinScoreTemperature.
   float temperature = 1.0f;
-  // In [0, 1]; 0 = off. Removes ids whose probability is below min_p times the largest one.
+  // In [0, 1]; 0 means off. Removes ids whose probability is below min_p times the largest one.
   float min_p = 0.0f;
-  // Keeps the top_k most probable ids; among equals the lower ids. 0 or -1 = off.
+  // Keeps the top_k most probable ids; ties go to the lower id. 0 and -1 mean off.
   int32_t top_k = 0;
-  // In (0, 1]. Keeps the most probable ids whose probabilities sum to at least top_p, as few as
-  // possible; among equals the lower ids.
+  // In (0, 1]. Keeps the smallest set of most probable ids whose probabilities sum to at least
+  // top_p; ties go to the lower id.
   float top_p = 1.0f;
-  uint64_t seed = 0;  // token i of the sequence uses draw i of RandomStream(seed)
+  uint64_t seed = 0;  // token i uses draw i of RandomStream(seed)
 
-  // When to stop.
+  // The conditions that end the sequence.
   int64_t max_new_tokens = 16;  // >= 1
-  // In addition to the model's own end-of-sequence ids.
+  // Ids that end the sequence in addition to the model's end-of-sequence ids.
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
 
-  // What to report. A greedy token costs less than half if log_probs is not asked for.
+  // The numbers to report. A greedy token costs less than half without log_probs.
   bool log_probs = true;       // GeneratedTokens::log_probs
   bool raw_log_probs = false;  // GeneratedTokens::raw_log_probs
   bool ranks = false;          // GeneratedTokens::ranks
-  int32_t num_log_probs = 0;   // alternatives to report per generated token; 0 = none
-  // Of the alternatives and of `ranks`. vLLM's default is kRaw.
+  int32_t num_log_probs = 0;   // number of alternatives per generated token
+  // The distribution of the alternatives and of `ranks`. vLLM's default is kRaw.
   LogProbsMode top_log_probs_mode = LogProbsMode::kRaw;
 };
 
 enum class FinishReason {
-  kStop,    // an end-of-sequence or stop id, which is included in the ids, or should_stop
+  kStop,    // an end-of-sequence or stop id (included in the ids), or should_stop
   kLength,  // max_new_tokens
 };
 
-// Arrays that were not asked for are empty.
+// Arrays that were not requested are empty.
 struct GeneratedTokens {
   std::vector<int32_t> ids;  // [G], G >= 1
   // [G] log-prob of each token under softmax(processed logits / temperature), before min_p, top_k
@@ -166,7 +171,8 @@ struct GeneratedTokens {
   std::vector<float> log_probs;
   // [G] log-prob of each token under softmax(logits), before anything that SamplingParams changes.
   std::vector<float> raw_log_probs;
-  // [G] how many ids are at least as probable as the token, itself included; 1 = the most probable.
+  // [G] number of ids that are at least as probable as the token, including itself; 1 is the most
+  // probable.
   std::vector<int32_t> ranks;
   // [G, num_log_probs] the most probable ids, in descending order; ties go to the lower id.
   std::vector<int32_t> top_ids;
@@ -180,24 +186,24 @@ struct InferenceRequest {
   std::vector<int32_t> token_ids;  // [P], P >= 1
   std::optional<ScoreParams> score;
   std::optional<SamplingParams> sampling;
-  // A request that is not done at this time, be it queued or running, ends with DEADLINE_EXCEEDED.
+  // A request that is not done at this time, queued or running, ends with DEADLINE_EXCEEDED.
   absl::Time deadline = absl::InfiniteFuture();
-  // Who asks. The work of different clients is admitted in turns, by tokens served; the empty name
-  // is a client like any other.
+  // The name of the client. The work of different clients is admitted in turns, by tokens served;
+  // the empty name is a client like any other.
   std::string client;
-  // The number of sequences that were asked for from this prompt, on the first of them; 0 on the
-  // others. Only metrics read it.
+  // On the first of several sequences requested from one prompt, their number; 0 on the others.
+  // Used only for metrics.
   int64_t num_choices = 1;
-  // Requests share cached prefixes only if their salts are equal, so that the time of an answer
-  // tells nobody else what was asked before.
+  // Requests share cached prefixes only if their salts are equal, so that response times reveal
+  // nothing about the requests of others.
   std::string cache_salt;
   // Called for each generated token on the engine's thread. If it returns true, the token is the
-  // last one, and the request finishes with kStop. Stop strings use it
+  // last one, and the request finishes with kStop. Used for stop strings
   // (common/text/stop_strings.h). Optional.
   std::function<bool(int32_t token_id)> should_stop;
   // Called for each generated token on the engine's thread, after should_stop, for streaming. The
-  // arrays hold everything generated so far; the new token is the last entry. `is_last` tells
-  // whether it ends the sequence, and GeneratedTokens::finish says why. It must not block.
+  // arrays hold everything generated so far; the new token is the last entry. If `is_last` is true,
+  // the token ends the sequence, and GeneratedTokens::finish holds the reason. It must not block.
   // Optional.
   std::function<void(const GeneratedTokens& so_far, bool is_last)> on_token;
 };
@@ -205,7 +211,8 @@ struct InferenceRequest {
 struct InferenceResult {
   std::optional<ScoreRows> score;
   std::optional<GeneratedTokens> generated;
-  // When the request stopped waiting: the begin of the first step that computed a part of it.
+  // The time at which the request stopped waiting: the start of the first step that computed a part
+  // of it.
   absl::Time started_at = absl::InfinitePast();
 };
 
@@ -224,22 +231,22 @@ struct EngineLimits {
   int64_t max_num_seqs = 0;            // sequences that run at once
   int64_t max_num_batched_tokens = 0;  // tokens of one step
   int64_t max_queued_tokens = 0;
-  // Of the sequences that one SubmitBatch call submits together: a client's share of the queue.
+  // The limit for the sequences of one SubmitBatch call: a client's share of the queue.
   int64_t max_client_queued_tokens = INT64_MAX;
-  // False if no memory was given to the KV cache; the engine then only scores.
+  // False if the KV cache has no memory; the engine then only scores.
   bool can_generate = true;
   int64_t kv_block_tokens = 0;  // tokens of one block of the KV cache
   bool prefix_caching = false;
 };
 
-// How many tokens the engine's steps computed.
+// A histogram of the number of tokens of the engine's steps.
 struct StepSizes {
-  // counts[i] steps had at most kBounds[i] tokens and more than the bound before; the last count is
-  // of those beyond all bounds.
+  // counts[i] steps had at most kBounds[i] tokens and more than the previous bound; the last count
+  // is for steps beyond all bounds.
   static constexpr std::array<int64_t, 13> kBounds = {1,   8,    16,   32,   64,   128,  256,
                                                       512, 1024, 2048, 4096, 8192, 16384};
   std::array<uint64_t, kBounds.size() + 1> counts = {};
-  uint64_t num_tokens = 0;  // of all steps
+  uint64_t num_tokens = 0;  // sum over all steps
 
   void Add(int64_t tokens) {
     const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), tokens);
@@ -250,12 +257,12 @@ struct StepSizes {
 
 // Decode steps of an engine with CUDA graphs (EngineOptions::cuda_graphs); all 0 without.
 struct GraphStats {
-  int64_t num_graphs = 0;  // now; one a batch size
+  int64_t num_graphs = 0;  // at present, one per batch size
   // Counted since the start:
-  uint64_t num_captures = 0;  // of a whole set: at the start, and when it was of no use any more
+  uint64_t num_captures = 0;  // captures of a whole set: at the start, and when it became unusable
   uint64_t replayed_steps = 0;
-  uint64_t padding_rows = 0;  // computed by them and dropped
-  uint64_t eager_steps = 0;   // with a prompt, larger than all graphs or with longer sequences
+  uint64_t padding_rows = 0;  // rows computed by replayed steps and discarded
+  uint64_t eager_steps = 0;  // steps with a prompt, larger than all graphs or with longer sequences
 };
 
 struct EngineStats {
@@ -267,27 +274,28 @@ struct EngineStats {
   uint64_t generated_tokens = 0;
   uint64_t scored_rows = 0;
   uint64_t finished_requests = 0;
-  uint64_t failed_requests = 0;  // the refused ones included
+  uint64_t failed_requests = 0;  // including refused requests
   uint64_t refused_queue_full = 0;
   uint64_t refused_client_share = 0;  // the queue had room, but not for this client
-  uint64_t num_preempted = 0;  // sequences that lost their keys and values and are computed again
-  // Of the prefix cache: tokens looked up, and tokens found.
+  uint64_t num_preempted = 0;         // sequences that lost their keys and values
+  // Tokens looked up and tokens found in the prefix cache.
   uint64_t prefix_query_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
   StepSizes step_sizes;
-  // Seconds of the engine's thread: in the layers, and in what follows them (the head, scores,
-  // sampling). A GPU computes while the thread goes on: there the second holds the wait for both.
+  // Seconds that the engine's thread spent in the layers, and in the stages after them (the head,
+  // scores, sampling). A GPU computes while the thread continues, so there head_seconds includes
+  // the wait for both.
   double layer_seconds = 0.0;
   double head_seconds = 0.0;
   GraphStats graphs;
-  // Now:
+  // At present:
   int64_t kv_blocks_in_use = 0;
   int64_t num_kv_blocks = 0;
-  // The device refuses to compute; only a new process helps.
+  // The device refuses to compute; the process must be restarted.
   bool device_failed = false;
-  std::string device_error;  // if the reason is known here
-  // The heartbeat, which goes on during a step, too. If it is old while work waits, the engine is
-  // stalled.
+  std::string device_error;  // empty if the reason is not known
+  // The time of the last heartbeat, which is also updated during a step. If it is old while work
+  // waits, the engine is stalled.
   absl::Time last_step;
 };
 
@@ -298,43 +306,43 @@ struct EngineOptions {
   // The largest vocabulary whose dense log-probs may be requested.
   int64_t max_dense_vocab_size = 4096;
   int64_t max_num_seqs = 256;
-  // Tokens of one step. 0 = 1024 on a CPU, whose activations then stay in its caches, and 8192 on a
-  // GPU, which needs more rows to be busy; max_num_seqs if that is more.
+  // The maximum number of tokens of one step. 0 means max_num_seqs or, if that is more, 1024 on a
+  // CPU, whose activations then stay in its caches, and 8192 on a GPU, which needs more rows to be
+  // busy.
   int64_t max_num_batched_tokens = 0;
   // The limit of the queue in front of the engine. One longer request is accepted while the queue
   // is empty.
   int64_t max_queued_tokens = 4 << 20;
   // The same limit in requests, because short requests have a cost too.
   int64_t max_queued_requests = 1 << 16;
-  // The part of the queue, in tokens and in requests, that the work of one client may take while
-  // nobody else's waits; in (0, 1], and 1 means all of it. With more clients each may take less
-  // (common/base/fair_share.h), so that a newcomer finds room. One request of a client of which
-  // nothing waits is accepted wherever it fits. Below 1, a request must also leave room for shorter
-  // ones (KeptFree).
+  // The share of the queue, in tokens and in requests, that one client may fill while no other
+  // client's work waits; in (0, 1]. With more clients each may fill less
+  // (common/base/fair_share.h), so that a newcomer finds room. A client without waiting work may
+  // always queue one request if it fits. Below 1, a request must also leave room for shorter ones
+  // (KeptFree).
   double max_client_queue_share = 1.0;
-  // Limit of the memory for the logits of one chunk of rows; the logits of a whole batch never
-  // exist. 0 = 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk has no more rows than are
-  // good for its caches (taopd/head/logit_chunk.h).
+  // The limit of the memory for the logits of one chunk of rows; the logits of a whole batch never
+  // exist at once. 0 means 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk is further
+  // limited to fit in the caches (taopd/head/logit_chunk.h).
   int64_t head_workspace_bytes = 0;
-  // The limit of the KV cache's memory. If it does not hold all sequences that run, some of them
-  // are preempted and computed again. If it is too small for one sequence, requests that generate
-  // are limited in length, with a warning, unless max_model_len was asked for: that is then
-  // refused. 0 = the engine only scores. kAutoKvCache (common/memory/engine_plan.h), which
+  // The limit of the KV cache's memory. If it does not hold all running sequences, some of them are
+  // preempted and computed again. If it is too small for one sequence, the length of requests that
+  // generate is limited, with a warning; with an explicit max_model_len the options are refused
+  // instead. 0 means that the engine only scores. kAutoKvCache (common/memory/engine_plan.h), which
   // LoadEngine accepts, leaves the size to the memory plan.
   int64_t kv_cache_bytes = int64_t{4} << 30;
-  // Whether requests use the keys and values of earlier requests that begin alike.
+  // Whether requests reuse the keys and values of earlier requests with the same prefix.
   bool prefix_caching = true;
-  // Processes, and on CUDA devices, that the model is cut into
-  // (common/model/config/tensor_parallel.h), in LoadEngine. All memory above is that of each of
-  // them.
+  // The number of processes, and on CUDA of devices, over which LoadEngine splits the model
+  // (common/model/config/tensor_parallel.h). All memory limits above apply to each of them.
   int64_t tensor_parallel_size = 1;
   // Whether decode steps are replayed from CUDA graphs, which are captured when the engine is made.
-  // Refused where there can be none (CheckCudaGraphs), and together with tensor_parallel_size.
+  // Refused if graphs are impossible (CheckCudaGraphs), and together with tensor_parallel_size.
   CudaGraphOptions cuda_graphs;
-  // What LoadEngine's memory plan may take of the device.
+  // The part of the device's memory that LoadEngine's memory plan may use.
   MemoryLimits memory;
 
-  // What the settings above are on a kind of device.
+  // The settings above, resolved for a kind of device.
   int64_t BatchedTokens(bool on_cpu) const {
     if (max_num_batched_tokens > 0) return max_num_batched_tokens;
     return std::max<int64_t>(max_num_seqs, on_cpu ? 1024 : 8192);
@@ -347,7 +355,7 @@ struct EngineOptions {
 
 using RequestHandle = uint64_t;  // 0 = refused
 
-// Thread-safe, with the one exception that Drain names.
+// Thread-safe, with the exception stated at Drain.
 class InferenceEngine {
  public:
   virtual ~InferenceEngine() = default;
@@ -355,12 +363,12 @@ class InferenceEngine {
   // Never blocks. If the request is refused, `done` receives the reason before Submit returns, and
   // the handle is 0:
   //   INVALID_ARGUMENT     the request is malformed or exceeds a limit
-  //   FAILED_PRECONDITION  it asks to generate and the engine only scores
+  //   FAILED_PRECONDITION  the request generates and the engine only scores
   //   RESOURCE_EXHAUSTED   the queue is full, or the client's share of it is
   //   UNAVAILABLE          Drain was called
   virtual RequestHandle Submit(InferenceRequest request, InferenceDone done) = 0;
-  // Submits all requests or none of them, under one lock: the engine sees them together and in this
-  // order. For the share of the queue they count as work of the first one's client.
+  // Submits all requests or none of them, under one lock, so the engine sees them together and in
+  // this order. For the shares of the queue they count as work of the first request's client.
   virtual std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) = 0;
   // Ends a request with CANCELLED soon, unless it has finished. Unknown handles are ignored.
@@ -370,8 +378,8 @@ class InferenceEngine {
   // thread.
   virtual void Drain(absl::Time deadline) = 0;
 
-  // Gives the memory of the KV cache back as soon as no work is left, and forgets all cached
-  // prefixes. It is taken again when a request needs it.
+  // Frees the memory of the KV cache as soon as no work is left, and forgets all cached prefixes.
+  // The memory is allocated again when a request needs it.
   virtual void ReleaseKvCache() = 0;
 
   virtual EngineLimits limits() const = 0;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMaxThreads = 4096;
 
-// Of each of `num_processes`, which share a CPU's memory and have a GPU each.
+// Returns the budget of each of `num_processes`, which share a CPU's memory or have one GPU each.
 absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLimits& limits,
                                       int64_t num_processes) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device parsed, ParseDevice(device));
@@ -57,7 +57,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
                                                           options.tensor_parallel_size, num_threads)
                                      : LoadDecoder(model_dir, decoder_options));
   LoadedEngine loaded;
-  // Hashing takes as long as reading the files does; the engine is made meanwhile.
+  // Hashing takes as long as reading the files, so the engine is made meanwhile.
   auto revision = is_parallel ? StartStoredRevision(model_dir, ConfigDtype(decoder->dtype()))
                               : StartWeightsRevision(*decoder);
   loaded.dtype = ConfigDtype(decoder->dtype());
@@ -73,7 +73,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
   decoder->KeepForInferenceOnly();
-  LetGoOfWorkerThreads();  // those that packed
+  LetGoOfWorkerThreads();  // the threads that packed weights
   return loaded;
 }
 

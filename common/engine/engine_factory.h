@@ -1,4 +1,4 @@
-// Makes an engine from a model directory, for programs that must not include LibTorch.
+// Makes an engine from a model directory, for code that must not include LibTorch.
 #pragma once
 
 #include <memory>
@@ -19,16 +19,16 @@ struct LoadedEngine {
   std::vector<int32_t> eos_token_ids;
 };
 
-// What each of `num_processes`, one of which is this one, may take of `device`, which is that of
-// DecoderOptions. On a CUDA device this makes the context.
+// Returns the memory that each of `num_processes` processes, this one included, may use of `device`
+// (DecoderOptions::device). On a CUDA device this creates the context.
 absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryLimits& limits,
                                         int64_t num_processes);
 
 // Plans the memory (PlanModel in common/engine/model_plan.h) and logs the plan, loads the model
 // (LoadDecoder) and starts an engine on it (MakeTorchEngine). `dtype` and `device` are those of
-// DecoderOptions in common/model/decoder.h. `num_threads` sets the threads of LibTorch for the
-// whole process; 0 = all cores. Errors that a file causes name it. Returns RESOURCE_EXHAUSTED,
-// before weights are read, if the plan does not fit.
+// DecoderOptions in common/model/decoder.h. `num_threads` sets LibTorch's threads for the whole
+// process; 0 means all cores. Errors caused by a file name it. Returns RESOURCE_EXHAUSTED, before
+// any weights are read, if the plan does not fit.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options);

@@ -11,15 +11,16 @@
 namespace taopd {
 namespace {
 
-// The dtype of the stored embedding, by config.json's names; empty for one that no decoder
-// computes in.
+// Returns config.json's name of a stored dtype, or an empty string for a dtype in which no decoder
+// computes.
 std::string StoredDtypeName(const std::string& safetensors_dtype) {
   if (safetensors_dtype == "F32") return "float32";
   if (safetensors_dtype == "BF16") return "bfloat16";
   return safetensors_dtype == "F16" ? "float16" : "";
 }
 
-// Where the files lack the embedding, or store it in another type, loading says so.
+// Returns nullopt if the files lack the embedding or store it in another type; loading reports
+// that.
 std::optional<WeightDtype> StoredDtype(const SafetensorsModel& stored, const ModelConfig& config) {
   const auto architecture = FindArchitecture(config.architecture);
   if (!architecture.ok()) return std::nullopt;
@@ -84,7 +85,7 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   const TensorParallel parallel = {0, options.tensor_parallel_size};
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, parallel.size));
   EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), *weight_dtype, budget);
-  // Without files, they are taken to be as config.json says.
+  // Without files, the stored type is assumed to be that of config.json.
   const auto described_dtype = ParseWeightDtype(config.dtype);
   input.stored_dtype = stored_dtype;
   if (!stored.ok()) {

@@ -1,6 +1,6 @@
-// The memory plan of an engine on a model: EngineOptions, a configuration and a device in, an
-// EnginePlan out (common/memory/engine_plan.h). Nothing here knows LibTorch. All functions are
-// thread-safe.
+// Makes the memory plan of an engine on a model: an EnginePlan (common/memory/engine_plan.h) for
+// EngineOptions, a model's configuration and a device. It does not depend on LibTorch. All
+// functions are thread-safe.
 #pragma once
 
 #include <string>
@@ -10,21 +10,22 @@
 
 namespace taopd {
 
-// The plan's input for weights that no file holds, such as a trainer's. For others, set
-// stored_dtype and weights_are_parameters.
+// Returns the plan's input for weights that are not in a file, such as a trainer's. For weights in
+// files, set stored_dtype and weights_are_parameters.
 EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config,
                             WeightDtype dtype, const MemoryBudget& budget);
 
 // Plans the engine that LoadEngine would make. Reads config.json and the headers of the safetensors
-// files; no weights. `dtype` is that of DecoderOptions; "auto" is the stored one. If the directory
-// has a config.json alone, the plan is made from it, with a warning. Errors are those of
+// files, but no weights. `dtype` is DecoderOptions::dtype; "auto" means the stored type. If the
+// directory has only a config.json, the plan is made from it, with a warning. Returns the errors of
 // LoadModelConfig, OpenSafetensorsModel and PlanEngine, which also explains `refused`.
 absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
                                      const MemoryBudget& budget, const EngineOptions& options,
                                      EnginePlan* refused = nullptr);
 
-// What is left of a planned pool of pages when the packed weights take unplanned_bytes more than
-// planned (Decoder::PrepareInference); a warning says so. RESOURCE_EXHAUSTED if nothing is.
+// Returns the rest of a planned pool of pages if the packed weights take unplanned_bytes more than
+// planned (Decoder::PrepareInference), and logs a warning. Returns RESOURCE_EXHAUSTED if nothing is
+// left.
 absl::StatusOr<int64_t> PoolBeside(int64_t unplanned_bytes, int64_t pool_bytes);
 
 // Logs each line of the plan, the totals, and the warnings.

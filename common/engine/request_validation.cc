@@ -18,7 +18,8 @@ absl::Status ValidateIds(const char* field, const std::vector<int32_t>& ids, int
   return absl::OkStatus();
 }
 
-// The messages name the fields as teacher.proto does: most scores are asked for over that wire.
+// The messages name the fields as teacher.proto does, because most score requests arrive in that
+// protocol.
 absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
                            const EngineLimits& limits) {
   if (score.start < 1 || score.start >= num_tokens) {
@@ -52,7 +53,7 @@ absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
 }
 
 absl::Status ValidateInRange(const char* field, float value, float low, float high) {
-  if (value >= low && value <= high) return absl::OkStatus();  // not so for a NaN
+  if (value >= low && value <= high) return absl::OkStatus();  // false for NaN
   return InvalidArgument(field, " ", value, " must be between ", low, " and ", high);
 }
 
@@ -98,7 +99,7 @@ absl::Status ValidateProcessors(const SamplingParams& sampling, int64_t vocab_si
   return ValidateInRange("sampling.presence_penalty", sampling.presence_penalty, -2.0f, 2.0f);
 }
 
-// The fields that say how many ids are kept and drawn from.
+// The fields that determine the ids from which the token is drawn.
 absl::Status ValidateDraw(const SamplingParams& sampling) {
   if (!std::isfinite(sampling.temperature) || sampling.temperature < 0.0f) {
     return InvalidArgument("sampling.temperature ", sampling.temperature,

@@ -22,7 +22,7 @@
 namespace taopd {
 namespace {
 
-// How often Drain polls its clock, which may be a ManualClock.
+// The interval at which Drain polls its clock, which may be a ManualClock.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(10);
 
 // The engine's thread waits this long for a mask before it looks for other work.
@@ -33,8 +33,8 @@ struct Finished {
   absl::StatusOr<InferenceResult> result;
 };
 
-// Runs `step` and turns what LibTorch throws into a status: RESOURCE_EXHAUSTED for a lack of
-// memory, else INTERNAL.
+// Runs `step` and turns LibTorch's exceptions into a status: RESOURCE_EXHAUSTED for a lack of
+// memory, otherwise INTERNAL.
 template <typename Step>
 absl::Status Guarded(const Step& step) {
   try {
@@ -168,7 +168,7 @@ class TorchEngine final : public InferenceEngine {
  private:
   using Requests = std::vector<std::pair<InferenceRequest, InferenceDone>>;
 
-  // All or nothing; the requests are taken only on success.
+  // Queues all requests or none; they are moved from only on success.
   absl::Status Enqueue(Requests* requests, std::vector<RequestHandle>* handles) {
     QueueLoad added = {0, static_cast<int64_t>(requests->size())};
     for (const auto& [request, done] : *requests)
@@ -186,7 +186,7 @@ class TorchEngine final : public InferenceEngine {
           requests->size();
       return decision.status;
     }
-    // The age of the heartbeat counts from when there is work.
+    // The age of the heartbeat counts from the arrival of work.
     if (!scheduler_.has_work()) Beat();
     for (size_t i = 0; i < requests->size(); ++i) {
       auto& [request, done] = (*requests)[i];
@@ -238,7 +238,7 @@ class TorchEngine final : public InferenceEngine {
       if (!plan.empty()) {
         RunStep(plan);
       } else if (plan.waiting_for_mask != nullptr) {
-        // Nothing else can run. New work waits for this, too, so it is short.
+        // Nothing else can run. New work waits for this as well, so the wait is short.
         plan.waiting_for_mask->WaitsForMask(kMaxIdleMaskWait);
       }
       bool idle = false;
@@ -273,16 +273,16 @@ class TorchEngine final : public InferenceEngine {
     const auto copy = [&] { return Guarded([&] { runner_->Copy(plan.copies); }); };
     absl::Status failure = copy();
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
-    // Asked without the lock: a device that is stuck must not stop stats().
+    // Called without the lock, because a stuck device must not block stats().
     const bool device_failed = !failure.ok() && !DeviceAnswers();
-    // Sequences are computed again from their copies, not from what the blocks held before. A copy
-    // that was made already may be made again.
+    // Sequences are computed again from their copies, so the copies are made again. Repeating a
+    // copy is harmless.
     const absl::Status copied = failure.ok() || device_failed ? absl::OkStatus() : copy();
     if (!copied.ok()) {
       for (const ScheduledRows& part : plan.rows) Fail(part, copied);
     } else if (!failure.ok() && !device_failed && plan.rows.size() > 1) {
-      // Each sequence again, alone: only those fail that cannot be computed. The others get the
-      // numbers that they would have got.
+      // Compute each sequence again, alone. Only those that cannot be computed fail; the others get
+      // the numbers that they would have got.
       for (const ScheduledRows& part : plan.rows) {
         const absl::Status alone = Compute({part}, plan.uncached);
         if (!alone.ok()) Fail(part, alone);
@@ -311,11 +311,11 @@ class TorchEngine final : public InferenceEngine {
         aborting_ = true;
       }
     }
-    // After the counters: whoever sees the last result sees an idle engine.
+    // Deliver after the counters, so that a caller who sees the last result sees an idle engine.
     Deliver(&finished);
   }
 
-  // An exception in the forward pass leaves the sequences as they were.
+  // Computes the rows. An exception in the forward pass leaves the sequences unchanged.
   absl::Status Compute(const std::vector<ScheduledRows>& rows, bool uncached) {
     at::Tensor hidden_TH;
     const absl::Time begun_at = clock_->Now();
@@ -344,8 +344,8 @@ class TorchEngine final : public InferenceEngine {
     for (Sequence* sequence : part.followers) fail(sequence);
   }
 
-  // Whether the device still computes. After some errors a CUDA device refuses everything until the
-  // process ends.
+  // Returns whether the device still computes. After some errors a CUDA device refuses everything
+  // until the process ends.
   bool DeviceAnswers() {
     if (!decoder_->Health().ok()) return false;
     if (decoder_->device().is_cpu()) return true;
@@ -355,11 +355,11 @@ class TorchEngine final : public InferenceEngine {
         .ok();
   }
 
-  // The heartbeat: the engine's thread calls it whenever it gets on, in a forward pass after each
-  // layer.
+  // Updates the heartbeat. The engine's thread calls it whenever it makes progress; in a forward
+  // pass, after each layer.
   void Beat() { last_beat_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed); }
 
-  // After Advance. A prompt counts once, when it is done.
+  // Called after Advance. A prompt counts once, when it is done.
   void Count(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto count = [this](const Sequence& sequence, bool samples) {
       if (!sequence.status.ok() || sequence.sits_out) return;
@@ -418,13 +418,13 @@ class TorchEngine final : public InferenceEngine {
   absl::Duration layer_time_ ABSL_GUARDED_BY(mutex_);
   absl::Duration head_time_ ABSL_GUARDED_BY(mutex_);
   GraphStats graph_stats_ ABSL_GUARDED_BY(mutex_);
-  // ReleaseKvCache was called while there was no work, or some. Nothing runs while release_now_ is
-  // set: the engine's thread looks at it before it admits work.
+  // Set by ReleaseKvCache: release_now_ if there is no work, else release_when_idle_. Nothing runs
+  // while release_now_ is set, because the engine's thread checks it before it admits work.
   bool release_now_ ABSL_GUARDED_BY(mutex_) = false;
   bool release_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
   bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, because it uses all of the above
 };
 
 }  // namespace
@@ -442,7 +442,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
   const int64_t max_model_len =
       options.max_model_len > 0 ? options.max_model_len : config.max_position_embeddings;
 
-  KvPoolSize cache{0, max_model_len};  // no blocks: the engine only scores
+  KvPoolSize cache{0, max_model_len};  // without blocks the engine only scores
   if (options.kv_cache_bytes != 0) {
     const int64_t block_bytes = KvPages::BytesPerBlock(decoder->paged_config(), decoder->dtype(),
                                                        KvPages::LayoutOf(decoder->device()));

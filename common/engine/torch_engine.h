@@ -17,12 +17,12 @@ namespace taopd {
 // must not be changed while a request is waiting or running. `clock` must outlive the engine.
 //
 // With options.cuda_graphs, the pages are allocated and the decode steps are captured before this
-// returns. `graphs` is what captures them; null means CUDA graphs.
+// returns. `graphs` captures them; null means CUDA graphs.
 //
 // Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
-// hold one sequence of the max_model_len that was asked for, or if there can be no CUDA graphs.
-// Where nobody asked for a length, limits().max_generation_len tells how long a sequence that
-// generates may be. Returns INTERNAL if capturing fails.
+// hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible. Without an
+// explicit max_model_len, limits().max_generation_len is the longest sequence that can be
+// generated. Returns INTERNAL if capturing fails.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
     std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock = Clock::Real(),
     std::unique_ptr<GraphBackend> graphs = nullptr);

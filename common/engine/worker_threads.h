@@ -3,13 +3,13 @@
 
 namespace taopd {
 
-// Ends the workers that OpenMP keeps for the calling thread; its next parallel loop starts new
-// ones, in about 50 microseconds. A thread that leaves the computing to another one for a while
-// calls it: OpenMP counts idle workers as busy, and where it counts more than there are
-// processors, the other thread's workers sleep after each loop and have to be woken for the next.
-// In decoding, which has hundreds of short loops a token, that took an eighth of the time.
+// Ends the workers that OpenMP keeps for the calling thread; its next parallel loop starts new ones
+// in about 50 microseconds. A thread should call it before it leaves the computing to another
+// thread for a while. OpenMP counts idle workers as busy, and if it counts more workers than
+// processors, the other thread's workers sleep after each loop and must be woken for the next one.
+// In decoding, with hundreds of short loops per token, that cost an eighth of the time.
 //
-// Must not be called inside of a parallel loop.
+// Must not be called inside a parallel loop.
 void LetGoOfWorkerThreads();
 
 }  // namespace taopd

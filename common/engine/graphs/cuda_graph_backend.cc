@@ -17,12 +17,13 @@ class CudaRecordedStep final : public RecordedStep {
  public:
   explicit CudaRecordedStep(at::Device device) : device_(device) {}
 
-  // On `stream`, which is not the default one: that cannot be captured.
+  // Captures on `stream`, which must not be the default stream, because that cannot be captured.
   void Capture(const std::function<void()>& step, at::cuda::MempoolId_t pool,
                const c10::cuda::CUDAStream& stream) {
     const c10::cuda::CUDAStreamGuard guard(stream);
-    // Once for real: LibTorch makes handles and workspaces of cuBLAS at a stream's first use, and
-    // CUDA loads kernels at their first launch. Neither is allowed while a stream is captured.
+    // Run the step once without capturing: LibTorch creates handles and workspaces of cuBLAS at a
+    // stream's first use, and CUDA loads kernels at their first launch. Neither is allowed during a
+    // capture.
     step();
     stream.synchronize();
     // Other threads may allocate and copy meanwhile, on streams of their own.
@@ -33,7 +34,7 @@ class CudaRecordedStep final : public RecordedStep {
       try {
         graph_.capture_end();  // so that the stream and the allocator's pool are usable again
       } catch (const std::exception&) {
-        // The first error says why.
+        // The first error has the reason.
       }
       throw;
     }
@@ -54,14 +55,14 @@ class CudaGraphBackend final : public GraphBackend {
  public:
   explicit CudaGraphBackend(at::Device device) : device_(device) {}
 
-  // One stream for all: the allocator gives freed memory to the same stream only.
+  // All records use one stream, because the allocator reuses freed memory only on the same stream.
   void BeginSet() override {
     pool_ = at::cuda::graph_pool_handle();
     if (!stream_) {
       stream_ = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
     }
   }
-  // What the steps took when they ran for real.
+  // Frees the memory that the steps used when they ran without a capture.
   void EndSet() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
   std::unique_ptr<RecordedStep> Record(const std::function<void()>& step) override {

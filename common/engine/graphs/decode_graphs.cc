@@ -17,8 +17,8 @@
 namespace taopd {
 namespace {
 
-// Padding rows stand at every other position of their block: the CPU's kernels store the bfloat16
-// values of two positions in one word, which two rows must not write at once.
+// Padding rows are at every other position of their block: the CPU's kernels store the bfloat16
+// values of two positions in one word, which two rows must not write concurrently.
 constexpr int64_t kPaddingStride = 2;
 static_assert(kMaxPaddingRows * kPaddingStride <= kBlockTokens);
 
@@ -42,7 +42,8 @@ void DecodeGraphs::Drop() {
 }
 
 DecodeRow DecodeGraphs::PaddingRow(int64_t i) const {
-  // While a size is recorded all rows are padding, and some share a position. Nothing reads them.
+  // While a size is recorded, all rows are padding and some share a position, but their results are
+  // not used.
   return {/*token_id=*/0, i * kPaddingStride % kBlockTokens, scratch_table_.data()};
 }
 
@@ -70,7 +71,7 @@ void DecodeGraphs::CaptureSize(int64_t size, KvPages* pages) {
   std::vector<DecodeRow> rows;
   for (int64_t i = 0; i < size; ++i) rows.push_back(PaddingRow(i));
   graph.inputs->Set(rows);
-  // Nothing of the present step, and nothing of this object that may change.
+  // Captures nothing of the present step, and nothing of this object that may change.
   graph.step = backend_->Record([decoder = decoder_.get(), inputs = graph.inputs.get(), pages,
                                  out_TH = hidden_TH_.narrow(0, 0, size)] {
     PagedBatch batch;

@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-// A message is as long as the ids and blocks of a batch; more is a fault.
+// A message holds the ids and blocks of a batch; a longer one is an error.
 constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 32;
 
 }  // namespace
@@ -37,7 +37,7 @@ absl::Status CommandChannel::Send(const std::string& message) {
 }
 
 absl::StatusOr<std::optional<std::string>> CommandChannel::Receive() {
-  // True: all bytes are there; false: the end came before the first one.
+  // Returns true if all bytes were received, and false if the stream ended before the first one.
   const auto fill = [this](char* to, size_t size) -> absl::StatusOr<bool> {
     size_t received = 0;
     while (received < size) {

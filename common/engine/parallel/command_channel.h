@@ -1,6 +1,6 @@
-// Messages between rank 0 of a tensor parallel model and one other rank, over one end of a pair of
-// connected sockets. Rank 0 waits for work of its own; the others wait here, for any time, and
-// notice at once when rank 0 is gone. No LibTorch.
+// Carries messages between rank 0 of a tensor parallel model and one other rank, over a pair of
+// connected sockets. The other ranks wait here for work, for any time, and notice immediately if
+// rank 0 is gone. It does not depend on LibTorch.
 //
 // Threads: one thread sends and one receives.
 #pragma once
@@ -16,15 +16,14 @@ namespace taopd {
 
 class CommandChannel {
  public:
-  // Two ends: what one sends, the other receives. The second is inherited by processes that are
-  // started.
+  // Returns the two connected ends. Child processes inherit the second one.
   static absl::StatusOr<std::pair<int, int>> MakePair();
 
   explicit CommandChannel(int fd) : fd_(fd) {}
 
-  // Blocks while the other side does not read. UNAVAILABLE: it is gone.
+  // Blocks while the other side does not read. Returns UNAVAILABLE if the other side is gone.
   absl::Status Send(const std::string& message);
-  // Blocks until there is a message. nullopt: the other side has closed its end.
+  // Blocks until there is a message. Returns nullopt if the other side has closed its end.
   absl::StatusOr<std::optional<std::string>> Receive();
 
  private:

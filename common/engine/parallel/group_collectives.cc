@@ -16,7 +16,7 @@ void ThrowIfError(const absl::Status& status) {
 void GroupCollectives::AllReduceSum(at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   // Gloo's ring adds the ranks in an order that depends on the place in the buffer, and so on the
-  // rest of the batch. Two ranks have one order only.
+  // rest of the batch. With two ranks there is only one order.
   const bool in_order = tensor.is_cpu() && place_.size > 2;
   ThrowIfError(in_order ? group_->AllReduceTree(tensor)
                         : group_->AllReduce(tensor, Reduction::kSum));
@@ -26,7 +26,8 @@ void GroupCollectives::Broadcast(at::Tensor& tensor) {
   if (tensor.numel() > 0) ThrowIfError(group_->Broadcast(tensor, /*root=*/0));
 }
 
-// Everyone gets everything, padded to the widest: c10d's gather wants equal sizes.
+// Gathers the tensors to all ranks, padded to the widest, because c10d's gather requires equal
+// sizes.
 std::vector<at::Tensor> GroupCollectives::GatherToFirst(const at::Tensor& tensor,
                                                         const std::vector<int64_t>& last_sizes) {
   const int64_t widest = *std::max_element(last_sizes.begin(), last_sizes.end());

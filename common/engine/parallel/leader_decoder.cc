@@ -94,7 +94,7 @@ class LeaderDecoder final : public Decoder {
     Together(command, [&] { slice_->CopyBlock(pages, from, to); });
   }
 
-  // The bytes of this process's slice: the others' are about as many.
+  // Returns the bytes of this process's slice; the others need about as many.
   int64_t PrepareInference() override {
     ModelCommand command;
     command.kind = ModelCommand::Kind::kPrepare;
@@ -122,8 +122,8 @@ class LeaderDecoder final : public Decoder {
   }
 
  private:
-  // Tells the other ranks, then calls `function`. The first failure is the last call: the ranks no
-  // longer agree on what has been done.
+  // Sends the command to the other ranks, then calls `function`. No call is made after a failure,
+  // because the ranks no longer agree on their state.
   template <typename Function>
   auto Together(const ModelCommand& command, const Function& function) -> decltype(function()) {
     try {

@@ -1,8 +1,8 @@
 // Rank 0 of a tensor parallel model: a Decoder that starts the other ranks as processes of this
-// machine, tells them each call (model_command.h), and makes it on its own slice.
+// machine, sends them each call (model_command.h), and executes it on its own slice.
 //
-// What can go wrong ends the model: a lost or stuck rank, and an exception in any of them. Infer,
-// Logits and ScoreRows then throw, Health() says why, and only a new process helps.
+// Any failure is final: a lost or stuck rank, or an exception in any rank. Afterwards Infer, Logits
+// and ScoreRows throw, Health() returns the reason, and the process must be restarted.
 //
 // Threads: one thread at a time calls Infer, Logits, ScoreRows, CopyBlock, PrepareInference and
 // KeepForInferenceOnly; any thread may call the rest.
@@ -16,9 +16,9 @@
 namespace taopd {
 
 // Starts size - 1 processes, loads a slice in each, and joins them. `options` are those of
-// LoadDecoder; a device of "auto" or "cuda" is one a rank: cuda:0, cuda:1, ... The ranks on a CPU
-// share its threads: num_threads in all, 0 = all cores. Errors are those of LoadDecoder and
-// CheckTensorParallel, with the rank that had one.
+// LoadDecoder. With the device "auto" or "cuda", each rank has a GPU of its own: cuda:0, cuda:1,
+// ... Ranks on a CPU share num_threads threads; 0 means all cores. Returns the errors of
+// LoadDecoder and CheckTensorParallel, with the rank that failed.
 absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& model_dir,
                                                             const DecoderOptions& options,
                                                             int64_t size, int num_threads);

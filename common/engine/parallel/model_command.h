@@ -1,6 +1,6 @@
-// What rank 0 of a tensor parallel model tells the other ranks to do, so that all make the same
-// calls of their slice of the model. Tensors of hidden states do not travel here: rank 0 broadcasts
-// them in the group after the command.
+// The command by which rank 0 of a tensor parallel model makes the other ranks execute the same
+// call on their slices of the model. It does not hold hidden states: rank 0 broadcasts them in the
+// group after the command.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct ModelCommand {
   std::string model_dir, dtype, device;
   int64_t num_threads = 0;
   int64_t rank = 0, num_ranks = 1;
-  int64_t master_port = 0;  // where rank 0 listens on 127.0.0.1
+  int64_t master_port = 0;  // port of 127.0.0.1 on which rank 0 listens
   // kInfer: the batch, sequence by sequence.
   std::vector<int64_t> token_ids, num_rows, past_lens;
   std::vector<std::vector<int32_t>> block_tables;
@@ -36,12 +36,12 @@ struct ModelCommand {
   int64_t num_blocks = 0;
   bool for_whole_sequences = false;
   int64_t from_block = 0, to_block = 0;
-  // kLogits, kScore: the rows that follow.
+  // kLogits, kScore: the number of rows that follow.
   int64_t hidden_rows = 0;
   // kScore
-  std::vector<int32_t> sampled_ids;  // empty: none
+  std::vector<int32_t> sampled_ids;  // empty if there are none
   std::vector<int32_t> candidate_ids;
-  int64_t num_candidates = 0;  // a row
+  int64_t num_candidates = 0;  // per row
   ScoringOptions scoring;
 
   std::string Encode() const;  // CBOR

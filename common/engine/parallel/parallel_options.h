@@ -1,11 +1,12 @@
-// What all ranks of a tensor parallel model agree on.
+// Options on which all ranks of a tensor parallel model agree.
 #pragma once
 
 #include "common/dist/process_group.h"
 
 namespace taopd {
 
-// Where the ranks of one machine meet: rank 0 listens at a port of 127.0.0.1.
+// Returns the meeting place of the ranks of one machine: a port of 127.0.0.1 on which rank 0
+// listens.
 inline Rendezvous ParallelRendezvous(int64_t rank, int64_t size, int64_t master_port) {
   Rendezvous place;
   place.rank = place.local_rank = rank;
@@ -19,7 +20,7 @@ inline ProcessGroupOptions ParallelGroupOptions(at::Device device) {
   ProcessGroupOptions options;
   options.device = device;
   options.connect_timeout = absl::Minutes(2);
-  // The ranks do the same work at the same time: they wait for each other's unevenness only.
+  // The ranks do the same work at the same time, so they wait only for differences in speed.
   options.collective_timeout = absl::Minutes(2);
   return options;
 }

@@ -153,7 +153,7 @@ absl::Status Serve(CommandChannel* channel) {
 bool IsTensorParallelWorker() { return std::getenv(kWorkerFdVariable) != nullptr; }
 
 int RunTensorParallelWorker() {
-  // Rank 0 drains at a signal that the whole group of processes gets; this rank ends when it does.
+  // A signal to the whole process group makes rank 0 drain; this rank ends with rank 0.
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGTERM, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);

@@ -42,7 +42,7 @@ absl::StatusOr<pid_t> Spawn(int64_t rank, int channel_fd) {
   return pid;
 }
 
-// Whether the process has ended, without reaping it: its number stays its own.
+// Returns whether the process has ended, without reaping it, so that its id is not reused.
 bool HasEnded(pid_t pid, siginfo_t* how) {
   how->si_pid = 0;
   return ::waitid(P_PID, static_cast<id_t>(pid), how, WEXITED | WNOHANG | WNOWAIT) == 0 &&

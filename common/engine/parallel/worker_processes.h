@@ -1,5 +1,5 @@
-// The processes of ranks 1, 2, ... of a tensor parallel model on this machine: this program again,
-// started by rank 0 and ended with it. No LibTorch.
+// The processes of ranks 1, 2, ... of a tensor parallel model on this machine. They run this same
+// program; rank 0 starts them, and they end with it. It does not depend on LibTorch.
 //
 // Thread-safe.
 #pragma once
@@ -19,16 +19,17 @@ class WorkerProcesses {
  public:
   // Starts size - 1 processes (worker.h).
   static absl::StatusOr<std::unique_ptr<WorkerProcesses>> Start(int64_t size);
-  // Closes the channels, which the processes take for their end, waits for a while, and then kills
-  // what is left.
+  // Closes the channels, which tells the processes to end, waits for a while, and then kills the
+  // remaining processes.
   ~WorkerProcesses();
   WorkerProcesses(const WorkerProcesses&) = delete;
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
 
-  // Sends a message to one process, or to every one.
+  // Send a message to one process or to all of them.
   absl::Status Send(int64_t rank, const std::string& message);
   absl::Status SendToAll(const std::string& message);
-  // UNAVAILABLE, with the rank and how it ended, if a process has ended. Cheap enough for a poll.
+  // Returns UNAVAILABLE, with the rank and how it ended, if a process has ended. Cheap enough to
+  // poll.
   absl::Status Health() const;
 
  private:
@@ -38,7 +39,7 @@ class WorkerProcesses {
   };
   WorkerProcesses() = default;
 
-  std::vector<Worker> workers_;  // of ranks 1, 2, ...
+  std::vector<Worker> workers_;  // ranks 1, 2, ...
 };
 
 }  // namespace taopd

@@ -14,14 +14,14 @@
 namespace taopd {
 namespace {
 
-// A step waits this long for all masks together: longer than most masks take, and short beside a
-// step of a large model.
+// A step waits at most this long for all masks together. Most masks take less, and a step of a
+// large model takes much longer.
 constexpr absl::Duration kMaxMaskWait = absl::Milliseconds(1);
-// So many tokens of a sequence whose mask was late are not waited for: slow masks cost the other
-// sequences at most one wait per so many tokens.
+// After a late mask, the step does not wait for the masks of the sequence's next kPatientTokens
+// tokens, so slow masks cost the other sequences at most one wait per kPatientTokens tokens.
 constexpr int kPatientTokens = 16;
 
-// Also takes note of it in the sequence.
+// Returns whether the sequence's mask is late, and records that in the sequence.
 bool MaskIsLate(Sequence& sequence, absl::Time until) {
   LogitMask* const mask = sequence.request.sampling->mask.get();
   if (mask == nullptr) return false;
@@ -35,8 +35,8 @@ bool MaskIsLate(Sequence& sequence, absl::Time until) {
   return is_late;
 }
 
-// Tables for sequences without the pool: sequence i has the blocks after those of sequence i - 1.
-// Returns how many blocks there are.
+// Makes block tables for sequences that are computed without the pool: sequence i has the blocks
+// after those of sequence i - 1. Returns the number of blocks.
 int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
                           std::vector<std::vector<int32_t>>* tables) {
   int32_t next = 0;
@@ -146,7 +146,7 @@ void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& 
     const int64_t num = std::min(rows_per_chunk, num_rows - first);
     std::vector<int64_t> indices;
     for (int64_t i = first; i < first + num; ++i) indices.push_back(rows[i].row);
-    // Rows are in order: a step that samples from all of them needs no copy.
+    // The rows are in order, so a step that samples from all of them needs no copy.
     const bool all = num == hidden_TH.size(0);
     const at::Tensor hidden_SH =
         all ? hidden_TH
@@ -163,7 +163,7 @@ void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows
   std::vector<DrawTask> tasks;
   for (int64_t i = 0; i < logits_SV.size(0); ++i) {
     for (Sequence* sequence : rows[i].sequences) {
-      if (sequence->finished) continue;  // its scores failed
+      if (sequence->finished) continue;  // because its scores failed
       sequence->sits_out = MaskIsLate(*sequence, masks_until);
       if (!sequence->sits_out) tasks.push_back({sequence, i});
     }

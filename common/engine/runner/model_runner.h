@@ -1,9 +1,9 @@
-// Carries out a step on the model: packs the rows, runs the decoder, scores and samples. Owns the
+// Executes a step on the model: packs the rows, runs the decoder, scores and samples. Owns the
 // pages of keys and values.
 //
 // Threads: only the engine's thread uses it. Errors: LibTorch's exceptions pass through. A sequence
-// whose own logits are not finite, or whose masks forbid everything, gets an error in
-// Sequence::status, and the others go on.
+// whose own logits are not finite, or whose masks forbid every token, gets an error in
+// Sequence::status, and the other sequences continue.
 //
 // Shapes: T rows of the step, S rows that sample, H hidden size, V vocabulary size.
 #pragma once
@@ -21,18 +21,18 @@
 namespace taopd {
 
 struct ModelRunnerOptions {
-  int64_t num_blocks = 0;            // of the pool; with graphs, the pages have one more
-  int64_t head_workspace_bytes = 0;  // as in EngineOptions
+  int64_t num_blocks = 0;            // blocks of the pool; with graphs the pages have one more
+  int64_t head_workspace_bytes = 0;  // EngineOptions::head_workspace_bytes
 };
 
 class ModelRunner {
  public:
-  // `graphs` may be null; otherwise its scratch block is the one behind the pool.
+  // `graphs` may be null. Its scratch block is the one after the pool.
   ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options,
               std::unique_ptr<DecodeGraphs> graphs);
 
-  // Allocates the pages and records the graphs, if there are any, so that no request waits for it.
-  // May be called by another thread before the engine's one begins.
+  // Allocates the pages and records the graphs, if there are any, so that no request has to wait
+  // for that. Another thread may call it before the engine's thread starts.
   void CaptureGraphs();
 
   void Copy(const std::vector<BlockCopy>& copies);
@@ -42,10 +42,10 @@ class ModelRunner {
   at::Tensor Forward(const std::vector<ScheduledRows>& rows, bool uncached,
                      std::function<void()> progress);
   // Appends scores and sampled tokens to the rows' sequences. A sequence whose mask is late
-  // (LogitMask::IsReady) gets no token and sits out.
+  // (LogitMask::IsReady) sits out: it gets no token in this step.
   void Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
 
-  // Gives the memory of the pages and of the graphs back. Both are made again when they are needed.
+  // Frees the memory of the pages and of the graphs. Both are made again when they are needed.
   // REQUIRES: no sequence has keys or values in the pages.
   void ReleasePages();
 
@@ -55,7 +55,7 @@ class ModelRunner {
   KvPages& pages();
   // The sequences that sample from one row.
   struct SampledRow {
-    int64_t row;  // of hidden_TH
+    int64_t row;  // index in hidden_TH
     std::vector<Sequence*> sequences;
   };
   void Score(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
@@ -64,8 +64,7 @@ class ModelRunner {
 
   const std::shared_ptr<Decoder> decoder_;
   const ModelRunnerOptions options_;
-  // Allocated when they are first needed, so that an engine that computes without the pool does not
-  // pay for it.
+  // Allocated on first use, so that an engine that computes without the pool does not pay for it.
   std::unique_ptr<KvPages> pages_;
   const std::unique_ptr<DecodeGraphs> graphs_;  // refers to pages_
 };

@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// What two parts must have in common to be computed together.
+// Parts are computed together if their kinds are equal.
 using PartKind = std::tuple<int32_t, float, bool, bool, bool, int32_t>;
 
 PartKind KindOf(const ScoreParams& params) {
@@ -27,7 +27,7 @@ void AppendRows(const at::Tensor& tensor, int64_t first, int64_t num, std::vecto
   to->insert(to->end(), from, from + num * row_size);
 }
 
-// Ids of all parts, one after the other; ids_of(part) points at those of a part.
+// Returns the ids of all parts, concatenated; ids_of(part) points to those of a part.
 template <typename IdsOf>
 at::Tensor GatherIds(const std::vector<const ScoredPart*>& parts, int64_t ids_per_row,
                      const IdsOf& ids_of, at::Device device) {
@@ -41,13 +41,13 @@ at::Tensor GatherIds(const std::vector<const ScoredPart*>& parts, int64_t ids_pe
   return tensor.to(device);
 }
 
-// The numbers of `num` rows of the output, from row `first` on.
+// Appends the numbers of `num` rows of the output, from row `first` on, to the sequence's scores.
 void AppendScores(const ScoringOutput& output, int64_t first, int64_t num, Sequence* sequence) {
   const ScoreParams& params = *sequence->request.score;
   if (!sequence->score) sequence->score.emplace();
   ScoreRows& rows = *sequence->score;
   const float* log_probs = output.sampled_log_probs_N.const_data_ptr<float>() + first;
-  // One NaN or +inf among a row's logits makes its normaliser NaN, and with it every log-prob.
+  // A NaN or +inf among a row's logits makes its normalizer NaN, and with it every log-prob.
   for (int64_t r = 0; r < num; ++r) {
     if (!std::isnan(log_probs[r])) continue;
     sequence->status = Internal("the model's logits for position ",

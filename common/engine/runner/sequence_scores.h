@@ -21,11 +21,11 @@ struct ScoredPart {
   at::Tensor hidden_RH;
 };
 
-// Appends the rows' numbers to Sequence::score. Parts that ask for the same things are computed
-// together; a row's numbers do not depend on it (see Decoder::ScoreRows). A sequence whose logits
-// are not finite gets INTERNAL as its status, and the others go on. `workspace_bytes` limits the
-// memory of one chunk's logits. Throws c10::Error as LibTorch does. REQUIRES: each part goes on
-// where the sequence's score ends, and no sequence has two parts.
+// Appends the rows' numbers to Sequence::score. Parts that ask for the same arrays are computed
+// together, which does not change a row's numbers (see Decoder::ScoreRows). A sequence whose logits
+// are not finite gets the status INTERNAL, and the other sequences continue. `workspace_bytes`
+// limits the memory of one chunk's logits. Throws c10::Error as LibTorch does. REQUIRES: each part
+// begins where the sequence's score ends, and no sequence has two parts.
 void ScoreParts(const std::vector<ScoredPart>& parts, Decoder* decoder, int64_t workspace_bytes);
 
 }  // namespace taopd

@@ -9,11 +9,11 @@
 namespace taopd {
 namespace {
 
-// Rows of logits below this many numbers are not worth a second thread.
+// Fewer logits than this are not worth a second thread.
 constexpr int64_t kLogitsPerThread = 1 << 12;
 
-// Draws on the logits' device for the tasks that need no more than a temperature. Returns the other
-// tasks' indices.
+// Draws on the logits' device for the tasks that need only a temperature. Returns the indices of
+// the other tasks.
 std::vector<size_t> DrawOnDevice(const at::Tensor& logits_SV, const RowSampler& sampler,
                                  const std::vector<DrawTask>& tasks, std::vector<Draw>* draws) {
   std::vector<size_t> others, taken;
@@ -46,10 +46,11 @@ std::vector<size_t> DrawOnDevice(const at::Tensor& logits_SV, const RowSampler& 
   return others;
 }
 
-// Draws on the host for these tasks. picks_rows: bring no more rows there than they need.
+// Draws on the host for these tasks. If `picks_rows` is true, only the rows that they need are
+// copied there.
 void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<DrawTask>& tasks,
                 const std::vector<size_t>& indices, std::vector<Draw>* draws) {
-  std::vector<int64_t> places;  // of each task's row on the host
+  std::vector<int64_t> places;  // the place of each task's row on the host
   for (const size_t i : indices) places.push_back(tasks[i].row);
   at::Tensor host = logits_SV;
   if (picks_rows) {

@@ -1,7 +1,6 @@
-// Draws the tokens of one step: on the logits' device for sequences that need no more than a
-// temperature (NeedsTemperatureOnly), and on the host, in parallel, for the others, whose rows
-// alone come there. Both give the same token from the same logits; log-probs may differ in the last
-// bit.
+// Draws the tokens of one step: on the logits' device for sequences that need only a temperature
+// (NeedsTemperatureOnly), and in parallel on the host for the others, whose rows are copied there.
+// Both give the same token for the same logits; log-probs may differ in the last bit.
 //
 // Shapes: S rows of logits, V vocabulary.
 #pragma once
@@ -17,7 +16,7 @@
 
 namespace taopd {
 
-// A sequence and the row of the logits that it samples from, which several may share.
+// A sequence and the row of the logits from which it samples. Several sequences may share a row.
 struct DrawTask {
   Sequence* sequence;
   int64_t row;
@@ -26,16 +25,16 @@ struct DrawTask {
   const SamplingParams& params() const { return *sequence->request.sampling; }
 };
 
-// One sampled token, and what the request wants to know of it.
+// One sampled token and the numbers that the request asks for.
 struct Draw {
   absl::StatusOr<SampledToken> token = SampledToken();
   std::vector<int32_t> top_ids;
   std::vector<float> top_log_probs;
 };
 
-// Returns a draw for each task; its token is an error as Sampler::Sample has it. The sequences'
-// masks are called, and nothing else of them changes. `sampler` is undefined if the host draws for
-// all. No two tasks have the same sequence.
+// Returns a draw for each task; its token may be an error of Sampler::Sample. The sequences' masks
+// are called; the sequences do not change otherwise. If `sampler` is undefined, the host draws all
+// tokens. REQUIRES: no two tasks have the same sequence.
 std::vector<Draw> DrawTokens(const at::Tensor& logits_SV, const RowSampler& sampler,
                              const std::vector<DrawTask>& tasks);
 

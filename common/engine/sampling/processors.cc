@@ -7,7 +7,7 @@ namespace taopd {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-// vLLM's clamp of biases.
+// vLLM's limit for biases.
 constexpr float kMaxBias = 100.0f;
 
 bool HasPenalties(const SamplingParams& params) {

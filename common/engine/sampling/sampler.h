@@ -1,10 +1,10 @@
-// Chooses a token from one row of logits, as SamplingParams in engine.h says. The result depends on
-// the row, the parameters, the sequence's own history and the step, and on nothing else: it has the
-// same bits on every machine, in every batch and on every thread.
+// Chooses a token from one row of logits by the rules of SamplingParams (engine.h). The result
+// depends only on the row, the parameters, the sequence's own history and the step: it has the same
+// bits on every machine, in every batch and on every thread.
 //
-// Step i of a sequence consumes exactly one uniform number, the i-th of RandomStream(seed): the
-// token is where the cumulative sum of the kept weights, in the order of the ids, passes the
-// uniform's share of their total.
+// Step i of a sequence consumes exactly one uniform number, the i-th of RandomStream(seed). The
+// token is the id at which the cumulative sum of the kept weights, in the order of the ids, exceeds
+// the uniform number times their total.
 //
 // Shapes: V vocabulary size.
 #pragma once
@@ -23,28 +23,28 @@ namespace taopd {
 
 struct SampledToken {
   int32_t id = 0;
-  // As in GeneratedTokens. What SamplingParams does not ask for is NaN or 0.
+  // See GeneratedTokens. Numbers that SamplingParams does not ask for are NaN or 0.
   float log_prob = 0.0f;
   float raw_log_prob = 0.0f;
   int32_t rank = 0;
 };
 
-// The uniform number of step `step` of the sequence with this seed.
+// Returns the uniform number of step `step` of the sequence with this seed.
 double UniformOfStep(uint64_t seed, int64_t step);
 
-// Whether the token of step `step` depends on nothing but the logits, the temperature and the
-// uniform number, and no other number of the row is asked for than the token's log-probs.
+// Returns whether the token of step `step` depends only on the logits, the temperature and the
+// uniform number, and only the token's log-probs are to be reported.
 bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* state, int64_t step,
                           int64_t vocab_size);
 
 // Reuses scratch memory between calls. Not thread-safe: give each thread its own Sampler.
 class Sampler {
  public:
-  // Tests give an instruction set; the results do not depend on it.
+  // Tests choose the instruction set; the results do not depend on it.
   explicit Sampler(cpu::InstructionSet set = cpu::WidestInstructionSet());
 
   // Chooses the token of step `step`, counted from 0. The row is not changed. `state` may be null
-  // if no parameter looks at the history; its Append is left to the caller. Returns
+  // if no parameter depends on the history; the caller appends the token to it. Returns
   //   INTERNAL          the logits hold a NaN or +inf, or only -inf
   //   INVALID_ARGUMENT  the masks, which the message names, forbid every token
   // and any error of SamplingParams::mask.
@@ -53,9 +53,9 @@ class Sampler {
                                       SamplingState* state, int64_t step);
 
   // Appends the `num` most probable ids of the last Sample's row and their log-probs to the two
-  // vectors, in descending order of logit; ties go to the lower id. The distribution is
-  // SamplingParams::top_log_probs_mode's. REQUIRES: the last Sample succeeded with num_log_probs >
-  // 0, and its logits still exist.
+  // vectors, in descending order of logit; ties go to the lower id. The distribution is that of
+  // SamplingParams::top_log_probs_mode. REQUIRES: the last Sample succeeded with num_log_probs > 0,
+  // and its logits still exist.
   void AppendTop(int32_t num, std::vector<int32_t>* ids, std::vector<float>* log_probs);
 
  private:
@@ -64,7 +64,7 @@ class Sampler {
     std::span<const float> logits_V;
     double temperature = 1.0;
     float max = 0.0f;
-    double log_sum = 0.0;  // log sum_v exp((logit_v - max) / temperature), if it was asked for
+    double log_sum = 0.0;  // log sum_v exp((logit_v - max) / temperature), if requested
     std::vector<float> lane_max;
     std::vector<double> block_sums;
 
@@ -73,20 +73,20 @@ class Sampler {
 
   // Sets the row, its maxima and the temperature. Returns false if there is a NaN or +inf.
   bool SetRow(std::span<const float> logits_V, double temperature, Distribution* row) const;
-  // Sums the weights of a row; stores them in weights_V_ if `store` says so.
+  // Sums the weights of a row and, if `store` is true, stores them in weights_V_.
   double Sum(Distribution* row, bool store);
-  // Applies masks, bias and penalties to a copy of the row, which processed_ then is.
+  // Applies masks, bias and penalties to a copy of the row and makes it processed_.
   absl::Status Process(const SamplingParams& params, SamplingState* state, int64_t step);
   int32_t Argmax() const;
   int32_t Draw(const SamplingParams& params, int64_t step, double total);
 
   const cpu::WeightRow& math_;
   Distribution raw_;
-  Distribution processed_;               // if it is not the raw one
-  const Distribution* drawn_ = nullptr;  // what the token is drawn from
-  const Distribution* top_ = nullptr;    // AppendTop's
+  Distribution processed_;               // unused if it equals the raw one
+  const Distribution* drawn_ = nullptr;  // the distribution from which the token is drawn
+  const Distribution* top_ = nullptr;    // the distribution of AppendTop
   Truncation truncation_;
-  std::vector<float> logits_V_;  // if something changes the row
+  std::vector<float> logits_V_;  // used if something changes the row
   std::vector<float> weights_V_;
   std::vector<int32_t> top_ids_;
   std::vector<uint64_t> mask_words_;

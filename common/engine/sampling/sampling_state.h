@@ -1,6 +1,6 @@
-// What a sequence's sampling remembers from token to token: the generated ids, how often each id
-// occurs, and which ids end the sequence. The Sequence owns it and appends; a Sampler reads it.
-// Not thread-safe.
+// The state of a sequence's sampling: the generated ids, the number of occurrences of each id, and
+// the ids that end the sequence. The Sequence owns it and appends to it; a Sampler reads it. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,22 @@ class SamplingState {
   SamplingState(const SamplingParams& params, std::span<const int32_t> prompt_ids,
                 std::span<const int32_t> eos_token_ids);
 
-  // Remembers the token that was sampled.
+  // Records a sampled token.
   void Append(int32_t id);
 
   std::span<const int32_t> generated_ids() const { return generated_ids_; }
-  // Whether the id ends the sequence: one of stop_token_ids or, unless ignore_eos, of the model's.
+  // Returns whether the id ends the sequence: it is one of stop_token_ids or, unless ignore_eos is
+  // set, one of the model's end-of-sequence ids.
   bool IsEnd(int32_t id) const;
-  // What cannot be among the first min_tokens; empty if min_tokens is 0.
+  // Returns the ids that are forbidden among the first min_tokens; empty if min_tokens is 0.
   const std::vector<int32_t>& ids_after_min_tokens() const { return ids_after_min_tokens_; }
 
   struct Seen {
     bool in_prompt = false;
     int32_t num_generated = 0;
   };
-  // The ids that penalties change; empty if there are no penalties. The prompt's ids are in it only
-  // if repetition_penalty is not 1.
+  // Returns the ids whose logits penalties change; empty if there are no penalties. The prompt's
+  // ids are included only if repetition_penalty is not 1.
   const std::unordered_map<int32_t, Seen>& seen() const { return seen_; }
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Integers in the order of the floats.
+// Maps floats to integers in the same order.
 int64_t KeyOf(float value) {
   const int32_t bits = std::bit_cast<int32_t>(value);
   return bits >= 0 ? int64_t{bits} : int64_t{std::numeric_limits<int32_t>::min()} - bits;
@@ -78,7 +78,7 @@ void TopIds(std::span<const float> logits_V, std::span<const float> lane_max_L, 
             std::vector<int32_t>* ids) {
   const float bound = BoundOfTop(lane_max_L, count);
   const auto wanted = static_cast<size_t>(count);
-  // Where many logits are equal, or few are finite, all ids are candidates.
+  // If many logits are equal, or few are finite, all ids are candidates.
   if (!CollectAtLeast(logits_V, lane_max_L, bound, 16 * wanted, ids) || ids->size() < wanted) {
     ids->resize(logits_V.size());
     std::iota(ids->begin(), ids->end(), 0);

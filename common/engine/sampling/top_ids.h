@@ -1,5 +1,5 @@
-// Finds the largest logits of a row without sorting it. The maxima of WeightRow::max
-// (kernels/cpu/math/weight_row.h) tell where to look.
+// Finds the largest logits of a row without sorting it. The lane maxima of WeightRow::max
+// (kernels/cpu/math/weight_row.h) limit the search.
 //
 // Shapes: V vocabulary size, L the number of lane maxima.
 #pragma once
@@ -12,17 +12,18 @@
 
 namespace taopd {
 
-// Returns the largest finite t with low <= t < high and reaches(t); returns `low` if there is none.
-// `reaches` is true up to some number and false beyond it.
+// Returns the largest finite t with low <= t < high and reaches(t), or `low` if there is none.
+// `reaches` must be true up to some number and false beyond it.
 float LargestThreshold(float low, float high, const std::function<bool(float)>& reaches);
 
-// The next float above. REQUIRES: value is finite.
+// Returns the next larger float. REQUIRES: value is finite.
 float NextAbove(float value);
-// A float about halfway between two finite ones, counted in floats; `low` if they are neighbors.
+// Returns a float about halfway between two finite floats, counted in floats, or `low` if they are
+// neighbors.
 float MiddleFloat(float low, float high);
 
-// Returns a number that at least `count` logits reach, namely the count-th largest lane maximum, or
-// -inf if there are not as many finite ones.
+// Returns a lower bound that at least `count` logits reach: the count-th largest lane maximum, or
+// -inf if there are fewer finite ones.
 float BoundOfTop(std::span<const float> lane_max_L, int64_t count);
 
 // Sets ids to those of the finite logits of at least `bound`, in no particular order. Returns false

@@ -12,12 +12,12 @@ namespace {
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kHighest = std::numeric_limits<float>::infinity();
 
-// top_p tries this many ids before it looks at the whole row. Most rows of language models hold
-// their mass in fewer.
+// top_p tries this many ids before it examines the whole row. In most rows of language models fewer
+// ids hold the mass.
 constexpr int64_t kFirstFew = 64;
-// The largest top_k that collects and sorts its ids.
+// The largest top_k for which the ids are collected and sorted.
 constexpr int64_t kMostFew = 512;
-// The sample is kSampleGroup numbers of every kSampleStride.
+// The sample takes kSampleGroup of every kSampleStride numbers.
 constexpr int64_t kSampleGroup = 4;
 constexpr int64_t kSampleStride = 256;
 // Half of the interval, in standard deviations of the sample's sum.
@@ -63,7 +63,7 @@ bool Truncation::KeepFew(const SamplingParams& params, int64_t top_k) {
   double weight = 0.0;
   for (const int32_t id : few_ids_) weight += row_.weights_V[id];
   if (params.top_p < 1.0f) {
-    double before = weight;  // what the truncations before top_p have left
+    double before = weight;  // the weight that min_p and top_k keep
     if (top_k == 0 && !complete) {
       few_bound_ = bound;
       few_weight_ = weight;
@@ -200,7 +200,7 @@ Cut Truncation::CutAmongEquals(const cpu::SplitRow& band, double above, double t
 void Truncation::Bracket(const float* measure, double total, double target, float* low,
                          float* high) {
   const auto vocab_size = static_cast<int64_t>(row_.logits_V.size());
-  if (vocab_size <= 4 * cpu::kWeightBlock) return;  // all of it is a band
+  if (vocab_size <= 4 * cpu::kWeightBlock) return;  // the whole row is the band
   sample_logits_.clear();
   sample_measure_.clear();
   for (int64_t v = 0; v + kSampleGroup <= vocab_size; v += kSampleStride) {
@@ -221,7 +221,7 @@ void Truncation::Bracket(const float* measure, double total, double target, floa
   const auto in_sample = [&](const std::vector<float>& of, float threshold) {
     return math_.weight_at_least(sample_logits_.data(), of.data(), sample_size, threshold);
   };
-  // The sum is estimated from the side that the sample knows better.
+  // Estimate the sum from the side on which the sample is more accurate.
   const bool from_above = target - few_weight <= total - target;
   const double sample_few = in_sample(sample_measure_, few_bound);
   const double sample_total = in_sample(sample_measure_, kLowest);
@@ -295,7 +295,7 @@ BlockPlace FindBlock(std::span<const double> sums_B, double uniform) {
   double cumulative = 0.0;
   for (size_t b = 0; b < sums_B.size(); ++b) {
     if (sums_B[b] == 0.0) continue;
-    // The last one that is possible, if rounding lifts the target to the total.
+    // The last nonempty block stands if rounding lifts the target to the total.
     place.block = static_cast<int64_t>(b);
     place.before = cumulative;
     cumulative += sums_B[b];

@@ -7,10 +7,10 @@
 namespace taopd {
 namespace {
 
-// How many sequences of one step may be passed because they wait for another one's blocks.
-// It limits the time of one Schedule.
+// The number of sequences that one step may pass because they wait for another one's blocks. It
+// limits the time of one Schedule.
 constexpr int kMaxSkipped = 512;
-// The same for those that find no room, with those that stand behind them.
+// The same for sequences that find no room, each with those behind it.
 constexpr int kMaxRefused = 64;
 
 }  // namespace
@@ -25,8 +25,8 @@ void Scheduler::AdmitOverdue(Step* step) {
 }
 
 void Scheduler::AdmitAll(Step* step) {
-  // A client that is alone stands in one line: whoever finds no room stops those behind it, and
-  // what was just taken away is not given to others in the same step.
+  // The sequences of a single client form one line: one that finds no room stops those behind it,
+  // and room that was just taken away is not given to others in the same step.
   const bool shared = waiting_.num_active_clients() > 1;
   if (step->preempted && !shared) return;
   bool others_wait = step->preempted;  // for blocks
@@ -100,7 +100,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, int64_t* num_reserv
                     [&](int32_t block) { return pool_.num_references(block) > 0; });
   const int64_t num_rows = sequence->num_rows_needed();
   const int64_t num_blocks = pool_.NumBlocksFor(num_rows);
-  // A sequence that is alone may take everything.
+  // A single sequence may take everything.
   if (pool_.num_in_use() > 0 && num_blocks - num_shared > num_spare) return Admission::kNoRoom;
   if (step->budget == 0) return Admission::kNoRows;
 

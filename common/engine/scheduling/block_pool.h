@@ -33,7 +33,7 @@ namespace taopd {
 // Names the contents of a full block.
 struct PrefixKey {
   uint64_t parent = 0;  // the entry of the block before; 0 = this is a sequence's first block
-  // Of a first block only; otherwise 0 and empty.
+  // Set only for a first block; otherwise 0 and empty.
   uint64_t weight_version = 0;
   std::string salt;
   std::vector<int32_t> token_ids;  // [block_tokens]
@@ -93,7 +93,7 @@ class BlockPool {
   struct Block {
     int32_t num_references = 0;
     uint64_t entry = 0;                            // 0 = cannot be found
-    const PrefixKey* key = nullptr;                // of the entry; lies in findable_
+    const PrefixKey* key = nullptr;                // the entry's key, which is owned by findable_
     std::list<int32_t>::iterator unused_position;  // valid while the block is cached
   };
 

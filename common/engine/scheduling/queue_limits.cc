@@ -7,7 +7,7 @@
 namespace taopd {
 namespace {
 
-// One of the two limits, and what counts against it.
+// One of the two limits and the amounts that count against it.
 struct Measure {
   const char* unit;
   const char* limit_name;

@@ -1,4 +1,4 @@
-// Whether the queue in front of the engine takes more work, and from whom. Pure functions.
+// Decides whether the queue in front of the engine accepts more work of a client. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,11 @@ struct QueueDecision {
   bool only_client_share = false;  // refused, but the queue itself had room
 };
 
-// `queue`: all that waits; `client`: what of it belongs to the client that asks; `added`: what it
-// asks for, all or nothing. One request of any length is taken while the queue is empty. While it
-// is not, and where clients have shares (max_client_share below 1), the queue and the client's
-// share need room not only for what is asked for but also for what KeptFree
-// (common/base/fair_share.h) keeps for shorter requests. REQUIRES: the limits and the requests are
-// at least 1.
+// Decides about `added`, all or nothing. `queue` is all waiting work, and `client` the part of it
+// that belongs to the requesting client. An empty queue accepts one request of any length.
+// Otherwise, if clients have shares (max_client_share below 1), the queue and the client's share
+// need room for `added` and for the amount that KeptFree (common/base/fair_share.h) keeps for
+// shorter requests. REQUIRES: the limits and the requests are at least 1.
 QueueDecision DecideQueue(const QueueLimits& limits, const QueueLoad& queue,
                           const QueueLoad& client, const QueueLoad& added);
 

@@ -108,7 +108,7 @@ StepPlan Scheduler::SchedulePooled() {
   AdmitOverdue(&step);
   SchedulePrompts(prompts, &step);
   AdmitAll(&step);
-  // Prompts also get the part of the budget that nobody else has taken.
+  // Prompts also get the rest of the budget.
   for (Sequence* sequence : prompts) ScheduleRunning(sequence, step.budget, &step);
   prompt_clients_.clear();
   for (ScheduledRows& rows : step.plan.rows) {
@@ -240,7 +240,7 @@ void Scheduler::ReleaseBlocks(Sequence* sequence, Step* step) {
                         std::any_of(step->plan.copies.begin(), step->plan.copies.end(),
                                     [&](const BlockCopy& copy) { return copy.from == *block; });
     if (copied) {
-      step->held_sources.push_back(*block);  // nobody may write it before it has been copied
+      step->held_sources.push_back(*block);  // must not be written before it has been copied
     } else {
       pool_.Release(*block);
     }
@@ -252,7 +252,7 @@ void Scheduler::Advance(const StepPlan& plan) {
   for (const ScheduledRows& rows : plan.rows) {
     Sequence* const sequence = rows.sequence;
     if (!sequence->status.ok()) {
-      // The prompt's rows are not to be trusted. Followers that did not fail start again.
+      // The prompt's rows cannot be trusted, so followers that did not fail start again.
       if (!rows.samples) continue;
       for (Sequence* follower : std::exchange(sequence->scheduling.followers, {})) {
         follower->scheduling.leader = nullptr;

@@ -1,5 +1,5 @@
-// Decides what one step computes. It only moves sequences between states and blocks between owners;
-// it knows no model and no clock. Not thread-safe: the engine calls it under its lock.
+// Decides what one step computes. It only moves sequences between states and blocks between owners,
+// without access to the model or a clock. Not thread-safe: the engine calls it under its lock.
 //
 //   Add -> waiting -> Schedule -> running -> Finish
 //             |   ^                | |
@@ -78,7 +78,8 @@ struct SchedulerLimits {
   // The limit of the sequences that generate at once; at most max_num_batched_tokens of them run,
   // so that each of them can decode in every step.
   int64_t max_num_seqs = 1;
-  // Of the KV cache; 0 if nothing generates. Must hold the longest sequence that generates.
+  // Blocks of the KV cache; 0 if nothing generates. They must hold the longest sequence that
+  // generates.
   int64_t num_blocks = 0;
   int64_t block_tokens = 32;
   int64_t max_num_batched_tokens = 1;  // rows of one step
@@ -109,7 +110,8 @@ struct StepPlan {
   std::vector<ScheduledRows> rows;
   // If true, the rows are whole sequences that only score, computed without the pool.
   bool uncached = false;
-  // A sequence that would have rows if its mask were there; valid as long as the rows' are.
+  // A sequence that would have rows if its mask were ready. Valid as long as the sequences in
+  // `rows`.
   const Sequence* waiting_for_mask = nullptr;
 
   bool empty() const { return rows.empty(); }
@@ -142,9 +144,9 @@ class Scheduler {
 
   // Plans the next step. The plan's pointers are valid until Finish, Schedule or DropAll is called.
   StepPlan Schedule();
-  // Takes note that the plan's rows have been computed and sampled tokens have been appended. The
-  // last row of a sequence that sampled none (Sequence::sits_out) will be computed again. Call it
-  // once, after the step of the last Schedule. Sequences whose status is not OK are passed over.
+  // Records that the plan's rows have been computed and sampled tokens have been appended. The last
+  // row of a sequence that sampled no token (Sequence::sits_out) will be computed again. Call it
+  // once, after the step of the last Schedule. Sequences whose status is not OK are skipped.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.
@@ -162,7 +164,7 @@ class Scheduler {
   // in which they were dropped.
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> TakeDropped();
 
-  // Prefixes that were computed with other weights are not found any more. Running sequences go on
+  // Makes prefixes that were computed with other weights unfindable. Running sequences continue
   // with the keys and values that they have, but do not share them.
   void SetWeightVersion(uint64_t version);
   // Forgets all cached prefixes. If nothing runs, the contents of all blocks are meaningless then.
@@ -173,7 +175,7 @@ class Scheduler {
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   // Prompt tokens of the sequences that have never been admitted.
   int64_t queued_tokens() const { return waiting_.num_tokens(); }
-  // The same of one client.
+  // Returns the waiting work of one client.
   WaitingQueue::Waiting WaitingOf(const std::string& client) const {
     return waiting_.WaitingOf(client);
   }
@@ -193,29 +195,29 @@ class Scheduler {
     std::vector<Sequence*> copiers;     // copiers[i] asked for plan.copies[i]
     std::vector<int32_t> held_sources;  // blocks that are released when the plan is complete
     bool preempted = false;
-    bool full_of_decodes = false;  // they leave nothing of the budget
-    bool crowded = false;          // they leave less than half of it
+    bool full_of_decodes = false;  // decoding sequences use the whole budget
+    bool crowded = false;          // decoding sequences use more than half of the budget
   };
 
   enum class Admission {
     kAdmitted,
     kWaitsForPrefix,
     kNoSeat,
-    kNoRoom,  // of blocks
+    kNoRoom,  // not enough blocks
     kNoRows,  // nothing is left of the step's budget
   };
 
   // The room that a sequence may take from others when it is admitted.
   enum class Right {
     kNothing,
-    kShare,  // what its client is short of beside the client that holds most
+    kShare,  // what its client lacks compared with the client that holds most
     kAll,
   };
 
   // The seats and blocks that the running sequences of a client hold.
   struct Holding {
     int64_t num_seats = 0;
-    int64_t num_blocks = 0;            // with those that they have reserved
+    int64_t num_blocks = 0;            // including reserved blocks
     std::vector<Sequence*> sequences;  // in the order of admission
   };
   using Holdings = std::map<std::string_view, Holding>;  // by client
@@ -228,14 +230,14 @@ class Scheduler {
   void DropEnding();
   StepPlan ScheduleUncached();
   StepPlan SchedulePooled();
-  // Gives the prompts that were begun their rows, and those of each client no more than its part of
-  // the budget while other clients have prompts.
+  // Gives rows to the prompts that were begun. While several clients have prompts, each client gets
+  // at most its part of the budget.
   void SchedulePrompts(const std::vector<Sequence*>& prompts, Step* step);
   // Adds at most max_rows rows to those that the plan has of the sequence. Returns how many.
   int64_t ScheduleRunning(Sequence* sequence, int64_t max_rows, Step* step);
   void AddRows(Sequence* sequence, int64_t count, Step* step);
-  // Makes the blocks of tokens [num_computed, end) exist and be the sequence's own; preempts others
-  // if need be. Returns false if the sequence itself was preempted.
+  // Allocates and unshares the blocks of tokens [num_computed, end), preempting others if
+  // necessary. Returns false if the sequence itself was preempted.
   bool MakeWritable(Sequence* sequence, int64_t end, Step* step);
   // Frees at least part of a sequence's blocks. Returns false if that is `requester`.
   bool PreemptFor(Sequence* requester, Step* step);
@@ -263,8 +265,8 @@ class Scheduler {
   Holdings HoldingsOfClients() const;
   // Blocks that the admission of a sequence takes.
   int64_t NumBlocksToAdmit(const Sequence& sequence) const;
-  // Preempts others so that there is room for the sequence; nobody, if that is not enough. Returns
-  // whether it was done.
+  // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
+  // whether there is room.
   bool TakeRoom(Sequence* sequence, Right right, Step* step);
   // Whether a sequence may pass others that found no room.
   bool MayPass(const Sequence& sequence) const;
@@ -311,10 +313,10 @@ class Scheduler {
   int64_t num_uncached_running_ = 0;
   uint64_t num_plans_ = 0;
   bool last_step_uncached_ = false;
-  // Clients of which the last step with the pool computed a part of a prompt and left another.
+  // Clients whose prompts the last step with the pool computed in part.
   std::set<std::string> prompt_clients_;
   RequestHandle first_ = 0;  // the sequence that was added first
-  int first_waited_ = 0;     // steps that it has waited for since then
+  int first_waited_ = 0;     // steps that it has waited since it became the first
   SchedulerStats stats_;
 };
 

@@ -1,6 +1,6 @@
-// One request on its way through the engine: what it asks for, where its keys and values are, and
-// what has been produced so far. The scheduler owns all sequences. While a sequence runs, only the
-// engine's thread writes it, except where a member says otherwise.
+// One request inside the engine, with the place of its keys and values and its output so far. The
+// scheduler owns all sequences. While a sequence runs, only the engine's thread writes it, unless a
+// member's comment says otherwise.
 //
 // Tokens are numbered from 0: the prompt's P tokens and then the generated ones. Row i is what the
 // model computes from token i: its keys and values, and the logits that predict token i + 1.
@@ -29,11 +29,12 @@ struct Sequence {
   }
   bool scores() const { return request.score.has_value(); }
   bool generates() const { return request.sampling.has_value(); }
-  // How many rows have to be computed now. The last token's row predicts nothing that a sequence
-  // without sampling asks for.
+  // Returns the number of rows to be computed now. A sequence without sampling does not need the
+  // row of its last token.
   int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
-  // Whether its next token must wait for its mask, before anything is computed.
+  // Returns whether the sequence must wait for the mask of its next token before its row is
+  // computed.
   bool WaitsForMask(absl::Duration wait = absl::ZeroDuration()) const {
     return num_patient_tokens > 0 && num_computed == num_tokens() - 1 &&
            !request.sampling->mask->IsReady(generated.ids, wait);
@@ -43,8 +44,8 @@ struct Sequence {
   // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
-  // Whether nothing is left to compute, be it because everything is done or because of an error.
-  // Append sets it, and Scheduler::Advance for a sequence that only scores.
+  // Whether nothing is left to compute, because the sequence is complete or has failed. Set by
+  // Append, and by Scheduler::Advance for a sequence that only scores.
   bool finished = false;
   // Not OK if this sequence failed, e.g. because its logits are not finite.
   absl::Status status;
@@ -53,7 +54,7 @@ struct Sequence {
   InferenceRequest request;
   InferenceDone done;
 
-  // Where the keys and values are: those of token i are in blocks[i / block_tokens], at offset
+  // The blocks of the keys and values: those of token i are in blocks[i / block_tokens], at offset
   // i % block_tokens. Written by the scheduler; covers the rows of the present step. Empty while
   // the sequence waits, and always if it is computed without the pool.
   std::vector<int32_t> blocks;
@@ -66,8 +67,8 @@ struct Sequence {
   // After a late mask, the number of further tokens whose rows are computed only once their masks
   // are there. Written by the ModelRunner.
   int num_patient_tokens = 0;
-  // In the present step its row was computed, but its mask was late and no token was sampled.
-  // Written by the ModelRunner.
+  // Whether the sequence's mask was late in the present step, so that its row was computed but no
+  // token was sampled. Written by the ModelRunner.
   bool sits_out = false;
   // Guarded by the engine's lock.
   bool cancelled = false;
@@ -75,10 +76,10 @@ struct Sequence {
   absl::Time started_at = absl::InfinitePast();  // see InferenceResult; written by the engine
   std::optional<ScoreRows> score;
   GeneratedTokens generated;
-  // What the Sampler needs to know of the tokens so far; null unless generates().
+  // The Sampler's state after the tokens so far; null unless generates().
   std::unique_ptr<SamplingState> sampling_state;
 
-  // The scheduler's notes; nobody else reads or writes them.
+  // The scheduler's own state; nobody else reads or writes it.
   struct Scheduling {
     enum class State { kWaiting, kPreempted, kRunning };
     State state = State::kWaiting;

@@ -1,5 +1,5 @@
-// The part of the Scheduler that shares the pool between clients: what each of them holds, and who
-// gives way to whom.
+// The part of the Scheduler that shares the pool between clients: what each client holds, and which
+// sequences are preempted for others.
 #include <algorithm>
 
 #include "common/engine/scheduling/scheduler.h"
@@ -97,7 +97,7 @@ bool Scheduler::TakeRoom(Sequence* sequence, Right right, Step* step) {
   while (missing > 0) {
     Sequence* const victim = right == Right::kAll ? take(&Holding::num_blocks, held_by)
                                                   : take(&Holding::num_blocks, blocks_of);
-    if (victim == nullptr && right == Right::kAll) break;  // a sequence that is alone fits
+    if (victim == nullptr && right == Right::kAll) break;  // a single sequence fits
     if (victim == nullptr) return false;
     missing -= blocks_of(*victim);
   }

@@ -89,7 +89,7 @@ void WaitingQueue::End(const std::string& client_name) {
   TAOPD_CHECK_GT(client.num_sequences, 0);
   if (--client.num_sequences > 0) return UpdateTurn(&client);
   active_served_.erase(active_served_.find(client.served));
-  if (active_served_.empty()) clients_.clear();  // all are equal again
+  if (active_served_.empty()) clients_.clear();  // all clients are equal again
 }
 
 void WaitingQueue::Charge(const std::string& client_name, int64_t num_tokens) {

@@ -1,4 +1,4 @@
-// The sequences that do not run, new or preempted, and whose turn it is.
+// The sequences that do not run (new or preempted), and the order in which they get their turns.
 //
 // Clients take turns by the number of tokens that have been served to them: the next sequence is
 // one of the client with the fewest; among equals, of one of which nothing runs; and then of the
@@ -32,33 +32,32 @@ class WaitingQueue {
  public:
   // REQUIRES: handles grow from call to call.
   void Add(std::unique_ptr<Sequence> sequence);
-  // Takes a preempted sequence back. REQUIRES: Remove was called for it, and End was not.
+  // Puts a preempted sequence back. REQUIRES: Remove was called for it, and End was not.
   void Return(std::unique_ptr<Sequence> sequence);
   // Takes a sequence out. Its client counts as having work until End is called.
   std::unique_ptr<Sequence> Remove(const Sequence& sequence);
-  // One sequence of this client, which was added before, is done or dropped.
+  // Records that one sequence of this client is done or dropped.
   void End(const std::string& client);
-  // The client has been served this many tokens.
+  // Records that the client has been served this many tokens.
   void Charge(const std::string& client, int64_t num_tokens);
 
-  // The sequence whose turn it is among those that use the pool, or null: of the preempted ones, of
-  // those that only score, if `scores`, and of those that generate, if `generations`. A client with
-  // preempted sequences begins no new generation.
+  // Returns the sequence whose turn it is among those that use the pool, or null. It is preempted,
+  // only scores (if `scores`), or generates (if `generations`). A client with preempted sequences
+  // starts no new generation.
   Sequence* Next(bool scores, bool generations) const;
-  // Passes over what Next returned, until the next round begins.
+  // Skips the sequence that Next returned until the next round begins.
   void Skip(const Sequence& sequence);
-  // Passes over what Next returned and over all that stand behind it: its client's sequences of the
-  // same kind.
+  // Skips the sequence that Next returned and the later sequences of its client and kind.
   void Close(const Sequence& sequence);
   void BeginRound() { ++round_; }
-  // The sequence whose turn it is among those that run without the pool, or null. With `also`, the
-  // first new sequence of each client and kind that it accepts is one of them.
+  // Returns the sequence whose turn it is among those that run without the pool, or null. With
+  // `also`, these include the first new sequence of each client and kind that `also` accepts.
   Sequence* NextUncached(const std::function<bool(const Sequence&)>& also = nullptr) const;
   // The first `max_count` of the sequences that only generate and have the same prompt, client and
   // salt as `leader`, in the order of arrival.
   std::vector<Sequence*> WithPromptOf(const Sequence& leader, int64_t max_count) const;
 
-  // What of this client waits, in sequences and in tokens of their prompts.
+  // The waiting work of a client, in sequences and in tokens of their prompts.
   struct Waiting {
     int64_t num_sequences = 0;
     int64_t num_tokens = 0;
@@ -69,14 +68,14 @@ class WaitingQueue {
   int64_t num_preempted() const { return num_preempted_; }
   int64_t num_uncached() const { return num_uncached_; }
   size_t num_known_clients() const { return clients_.size(); }
-  // Clients with work, here or admitted, and those of which something is here.
+  // The number of clients with waiting or admitted work, and of those with waiting work.
   size_t num_active_clients() const { return active_served_.size(); }
   size_t num_waiting_clients() const { return turns_.size(); }
-  // Whether something of this client is here.
+  // Returns whether this client has a sequence here.
   bool Has(const std::string& client) const;
   int64_t num_tokens() const { return num_tokens_; }  // of the prompts
-  // All, new ones and then preempted ones, in the order of clients' names, and of arrival within a
-  // client and a kind of work.
+  // Returns all sequences, first new and then preempted ones, by clients' names and, within a
+  // client and a kind of work, by arrival.
   std::vector<Sequence*> All() const;
 
  private:
@@ -126,8 +125,7 @@ class WaitingQueue {
   int64_t num_tokens_ = 0;
 };
 
-// Whether the two only generate, ask as the same client with the same salt, and have the same
-// prompt.
+// Returns whether both sequences only generate and have the same client, salt and prompt.
 bool SharesPrompt(const Sequence& a, const Sequence& b);
 
 }  // namespace taopd
