@@ -1,5 +1,5 @@
 // Teachers for tests of the trainer: one that scores with a real engine in this process, and one
-// that answers in another order than it was asked.
+// that answers in another order than that of the requests.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -68,7 +68,7 @@ class EngineTeacher final : public TeacherClient {
   InferenceEngine* engine_;
 };
 
-// Holds requests back until `batch_size` have arrived. Then it passes them to `inner` in a shuffled
+// Holds requests back until `batch_size` have arrived, then passes them to `inner` in a shuffled
 // order, one at a time.
 class ShufflingTeacher final : public TeacherClient {
  public:

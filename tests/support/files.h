@@ -1,4 +1,4 @@
-// Temporary directories, and the places of the source tree, of this build's programs and of shared
+// Temporary directories, and the paths of the source tree, of this build's programs and of shared
 // data.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace taopd::testing {
 
-// A directory that is removed with its object.
+// A temporary directory, which the destructor removes.
 class TempDir {
  public:
   TempDir() {
@@ -37,13 +37,13 @@ inline std::string SourcePath(const std::string& relative) {
   const char* root = std::getenv("TAOPD_SOURCE_DIR");  // set by ctest
   return std::string(root != nullptr ? root : ".") + "/" + relative;
 }
-// The path of a program of this build. Tests are in BUILD/tests-bin, programs in BUILD/bin.
+// Returns the path of a program of this build. Tests are in BUILD/tests-bin, programs in BUILD/bin.
 inline std::string BinaryPath(const std::string& name) {
   const std::filesystem::path test = std::filesystem::read_symlink("/proc/self/exe");
   return (test.parent_path().parent_path() / "bin" / name).string();
 }
-// The path of shared test data, in TAOPD_SHARED_DATA or in ../shared/data beside the tree. Empty if
-// it is absent. Use:
+// Returns the path of shared test data in TAOPD_SHARED_DATA, or in ../shared/data beside the tree.
+// Empty if it is absent. Example:
 //   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";
 inline std::string SharedData(const std::string& relative) {
   const char* dir = std::getenv("TAOPD_SHARED_DATA");

@@ -1,6 +1,6 @@
-// Damaged inputs for parsers, the same on every run: given examples with changes that a fuzzer
-// would try. The default tests run each parser's fuzz entry (LLVMFuzzerTestOneInput) on them. With
-// clang, the same entry is also a libFuzzer program (tests/fuzz/run).
+// Makes damaged inputs for parsers from given examples, the same on every run, with changes that a
+// fuzzer would try. The default tests run each parser's fuzz entry (LLVMFuzzerTestOneInput) on
+// them. With clang, the same entry is also a libFuzzer program (tests/fuzz/run).
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace taopd::testing {
 
-// One of the examples with one to four changes, each of which is one of these:
+// Returns one of the examples with one to four changes, each of which is one of these:
 //   a byte is set
 //   bytes are removed or doubled
 //   the end is cut off

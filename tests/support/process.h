@@ -1,5 +1,5 @@
-// Runs real programs in tests. A program writes its output to a file, is waited for with a
-// deadline, and is killed if the test ends before it does.
+// Runs real programs in tests. A program's output goes to a file, waits have a deadline, and a
+// program that is still running at the end of its test is killed.
 #pragma once
 
 #include <absl/time/clock.h>
@@ -18,8 +18,8 @@
 
 namespace taopd::testing {
 
-// Polls until `ready` returns true, and returns false at the deadline. Only for states of other
-// processes, which cannot notify this one.
+// Polls until `ready` returns true, and returns false at the deadline. Use it only for the states
+// of other processes, which cannot notify this one.
 inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready) {
   const absl::Time deadline = absl::Now() + timeout;
   while (!ready()) {
@@ -42,7 +42,7 @@ class Process {
     const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed takes its programs along
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // the program dies with a killed test
       if (getppid() != parent) _exit(126);
       dup2(output, STDOUT_FILENO);
       dup2(output, STDERR_FILENO);
@@ -62,7 +62,8 @@ class Process {
   void Signal(int signal) {
     if (running()) kill(pid_, signal);
   }
-  // The exit code; 128 + the signal if the program was killed; -1 if it still runs at the deadline.
+  // Waits for the end of the program. Returns its exit code, 128 + the signal if it was killed, or
+  // -1 if it still runs at the deadline.
   int Wait(absl::Duration timeout = absl::Seconds(60)) {
     PollUntil(timeout, [this] { return !running(); });
     return running() ? -1 : exit_code_;

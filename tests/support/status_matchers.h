@@ -1,4 +1,4 @@
-// Expectations on absl::Status and absl::StatusOr:
+// Macros for expectations on absl::Status and absl::StatusOr:
 //   EXPECT_OK(status_or_value);
 //   EXPECT_ERROR(status_or_value, code, "part of the message");
 //   ASSERT_OK_AND_ASSIGN(auto value, MakeValue());
@@ -16,7 +16,7 @@ absl::Status StatusOf(const absl::StatusOr<T>& value) {
   return value.status();
 }
 
-// How often a status's message mentions `part`.
+// Returns the number of times that a status's message mentions `part`.
 inline int NumMentions(const absl::Status& status, const std::string& part) {
   const std::string message(status.message());
   int count = 0;

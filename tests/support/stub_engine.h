@@ -1,5 +1,5 @@
-// A base of engines for tests and benchmarks that answer each request by itself and have nothing to
-// cancel, drain or measure.
+// A base class of engines for tests and benchmarks that answer each request immediately and have
+// nothing to cancel, drain or measure.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,5 @@
-// Generation: greedy against repeated full forward passes, sampling, stops, log-probs, determinism.
+// Tests of generation: greedy decoding against repeated full forward passes, sampling, stops,
+// log-probs and determinism.
 #include <cmath>
 
 #include "common/engine/torch_engine.h"
@@ -20,11 +21,12 @@ using testing::RandomIds;
 using testing::RunAll;
 using testing::SmallConfig;
 
-// One token at a time through the cache against one pass over everything, in fp32, with logits
-// near 10.
+// The tolerance between decoding through the cache and one pass over everything, in fp32 with
+// logits near 10.
 constexpr double kDecodeTolerance = 2e-4;
 
-// The log-probs of the generated tokens equal those of one pass over prompt and response.
+// Expects the log-probs of the generated tokens to equal those of one pass over prompt and
+// response.
 void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,
                     const GeneratedTokens& generated, double tolerance = kDecodeTolerance) {
   std::vector<int32_t> ids = request.token_ids;
@@ -49,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, EngineGenerationTest,
 TEST_P(EngineGenerationTest, GreedyIsTheArgmaxOfFullForwardPasses) {
   const auto decoder = MakeTiny(SmallConfig(GetParam()));
   EngineOptions options;
-  options.max_num_seqs = 3;  // some wait, and blocks are used again
+  options.max_num_seqs = 3;  // some requests wait, and blocks are reused
   const auto engine = MakeEngine(decoder, options);
   std::vector<InferenceRequest> requests;
   for (int i = 0; i < 7; ++i) requests.push_back(Generation(RandomIds(1 + 3 * i, i), 12 + i, 0.0f));
@@ -99,7 +101,7 @@ TEST_P(EngineGenerationTest, TokensDependOnTheSeedAndNotOnNeighbours) {
   EXPECT_NE(RunAll(engine.get(), {other})[0]->generated->ids, alone[0]->generated->ids);
 }
 
-// Rollouts of one prompt share its prefill; each is what it would be alone.
+// Rollouts of one prompt share its prefill, and each has the result that it would have alone.
 TEST_P(EngineGenerationTest, SharedPromptsChangeNothing) {
   const auto engine = MakeEngine(MakeTiny(SmallConfig(GetParam())));
   std::vector<InferenceRequest> requests;
@@ -143,8 +145,8 @@ TEST(EngineGeneration, Bfloat16ModelsSampleFromFp32Logits) {
   const InferenceRequest request = Generation({4000, 17, 3}, 1, 0.0f);
   const auto results = RunAll(engine.get(), {request});
   ASSERT_OK(results[0]);
-  // Attention rounds elsewhere than Forward's: two units of a hidden state near 4. Logits that were
-  // rounded themselves would be twice as far off.
+  // Attention rounds in other places than Forward's, by two units of a hidden state near 4. If the
+  // logits themselves were rounded, they would be twice as far off.
   ExpectLogProbs(decoder.get(), request, *results[0]->generated, 0.06);
 }
 
@@ -173,7 +175,7 @@ TEST(EngineGeneration, FollowsParametersThatAreTrained) {
   ExpectLogProbs(decoder.get(), request, *after[0]->generated);
 }
 
-// Weights that were NaN for a while (a bad step that was rolled back) leave nothing in the KV
+// Weights that were NaN for a while (after a bad step that was rolled back) leave nothing in the KV
 // cache.
 TEST(EngineGeneration, RecoversFromNanWeights) {
   const auto decoder = MakeTiny();
@@ -238,7 +240,7 @@ TEST_F(EngineChainTest, StopsAtEosStopIdsAndLength) {
   EXPECT_THAT(generated.ids, ElementsAre(13));
   EXPECT_EQ(generated.finish, FinishReason::kLength);
 
-  request.sampling->stop_token_ids = {13};  // stop and length at once: it stopped
+  request.sampling->stop_token_ids = {13};  // kStop takes precedence over kLength
   EXPECT_EQ(Generate(request).finish, FinishReason::kStop);
 }
 
@@ -258,7 +260,7 @@ TEST_F(EngineChainTest, StreamsTokensInOrderBeforeDone) {
   request.sampling->num_log_probs = 1;
   request.on_token = [&](const GeneratedTokens& so_far, bool is_last) {
     streamed.emplace_back(so_far.ids.back(), so_far.log_probs.back());
-    top_ids.push_back(so_far.top_ids.back());  // those of the new token are there, too
+    top_ids.push_back(so_far.top_ids.back());  // those of the new token are included
     EXPECT_EQ(so_far.top_ids.size(), so_far.ids.size());
     last.push_back(is_last);
   };
@@ -284,7 +286,7 @@ TEST_F(EngineChainTest, ReportsAlternatives) {
   for (int i : {0, 1, 3, 4}) EXPECT_GE(generated.top_log_probs[i], generated.top_log_probs[i + 1]);
 }
 
-// 4,000 rollouts of one prompt against the softmax, in chunks of rows.
+// 4,000 rollouts of one prompt, sampled in chunks of rows, follow the softmax.
 TEST(EngineGeneration, RolloutsOfAPromptFollowTheSoftmax) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, 64, 0.7);
   EngineOptions options;
@@ -319,7 +321,7 @@ TEST(EngineGeneration, RolloutsOfAPromptFollowTheSoftmax) {
     }
     return total;
   };
-  // 15 degrees of freedom: 44.3 is the upper 1e-4 quantile.
+  // 44.3 is the upper 1e-4 quantile for 15 degrees of freedom.
   EXPECT_LT(chi_square(first, 5, kRollouts), 44.3);
   ASSERT_GT(num_3, 100);
   EXPECT_LT(chi_square(second_after_3, 3, num_3), 44.3);

@@ -1,6 +1,6 @@
-// A request's answer is the same bytes whatever else the engine does: other requests and their
-// order, the size of steps and so of chunks, the prefix cache, preemption, the number of threads,
-// and whether decode steps are replays.
+// A request's answer has the same bytes whatever the other requests and their order, the size of
+// steps and thus of chunks, the prefix cache, preemption and the number of threads, and whether or
+// not decode steps are replayed.
 //
 // TAOPD_NUM_ARRANGEMENTS and TAOPD_NUM_REQUESTS make the test larger.
 #include <ATen/Parallel.h>
@@ -34,7 +34,7 @@ class RequestMaker {
 
   InferenceRequest Next() {
     InferenceRequest request;
-    // Half of the prompts begin alike, and some are alike.
+    // Half of the prompts have a common prefix, and some are equal.
     if (Below(2) == 0) {
       request.token_ids = prefixes_[Below(static_cast<int64_t>(prefixes_.size()))];
       if (Below(3) != 0) Append(Ids(1 + Below(20)), &request.token_ids);
@@ -126,8 +126,8 @@ void ExpectSameResult(const Result& value, const Result& expected, const std::st
   ExpectSameBytes(a.top_log_probs, b.top_log_probs, what + " top_log_probs");
 }
 
-// Submits the requests in the given order, in batches of `batch_size` that do not wait for each
-// other, and returns the results in the order of the requests.
+// Submits the requests in the given order, in batches of `batch_size` without waiting in between.
+// Returns the results in the order of the requests.
 std::vector<Result> RunInOrder(InferenceEngine* engine,
                                const std::vector<InferenceRequest>& requests,
                                const std::vector<size_t>& order, size_t batch_size) {
@@ -174,7 +174,7 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
   std::vector<size_t> order(requests.size());
   std::iota(order.begin(), order.end(), 0);
 
-  // Each on its own.
+  // Run each request alone.
   EngineOptions options;
   options.max_model_len = kMaxLen;
   options.prefix_caching = false;
@@ -197,7 +197,7 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
     options.max_num_batched_tokens = kBudgets[random.NextBelow(5)];
     options.max_num_seqs = 1 + static_cast<int64_t>(random.NextBelow(64));
     options.prefix_caching = arrangement % 2 == 0;
-    // From a pool that holds one sequence to one that holds them all.
+    // The pools range from one that holds one sequence to one that holds them all.
     constexpr int64_t kBlocks[] = {5, 9, 30, 2000};
     options.kv_cache_bytes = kBlocks[arrangement % 4] * block_bytes;
     options.cuda_graphs.enabled = has_graphs && (arrangement % 4 == 1 || arrangement % 4 == 2);

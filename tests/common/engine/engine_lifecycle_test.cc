@@ -1,5 +1,5 @@
-// What happens around the numbers: refusals, queue bounds, cancellation, deadlines, drain,
-// failures. The decoder is a fake whose gate stops the engine's thread where a test wants it.
+// Tests of refusals, queue limits, cancellation, deadlines, drain and failures. The decoder is a
+// fake whose gate stops the engine's thread at a chosen point.
 #include <absl/strings/str_cat.h>
 #include <absl/synchronization/notification.h>
 
@@ -29,7 +29,7 @@ class EngineLifecycleTest : public ::testing::Test {
     ASSERT_OK(engine);
     engine_ = *std::move(engine);
   }
-  // Never ends by itself before 60 tokens: eos is ignored.
+  // Returns a request that does not end before 60 tokens, because eos is ignored.
   static InferenceRequest LongGeneration() {
     InferenceRequest request = Generation({1}, 60);
     request.sampling->ignore_eos = true;
@@ -72,7 +72,7 @@ TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
   options.max_num_seqs = 1;
   Make(options);
   decoder_->CloseGate();
-  // Longer than the whole queue, but alone.
+  // The request is longer than the whole queue, but the queue is empty.
   EXPECT_NE(engine_->Submit(Generation(std::vector<int32_t>(12, 1), 1), box_.Done(0)), 0u);
   decoder_->WaitForCalls(1);
   EXPECT_NE(engine_->Submit(Generation(std::vector<int32_t>(8, 1), 1), box_.Done(1)), 0u);
@@ -140,7 +140,7 @@ TEST_F(EngineLifecycleTest, CancelRunning) {
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
   EXPECT_EQ(decoder_->calls().size(), 1u);
   engine_->Cancel(running);  // unknown by now
-  // Its blocks work again.
+  // Its blocks can be used again.
   EXPECT_OK(RunAll(engine_.get(), {Generation({1}, 3)})[0]);
 }
 
@@ -202,7 +202,7 @@ TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
   engine_->Submit(LongGeneration(), box_.Done(0));
   decoder_->WaitForCalls(1);
   std::thread drain([&] { engine_->Drain(absl::InfiniteFuture()); });
-  // Refusals begin when Drain has taken the lock; until then requests are accepted and done.
+  // Refusals begin when Drain has taken the lock; until then requests are accepted and completed.
   for (int key = 1;; ++key) {
     if (engine_->Submit(Generation({1}, 1), box_.Done(key)) == 0) {
       EXPECT_ERROR(box_.Wait(key), absl::StatusCode::kUnavailable, "draining");
@@ -215,7 +215,7 @@ TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
   drain.join();
   ASSERT_TRUE(box_.Has(0));  // delivered before Drain returned
   EXPECT_OK(box_.Wait(0));
-  engine_->Drain(absl::InfiniteFuture());  // twice is once
+  engine_->Drain(absl::InfiniteFuture());  // a second call has no effect
 }
 
 TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
@@ -243,7 +243,7 @@ TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
   std::thread opener([&] { decoder_->OpenGate(); });
   engine_.reset();
   opener.join();
-  // The first may have had the time to finish only if the destructor came late.
+  // The first request can finish only if the destructor comes late.
   ASSERT_EQ(box_.size(), 2u);
   EXPECT_EQ(box_.num_duplicates(), 0);
   for (int key : {0, 1}) {
@@ -258,14 +258,14 @@ TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   const auto results = RunAll(engine_.get(), {Scoring({13, 1}, 1), Scoring({1, 2}, 1),
                                               Generation({13}, 2), Generation({1, 2}, 2)});
   EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "token 13 is poison");
-  EXPECT_OK(results[1]);  // of the same step
+  EXPECT_OK(results[1]);  // in the same step
   EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "token 13 is poison");
   EXPECT_OK(results[3]);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.failed_requests, 2u);
   EXPECT_EQ(stats.finished_requests, 2u);
   EXPECT_EQ(stats.num_running, 0);
-  // The numbers are those of a step without the others.
+  // The numbers are the same as in a step without the others.
   const auto alone = RunAll(engine_.get(), {Generation({1, 2}, 2)})[0];
   ASSERT_OK(alone);
   EXPECT_EQ(alone->generated->ids, results[3]->generated->ids);
@@ -314,7 +314,7 @@ TEST_F(EngineLifecycleTest, TheHeartbeatStartsWithTheWork) {
   decoder_->WaitForCalls(2);
   const absl::Time stuck_since = clock_.Now();
   clock_.Advance(absl::Seconds(30));
-  EXPECT_EQ(engine_->stats().last_step, stuck_since);  // a stalled engine shows its age
+  EXPECT_EQ(engine_->stats().last_step, stuck_since);  // the heartbeat of a stalled engine is old
   decoder_->OpenGate();
   EXPECT_OK(box_.Wait(0));
   EXPECT_EQ(engine_->stats().last_step, clock_.Now());
@@ -330,8 +330,8 @@ TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
     const size_t calls_before = decoder_->calls().size();
     for (const auto& result : RunAll(engine_.get(), requests)) EXPECT_OK(result);
     const auto calls = decoder_->calls();
-    ASSERT_EQ(calls.size(), calls_before + 1);     // one step has them all
-    EXPECT_EQ(calls.back().num_rows.size(), 15u);  // of prompts; the others are the same ones
+    ASSERT_EQ(calls.size(), calls_before + 1);     // one step computes them all
+    EXPECT_EQ(calls.back().num_rows.size(), 15u);  // one per distinct prompt
   }
 }
 
@@ -346,7 +346,8 @@ TEST_F(EngineLifecycleTest, OptionsAreChecked) {
                "max_num_seqs -3");
 }
 
-// One layer, one head of 4 numbers: keys of 4 and values padded to 32 numbers, 32 tokens a block.
+// One layer with one head of 4 numbers: keys of 4 and values padded to 32 numbers, 32 tokens per
+// block.
 constexpr int64_t kBlockBytes = (4 + 32) * 4 * 32;
 
 TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
@@ -394,7 +395,8 @@ TEST_F(EngineLifecycleTest, WithoutAKvCacheTheEngineOnlyScores) {
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kFailedPrecondition, "kv_cache_bytes is 0");
 }
 
-// The default start of a long model: scores have its whole length, generation has what fits.
+// By default, a long model scores sequences of its whole length and generates sequences that fit in
+// the cache.
 TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
   EngineOptions options;
   options.kv_cache_bytes = kBlockBytes + 31;
@@ -423,7 +425,7 @@ TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {
   EXPECT_EQ(engine_->stats().prefix_hit_tokens, 64u);
 }
 
-// 10,000 requests of all kinds from four threads, a third of them cancelled at some time: each is
+// Four threads submit 10,000 requests of all kinds and cancel a third of them at some time. Each is
 // answered exactly once, and nothing is left behind.
 TEST_F(EngineLifecycleTest, Soak) {
   decoder_->poison_id = 13;

@@ -1,5 +1,5 @@
-// Rollouts: greedy ones are those of transformers, log-probs are those of the training pass, and
-// prompts are computed once and fit small pools.
+// Tests of rollouts: greedy ones equal those of transformers, log-probs equal those of the training
+// pass, and prompts are computed once and fit in small pools.
 #include <numeric>
 
 #include "common/engine/torch_engine.h"
@@ -17,7 +17,7 @@ std::unique_ptr<InferenceEngine> EngineOn(std::shared_ptr<Decoder> decoder,
   return *std::move(engine);
 }
 
-// Row i of a matrix of ids, up to the first -1.
+// Returns row i of a matrix of ids, up to the first -1.
 std::vector<int32_t> RowOf(const at::Tensor& ids, int64_t i) {
   const int64_t* row = ids.const_data_ptr<int64_t>() + i * ids.size(1);
   return std::vector<int32_t>(row, std::find(row, row + ids.size(1), -1));
@@ -25,7 +25,7 @@ std::vector<int32_t> RowOf(const at::Tensor& ids, int64_t i) {
 
 class GreedyGolden : public ::testing::TestWithParam<const char*> {};
 
-// 200 prompts each, by tests/common/model/golden/make_greedy.py.
+// Each golden file has 200 prompts and is made by tests/common/model/golden/make_greedy.py.
 TEST_P(GreedyGolden, IsTransformersTokenForToken) {
   UseOneThread();
   const std::string name = GetParam();
@@ -37,7 +37,7 @@ TEST_P(GreedyGolden, IsTransformersTokenForToken) {
                   {"float32", "cpu", false}));
   const at::Tensor& continuations = golden.at("continuations");
   EngineOptions options;
-  options.max_num_batched_tokens = 256;  // chunks, and prompts beside decoding
+  options.max_num_batched_tokens = 256;  // prompts are computed in chunks beside decoding
   const auto engine = EngineOn(decoder, options);
   std::vector<InferenceRequest> requests;
   for (int64_t i = 0; i < continuations.size(0); ++i) {
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GreedyGolden,
 
 class BehaviorLogProbs : public ::testing::TestWithParam<const char*> {};
 
-// The ratio of policies in a loss is exp(live - behavior): at the first update it should be 1.
+// The ratio of policies in a loss is exp(live - behavior), which should be 1 at the first update.
 TEST_P(BehaviorLogProbs, AreThoseOfTheTrainingPass) {
   constexpr int kRollouts = 500;
   constexpr double kLogProbTolerance = 1e-5;  // float32, logits below 10
@@ -122,7 +122,7 @@ TEST(SharedPrompts, AreComputedOnce) {
   EXPECT_EQ(num_rows, 1024 + 8 * 4);  // the prompt once, and each token but the last
 }
 
-// 32 sequences of 4,096 tokens, and blocks for 8 of them.
+// There are 32 sequences of 4,096 tokens and blocks for 8 of them.
 TEST(SmallPools, CompleteEverything) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/4096);
   EngineOptions options;

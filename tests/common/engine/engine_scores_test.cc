@@ -1,4 +1,5 @@
-// Scores against float64 over the same hidden states, and their independence of the batch.
+// Compares scores with float64 over the same hidden states, and checks that they do not depend on
+// the batch.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,9 +22,10 @@ using testing::RunAll;
 using testing::Scoring;
 using testing::SmallConfig;
 
-// fp32 logits and sums against float64: a few units in the last place of numbers near 10.
+// The tolerance between fp32 and float64 logits and sums: a few units in the last place of numbers
+// near 10.
 constexpr double kLogProbTolerance = 1e-5;
-// A tail can be small beside the normaliser, so its relative error is larger.
+// A tail can be small compared with the normalizer, so its relative error is larger.
 constexpr double kTailTolerance = 1e-4;
 
 void ExpectSizes(const ScoreRows& rows, const ScoreParams& params, int64_t num_rows,
@@ -141,7 +143,7 @@ std::vector<InferenceRequest> VariedRequests() {
 template <typename T>
 void ExpectSameBits(const std::vector<T>& a, const std::vector<T>& b) {
   ASSERT_EQ(a.size(), b.size());
-  if (a.empty()) return;  // memcmp may not have null
+  if (a.empty()) return;  // memcmp must not get null
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(T)), 0);
 }
 
@@ -197,7 +199,7 @@ TEST_P(EngineScoresTest, DoNotDependOnWhatElseIsInTheBatch) {
   }
 }
 
-// A head workspace of a few rows changes nothing but rounding.
+// A head workspace of a few rows changes only the rounding.
 TEST(EngineScores, AreRightInSmallChunks) {
   const auto decoder = MakeTiny();
   EngineOptions options;

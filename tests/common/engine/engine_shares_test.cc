@@ -1,4 +1,4 @@
-// Who is refused when one client floods the queue.
+// Tests of which clients are refused when one client floods the queue.
 #include "common/engine/torch_engine.h"
 #include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"

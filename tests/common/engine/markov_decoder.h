@@ -1,6 +1,6 @@
-// A decoder for tests of the engine's own logic: the next token's logits are a fixed row for the
-// last token, so the right answer is known, no matter how sequences are packed. It can be told to
-// wait, to throw and to give NaN.
+// A decoder for tests of the engine's own logic. The logits of the next token depend only on the
+// last token, so the right answer is known however sequences are packed. It can be made to wait, to
+// throw and to return NaN.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@ class MarkovDecoder final : public Decoder {
  public:
   struct Call {
     std::vector<int64_t> token_ids;
-    // Of each sequence, in the order of the rows.
+    // One number per sequence, in the order of the rows.
     std::vector<int64_t> num_rows;
     std::vector<int64_t> past_lens;
   };
@@ -67,7 +67,7 @@ class MarkovDecoder final : public Decoder {
   at::Tensor lm_head() const override { return lm_head_VV_; }
   std::vector<NamedParameter> Parameters() const override { return {{"logits", logits_VV_}}; }
 
-  // Row of logits after `token_id`.
+  // Returns the row of logits after `token_id`.
   std::vector<float> LogitsAfter(int32_t token_id) const {
     const float* row = logits_VV_.const_data_ptr<float>() + token_id * config().vocab_size;
     return std::vector<float>(row, row + config().vocab_size);

@@ -25,7 +25,7 @@ class PlanModelTest : public ::testing::Test {
     budget_.limit_bytes = int64_t{64} << 30;
     testing::WriteFile(dir_.File("config.json"), kTiny);
   }
-  // A file that holds the embedding alone: a plan needs no more.
+  // Writes a file that holds only the embedding, which is all that a plan needs.
   void WriteEmbedding(const std::string& dtype, int64_t value_bytes) {
     const std::vector<std::byte> bytes(32 * 8 * value_bytes);
     ASSERT_OK(WriteSafetensors(dir_.File("model.safetensors"),
@@ -76,7 +76,8 @@ TEST_F(PlanModelTest, BrokenFilesAreErrors) {
 
 TEST_F(PlanModelTest, TakesTheEnginesOptions) {
   WriteEmbedding("F32", 4);
-  // 1 layer, 1 head of 4 values; those of values are padded to 32: 32 tokens a block.
+  // There is 1 layer with 1 head of 4 numbers; values are padded to 32 numbers. A block has 32
+  // tokens.
   options_.kv_cache_bytes = int64_t{2} * 32 * (4 + 32) * 4;
   options_.max_num_seqs = 3;
   options_.max_model_len = 40;
@@ -87,7 +88,7 @@ TEST_F(PlanModelTest, TakesTheEnginesOptions) {
   options_.kv_cache_bytes = kAutoKvCache;
   ASSERT_OK_AND_ASSIGN(const EnginePlan automatic, Plan("auto"));
   EXPECT_EQ(automatic.num_kv_blocks, 6);
-  EXPECT_EQ(BytesOfLine(automatic, "head workspace"), 120 * 32 * 4);  // not more than all rows
+  EXPECT_EQ(BytesOfLine(automatic, "head workspace"), 120 * 32 * 4);  // at most all rows
   options_.max_num_batched_tokens = 7;
   ASSERT_OK_AND_ASSIGN(const EnginePlan narrow, Plan("auto"));
   EXPECT_EQ(BytesOfLine(narrow, "activations") * 120, BytesOfLine(automatic, "activations") * 7);

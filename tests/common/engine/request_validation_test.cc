@@ -48,7 +48,7 @@ TEST(ValidateRequest, AcceptsValuesAtTheirLimits) {
   request.score->candidate_ids = {0, 99};
   request.score->temperature = kMinScoreTemperature;
   request.sampling->temperature = 0.0f;
-  request.sampling->top_k = 1 << 30;  // more than the vocabulary keeps all of it
+  request.sampling->top_k = 1 << 30;  // keeps the whole vocabulary
   request.sampling->num_log_probs = 8;
   EXPECT_OK(ValidateRequest(request, Limits()));
   request.sampling.reset();

@@ -16,7 +16,8 @@ using Result = absl::StatusOr<InferenceResult>;
 
 class ResultBox {
  public:
-  // A callback that stores its result under `key`. A second call for a key counts as a duplicate.
+  // Returns a callback that stores its result under `key`. A second call for a key counts as a
+  // duplicate.
   InferenceDone Done(int key) {
     return [this, key](Result result) {
       absl::MutexLock lock(&mutex_);

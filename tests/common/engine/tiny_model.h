@@ -55,8 +55,8 @@ inline std::vector<int32_t> RandomIds(int64_t length, uint64_t seed, int64_t voc
   return ids;
 }
 
-// The oracle: the float64 logits of all positions from one forward pass over the whole sequence,
-// [P, V].
+// The oracle: returns the float64 logits of all positions from one forward pass over the whole
+// sequence, [P, V].
 inline at::Tensor LogitsOf(Decoder* decoder, const std::vector<int32_t>& ids) {
   const at::NoGradGuard no_grad;
   const at::Tensor hidden = decoder->Forward(PackedBatch::FromSequences({ids}, decoder->device()));

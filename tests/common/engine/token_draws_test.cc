@@ -1,4 +1,4 @@
-// Tokens drawn by the CUDA kernel's source, on the emulated device, beside those of the host.
+// Compares tokens drawn by the CUDA kernel's source on the emulated device with those of the host.
 #include "common/engine/runner/token_draws.h"
 
 #include <gtest/gtest.h>
@@ -16,10 +16,11 @@ namespace taopd {
 namespace {
 
 constexpr int64_t kVocabSize = 3000;
-// The weights' error (kernels/cpu/math/weight_row.h), and one rounding of a log-prob of size 20.
+// The error of the weights (kernels/cpu/math/weight_row.h) and one rounding of a log-prob of size
+// 20.
 constexpr double kLogProbTolerance = 4e-6;
 
-int64_t num_device_rows = 0;  // that the kernel was asked for
+int64_t num_device_rows = 0;  // rows that the kernel computed
 
 RowSampler EmulatedSampler() {
   return {[](const SampleRows& problem, const DeviceContext& context) {
@@ -105,7 +106,7 @@ TEST(TokenDraws, ATokenDependsOnItsStep) {
     ids.push_back(device[0].token->id);
     sequence->Append(*device[0].token);
   }
-  EXPECT_NE(ids[0], ids[1]);  // 3,000 ids: by chance only
+  EXPECT_NE(ids[0], ids[1]);  // with 3,000 ids they are equal only by chance
 }
 
 TEST(TokenDraws, ARowThatIsNotFiniteFailsItsSequenceAlone) {

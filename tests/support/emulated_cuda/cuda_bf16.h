@@ -1,4 +1,4 @@
-// bfloat16 of the CUDA toolkit, see cuda_runtime.h beside this file.
+// The CUDA toolkit's bfloat16; see cuda_runtime.h beside this file.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ struct __nv_bfloat16 {
   uint16_t bits = 0;
 };
 
-// Round to nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays a NaN.
 inline __nv_bfloat16 __float2bfloat16(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

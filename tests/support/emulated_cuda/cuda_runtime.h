@@ -1,11 +1,11 @@
-// As much of the CUDA runtime as kernels/cuda uses, on the CPU: the kernels' own source, compiled
-// by the host compiler, runs in tests of machines without a GPU. Found before the toolkit's header
-// by the include directory of the target taopd_cuda_emulated.
+// Emulates the part of the CUDA runtime that kernels/cuda uses on the CPU: the kernels' own source,
+// compiled by the host compiler, runs in tests on machines without a GPU. The include directory of
+// the target taopd_cuda_emulated puts this header before the toolkit's.
 //
 // A block's threads are fibers of one host thread. They run one after the other, each until it
 // reaches a barrier (of its block or of its warp), so the order is always the same; shared memory
-// is static memory, and blocks run one after the other. What this cannot show: races, memory
-// ordering, alignment faults, device-only arithmetic (fused multiply-add, expf's last bit).
+// is static memory, and blocks run one after the other. The emulation cannot show races, memory
+// ordering, alignment faults and device-only arithmetic (fused multiply-add, expf's last bit).
 #pragma once
 
 #include <algorithm>
@@ -29,18 +29,20 @@ struct dim3 {
   unsigned x, y, z;
 };
 
-extern dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;  // those of the running fiber
 
 namespace emulated_cuda {
 
 // Runs `body` once for each thread of each block.
 void Run(dim3 grid, dim3 block_size, const std::function<void()>& body);
 
-// Ends when all threads of the block (of the warp) that have not returned are here.
+// Wait until all threads of the block (of the warp) that have not returned have reached the
+// barrier.
 void BlockBarrier();
 void WarpBarrier();
 
-// 64 bytes per lane of the running fiber's warp, for exchanges between two WarpBarrier calls.
+// Returns 64 bytes per lane of the running fiber's warp, for exchanges between two WarpBarrier
+// calls.
 void* LaneSlot(unsigned lane);
 bool* BlockFlag();
 

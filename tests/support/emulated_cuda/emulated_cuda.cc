@@ -17,7 +17,7 @@ constexpr unsigned kWarpSize = 32;
 
 enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
 
-// A fiber starts by swapcontext, which takes system calls, and goes on by _longjmp. It serves one
+// A fiber is started by swapcontext, which makes system calls, and resumed by _longjmp. It runs one
 // thread after the other and never ends.
 struct Fiber {
   ucontext_t context = {};
@@ -65,7 +65,7 @@ void Resume(Fiber* fiber) {
   swapcontext(&block->start, &fiber->context);
 }
 
-// Lets fibers [begin, end) go on when all of them that are not done are at that barrier.
+// Releases fibers [begin, end) if all of them that are not done are at that barrier.
 void Release(unsigned begin, unsigned end, State barrier) {
   for (unsigned i = begin; i < end; ++i) {
     const State state = block->fibers[i]->state;
@@ -98,7 +98,7 @@ void RunBlock(dim3 grid, dim3 index, dim3 size) {
     Release(0, num, State::kAtBlockBarrier);
   }
   for (unsigned i = 0; i < num; ++i) {
-    // Threads that wait for others at different barriers: on a GPU this hangs.
+    // Threads wait for others at different barriers, which hangs on a GPU.
     if (block->fibers[i]->state != State::kDone) std::abort();
   }
 }

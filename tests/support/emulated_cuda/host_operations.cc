@@ -1,4 +1,4 @@
-// The operations that kernels/cuda takes from libraries, as plain loops on host memory.
+// The library operations that kernels/cuda uses, as plain loops on host memory.
 #include <algorithm>
 #include <numeric>
 #include <vector>

@@ -1,6 +1,6 @@
 // absl::Mutex, CondVar and Notification on pthreads, for ThreadSanitizer. The installed Abseil is
-// not instrumented and waits on futexes, so that every lock would be invisible. In a program these
-// definitions take the place of the library's, for gRPC's locks too. Readers exclude each other.
+// not instrumented and waits on futexes, so ThreadSanitizer would not see its locks. In a program
+// these definitions replace the library's, also for gRPC's locks. Readers exclude each other.
 #include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>
@@ -17,7 +17,7 @@ struct State {
   pthread_cond_t unlocked;  // conditions of waiters may have become true
 };
 
-// Made at the first use: a mutex may be a constant-initialised global.
+// Creates the state at the first use, because a mutex may be a constant-initialized global.
 State* StateOf(std::atomic<intptr_t>& place) {
   intptr_t found = place.load(std::memory_order_acquire);
   if (found == 0) {
@@ -42,14 +42,15 @@ pthread_cond_t* ConditionOf(std::atomic<intptr_t>& place) {
   return reinterpret_cast<pthread_cond_t*>(found);
 }
 
-// False at the deadline.
+// Returns false at the deadline.
 bool WaitOn(pthread_cond_t* condition, pthread_mutex_t* mutex, absl::Time deadline) {
   if (deadline == absl::InfiniteFuture()) return pthread_cond_wait(condition, mutex) == 0;
   const timespec until = absl::ToTimespec(std::max(deadline, absl::UnixEpoch()));
   return pthread_cond_timedwait(condition, mutex, &until) != ETIMEDOUT;
 }
 
-// A mutex is nothing but its state; for CondVar, which is a class of its own.
+// Returns the state's place in a mutex, which has no other member. CondVar needs it from outside
+// the class.
 std::atomic<intptr_t>& PlaceOf(absl::Mutex* mutex) {
   return *reinterpret_cast<std::atomic<intptr_t>*>(mutex);
 }
@@ -64,7 +65,7 @@ Mutex::~Mutex() {
   const intptr_t found = mu_.load(std::memory_order_acquire);
   if (found == 0) return;
   auto* state = reinterpret_cast<State*>(found);
-  pthread_mutex_lock(&state->mutex);  // whoever unlocked last has left
+  pthread_mutex_lock(&state->mutex);  // the thread that unlocked last has left
   pthread_mutex_unlock(&state->mutex);
   pthread_cond_destroy(&state->unlocked);
   pthread_mutex_destroy(&state->mutex);

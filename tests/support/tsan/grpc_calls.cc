@@ -1,15 +1,16 @@
-// What gRPC promises about the order of threads, made visible to ThreadSanitizer: all that a thread
-// does before it starts operations of a call (StartRead, StartWrite, Finish) happens before the
-// reaction to them. In the library this rests on atomics that are not instrumented. Without this
-// file, a reaction that frees a call would seem to race with the engine's thread that finished it.
+// Makes gRPC's guarantees about the order of threads visible to ThreadSanitizer: everything that a
+// thread does before it starts operations of a call (StartRead, StartWrite, Finish) happens before
+// the reaction to them. In the library this relies on atomics that are not instrumented. Without
+// this file, a reaction that frees a call would seem to race with the engine's thread that finished
+// it.
 //
-// The order is made for each batch of operations alone, by its tag: what a thread does to a call
-// after it has started a batch is still a race with the reaction.
+// Each batch of operations, identified by its tag, is ordered by itself. So an access to a call
+// after a thread has started a batch is still reported as a race with the reaction.
 //
-// OnCancel comes after the handler, and OnDone, which frees the call, after all other reactions:
-// each has a counter. Where the library's own code counts, that is not seen, so the counters are
-// read here once more. (The end of OnCancel is counted by the library alone: ReactionOrder in
-// server/grpc.)
+// OnCancel comes after the handler, and OnDone, which frees the call, after all other reactions;
+// each has a counter. ThreadSanitizer does not see the counting in the library's own code, so the
+// counters are read here once more. (Only the library counts the end of OnCancel: see ReactionOrder
+// in server/grpc.)
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -24,7 +25,8 @@ struct Functor {
 using Run = void (*)(Functor*, int);
 using StartBatch = int (*)(void* call, const void* ops, size_t num_ops, void* tag, void* reserved);
 
-// The functions that run the reactions, inline in gRPC's headers; null in a program without.
+// Return the functions that run the reactions, which are inline in gRPC's headers, or null in a
+// program without them.
 Run SuccessRun() {
   static const Run run = reinterpret_cast<Run>(::dlsym(
       RTLD_DEFAULT,
@@ -62,9 +64,9 @@ extern "C" int grpc_call_start_batch(void* call, const void* ops, size_t num_ops
   return next(call, ops, num_ops, tag, reserved);
 }
 
-// Of grpc::internal::ServerCallbackCall, in gRPC 1.51: behind the table of virtual functions stand
-// the counter of what precedes OnCancel (the handler's end is a part of it), and that of the
-// reactions that precede OnDone.
+// Offsets in grpc::internal::ServerCallbackCall of gRPC 1.51: after the pointer to the virtual
+// functions come the counter of the events before OnCancel (one of which is the handler's end) and
+// that of the reactions before OnDone.
 static constexpr size_t kCancelCounter = sizeof(void*), kDoneCounter = kCancelCounter + sizeof(int);
 
 static void ReadCounter(char* call, size_t offset) {

@@ -1,6 +1,6 @@
-// What the installed libraries do among themselves, whose atomics are not instrumented, is no
-// finding. race_top looks at the innermost frame alone: a race of ours below a gRPC callback still
-// shows.
+// Suppresses reports from inside the installed libraries, whose atomics are not instrumented.
+// race_top matches only the innermost frame, so a race in our code below a gRPC callback is still
+// reported.
 extern "C" const char* __tsan_default_suppressions() {
   return "called_from_lib:libgrpc.so\n"
          "called_from_lib:libgrpc++.so\n"
@@ -18,9 +18,10 @@ extern "C" const char* __tsan_default_suppressions() {
          "race_top:grpc_\n"
          // The count of references of a status goes down in the library.
          "race:absl::*::Status::Unref\n"
-         // So does that of an asynchronous logger, which each line that waits for its thread holds.
+         // So does that of an asynchronous logger, which every line that waits for its thread
+         // holds.
          "race:spdlog::logger::~logger\n"
          "race:spdlog::details::thread_pool::process_next_msg_\n"
-         // And that of the state that the threads of gRPC's pool share.
+         // So does that of the state that the threads of gRPC's pool share.
          "race:std::_Sp_counted_ptr_inplace<grpc_event_engine::\n";
 }

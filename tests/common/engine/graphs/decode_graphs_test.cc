@@ -1,6 +1,6 @@
-// A recorded decode step against Decoder::Infer: the same hidden states and the same pages, bit for
-// bit, whatever the batch, its padding and its sequences' places are, and nothing written but the
-// rows' own places and the scratch block.
+// Compares a recorded decode step with Decoder::Infer. The hidden states and the pages are the same
+// bit for bit, whatever the batch, its padding and the places of its sequences. Only the rows' own
+// places and the scratch block are written.
 #include "common/engine/graphs/decode_graphs.h"
 
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr int64_t kNumBlocks = 120;
 constexpr int64_t kMaxSeqLen = 100;
 constexpr int32_t kVocabulary = 31;
 
-// Pages whose bytes all are NaNs, to begin with.
+// Pages that are filled with NaNs at first.
 class Pages {
  public:
   Pages(const Decoder& decoder, int64_t num_blocks)
@@ -60,8 +60,8 @@ struct Setting {
   const char* dtype;
 };
 
-// Sequences in shuffled blocks, computed twice: eagerly in pages without a scratch block, and by
-// replays in others.
+// Computes sequences in shuffled blocks twice: eagerly in pages without a scratch block, and by
+// replays in other pages.
 class DecodeGraphsTest : public ::testing::TestWithParam<Setting> {
  protected:
   void Make(std::vector<int64_t> sizes, int64_t num_sequences) {
@@ -90,7 +90,7 @@ class DecodeGraphsTest : public ::testing::TestWithParam<Setting> {
     }
   }
 
-  // What Infer makes of rows, each of `count` tokens.
+  // Returns the hidden states that Infer computes for the rows.
   at::Tensor Eager(const std::vector<ScheduledRows>& rows, Pages* pages) {
     PagedBatch batch;
     std::vector<int64_t> ids;
@@ -114,7 +114,7 @@ class DecodeGraphsTest : public ::testing::TestWithParam<Setting> {
     Eager(rows, &replay_pages_);
   }
 
-  // The next rows of some of the sequences, in any order.
+  // Returns the next rows of some of the sequences, in any order.
   std::vector<ScheduledRows> NextRows(int64_t num) {
     std::vector<size_t> order(sequences_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -157,7 +157,7 @@ TEST_P(DecodeGraphsTest, AReplayGivesTheBytesOfAnEagerStep) {
   EXPECT_EQ(graphs_->stats().num_graphs, 6);  // 1, 2, 4, 8, 16 and 24
   Prefill();
   uint64_t padding = 0;
-  // Every number of padding rows that there is, after batches that left other things in the
+  // Every possible number of padding rows occurs, after batches that left other values in the
   // buffers.
   for (int64_t i = 0; i < 48; ++i) {
     const int64_t num = i < 24 ? i + 1 : 48 - i;
@@ -178,7 +178,7 @@ TEST_P(DecodeGraphsTest, PaddingWritesToTheScratchBlockAlone) {
   Prefill();
   const std::string before = replay_pages_.Blocks(kNumBlocks);
   const std::string scratch = replay_pages_.Block(1, kNumBlocks);
-  // Of 16 rows all are padding while they are recorded, and 15 in the replay.
+  // All 16 rows are padding while they are recorded, and 15 of them in the replay.
   graphs_->Capture(replay_pages_.get(), nullptr);
   EXPECT_TRUE(replay_pages_.Blocks(kNumBlocks) == before);
   EXPECT_FALSE(replay_pages_.Block(1, kNumBlocks) == scratch);
@@ -189,7 +189,7 @@ TEST_P(DecodeGraphsTest, PaddingWritesToTheScratchBlockAlone) {
 TEST_P(DecodeGraphsTest, SequencesThatShareBlocksReadThem) {
   Make({4, 8}, 6);
   graphs_->Capture(replay_pages_.get(), nullptr);
-  // The first two blocks of all are those of the first one.
+  // All sequences share the first two blocks of the first one.
   for (auto& sequence : sequences_) {
     sequence->blocks[0] = sequences_[0]->blocks[0];
     sequence->blocks[1] = sequences_[0]->blocks[1];
@@ -213,7 +213,7 @@ TEST_P(DecodeGraphsTest, OtherStepsRunEagerly) {
   rows[1].count = 2;  // a prompt
   EXPECT_FALSE(Replay(rows).defined());
   rows[1].count = 1;
-  rows[0].first = kMaxSeqLen;  // the row behind the last place
+  rows[0].first = kMaxSeqLen;  // the row after the last place
   EXPECT_FALSE(Replay(rows).defined());
   EXPECT_EQ(graphs_->stats().eager_steps, 3u);
   EXPECT_EQ(log_.num_replays, 0);
@@ -246,14 +246,14 @@ TEST_P(DecodeGraphsTest, WhatHasMovedIsRecordedAgain) {
   Prefill();
   ExpectReplayLikeEager(NextRows(3));
   EXPECT_EQ(log_.num_sets, 1);
-  {  // A parameter in new memory.
+  {  // A parameter is in new memory.
     const c10::InferenceMode normal(false);
     at::Tensor norm = decoder_->Parameters().back().second;
     norm.set_data(norm.detach().clone());
   }
   ExpectReplayLikeEager(NextRows(2));
   EXPECT_EQ(log_.num_sets, 2);
-  // The rotary table, which a longer sequence makes anew.
+  // A longer sequence makes a new rotary table.
   Sequence& sequence = *sequences_[0];
   PagedBatch longer;
   longer.token_ids_T = at::zeros({1}, at::kLong);
@@ -263,7 +263,7 @@ TEST_P(DecodeGraphsTest, WhatHasMovedIsRecordedAgain) {
   decoder_->Infer(longer, elsewhere.get());
   ExpectReplayLikeEager(NextRows(3));
   EXPECT_EQ(log_.num_sets, 3);
-  // Other pages.
+  // The pages are others.
   const std::vector<ScheduledRows> rows = NextRows(3);
   Pages others(*decoder_, kNumBlocks + 1);
   EXPECT_TRUE(graphs_->Run(rows, others.get(), nullptr).defined());
@@ -282,7 +282,7 @@ TEST_P(DecodeGraphsTest, ARecordThatFailsLeavesNone) {
   EXPECT_EQ(graphs_->stats().num_graphs, 3);
   Prefill();
   ExpectReplayLikeEager(NextRows(3));
-  // They are lost, and cannot be made again: steps are eager from then on.
+  // The graphs are lost and cannot be recorded again, so steps are eager from then on.
   graphs_->Drop();
   EXPECT_EQ(graphs_->stats().num_graphs, 0);
   log_.fails_after = 1;
@@ -294,7 +294,7 @@ TEST_P(DecodeGraphsTest, ARecordThatFailsLeavesNone) {
   EXPECT_EQ(graphs_->stats().num_graphs, 0);
 }
 
-// A graph would hold the value for ever, and CUDA refuses to wait while a stream is captured.
+// A graph would keep such a value forever, and CUDA refuses to wait while a stream is captured.
 TEST_P(DecodeGraphsTest, ARecordedStepWaitsForNothing) {
   Make(CaptureSizes(8), 1);
   graphs_->Capture(replay_pages_.get(), nullptr);

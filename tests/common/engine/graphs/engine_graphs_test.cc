@@ -1,6 +1,6 @@
-// The engine with recorded decode steps: when they are recorded, what refuses them, and that
-// weights and pages that change between rollouts are those that are used.
-// tests/common/engine/engine_invariance_test.cc compares answers in many arrangements.
+// Tests of the engine with recorded decode steps: when they are recorded, when they are refused,
+// and that changed weights and pages are used. tests/common/engine/engine_invariance_test.cc
+// compares answers in many arrangements.
 #include "tests/common/engine/graphs/function_backend.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
@@ -34,7 +34,7 @@ class EngineGraphsTest : public ::testing::Test {
     return MakeTorchEngine(decoder_, options, Clock::Real(),
                            std::make_unique<FunctionBackend>(decoder_.get(), &log_));
   }
-  // Some texts of an engine without graphs, and of `engine`.
+  // Expects `engine` to generate the same texts as an engine without graphs.
   void ExpectAnswersOfEagerSteps(InferenceEngine* engine, uint64_t seed) {
     std::vector<InferenceRequest> requests;
     for (uint64_t i = 0; i < 9; ++i) {
@@ -91,7 +91,7 @@ TEST_F(EngineGraphsTest, AnUpdateInPlaceIsSeenAndAReleaseRecordsAgain) {
   EXPECT_EQ(log_.num_sets, 3);
 }
 
-// The pool's own blocks are all there, and the one beyond is nobody's.
+// The pool has all its blocks, and the block after them belongs to no sequence.
 TEST_F(EngineGraphsTest, TheScratchBlockIsNotOneOfThePool) {
   EngineOptions options = WithGraphs();
   options.max_model_len = 64;
@@ -117,7 +117,7 @@ TEST_F(EngineGraphsTest, SizesFollowTheLimits) {
   std::vector<InferenceRequest> requests = {Generation({1, 2, 3, 4}, 10)};
   requests[0].sampling->ignore_eos = true;
   EXPECT_OK(RunAll(engine.get(), requests)[0]);
-  // Rows 4 and 5, and rows 6 to 12.
+  // Rows 4 and 5 are replayed, and rows 6 to 12 and the prompt are eager.
   EXPECT_EQ(engine->stats().graphs.replayed_steps, 2u);
   EXPECT_EQ(engine->stats().graphs.eager_steps, 8u);
 }
@@ -144,7 +144,7 @@ TEST_F(EngineGraphsTest, WhereThereCanBeNoneTheyAreRefused) {
 TEST_F(EngineGraphsTest, AFailureWhileRecordingIsTheEnginesError) {
   log_.fails_after = 1;
   EXPECT_ERROR(Make(WithGraphs()), StatusCode::kInternal, "this cannot be recorded");
-  // Later it costs the graphs, and no answer.
+  // A later failure costs the graphs, but no answer.
   log_.fails_after = -1;
   ASSERT_OK_AND_ASSIGN(const auto engine, Make(WithGraphs()));
   engine->ReleaseKvCache();

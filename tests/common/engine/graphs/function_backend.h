@@ -1,6 +1,6 @@
-// Records on the CPU: the record of a function is the function, as it was given, and a replay calls
-// it again. That is a CUDA graph's behaviour as long as the function takes nothing from the host,
-// and as long as what it reads stays where it was; both are checked.
+// A GraphBackend on the CPU. The record of a function is the function itself, and a replay calls it
+// again. This behaves like a CUDA graph as long as the function reads nothing from the host and the
+// memory that it reads does not move; both are checked.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -19,12 +19,12 @@
 
 namespace taopd::testing {
 
-// What a test sees of a backend that an engine owns.
+// The events of a backend that an engine owns, for a test.
 struct BackendLog {
   int num_sets = 0;
-  std::vector<int64_t> num_records;  // of each set
+  std::vector<int64_t> num_records;  // one number per set
   int num_replays = 0;
-  // Records that fail, counted from the next one; -1: none.
+  // The number of records that succeed before all later ones fail; -1 if none fail.
   int fails_after = -1;
   std::vector<std::string> waits;  // operations that wait for a device, seen in recorded functions
   int num_operations = 0;          // all of them
@@ -52,7 +52,7 @@ class FunctionBackend final : public GraphBackend {
     EXPECT_TRUE(in_set_);
     TORCH_CHECK(log_->fails_after != 0, "this cannot be recorded");
     if (log_->fails_after > 0) --log_->fails_after;
-    // Rows that share a place are written by one thread after the other.
+    // One thread, because several rows may share a place.
     const int num_threads = at::get_num_threads();
     at::set_num_threads(1);
     Watched(step);

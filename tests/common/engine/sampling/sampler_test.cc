@@ -31,7 +31,7 @@ std::vector<double> Softmax(const std::vector<float>& logits, double temperature
   return p;
 }
 
-// The distribution that top-k, then top-p leave, by sorting everything.
+// Returns the distribution after top-k and then top-p, by sorting everything.
 std::vector<double> Truncated(const std::vector<float>& logits, const SamplingParams& params) {
   std::vector<double> p = Softmax(logits, params.temperature);
   std::vector<int> order(p.size());
@@ -49,8 +49,8 @@ std::vector<double> Truncated(const std::vector<float>& logits, const SamplingPa
   return result;
 }
 
-// Upper 1e-4 quantile of chi-square, Wilson and Hilferty's approximation. The seeds are fixed, so
-// this passes or fails for ever.
+// Returns the upper 1e-4 quantile of chi-square by Wilson and Hilferty's approximation. The seeds
+// are fixed, so the test always passes or always fails.
 double ChiSquareLimit(int degrees) {
   const double d = 2.0 / (9.0 * degrees);
   return degrees * std::pow(1.0 - d + 3.719 * std::sqrt(d), 3);
@@ -62,7 +62,7 @@ void ExpectDistribution(const std::vector<float>& logits, const SamplingParams& 
   std::vector<int> counts(logits.size());
   Sampler sampler;
   for (int i = 0; i < num_draws; ++i) {
-    // Half of the draws along one sequence, half over seeds.
+    // Half of the draws are steps of one sequence, half have different seeds.
     SamplingParams params = base;
     params.seed = i % 2 == 0 ? 7 : 1000 + i;
     ASSERT_OK_AND_ASSIGN(const SampledToken token,
@@ -110,7 +110,7 @@ TEST(Sampler, DrawsFromWhatTopKAndTopPLeave) {
   }
 }
 
-// A nucleus wider than the first part that is sorted.
+// The nucleus is wider than the first part that is sorted.
 TEST(Sampler, TopPOfANearlyFlatLargeVocabulary) {
   const std::vector<float> logits = RandomLogits(3000, 5, 0.01);
   SamplingParams params;

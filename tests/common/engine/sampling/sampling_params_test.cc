@@ -1,5 +1,5 @@
-// What SamplingParams means: draws against distributions that plain float64 loops compute, in the
-// documented order.
+// Tests of the meaning of SamplingParams: compares draws with distributions that plain float64
+// loops compute in the documented order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ struct Problem {
   }
 };
 
-// The ids are chosen so that the prompt and the generated ids hold likely and unlikely ones.
+// The prompt and the generated ids are chosen to hold likely and unlikely ids.
 Problem SomeProblem() {
   Problem problem;
   RandomStream random(51, "logits");
@@ -132,8 +132,8 @@ std::vector<double> Distribution(const Problem& problem) {
   return p;
 }
 
-// Upper 1e-4 quantile of chi-square, Wilson and Hilferty's approximation. The seeds are fixed, so
-// this passes or fails for ever.
+// Returns the upper 1e-4 quantile of chi-square by Wilson and Hilferty's approximation. The seeds
+// are fixed, so the test always passes or always fails.
 double UpperQuantile(int degrees) {
   const double d = 2.0 / (9.0 * degrees);
   return degrees * std::pow(1.0 - d + 3.719 * std::sqrt(d), 3);
@@ -302,13 +302,13 @@ TEST(SamplingParams, ReportsBothLogProbsAndRanks) {
   }
 }
 
-// Hand-made: every other order gives another token.
+// The cases are made by hand: every other order gives another token.
 TEST(SamplingParams, OrderOfApplication) {
   Sampler sampler;
   SamplingParams params;
   params.temperature = 0.0f;
-  // The bias makes the logit 1, which the penalty divides: 0.5. The other order gives -1 * 2 + 2 =
-  // 0.
+  // The bias makes the logit 1, which the penalty divides to 0.5. The other order gives -1 * 2 + 2
+  // = 0.
   params.logit_bias = {{0, 2.0f}};
   params.repetition_penalty = 2.0f;
   Ids prompt = {0};
@@ -316,7 +316,7 @@ TEST(SamplingParams, OrderOfApplication) {
   EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.6f}, params, &state, 0)->id, 1);
   EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.4f}, params, &state, 0)->id, 0);
 
-  // A penalty comes before the temperature: (1 - 2) / 4 against 0 / 4.
+  // A penalty comes before the temperature: (1 - 2) / 4 is below 0 / 4.
   SamplingParams cold;
   cold.presence_penalty = 2.0f;
   cold.temperature = 4.0f;
@@ -327,8 +327,8 @@ TEST(SamplingParams, OrderOfApplication) {
   const double p_0 = 1 / (1 + std::exp(0.25));
   EXPECT_NEAR(token.log_prob, std::log(token.id == 0 ? p_0 : 1 - p_0), 1e-6);
 
-  // top_p counts what top_k has left: of 0.4, 0.3, 0.2, 0.1 the first two, of which the first is
-  // 0.57 >= 0.5; of all of them two are needed.
+  // top_p applies to the ids that top_k keeps: the first two of 0.4, 0.3, 0.2 and 0.1, of which the
+  // first has 0.57 >= 0.5. Of all four, two would be needed.
   SamplingParams nucleus;
   nucleus.top_p = 0.5f;
   std::vector<float> logits;
@@ -340,13 +340,13 @@ TEST(SamplingParams, OrderOfApplication) {
       highest = std::max(highest, sampler.Sample(logits, nucleus, nullptr, i)->id);
     EXPECT_EQ(highest, top_k == 0 ? 1 : 0);
   }
-  // top_p counts what min_p has left: the two that are at least 0.6 * 0.4.
+  // top_p applies to the ids that min_p keeps: the two that are at least 0.6 * 0.4.
   nucleus.top_k = 0;
   nucleus.min_p = 0.6f;
   for (int i = 0; i < 200; ++i) EXPECT_EQ(sampler.Sample(logits, nucleus, nullptr, i)->id, 0);
 }
 
-// Whole words of the mask, part of one, and a row that ends within a word.
+// The mask forbids whole words and part of one, and a row ends within a word.
 TEST(SamplingParams, AMaskMayForbidManyIds) {
   class OneIdOnly final : public LogitMask {
    public:
@@ -402,8 +402,8 @@ TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {
                absl::StatusCode::kInvalidArgument, "repetition_penalty");
 }
 
-// The token and all its numbers have the same bits on every instruction set and wherever the row
-// stands in memory.
+// The token and all its numbers have the same bits on every instruction set and at every address of
+// the row.
 TEST(SamplingParams, SameBitsOnEveryInstructionSetAndAtEveryAddress) {
   RandomStream random(52, "bits");
   for (const int64_t size : {1, 17, 1000, 1039, 20011}) {

@@ -1,5 +1,5 @@
-// The kept set and the draw against sorting everything in float64, over rows that a search by a
-// sample of the row can get wrong.
+// Compares the kept set and the draw with sorting everything in float64, on rows on which a search
+// by a sample of the row can go wrong.
 #include "common/engine/sampling/truncation.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace taopd {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Sums of float32 weights.
+// The tolerance of sums of float32 weights.
 constexpr double kSumTolerance = 2e-6;
 
 enum Shape { kEqual, kNearlyFlat, kNormal, kWide, kTies, kPeaked, kMostlyForbidden, kAscending };
@@ -41,9 +41,10 @@ std::vector<float> Row(int shape, int64_t size, uint64_t seed) {
   return row;
 }
 
-// What is kept, by sorting; `slack` are the ids at top_p's border, which rounding decides.
+// The kept ids, found by sorting. `slack` marks the ids at top_p's border, which rounding may keep
+// or not.
 struct Kept {
-  std::vector<double> p;  // 0 = cut
+  std::vector<double> p;  // 0 for ids that are not kept
   std::vector<bool> slack;
 };
 
@@ -105,7 +106,7 @@ void ExpectDrawsFromKept(const std::vector<float>& logits, const SamplingParams&
   std::partial_sum(kept.p.begin(), kept.p.end(), cdf.begin());
   Scratch scratch;
   truncation->Apply(Weighted(logits, params.temperature, &scratch), params);
-  // What the slack ids may shift the cumulative sum by.
+  // The slack ids may shift the cumulative sum by this much.
   double tolerance = 5e-6;
   for (size_t v = 0; v < logits.size(); ++v) tolerance += kept.slack[v] ? kept.p[v] + 1e-6 : 0.0;
   for (int i = 0; i < 40; ++i) {
@@ -144,7 +145,7 @@ TEST(Truncation, KeepsWhatSortingKeeps) {
   }
 }
 
-// Exact: the weights are powers of two.
+// The result is exact, because the weights are powers of two.
 TEST(Truncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
   const float log_2 = std::log(2.0f);
   for (const int64_t size : {4, 6000}) {  // collected, and searched

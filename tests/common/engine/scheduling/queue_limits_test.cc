@@ -12,7 +12,7 @@ namespace {
 
 constexpr QueueLimits kLimits = {.max_tokens = 120, .max_requests = 1000, .max_client_share = 0.5};
 
-// A queue that only fills.
+// A queue that is never emptied.
 class FillingQueue {
  public:
   explicit FillingQueue(const QueueLimits& limits) : limits_(limits) {}
@@ -54,7 +54,7 @@ TEST(QueueLimitsTest, ClientsThatFloodGetEqualPartsAndOneStaysFree) {
     for (const std::string& client : clients) {
       EXPECT_NEAR(static_cast<double>(queue.tokens(client)), 120.0 / (n + 1), 1.5) << n;
     }
-    // And the newcomer gets as much as is left for it.
+    // The newcomer gets the room that is left for it.
     EXPECT_OK(queue.Offer("newcomer", 10).status);
   }
 }
@@ -106,7 +106,7 @@ TEST(QueueLimitsTest, RequestsHaveSharesToo) {
                "the queue holds 4 requests");
 }
 
-// Of each length that could fill the limit without a rest, and lengths between.
+// The lengths include each that could fill the limit without a rest, and others between them.
 TEST(QueueLimitsTest, AFloodLeavesItsOwnClientRoomForRequestsOfHalfTheLength) {
   const QueueLimits limits = {.max_tokens = 9600, .max_requests = 100'000, .max_client_share = 0.5};
   for (int64_t length = 2; length <= 300; ++length) {
@@ -115,7 +115,7 @@ TEST(QueueLimitsTest, AFloodLeavesItsOwnClientRoomForRequestsOfHalfTheLength) {
     EXPECT_GT(queue.tokens("a"), 4800 - 3 * length);
     EXPECT_OK(queue.Offer("a", length / 2).status);
   }
-  // Of longer ones, as the same share is kept of all.
+  // The same share is kept for longer ones.
   for (int64_t length : {400, 1200, 4000}) {
     FillingQueue queue(limits);
     queue.Flood({"a"}, length);

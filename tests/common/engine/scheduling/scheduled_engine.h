@@ -1,10 +1,9 @@
-// An engine without a model, for tests of the scheduler. It carries out plans on a memory that
-// remembers for every token of every block which chain of tokens it was computed from, and checks
-// each plan against that memory.
+// An engine without a model, for tests of the scheduler. It executes plans on a memory that
+// records, for every token of every block, the chain of tokens from which it was computed, and
+// checks each plan against that memory.
 //
-// "Logits" are the chain's value: the token after it is a function of that value, the sequence's
-// seed and nothing else, so that a result shows whether every row was computed from the right keys
-// and values.
+// The "logits" are the chain's value. The next token is a function only of that value and the
+// sequence's seed, so a result shows whether every row was computed from the right keys and values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,9 +50,9 @@ class ScheduledEngine {
   int64_t num_live() const { return static_cast<int64_t>(born_.size()); }
   const std::map<RequestHandle, int64_t>& born() const { return born_; }
   int64_t num_steps() const { return num_steps_; }
-  // The requests that the last step computed something of.
+  // Returns the requests of which the last step computed rows.
   const std::vector<RequestHandle>& StepHandles() const { return step_handles_; }
-  uint64_t digest() const { return digest_; }  // of all plans
+  uint64_t digest() const { return digest_; }  // digest of all plans
   int64_t num_copies() const { return num_copies_; }
   int64_t num_forks() const { return num_forks_; }
   int64_t num_uncached_steps() const { return num_uncached_steps_; }
@@ -88,10 +87,10 @@ class ScheduledEngine {
   static constexpr uint64_t kGarbage = 0xdeadbeef;
 
   struct Model {
-    std::vector<uint64_t> chain;    // of the tokens that are computed
+    std::vector<uint64_t> chain;    // values after the computed tokens
     std::vector<int> times_scored;  // by row
     Sequence* leader = nullptr;
-    int64_t num_version_changes = 0;  // of the engine, when the sequence was added
+    int64_t num_version_changes = 0;  // the engine's count when the sequence was added
   };
 
   static uint64_t Mix(uint64_t a, uint64_t b) {
@@ -133,7 +132,7 @@ class ScheduledEngine {
     results_[sequence->handle] = {status, num_steps_ - born_[sequence->handle]};
     born_.erase(sequence->handle);
     live_.erase(sequence);
-    // One of the followers has taken over what had been computed.
+    // One of the followers has taken over the computed tokens.
     for (Sequence* heir : live_) {
       if (models_[heir].leader == sequence && !heir->blocks.empty() && models_[heir].chain.empty())
         models_[heir].chain = models_[sequence].chain;
@@ -219,7 +218,7 @@ class ScheduledEngine {
     const auto cell = [&](int64_t i) -> uint64_t& {
       return memory_[sequence->blocks[i / limits_.block_tokens]][i % limits_.block_tokens];
     };
-    if (chain.empty()) {  // what was found in the cache
+    if (chain.empty()) {  // the tokens found in the cache
       uint64_t value = 0;
       for (int64_t i = 0; i < rows.first; ++i)
         chain.push_back(value = Next(value, sequence->token(i)));
@@ -254,7 +253,7 @@ class ScheduledEngine {
       members.insert(members.end(), rows.followers.begin(), rows.followers.end());
     }
     const bool all_fail = failure == Failure::kWholeStep;
-    // Backwards, because the order must not matter; a failed step copies nothing.
+    // Copies in reverse order, because the order must not matter. A failed step copies nothing.
     for (auto copy = plan.copies.rbegin(); copy != plan.copies.rend() && !all_fail; ++copy)
       memory_[copy->to] = memory_[copy->from];
     num_copies_ += static_cast<int64_t>(plan.copies.size());
@@ -270,7 +269,7 @@ class ScheduledEngine {
       std::vector<Sequence*> sampling = rows.followers;
       if (!fails) sampling.push_back(rows.sequence);
       for (Sequence* sequence : sampling) {
-        // A follower may notice the failure itself, or not.
+        // A follower may or may not notice the failure itself.
         if (fails && sequence->handle % 2 == 0) sequence->status = absl::InternalError("failed");
         if (fails) continue;
         sequence->Append({Sampled(logits, sequence->request.sampling->seed), 0.0f});
@@ -307,7 +306,8 @@ class ScheduledEngine {
       for (int64_t i = sequence.request.score->start - 1; i < sequence.num_prompt_tokens() - 1; ++i)
         ASSERT_EQ(times[i], 1) << "row " << i << " of request " << sequence.handle;
     }
-    // What a sequence generates by itself, unless the weights changed on the way.
+    // Compares with the tokens that the sequence would generate alone, unless the weights changed
+    // meanwhile.
     if (!sequence.generates()) return;
     ASSERT_EQ(static_cast<int64_t>(sequence.generated.ids.size()),
               sequence.request.sampling->max_new_tokens);

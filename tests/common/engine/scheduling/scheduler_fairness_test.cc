@@ -1,4 +1,4 @@
-// How long the work of one client waits for that of others, in steps.
+// Tests of how many steps the work of one client waits for that of others.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -45,8 +45,8 @@ SchedulerLimits RandomLimits(RandomStream* random) {
   return limits;
 }
 
-// One client keeps the engine as full as it can: with rollouts of one prompt, with long prompts, or
-// with scores, and always with more of them waiting.
+// Lets one client keep the engine as full as possible with rollouts of one prompt, long prompts or
+// scores, and with more of them waiting.
 void Flood(const SchedulerLimits& limits, uint64_t kind, RandomStream* random,
            ScheduledEngine* engine) {
   const int64_t pool_tokens = limits.num_blocks * limits.block_tokens;
@@ -109,7 +109,7 @@ TEST(SchedulerFairness, AShortRequestOfANewcomerIsDoneWithinThreeStepsWhateverAn
   EXPECT_GT(num_preempted, 1000u);
 }
 
-// Seats and blocks: a client with longer work gets its part while another one fills the engine.
+// A client with longer work gets its part of seats and blocks while another one fills the engine.
 TEST(SchedulerFairness, TwoClientsWithEqualDemandsGenerateAtTheSameRate) {
   for (uint64_t seed = 0; seed < 40 && !HasFailure(); ++seed) {
     RandomStream random(seed);
@@ -142,7 +142,7 @@ TEST(SchedulerFairness, EveryAcceptedSequenceFinishesWhileNewClientsKeepComing) 
     const int64_t pool_tokens = limits.num_blocks * limits.block_tokens;
     ScheduledEngine engine(limits);
     std::vector<RequestHandle> old;
-    // Work that takes up to the whole pool, and then names that come once.
+    // The work takes up to the whole pool; then come clients that appear once.
     for (int i = 0; i < 30; ++i) {
       const std::string client = "old " + std::to_string(random.NextBelow(5));
       const int64_t length = 2 + random.NextBelow(pool_tokens - 20);

@@ -1,8 +1,8 @@
 // A scheduler that tests step by hand. Requests have the handles 1, 2, 3, ... in the order of the
-// calls. Plans are compared as text:
+// calls. Plans are compared as text. For example,
 //   "1[0,5) 2[3,4)s 3[0,2)s+4,5"
-// are rows 0 to 4 of request 1, row 3 of request 2, which samples, and rows 0 and 1 of request 3,
-// whose last row requests 4 and 5 sample from as well.
+// stands for rows 0 to 4 of request 1, row 3 of request 2, which samples, and rows 0 and 1 of
+// request 3, from whose last row requests 4 and 5 sample as well.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -53,7 +53,7 @@ class SchedulerFixture : public ::testing::Test {
     scheduler_->Add(std::move(sequence));
     return pointer;
   }
-  // Prompts that share nothing.
+  // The prompts of these two share nothing.
   Sequence* AddGeneration(int64_t length, int64_t max_new_tokens = 4) {
     return Add(Generation(Prompt(length, static_cast<int32_t>(1000 * next_)), max_new_tokens));
   }
@@ -76,7 +76,7 @@ class SchedulerFixture : public ::testing::Test {
     return text;
   }
 
-  // Takes note of a step in which every sampled token is `token`.
+  // Completes a step in which every sampled token is `token`.
   void Complete(const StepPlan& plan, int32_t token = 7) {
     std::vector<Sequence*> members;
     for (const ScheduledRows& rows : plan.rows) {
@@ -94,7 +94,7 @@ class SchedulerFixture : public ::testing::Test {
     }
   }
 
-  // The plan of one whole step.
+  // Runs one whole step and returns its plan.
   std::string Step() {
     const StepPlan plan = scheduler_->Schedule();
     const std::string text = Text(plan);

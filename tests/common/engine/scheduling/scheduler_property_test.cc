@@ -1,4 +1,4 @@
-// Random work against the rules that hold in every step (scheduled_engine.h checks them).
+// Runs random work and checks the rules that hold in every step (scheduled_engine.h).
 #include <gtest/gtest.h>
 
 #include "common/base/random.h"
@@ -36,7 +36,7 @@ SchedulerLimits RandomLimits(RandomStream* random) {
   return limits;
 }
 
-// Prompts over two token ids, so that prefixes coincide, and often the prompt of an earlier one.
+// Prompts use two token ids, so that prefixes coincide, and often repeat an earlier prompt.
 InferenceRequest RandomRequest(const SchedulerLimits& limits, int64_t now,
                                std::vector<std::vector<int32_t>>* prompts, RandomStream* random) {
   const int64_t pool_tokens = limits.num_blocks * limits.block_tokens;
@@ -141,7 +141,7 @@ TEST(SchedulerProperty, RulesHoldInAHundredThousandRandomSteps) {
   Totals totals;
   for (uint64_t seed = 0; totals.num_steps < 100000 && !HasFailure(); ++seed)
     RunOnce(seed, 250, &totals);
-  // Each path has been taken often.
+  // Each path is taken often.
   EXPECT_GT(totals.num_ok, 10000);
   EXPECT_GT(totals.num_failed, 1000);
   EXPECT_GT(totals.num_cancelled, 1000);
@@ -153,7 +153,7 @@ TEST(SchedulerProperty, RulesHoldInAHundredThousandRandomSteps) {
   EXPECT_GT(totals.num_preempted, 1000u);
   EXPECT_GT(totals.num_hit_tokens, 10000u);
   EXPECT_GT(totals.num_evictions, 1000u);
-  // 24 requests of at most 24 new tokens and a prompt that may be fed token by token.
+  // There are 24 requests of at most 24 new tokens and a prompt that may be fed token by token.
   EXPECT_LT(totals.longest_wait, 3000);
   for (const auto& [name, value] :
        std::map<std::string, int64_t>{{"num_ok", totals.num_ok},

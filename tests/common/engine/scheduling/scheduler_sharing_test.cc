@@ -38,7 +38,8 @@ TEST_F(SchedulerSharingTest, RolloutsOfOnePromptFollowTheFirst) {
   EXPECT_EQ(follower->num_tokens(), 7);
   EXPECT_EQ(scheduler_->pool().num_references(leader->blocks[0]), 3);
 
-  // Whoever writes the shared last block gets a copy; the last one keeps the original.
+  // Each sequence that writes to the shared last block gets a copy, and the last one keeps the
+  // original.
   const StepPlan plan = scheduler_->Schedule();
   EXPECT_EQ(Text(plan), "1[6,7)s 3[6,7)s 4[6,7)s 2[2,3)s");
   EXPECT_THAT(Copies(plan), ElementsAre(std::pair(1, 3), std::pair(1, 4)));
@@ -115,7 +116,7 @@ TEST_F(SchedulerSharingTest, FollowersOfAFailedLeaderStartAgain) {
   leader->status = absl::InternalError("failed");
   Complete(plan);
   EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
-  EXPECT_EQ(scheduler_->stats().blocks_cached, 0);  // nobody may find what failed
+  EXPECT_EQ(scheduler_->stats().blocks_cached, 0);  // failed prefixes cannot be found
   EXPECT_EQ(Step(), "2[0,7)s+3");
 }
 
@@ -128,8 +129,8 @@ TEST_F(SchedulerSharingTest, ABlockThatIsCopiedIsNotHandedOutInTheSameStep) {
   Add(Generation(Prompt(10, 1)));
   EXPECT_EQ(Step(), "1[9,10)s+4 2[0,4)s 3[0,4)s");
   EXPECT_THAT(leader->blocks, ElementsAre(0, 1, 2));
-  // 1 takes a copy of block 2, and 2 the last free block. 4 is preempted for 3, but gives back
-  // nothing that 3 may have now.
+  // Request 1 takes a copy of block 2, and request 2 the last free block. Request 4 is preempted
+  // for request 3, but frees no block that 3 can use now.
   const StepPlan plan = scheduler_->Schedule();
   EXPECT_EQ(Text(plan), "1[10,11)s 2[4,5)s");
   EXPECT_THAT(Copies(plan), ElementsAre(std::pair(2, 5)));
@@ -218,7 +219,7 @@ TEST_F(SchedulerSharingTest, ASequenceWaitsForABlockThatIsBeingComputed) {
   std::vector<int32_t> fork = Prompt(9, 1);
   fork.resize(14, 99);
   Add(Score(fork, 13));
-  AddScore(3);  // need not wait, and does not
+  AddScore(3);  // does not have to wait
   EXPECT_EQ(Step(), "1[0,13) 3[0,2)");
   EXPECT_EQ(Step(), "2[8,13)");
 
@@ -230,7 +231,7 @@ TEST_F(SchedulerSharingTest, ASequenceWaitsForABlockThatIsBeingComputed) {
 
 TEST_F(SchedulerSharingTest, WaitingForOthersHasAnEnd) {
   Make(Limits(8, 64, 100));
-  // Each of the first ones fails while the others wait for it.
+  // Each of the first requests fails while the others wait for it.
   for (int i = 0; i < 7; ++i) Add(Score(Prompt(9, 1), 8));
   for (RequestHandle expected = 1; expected <= Scheduler::kMaxPrefixWaits; ++expected) {
     const StepPlan plan = scheduler_->Schedule();

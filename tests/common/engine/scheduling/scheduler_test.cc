@@ -1,4 +1,4 @@
-// The scheduler's rules on batches, budgets, preemption and endings, one by one.
+// Tests of the scheduler's rules on batches, budgets, preemption and endings, one by one.
 #include "tests/common/engine/scheduling/scheduler_fixture.h"
 
 namespace taopd {
@@ -117,7 +117,7 @@ TEST_F(SchedulerTest, OutOfBlocksTheLatestIsPreemptedAndGoesOnWhereItWas) {
   EXPECT_EQ(scheduler_->num_waiting(), 2);
   EXPECT_EQ(Step(), "1[12,13)s");  // nobody overtakes request 2
   EXPECT_EQ(Step(), "1[13,14)s");
-  // Its prompt and the five tokens; the sixth is sampled once.
+  // Its prompt and its five tokens are computed again; the sixth is sampled once.
   EXPECT_EQ(Step(), "2[0,9)s 3[0,1)");
   EXPECT_EQ(victim->generated.ids.size(), 6u);
   EXPECT_EQ(Step(), "2[9,10)s");
@@ -137,7 +137,7 @@ TEST_F(SchedulerTest, ManyPreemptionsGoFromTheLatestOnAndEndInTheOldOrder) {
   EXPECT_EQ(scheduler_->stats().num_preempted, 2u);
   for (int i = 0; i < 2; ++i) Step();
   EXPECT_EQ(Step(), "1[15,16)s");
-  EXPECT_EQ(Step(), "2[0,13)s");  // 2 before 3, which would leave no spare block
+  EXPECT_EQ(Step(), "2[0,13)s");  // 2 comes before 3, which would leave no spare block
   EXPECT_EQ(scheduler_->num_running(), 1);
 }
 
@@ -157,7 +157,7 @@ TEST_F(SchedulerTest, TheRowsOfAPreemptedSequenceLeaveThePlan) {
   EXPECT_EQ(Step(), "3[1,2)s 2[0,2)");
   for (int i = 0; i < 10; ++i) Step();
   EXPECT_EQ(Step(), "3[12,13)s 2[22,24)");  // 4 + 6 blocks
-  // 3 is planned, and then loses its blocks to 2.
+  // Request 3 is planned and then loses its blocks to request 2.
   EXPECT_EQ(Step(), "2[24,26)s");
   EXPECT_EQ(scheduler_->stats().num_preempted, 2u);
 }
@@ -166,7 +166,7 @@ TEST_F(SchedulerTest, AdmitsOnlyWhatFitsWithASpareBlock) {
   Make(Limits(8, 6, 4));
   AddGeneration(12, 4);  // three blocks, of which the first step takes one
   AddGeneration(9, 4);   // three blocks: none would be spare
-  AddGeneration(1, 1);   // would fit, but does not overtake
+  AddGeneration(1, 1);   // fits, but does not overtake
   EXPECT_EQ(Step(), "1[0,4)");
   EXPECT_EQ(Step(), "1[4,8)");
   EXPECT_EQ(Step(), "1[8,12)s");

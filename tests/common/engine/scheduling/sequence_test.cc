@@ -77,7 +77,7 @@ TEST(Sequence, EndsAtEndIdsAndAtItsLength) {
   }
 }
 
-// Each token is remembered for the penalties of the next.
+// Each token is recorded for the penalties of the next one.
 TEST(Sequence, RemembersItsTokens) {
   InferenceRequest request = Request();
   request.sampling->frequency_penalty = 1.0f;
@@ -88,7 +88,7 @@ TEST(Sequence, RemembersItsTokens) {
   EXPECT_EQ(state.generated_ids().size(), 2u);
   ASSERT_EQ(state.seen().count(5), 1u);
   EXPECT_EQ(state.seen().at(5).num_generated, 2);
-  EXPECT_EQ(state.seen().count(1), 0u);  // only repetition_penalty looks at the prompt
+  EXPECT_EQ(state.seen().count(1), 0u);  // only repetition_penalty depends on the prompt
 }
 
 }  // namespace

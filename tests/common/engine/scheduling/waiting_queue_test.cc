@@ -24,7 +24,8 @@ class WaitingQueueTest : public ::testing::Test {
     return next_++;
   }
 
-  // Admits the next one for `cost` tokens; it is done at once, unless `keep`.
+  // Admits the next sequence for `cost` tokens and, unless `keep`, ends it at once. Returns its
+  // handle.
   RequestHandle Take(int64_t cost, bool keep = false) {
     Sequence* const next = queue_.Next(true, true);
     if (next == nullptr) return 0;
@@ -66,7 +67,7 @@ TEST_F(WaitingQueueTest, KnowsWhatOfAClientWaits) {
 TEST_F(WaitingQueueTest, TheClientWithTheFewestServedTokensIsNext) {
   for (int i = 0; i < 4; ++i) Add("a");  // 1..4
   for (int i = 0; i < 3; ++i) Add("");   // 5..7
-  EXPECT_EQ(Take(10), 1u);               // equal: the earlier one
+  EXPECT_EQ(Take(10), 1u);               // the counts are equal, so the earlier one
   EXPECT_EQ(Take(4), 5u);
   EXPECT_EQ(Take(4), 6u);
   EXPECT_EQ(Take(4), 7u);  // 12 served
@@ -79,11 +80,11 @@ TEST_F(WaitingQueueTest, AClientThatWasIdleStartsWithTheLowestCountOfTheActiveOn
   Add("a");
   EXPECT_EQ(Take(100), 1u);
   const RequestHandle late = Add("b");
-  // Both have 100, and the request of a is older: b has saved nothing up while it was idle.
+  // Both clients have 100, and the request of a is older: b has saved nothing while it was idle.
   EXPECT_EQ(Take(10), 2u);
   EXPECT_EQ(Take(50), late);  // b is idle again, with 150
   EXPECT_EQ(Take(5, /*keep=*/true), 3u);
-  // Debts stay: a has 115, b 150.
+  // The counts stay: a has 115 and b 150.
   const RequestHandle again = Add("b");
   const RequestHandle other = Add("a");
   EXPECT_EQ(Take(1), other);

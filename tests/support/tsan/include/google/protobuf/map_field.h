@@ -1,5 +1,5 @@
-// protobuf's header of map fields, without the two members that it adds for ThreadSanitizer: the
-// installed library is compiled without them, and a message with a map (google.protobuf.Struct)
+// protobuf's header of map fields without the two members that it adds for ThreadSanitizer. The
+// installed library is compiled without them, so a message with a map (google.protobuf.Struct)
 // would have two layouts in one program.
 #pragma once
 
