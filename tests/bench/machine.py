@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on: where the peers are installed, its processor, and what others take of it."""
+"""The machine of a benchmark: the place of the installed peers, its processor, and the load by other processes."""
 
 import os
 import pathlib

@@ -1,17 +1,19 @@
-"""Data-parallel training steps on the CPU: bin/dist_bench beside PyTorch's DistributedDataParallel, both over Gloo.
+"""Compares data-parallel training steps on the CPU: bin/dist_bench and DistributedDataParallel, both over Gloo.
 
     deploy/setup --oracle
     ninja -C build/cpu dist_bench
     tests/bench/run dist [--case one_pass] [--case accumulated]
 
-Two processes of one thread each, on the same random Qwen3 in float32 with the same sequences, loss and optimizer; the
-first losses must agree. The programs take turns, so that whatever else the machine does meets both.
+Each program runs two processes of one thread each, on the same random Qwen3 in float32 with the same sequences, loss
+and optimizer; the first losses must agree. The programs take turns, so that other load of the machine affects both.
 
-  one_pass      a micro-batch for each rank: gradients are exchanged beside its backward pass
-  accumulated   four micro-batches: the last one's backward pass (ours also with sharded gradients, after each)
+  one_pass      one micro-batch per rank: gradients are exchanged during its backward pass
+  accumulated   four micro-batches: gradients are exchanged during the last one's backward pass (ours also with sharded
+                gradients, during each)
 
-Prints tables in Markdown: seconds of a step (of the slower rank, the median over steps) and of its phases beside the
-goal, and the processor time, the fairer figure on a machine that others use; and for our collectives bytes, seconds from call to end ("busy"), and the part of them that no rank waited for.
+Prints tables in Markdown: the seconds of a step (of the slower rank, the median over steps) and of its phases beside
+the goal; the CPU time, which is the fairer figure on a shared machine; and for our collectives the bytes, the seconds
+from call to end ("busy"), and the part of them during which no rank waited.
 """
 
 import argparse
@@ -39,7 +41,7 @@ GOAL = 1.0
 
 
 def run_ranks(command_of, ranks, environment):
-    """Runs one process a rank at the same time; returns what each printed last."""
+    """Runs one process per rank at the same time; returns the last output of each."""
     processes = []
     for rank in range(ranks):
         variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1", **environment)

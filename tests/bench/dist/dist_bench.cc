@@ -1,13 +1,13 @@
-// The training steps of one rank: forward and backward passes over its share of a mini-batch, the
-// exchange of gradients, AdamW, and the gathering of weights.
+// Runs the training steps of one rank: forward and backward passes over its share of a mini-batch,
+// the exchange of gradients, AdamW, and the gathering of weights.
 //
 //   dist_bench MODEL_DIR OPTIONS.json        with RANK, WORLD_SIZE and TAOPD_RENDEZVOUS_FILE
 //
 // Options: sequences (of all ranks), prompt_tokens, response_tokens, top_k, micro_batches,
 // gradients (whole, sharded), lr, threads, warm_up, steps. Sequence i of all and its teacher follow
-// from formulas that peer.py has too. Prints one JSON object: for each step its seconds by phase
-// and its loss; for each kind of collective its calls, bytes and seconds in the measured steps
-// together.
+// from formulas that peer.py has too. Prints one JSON object: the seconds by phase and the loss of
+// each step, and the total calls, bytes and seconds of each kind of collective in the measured
+// steps.
 #include <ATen/Parallel.h>
 #include <absl/time/clock.h>
 
@@ -47,7 +47,7 @@ double ProcessorSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The k ids of a row lie k-ths of the vocabulary apart; together they have the probability
+// The k ids of a row are one k-th of the vocabulary apart and together have the probability
 // exp(-0.1).
 ScoredRollout MakeSequence(int64_t number, const Json& options, int64_t vocab_size) {
   const auto prompt = options.at("prompt_tokens").get<int64_t>();

@@ -1,10 +1,10 @@
-"""The training steps of one rank with PyTorch's DistributedDataParallel over Gloo, the peer of bin/dist_bench.
+"""Runs the training steps of one rank with PyTorch's DistributedDataParallel over Gloo, the peer of bin/dist_bench.
 
     peer.py make CONFIG.json MODEL_DIR             writes random float32 weights of a Qwen3
     peer.py run MODEL_DIR OPTIONS.json STORE_FILE  with RANK and WORLD_SIZE
 
-The same sequences, loss and optimizer as dist_bench.cc; gradients as views of DDP's buckets, AdamW fused, gradients of
-all but the last micro-batch not synchronised. Prints one JSON object as dist_bench does.
+Sequences, loss and optimizer are those of dist_bench.cc. Gradients are views of DDP's buckets, AdamW is fused, and
+only the gradients of the last micro-batch are synchronized. Prints one JSON object as dist_bench does.
 """
 
 import contextlib

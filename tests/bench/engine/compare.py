@@ -1,4 +1,4 @@
-"""The inference engine on this CPU beside transformers, llama.cpp and vLLM, on the same random weights.
+"""Compares the inference engine on this CPU with transformers, llama.cpp and vLLM on the same random weights.
 
     deploy/setup --bench
     ninja -C build/cpu engine_bench
@@ -6,18 +6,18 @@
 
 Random bfloat16 weights of Qwen3-0.6B's shape (--config for another), in bfloat16 and widened to
 float32. Each run is a fresh process; in a round, all programs run one after another. The table has the
-best of the rounds, and how many of the cores others took meanwhile.
+best of the rounds, and the number of cores that other processes used meanwhile.
 
   score      log-probs and the 16 most probable ids of 8 sequences of 512 tokens
   prefill    one prompt of 512 tokens, one new token
   decode_N   N prompts of 64 tokens, decoded together; the prompts' time is not counted
 
 A peer that is not installed, or cannot run a case, is skipped by name. "transformers by sequence"
-scores the same sequences with one call of the model each, "transformers whole" takes the log_softmax of
-all of them at once, as a short script does. The engine scores as a teacher that is started to score
-alone: without a KV pool. llama.cpp samples nothing, keeps float16
-keys and values, and takes its log-probs and its top 16 by PyTorch. Shares: the engine's part of the
-rates of loops that only read memory or only multiply, measured in its own process (engine_bench.cc).
+scores the same sequences with one call of the model each; "transformers whole" computes the log_softmax
+of all of them at once, as a short script does. The engine scores without a KV pool, like a teacher that
+only scores. llama.cpp does not sample, keeps float16 keys and values, and computes its log-probs and its
+top 16 with PyTorch. Shares compare the engine's rates with those of loops that only read memory or only
+multiply, measured in its own process (engine_bench.cc).
 """
 
 import argparse
@@ -44,7 +44,7 @@ CASES = {
 }
 PEERS = ["transformers", "transformers-by-sequence", "transformers-whole", "llama.cpp", "vllm"]
 BEST = "best peer"
-# case: (whom, at least how many times as fast)
+# case: [(peer, required ratio of our rate to the peer's)]
 GOALS = {
     "score": [(BEST, 1.6)],
     "prefill": [(BEST, 1.3)],
@@ -52,7 +52,7 @@ GOALS = {
     "decode_16": [("llama.cpp", 2.0), ("transformers", 4.0)],
     "decode_64": [],
 }
-PEAK_GOAL = 0.3  # of transformers' peak, when scoring
+PEAK_GOAL = 0.3  # share of transformers' peak when scoring
 
 
 def parse_arguments():
@@ -99,7 +99,7 @@ def run_program(command, options):
 
 
 def missing_peers(options):
-    """Why a peer is skipped, by name."""
+    """Returns the reasons why peers are skipped, by name."""
     skipped = {}
     modules = {"transformers": "transformers", "transformers-by-sequence": "transformers",
                "transformers-whole": "transformers",
@@ -141,7 +141,7 @@ def command_of(program, case, dtype, options, model_dir):
 
 
 def merge(best, result):
-    """The least of times and peaks, the most of the machine's rates, over the rounds."""
+    """Returns the minimum of times and peaks, and the maximum of the machine's rates, over the rounds."""
     if "failed" in result:
         return best or result
     if not best or "failed" in best:
@@ -163,12 +163,12 @@ def tokens_per_s(case, result):
 
 
 def by_cpu_time(result):
-    """The result with the CPU times in the places of the others."""
+    """Returns the result with CPU times in place of wall-clock times."""
     return dict(result, seconds=result["cpu_s"], decode_s=result["decode_cpu_s"])
 
 
 def shares(case, ours):
-    """(of the read rate, of the products' rate); the first only of decoding."""
+    """Returns the shares (of the read rate, of the products' rate); the first only for decoding."""
     rate = tokens_per_s(case, ours)
     flops = ours["flops_per_token"] + ours["head_flops"]
     if case == "prefill":
@@ -182,7 +182,7 @@ def judge(ratio, goal):
 
 
 def goal_cell(case, row):
-    """How the engine stands to each peer that a goal names; the ratio to the best peer first."""
+    """Compares the engine with each peer that a goal names; the ratio to the best peer comes first."""
     ours = tokens_per_s(case, row["ours"])
     rates = {peer: tokens_per_s(case, row[peer]) for peer in PEERS if peer in row and "failed" not in row[peer]}
     if not rates:

@@ -1,27 +1,25 @@
-// Scoring, prefill and decoding of a model directory by the inference engine, in one process and
-// without a server. compare.py runs it beside programs of others.
+// Measures scoring, prefill and decoding of a model directory by the inference engine, in one
+// process and without a server. compare.py compares it with other programs.
 //
 //   engine_bench make CONFIG.json DIR   writes random bfloat16 weights of that configuration
 //   engine_bench run DIR DTYPE THREADS score SEQUENCES PROMPT TOP_K REPEAT
 //   engine_bench run DIR DTYPE THREADS generate SEQUENCES PROMPT NEW_TOKENS REPEAT
 //
-// `run` submits SEQUENCES prompts of PROMPT random tokens at once, REPEAT times with other tokens,
-// after a small warm-up, and prints one JSON object. Times are the least of the repetitions:
-//   seconds, cpu_s          from the submission to the last result; by the clock on the wall, and
-//   the
-//                           CPU time of all threads
-//   decode_s, decode_cpu_s  from the token that is the last sequence's first to the very last
-//   token;
-//                           the other sequences decode meanwhile if their prompts were computed in
-//                           earlier steps
-// Memory is resident memory above what the process had at the start of main: loaded_bytes after
-// loading, peak_bytes at the highest point (VmHWM, pages of mapped files included).
+// After a small warm-up, `run` submits SEQUENCES prompts of PROMPT random tokens together, REPEAT
+// times with other tokens, and prints one JSON object. Times are the minimum of the repetitions:
+//   seconds, cpu_s          from the submission to the last result: wall-clock time, and the CPU
+//                           time of all threads
+//   decode_s, decode_cpu_s  from the first token of the last sequence to the end; the other
+//                           sequences decode meanwhile if their prompts were computed in earlier
+//                           steps
+// Memory is the growth of resident memory since the start of main: loaded_bytes after loading, and
+// peak_bytes at the peak (VmHWM, including pages of mapped files).
 //
-// The limits of this machine are measured in the same process, after the engine has been destroyed:
-// the rates of loops that do nothing but read memory or multiply in registers, with all threads.
-// The work that a token needs at least is counted from the sizes: bytes_per_step are the packed
-// matrices, which any decoding step reads once; flops_per_token are the products with the matrices
-// of the layers, head_flops those of one row of the head. Attention is not counted.
+// The limits of this machine are measured in the same process after the engine has been destroyed:
+// the rates of loops that only read memory or only multiply in registers, with all threads. The
+// minimum work of a token is computed from the sizes: bytes_per_step for the packed matrices, which
+// every decoding step reads once, flops_per_token for the products with the matrices of the layers,
+// and head_flops for one row of the head. Attention is not counted.
 #include <ATen/Parallel.h>
 #include <time.h>
 
@@ -54,10 +52,10 @@ struct Case {
   int64_t num_results = 0;  // top_k or new tokens
 };
 
-// Seconds by two clocks: a point in time, or a duration.
+// A point in time or a duration by two clocks, in seconds.
 struct Times {
   double wall_s = 0;
-  double cpu_s = 0;  // of all threads of this process
+  double cpu_s = 0;  // all threads of this process
 
   static Times Now() {
     timespec cpu{};
@@ -78,7 +76,7 @@ struct Outcome {
   Times decode;
 };
 
-// A field of /proc/self/status in bytes.
+// Returns a field of /proc/self/status in bytes.
 int64_t StatusBytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -119,7 +117,7 @@ InferenceRequest MakeRequest(const Case& the_case, int64_t vocab_size, RandomStr
 Outcome RunOnce(const Case& the_case, uint64_t seed, InferenceEngine* engine) {
   RandomStream random(seed);
   std::latch unfinished(the_case.num_sequences);
-  // Written on the engine's thread, read after `unfinished`.
+  // Written on the engine's thread; read when `unfinished` has reached 0.
   std::vector<int64_t> num_tokens(the_case.num_sequences);
   Times first_tokens, last_token;
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;

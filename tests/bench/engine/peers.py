@@ -1,11 +1,11 @@
-"""One case of the engine benchmark with a program of others; compare.py runs each in a fresh process.
+"""Runs one case of the engine benchmark with another program; compare.py runs each in a fresh process.
 
     python peers.py PEER MODEL DTYPE THREADS (score | generate) SEQUENCES PROMPT RESULTS REPEAT
 
-PEER is transformers, transformers-by-sequence, transformers-whole, llama.cpp (MODEL is a GGUF file) or vllm. Prints one
-JSON object with the members of engine_bench (engine_bench.cc): seconds, cpu_s, decode_s, decode_cpu_s,
-loaded_bytes, peak_bytes, threads; and version. Memory counts from after the imports. `generate` is greedy
-where the peer samples.
+PEER is transformers, transformers-by-sequence, transformers-whole, llama.cpp (MODEL is a GGUF file) or vllm. Prints
+one JSON object with the members of engine_bench (engine_bench.cc): seconds, cpu_s, decode_s, decode_cpu_s,
+loaded_bytes, peak_bytes, threads; and version. Memory counts from the end of the imports. `generate` is greedy if the
+peer samples.
 """
 
 import itertools
@@ -26,7 +26,7 @@ def status_bytes(field):
 
 
 def now():
-    """By the clock on the wall, and the CPU time of all threads of this process."""
+    """Returns the wall-clock time and the CPU time of all threads of this process."""
     return time.perf_counter(), time.process_time()
 
 
@@ -96,7 +96,7 @@ class Transformers:
 
 
 class LlamaCpp:
-    """The C interface, as llama-bench uses it: decoding feeds random tokens, and samples nothing."""
+    """Uses the C interface as llama-bench does: decoding feeds random tokens and does not sample."""
 
     def __init__(self, model, dtype, threads, num_sequences, num_tokens):
         import llama_cpp

@@ -1,12 +1,12 @@
-// Products with packed weights in the shapes of Qwen3-0.6B, on one thread, for every instruction
-// set of this processor, beside the rates that the machine reaches at best and beside at::linear,
-// whose libraries (oneDNN, MKL) choose the order of a sum by the number of rows.
+// Measures products with packed weights in the shapes of Qwen3-0.6B on one thread, for every
+// instruction set of this processor. Compares them with the machine's peak rates and with
+// at::linear, whose libraries (oneDNN, MKL) choose the order of a sum by the number of rows.
 //
 //   gemm_bench                  all instruction sets
 //   gemm_bench avx2 avx512      these
 //
-// Times are CPU time of the thread, the least of several runs. The weights are read from memory,
-// not from a cache: before each run as much other memory is read as the caches hold. GB/s counts
+// Times are the thread's CPU time, the minimum of several runs. The weights are read from memory,
+// not from a cache: before each run, as much other memory is read as the caches hold. GB/s counts
 // the weights once.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -44,7 +44,7 @@ void EmptyCaches() {
   static_cast<void>(sum);
 }
 
-// Runs until half a second is spent, between 2 and 30 times.
+// Runs `multiply` for half a second, between 2 and 30 times. Returns the shortest time.
 double BestSeconds(const std::function<void()>& multiply) {
   double best_s = 1e9, spent_s = 0;
   for (int i = 0; i < 30 && (i < 2 || spent_s < 0.5); ++i) {
@@ -58,7 +58,7 @@ double BestSeconds(const std::function<void()>& multiply) {
   return best_s;
 }
 
-// One line: what `multiply` does with x and y of each number of rows.
+// Prints one line with the rates of `multiply` for each number of rows.
 void PrintLine(const Shape& shape, const at::Tensor& weight, const char* name,
                const std::function<void(const at::Tensor& x, const at::Tensor& y)>& multiply) {
   std::printf("%-9s %-8s %-12s", weight.scalar_type() == at::kFloat ? "float32" : "bfloat16",

@@ -21,7 +21,7 @@ constexpr int kRepetitions = 7;
 constexpr int64_t kSteps = 1 << 20;
 constexpr int kChains = 12;  // more than the instructions' latency, fewer than the registers
 
-// The most work per second over a few runs of f.
+// Returns the highest rate of work over a few runs of f.
 template <typename F>
 double BestRate(double work, const F& f) {
   double best_s = 1e9;
@@ -35,8 +35,8 @@ double BestRate(double work, const F& f) {
 
 #if defined(__x86_64__)
 
-// The empty assembly keeps the compiler from combining steps, the different starts from combining
-// chains.
+// The empty assembly keeps the compiler from combining steps, and the different starts keep it from
+// combining chains.
 
 __attribute__((target("avx2,fma"))) void Avx2Steps() {
   __m256 sums[kChains];
@@ -109,7 +109,7 @@ void ReadAll(const uint64_t* from, size_t num) {
   asm volatile("" ::"r"(total));
 }
 
-// The most work per second, by the clock on the wall, when each thread runs f(its index).
+// Returns the highest rate of work in wall-clock time if each thread runs f(its index).
 double RateOfThreads(int num_threads, double work_of_thread, const std::function<void(int)>& f) {
   double best_s = 1e9;
   for (int i = 0; i < kRepetitions; ++i) {

@@ -1,24 +1,24 @@
-// What one thread of this machine, and several at once, can do at most, measured.
+// Measures the peak rates of one thread of this machine and of several threads together.
 #pragma once
 
 namespace taopd::bench {
 
-// CPU time of the calling thread in seconds: unlike the clock on the wall, it does not count what
-// other programs take.
+// Returns the CPU time of the calling thread in seconds. Unlike wall-clock time, it does not
+// include the time that other programs take.
 double ThreadSeconds();
 
-// Multiplications and additions per second, in GFLOP/s, of register-only loops; 0 where the
-// instruction is missing.
+// Return the multiplications and additions per second of register-only loops in GFLOP/s, or 0 if
+// the instruction is missing.
 double PeakAvx2FmaGflops();
 double PeakAvx512FmaGflops();
 double PeakPairGflops();  // VDPBF16PS on 512-bit registers
 
-// GB/s at which one thread reads memory that no cache holds.
+// Returns the rate in GB/s at which one thread reads memory that is in no cache.
 double ReadGigabytesPerSecond();
 
-// What `num_threads` threads reach together, by the clock on the wall: threads may share a core and
-// do share the memory. One thread is measured by its CPU time. The bfloat16 rate is that of float32
-// where the instruction is missing.
+// The peak rates of `num_threads` threads together. Several threads are measured in wall-clock
+// time, because they share the memory and may share a core; one thread in CPU time. Without the
+// instruction, the bfloat16 rate is that of float32.
 struct MachinePeaks {
   double float32_gflops = 0;
   double bfloat16_gflops = 0;

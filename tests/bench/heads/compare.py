@@ -1,17 +1,17 @@
-"""The fused heads beside the ways that others compute the same, on the same tensors.
+"""Compares the fused heads with other implementations on the same tensors.
 
 Each side is a fresh process with the same number of threads. A side warms up on tiny tensors, then
-calls on the whole shape: the first call gives the memory (peak resident set beyond what was resident
-before it and beyond the gradient buffers that the side hands out), the fastest call the time. The
-error of d hidden is the Frobenius norm of the difference to float64's, over the norm of float64's.
+computes the whole shape: the first call gives the memory (the growth of the peak resident set, without
+the gradient buffers that the side returns), the fastest call the time. The error of d hidden is the
+Frobenius norm of the difference to the float64 result, divided by the norm of that result.
 
   student   TA-OPD loss (paper, listing alg:maopd), forward and backward, both gradients
   teacher   log-sum-exp, top-k and the sampled token's log-prob
 
 Peers: "eager", the paper's listing on PyTorch's log_softmax, topk, gather and autograd, with logits
 in the dtype of the weights; "eager, float32 logits"; "chunked", the same in chunks of 64 rows with
-float32 logits; "liger", Liger's fused linear KL, which is Triton
-and does not run on CPUs: its row says so.
+float32 logits; "liger", Liger's fused linear KL, which is written in Triton and does not run on CPUs, as
+its row says.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SHAPES = [(256, 1024, 151936), (1024, 256, 4096)]
 TOP_K = [2, 16, 64]
 PEERS = ["eager", "eager, float32 logits", "chunked", "liger"]
-# A peer's time hardly depends on k: where one call takes longer than this, k = 16 stands for all.
+# A peer's time hardly depends on k: if one call takes longer than this, only k = 16 is measured.
 SLOW_CALL_S = 5.0
 
 

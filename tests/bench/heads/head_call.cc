@@ -1,8 +1,8 @@
-// This project's side of compare.py: the same protocol as peers.py.
+// Runs this project's side of compare.py, with the protocol of peers.py.
 //
 //   head_call student|teacher DIR N H V K DTYPE THREADS REPEATS    prints one line of JSON
 //
-// The workspace makes all of the memory less than an eighth of what PyTorch holds in eager mode,
+// With this workspace the total memory is less than an eighth of PyTorch's in eager mode, which is
 // about three tensors [N, V] of DTYPE.
 #include <ATen/ATen.h>
 #include <ATen/MapAllocator.h>
@@ -24,7 +24,7 @@
 namespace taopd {
 namespace {
 
-// A copy: the pages are this process's own before anything is measured.
+// Returns a copy, so that the process owns the pages before anything is measured.
 at::Tensor Read(const std::string& path, std::vector<int64_t> shape, at::ScalarType dtype) {
   int64_t count = 1;
   for (int64_t size : shape) count *= size;

@@ -1,11 +1,11 @@
-// The fused heads beside what one would write with ATen operations and autograd, on the same inputs
-// in the same process. One iteration is one step on all rows: for the student forward and backward,
-// for the teacher top-k.
+// Compares the fused heads with the obvious code in ATen operations and autograd, on the same
+// inputs in the same process. One iteration is one step on all rows: forward and backward for the
+// student, top-k for the teacher.
 //
 //   heads_bench --benchmark_filter=Student
 //
 // Arguments: rows N, hidden H, vocabulary V, k, bf16. The counter GFLOP/s counts 6 N H V for the
-// student (three GEMMs) and 2 N H V for the teacher, whatever the method really does.
+// student (three GEMMs) and 2 N H V for the teacher, whatever the method computes.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -61,7 +61,7 @@ void StudentFused(benchmark::State& state) {
   CountFlops(state, 3 * inputs.gemm_flops);
 }
 
-// The paper's listing: full log-softmax in float32, gather, log1mexp, autograd.
+// The paper's listing: log-softmax over the vocabulary in float32, gather, log1mexp and autograd.
 void StudentEager(benchmark::State& state) {
   const Inputs inputs = MakeInputs(state);
   const at::Tensor hidden = inputs.hidden.requires_grad_(true);

@@ -1,11 +1,11 @@
-"""The peers of compare.py, one call a process; also makes the tensors that all sides read.
+"""Runs the peers of compare.py, one call per process; also makes the tensors that all sides read.
 
   peers.py make DIR N H V K DTYPE
   peers.py call PEER PART DIR N H V K DTYPE THREADS REPEATS    prints one line of JSON
 
 Tensors are raw little-endian files, which torch.from_file and at::from_file map: hidden, lm_head
 (DTYPE), support_ids [N,K] and sampled_ids [N] (int32), teacher_log_probs [N,K], teacher_log_tail [N]
-and row_weights [N] (float32), d_hidden [N,H] of the float64 computation.
+and row_weights [N] (float32), and d_hidden [N,H] from the float64 computation.
 """
 import json
 import pathlib
@@ -15,8 +15,8 @@ import time
 import torch
 
 CHUNK_ROWS = 64
-EPS = 1e-6  # of the listing; its text leaves it open
-BLOCK = 8192  # vocabulary rows that are float64 at a time
+EPS = 1e-6  # the listing's epsilon; the text does not give one
+BLOCK = 8192  # number of vocabulary rows that are converted to float64 at a time
 LOGIT_STD = 6.0  # a language model's logits: peaked distributions with a long tail
 
 
@@ -31,7 +31,7 @@ def read(data, name, shape, dtype):
     count = 1
     for size in shape:
         count *= size
-    # A copy: the pages are this process's own before anything is measured.
+    # A copy, so that the process owns the pages before anything is measured.
     return torch.from_file(str(data / name), False, count, dtype=dtype).reshape(shape).clone()
 
 
@@ -64,7 +64,7 @@ def make(data, num_rows, hidden_size, vocabulary, k, dtype):
     del teacher
     log_tail = log1mexp(torch.clamp_max(torch.logsumexp(log_q.double(), -1), -EPS)).float()
     weights = torch.full((num_rows,), 1.0 / num_rows)
-    # float64: the loss of the support and the tail, and dH = dZ W by blocks.
+    # In float64: the loss of the support and the tail, and dH = dZ W by blocks.
     leaf = logits.requires_grad_(True)
     log_p = torch.log_softmax(leaf, -1).gather(-1, ids)
     log_p = torch.cat([log_p, log1mexp(torch.logsumexp(log_p, -1, keepdim=True))], -1)
@@ -94,7 +94,7 @@ def reset_peak():
 
 
 def student(peer, hidden, lm_head, ids, log_q, weights):
-    """One forward and backward; the gradients end up in .grad."""
+    """Runs one forward and backward pass; the gradients are in .grad afterwards."""
     rows = CHUNK_ROWS if peer == "chunked" else hidden.shape[0]
     for begin in range(0, hidden.shape[0], rows):
         part = slice(begin, begin + rows)
@@ -123,7 +123,7 @@ def call(peer, part, data, num_rows, hidden_size, vocabulary, k, dtype, threads,
             log_probs = torch.log_softmax((hidden @ lm_head.t()).float(), -1)
             return log_probs.topk(k, -1), log_probs.gather(-1, sampled)
 
-    # Libraries, threads and generated kernels are there before anything is measured.
+    # Loads libraries, threads and generated kernels before anything is measured.
     small = [torch.randn(16, 64).to(dtype).requires_grad_(True),
              torch.randn(128, 64).to(dtype).requires_grad_(True)]
     student(peer, *small, torch.arange(k).expand(16, k).contiguous(),

@@ -1,10 +1,10 @@
-"""Loading and prefill on the CPU: bin/prefill_bench beside transformers, in turn, on one model.
+"""Compares loading and prefill on the CPU: bin/prefill_bench and transformers, in turn, on one model.
 
     ninja -C build/cpu prefill_bench
     tests/bench/run prefill [--tokens 512] [--rounds 2] [--threads 0]
 
 Makes random bfloat16 weights of Qwen3-0.6B's shape (--config for another). Each round runs both
-programs once, each its best of --repeat after a warm-up; the table has the best of the rounds.
+programs once, each reporting its best of --repeat after a warm-up; the table has the best of the rounds.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-// Loading and prefill of a model directory. compare.py runs it beside transformers.
+// Measures loading and prefill of a model directory. compare.py compares it with transformers.
 //
 //   prefill_bench make CONFIG.json DIR       random bfloat16 weights of that configuration
 //   prefill_bench run DIR NUM_TOKENS REPEAT  one JSON object on standard output
 //
-// Times are wall-clock; `prefill_s` is the smallest of REPEAT after one warm-up, hidden states of
-// all tokens and the logits of the last. Peaks are of the resident memory (VmHWM, pages of mapped
-// files included) above what the process had before. `read_s` is reading all bytes of the weights
+// Times are wall-clock times. `prefill_s` is the minimum of REPEAT runs after one warm-up, for the
+// hidden states of all tokens and the logits of the last. Peaks are the growth of resident memory
+// (VmHWM, including pages of mapped files). `read_s` is the time to read all bytes of the weights
 // from the page cache into fresh memory of their size.
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -34,7 +34,7 @@ double Seconds(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// A field of /proc/self/status in bytes.
+// Returns a field of /proc/self/status in bytes.
 int64_t StatusBytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -43,7 +43,7 @@ int64_t StatusBytes(const std::string& field) {
   return 0;
 }
 
-// Peak of resident memory during `work`, above the level before.
+// Returns the peak of resident memory during `work` above the level before.
 int64_t PeakBytes(const std::function<void()>& work) {
   std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM = VmRSS
   const int64_t before = StatusBytes("VmRSS");
@@ -56,7 +56,7 @@ int64_t ReadWeights(const std::string& model_dir) {
   for (const auto& entry : std::filesystem::directory_iterator(model_dir)) {
     if (entry.path().extension() != ".safetensors") continue;
     const size_t size = entry.file_size();
-    const std::unique_ptr<char[]> bytes(new char[size]);  // pages come with the first write
+    const std::unique_ptr<char[]> bytes(new char[size]);  // the first write allocates the pages
     std::FILE* file = std::fopen(entry.path().c_str(), "rb");
     num_bytes += static_cast<int64_t>(std::fread(bytes.get(), 1, size, file));
     std::fclose(file);
@@ -81,10 +81,10 @@ void Make(const std::string& config_path, const std::string& model_dir) {
 void Run(const std::string& model_dir, int64_t num_tokens, int64_t repeat) {
   nlohmann::ordered_json result;
   result["threads"] = at::get_num_threads();
-  int64_t weight_bytes = ReadWeights(model_dir);  // into the page cache
+  int64_t weight_bytes = ReadWeights(model_dir);  // fills the page cache
   result["read_s"] = Seconds([&] { weight_bytes = ReadWeights(model_dir); });
   result["weight_bytes"] = weight_bytes;
-  // Loaded for training: every parameter is a copy.
+  // A model that is loaded for training has a copy of every parameter.
   std::unique_ptr<Decoder> decoder;
   const auto load = [&](bool requires_grad) {
     const DecoderOptions options = {"auto", "cpu", requires_grad};

@@ -1,5 +1,5 @@
-// Measures what a hit of the score cache costs, from the key of the request to its scores, and what
-// storing costs:
+// Measures the cost of a hit of the score cache, from the key of the request to its scores, and the
+// cost of storing:
 //   build/cpu/bin/score_cache_bench
 //
 // The argument is the number of scored tokens, at k = 16 and a vocabulary of 151,936. Files are in
@@ -26,7 +26,7 @@ struct Example {
   TeacherScores scores;
 };
 
-// Four of five sampled tokens are among the teacher's ids.
+// Four out of five sampled tokens are among the teacher's ids.
 Example MakeExample(int64_t num_rows) {
   RandomStream random(1);
   Example example;

@@ -1,22 +1,21 @@
-"""Whole steps of on-policy distillation on the CPU: bin/taopd-trainer with bin/taopd-teacher beside a loop in PyTorch.
+"""Compares whole steps of on-policy distillation on the CPU: our trainer with our teacher, and loops in PyTorch.
 
     deploy/setup --oracle
     ninja -C build/cpu taopd-trainer taopd-teacher engine_bench
     tests/bench/run step [--case quickstart] [--case qwen3]
 
   quickstart   deploy/recipes/addition: 0.21 M parameters, float32, 36 prompts x 4 rollouts, 2 mini-batches; the peer is
-               a plain PyTorch loop (peers.py) on the same models and prompts, which reports nothing of its steps;
-               and, where TAOPD_SHARED_DATA or ../shared/data has peers/tiny_opd beside it, that loop, a model and a
-               task of the same sizes in plain PyTorch, which reports entropy, tails, overlap and accuracy as the
-               trainer does
+               a plain PyTorch loop (peers.py) on the same models and prompts, which reports no metrics; and, if
+               there is a peers/tiny_opd beside TAOPD_SHARED_DATA or ../shared/data, that loop: a model and a task of
+               the same sizes in plain PyTorch, which reports entropy, tails, overlap and accuracy as the trainer does
   qwen3        random weights of Qwen3-0.6B's shape, bfloat16, 4 prompts x 4 rollouts of 64 + 128 tokens, one update;
                the peer is the same loop with transformers. The peer's weights, gradients and moments are bfloat16, so
-               ours have optimizer.master none and optimizer.moments bfloat16; our sums of gradients are float32
-               always. Micro-batches of 1,024 tokens; the teacher only scores, so it has no KV pool
+               ours have optimizer.master none and optimizer.moments bfloat16; our sums of gradients are always
+               float32. Micro-batches have 1,024 tokens; the teacher only scores, so it has no KV pool
 
-Both cores, the programs one after another, each a fresh process. Prints a table in Markdown: seconds by the clock on
-the wall and by phase, processor time, peak memory (trainer and teacher together), beside the goals, and how many cores
-others took meanwhile: on a machine that others use, the processor time is the fairer figure.
+The programs run one after another on both cores, each in a fresh process. Prints a table in Markdown: wall-clock
+seconds by phase, CPU time and peak memory (trainer and teacher together) beside the goals, and the number of cores
+that other processes used meanwhile. On a shared machine the CPU time is the fairer figure.
 """
 
 import argparse
@@ -36,7 +35,8 @@ sys.path.insert(0, str(HERE.parent))
 from machine import Load, dependencies, processor
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
-# Of the trainer's metrics; what the trainer waits for the teacher after its rollouts is the teacher's phase.
+# The trainer's metrics by phase. The teacher's phase is the trainer's wait for it after the
+# rollouts.
 METRICS = {"rollout": ("time/rollout_wait_s", "time/pack_s"), "teacher": ("time/teacher_wait_s",),
            "forward": ("time/forward_s",), "head": ("time/head_s",), "backward": ("time/backward_s",),
            "optimizer": ("time/optimizer_s",)}
@@ -58,7 +58,7 @@ class Teacher:
 
     def __init__(self, options, model, work, flags, threads):
         self.ready = work / "teacher.ready"
-        self.ready.unlink(missing_ok=True)  # of an earlier round
+        self.ready.unlink(missing_ok=True)  # left by an earlier round
         self.log = open(work / "teacher.log", "w", encoding="utf-8")
         command = [options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
                    str(self.ready), "--num-threads", str(threads), *flags]
@@ -101,14 +101,14 @@ def run_ours(options, case, work):
     steps = [{phase: sum(row.get(key, 0.0) for key in keys) for phase, keys in METRICS.items()} for row in rows]
     for step, row in zip(steps, rows):
         step["step"] = row["time/step_s"]
-    # All of both processes, start-up included; peers count their steps alone.
+    # The CPU time of both processes, including start-up; peers count only their steps.
     cpu = (usage.ru_utime + usage.ru_stime + teacher_cpu) / (case["warm_up"] + case["steps"])
     return {"steps": steps, "tokens": [row["rollout/tokens"] for row in rows], "cpu_s": cpu,
             "peak_mib": usage.ru_maxrss / 1024 + teacher_peak, "others": load.others()}
 
 
 def output_of(options, *command, **variables):
-    """The standard output of a program in Python on options.threads threads, which must succeed."""
+    """Runs a Python program on options.threads threads, which must succeed. Returns its standard output."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), **variables)
     done = subprocess.run([options.python, *map(str, command)], env=environment, capture_output=True, text=True,
                           check=False)
@@ -132,19 +132,19 @@ def run_peer(options, case, work):
 
 
 def run_tiny_opd(options, work):
-    """Seconds of a step of peers/tiny_opd in the shared data, run as its README says; None where it is not there."""
+    """Runs peers/tiny_opd of the shared data as its README says. Returns the seconds of a step, or None without it."""
     data = pathlib.Path(os.environ.get("TAOPD_SHARED_DATA") or ROOT.parent / "shared/data")
     loop = data.resolve().parent / "peers/tiny_opd"
     if not (loop / "op.py").exists():
         return None
     model, result = work / "tiny_opd.pt", work / "tiny_opd.json"
-    if not model.exists():  # of an earlier round
+    if not model.exists():  # not made by an earlier round
         output_of(options, loop / "mk.py", model, 4, 48, 1.2, "-", 0, 60, 4e-3, 96, 2, 64, 1)
     output_of(options, loop / "op.py", "--teacher", model, "--student", model, "--objs", "ta_opd", "--ks", 8, "--steps",
               options.steps, "--lr", 5e-4, "--mini", 2, "--evals", 1000, "--neval", 4, "--out", result,
               TH=str(options.threads))
     history = json.loads(result.read_text())[0]["hist"]
-    # The clock is read after the first step, which is not counted, and after the last, which evaluates 4 prompts
+    # The time runs from the end of the first step to the end of the last, which evaluates 4 prompts
     # twice and updates nothing.
     return {"step_s": (history[-1]["time"] - history[0]["time"]) / options.steps,
             "tokens": 36 * 4 * statistics.median(step["length"] for step in history)}
@@ -162,7 +162,7 @@ def run_round(options, name, case, work):
 
 
 def pooled(results):
-    """The results of all rounds as one: their steps together, and means of the rest but for the peak."""
+    """Merges the results of all rounds: all their steps, the maximum of the peak, and means of the rest."""
     if results[0] is None:
         return None
     one = dict(results[0])

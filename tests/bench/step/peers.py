@@ -2,10 +2,10 @@
 
     peers.py transformers|plain STUDENT_DIR TEACHER_DIR PROMPTS.json OPTIONS.json
 
-Generates with the student, scores with the teacher, and trains: what a reader of the paper would write first. `plain`
-is a Qwen3 of this file with a key-value cache; `transformers` uses AutoModelForCausalLM and generate. One process, the
-parameters in their own type, torch.optim.AdamW. Prints one JSON object: seconds of each step by phase, the tokens of
-its responses, the seconds of processor time, and the process's peak memory in MiB.
+Generates with the student, scores with the teacher, and trains, as a first implementation of the paper would. `plain`
+uses this file's Qwen3 with a key-value cache; `transformers` uses AutoModelForCausalLM and generate. Runs in one
+process with the parameters in their own type and torch.optim.AdamW. Prints one JSON object: the seconds of each step
+by phase, the tokens of its responses, the seconds of CPU time, and the process's peak memory in MiB.
 """
 
 import json
@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 
 class PlainModel(torch.nn.Module):
-    """Qwen3 for a batch of sequences of one length."""
+    """Qwen3 for a batch of sequences of equal length."""
 
     def __init__(self, directory):
         super().__init__()
@@ -75,7 +75,7 @@ class PlainModel(torch.nn.Module):
 
     @torch.no_grad()
     def generate_ids(self, prompts, max_new_tokens):
-        """Prompts [B, P] to responses [B, R], with the end-of-text id behind their ends."""
+        """Generates responses [B, R] to prompts [B, P], padded with the end-of-text id."""
         batch, length = prompts.shape
         shape = (batch, self.config["num_key_value_heads"], length + max_new_tokens, self.config["head_dim"])
         caches = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(self.config["num_hidden_layers"])]

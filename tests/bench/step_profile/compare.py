@@ -1,11 +1,12 @@
-"""Where a training step on the CPU spends its time, by phase and part (bin/step_profile_bench).
+"""Shows where a training step on the CPU spends its time, by phase and part (bin/step_profile_bench).
 
     ninja -C build/cpu step_profile_bench
     tests/bench/run step_profile [--cases tiny,qwen3_float32,qwen3_bfloat16] [--before BINARY]
 
-Milliseconds of processor time of one step: quickstart's student on one of its mini-batches, and Qwen3-0.6B's
-shape on --tokens tokens, measured with one and with three layers and extended to its 28 layers by the line through the two.
---before names another build's step_profile_bench; both run in turn and stand beside each other.
+Prints the milliseconds of CPU time of one step, for quickstart's student on one of its mini-batches and for
+Qwen3-0.6B's shape on --tokens tokens, which is measured with one and with three layers and extrapolated linearly to
+its 28 layers. --before names another build's step_profile_bench; both run in turn, and their numbers appear side by
+side.
 """
 
 import argparse
@@ -22,12 +23,12 @@ FEW_LAYERS, MORE_LAYERS, ALL_LAYERS = 1, 3, 28
 
 
 def extended(few, more):
-    """The line through both, at ALL_LAYERS layers."""
+    """Extrapolates the line through both to ALL_LAYERS layers."""
     return few + (more - few) * (ALL_LAYERS - FEW_LAYERS) / (MORE_LAYERS - FEW_LAYERS)
 
 
 def lower(rounds):
-    """Of several runs the least of each number."""
+    """Returns the minimum of each number over several runs."""
     best = dict(rounds[0], parts_ms=dict(rounds[0]["parts_ms"]))
     for result in rounds[1:]:
         for key in ("step_ms", "peak_mib"):

@@ -1,13 +1,13 @@
-// Where a training step spends its time: forward pass, head, backward pass, gradient sums, norm and
-// update of a random model on random sequences.
+// Measures where a training step spends its time: forward pass, head, backward pass, gradient sums,
+// norm and update of a random model on random sequences.
 //
 //   step_profile_bench CONFIG.json DTYPE NUM_LAYERS NUM_SEQUENCES LENGTH REPEAT
 //
-// Prints one JSON object: milliseconds of processor time (all threads together, which other
-// programs on the machine do not change much) of one step by phase and part, the median of REPEAT
-// after a warm-up, and `step_ms` of steps without the measurement. A part is a user scope of
-// LibTorch's record_function ("taopd::norm"); the backward pass of an operation is counted with the
-// scope that its forward pass ran in, by its sequence number.
+// Prints one JSON object: the milliseconds of CPU time of one step by phase and part, as the median
+// of REPEAT steps after a warm-up, and `step_ms` of steps without the measurement. CPU time counts
+// all threads; other programs on the machine hardly change it. A part is a user scope of LibTorch's
+// record_function ("taopd::norm"). The backward pass of an operation counts toward the scope in
+// which its forward pass ran, which its sequence number identifies.
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
@@ -41,7 +41,7 @@ double ProcessorMs() {
   return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
 }
 
-// Counts the time since the last change of part for the part that was running.
+// Adds up the time of each part between the changes of the running part.
 class Recorder {
  public:
   void SetPhase(const std::string& phase) {
@@ -57,7 +57,7 @@ class Recorder {
     Count();
     parts_.pop_back();
   }
-  // The next node of autograd that this thread makes belongs to the running part.
+  // Assigns the next autograd node of this thread to the running part.
   void NoteNode() { part_of_node_[at::sequence_number::peek()] = parts_.back(); }
   std::string PartOfNode(int64_t sequence_number) const {
     const auto found = part_of_node_.find(static_cast<uint64_t>(sequence_number));
@@ -82,7 +82,7 @@ class Recorder {
   double last_ = ProcessorMs();
 };
 
-Recorder* recorder = nullptr;  // of the one thread that trains; callbacks have no state
+Recorder* recorder = nullptr;  // global, because callbacks have no state; one thread trains
 
 bool IsPart(const at::RecordFunction& fn) {
   return fn.scope() == at::RecordScope::BACKWARD_FUNCTION ||
@@ -118,8 +118,8 @@ struct Problem {
   HeadTargets targets;
 };
 
-// Sequences of which the first quarter is the prompt, that of four successive ones; the teacher's
-// support is random.
+// Makes sequences whose first quarter is the prompt, which four successive sequences share. The
+// teacher's support is random.
 Problem MakeProblem(const std::string& config_path, const std::string& dtype, int64_t num_layers,
                     int64_t num_sequences, int64_t length) {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(OrDie(ReadFileToString(config_path)));
@@ -145,7 +145,7 @@ Problem MakeProblem(const std::string& config_path, const std::string& dtype, in
   const int64_t N = problem.input.rows_N.size(0), V = config.vocab_size;
   const int64_t k = std::min<int64_t>(kSupport, V / 2);
   HeadTargets& targets = problem.targets;
-  // Distinct: one id of each of k ranges of the vocabulary.
+  // The ids are distinct: one from each of k ranges of the vocabulary.
   targets.support_ids_Nk =
       (at::randint(V / k, {N, 1}, at::kLong) + at::arange(k) * (V / k)).to(at::kInt);
   targets.teacher_log_probs_Nk = at::log_softmax(at::randn({N, k}), 1) - 0.1;

@@ -3,13 +3,12 @@
 //
 //   Start      starts taopd-grammar, gives it the vocabulary and compiles a small grammar
 //   Compile    compiles a grammar, in a process that has the vocabulary
-//   Mask       from a token to the next mask, which is asked for and waited for: what a step costs
-//              that has nothing else to do
-//   Prepared   the same with 1 ms of other work between asking and waiting, which is subtracted:
-//   what
-//              a step costs whose model computes meanwhile
+//   Mask       requests the mask after a token and waits for it: the cost in a step without other
+//              work
+//   Prepared   the same with 1 ms of other work, which is subtracted, between the request and the
+//              wait: the cost in a step whose model computes meanwhile
 //
-// The tokenizer is the shared one (TAOPD_SHARED_DATA, or ../shared/data).
+// The tokenizer comes from the shared data (TAOPD_SHARED_DATA, or ../shared/data).
 #include <absl/time/clock.h>
 #include <benchmark/benchmark.h>
 
@@ -62,7 +61,7 @@ void Compile(benchmark::State& state) {
   int64_t number = 0;
   for (auto _ : state) {
     GrammarSpec spec = SpecOf(static_cast<int>(state.range(0)));
-    // Another text each time, so that none is found among those that are kept.
+    // Every text is new, so that none is found in the cache.
     spec.text += std::string(static_cast<size_t>(++number), ' ');
     if (spec.kind == GrammarSpec::Kind::kRegex)
       spec.text = "(" + std::to_string(number) + ")?" + spec.text;

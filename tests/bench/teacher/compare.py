@@ -1,15 +1,15 @@
-"""What the teacher's protocols cost beside the bare engine, as a Markdown table.
+"""Compares the teacher's protocols with the bare engine in a Markdown table.
 
     ninja -C build/cpu teacher_bench engine_bench score_cache_bench
     tests/bench/run teacher [--rounds 6] [--clients 1,8,64] [--tokens 1000] [--top-k 16] [--ways engine,grpc] ...
 
-One process holds the engine, the server and the clients (teacher_bench.cc), so their CPU time is counted too: on a
-CPU the engine would have had it. The weights are random, of a small shape (small_qwen3.json; --config for another): what
-a call costs is the same for every model of this vocabulary, and with a small one it shows. Ways take turns, in every
-other round in the opposite order; the table has the medians of the rounds, and the ratios are those of the same round.
-Every client, the bare engine's too, sends its next sequence when it has the answer to the last one. "In the engine" is
-what of the time the engine spent in forward passes, to the bare engine's: what is above 1 there is what the others take
-of the processor and its caches; the rest lies between an answer and the next step.
+One process holds the engine, the server and the clients (teacher_bench.cc), so their CPU time is counted too, because
+on a CPU the engine could have used it. The weights are random, of a small shape (small_qwen3.json; --config for
+another): a call costs the same for every model of this vocabulary, and with a small model the cost shows. The ways
+take turns, in every other round in the opposite order. The table has the medians of the rounds; ratios are taken
+within a round. Every client, also that of the bare engine, sends its next sequence when it has the answer to the last
+one. "In the engine" is the ratio of the time in forward passes to that of the bare engine: above 1, the other threads
+took the processor and its caches. The rest of the time lies between an answer and the next step.
 
   engine        InferenceEngine::Submit, no server
   metered       the engine behind its metrics
@@ -95,7 +95,7 @@ def print_cases(cases, options):
             of_way = [case for case in of_clients if case["way"] == way]
 
             def ratios(key):
-                # Of the same round: what else the machine does changes from one to the next.
+                # Compares within a round, because the machine's other load changes between rounds.
                 return [case[key] / other[key] for case in of_way for other in of_clients
                         if other["way"] == "engine" and other["round"] == case["round"]]
 
@@ -151,7 +151,7 @@ def main():
     more = print_cases(cases, options)
     bytes_per_token = print_sizes(facts, options)
     worst = max(more[clients, "grpc"] for clients in options.clients.split(","))
-    # The engine's time of a sequence when it has several at once, from the least disturbed round.
+    # The engine's time per sequence with several at once, from the least disturbed round.
     engine_ms = min(1e3 * case["wall_s"] / case["sequences"] for case in cases if case["way"] == "engine")
     print_calls(facts, engine_ms)
     call_share = (facts["call_ms"]["grpc"] - facts["call_ms"]["engine"]) / engine_ms

@@ -1,5 +1,5 @@
-// An engine that answers inside of Submit with arrays of the right shape: what is left of a call's
-// time is the protocol's.
+// An engine that answers inside Submit with arrays of the right shape, so that the time of a call
+// is the protocol's.
 #pragma once
 
 #include <utility>

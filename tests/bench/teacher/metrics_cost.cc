@@ -19,7 +19,7 @@ constexpr int kNumGenerations = 2'000;
 constexpr int kNumTokens = 100;
 constexpr int kNumRounds = 5;
 
-// Answers inside of Submit.
+// Answers inside Submit.
 class IdleEngine final : public testing::StubEngine {
  public:
   RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
@@ -38,7 +38,7 @@ class IdleEngine final : public testing::StubEngine {
   }
 };
 
-// Nanoseconds of `num` requests like `request`; the least of the rounds.
+// Returns the nanoseconds of `num` requests like `request`, the minimum of the rounds.
 double Nanoseconds(InferenceEngine* engine, const InferenceRequest& request, int num) {
   double best = 1e18;
   for (int round = 0; round < kNumRounds; ++round) {

@@ -90,7 +90,7 @@ class HttpScorer final : public Scorer {
       std::memcpy(scored.last_log_probs.data(), bytes.data() + bytes.size() - size, size);
       return scored;
     }
-    // An object whose first entry is the token itself, among the k or beyond them.
+    // An object whose first entry is the token itself, which may be one of the k or an extra entry.
     for (const auto& [id, entry] : log_probs.back().items()) {
       if (entry["rank"].get<int64_t>() <= top_k)
         scored.last_log_probs.push_back(entry["logprob"].get<float>());

@@ -1,24 +1,23 @@
-// What the teacher's protocols cost: the same sequences scored by the bare engine and by clients of
-// a server in this process, on the same engine. compare.py makes a table of what this prints.
+// Measures the cost of the teacher's protocols. The bare engine, and clients of a server in this
+// process on the same engine, score the same sequences. compare.py makes a table of the output.
 //
 //   teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES_PER_CASE ROUNDS CLIENTS[,CLIENTS...]
-//   WAYS
+//                 WAYS
 //
 // For each number of clients, in each round, the WAYS take turns: "engine", "metered" (the engine
-// behind its metrics), "grpc", "http_compact", "http_json", or some of them; in every other round
-// in the opposite order, so that what the machine does over time hits all alike. A case is
+// behind its metrics), "grpc", "http_compact", "http_json", or some of them. Every other round
+// reverses the order, so that slow changes of the machine affect all alike. A case is
 // SEQUENCES_PER_CASE random sequences of TOKENS tokens (at least four for each client, so that most
-// of them follow an answer); the clients are threads that score one sequence after another. Prefix
-// caching is off: no case profits from one before. Prints a line of JSON for each case, and one for
-// what does not depend on it:
-//   wall_s, cpu_s    of the case: by the clock on the wall, and the CPU time of all threads, those
-//   of
-//                    the clients included
-//   engine_s         of wall_s, what the engine spent in forward passes; the rest lies between an
-//                    answer and the next step
-//   latency_ms       of each sequence
-//   answer_bytes     of one answer: the message or the body
-//   call_ms, call_cpu_ms  of one call, to an engine that answers at once; the least of some
+// of them follow an answer). The clients are threads that score one sequence after another. Prefix
+// caching is off, so that no case profits from an earlier one. Prints one line of JSON per case,
+// and one for the numbers that do not depend on the case:
+//   wall_s, cpu_s    wall-clock time of the case, and the CPU time of all threads, including those
+//                    of the clients
+//   engine_s         the part of wall_s that the engine spent in forward passes; the rest lies
+//                    between an answer and the next step
+//   latency_ms       latency of each sequence
+//   answer_bytes     size of one answer: the message or the body
+//   call_ms, call_cpu_ms  minimum time of one call to an engine that answers at once
 #include <signal.h>
 #include <time.h>
 
@@ -58,7 +57,7 @@ double CpuSeconds() {
   return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
 }
 
-// Another owner's engine, for what wants to own one.
+// Wraps an engine that somebody else owns for an interface that takes ownership.
 class BorrowedEngine final : public InferenceEngine {
  public:
   explicit BorrowedEngine(InferenceEngine* engine) : engine_(engine) {}
@@ -148,8 +147,8 @@ class Bench {
             {"latency_ms", latency_ms}};
   }
 
-  // Of one call of one client, less what the engine takes by itself. For an engine that answers at
-  // once.
+  // Returns the costs of one call of one client to an engine that answers at once, minus the
+  // engine's own time.
   nlohmann::ordered_json CallCosts() {
     nlohmann::ordered_json costs;
     constexpr int kRounds = 3, kCalls = 40;
@@ -172,7 +171,7 @@ class Bench {
     return costs;
   }
 
-  // Of one sequence, and that all ways say the same.
+  // Returns the sizes of one sequence's answers, after checking that all ways give the same scores.
   nlohmann::ordered_json Sizes() {
     nlohmann::ordered_json sizes;
     const std::vector<int32_t> sequence = Sequences(1, 99)[0];
@@ -202,7 +201,7 @@ class Bench {
     const EngineStats stats = engine_->stats();
     return stats.layer_seconds + stats.head_seconds;
   }
-  // `port` 0: the server's.
+  // If `port` is 0, uses the server's port.
   std::unique_ptr<Scorer> Make(const std::string& way, int port) {
     if (way == "engine") return MakeEngineScorer(engine_);
     if (way == "metered") return MakeEngineScorer(metered_.get());

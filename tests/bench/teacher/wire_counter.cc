@@ -21,7 +21,7 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// False once `from` has ended.
+// Returns false once `from` has ended.
 bool Pass(int from, int to, std::vector<char>* buffer, std::atomic<int64_t>* count) {
   const ssize_t got = ::recv(from, buffer->data(), buffer->size(), 0);
   if (got <= 0) return false;

@@ -1,5 +1,5 @@
-// A relay on 127.0.0.1 that counts the bytes of one TCP connection in both directions: what is
-// really on the wire, frames and headers of the protocol included, TCP's and IP's not.
+// A relay on 127.0.0.1 that counts the bytes of one TCP connection in both directions. They include
+// the frames and headers of the protocol, but not those of TCP and IP.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace taopd::bench {
 
 class WireCounter {
  public:
-  // Relays to this port. Takes one connection.
+  // Relays one connection to this port.
   explicit WireCounter(int port);
-  // The connection must have been closed by the client.
+  // The client must have closed the connection.
   ~WireCounter();
 
   int port() const { return port_; }

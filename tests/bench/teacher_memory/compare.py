@@ -1,11 +1,12 @@
-"""The teacher's memory plan beside the peak memory of its process.
+"""Compares the teacher's memory plan with the peak memory of its process.
 
     ninja -C build/cpu taopd-teacher engine_bench
     tests/bench/run teacher_memory [--check] [--only NAME;...]
 
-For each configuration a teacher serves a model of random weights: it scores sequences of random tokens, and, if it has a KV
-pool, generates until every block of the pool has been written. Its plan, which it logs at start, is compared with the resident
-memory of the process at its peak (VmHWM: the mapped files' pages that it touched, too). With --check the program ends with 1 unless all plans are within 10 % of the peak.
+For each configuration a teacher serves a model of random weights: it scores sequences of random tokens and, if it has
+a KV pool, generates until every block of the pool has been written. Its plan, which it logs at start, is compared
+with the peak of the process's resident memory (VmHWM, which includes the touched pages of mapped files). With --check
+the program ends with 1 unless all plans are within 10 % of the peak.
 """
 
 import argparse

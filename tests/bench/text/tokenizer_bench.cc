@@ -6,7 +6,7 @@
 //                          the core's time for one thread, and the clock's for several
 //   FirstPass/...          encodes the text once, with a tokenizer that has seen no word yet
 //
-// Texts and tokenizers are the shared ones (TAOPD_SHARED_DATA, or ../shared/data).
+// The texts and tokenizers come from the shared data (TAOPD_SHARED_DATA, or ../shared/data).
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -32,7 +32,8 @@ std::vector<std::string> Prompts(const std::string& parquet_path) {
   return status.ok() ? texts : std::vector<std::string>();
 }
 
-// A novel by paragraphs, questions and answers of GSM8K, or the prompts of a data set.
+// Returns the paragraphs of a novel, the questions and answers of GSM8K, or the prompts of a data
+// set.
 std::vector<std::string> Texts(const std::string& name) {
   const std::string path = testing::SharedData(name);
   std::vector<std::string> texts;
@@ -55,7 +56,7 @@ std::vector<std::string> Texts(const std::string& name) {
 int64_t EncodeAll(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
                   int num_threads) {
   std::atomic<int64_t> num_tokens = 0;
-  // The next text goes to the next free thread, since the lengths differ.
+  // Each free thread takes the next text, since the lengths differ.
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     int64_t num_own_tokens = 0;

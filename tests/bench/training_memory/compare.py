@@ -1,14 +1,14 @@
-"""The memory plan beside the peak memory of a training step (bin/training_memory_bench).
+"""Compares the memory plan with the peak memory of a training step (bin/training_memory_bench).
 
     ninja -C build/cpu training_memory_bench
     tests/bench/run training_memory [--check] [--only NAME,...]
 
-Each configuration trains a random model of 100 million parameters for one step in a process of its own, whose peak resident
-memory (VmHWM: anonymous memory and the pages of libraries) is compared with the plan's total. With --check the program
-ends with 1 unless all are within 10 %. --large trains a model of Qwen3-0.6B's shape on two responses of 4,096 tokens in a
-process that may have 12 GiB of private writable memory, touched or not (RLIMIT_DATA). --gradients trains that model for a
-step with each setting of trainer.recompute, in both types, and ends with 1 unless the first moments, which are then the gradients times
-a constant, have the same bits.
+Each configuration trains a random model of 100 million parameters for one step in a process of its own. The peak of
+its resident memory (VmHWM: anonymous memory and the pages of libraries) is compared with the plan's total. With
+--check the program ends with 1 unless all are within 10 %. --large trains a model of Qwen3-0.6B's shape on two
+responses of 4,096 tokens in a process that may have 12 GiB of private writable memory, touched or not (RLIMIT_DATA).
+--gradients trains that model for one step with each setting of trainer.recompute, in both types, and ends with 1
+unless the first moments, which are then the gradients times a constant, have the same bits.
 """
 
 import argparse
@@ -43,7 +43,7 @@ CASES = {
 
 
 def run(bench, model, rollouts, limit_gib, settings):
-    """The bench's numbers, or None with what it said."""
+    """Returns the bench's numbers and output; the numbers are None if it failed."""
     with tempfile.TemporaryDirectory() as directory:
         (pathlib.Path(directory) / "config.json").write_text(json.dumps(model), encoding="utf-8")
         command = [bench, directory, rollouts, str(limit_gib), *(f"{key}={value}" for key, value in settings.items())]
@@ -63,7 +63,7 @@ def settings_of(dtype, recompute, moments, prompts, n, response_tokens, micro_ba
 
 
 def same_gradients(bench, model):
-    """Whether recomputation changes a bit of the gradients of a model at its real size."""
+    """Checks that recomputation does not change a bit of the gradients of a model at its real size."""
     same = True
     print("| configuration | peak, MiB | norm of the gradients | SHA-256 of the first moments |\n|---|---|---|---|")
     for dtype in ("bfloat16", "float32"):

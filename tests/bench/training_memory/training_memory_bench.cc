@@ -1,5 +1,5 @@
-// The peak memory of one training step of a random model, beside the memory plan of the same
-// configuration.
+// Measures the peak memory of one training step of a random model and prints it with the memory
+// plan of the same configuration.
 //
 //   training_memory_bench MODEL_DIR ROLLOUTS LIMIT_GIB SETTING=VALUE...
 //
@@ -7,8 +7,8 @@
 // train`. ROLLOUTS is "generated" (by the engine, to the full max_response_length) or "given"
 // (random tokens, as if they had been generated elsewhere). The teacher's answers are random.
 //
-// With LIMIT_GIB > 0 the process may not have more private writable memory than that, touched or
-// not (RLIMIT_DATA), and the plan is made for it. Prints one JSON object.
+// With LIMIT_GIB > 0 the private writable memory of the process, touched or not, is limited to that
+// (RLIMIT_DATA), and the plan is made for the limit. Prints one JSON object.
 #include <sys/resource.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@
 namespace taopd {
 namespace {
 
-// Answers with a support of random tokens that all are as probable.
+// Answers with a support of random, equally probable tokens.
 class RandomTeacher final : public TeacherClient {
  public:
   explicit RandomTeacher(int64_t vocab_size) : vocab_size_(vocab_size) {}
@@ -104,7 +104,8 @@ void Check(const absl::Status& status) {
   std::exit(1);
 }
 
-// Of the first moments, which after the first update are the clipped gradients times a constant.
+// Returns a hash of the first moments, which after the first update are the clipped gradients times
+// a constant.
 std::string HashOfMoments(const AdamW& optimizer) {
   Sha256 hash;
   for (const AdamW::StateSlice& slice : optimizer.State()) {
@@ -155,7 +156,7 @@ void Run(int argc, char** argv) {
   SetNumThreads(config.trainer.num_threads);
 
   ModelConfig model = Value(LoadModelConfig(config.student.model));
-  model.eos_token_ids.clear();  // responses are as long as they may be
+  model.eos_token_ids.clear();  // so that responses have the maximum length
   DecoderOptions options;
   options.dtype = config.student.dtype;
   options.device = "cpu";
