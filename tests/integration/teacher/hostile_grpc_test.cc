@@ -1,6 +1,6 @@
-// The real taopd-teacher against clients whose HTTP/2 takes what the gRPC library would give:
-// header blocks without end, messages that are held back, streams that are reset. Meanwhile another
-// client's calls on new connections are answered soon, probes say 200, and the memory is bounded.
+// Tests of the real taopd-teacher with clients that misuse HTTP/2: endless header blocks, messages
+// that are held back, streams that are reset. Meanwhile another client's calls on new connections
+// are answered soon, probes get 200, and the memory is bounded.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::RawHttp2;
 
 constexpr int64_t kMiB = 1 << 20;
-// What a flood may add to the resident memory beside the budget of messages.
+// The growth of resident memory that a flood may cause besides the budget of messages.
 constexpr int64_t kMaxGrowthBytes = 96 * kMiB;
 constexpr absl::Duration kMaxCallTime = absl::Seconds(5);
 constexpr absl::Duration kFloodTime = absl::Seconds(3);
@@ -35,7 +35,7 @@ constexpr size_t kPartBytes = 55 * kMiB;
 class HostileGrpcTest : public testing::TeacherBinaryFixture {
  protected:
   int64_t ResidentBytes() { return testing::ProcessUsage::Of(teacher_->pid()).resident_bytes; }
-  // A call on a connection of its own, and a probe.
+  // Makes a call on a new connection, and a probe.
   void ExpectServes(const std::string& key = "") {
     v1::ScoreRequest request;
     for (const uint32_t id : {1u, 403u, 407u}) request.add_token_ids(id);
@@ -56,7 +56,8 @@ class HostileGrpcTest : public testing::TeacherBinaryFixture {
     ASSERT_TRUE(health);
     EXPECT_EQ(health->status, 200);
   }
-  // Runs `attack` on `num_threads` threads, serves meanwhile, and returns how much the memory grew.
+  // Runs `attack` on `num_threads` threads while calls are served. Returns the growth of the
+  // memory.
   int64_t GrowthUnder(int num_threads, const std::function<void()>& attack) {
     ExpectServes();
     const int64_t before = ResidentBytes();
@@ -82,7 +83,7 @@ class HostileGrpcTest : public testing::TeacherBinaryFixture {
 struct HeaderFlood {
   const char* name;
   uint8_t flags;      // of HEADERS
-  size_t part_bytes;  // of each CONTINUATION
+  size_t part_bytes;  // size of each CONTINUATION
   int num_connections;
 };
 
@@ -98,7 +99,7 @@ TEST_F(HostileGrpcTest, HeaderBlocksWithoutEndEndTheirConnection) {
     SCOPED_TRACE(flood.name);
     const std::string rest =
         MakeFrame(FrameType::kContinuation, 0, 1, std::string(flood.part_bytes, 'x'));
-    // The begin of a name of 16 MiB.
+    // The beginning of a name of 16 MiB.
     const std::string begin =
         std::string(5, '\0') + GrpcHeaders() + std::string("\0\x7f\x81\xff\xff\x07", 6);
     const int64_t growth = GrowthUnder(flood.num_connections, [&] {
@@ -113,7 +114,7 @@ TEST_F(HostileGrpcTest, HeaderBlocksWithoutEndEndTheirConnection) {
   }
 }
 
-// On many connections, and on many streams of one.
+// The messages are on many connections, and on many streams of one connection.
 TEST_F(HostileGrpcTest, MessagesThatAreHeldBackStayWithinTheBudget) {
   constexpr int64_t kBudgetBytes = 128 * kMiB;
   Start({"--max-message-memory-bytes", std::to_string(kBudgetBytes)});
@@ -158,7 +159,7 @@ TEST_F(HostileGrpcTest, WithoutAKeyNoMessageIsHeld) {
   for (int i = 0; i < 12; ++i) {
     clients.push_back(std::make_unique<RawHttp2>(teacher_->grpc_port()));
     clients.back()->Open(1);
-    // Refused by the headers: no byte of the message is needed for it.
+    // The headers suffice for the refusal: no byte of the message is needed.
     EXPECT_THAT(clients.back()->ReadTrailers(1), HasSubstr("16"));
     clients.back()->Open(3, GrpcHeaders(testing::kScorePath, "another"));
     EXPECT_FALSE(clients.back()->SendPartOfMessage(3, kMessageBytes, kPartBytes));
@@ -185,7 +186,7 @@ TEST_F(HostileGrpcTest, StreamsThatAreResetTakeLittleMemory) {
       }
     }
   });
-  EXPECT_LT(growth, 2 * kMaxGrowthBytes);  // 4,096 of 28 KiB, and what is opened meanwhile
+  EXPECT_LT(growth, 2 * kMaxGrowthBytes);  // 4,096 streams of 28 KiB, and those opened meanwhile
 }
 
 TEST_F(HostileGrpcTest, AnswersThatAreNotReadAreBounded) {
@@ -222,7 +223,7 @@ TEST_F(HostileGrpcTest, ConnectionsThatSayNothingOrNonsenseTakeNothing) {
     client.Send(nonsense);
     EXPECT_LT(client.ReadAll().size(), 200u);
   }
-  // A frame that is larger than the server has said.
+  // The frame is larger than the server's limit.
   RawHttp2 client(teacher_->grpc_port());
   client.Send(MakeFrame(FrameType::kSettings, 0, 0, std::string(1 << 20, '\0')));
   EXPECT_EQ(client.ReadGoAway(), kProtocolError);

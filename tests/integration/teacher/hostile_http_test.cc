@@ -1,4 +1,4 @@
-// The real taopd-teacher against clients that send nonsense, half requests and floods.
+// Tests of the real taopd-teacher with clients that send nonsense, incomplete requests and floods.
 #include <algorithm>
 #include <atomic>
 #include <fstream>
@@ -20,7 +20,7 @@ using testing::RawClient;
 using ::testing::StartsWith;
 
 constexpr int64_t kMaxGrowthBytes = 50 << 20;
-constexpr size_t kMaxAnswerBytes = 2000;  // of a refusal
+constexpr size_t kMaxAnswerBytes = 2000;  // limit for a refusal
 constexpr absl::Duration kMaxProbeTime = absl::Seconds(1);
 
 class HostileHttpTest : public testing::TeacherBinaryFixture {
@@ -30,7 +30,7 @@ class HostileHttpTest : public testing::TeacherBinaryFixture {
     client.Send(request);
     return client.ReadAll();
   }
-  // The resident memory of the teacher.
+  // Returns the resident memory of the teacher.
   int64_t ResidentBytes() {
     std::ifstream statm("/proc/" + std::to_string(teacher_->pid()) + "/statm");
     int64_t size = 0, resident = 0;
@@ -60,7 +60,8 @@ class HostileHttpTest : public testing::TeacherBinaryFixture {
   }
 };
 
-// Exactly one answer with the status, which says that the connection ends, and then its end.
+// Expects exactly one answer with the status, which announces the end of the connection, and then
+// that end.
 void CheckRefusal(int port, const HostileRequest& request) {
   SCOPED_TRACE(request.name);
   RawClient client(port);
@@ -106,8 +107,8 @@ TEST_F(HostileHttpTest, EveryRequestOfTheCorpusIsRefusedOnce) {
   EXPECT_LT(ResidentBytes() - before, kMaxGrowthBytes) << before;
 }
 
-// Many threads parse large bodies that are then refused. What they took is free, and must leave the
-// process, round for round.
+// Many threads parse large bodies that are then refused. The freed memory must return to the system
+// after each round.
 TEST_F(HostileHttpTest, MemoryOfRefusedBodiesIsReturned) {
   constexpr int kNumConnections = 24, kNumRounds = 3;
   constexpr int64_t kMaxLeftBytes = 20 << 20;
@@ -166,8 +167,8 @@ TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
   ExpectServes();
 }
 
-// The text of a body grows fifty times when it is parsed. One client sends such bodies over many
-// connections, and another one has a short question.
+// Parsing makes a body fifty times as large. One client sends such bodies over many connections,
+// and another one asks a short question.
 TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   constexpr int kNumConnections = 6, kNumRounds = 2, kNumObjects = 2'500'000;
   constexpr int64_t kMaxBytes = int64_t{3} << 29;
@@ -210,7 +211,7 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   EXPECT_GE(num_served, kMinServed);
 }
 
-// 64 descriptors, and more connections than that on both ports.
+// The teacher has 64 descriptors and gets more connections than that on both ports.
 TEST_F(HostileHttpTest, RecoversFromAFloodWithFewDescriptors) {
   descriptors_ = 64;
   Start();
@@ -233,12 +234,13 @@ TEST_F(HostileHttpTest, AFloodOfOneProtocolLeavesTheOther) {
   Start();
   std::vector<RawClient> flood;
   for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->http_port());
-  EXPECT_EQ(flood.front().ReadAll(), "");  // made room for later ones
+  EXPECT_EQ(flood.front().ReadAll(), "");  // closed to make room for later ones
   stub_ = testing::Connect(*teacher_);
   ExpectServes();
   flood.clear();
   for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->grpc_port());
-  // Connections are taken in order: when the last one is closed unread, all have been.
+  // Connections are accepted in order, so once the last one has been closed unread, all have been
+  // accepted.
   EXPECT_EQ(flood.back().ReadAll(), "");
   ExpectAlive();
 }

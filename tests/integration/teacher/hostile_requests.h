@@ -1,5 +1,5 @@
-// Requests that must be refused, or answered once, with the connection closed behind them. What
-// follows in the same bytes is never a request.
+// Requests that must be refused, or answered once, after which the connection is closed. Later
+// bytes on the connection never count as a request.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace taopd::testing {
 struct HostileRequest {
   std::string name;
   std::string bytes;
-  int status;  // of the only answer; 0: closed without one
+  int status;  // of the only answer; 0 if the connection is closed without one
 };
 
-// A request that would be answered if anything before it were read as complete.
+// A request that would be answered if the bytes before it were taken for a complete request.
 inline const std::string kSmuggled = "GET /version HTTP/1.1\r\nHost: a\r\n\r\n";
 
 inline std::string Head(const std::string& line, const std::string& headers = "") {
@@ -256,7 +256,8 @@ inline std::vector<HostileRequest> HostileChunks() {
   return requests;
 }
 
-// Bodies that are read whole and then refused; nothing of ten million bytes may come back.
+// Returns bodies that are read to the end and then refused. None of their ten million bytes may
+// appear in the answer.
 inline std::vector<HostileRequest> HostileBodies() {
   const auto post = [](const std::string& body) {
     return PostHead("Connection: close\r\nContent-Length: " + std::to_string(body.size()) +

@@ -15,7 +15,7 @@
 
 namespace taopd::testing {
 
-// The greedy continuation of token 1, by an independent float64 forward pass.
+// The greedy continuation of token 1 by an independent float64 forward pass.
 struct Golden {
   std::vector<uint32_t> ids;
   nlohmann::json top5;

@@ -1,4 +1,4 @@
-// The real taopd-teacher on a real model, from outside: its numbers, its limits, its end.
+// Tests of the real taopd-teacher on a real model: its numbers, its limits and its shutdown.
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <httplib.h>
@@ -32,11 +32,11 @@ using testing::TempDir;
 using testing::WriteFile;
 
 constexpr int kVocab = 512;
-// fp32 forward pass against a float64 one, 200 positions deep.
+// The tolerance between an fp32 and a float64 forward pass over 200 positions.
 constexpr double kFloat64Tolerance = 1e-4;
-// The same fp32 logits through two protocols.
+// The tolerance between two protocols with the same fp32 logits.
 constexpr double kProtocolTolerance = 1e-5;
-// fp32 sum of 512 probabilities.
+// The tolerance of an fp32 sum of 512 probabilities.
 constexpr double kSumTolerance = 1e-5;
 
 v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start, uint32_t top_k) {
@@ -72,7 +72,7 @@ TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
                   kFloat64Tolerance)
           << r;
     }
-    // The continuation is greedy: each token is the most probable one.
+    // The continuation is greedy, so each token is the most probable one.
     EXPECT_EQ(response.sampled_ranks(r), 1u) << r;
     EXPECT_EQ(response.sampled_logprobs(r), response.logprobs(r * 5)) << r;
   }
@@ -109,7 +109,7 @@ TEST_F(TeacherBinaryTest, DenseRowsAndCandidatesAgreeWithTheFullTopK) {
   request.set_num_candidates(kCandidates);
   const int num_rows = full.log_tail_size();
   for (int r = 0; r < num_rows; ++r) {
-    // One of the top-k, two others, one of these again.
+    // One id of the top-k, two others, and one of those again.
     for (const uint32_t id : {full.ids(r * kVocab + 1), full.ids(r * kVocab + 5),
                               full.ids(r * kVocab + 9), full.ids(r * kVocab + 5)}) {
       request.add_candidate_ids(id);
@@ -282,8 +282,8 @@ TEST_F(TeacherBinaryTest, DisconnectedClientsLeaveNothingBehind) {
   EXPECT_EQ(teacher_->Terminate(), 0) << teacher_->Errors();
 }
 
-// Whatever the moment at which a client cancels, the server goes on: messages are sent, some
-// answers are read, and the call is dropped while the rest is in the engine or on its way.
+// The server survives cancellations at any moment: the client sends messages, reads some answers,
+// and drops the call while the rest is in the engine or in transit.
 TEST_F(TeacherBinaryTest, CancelledStreamsDoNotHarmTheServer) {
   Start();
   constexpr int kNumClients = 4, kNumCancelsOfAClient = 250;
@@ -364,7 +364,8 @@ TEST(TeacherExitTest, BadFlagsAre64) {
   EXPECT_THAT(unknown.Errors(), HasSubstr("--max-logprobs"));
 }
 
-// The names are as in the manual of GNU libgomp; a program sees what it was started with.
+// The variables are those in the manual of GNU libgomp; /proc shows the environment with which a
+// program was started.
 TEST(TeacherThreadsTest, WaitShortlyUnlessTheEnvironmentSaysHow) {
   const auto environment_of = [](const TeacherProcess& teacher) {
     return ReadFile("/proc/" + std::to_string(teacher.pid()) + "/environ");

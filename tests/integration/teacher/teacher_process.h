@@ -1,5 +1,5 @@
-// Runs the real taopd-teacher for a test: ports picked by the system, output kept in files, the
-// process ended with the object.
+// Runs the real taopd-teacher for a test. The system picks the ports, the output goes to files, and
+// the destructor ends the process.
 #pragma once
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@ inline std::string StoriesModel() { return SourcePath("deploy/examples/stories26
 
 class TeacherProcess {
  public:
-  // `arguments` follow --ready-file; ports are 0 unless given there. `num_descriptors` is the
-  // process's limit of file descriptors, 0 for this process's own.
+  // `arguments` follow --ready-file; ports are 0 unless they name others. `num_descriptors` is the
+  // process's limit of file descriptors; 0 means this process's own limit.
   explicit TeacherProcess(std::vector<std::string> arguments, int num_descriptors = 0) {
     std::vector<std::string> command = {BinaryPath("taopd-teacher"),
                                         "--port",
@@ -35,7 +35,7 @@ class TeacherProcess {
                                         "--ready-file",
                                         ReadyFile()};
     for (const std::string& argument : arguments) {
-      // The last value of a flag would be an error, so a port that the test names replaces the 0.
+      // Repeating a flag is an error, so a port that the test names replaces the 0.
       if (argument == "--port") command.erase(command.begin() + 1, command.begin() + 3);
       if (argument == "--grpc-port") {
         const auto at = std::find(command.begin(), command.end(), argument);
@@ -65,7 +65,7 @@ class TeacherProcess {
     }
   }
 
-  // Waits for the ready file; false when the process ended first.
+  // Waits for the ready file. Returns false if the process ends first.
   bool WaitUntilReady() {
     while (!std::filesystem::exists(ReadyFile())) {
       if (Poll()) return false;
@@ -82,7 +82,7 @@ class TeacherProcess {
   pid_t pid() const { return pid_; }
   bool Alive() { return !Poll(); }
 
-  // The exit code; 128 + N for a signal.
+  // Returns the exit code, or 128 + N for a signal.
   int WaitForExit() {
     if (pid_ > 0) {
       int status = 0;

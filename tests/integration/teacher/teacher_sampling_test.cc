@@ -1,4 +1,5 @@
-// What the real taopd-teacher generates: seeds, choices, sampling fields and their defaults.
+// Tests of generation by the real taopd-teacher: seeds, choices, sampling fields and their
+// defaults.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -84,8 +85,8 @@ TEST_F(TeacherSamplingTest, GenerationConfigHasTheDefaults) {
   const TempDir dir;
   std::filesystem::copy(StoriesModel(), dir.path(), std::filesystem::copy_options::recursive);
   WriteFile(dir.File("generation_config.json"), R"({"top_k": 1, "temperature": 0.9})");
-  // The seed is one whose sample differs: without one, one sample in some hundreds is the greedy
-  // one.
+  // The sample of this seed differs from the greedy one; without a seed, one sample in some
+  // hundreds would be greedy.
   const json body = {{"prompt", {1}}, {"max_tokens", 30}, {"return_token_ids", true}, {"seed", 1}};
   const auto ids_of = [&](const std::vector<std::string>& flags) {
     std::vector<std::string> arguments = {"--model", dir.path(), "--num-threads", "1"};

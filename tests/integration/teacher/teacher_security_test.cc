@@ -1,5 +1,5 @@
-// Keys and certificates of the real taopd-teacher: where they come from, how they are replaced, and
-// that they are not told.
+// Tests of the keys and certificates of the real taopd-teacher: their sources, their replacement
+// and their secrecy.
 #include <csignal>
 #include <fstream>
 #include <string>
@@ -34,7 +34,7 @@ class TeacherSecurityTest : public testing::TeacherBinaryFixture {
     }
     EXPECT_THAT(teacher_->Errors(), HasSubstr(text));
   }
-  // The most memory that was ever resident.
+  // Returns the peak of the resident memory.
   int64_t PeakBytes() {
     std::ifstream status("/proc/" + std::to_string(teacher_->pid()) + "/status");
     for (std::string line; std::getline(status, line);) {
@@ -77,7 +77,7 @@ TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
   const std::string server = dir.File("server");
   testing::Certificate("localhost", &first, false).Write(server);
   Start({"--ssl-certfile", server + ".crt", "--ssl-keyfile", server + ".key"});
-  // Whether a client that trusts this authority alone is answered.
+  // Return whether a client that trusts only this authority is answered.
   const auto over_grpc = [&](const std::string& authority) {
     const auto credentials =
         grpc::SslCredentials({testing::ReadFile(dir.File(authority + ".crt")), "", ""});

@@ -1,4 +1,4 @@
-// One client that floods the real taopd-teacher, and one that does not.
+// Tests of the real taopd-teacher with one client that floods it and one that does not.
 #include <atomic>
 #include <thread>
 
@@ -23,7 +23,7 @@ class TeacherSharesTest : public testing::TeacherBinaryFixture {
     for (int64_t t = 0; t < kPromptTokens; ++t) prompt.push_back(3 + (t * 7 + salt) % 500);
     return nlohmann::json{{"prompt", prompt}, {"max_tokens", 1}, {"prompt_logprobs", 0}}.dump();
   }
-  // One request after another on one connection, until `stop`.
+  // Sends one request after another on one connection until `stop`.
   void Flood(const std::atomic<bool>& stop, int64_t salt) {
     httplib::Client client("127.0.0.1", teacher_->http_port());
     client.set_keep_alive(true);

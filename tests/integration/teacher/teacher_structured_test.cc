@@ -1,4 +1,4 @@
-// Structured output over sockets, on a model with 100,000 ids: what clients send cannot hold up the
+// Tests of structured output over sockets, on a model with 100,000 ids: no request can delay the
 // server or other clients.
 #include <absl/time/clock.h>
 
@@ -19,11 +19,11 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kVocab = 100'000, kHidden = 16, kInner = 32, kHeads = 2, kHeadDim = 8;
 
-// A tokenizer with an end-of-sequence id 0, the bytes 1 to 256, and words.
+// Writes a tokenizer with the end-of-sequence id 0, the bytes as ids 1 to 256, and words.
 void WriteTokenizer(const std::string& dir) {
   json vocab = {{"<|end|>", 0}};
   int32_t next = 1, shifted = 256;
-  for (int byte = 0; byte < 256; ++byte) {  // as GPT-2 writes bytes
+  for (int byte = 0; byte < 256; ++byte) {  // bytes in GPT-2's notation
     const bool is_shown = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
     const int point = is_shown ? byte : shifted++;
     std::string text;
@@ -60,7 +60,7 @@ void WriteTokenizer(const std::string& dir) {
   testing::WriteFile(dir + "/tokenizer.json", file.dump());
 }
 
-// A Llama of one layer with random weights.
+// Writes a Llama of one layer with random weights.
 void WriteModel(const std::string& dir) {
   const json config = {{"architectures", {"LlamaForCausalLM"}},
                        {"model_type", "llama"},
@@ -129,7 +129,7 @@ class TeacherStructuredTest : public testing::TeacherBinaryFixture {
   static json Formed(const std::string& regex) {
     return {{"prompt", {5, 6}}, {"max_tokens", 40}, {"structured_outputs", {{"regex", regex}}}};
   }
-  // The process of taopd-grammar; 0 if there is none.
+  // Returns the process of taopd-grammar, or 0 if there is none.
   pid_t Grammar() {
     for (const auto& task : std::filesystem::directory_iterator(
              "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
@@ -142,8 +142,7 @@ class TeacherStructuredTest : public testing::TeacherBinaryFixture {
   testing::TempDir model_;
 };
 
-// So many stop ids, in so many texts, exceed every buffer between the server and its grammar
-// process.
+// The stop ids of all choices exceed every buffer between the server and its grammar process.
 TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
   StartLarge();
   json body = Formed("[a-z]{1,30}");
@@ -168,8 +167,8 @@ TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
   }
   for (std::thread& sender : senders) sender.join();
   EXPECT_EQ(num_refused, 4);
-  EXPECT_EQ(Grammar(), 0);  // it never heard of them
-  // As many as are allowed are answered.
+  EXPECT_EQ(Grammar(), 0);  // the request never reached it
+  // A request with the maximum number is answered.
   body["stop_token_ids"].get_ref<json::array_t&>().resize(1024);
   const auto answer = Ask(body);
   ASSERT_TRUE(answer) << httplib::to_string(answer.error());
@@ -177,7 +176,7 @@ TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
 
-// What the engine would refuse is refused before anything is compiled.
+// A request that the engine would refuse is refused before a grammar is compiled.
 TEST_F(TeacherStructuredTest, ARequestIsCheckedBeforeItsFormIs) {
   StartLarge();
   for (const auto& [name, value] : std::vector<std::pair<std::string, json>>{
@@ -207,7 +206,7 @@ TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
     ASSERT_EQ(::kill(Grammar(), SIGKILL), 0);
     is_answered();
   }
-  // While texts are generated, of several forms: they go on.
+  // Texts of several forms are being generated, and they continue.
   json longer = Formed("[a-z]*");
   longer["min_tokens"] = longer["max_tokens"] = 2000;
   std::atomic<bool> done{false};
@@ -234,8 +233,8 @@ TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
 
-// Masks that take longer with every token: the text ends when they have taken its time, and another
-// client's text has many tokens for each of its own.
+// The masks take longer with every token. The text ends when they have used up its time, and
+// another client's text gets many tokens for each of its tokens.
 TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
   StartLarge();
   json hostile = {{"prompt", {5, 6}},
@@ -262,7 +261,7 @@ TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
   }
   call.join();
   EXPECT_GT(num_hostile, 0);
-  // Had each step waited for the slow mask, there would be one for one.
+  // If each step waited for the slow mask, both would get equally many tokens.
   EXPECT_GT(num_plain, 4 * num_hostile);
   RecordProperty("plain_tokens", num_plain);
   RecordProperty("hostile_tokens", num_hostile);

@@ -1,5 +1,5 @@
-// The real taopd-teacher cut into several processes: its answers are those of one process, and it
-// does not outlive any of its ranks.
+// Tests of the real taopd-teacher split over several processes: it gives the answers of one
+// process, and it does not outlive any of its ranks.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 
@@ -16,11 +16,11 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::LoadGolden;
 
-// float32 sums over another split of their terms, up to 200 positions deep. A probability is the
-// same within 1e-5. A log-prob carries the rounding of logits of up to 30, whose spacing in float32
-// is 2e-6: one process differs from float64 by up to 1.5e-5 on this model, PyTorch in float32 by
-// 1.2e-5, two processes by 1.9e-5. So no order of sums between the processes makes two of them
-// agree within 1e-5; the largest difference seen is 1.7e-5.
+// The processes split the float32 sums differently, over up to 200 positions. Probabilities agree
+// within 1e-5. A log-prob has the rounding error of logits of up to 30, whose spacing in float32 is
+// 2e-6. On this model one process differs from float64 by up to 1.5e-5, PyTorch in float32 by
+// 1.2e-5, and two processes by 1.9e-5. So no order of the sums makes one and two processes agree
+// within 1e-5; the largest difference seen is 1.7e-5.
 constexpr double kProbabilityTolerance = 1e-5;
 constexpr double kLogProbTolerance = 3e-5;
 
@@ -31,7 +31,7 @@ void ExpectSameLogProb(double actual, double expected) {
 
 class TeacherTensorParallelTest : public testing::TeacherBinaryFixture {
  protected:
-  // The processes that the teacher has started.
+  // Returns the processes that the teacher has started.
   std::vector<pid_t> Ranks() {
     std::vector<pid_t> ranks;
     for (const auto& task : std::filesystem::directory_iterator(
@@ -67,11 +67,11 @@ std::vector<v1::ScoreRequest> Requests() {
   }
   requests[1].mutable_options()->set_rank(true);
   requests[1].mutable_options()->set_entropy(true);
-  requests[2].set_top_k(300);  // more than a rank has
+  requests[2].set_top_k(300);  // more ids than a rank has
   return requests;
 }
 
-// Two greedy texts with a common beginning, the second of which finds it in the cache.
+// Returns two prompts with a common beginning, which the second finds in the cache.
 std::vector<json> Prompts() {
   json prompt = json::array();
   for (int i = 0; i < 70; ++i) prompt.push_back(i * 7 % 500 + 3);
@@ -157,7 +157,7 @@ TEST_F(TeacherTensorParallelTest, LostRankZeroLeavesNothingBehind) {
   const pid_t rank = Ranks().at(0);
   ::kill(teacher_->pid(), SIGKILL);
   teacher_->WaitForExit();
-  // The rank is no child of this process: it can only be asked whether it is there.
+  // The rank is not a child of this process, so only its state in /proc can be read.
   const auto state = [rank] {
     std::ifstream stat("/proc/" + std::to_string(rank) + "/stat");
     std::string text((std::istreambuf_iterator<char>(stat)), {});

@@ -1,4 +1,5 @@
-// taopd-trainer tokenize, render and grade as programs: lines in, lines out, bad lines answered.
+// Tests of the programs `taopd-trainer tokenize`, `render` and `grade`, which answer every line,
+// including bad ones.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -12,7 +13,7 @@ using nlohmann::json;
 
 class TextCommands : public ::testing::Test {
  protected:
-  // The answers to the lines; exit code in code_.
+  // Returns the answers to the lines and sets code_ to the exit code.
   std::vector<json> Answers(const std::string& arguments, const std::string& lines) {
     testing::WriteFile(dir_.File("in"), lines);
     const std::string command = testing::BinaryPath("taopd-trainer") + " " + arguments + " < " +

@@ -1,4 +1,4 @@
-// An HTTP proxy in front of a real teacher that begins to misbehave when a test says so.
+// An HTTP proxy in front of a real teacher that misbehaves on demand.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -37,7 +37,7 @@ class MisbehavingProxy {
   }
 
   std::string endpoint() const { return Concat("vllm+http://127.0.0.1:", port_); }
-  // From the `after`-th scoring request on.
+  // Misbehaves from the `after`-th scoring request on.
   void Misbehave(Misbehavior how, int after) {
     how_ = how;
     num_left_ = after;

@@ -1,4 +1,4 @@
-// config.json of tiny models of each architecture, of any vocabulary.
+// Makes config.json for tiny models of each architecture, with any size of vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace taopd::testing {
 
 using Json = nlohmann::ordered_json;
 
-// What all models here share; tiny but for the vocabulary.
+// Returns the common part of all models, which are tiny except for the vocabulary.
 inline Json BaseConfig(const std::string& architecture, const std::string& model_type,
                        int64_t vocab_size) {
   return {{"architectures", Json::array({architecture})},

@@ -1,6 +1,6 @@
-// The data, tokenizer and chat template that the paper's experiments use, with a Qwen3-shaped
-// student and teacher of random weights: `data`, `train` and `eval` on the published files,
-// unchanged. Skipped where they are absent.
+// Tests of `data`, `train` and `eval` on the unchanged data, tokenizer and chat template of the
+// paper's experiments, with a Qwen3-shaped student and teacher of random weights. Skipped if the
+// published files are absent.
 
 #include <algorithm>
 #include <cmath>
@@ -37,8 +37,8 @@ class PublishedDataTest : public TrainerTest {
                      "head_workspace_mb: 32}\n",
                      "eval: {n: 2, num_prompts: 3, max_response_length: 8}\n"));
   }
-  // Random weights, nearly: one step of supervised training saves them with the tokenizer. The same
-  // arguments give the same directory, which the tests of a process share.
+  // Makes a model of nearly random weights: one step of supervised training saves them with the
+  // tokenizer. The same arguments give the same directory, which the tests of a process share.
   std::string MakeModel(const std::string& name, Json config, int seed,
                         const std::string& tokenizer) {
     static const TempDir models;
@@ -72,7 +72,7 @@ TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
   const Json data = Json::parse(output.substr(output.find('{')));
   const Json& train = data["data"][0];
   EXPECT_EQ(train["files"][0]["num_rows"], 17917);
-  // Counted with HF tokenizers 0.23.3 on the texts that transformers' template gives.
+  // Counted with HF tokenizers 0.23.3 on the texts of transformers' template.
   EXPECT_EQ(train["num_overlong_dropped"], 53);
   EXPECT_EQ(train["num_records"], 17864);
   EXPECT_EQ(train["num_duplicates"], 519);
@@ -119,15 +119,14 @@ struct Architecture {
 class DapoArchitecturesTest : public PublishedDataTest,
                               public ::testing::WithParamInterface<Architecture> {};
 
-// The paper's students by shape. What a user would look at: the metrics of each step, and the
-// exported model.
+// Trains the paper's students by shape and checks the metrics of each step and the exported model.
 TEST_P(DapoArchitecturesTest, TwoSteps) {
   const Architecture& architecture = GetParam();
   const std::string student =
       MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1,
                 architecture.other_tokenizer ? SharedData("tokenizers/llama3.1") : tokenizer_);
-  // Random weights give the rows that pad a published vocabulary as much as any other, and a
-  // student that grew to the tokenizer's size lacks them.
+  // With random weights, the padding rows of a published vocabulary are as probable as any other
+  // row, and a student that grew to the tokenizer's size lacks them.
   TeacherProcess teacher(dir_, architecture.other_tokenizer
                                    ? MakeModel("unpadded", Qwen3Config(kQwenTokens), 2, tokenizer_)
                                    : teacher_model_);
@@ -148,7 +147,7 @@ TEST_P(DapoArchitecturesTest, TwoSteps) {
     EXPECT_EQ(row["data/prompts"], 17864);
     EXPECT_GT(row["loss/mean"], 0.0);
     EXPECT_GT(row["loss/grad_norm"], 0.0);
-    // Nearly uniform distributions of random weights.
+    // Random weights give nearly uniform distributions.
     EXPECT_GT(row["policy/entropy"], 0.5 * std::log(kQwenVocabulary));
     EXPECT_LT(row["policy/entropy"], std::log(kQwenVocabulary));
     for (const char* name : {"policy/student_tail", "policy/teacher_tail"}) {
@@ -216,14 +215,14 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   EXPECT_EQ(std::count(journal.begin(), journal.end(), '\n'),
             11);  // the configuration and 10 responses
 
-  // Half of the responses lost: the rest is not generated again, and the numbers are the same.
+  // Half of the responses are lost. The rest is not generated again, and the numbers are the same.
   size_t at = 0;
   for (int line = 0; line < 6; ++line) at = journal.find('\n', at) + 1;
   WriteFile(responses, journal.substr(0, at + 10));
   ASSERT_EQ(Run(evaluate, &output), 0) << output;
   EXPECT_THAT(output, HasSubstr("resumed"));
   EXPECT_EQ(Json::parse(ReadFile(results)), first);
-  // Another configuration does not touch them.
+  // An evaluation with another configuration leaves them alone.
   std::vector<std::string> other = evaluate;
   other.insert(other.end(), {"--set", "eval.temperature=1"});
   EXPECT_EQ(Run(other, &output), 64);
@@ -250,8 +249,9 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   EXPECT_THAT(output, HasSubstr("http://127.0.0.1:1"));
 }
 
-// The quickstart's model: 64 positions, no chat template, a tokenizer that lacks most characters.
-// What the problems lose on their way into it is refused first, and counted when it is asked for.
+// Tests with the quickstart's model, which has 64 positions, no chat template and a tokenizer that
+// lacks most characters. Losses in the problems are refused by default, and counted if they are
+// allowed.
 class QuickstartModelTest : public TrainerTest {
  protected:
   void SetUp() override {
@@ -320,7 +320,7 @@ TEST_F(QuickstartModelTest, EvalOnMath500) {
   EXPECT_EQ(prompts["num_truncated"], 500);
   EXPECT_GT(prompts["num_truncated_tokens"], 500);
 
-  // Nothing is left where they are dropped.
+  // Nothing is left if they are dropped.
   EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never",
                       "data.filter_overlong_prompts=true"},
                      &output),

@@ -1,4 +1,4 @@
-// Students that take over another model's tokenizer, in `train` and in `sft`, with the real
+// Tests of students that take over another model's tokenizer in `train` and in `sft`, with the real
 // programs and real tokenizers.
 
 #include "tests/integration/trainer/model_configs.h"
@@ -20,7 +20,7 @@ class OtherTokenizerTest : public TrainerTest {
     WriteFile(dir_.File("pairs.jsonl"), pairs);
   }
 
-  // A model with random weights (after one step of supervised training) and that tokenizer.
+  // Makes a model with that tokenizer and random weights (after one step of supervised training).
   std::string MakeModel(const std::string& name, const Json& config,
                         const std::string& tokenizer_dir) {
     WriteFile(dir_.File(name + ".json"), config.dump());
@@ -34,7 +34,7 @@ class OtherTokenizerTest : public TrainerTest {
     return dir_.File(name + "/model");
   }
 
-  // Two steps; the exported model's directory.
+  // Trains two steps. Returns the exported model's directory.
   std::string TrainTwoSteps(const std::string& student, const std::string& endpoint,
                             const std::string& tokenizer) {
     WriteFile(dir_.File("train.yaml"),
@@ -54,14 +54,14 @@ class OtherTokenizerTest : public TrainerTest {
   }
 };
 
-// The paper's case: a Llama student with the tokenizer of the R1 teacher.
+// In the paper's case a Llama student takes over the tokenizer of the R1 teacher.
 TEST_F(OtherTokenizerTest, ALlama31StudentWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
   TeacherProcess teacher(dir_, MakeModel("teacher", Qwen25Config(151936), tokenizer));
   const std::string student =
       MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
   std::string output;
-  // With its own tokenizer the ids would not mean the same.
+  // With the student's own tokenizer the ids would have other meanings.
   WriteFile(dir_.File("own.yaml"),
             Concat("run: {dir: ", dir_.File("own"), "}\n", "student: {model: ", student, "}\n",
                    "teacher: {endpoints: [", teacher.endpoint(), "], top_k: 4}\n",
@@ -83,7 +83,7 @@ TEST_F(OtherTokenizerTest, ALlama31StudentWithTheTeachersTokenizer) {
             FileHash(tokenizer + "/tokenizer_config.json"));
 }
 
-// Supervised training goes on with another tokenizer as distillation does.
+// Supervised training takes over another tokenizer in the same way as distillation.
 TEST_F(OtherTokenizerTest, SupervisedTrainingWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
   const std::string llama =
@@ -105,7 +105,7 @@ TEST_F(OtherTokenizerTest, SupervisedTrainingWithTheTeachersTokenizer) {
   EXPECT_EQ(config["pad_token_id"], 151643);
   EXPECT_EQ(FileHash(dir_.File("sft/model/tokenizer.json")),
             FileHash(tokenizer + "/tokenizer.json"));
-  // Random weights have no row to take over: their config.json must be large enough.
+  // Random weights have no rows to take over, so vocab_size in config.json must be large enough.
   EXPECT_EQ(train(Concat("config: ", dir_.File("llama.json")), &output), 65);
   EXPECT_THAT(output, ::testing::HasSubstr("has 151665 tokens, more than the vocab_size 128256"));
 }

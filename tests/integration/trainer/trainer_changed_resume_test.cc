@@ -1,4 +1,5 @@
-// A run is continued as the run that it was: what has changed is named, and refused or logged.
+// Tests of resumed runs whose settings or files have changed: every change is named, and refused or
+// logged.
 
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -28,7 +29,8 @@ class ChangedResumeTest : public TrainerTest {
     }
     return Train(teacher_->endpoint(), output, all, flags);
   }
-  // Refuses the change, leaves the run as it is, and goes on when the change is permitted.
+  // Expects the change to be refused without touching the run, and the run to continue if the
+  // change is allowed.
   void ExpectRefused(const std::vector<std::string>& settings, const std::string& name,
                      const std::string& before, const std::string& after) {
     const auto files = FilesOf(dir_.File("run"));
@@ -59,7 +61,7 @@ TEST_F(ChangedResumeTest, TheSeedAndTheObjective) {
   ExpectRefused({"objective.name=jsd"}, "objective.name", "\"ta_opd\"", "\"jsd\"");
 }
 
-// A run of bfloat16 weights alone goes on with masters that are made from them.
+// A run with only bfloat16 weights continues with master copies that are made from them.
 TEST_F(ChangedResumeTest, TheMastersOfTheWeights) {
   std::string output;
   ASSERT_EQ(Train(teacher_->endpoint(), &output,
@@ -135,7 +137,7 @@ TEST_F(ChangedResumeTest, AllDifferencesAreNamedAtOnce) {
   }
 }
 
-// Nothing to do, and nothing is touched; not even a teacher is asked for.
+// There is nothing to do, and nothing is touched. Not even a teacher is needed.
 TEST_F(ChangedResumeTest, AFinishedRunStaysAsItIs) {
   const auto files = FilesOf(dir_.File("run"));
   teacher_.reset();
@@ -162,7 +164,7 @@ TEST_F(ChangedResumeTest, NothingToResume) {
   EXPECT_THAT(output, HasSubstr("a new run starts"));
 }
 
-// A guard that is switched on later has no rollouts of the first step to measure on.
+// A guard that is switched on later has no rollouts of the first step as a baseline.
 TEST_F(ChangedResumeTest, AGuardThatIsSwitchedOnMeasuresFromThere) {
   std::string output;
   EXPECT_EQ(

@@ -1,4 +1,5 @@
-// The subcommands on real files: what they write, and that the variants of a run complete.
+// Tests of the subcommands on real files: their output, and the completion of all variants of a
+// run.
 
 #include <grpcpp/grpcpp.h>
 #include <httplib.h>
@@ -25,13 +26,13 @@ TEST_F(TrainerTest, ARunWritesEverything) {
   }
   EXPECT_EQ(FileHash(run + "/model/model.safetensors"),
             FileHash(run + "/checkpoints/step-000006/model/model.safetensors"));
-  // What differs from the defaults, as --set takes it; the file has all.
+  // The settings that differ from the defaults, in the form of --set; the file has all settings.
   EXPECT_THAT(output, HasSubstr(Concat("the run keeps all in ", run, "/config.yaml\n")));
   EXPECT_THAT(output, HasSubstr("\ntrainer.mini_batch_size=2\n"));
   EXPECT_THAT(output, ::testing::Not(HasSubstr("optimizer.eps")));
   EXPECT_THAT(ReadFile(run + "/config.yaml"), HasSubstr("eps: "));
   EXPECT_THAT(ReadFile(run + "/config.yaml"), HasSubstr("mini_batch_size: 2"));
-  // KL to the teacher before the first step, in the middle and at the end.
+  // The KL to the teacher is measured before the first step, in the middle and at the end.
   const std::string metrics = ReadFile(run + "/metrics.jsonl");
   size_t evaluations = 0;
   for (size_t at = 0; (at = metrics.find("eval/kl_to_teacher", at)) != std::string::npos; ++at)
@@ -40,7 +41,7 @@ TEST_F(TrainerTest, ARunWritesEverything) {
 
   ASSERT_EQ(Run({"report", run, "-o", dir_.File("report.html")}, &output), 0) << output;
   EXPECT_THAT(ReadFile(dir_.File("report.html")), HasSubstr("<svg"));
-  // A second run in the same directory must be asked for.
+  // A second run in the same directory needs an explicit flag.
   EXPECT_EQ(Train(teacher.endpoint(), &output), 64);
   EXPECT_THAT(output, HasSubstr("--resume"));
   EXPECT_EQ(Train(teacher.endpoint(), &output, {}, {"--overwrite"}), 0) << output;
@@ -73,8 +74,8 @@ TEST_F(TrainerTest, DtypesObjectivesAndSingleRolloutsComplete) {
   }
 }
 
-// Refused at the start, with the value, the limit and the exit code of a mistake in the
-// configuration.
+// They are refused at the start with the value, the limit and the exit code of a configuration
+// error.
 TEST_F(TrainerTest, ObjectivesThatTheTeacherCannotServe) {
   TeacherProcess teacher(dir_, teacher_model_, 0,
                          {"--max-dense-vocab-size", "511", "--max-logprobs", "20"});
@@ -106,7 +107,7 @@ TEST_F(TrainerTest, StatusPagesWhileItRuns) {
     return trainer.Output().find("control http=127.0.0.1:") != std::string::npos;
   }));
   EXPECT_THAT(ReadFile("/proc/" + std::to_string(trainer.pid()) + "/environ"),
-              HasSubstr("GOMP_SPINCOUNT=1000"));  // threads that wait sleep soon
+              HasSubstr("GOMP_SPINCOUNT=1000"));  // waiting threads sleep soon
   const std::string log = trainer.Output();
   const size_t at =
       log.find("control http=127.0.0.1:") + std::string("control http=127.0.0.1:").size();
@@ -186,7 +187,7 @@ TEST_F(TrainerTest, GenerateAndEvaluate) {
   // test_all.py).
   EXPECT_THAT(output, HasSubstr("403 407 261 378 432 383 286 261"));
 
-  // Without a length, generation ends at the model's last position: 12 of them, 1 taken.
+  // Without a length, generation ends at the model's last position; 1 of its 12 positions is taken.
   const std::string short_model = dir_.File("short_model");
   std::filesystem::copy(teacher_model_, short_model);
   auto config = nlohmann::json::parse(ReadFile(short_model + "/config.json"));
@@ -209,7 +210,8 @@ TEST_F(TrainerTest, GenerateAndEvaluate) {
           &output),
       0)
       << output;
-  // The teacher's distance to itself: both sides compute the same numbers in float32.
+  // The teacher's distance to itself is near 0, because both sides compute the same numbers in
+  // float32.
   EXPECT_NEAR(
       nlohmann::json::parse(ReadFile(dir_.File("eval.json"))).at("kl_to_teacher").get<double>(),
       0.0, 1e-5);

@@ -1,5 +1,5 @@
-// Bad input and a teacher that goes away: the exit code, a message that names the thing, nothing
-// lost.
+// Tests of bad input and of a teacher that goes away: the exit code is right, the message names the
+// cause, and nothing is lost.
 
 #include "common/base/memory.h"
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 class TrainerFaultsTest : public TrainerTest {
  protected:
-  // No teacher is needed to fail this early.
+  // Expects `train` to fail before it needs a teacher.
   void ExpectFailure(const std::vector<std::string>& settings, int code,
                      const std::string& message) {
     std::vector<std::string> all = {"teacher.connect_timeout_s=0.2"};
@@ -58,7 +58,7 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 
-// No teacher is there, and none is waited for.
+// There is no teacher, and the trainer does not wait for one.
 TEST_F(TrainerFaultsTest, ALengthThatTheStudentLacksIsNamedBeforeATeacherIsAsked) {
   WriteTrainConfig("");
   ExpectFailure({"data.max_response_length=120", "teacher.connect_timeout_s=20"}, 64,
@@ -67,7 +67,7 @@ TEST_F(TrainerFaultsTest, ALengthThatTheStudentLacksIsNamedBeforeATeacherIsAsked
 
 TEST_F(TrainerFaultsTest, BadData) {
   WriteFile(dir_.File("empty.jsonl"), "");
-  // One directory for all: a start that failed early is no run that the next one would have to
+  // All use one directory: a start that fails early leaves no run that the next one would have to
   // respect.
   ExpectFailure({Concat("data.train=[", dir_.File("empty.jsonl"), "]")}, 65, "empty.jsonl");
   ExpectFailure({"data.train=[/nowhere.jsonl]"}, 65, "/nowhere.jsonl");
@@ -89,7 +89,8 @@ TEST_F(TrainerFaultsTest, BadModels) {
                 "GPT2LMHeadModel");
 }
 
-// A weight beyond float32 makes every loss infinite: no update, and the run ends by itself.
+// A weight beyond float32 makes every loss infinite, so there is no update, and the run ends by
+// itself.
 TEST_F(TrainerFaultsTest, LossesThatStayNonFiniteEndTheRun) {
   TeacherProcess teacher(dir_, teacher_model_);
   WriteTrainConfig("objective: {terms: [{name: ta_opd, weight: 1.0e+300}]}\n");
@@ -114,8 +115,8 @@ TEST_F(TrainerFaultsTest, LossesThatStayNonFiniteEndTheRun) {
   EXPECT_EQ(num_steps, 2);
 }
 
-// The weights are half of the memory, what training keeps beside them twice the memory: nothing is
-// read or made.
+// The weights take half of the memory, and training's other state twice the memory, so nothing is
+// read or allocated.
 TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
   const int64_t available_bytes = AvailableMemoryBytes();
   constexpr int64_t kHiddenSize = 1 << 14, kMaxVocabulary = 1 << 24;
@@ -186,7 +187,7 @@ TEST_F(TrainerFaultsTest, AControlPortInUse) {
   EXPECT_THAT(output, HasSubstr(std::to_string(port)));
 }
 
-// A run of 60 steps whose teacher is killed in the middle, and the same run left alone.
+// Compares a run of 60 steps whose teacher is killed in the middle with the same undisturbed run.
 class LostTeacherTest : public TrainerFaultsTest {
  protected:
   void SetUp() override {

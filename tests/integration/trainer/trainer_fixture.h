@@ -1,5 +1,5 @@
-// The two real programs on 127.0.0.1: a trained teacher (stories260K), a small random student made
-// by `taopd-trainer sft`, prompts as token ids.
+// The fixture of tests of the two real programs on 127.0.0.1, with a trained teacher (stories260K),
+// a small random student made by `taopd-trainer sft`, and prompts as token ids.
 #pragma once
 
 #include <netinet/in.h>
@@ -28,12 +28,12 @@ inline std::string ModelConfigText() {
 "eos_token_id":2,"torch_dtype":"float32"})";
 }
 
-// The tests of the teacher have a class of this name too, in the same program.
+// The tests of the teacher, in the same program, have a class of this name too.
 inline namespace trainer_programs {
 
 class TeacherProcess {
  public:
-  // `grpc_port` 0: the kernel picks.
+  // If `grpc_port` is 0, the kernel picks the port.
   TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port = 0,
                  const std::vector<std::string>& flags = {})
       : ready_path_(dir.File("ready.json")) {
@@ -75,7 +75,7 @@ class TeacherProcess {
 
 }  // namespace trainer_programs
 
-// A port of 127.0.0.1 that somebody else listens on.
+// A port of 127.0.0.1 on which somebody else listens.
 class PortInUse {
  public:
   PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -117,7 +117,7 @@ class TrainerTest : public ::testing::Test {
                      "model: {config: ", dir_.File("student.json"), "}\n", "data: {train: [",
                      dir_.File("pairs.jsonl"), "], max_length: 64}\n", "optimizer: {lr: 1e-3}\n",
                      "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
-    // The tests of a process share one supervised run: each gets a copy of what it left.
+    // The tests of a process share one supervised run; each gets a copy of its results.
     static const TempDir shared;
     const std::string finished = shared.File("student");
     if (!std::filesystem::exists(finished)) {
@@ -132,7 +132,7 @@ class TrainerTest : public ::testing::Test {
     WriteTrainConfig("");
   }
 
-  // The base configuration and what a test adds or overrides with --set.
+  // Writes the base configuration followed by `more`.
   void WriteTrainConfig(const std::string& more) {
     WriteFile(dir_.File("train.yaml"),
               Concat("run: {name: test, dir: ", dir_.File("run"), ", seed: 11}\n",
@@ -145,7 +145,7 @@ class TrainerTest : public ::testing::Test {
                      "eval: {measure: kl, num_prompts: 8}\n", more));
   }
 
-  // The directory "tokenizer": 271 tokens, a chat template and generation defaults.
+  // Makes the directory "tokenizer" with 271 tokens, a chat template and generation defaults.
   void WriteTokenizer() {
     const std::string tokenizer = dir_.File("tokenizer");
     std::filesystem::create_directory(tokenizer);
@@ -156,7 +156,8 @@ class TrainerTest : public ::testing::Test {
     WriteFile(tokenizer + "/chat_template.jinja",
               "{% for message in messages %}{{ message.content }}{% endfor %}");
   }
-  // The small student with that tokenizer; returns its directory. REQUIRES: WriteTokenizer.
+  // Makes the small student with that tokenizer. Returns its directory. REQUIRES: WriteTokenizer
+  // was called.
   std::string WriteTextStudent() {
     const std::string student = dir_.File("text_student");
     std::filesystem::copy(dir_.File("student/model"), student);
@@ -187,7 +188,7 @@ class TrainerTest : public ::testing::Test {
     return Run(TrainArguments(endpoint, settings, flags), output);
   }
 
-  // The hash of every file below `dir`, by path relative to it.
+  // Returns the hash of every file below `dir`, by relative path.
   static std::map<std::string, std::string> FilesOf(const std::string& dir) {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
@@ -200,7 +201,7 @@ class TrainerTest : public ::testing::Test {
     auto hash = Sha256OfFile(path);
     return hash.ok() ? *hash : hash.status().ToString();
   }
-  // Loss per step of metrics.jsonl.
+  // Returns the loss of each step in metrics.jsonl.
   std::vector<double> Losses(const std::string& run_dir) {
     std::vector<double> losses;
     std::istringstream lines(ReadFile(run_dir + "/metrics.jsonl"));
@@ -211,7 +212,7 @@ class TrainerTest : public ::testing::Test {
     return losses;
   }
 
-  // The newest value of a metric of the run `run`; NaN when there is none.
+  // Returns the newest value of a metric of the run `run`, or NaN if there is none.
   double LastMetric(const std::string& run, const std::string& name) {
     double value = std::numeric_limits<double>::quiet_NaN();
     std::istringstream lines(ReadFile(dir_.File(run + "/metrics.jsonl")));
@@ -221,7 +222,7 @@ class TrainerTest : public ::testing::Test {
     }
     return value;
   }
-  // The step of the newest checkpoint of the run `run`; -1 when there is none.
+  // Returns the step of the newest checkpoint of the run `run`, or -1 if there is none.
   int64_t NewestCheckpoint(const std::string& run) {
     int64_t newest = -1;
     std::error_code error;  // the directory comes and goes while the trainer works

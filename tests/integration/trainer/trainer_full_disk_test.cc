@@ -1,5 +1,5 @@
-// A disk that is full at any moment of a run: nothing that was saved before is damaged, the weights
-// stay in memory, and they are written once there is room.
+// Tests of a disk that fills up at any moment of a run: nothing saved before is damaged, and the
+// weights stay in memory and are written once there is room.
 
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -16,8 +16,8 @@ constexpr int64_t kMib = 1 << 20;
 
 class FullDiskTest : public TrainerTest {
  protected:
-  // A tmpfs of so many bytes in place of run.dir, which needs root; false where none can be
-  // mounted.
+  // Mounts a tmpfs of `size_bytes` at run.dir, which needs root. Returns false if that is not
+  // possible.
   bool Mount(const std::string& run, int64_t size_bytes) {
     std::filesystem::create_directories(run);
     mounts_.push_back(run);
@@ -30,8 +30,8 @@ class FullDiskTest : public TrainerTest {
   void TearDown() override {
     for (const std::string& run : mounts_) umount2(run.c_str(), MNT_DETACH);
   }
-  // A student whose checkpoints take some 2.6 MB, so that a file does not fit into what a megabyte
-  // rounds.
+  // Makes a student whose checkpoints take about 2.6 MB, more than the slack of a size in whole
+  // megabytes.
   void MakeStudent() {
     auto config = nlohmann::json::parse(ModelConfigText());
     config["hidden_size"] = 96;
@@ -57,7 +57,8 @@ class FullDiskTest : public TrainerTest {
     arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
     return arguments;
   }
-  // Every checkpoint under its final name is complete and undamaged.
+  // Expects every checkpoint under its final name to be complete and undamaged. Returns their
+  // number.
   static int ExpectIntact(const std::string& run) {
     int num_checkpoints = 0;
     std::error_code error;
@@ -112,7 +113,7 @@ TEST_F(FullDiskTest, EverySizeOfTheDiskEndsWithAllWeights) {
   EXPECT_GT(num_waited, 0);
 }
 
-// The disk fills up while the run is on its way, with a checkpoint there.
+// The disk fills up during the run, when there is a checkpoint.
 TEST_F(FullDiskTest, ARunThatIsGivenUpSaysWhatIsSaved) {
   MakeStudent();
   const std::string run = dir_.File("run");
@@ -123,7 +124,7 @@ TEST_F(FullDiskTest, ARunThatIsGivenUpSaysWhatIsSaved) {
   ASSERT_EQ(first.Wait(), 0) << first.Output();
   const auto before = FilesOf(run + "/checkpoints");
   std::filesystem::remove_all(run + "/model");
-  // What is there and some room for records, which is less than a checkpoint.
+  // Leaves room for records that is less than a checkpoint.
   WriteFile(run + "/ballast", std::string(57 * kMib, 'x'));
   Process second(Arguments(teacher.endpoint(), run, {"trainer.disk_plan=off"}, {"--resume"}),
                  dir_.File("second.log"));
@@ -142,7 +143,8 @@ TEST_F(FullDiskTest, ARunThatIsGivenUpSaysWhatIsSaved) {
   EXPECT_EQ(third.Wait(), 0) << third.Output();
 }
 
-// Without root: a limit of the file size stands for the disk. Records and checkpoints exceed it.
+// This works without root: a limit of the file size, which records and checkpoints exceed, stands
+// for the disk.
 TEST_F(FullDiskTest, AStopWaitsForRoomToo) {
   MakeStudent();
   TeacherProcess teacher(dir_, teacher_model_);

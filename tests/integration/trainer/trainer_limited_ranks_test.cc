@@ -1,6 +1,6 @@
-// A model whose optimizer state is larger than what a process may take trains on four ranks, each
-// under that limit. The limit is the system's, on each process: ulimit -d, which counts all memory
-// that a process can write to.
+// A model whose optimizer state exceeds the memory limit of a process trains on four ranks, each
+// under that limit. The limit is the system's limit per process, ulimit -d, which counts all
+// writable memory.
 #include "common/io/safetensors/safetensors.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -27,7 +27,7 @@ class TrainerLimitedRanksTest : public TrainerTest {
                      R"("torch_dtype":"bfloat16"})"));
     int64_t num_parameters = 0;
     RandomStream random(7);
-    // About 0.02, of either sign; ones for norms.
+    // The weights are about 0.02, of either sign, and those of norms are ones.
     std::vector<uint16_t> values(kHidden * kInner), ones(kHidden, 0x3f80);
     for (uint16_t& value : values)
       value = static_cast<uint16_t>((random.NextBelow(2) << 15) | 0x3ca0 | random.NextBelow(16));
@@ -58,10 +58,10 @@ class TrainerLimitedRanksTest : public TrainerTest {
     return num_parameters;
   }
 
-  // Trains for a step; each process may have `limit` bytes. Returns the exit code.
+  // Trains for one step with a limit of `limit` bytes per process. Returns the exit code.
   int TrainUnderLimit(int64_t limit, int64_t num_ranks, const std::string& endpoint,
                       std::string* output, const std::vector<std::string>& more = {}) {
-    // Stacks of threads count as a whole, used or not.
+    // Stacks of threads count in full, used or not.
     std::vector<std::string> arguments = {"/bin/bash", "-c",
                                           "ulimit -d \"$0\" && ulimit -s 1024 && exec \"$@\"",
                                           Concat(limit / 1024), BinaryPath("taopd-trainer")};
@@ -94,18 +94,18 @@ TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
                     "label slow does)";
   }
   const int64_t num_parameters = WriteModel(dir_.File("large"));
-  // Master weights and moments in float32.
+  // Master copies and moments in float32.
   const int64_t state_bytes = 12 * num_parameters;
   const int64_t limit = state_bytes - 16 * kMib;
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
-  // One is refused by the plan, before it reads weights, and fails if it tries.
+  // The plan refuses a single process before it reads weights, and without the plan it fails.
   EXPECT_EQ(TrainUnderLimit(limit, 1, teacher.endpoint(), &output), 71) << output;
   EXPECT_THAT(output, ::testing::HasSubstr("that ulimit leaves it"));
   EXPECT_EQ(TrainUnderLimit(limit, 1, teacher.endpoint(), &output, {"trainer.memory_plan=off"}), 71)
       << output;
   EXPECT_THAT(output, ::testing::HasSubstr("out of memory"));
-  // Four of them share it.
+  // Four processes share the state.
   EXPECT_EQ(TrainUnderLimit(limit, 4, teacher.endpoint(), &output), 0) << output;
   EXPECT_EQ(Losses(dir_.File("limited-run")).size(), 1U);
 }

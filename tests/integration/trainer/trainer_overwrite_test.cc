@@ -1,5 +1,5 @@
-// --overwrite replaces a run only when nothing can refuse the new one any more: a start that fails
-// leaves the old run byte for byte as it was.
+// --overwrite replaces a run only when nothing can refuse the new one any more. A start that fails
+// leaves every byte of the old run unchanged.
 
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -11,14 +11,14 @@ using Settings = std::vector<std::string>;
 
 class OverwriteTest : public TrainerTest {
  protected:
-  // What an evaluation and a user add to a run.
+  // Adds the files of an evaluation and of a user to a run.
   void AddFiles(const std::string& run) {
     std::filesystem::create_directory(run + "/evaluation");
     WriteFile(run + "/evaluation/student_after.json", "{}");
     WriteFile(run + "/summary.json", "{}");
     WriteFile(run + "/notes.txt", "mine");
   }
-  // The same command with --overwrite fails with `code` and `message`, and changes nothing.
+  // Expects the command with --overwrite to fail with `code` and `message` and to change nothing.
   void ExpectKept(const std::vector<std::string>& arguments, const std::string& run, int code,
                   const std::string& message) {
     const auto before = FilesOf(run);
@@ -132,7 +132,7 @@ TEST_F(OverwriteTest, Evaluation) {
   }
 }
 
-// A model directory that no run has made, given as run.dir by mistake.
+// run.dir names, by mistake, a model directory that no run has made.
 TEST_F(OverwriteTest, AModelIsNoRun) {
   const std::string mine = dir_.File("mine");
   std::filesystem::create_directory(mine);

@@ -1,5 +1,5 @@
-// Training on several ranks: real processes, which `taopd-trainer launch` starts or the test
-// itself, over Gloo on 127.0.0.1.
+// Tests of training on several ranks: real processes over Gloo on 127.0.0.1, started by
+// `taopd-trainer launch` or by the test itself.
 
 #include <sstream>
 
@@ -8,12 +8,12 @@
 namespace taopd::testing {
 namespace {
 
-// "All end within 30 s."
+// All ranks must end within this time.
 constexpr absl::Duration kEnd = absl::Seconds(30);
 
 class TrainerRanksTest : public TrainerTest {
  protected:
-  // The last `--set` counts, so `more` goes before these.
+  // The last `--set` wins, so `more` goes before these.
   std::vector<std::string> Settings(const std::string& run, int64_t steps,
                                     bool deterministic = true) {
     std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
@@ -39,7 +39,7 @@ class TrainerRanksTest : public TrainerTest {
     return FileHash(dir_.File(run + "/model/model.safetensors"));
   }
 
-  // The processes that `launcher` has started, by rank.
+  // Returns the processes that `launcher` has started, by rank.
   static std::vector<pid_t> RanksOf(const Process& launcher) {
     std::istringstream children(
         ReadFile(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children")));
@@ -49,7 +49,7 @@ class TrainerRanksTest : public TrainerTest {
   }
   static bool IsRunning(pid_t pid) { return kill(pid, 0) == 0; }
 
-  // Rank `rank` as a process of its own, which meets the others at a file.
+  // Starts rank `rank` as a process that meets the others at a file.
   std::unique_ptr<Process> StartRank(int64_t rank, int64_t world_size,
                                      std::vector<std::string> arguments) {
     const std::vector<std::string> environment = {
@@ -68,16 +68,16 @@ TEST_F(TrainerRanksTest, FixedSharesEndWithTheSameWeightsWhereverTheyWereCompute
     ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output, Settings(run, 4)), 0) << output;
     EXPECT_EQ(WeightsOf(run), WeightsOf("run-1")) << ranks;
     EXPECT_EQ(Losses(dir_.File(run)).size(), 4U);
-    // The evaluation, on the same weights.
+    // The evaluations have the same weights.
     EXPECT_EQ(LastMetric(run, "eval/kl_to_teacher"), LastMetric("run-1", "eval/kl_to_teacher"));
     EXPECT_EQ(LastMetric(run, "rollout/tokens"), LastMetric("run-1", "rollout/tokens"));
-    // What all ranks have asked the teacher for, not rank 0 alone.
+    // The attempts of all ranks count, not only those of rank 0.
     std::string attempts = "teacher/" + teacher.endpoint().substr(7) + "/attempts";
     for (char& c : attempts) c = c == '.' || c == ':' ? '_' : c;
     EXPECT_EQ(LastMetric(run, attempts), LastMetric("run-1", attempts));
     EXPECT_GT(LastMetric(run, "perf/mfu"), 0);
   }
-  // Half-way from two ranks, then on one, then on four: still the same.
+  // The run moves from two ranks to one and then to four, and the result is still the same.
   ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("moved", 2)), 0) << output;
   ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("moved", 3), {"--resume"}), 0)
       << output;
@@ -96,7 +96,7 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
               0)
         << output;
   }
-  // Half-way from two ranks.
+  // The run moves from two ranks to three half-way.
   for (const auto& [ranks, steps] : {std::pair(2, 3), std::pair(3, 6)}) {
     ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output,
                            Settings("moved", steps, /*deterministic=*/false), {"--resume=auto"}),
@@ -112,13 +112,13 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
     EXPECT_NEAR(three[step], one[step], kRelative * std::abs(one[step])) << step;
     EXPECT_NEAR(moved[step], one[step], kRelative * std::abs(one[step])) << step;
   }
-  // Each rank has evaluated its part.
+  // Each rank evaluates its part.
   const double kl = LastMetric("run-1", "eval/kl_to_teacher");
   EXPECT_NEAR(LastMetric("run-3", "eval/kl_to_teacher"), kl, kRelative * kl);
   EXPECT_EQ(LastMetric("run-3", "eval/n"), LastMetric("run-1", "eval/n"));
 }
 
-// Text prompts with answers; three ranks share twelve responses.
+// The prompts are text with answers, and three ranks share twelve responses.
 TEST_F(TrainerRanksTest, AccuracyIsDividedAmongTheRanks) {
   WriteTokenizer();
   WriteFile(dir_.File("problems.jsonl"), [] {
@@ -151,7 +151,7 @@ TEST_F(TrainerRanksTest, AccuracyIsDividedAmongTheRanks) {
   EXPECT_EQ(ReadFile(dir_.File("run-3/samples.jsonl")), ReadFile(dir_.File("run-1/samples.jsonl")));
 }
 
-// TAOPD_NUM_KILLS: how often (the ctest entry with the label slow sets 20).
+// TAOPD_NUM_KILLS is the number of kills (the ctest entry with the label slow sets 20).
 TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
   const char* text = std::getenv("TAOPD_NUM_KILLS");
   const int64_t num_kills = text != nullptr ? std::atoll(text) : 2;
@@ -167,7 +167,7 @@ TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
     ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return RanksOf(launcher).size() == 2; }));
     const std::vector<pid_t> ranks = RanksOf(launcher);
     const int64_t before = NewestCheckpoint("killed");
-    // Anywhere after the ranks have met: somewhere in a step, a checkpoint or an evaluation.
+    // The moment is any time after the ranks have met: in a step, a checkpoint or an evaluation.
     ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
       return NewestCheckpoint("killed") > before || !launcher.running();
     })) << launcher.Output();
@@ -197,7 +197,7 @@ TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
   one->Signal(SIGSTOP);
   EXPECT_EQ(zero->Wait(kEnd), 69);
   EXPECT_THAT(zero->Output(), ::testing::HasSubstr("rank 1 has given no sign of life for 2s"));
-  one->Signal(SIGCONT);  // and finds itself alone
+  one->Signal(SIGCONT);  // and finds that the others are gone
   EXPECT_EQ(one->Wait(kEnd), 69);
 }
 
@@ -230,11 +230,11 @@ TEST_F(TrainerRanksTest, DifferentConfigurationsAreRefusedBeforeTheFirstStep) {
 TEST_F(TrainerRanksTest, ARankThatFailsAtTheStartIsNamedByAll) {
   TeacherProcess teacher(dir_, teacher_model_);
   const auto arguments = TrainArguments(teacher.endpoint(), Settings("run", 4));
-  // Rank 1 of another world would wait for the others; here it is refused, and it says so.
+  // Rank 2 of a world of 2 is refused instead of waiting for the others.
   auto alone = StartRank(2, 2, arguments);
   EXPECT_EQ(alone->Wait(kEnd), 64);
   EXPECT_THAT(alone->Output(), ::testing::HasSubstr("RANK = 2 is not in [0, 1]"));
-  // The run directory holds a run: rank 0 alone sees it, and all say it.
+  // The run directory holds a run. Only rank 0 sees that, and all ranks report it.
   std::string output;
   ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 1)), 0) << output;
   auto zero = StartRank(0, 2, arguments), one = StartRank(1, 2, arguments);

@@ -1,6 +1,6 @@
 // A run that is stopped and resumed again and again, while old checkpoints are deleted, ends with
-// the files of a run that was left alone: each resumed run starts from a checkpoint of a resumed
-// run, whose own start is gone by then.
+// the files of an undisturbed run. Each resumed run starts from a checkpoint of a resumed run,
+// whose own first checkpoint is gone by then.
 
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -45,7 +45,7 @@ class ResumeChainTest : public TrainerTest {
     return TrainArguments(endpoint, settings);
   }
 
-  // Runs until a checkpoint of `step` or later is there, then asks for a stop.
+  // Runs until there is a checkpoint of `step` or later, then requests a stop.
   void StopAfter(std::vector<std::string> arguments, const std::string& run, int64_t step) {
     arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
     Process trainer(arguments, dir_.File("stopped.log"));
@@ -55,7 +55,7 @@ class ResumeChainTest : public TrainerTest {
     ASSERT_EQ(trainer.Wait(), 75) << trainer.Output();
   }
 
-  // The run "chain", stopped four times, against the run "whole".
+  // Compares the run "chain", which is stopped four times, with the run "whole".
   void ExpectSameAsWhole(const std::vector<std::string>& whole,
                          const std::vector<std::string>& chain) {
     std::string output;
@@ -87,7 +87,7 @@ class ResumeChainTest : public TrainerTest {
 
 TEST_F(ResumeChainTest, SupervisedTraining) {
   ExpectSameAsWhole(SftArguments("whole"), SftArguments("chain"));
-  // Random weights end responses as their config.json says, also when they are read again.
+  // Random weights end responses as their config.json says, even after they are read again.
   EXPECT_FALSE(std::filesystem::exists(dir_.File("chain/model/generation_config.json")));
 }
 

@@ -1,4 +1,4 @@
-// A run that is killed or stopped and resumed ends with the same bytes as one that was left alone.
+// A run that is killed or stopped and then resumed ends with the same bytes as an undisturbed run.
 
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -31,8 +31,8 @@ class TrainerResumeTest : public TrainerTest {
   }
 };
 
-// TAOPD_NUM_KILLS: how often (the ctest entry with the label slow sets 50). TAOPD_KILL_SEED: the
-// seed of the moments.
+// TAOPD_NUM_KILLS is the number of kills (the ctest entry with the label slow sets 50).
+// TAOPD_KILL_SEED is the seed of the moments.
 TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
   const int64_t num_kills = NumberFromEnvironment("TAOPD_NUM_KILLS", 5);
   const int64_t seed = NumberFromEnvironment("TAOPD_KILL_SEED", 1);
@@ -51,8 +51,8 @@ TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   for (int64_t kill = 1; kill <= num_kills; ++kill) {
     Process trainer(arguments, dir_.File("killed.log"));
-    // Anywhere between the first instant and twice a kill's share of the whole run, but before the
-    // run can end: its last steps are left to the last start.
+    // The moment is between the start and twice a kill's share of the whole run, but before the run
+    // can end: its last steps are left to the last start.
     const absl::Duration moment =
         whole * (2 * random.NextUniform() / static_cast<double>(num_kills));
     PollUntil(moment, [&] {
@@ -62,7 +62,7 @@ TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
     trainer.Signal(SIGKILL);
     ASSERT_EQ(trainer.Wait(), 128 + SIGKILL);
   }
-  // The kills may have come before the first checkpoint.
+  // All kills may come before the first checkpoint.
   ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("killed", steps), {"--resume=auto"}), 0)
       << output;
   ExpectSameResult("killed", "whole", steps);

@@ -1,4 +1,5 @@
-// What a run refuses at its start, before it asks for the teacher, and what it tells of itself.
+// Tests of what a run refuses at its start, before it contacts the teacher, and of what it logs
+// about itself.
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -6,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Nobody listens there: a run that got as far as the teacher would wait for it.
+// Nobody listens there, so a run that got as far as the teacher would wait for it.
 constexpr char kNobody[] = "grpc://127.0.0.1:1";
 
 TEST_F(TrainerTest, AMetricThatNoEvaluationProducesIsRefused) {
@@ -14,7 +15,7 @@ TEST_F(TrainerTest, AMetricThatNoEvaluationProducesIsRefused) {
   EXPECT_EQ(Train(kNobody, &output, {"trainer.best_metric=eval/kl_to_teachr"}), 64) << output;
   EXPECT_THAT(output, HasSubstr("trainer.best_metric = eval/kl_to_teachr: is not among"));
   EXPECT_THAT(output, HasSubstr("did you mean \"eval/kl_to_teacher\"?"));
-  // Another measure's, with the early stop that it would never reach.
+  // The metric belongs to another measure, so the early stop would never be reached.
   EXPECT_EQ(Train(kNobody, &output,
                   {"trainer.best_metric=eval/accuracy", "trainer.early_stop_evaluations=3"}),
             64)
@@ -38,7 +39,7 @@ TEST_F(TrainerTest, TruncatedSamplingIsRefusedByPlanAndTrain) {
   EXPECT_THAT(output, HasSubstr("rollout.top_k = 5: the sampled distribution is truncated"));
 }
 
-// A checkpoint stands before the validation of its step, which a resumed run makes up for.
+// A checkpoint is saved before the validation of its step, which a resumed run makes up for.
 TEST_F(TrainerTest, SftSavesBeforeItValidates) {
   const auto sft = [&](int64_t steps, const std::vector<std::string>& flags, std::string* output) {
     std::vector<std::string> arguments = {"sft", "--config", dir_.File("sft.yaml")};

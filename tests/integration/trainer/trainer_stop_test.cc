@@ -1,6 +1,6 @@
-// A run is stopped, killed or robbed of its teacher in every phase, again and again: the exit code
-// is the documented one, nothing that should be saved is lost, and the run that is resumed ends
-// with the weights of one that was left alone.
+// A run is stopped, killed or loses its teacher in every phase, again and again. The exit code is
+// the documented one, nothing that should be saved is lost, and the resumed run ends with the
+// weights of an undisturbed run.
 
 #include <httplib.h>
 
@@ -37,7 +37,7 @@ enum class Act {
   kOneRank,   // of two
   kPostStop,  // POST /stop
   kBoth,      // POST /stop and a signal
-  kKill,      // -9: the trainer, or one rank
+  kKill,      // SIGKILL for the trainer or one rank
   kTeacher,   // the teacher is killed, and comes back
   kSlow,      // the teacher is slow
   kLost,      // the teacher stays away for longer than the run wants to wait
@@ -62,7 +62,7 @@ struct Case {
   Act act = Act::kTerminate;
   int64_t step = 0;         // the moment comes after this step
   absl::Duration later;     // and so much later
-  double stop_grace_s = 0;  // 0: every stop after a step's first update leaves the step
+  double stop_grace_s = 0;  // 0 means that every stop after a step's first update leaves the step
 };
 
 class TrainerStopTest : public TrainerTest {
@@ -74,7 +74,8 @@ class TrainerStopTest : public TrainerTest {
   }
 
   std::vector<std::string> Settings(const std::string& run) {
-    // Four mini-batches a step, of four rollouts each; several micro-batches in each of them.
+    // A step has four mini-batches of four rollouts each, and each mini-batch several
+    // micro-batches.
     return {Concat("run.dir=", dir_.File(run)),
             Concat("trainer.total_steps=", kSteps),
             Concat("trainer.save_every=", kSaveEvery),
@@ -102,7 +103,7 @@ class TrainerStopTest : public TrainerTest {
   static Case Draw(int64_t number, RandomStream& random) {
     Case one;
     one.number = number;
-    // The first cases visit all moments and all acts.
+    // The first cases cover all moments and all acts.
     one.moment = static_cast<Moment>(number % static_cast<int64_t>(Moment::kNumMoments));
     one.act = static_cast<Act>(number < static_cast<int64_t>(Act::kNumActs)
                                    ? number
@@ -129,7 +130,7 @@ class TrainerStopTest : public TrainerTest {
       steps += line.find("\"loss/mean\"") != std::string::npos ? 1 : 0;
     return steps;
   }
-  // The port of the run's page; 0 before there is one.
+  // Returns the port of the run's page, or 0 before there is one.
   static int PageOf(const Process& trainer) {
     const std::string output = trainer.Output(), key = "control http=127.0.0.1:";
     const size_t at = output.find(key);
@@ -146,7 +147,7 @@ class TrainerStopTest : public TrainerTest {
     if (reply) EXPECT_EQ(reply->status, 202) << path;  // else the run has just ended
   }
 
-  // Waits for the case's moment. The run may end before.
+  // Waits for the case's moment. The run may end first.
   void Await(const Case& one, const std::string& run, Process& trainer) {
     const auto ends = [&] { return !trainer.running(); };
     if (one.moment == Moment::kBeforeTheTeacher) {
@@ -193,7 +194,8 @@ class TrainerStopTest : public TrainerTest {
     teacher_->process().Wait();
   }
 
-  // Returns the exit codes that the act may lead to, beside 0 of a run that had ended before.
+  // Performs the act. Returns the exit codes that it may lead to, besides 0 for a run that had
+  // ended before.
   std::set<int> Do(const Case& one, Process& trainer) {
     const std::vector<pid_t> ranks = one.num_ranks > 1 ? ChildrenOf(trainer) : std::vector<pid_t>();
     const int page = PageOf(trainer);
@@ -218,7 +220,7 @@ class TrainerStopTest : public TrainerTest {
         return {75};
       case Act::kBoth:
       case Act::kPostStop:
-        if (page == 0) {  // there is nobody to ask yet
+        if (page == 0) {  // there is no page yet
           trainer.Signal(SIGTERM);
           return {75};
         }
@@ -250,7 +252,8 @@ class TrainerStopTest : public TrainerTest {
       case Act::kLost:
         KillTeacher();
         if (one.moment == Moment::kPaused) Post(page, "/resume");
-        if (one.moment == Moment::kBeforeTheTeacher) trainer.Signal(SIGTERM);  // or it waits on
+        // Otherwise it would keep waiting.
+        if (one.moment == Moment::kBeforeTheTeacher) trainer.Signal(SIGTERM);
         return {one.moment == Moment::kBeforeTheTeacher ? 75 : 69};
       case Act::kNumActs:
         break;
@@ -264,7 +267,7 @@ class TrainerStopTest : public TrainerTest {
     Process trainer(Command(one, run), dir_.File(run + ".log"));
     Await(one, run, trainer);
     std::set<int> codes = Do(one, trainer);
-    // A stop does not wait for a teacher that is away; everything else needs it.
+    // A stop does not wait for a stopped teacher; everything else needs it.
     const bool is_stop = codes.contains(75) || codes.contains(78);
     if (!is_stop) teacher_->process().Signal(SIGCONT);
     codes.insert(0);
@@ -277,7 +280,7 @@ class TrainerStopTest : public TrainerTest {
     if (is_stop || one.act == Act::kLost) {
       EXPECT_EQ(saved, recorded) << trainer.Output();
     } else {
-      // One checkpoint may have been in the making.
+      // One checkpoint may have been in progress.
       EXPECT_GE(saved, recorded - 2 * kSaveEvery) << trainer.Output();
     }
     if (one.act == Act::kLost) RestartTeacher();
@@ -290,7 +293,7 @@ class TrainerStopTest : public TrainerTest {
       EXPECT_EQ(resumed.Wait(kEnd), 0) << resumed.Output();
     }
     EXPECT_EQ(FilesOf(dir_.File(run + "/model")), whole) << trainer.Output();
-    // Two ranks add up the rows' losses in another order.
+    // Two ranks add the rows' losses in another order.
     constexpr double kOtherRanks = 1e-12;  // relative
     const std::vector<double> losses = Losses(dir_.File(run)),
                               expected = Losses(dir_.File("whole"));
@@ -305,8 +308,8 @@ class TrainerStopTest : public TrainerTest {
   int port_ = 0;
 };
 
-// TAOPD_STOP_CASES: how many (the ctest entry with the label slow sets 200). TAOPD_STOP_SEED: the
-// seed of the moments. TAOPD_STOP_FIRST: the first case, to repeat one.
+// TAOPD_STOP_CASES is the number of cases (the ctest entry with the label slow sets 200),
+// TAOPD_STOP_SEED the seed of the moments, and TAOPD_STOP_FIRST the first case, to repeat one.
 TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
   const auto number = [](const char* name, int64_t otherwise) {
     const char* text = std::getenv(name);
@@ -332,7 +335,7 @@ TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
   }
 }
 
-// A step of supervised training that takes long: nothing can be saved within it.
+// A step of supervised training takes long, and nothing can be saved within it.
 TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
   const std::vector<std::string> sft = {"sft",
                                         "--config",
@@ -356,7 +359,8 @@ TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
     process.Signal(SIGTERM);
     process.Signal(SIGINT);
   }
-  // What the rule is about. Until then the signals are one wish.
+  // Signals within the first five seconds count as one request, so the rule applies only after
+  // them.
   absl::SleepFor(absl::Milliseconds(5100));
   for (const auto& process : processes) {
     ASSERT_TRUE(process->running()) << process->Output();

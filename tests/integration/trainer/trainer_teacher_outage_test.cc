@@ -1,5 +1,6 @@
-// Teachers that die, hang, lie or change in the middle of a step. With another endpoint the run
-// goes on, with one it waits; in both cases the weights are those of an undisturbed run.
+// Tests of teachers that die, hang, lie or change in the middle of a step. With another endpoint
+// the run continues; with a single one it waits. In both cases the weights are those of an
+// undisturbed run.
 #include "tests/integration/trainer/misbehaving_proxy.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -12,7 +13,7 @@ constexpr char kSteps[] = "trainer.total_steps=12";
 
 class TeacherOutageTest : public TrainerTest {
  protected:
-  // Trains without a disturbance; its weights are what the others are compared with.
+  // Trains without a disturbance. The other runs are compared with its weights.
   void TrainWhole(const std::string& endpoints) {
     std::string output;
     ASSERT_EQ(Train(endpoints, &output, Settings("whole")), 0) << output;
@@ -47,7 +48,7 @@ class TeacherOutageTest : public TrainerTest {
   std::optional<Process> trainer_;
 };
 
-// Of three teachers one is killed and comes back as another model, and one is stopped.
+// One of three teachers is killed and comes back as another model, and one is stopped.
 TEST_F(TeacherOutageTest, OthersAreKilledReplacedAndStopped) {
   TeacherProcess stays(dir_, teacher_model_), stopped(dir_, teacher_model_);
   std::optional<TeacherProcess> replaced(std::in_place, dir_, teacher_model_);
@@ -62,7 +63,7 @@ TEST_F(TeacherOutageTest, OthersAreKilledReplacedAndStopped) {
 
   ASSERT_NO_FATAL_FAILURE(StartRun(
       "run", Concat(replaced->endpoint(), ",", stays.endpoint(), ",", stopped.endpoint())));
-  trainer_->Signal(SIGSTOP);  // so that it does not end before the other model is there
+  trainer_->Signal(SIGSTOP);  // so that it does not end before the other model starts
   stopped.process().Signal(SIGSTOP);
   replaced->process().Signal(SIGKILL);
   replaced->process().Wait();
@@ -81,7 +82,7 @@ TEST_F(TeacherOutageTest, OthersAreKilledReplacedAndStopped) {
   EXPECT_EQ(EndpointMetric("run", stays.grpc_port(), "failures"), 0);
 }
 
-// Of five endpoints one is slow, one sends garbage, one lies and one says that it has changed.
+// One of five endpoints is slow, one sends garbage, one lies and one reports that it has changed.
 TEST_F(TeacherOutageTest, OthersAreSlowOrLie) {
   TeacherProcess teacher(dir_, teacher_model_);
   std::string endpoints = Concat("\"vllm+http://127.0.0.1:", teacher.http_port(), "\"");
@@ -90,7 +91,7 @@ TEST_F(TeacherOutageTest, OthersAreSlowOrLie) {
   for (const Misbehavior how : {Misbehavior::kSlow, Misbehavior::kGarbage, Misbehavior::kLie,
                                 Misbehavior::kAnotherRevision}) {
     proxies.push_back(std::make_unique<MisbehavingProxy>(teacher.http_port()));
-    // Connect asks for nine scores: the probe, and the canary twice.
+    // Connect requests nine scores: the probe, and the canary twice.
     proxies.back()->Misbehave(how, /*after=*/9 + 6);
     endpoints += Concat(",\"", proxies.back()->endpoint(), "\"");
   }

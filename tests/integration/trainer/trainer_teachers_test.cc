@@ -1,4 +1,4 @@
-// Teachers of other kinds, several teachers, and the score cache, with the real programs.
+// Tests of other kinds of teachers, several teachers, and the score cache, with the real programs.
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -14,7 +14,7 @@ class TrainerTeachersTest : public TrainerTest {
   std::string RunDir(const std::string& run) { return Concat("run.dir=", dir_.File(run)); }
 };
 
-// The tail is derived from the top-k, so the losses differ by rounding and not more.
+// The tail is derived from the top-k, so the losses differ only by rounding.
 TEST_F(TrainerTeachersTest, VllmsApiGivesTheSameLosses) {
   TeacherProcess teacher(dir_, teacher_model_);
   const std::vector<std::string> common = {"trainer.total_steps=20", "trainer.save_every=0"};
@@ -69,7 +69,7 @@ TEST_F(TrainerTeachersTest, ARunIsReplayedFromTheCache) {
   EXPECT_GT(LastMetric("replay", "teacher/cache_hits"), 0);
   EXPECT_EQ(WeightsOf("replay"), WeightsOf("first"));
   EXPECT_EQ(Losses(dir_.File("replay")), Losses(dir_.File("first")));
-  // Another run asks for what is not there.
+  // Another run requests scores that are not in the cache.
   EXPECT_EQ(
       Train(endpoint, &output, {RunDir("other"), cache, "teacher.cache_only=true", "run.seed=12"}),
       65)
@@ -111,7 +111,7 @@ TEST_F(TrainerTeachersTest, ScoreFillsTheCacheAndBenchMeasures) {
   }
 }
 
-// Two teachers that are the same model at two places, so that the run is the one of a single one.
+// The two teachers are the same model at two places, so the run equals that with a single teacher.
 TEST_F(TrainerTeachersTest, EachSourceHasItsTeacher) {
   std::string rows;
   for (int i = 0; i < 24; ++i) {

@@ -1,5 +1,5 @@
-// A run that watches over itself: roll-backs, the best checkpoint, early stop, the time limit, what
-// an evaluation that fails costs, and the timeline.
+// Tests of how a run watches itself: roll-backs, the best checkpoint, early stop, the time limit,
+// failing evaluations, the timeline and the memory plan.
 
 #include <set>
 
@@ -33,8 +33,8 @@ class TrainerWatchTest : public TrainerTest {
   std::optional<TeacherProcess> teacher_;
 };
 
-// The rate climbs until the student's entropy collapses. The run goes back to a checkpoint of
-// before, with a lower rate, and comes to its end without an alarm.
+// The rate climbs until the student's entropy collapses. The run goes back to an earlier checkpoint
+// with a lower rate and ends without an alarm.
 TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   std::string output;
   const std::vector<std::string> settings = {"trainer.total_steps=24",
@@ -59,7 +59,7 @@ TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   const int64_t from = rolled_back[0].at("from_step"), to = rolled_back[0].at("to_step");
   EXPECT_LE(to, from - 3) << "the steps of the alarm are gone, and the update before";
   EXPECT_EQ(rolled_back[0].at("lr_factor"), 0.01);
-  // Each step is recorded once, as if the others had never been.
+  // Each step is recorded once, as if the steps before the roll-back had never happened.
   const std::vector<nlohmann::json> rows = Lines("metrics.jsonl");
   ASSERT_EQ(rows.size(), 24u);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -73,21 +73,21 @@ TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   for (size_t row = to; row < rows.size(); ++row) EXPECT_GT(entropy(row), limit) << row;
   EXPECT_EQ(NewestCheckpoint("run"), 24);
 
-  // Without the guard, it does not come back.
+  // Without the guard, the entropy does not recover.
   std::vector<std::string> unguarded = settings;
   unguarded.push_back("guard.low_entropy.limit=0");
   unguarded.push_back(Concat("run.dir=", dir_.File("unguarded")));
   ASSERT_EQ(Train(teacher_->endpoint(), &output, unguarded), 0) << output;
   EXPECT_LT(LastMetric("unguarded", "policy/entropy"), limit);
 
-  // A run that is stopped after the roll-back goes on with the lower rate.
+  // A run that is stopped after the roll-back continues with the lower rate.
   std::vector<std::string> longer = settings;
   longer[0] = "trainer.total_steps=25";
   ASSERT_EQ(Train(teacher_->endpoint(), &output, longer, {"--resume"}), 0) << output;
   EXPECT_NEAR(LastMetric("run", "optim/lr"), 8.0 * 25 / 200 * 0.01, 1e-12);
 }
 
-// At step 7 every guard of this kind asks to go back, to step 5 or before.
+// At step 7 every guard of this kind requests a roll-back to step 5 or before.
 class RollBackTest : public TrainerWatchTest {
  protected:
   void SetUp() override {
@@ -130,7 +130,7 @@ TEST_F(RollBackTest, DamagedCheckpointsLoseNoLaterOne) {
   EXPECT_EQ(RollBack(&output), 65) << output;
   EXPECT_THAT(output, HasSubstr("nothing is changed: all 2 checkpoints"));
   EXPECT_EQ(FilesOf(dir_.File("run/checkpoints")), checkpoints);
-  // The run goes on from step 6, at its full rate.
+  // The run continues from step 6 at its full rate.
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/rollbacks.json")));
   ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings({"trainer.total_steps=7"}), {"--resume"}),
             0)
@@ -149,7 +149,7 @@ TEST_F(RollBackTest, TheBestIsThatOfTheRunAsItStands) {
   EXPECT_EQ(rollbacks, nlohmann::json::parse(R"({"count": 1, "lr_factor": 0.5})"));
 }
 
-// As a crash between the two leaves them: the intent alone, and the checkpoint of before.
+// A crash during a roll-back leaves the intent alone, and the earlier checkpoint.
 TEST_F(RollBackTest, AnIntentCountsWhereTheRunWentBack) {
   std::string output;
   const std::string path = dir_.File("run/rollbacks.json");
@@ -170,7 +170,7 @@ TEST_F(RollBackTest, AnIntentCountsWhereTheRunWentBack) {
 
 TEST_F(TrainerWatchTest, AGuardMayEndTheRun) {
   std::string output;
-  // Every entropy is below a hundred times the first.
+  // Every entropy is below a hundred times the first one.
   EXPECT_EQ(Train(teacher_->endpoint(), &output,
                   {"eval.measure=none", "guard.baseline_steps=1", "guard.patience=2",
                    "guard.low_entropy.limit=100", "guard.low_entropy.action=stop"}),
@@ -189,14 +189,14 @@ TEST_F(TrainerWatchTest, TheBestCheckpointAndMilestonesAreKept) {
                    "trainer.best_is=largest", "trainer.keep_every=4"}),
             0)
       << output;
-  // The divergence falls, so that the first one is the largest.
+  // The divergence falls, so the first one is the largest.
   EXPECT_EQ(Checkpoints(), (std::set<int64_t>{1, 4, 6, 7}));
   const auto best = nlohmann::json::parse(ReadFile(dir_.File("run/best.json")));
   EXPECT_EQ(best.at("step"), 1);
   EXPECT_EQ(best.at("value"), Lines("metrics.jsonl")[1].at("eval/kl_to_teacher"));
 }
 
-// A rate of zero changes nothing, so no evaluation is better than the first.
+// A rate of zero changes nothing, so no evaluation is better than the first one.
 TEST_F(TrainerWatchTest, ARunWithoutImprovementFinishesEarly) {
   std::string output;
   const std::vector<std::string> settings = {"trainer.total_steps=20",
@@ -209,7 +209,7 @@ TEST_F(TrainerWatchTest, ARunWithoutImprovementFinishesEarly) {
   EXPECT_THAT(output, HasSubstr("finishing early"));
   EXPECT_EQ(NewestCheckpoint("run"), 4);
   EXPECT_TRUE(std::filesystem::exists(dir_.File("run/model/model.safetensors")));
-  // Again: the record says that it has ended.
+  // A second start finds in the record that the run has ended.
   ASSERT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume"}), 0) << output;
   EXPECT_EQ(NewestCheckpoint("run"), 4);
   EXPECT_EQ(Losses(dir_.File("run")).size(), 4u);
@@ -234,7 +234,8 @@ TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {
             FileHash(dir_.File("whole/model/model.safetensors")));
 }
 
-// A limit that is shorter than the evaluations: each start gets on, and nothing is measured twice.
+// The limit is shorter than an evaluation. Each start makes progress, and nothing is measured
+// twice.
 TEST_F(TrainerWatchTest, ATimeLimitInterruptsEvaluationsThatGoOn) {
   std::string output;
   const std::vector<std::string> settings = {"trainer.total_steps=2",
@@ -250,8 +251,8 @@ TEST_F(TrainerWatchTest, ATimeLimitInterruptsEvaluationsThatGoOn) {
     ASSERT_TRUE(code == 0 || code == 78) << code << output;
   }
   EXPECT_EQ(code, 0);
-  // Two steps and two whole evaluations would take at most four starts; how many passes one start
-  // manages before it looks at the limit depends on the machine.
+  // Two steps and two whole evaluations would take at most four starts. The number of passes that
+  // one start computes before it checks the limit depends on the machine.
   EXPECT_GT(starts, 5) << "an evaluation is interrupted between its passes";
   EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
   EXPECT_EQ(LastMetric("run", "eval/kl_to_teacher"), LastMetric("whole", "eval/kl_to_teacher"));
@@ -267,7 +268,7 @@ TEST_F(TrainerWatchTest, AnEvaluationThatFailsLosesNothing) {
                   {Concat("run.dir=", dir_.File("whole")), "trainer.save_every=0"}),
             0)
       << output;
-  // Evaluations ask for more of the teacher's tokens than it gives; the steps do not.
+  // Only the evaluations request more of the teacher's tokens than it returns.
   std::vector<std::string> with_bad_evaluation = settings;
   with_bad_evaluation.push_back("eval.kl_top_k=100");
   with_bad_evaluation.push_back("trainer.eval_at_start=false");
@@ -298,7 +299,7 @@ TEST_F(TrainerWatchTest, TheTimelineOpensInAViewer) {
       ++spans[event.at("cat") == "training" ? event.at("name") : event.at("cat")];
     }
   }
-  // Two mini-batches a step.
+  // There are two mini-batches per step.
   EXPECT_EQ(spans["optimizer"], 6);
   EXPECT_EQ(spans["pack"], 3);
   EXPECT_EQ(spans["rollout_wait"] > 0, true);
@@ -307,8 +308,8 @@ TEST_F(TrainerWatchTest, TheTimelineOpensInAViewer) {
   EXPECT_EQ(spans["save"], 1);
 }
 
-// One configuration whose memory is that of its parameters, and one of which it is that of its
-// activations, without an overlap of rollouts and training.
+// In one configuration the parameters dominate the memory, in the other the activations, without an
+// overlap of rollouts and training.
 TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
   struct Case {
     const char* name;
@@ -354,7 +355,7 @@ TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
     std::istringstream lines(output);
     for (std::string line; std::getline(lines, line);) {
       if (!line.starts_with("cpu ") || line.find("(limit)") != std::string::npos) continue;
-      // The bytes are the first number behind the name.
+      // The bytes are the first number after the name.
       planned += std::stoll(line.substr(line.find_first_of("0123456789")));
     }
     const double measured = LastMetric(c.name, "memory/host_peak_gb") * (int64_t{1} << 30);
@@ -377,7 +378,7 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
   EXPECT_EQ(for_device("cuda:1GiB", &output), 71) << output;
   EXPECT_THAT(output, HasSubstr("training activations"));
   EXPECT_THAT(output, HasSubstr("The line that is too large is \"runtime\""));
-  // A size alone is that of the run's own kind of device.
+  // A size without a kind of device is that of the run's own kind.
   for (const char* device : {"cpu", "auto"}) {
     EXPECT_EQ(Run({"plan", "--config", dir_.File("train.yaml"), "--device-memory", "24GiB", "--set",
                    Concat("trainer.device=", device)},
@@ -397,7 +398,7 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 
-// The limit counts for the plan and for the run, whatever the machine has.
+// The limit applies to the plan and to the run, whatever memory the machine has.
 TEST_F(TrainerWatchTest, ALimitOfMemoryOnTheCpuRefusesThePlanAndTheRun) {
   std::string output;
   const std::vector<std::string> limit = {"--set", "trainer.cpu_memory_limit=1MiB"};

@@ -1,5 +1,5 @@
-// A probe of the teacher's /health with a connection of its own five times a second, as Kubernetes
-// makes them.
+// Probes the teacher's /health five times a second, each time on a new connection, as Kubernetes
+// does.
 #pragma once
 
 #include <absl/time/clock.h>
@@ -12,7 +12,7 @@
 
 namespace taopd::testing {
 
-// Returns the longest time that an answer took, once `stop` is set. Expects that all are 200.
+// Returns the longest time of an answer once `stop` is set. Expects all answers to be 200.
 inline absl::Duration WatchHealth(int port, const std::atomic<bool>& stop) {
   absl::Duration longest;
   while (!stop) {

@@ -1,7 +1,7 @@
-// Ten times as many requests as the real taopd-teacher can answer, for a minute
-// (TAOPD_OVERLOAD_SECONDS): its memory stays flat, it refuses explicitly and says when to come
-// back, whatever it accepts it answers, and short requests get through, those of the client that
-// floods it and those of another one.
+// The real taopd-teacher gets ten times as many requests as it can answer for a minute
+// (TAOPD_OVERLOAD_SECONDS). Its memory stays flat, it refuses explicitly and says when to retry,
+// and it answers every request that it accepts. Short requests get through, both those of the
+// flooding client and those of another one.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
@@ -25,14 +25,15 @@ using testing::ProcessUsage;
 constexpr int kLongTokens = 480, kShortTokens = 8;
 constexpr uint32_t kTopK = 16;
 constexpr int kOverload = 10;
-constexpr int kCapacityCalls = 400;  // of two clients
-// From the highest point of the first half, in which buffers and the allocator's arenas fill, to
-// that of the second.
+constexpr int kCapacityCalls = 400;  // calls of two clients together
+// The growth from the peak of the first half, in which buffers and the allocator's arenas fill, to
+// the peak of the second.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
 constexpr absl::Duration kLongestHealth = absl::Seconds(1);
 constexpr int kQueuedTokens = 24'000;
-// Of a short request, in times that the full queue needs. It waits for its client's half of the
-// queue and for the step that runs. The rest is for what else the machine does.
+// The limit for a short request, in multiples of the time that the full queue needs. The request
+// waits for its client's half of the queue and for the running step. The rest allows for other load
+// on the machine.
 constexpr double kMostQueueTimes = 3.0;
 const char* const kFlooder = "key-of-flooder";
 const char* const kOther = "key-of-another";
@@ -54,7 +55,7 @@ bool IsWhole(const v1::ScoreResponse& response, int num_tokens) {
          response.ids_size() == (num_tokens - 1) * static_cast<int>(kTopK);
 }
 
-// Sends without waiting for answers, and counts them.
+// Sends requests without waiting for answers, and counts the answers.
 class OpenLoop {
  public:
   explicit OpenLoop(v1::Teacher::Stub* stub) : stub_(stub) {}
@@ -70,7 +71,7 @@ class OpenLoop {
                             delete call;
                           });
   }
-  // Until all have their answer.
+  // Waits until every request has its answer.
   void Wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return num_ended_ == num_sent_; });
@@ -111,7 +112,7 @@ class OpenLoop {
 
 class TeacherOverloadTest : public testing::TeacherBinaryFixture {
  protected:
-  // Long sequences per second that two clients get who wait for their answers.
+  // Returns the rate of long sequences per second for two clients that wait for their answers.
   double Capacity() {
     const absl::Time start = absl::Now();
     std::vector<std::thread> clients;
@@ -133,7 +134,7 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
     int64_t num = 0, num_refusals = 0;
     absl::Duration longest;
   };
-  // One short request after another, until `stop`.
+  // Scores one short request after another until `stop`.
   ShortOnes ScoreShortOnes(const char* key, const std::atomic<bool>& stop) {
     ShortOnes result;
     while (!stop) {
@@ -161,8 +162,8 @@ class TeacherOverloadTest : public testing::TeacherBinaryFixture {
     EXPECT_LT(absl::ToDoubleSeconds(ones.longest), kMostQueueTimes * queue_s) << whose;
   }
 
-  // What the teacher itself says it has answered well. It counts a call after the answer has left,
-  // so the number may come a little later: waits for it.
+  // Returns the teacher's own count of successful answers. The teacher counts a call after the
+  // answer has left, so this waits until the count reaches `expected`.
   int64_t NumAnswered(int64_t expected) {
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
     int64_t num = 0;
@@ -191,7 +192,7 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   std::thread other([&] { of_other = ScoreShortOnes(kOther, stop); });
   std::thread health([&] { longest_health_ = testing::WatchHealth(teacher_->http_port(), stop); });
   const absl::Time start = absl::Now();
-  int64_t most_bytes[2] = {0, 0};  // of each half
+  int64_t most_bytes[2] = {0, 0};  // peak of each half
   for (absl::Duration passed; (passed = absl::Now() - start) < length;) {
     const double due = kOverload * capacity * absl::ToDoubleSeconds(passed);
     while (static_cast<double>(load.num_sent()) < due) load.Send();
@@ -215,7 +216,7 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   EXPECT_EQ(load.num_broken(), 0);
   EXPECT_EQ(load.num_without_pushback(), 0);
   EXPECT_GT(num_refused, num_ok);
-  // What it accepts it answers, and no less than a third of what it could without the flood.
+  // It answers what it accepts, and at least a third of what it could answer without the flood.
   const int64_t num_answers = kCapacityCalls + num_ok + of_flooder.num + of_other.num;
   EXPECT_EQ(NumAnswered(num_answers), num_answers);
   EXPECT_GT(static_cast<double>(num_ok), capacity * seconds / 3);

@@ -1,4 +1,4 @@
-// What a process holds, from /proc, and how long a load test lasts.
+// The resources of a process, from /proc, and the duration of a load test.
 #pragma once
 
 #include <unistd.h>
@@ -47,7 +47,7 @@ struct ProcessUsage {
   }
 };
 
-// The value of the environment variable, or `seconds`.
+// Returns the value of the environment variable, or `seconds` if it is not set.
 inline int64_t SecondsOf(const char* variable, int64_t seconds) {
   const char* value = std::getenv(variable);
   return value == nullptr ? seconds : std::atoll(value);

@@ -14,10 +14,10 @@
 namespace taopd::testing {
 namespace {
 
-// Of tests/compat/tiny_model.py, without the special tokens.
+// The vocabulary of tests/compat/tiny_model.py without the special tokens.
 constexpr uint64_t kVocabSize = 272;
 constexpr int kActsOfAConnection = 200;
-constexpr uint64_t kNumSequences = 24;  // of each length that is asked for
+constexpr uint64_t kNumSequences = 24;  // number of sequences per length
 constexpr int kLongest = 220;
 
 nlohmann::json Ids(const v1::ScoreRequest& sequence) {
@@ -41,7 +41,7 @@ nlohmann::json ChatBody(RandomStream* random) {
           {"logprobs", true}};
 }
 
-// The events of a stream as one answer: how many tokens an event brings depends on the moment.
+// Joins the events of a stream to one answer, because the number of tokens per event varies.
 std::string Joined(const std::string& stream) {
   EXPECT_TRUE(stream.ends_with("data: [DONE]\n\n")) << stream;
   nlohmann::json joined;
@@ -67,7 +67,7 @@ std::string Joined(const std::string& stream) {
   return joined.dump();
 }
 
-// Names and times, which no two answers have in common.
+// Removes names and times, which differ between any two answers.
 std::string WithoutNames(const std::string& answer) {
   static const std::regex* const names =
       new std::regex(R"re("(id|request_id)":"[^"]*"|"created":[0-9]+)re");
@@ -168,7 +168,7 @@ void SoakClient::ScoreOnAStream() {
   grpc::ClientContext context;
   const auto stream = stub_->ScoreStream(&context);
   const int num = 1 + static_cast<int>(random_.NextBelow(8));
-  std::vector<v1::ScoreRequest> requests;  // answered in any order
+  std::vector<v1::ScoreRequest> requests;  // may be answered in any order
   for (int i = 0; i < num; ++i) {
     requests.push_back(Sequence(kLongest));
     v1::ScoreRequest request = requests.back();
@@ -183,7 +183,7 @@ void SoakClient::ScoreOnAStream() {
     ASSERT_TRUE(answer.has_response()) << answer.error().message();
     const v1::ScoreRequest& request = requests.at(std::stoul(answer.request_id()));
     answer.mutable_response()->clear_request_id();
-    // A stream scores as Score does.
+    // A stream gives the same scores as Score.
     Count("Score" + request.SerializeAsString(), answer.response().SerializeAsString());
   }
   EXPECT_TRUE(stream->Finish().ok());
@@ -202,7 +202,7 @@ void SoakClient::StreamTokens() {
   const auto reader = stub_->Generate(&context, request);
   v1::GenerateResponse message;
   uint32_t num_tokens = 0;
-  // The sequences take turns in any order.
+  // The messages of the sequences may alternate in any order.
   std::vector<std::string> sequences(request.n());
   while (reader->Read(&message)) {
     num_tokens += static_cast<uint32_t>(message.token_ids_size());
@@ -225,7 +225,7 @@ void SoakClient::Complete() {
   Ask("/v1/completions", body);
 }
 
-// Some hundreds of kilobytes each way.
+// Sends and receives some hundreds of kilobytes.
 void SoakClient::CompleteMany() {
   nlohmann::json body = Body(Sequence(kLongest), 1);
   const nlohmann::json prompt = body["prompt"];
@@ -249,7 +249,7 @@ void SoakClient::Tokenize() {
   Ask("/detokenize", {{"tokens", Ids(Sequence(50))}});
 }
 
-// The answer in time, or 504.
+// Expects an answer in time, or 504.
 void SoakClient::MissADeadline() {
   nlohmann::json body = Body(Sequence(50), 150);
   body["stream"] = false;
@@ -265,7 +265,7 @@ void SoakClient::MissADeadline() {
   ++counts_.num_cancels;
 }
 
-// Goes after the first bytes of the answer.
+// Disconnects after the first bytes of the answer.
 void SoakClient::BreakACompletion() {
   RawClient client(teacher_.http_port());
   ASSERT_TRUE(client.Send(Post(Body(Sequence(50), 64).dump())));
@@ -297,7 +297,7 @@ void SoakClient::CancelAStream() {
   ++counts_.num_cancels;
 }
 
-// Half of the answers are ended by their id after the first message.
+// Half of the answers are aborted by their id after the first message.
 void SoakClient::AskThroughTheGateway() {
   const auto gateway = vllm::grpc::engine::VllmEngine::NewStub(channel_);
   vllm::grpc::engine::GenerateRequest request;
@@ -348,7 +348,7 @@ void SoakClient::SendNonsense() {
   ++counts_.num_refused;
 }
 
-// Requests over the limits: of the context, of the number of prompts, of a name.
+// Sends requests over the limits of the context, of the number of prompts and of a name.
 void SoakClient::SendTooMuch() {
   v1::ScoreRequest request = Sequence(20);
   for (int t = 0; t < 5000; ++t) request.add_token_ids(1);

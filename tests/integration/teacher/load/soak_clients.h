@@ -1,8 +1,8 @@
-// What the clients of the soak test do, one act at a time. Each act makes its own connection or
-// uses the client's, and checks what comes back; a client is used by one thread.
+// The clients of the soak test and their acts. Each act makes its own connection or uses the
+// client's, and checks the answers. A client is used by one thread.
 //
-// Requests are drawn from a set small enough that each comes often, and every answer must have the
-// bytes of the first answer to the same request, whatever else the server does at that time.
+// Requests are drawn from a small set, so that each occurs often. Every answer must have the same
+// bytes as the first answer to the same request, whatever else the server does meanwhile.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -20,15 +20,16 @@ namespace taopd::testing {
 struct SoakCounts {
   int64_t num_acts = 0;
   int64_t num_answers = 0;   // whole and right
-  int64_t num_compared = 0;  // of these: with an earlier answer to the same request
-  int64_t num_cancels = 0;   // by the client, on purpose
-  int64_t num_refused = 0;   // bad requests, refused as they should be
+  int64_t num_compared = 0;  // answers compared with an earlier one to the same request
+  int64_t num_cancels = 0;   // deliberate cancellations by the client
+  int64_t num_refused = 0;   // bad requests that were refused, as expected
 };
 
-// The first answer to each request, as hashes. Thread-safe.
+// Holds hashes of the first answer to each request. Thread-safe.
 class FirstAnswers {
  public:
-  // Whether there was an answer to the request before. Fails the test if it was another one.
+  // Returns whether there is an earlier answer to the request. Fails the test if that answer
+  // differs.
   bool Compare(const std::string& request, const std::string& answer);
 
  private:
@@ -38,10 +39,10 @@ class FirstAnswers {
 
 class SoakClient {
  public:
-  // Both outlive the client.
+  // Both must outlive the client.
   SoakClient(const TeacherProcess& teacher, FirstAnswers* answers, uint64_t seed);
 
-  // One act, drawn at random.
+  // Performs one act, drawn at random.
   void Act();
   const SoakCounts& counts() const { return counts_; }
 
@@ -67,8 +68,8 @@ class SoakClient {
 
   v1::ScoreRequest Sequence(int most_tokens);
   void Count(const std::string& request, const std::string& answer);
-  // Posts the body and counts the answer, which must be a success, without what differs from one
-  // answer to the next.
+  // Posts the body and compares the answer, which must be a success, without the parts that always
+  // differ.
   void Ask(const std::string& path, const nlohmann::json& body);
 
   const TeacherProcess& teacher_;
@@ -80,7 +81,7 @@ class SoakClient {
   SoakCounts counts_;
 };
 
-// The bytes of a fixed score: equal before and after everything else.
+// Returns the bytes of a fixed score, which must be equal before and after everything else.
 std::string FixedScore(v1::Teacher::Stub* stub);
 
 }  // namespace taopd::testing

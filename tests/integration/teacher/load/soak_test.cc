@@ -1,6 +1,7 @@
-// Mixed clients on the real taopd-teacher for half an hour (TAOPD_SOAK_SECONDS): scores, streams,
-// completions, chats, deadlines, broken connections, cancellations, nonsense. Nothing is lost,
-// equal requests get equal answers, and neither memory nor descriptors nor threads grow.
+// Runs mixed clients on the real taopd-teacher for half an hour (TAOPD_SOAK_SECONDS): scores,
+// streams, completions, chats, deadlines, broken connections, cancellations and nonsense. Nothing
+// is lost, equal requests get equal answers, and the numbers of bytes, descriptors and threads do
+// not grow.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,17 +24,18 @@ using testing::SoakClient;
 using testing::SoakCounts;
 
 constexpr int kNumClients = 8;
-// From the highest point of the first half, in which buffers and the allocator's arenas (one a
-// thread) fill, to that of the second.
+// The growth from the peak of the first half, in which buffers and the allocator's arenas (one per
+// thread) fill, to the peak of the second.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
-// Beyond what the idle server has: sockets that the kernel still closes.
+// Descriptors beyond those of the idle server: sockets that the kernel is still closing.
 constexpr int64_t kMaxMoreDescriptors = 4;
-// Beyond those after the first quarter: pools grow with the load, and gRPC's pollers come and go.
+// Threads beyond those after the first quarter: pools grow with the load, and gRPC's pollers come
+// and go.
 constexpr int64_t kMaxMoreThreads = 4;
 constexpr absl::Duration kSettling = absl::Seconds(60);
 constexpr absl::Duration kLongestHealth = absl::Seconds(1);
 
-// A model with a tokenizer and a chat template.
+// Makes a model with a tokenizer and a chat template.
 std::string MakeModel(const testing::TempDir& dir) {
   testing::Process script({"/usr/bin/env", "python3",
                            testing::SourcePath("tests/compat/tiny_model.py"), dir.File("model")},
@@ -44,7 +46,7 @@ std::string MakeModel(const testing::TempDir& dir) {
 
 class TeacherSoakTest : public testing::TeacherBinaryFixture {
  protected:
-  // The value of a metric without labels of its own, summed over its series.
+  // Returns the value of a metric, summed over its series.
   double Metric(const std::string& name) {
     const std::string text = http_->Get("/metrics")->body;
     double sum = 0;
@@ -83,7 +85,7 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   }
   constexpr int kReports = 20;
   ProcessUsage after_quarter;
-  int64_t most_bytes[2] = {0, 0};  // of each half
+  int64_t most_bytes[2] = {0, 0};  // peak of each half
   for (int report = 1; report <= kReports; ++report) {
     absl::SleepFor(start + length * report / kReports - absl::Now());
     ASSERT_TRUE(teacher_->Alive()) << teacher_->Errors();
@@ -112,7 +114,7 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   EXPECT_LT(longest_health_, kLongestHealth);
   EXPECT_LT(most_bytes[1] - most_bytes[0], kMaxGrowthBytes);
 
-  // Sockets and threads go when the server has noticed that their clients have.
+  // Sockets and threads disappear when the server has noticed that their clients are gone.
   const absl::Time deadline = absl::Now() + kSettling;
   while (Usage().num_descriptors > idle.num_descriptors + kMaxMoreDescriptors &&
          absl::Now() < deadline) {
