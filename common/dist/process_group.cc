@@ -180,12 +180,6 @@ class C10dGroup final : public ProcessGroup {
       return backend.allreduce(tensors, options);
     });
   }
-  WorkPtr StartReduceScatter(at::Tensor output, at::Tensor input) override {
-    TAOPD_CHECK_EQ(output.numel() * world_size(), input.numel());
-    return Start("reduce_scatter", {input, output}, [&](c10d::Backend& backend) {
-      return backend._reduce_scatter_base(output, input);
-    });
-  }
   WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
     TAOPD_CHECK_EQ(input.numel() * world_size(), output.numel());
     return Start("all_gather", {output, input},
@@ -377,9 +371,6 @@ class LoneProcess final : public ProcessGroup {
  public:
   LoneProcess() : ProcessGroup(Rendezvous()) {}
   WorkPtr StartAllReduce(at::Tensor, Reduction) override { return std::make_unique<DoneWork>(); }
-  WorkPtr StartReduceScatter(at::Tensor output, at::Tensor input) override {
-    return Copy(output, input);
-  }
   WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
     return Copy(output, input);
   }
@@ -431,9 +422,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
 absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, Reduction reduction) {
   return StartAllReduce(tensor, reduction)->Wait();
 }
-absl::Status ProcessGroup::ReduceScatter(const at::Tensor& output, const at::Tensor& input) {
-  return StartReduceScatter(output, input)->Wait();
-}
 absl::Status ProcessGroup::AllGather(const at::Tensor& output, const at::Tensor& input) {
   return StartAllGather(output, input)->Wait();
 }
@@ -443,7 +431,6 @@ absl::Status ProcessGroup::AllToAll(const at::Tensor& output, const at::Tensor& 
 absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int64_t root) {
   return StartBroadcast(tensor, root)->Wait();
 }
-absl::Status ProcessGroup::Barrier() { return AllReduce(at::zeros({1}), Reduction::kSum); }
 
 absl::StatusOr<std::string> ProcessGroup::BroadcastText(const std::string& text, int64_t root) {
   if (world_size() == 1) return text;

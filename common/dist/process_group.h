@@ -94,8 +94,6 @@ class ProcessGroup {
 
   // Reduces in place, with the same result on every rank.
   virtual WorkPtr StartAllReduce(at::Tensor tensor, Reduction reduction) = 0;
-  // output [n] becomes the sum of the ranks' input [world_size * n] over this rank's n elements.
-  virtual WorkPtr StartReduceScatter(at::Tensor output, at::Tensor input) = 0;
   // output [world_size * n] becomes the ranks' inputs [n], one after the other.
   virtual WorkPtr StartAllGather(at::Tensor output, at::Tensor input) = 0;
   // output [world_size * n]: part r is the part of rank r's input that is for this rank.
@@ -103,16 +101,11 @@ class ProcessGroup {
   virtual WorkPtr StartBroadcast(at::Tensor tensor, int64_t root) = 0;
 
   absl::Status AllReduce(const at::Tensor& tensor, Reduction reduction);
-  absl::Status ReduceScatter(const at::Tensor& output, const at::Tensor& input);
   absl::Status AllGather(const at::Tensor& output, const at::Tensor& input);
   absl::Status AllToAll(const at::Tensor& output, const at::Tensor& input);
   absl::Status Broadcast(const at::Tensor& tensor, int64_t root);
-  absl::Status Barrier();
 
-  // Like ReduceScatter, but adds the ranks' inputs with SumTree: the bits are the same for any
-  // number of ranks that divides the terms in powers of two. Needs memory for one more input.
-  absl::Status ReduceScatterTree(const at::Tensor& output, const at::Tensor& input);
-  // As AllReduce with kSum, with the ranks' numbers added by SumTree: a number's sum does not
+  // As AllReduce with kSum, but adds the ranks' numbers with SumTree: a number's sum does not
   // depend on where in the tensor it stands, as it does with Gloo's ring. Needs memory for three
   // more tensors.
   absl::Status AllReduceTree(const at::Tensor& tensor);

@@ -16,24 +16,15 @@ at::Tensor SumTree(std::vector<at::Tensor> terms) {
   return terms[0];
 }
 
-absl::Status ProcessGroup::ReduceScatterTree(const at::Tensor& output, const at::Tensor& input) {
-  const at::Tensor parts = at::empty_like(input).view({world_size(), -1});
-  TAOPD_RETURN_IF_ERROR(AllToAll(parts, input));
-  std::vector<at::Tensor> terms;
-  for (int64_t r = 0; r < world_size(); ++r) terms.push_back(parts[r]);
-  output.view(-1).copy_(SumTree(std::move(terms)));
-  return absl::OkStatus();
-}
-
 absl::Status ProcessGroup::AllReduceTree(const at::Tensor& tensor) {
   if (world_size() == 1) return absl::OkStatus();
   const at::Tensor flat = tensor.view({-1});
   const int64_t share = (flat.numel() + world_size() - 1) / world_size();
   const at::Tensor padded = at::zeros({share * world_size()}, flat.options());
   padded.narrow(0, 0, flat.numel()).copy_(flat);
-  const at::Tensor own = at::empty({share}, flat.options());
-  TAOPD_RETURN_IF_ERROR(ReduceScatterTree(own, padded));
-  TAOPD_RETURN_IF_ERROR(AllGather(padded, own));
+  const at::Tensor parts = at::empty({world_size(), share}, flat.options());
+  TAOPD_RETURN_IF_ERROR(AllToAll(parts, padded));
+  TAOPD_RETURN_IF_ERROR(AllGather(padded, SumTree(parts.unbind())));
   flat.copy_(padded.narrow(0, 0, flat.numel()));
   return absl::OkStatus();
 }

@@ -102,7 +102,7 @@ class Trainer {
   }
 
   Json Step() {
-    OrDie(group_->Barrier());
+    OrDie(group_->AgreeOnStatus(absl::OkStatus()));
     const absl::Time start = absl::Now();
     const double processor_start = ProcessorSeconds();
     absl::Time last = start;

@@ -21,6 +21,7 @@
 namespace taopd {
 namespace {
 
+using testing::Barrier;
 using testing::OnRanks;
 using testing::TempDir;
 
@@ -54,14 +55,12 @@ TEST_P(ProcessGroupTest, Collectives) {
     EXPECT_OK(group.AllReduce(largest, Reduction::kMax));
     EXPECT_TRUE(at::equal(largest, Mine(world - 1, 6)));
 
-    for (const bool tree : {false, true}) {
-      const at::Tensor slice = at::zeros({6}), input = Mine(rank, 6 * world);
-      EXPECT_OK(tree ? group.ReduceScatterTree(slice, input) : group.ReduceScatter(slice, input));
-      EXPECT_TRUE(at::equal(slice, expected.slice(0, 6 * rank, 6 * (rank + 1)))) << tree;
-      const at::Tensor whole = at::zeros({6 * world});
-      EXPECT_OK(group.AllGather(whole, slice));
-      EXPECT_TRUE(at::equal(whole, expected)) << tree;
-    }
+    const at::Tensor arrived = at::zeros({6 * world}), whole = at::zeros({6 * world});
+    EXPECT_OK(group.AllToAll(arrived, Mine(rank, 6 * world)));
+    const at::Tensor slice = arrived.view({world, 6}).sum(0);
+    EXPECT_TRUE(at::equal(slice, expected.slice(0, 6 * rank, 6 * (rank + 1))));
+    EXPECT_OK(group.AllGather(whole, slice));
+    EXPECT_TRUE(at::equal(whole, expected));
 
     for (int64_t root = 0; root < world; ++root) {
       const at::Tensor text = Mine(rank, 5);
@@ -70,7 +69,7 @@ TEST_P(ProcessGroupTest, Collectives) {
       EXPECT_EQ(*group.BroadcastText(Concat("from ", rank), root), Concat("from ", root));
     }
     EXPECT_EQ(*group.BroadcastText("", 0), "");
-    EXPECT_OK(group.Barrier());
+    EXPECT_OK(Barrier(group));
     EXPECT_EQ(group.stats().count("all_reduce"), world > 1 ? 1U : 0U);
     group.Leave();
   });
@@ -119,10 +118,9 @@ TEST_P(ProcessGroupTest, TreeSumsDoNotDependOnTheRanks) {
     const int64_t count = num_shares / world;
     std::vector<at::Tensor> terms;
     for (int64_t i = 0; i < count; ++i) terms.push_back(all[group.rank() * count + i].clone());
-    const at::Tensor slice = at::zeros({96 / world}), whole = at::zeros({96});
-    EXPECT_OK(group.ReduceScatterTree(slice, SumTree(terms)));
-    EXPECT_OK(group.AllGather(whole, slice));
-    EXPECT_TRUE(at::equal(whole, expected));
+    const at::Tensor sum = SumTree(terms);
+    EXPECT_OK(group.AllReduceTree(sum));
+    EXPECT_TRUE(at::equal(sum, expected));
     group.Leave();
   });
 }
@@ -157,23 +155,23 @@ TEST(ProcessGroupFaultTest, AFailureOfOneRankEndsTheOthersWithItsName) {
       group.Fail(ResourceExhausted("out of memory"));
       return;
     }
-    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
+    EXPECT_ERROR(Barrier(group), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
     EXPECT_ERROR(group.health(), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
-    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kResourceExhausted, "rank 2");
+    EXPECT_ERROR(Barrier(group), absl::StatusCode::kResourceExhausted, "rank 2");
   });
 }
 
 TEST(ProcessGroupFaultTest, ARankThatGoesWithoutAWordIsNamed) {
   OnRanks(3, TestOptions(), [](ProcessGroup& group) {
     if (group.rank() == 1) return;  // its connections end as those of a killed process do
-    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kUnavailable, "rank 1 has died");
+    EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "rank 1 has died");
   });
 }
 
 TEST(ProcessGroupFaultTest, RankZeroIsWatchedToo) {
   OnRanks(2, TestOptions(), [](ProcessGroup& group) {
     if (group.rank() == 0) return;
-    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kUnavailable, "rank 0 has died");
+    EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "rank 0 has died");
   });
 }
 
@@ -182,13 +180,13 @@ TEST(ProcessGroupFaultTest, ARankThatDoesNotComeToACollectiveIsNamed) {
   options.collective_timeout = absl::Seconds(1);
   options.silence = absl::Seconds(1);  // and so a word every 250 ms
   OnRanks(3, options, [](ProcessGroup& group) {
-    EXPECT_OK(group.Barrier());
+    EXPECT_OK(Barrier(group));
     if (group.rank() == 1) {  // lives, but is busy with something else
       while (group.health().ok()) absl::SleepFor(absl::Milliseconds(10));
       EXPECT_ERROR(group.health(), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
       return;
     }
-    EXPECT_ERROR(group.Barrier(), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
+    EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
   });
 }
 
@@ -206,7 +204,7 @@ TEST(ProcessGroupFaultTest, DifferentCollectivesAreAnErrorWhenTheyAreChecked) {
   ProcessGroupOptions options = TestOptions();
   options.check_collectives = true;
   OnRanks(2, options, [](ProcessGroup& group) {
-    EXPECT_OK(group.Barrier());
+    EXPECT_OK(Barrier(group));
     const at::Tensor tensor = at::zeros({group.rank() == 0 ? 4 : 5});
     EXPECT_ERROR(group.AllReduce(tensor, Reduction::kSum), absl::StatusCode::kUnavailable, "");
   });
@@ -257,7 +255,7 @@ TEST(ProcessGroupMeetingTest, RanksOfOneMachineFindOutHowManyTheyAre) {
     ASSERT_OK(group);
     EXPECT_EQ((*group)->local_world_size(), rank == 1 ? 2 : 3);
     EXPECT_EQ((*group)->local_rank(), rank);
-    EXPECT_OK((*group)->Barrier());
+    EXPECT_OK(Barrier(**group));
     (*group)->Leave();
   });
 }
@@ -283,7 +281,7 @@ TEST(ProcessGroupMeetingTest, TheStoreDoesNotHoldTheToken) {
       is_read.Notify();
     }
     is_read.WaitForNotification();
-    EXPECT_OK((*group)->Barrier());
+    EXPECT_OK(Barrier(**group));
     (*group)->Leave();
   });
 }
@@ -317,7 +315,7 @@ TEST(ProcessGroupMeetingTest, TheStoreListensAtOneAddress) {
       address.sin_port = htons(static_cast<uint16_t>(ranks[0].master_port));
       EXPECT_NE(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     }
-    EXPECT_OK((*group)->Barrier());
+    EXPECT_OK(Barrier(**group));
     (*group)->Leave();
   });
 }

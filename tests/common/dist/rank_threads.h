@@ -13,6 +13,11 @@
 
 namespace taopd::testing {
 
+// Waits for the other ranks.
+inline absl::Status Barrier(ProcessGroup& group) {
+  return group.AllReduce(at::zeros({1}), Reduction::kSum);
+}
+
 // Runs `body` on each rank.
 inline void OnRanks(int64_t world_size, ProcessGroupOptions options,
                     const std::function<void(ProcessGroup&)>& body) {

@@ -55,7 +55,7 @@ TEST(BesideSaveTest, IsCompleteWhenAllPartsAreThere) {
     // Rank 0 has its part, or soon will; rank 2 has none yet.
     for (int i = 0; i < 3; ++i) EXPECT_FALSE(save->IsDone(/*waits=*/false));
     EXPECT_FALSE(HasCheckpoint(dir.path(), 7));
-    EXPECT_OK(group.Barrier());
+    EXPECT_OK(testing::Barrier(group));
     if (group.is_root()) may_write.Notify();
     EXPECT_TRUE(save->IsDone(/*waits=*/true));
     EXPECT_TRUE(save->IsDone(/*waits=*/false)) << "and stays so";

@@ -266,7 +266,7 @@ RankOutcome StepOnRanks(int64_t world, const std::string& from, int64_t stopped,
       for (const auto& [name, parameter] : training.student()->Parameters())
         outcome.weights.push_back(parameter.detach().clone());
     }
-    ASSERT_OK(group.Barrier());
+    ASSERT_OK(testing::Barrier(group));
     group.Leave();
   });
   return outcome;
