@@ -6,9 +6,4 @@ TAOPD_DECLARE_ISA_TABLES(WeightRow, kWeightRow)
 
 const WeightRow& WeightRowOf(InstructionSet set) { return TAOPD_ISA_TABLE(set, kWeightRow); }
 
-const WeightRow& BestWeightRow() {
-  static const WeightRow& best = WeightRowOf(WidestInstructionSet());
-  return best;
-}
-
 }  // namespace taopd::cpu

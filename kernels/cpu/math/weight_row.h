@@ -52,9 +52,6 @@ struct WeightRow {
   int64_t (*split)(const SplitRow& job);
 };
 
-// Returns the table of the widest instruction set that this processor has.
-const WeightRow& BestWeightRow();
-
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const WeightRow& WeightRowOf(InstructionSet set);
 

@@ -86,7 +86,7 @@ struct Scratch {
 };
 
 WeightedRow Weighted(const std::vector<float>& logits, float temperature, Scratch* scratch) {
-  const cpu::WeightRow& math = cpu::BestWeightRow();
+  const cpu::WeightRow& math = cpu::WeightRowOf(cpu::WidestInstructionSet());
   const auto size = static_cast<int64_t>(logits.size());
   scratch->weights.resize(size);
   scratch->lane_max.resize(cpu::NumWeightBlocks(size) * cpu::kWeightLanes);
@@ -121,7 +121,7 @@ void ExpectDrawsFromKept(const std::vector<float>& logits, const SamplingParams&
 }
 
 TEST(Truncation, KeepsWhatSortingKeeps) {
-  Truncation truncation(cpu::BestWeightRow());
+  Truncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
   RandomStream random(41, "truncation");
   for (const int64_t size : {1, 5, 100, 1023, 1025, 5000, 20011}) {
     for (int shape = 0; shape < kNumShapes; ++shape) {
@@ -154,7 +154,7 @@ TEST(Truncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
     SamplingParams params;
     params.top_p = 0.5f;
     Scratch scratch;
-    Truncation truncation(cpu::BestWeightRow());
+    Truncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
     truncation.Apply(Weighted(logits, 1.0f, &scratch), params);
     EXPECT_EQ(truncation.Draw(1 - 1e-12), size / 2 - 1);
     params.top_p = 1.0f;

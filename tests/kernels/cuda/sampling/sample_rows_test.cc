@@ -75,9 +75,10 @@ struct CpuWeights {
 
   CpuWeights(const float* logits, int64_t n, float temperature)
       : weights(n), sums(cpu::NumWeightBlocks(n)) {
-    cpu::BestWeightRow().weights(logits, n, *std::max_element(logits, logits + n),
-                                 static_cast<float>(1.0 / static_cast<double>(temperature)),
-                                 weights.data(), sums.data());
+    cpu::WeightRowOf(cpu::WidestInstructionSet())
+        .weights(logits, n, *std::max_element(logits, logits + n),
+                 static_cast<float>(1.0 / static_cast<double>(temperature)), weights.data(),
+                 sums.data());
     for (double sum : sums) total += sum;
   }
   // Returns the cumulative sum of all tokens before token id.
