@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/torch/gemm/gradient_target.h"
@@ -92,40 +91,7 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
   }
 };
 
-at::Tensor WidenedForward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  at::Tensor out = at::mm(RowsOfAny(x).to(at::kFloat), weight.to(at::kFloat).t());
-  if (bias.defined()) out.add_(bias);
-  return WithColumns(x, out.to(x.scalar_type()));
-}
-
-// Used for float16 on processors without instructions for it.
-class WidenedLinearFunction : public torch::autograd::Function<WidenedLinearFunction> {
- public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
-    context->save_for_backward({x, weight});
-    context->saved_data["has_bias"] = bias.has_value();
-    return WidenedForward(x, weight, bias.value_or(at::Tensor()));
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
-    const at::Tensor dy = RowsOfAny(gradients[0]).to(at::kFloat);
-    at::Tensor dx, dweight, dbias;
-    if (context->needs_input_grad(0)) {
-      dx = at::mm(dy, weight.to(at::kFloat)).to(x.scalar_type()).view(x.sizes());
-    }
-    if (context->needs_input_grad(1)) {
-      dweight = GiveGradient(weight, at::mm(dy.t(), RowsOfAny(x).to(at::kFloat)));
-    }
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
-      dbias = dy.sum(0).to(weight.scalar_type());
-    }
-    return {dx, dweight, dbias};
-  }
-};
-
+// Returns whether this processor has no instructions for x, which is float16.
 bool WidensFloat16(const at::Tensor& x) {
   static const bool has_float16 = !cpu::kIsX86 || cpu::MultipliesFloat16();
   return x.is_cpu() && x.scalar_type() == at::kHalf && !has_float16;
@@ -134,10 +100,9 @@ bool WidensFloat16(const at::Tensor& x) {
 at::Tensor OnePart(const at::Tensor& x, const LinearPart& part) {
   const at::Tensor &weight = part.weight, &bias = part.bias;
   if (WidensFloat16(x)) {
-    if (!at::GradMode::is_enabled()) return WidenedForward(x, weight, bias);
-    // Autograd treats an undefined tensor as one without a device.
-    return WidenedLinearFunction::apply(
-        x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+    at::Tensor out = at::mm(RowsOfAny(x).to(at::kFloat), weight.to(at::kFloat).t());
+    if (bias.defined()) out.add_(bias);
+    return WithColumns(x, out.to(x.scalar_type()));
   }
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }
