@@ -22,27 +22,6 @@ std::string HeadOf(const httplib::Response& response, BodyFraming framing, bool 
   return AnswerHead(response.status, headers, framing, close);
 }
 
-// Runs a provider of known length.
-std::string ProvidedBody(httplib::Response& response) {
-  std::string body;
-  bool ok = true;
-  httplib::DataSink sink;
-  sink.write = [&](const char* data, size_t size) {
-    body.append(data, size);
-    return true;
-  };
-  sink.done = [&] { ok = false; };
-  sink.is_writable = [] { return true; };
-  const size_t length = response.content_length_;
-  while (ok && body.size() < length) {
-    const size_t before = body.size();
-    ok = response.content_provider_(before, length - before, sink) && body.size() > before && ok;
-  }
-  body.resize(length);
-  response.content_provider_success_ = true;
-  return body;
-}
-
 // Runs a provider without a length. False if the client is gone, or the provider fails or throws.
 bool StreamBody(httplib::Response& response, bool is_chunked, Exchange& exchange) {
   bool ok = true, more = true;
@@ -92,15 +71,14 @@ httplib::Request ToHttplibRequest(Exchange& exchange) {
 WireAnswer WholeAnswer(httplib::Response& response, const AnswerStyle& style) {
   WireAnswer answer;
   answer.close = MustClose(response, style);
-  answer.body = response.content_provider_ ? ProvidedBody(response) : std::move(response.body);
+  answer.body = std::move(response.body);
   answer.head = HeadOf(response, {BodyFraming::kLength, answer.body.size()}, answer.close);
   if (style.is_head) answer.body.clear();
   return answer;
 }
 
 WireAnswer SendAnswer(httplib::Response& response, const AnswerStyle& style, Exchange& exchange) {
-  const bool is_stream = response.content_provider_ && response.content_length_ == 0;
-  if (!is_stream) return WholeAnswer(response, style);
+  if (!response.content_provider_) return WholeAnswer(response, style);
   WireAnswer answer;
   answer.close = MustClose(response, style);
   const bool is_chunked = style.is_http_1_1;

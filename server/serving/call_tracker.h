@@ -24,15 +24,11 @@ class CallTracker {
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::Idle), deadline);
   }
-  int64_t num_active() const {
-    absl::MutexLock lock(&mutex_);
-    return num_active_;
-  }
 
  private:
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_active_ == 0; }
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
