@@ -110,7 +110,7 @@ absl::StatusOr<int64_t> PoolBeside(int64_t unplanned_bytes, int64_t pool_bytes) 
 void LogPlan(const EnginePlan& plan) {
   for (const MemoryLine& line : plan.lines) {
     LogInfo("memory", {{"device", line.device},
-                       {"for", line.name},
+                       {"for", NameOf(line.item)},
                        {"kind", KindName(line.kind)},
                        {"bytes", line.bytes},
                        {"size", MemoryText(line.bytes)},

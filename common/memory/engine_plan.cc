@@ -11,32 +11,27 @@
 namespace taopd {
 namespace {
 
-constexpr char kPoolName[] = "KV pool";
-constexpr char kActivationsName[] = "activations";
-constexpr char kHeadWorkspaceName[] = "head workspace";
-constexpr char kGraphsName[] = "CUDA graphs";
-
 // Builds the lines of one device and of the host.
 class LineList {
  public:
   explicit LineList(std::string device) : device_(std::move(device)) {}
 
-  void Held(const std::string& name, int64_t bytes, const std::string& note = "") {
-    Add(device_, name, MemoryKind::kHeld, bytes, note);
+  void Held(MemoryItem item, int64_t bytes, const std::string& note = "") {
+    Add(device_, item, MemoryKind::kHeld, bytes, note);
   }
-  void WhileLoading(const std::string& name, int64_t bytes, const std::string& note) {
-    Add(device_, name, MemoryKind::kLoading, bytes, note);
+  void WhileLoading(MemoryItem item, int64_t bytes, const std::string& note) {
+    Add(device_, item, MemoryKind::kLoading, bytes, note);
   }
-  void OnHost(const std::string& name, MemoryKind kind, int64_t bytes, const std::string& note) {
-    Add("cpu", name, kind, bytes, note);
+  void OnHost(MemoryItem item, MemoryKind kind, int64_t bytes, const std::string& note) {
+    Add("cpu", item, kind, bytes, note);
   }
   std::vector<MemoryLine>& lines() { return lines_; }
 
  private:
   // Omits empty lines, which would only raise questions.
-  void Add(const std::string& device, const std::string& name, MemoryKind kind, int64_t bytes,
+  void Add(const std::string& device, MemoryItem item, MemoryKind kind, int64_t bytes,
            const std::string& note) {
-    if (bytes > 0) lines_.push_back({name, device, kind, bytes, note});
+    if (bytes > 0) lines_.push_back({item, device, kind, bytes, note});
   }
 
   const std::string device_;
@@ -49,31 +44,32 @@ bool StaysMapped(const EnginePlanInput& input) {
 }
 
 void AddWeights(const EnginePlanInput& input, LineList* list) {
+  using enum MemoryItem;
   const WeightCounts counts = CountWeights(input.config);
   const int64_t value_bytes = BytesOf(input.dtype);
   const bool mapped = StaysMapped(input);
   const std::string note = mapped ? WeightDtypeName(input.dtype) + ", in the mapped files"
                                   : WeightDtypeName(input.dtype);
-  list->Held("embedding", counts.embedding * value_bytes, note);
-  list->Held("norms and biases", counts.vectors * value_bytes, note);
+  list->Held(kEmbedding, counts.embedding * value_bytes, note);
+  list->Held(kNormsAndBiases, counts.vectors * value_bytes, note);
   if (mapped) {
     const std::string read_once = note + "; read once, to be packed";
-    list->OnHost("head", MemoryKind::kReclaimable, counts.head * value_bytes, read_once);
-    list->OnHost("projections", MemoryKind::kReclaimable, counts.projections * value_bytes,
+    list->OnHost(kHead, MemoryKind::kReclaimable, counts.head * value_bytes, read_once);
+    list->OnHost(kProjections, MemoryKind::kReclaimable, counts.projections * value_bytes,
                  read_once);
   } else {
     // On the CPU, inference drops the weights that it has packed; a trainer's parameters stay.
     const bool dropped = input.budget.on_cpu() && !input.weights_are_parameters;
-    for (const auto& [name, count] : {std::pair<const char*, int64_t>{"head", counts.head},
-                                      {"projections", counts.projections}}) {
+    for (const auto& [item, count] :
+         {std::pair{kHead, counts.head}, {kProjections, counts.projections}}) {
       if (dropped) {
-        list->WhileLoading(name, count * value_bytes, note + "; dropped when packed");
+        list->WhileLoading(item, count * value_bytes, note + "; dropped when packed");
       } else {
-        list->Held(name, count * value_bytes, note);
+        list->Held(item, count * value_bytes, note);
       }
     }
     if (input.stored_dtype) {
-      list->OnHost("weight files", MemoryKind::kReclaimable,
+      list->OnHost(kWeightFiles, MemoryKind::kReclaimable,
                    input.config.NumParameters() * BytesOf(*input.stored_dtype),
                    "mapped; read once, to be copied");
     }
@@ -83,8 +79,8 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
   const std::string packed =
       WeightDtypeName(packed_dtype) +
       (packed_dtype == WeightDtype::kBfloat16 ? ", in 12 bits without loss" : ", in panels");
-  list->Held("packed projections", PackedProjectionBytes(input.config, input.dtype), packed);
-  list->Held("packed head", PackedHeadBytes(input.config, input.dtype), packed);
+  list->Held(kPackedProjections, PackedProjectionBytes(input.config, input.dtype), packed);
+  list->Held(kPackedHead, PackedHeadBytes(input.config, input.dtype), packed);
 }
 
 // Returns the bytes of the logits of one chunk of rows.
@@ -99,27 +95,28 @@ int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
 
 // Returns all lines except the KV pool.
 std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t max_model_len) {
+  using enum MemoryItem;
   const bool on_cpu = input.budget.on_cpu();
   LineList list(input.budget.device);
   if (on_cpu) {
-    list.Held("runtime", kRuntimeBytes, "code and data of the libraries");
+    list.Held(kRuntime, kRuntimeBytes, "code and data of the libraries");
   } else {
-    list.Held("runtime", kCudaRuntimeBytes, "CUDA context, kernels, cuBLAS");
-    list.OnHost("runtime", MemoryKind::kHeld, kRuntimeBytes, "code and data of the libraries");
+    list.Held(kRuntime, kCudaRuntimeBytes, "CUDA context, kernels, cuBLAS");
+    list.OnHost(kRuntime, MemoryKind::kHeld, kRuntimeBytes, "code and data of the libraries");
   }
   for (const MemoryLine& line : input.other_lines) list.lines().push_back(line);
   AddWeights(input, &list);
   // A step cannot have more tokens than all sequences have together.
   int64_t num_rows = input.max_num_batched_tokens;
   if (max_model_len < num_rows / input.max_num_seqs) num_rows = input.max_num_seqs * max_model_len;
-  list.Held(kActivationsName, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
+  list.Held(kActivations, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
             Concat("one step of ", num_rows, " tokens"));
-  list.Held(kHeadWorkspaceName, HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
+  list.Held(kHeadWorkspace, HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
   if (input.cuda_graphs.enabled) {
     const std::vector<int64_t> sizes = CaptureSizes(
         LargestCaptureSize(input.cuda_graphs, input.max_num_seqs, input.max_num_batched_tokens));
     const int64_t max_seq_len = std::min(input.cuda_graphs.max_seq_len, max_model_len);
-    list.Held(kGraphsName, CudaGraphBytes(input.config, input.dtype, sizes, max_seq_len),
+    list.Held(kCudaGraphs, CudaGraphBytes(input.config, input.dtype, sizes, max_seq_len),
               Concat(sizes.size(), " batch sizes up to ", sizes.back(), ", sequences up to ",
                      max_seq_len, " tokens"));
   }
@@ -128,11 +125,12 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
 
 // Returns the largest number of bytes that the lines take at a time.
 int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
+  using enum MemoryItem;
   const int64_t held = HeldBytes(lines, device);
   int64_t of_work = 0;
   for (const MemoryLine& line : lines) {
-    if (line.name == kPoolName || line.name == kActivationsName ||
-        line.name == kHeadWorkspaceName || line.name == kGraphsName) {
+    if (line.item == kKvPool || line.item == kActivations || line.item == kHeadWorkspace ||
+        line.item == kCudaGraphs) {
       of_work += line.bytes;
     }
   }
@@ -140,16 +138,17 @@ int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& devic
 }
 
 // Returns what to change when a line is too large.
-std::string AdviceOn(const std::string& name, const EnginePlanInput& input) {
-  if (name == kPoolName) return "lower kv_cache_bytes or max_model_len";
-  if (name == kActivationsName) return "lower max_num_batched_tokens";
-  if (name == kHeadWorkspaceName) return "lower head_workspace_bytes";
-  if (name == kGraphsName) {
+std::string AdviceOn(MemoryItem item, const EnginePlanInput& input) {
+  using enum MemoryItem;
+  if (item == kKvPool) return "lower kv_cache_bytes or max_model_len";
+  if (item == kActivations) return "lower max_num_batched_tokens";
+  if (item == kHeadWorkspace) return "lower head_workspace_bytes";
+  if (item == kCudaGraphs) {
     return "lower max_cudagraph_capture_size or max_seq_len_to_capture, or do without cuda_graphs";
   }
-  if (name == "runtime") return "give the process more memory";
+  if (item == kRuntime) return "give the process more memory";
   for (const MemoryLine& line : input.other_lines) {
-    if (line.name == name) return "make it smaller, or use a device with more memory";
+    if (line.item == item) return "make it smaller, or use a device with more memory";
   }
   return Concat(input.dtype == WeightDtype::kBfloat16 ? "use a " : "load it as bfloat16, or use a ",
                 input.budget.on_cpu() ? "machine" : "device",
@@ -161,9 +160,9 @@ absl::Status DoesNotFit(const EnginePlanInput& input, const std::vector<MemoryLi
   const MemoryBudget& budget = input.budget;
   return ResourceExhausted("the plan takes ", MemoryText(PeakBytes(lines, budget.device)), " on ",
                            budget.device, ", which exceeds its ", MemoryText(budget.limit_bytes),
-                           " (", budget.source, "). The line that is too large is \"", culprit.name,
-                           "\" with ", MemoryText(culprit.bytes), ": ",
-                           AdviceOn(culprit.name, input));
+                           " (", budget.source, "). The line that is too large is \"",
+                           NameOf(culprit.item), "\" with ", MemoryText(culprit.bytes), ": ",
+                           AdviceOn(culprit.item, input));
 }
 
 absl::Status CheckInput(const EnginePlanInput& input) {
@@ -236,7 +235,7 @@ absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
                 static_cast<double>(num_tokens) / static_cast<double>(plan->max_model_len),
                 static_cast<long long>(plan->max_model_len));
   plan->lines.push_back(
-      {kPoolName, plan->budget.device, MemoryKind::kHeld, plan->kv_pool_bytes(), note});
+      {MemoryItem::kKvPool, plan->budget.device, MemoryKind::kHeld, plan->kv_pool_bytes(), note});
   if (plan->kv_pool_bytes() > left_bytes) return DoesNotFit(input, plan->lines, plan->lines.back());
   if (plan->max_generation_len < plan->max_model_len) {
     plan->warnings.push_back(

@@ -12,20 +12,76 @@ constexpr size_t kNumColumns = 5;
 using TableRow = std::array<std::string, kNumColumns>;
 
 std::string LabelOf(const MemoryLine& line) {
+  const std::string name = NameOf(line.item);
   switch (line.kind) {
     case MemoryKind::kHeld:
-      return line.name;
+      break;
     case MemoryKind::kReclaimable:
-      return line.name + " (reclaimable)";
+      return name + " (reclaimable)";
     case MemoryKind::kLoading:
-      return line.name + " (while loading)";
+      return name + " (while loading)";
     case MemoryKind::kLimit:
-      return line.name + " (limit)";
+      return name + " (limit)";
   }
-  return line.name;
+  return name;
 }
 
 }  // namespace
+
+const char* NameOf(MemoryItem item) {
+  using enum MemoryItem;
+  switch (item) {
+    case kRuntime:
+      return "runtime";
+    case kEmbedding:
+      return "embedding";
+    case kNormsAndBiases:
+      return "norms and biases";
+    case kHead:
+      return "head";
+    case kProjections:
+      return "projections";
+    case kWeightFiles:
+      return "weight files";
+    case kPackedProjections:
+      return "packed projections";
+    case kPackedHead:
+      return "packed head";
+    case kActivations:
+      return "activations";
+    case kHeadWorkspace:
+      return "head workspace";
+    case kCudaGraphs:
+      return "CUDA graphs";
+    case kKvPool:
+      return "KV pool";
+    case kMasterWeights:
+      return "master weights";
+    case kOptimizerMoments:
+      return "optimizer moments";
+    case kCheckpointCopy:
+      return "checkpoint copy";
+    case kOffloadBuffers:
+      return "offload buffers";
+    case kGradients:
+      return "gradients";
+    case kGradientBuckets:
+      return "gradient buckets";
+    case kTrainingActivations:
+      return "training activations";
+    case kBackwardBuffers:
+      return "backward buffers";
+    case kLossHead:
+      return "loss head";
+    case kHeap:
+      return "heap";
+    case kScoredRollouts:
+      return "scored rollouts";
+    case kBeyondRollouts:
+      return "training, beyond the rollouts' memory";
+  }
+  return "";
+}
 
 int64_t BytesOfKind(const std::vector<MemoryLine>& lines, const std::string& device,
                     MemoryKind kind) {

@@ -14,8 +14,40 @@ enum class MemoryKind {
   kLimit,        // a limit that work in flight may reach; nothing is allocated for it
 };
 
+// The things that memory is planned for.
+enum class MemoryItem {
+  // An engine's.
+  kRuntime,
+  kEmbedding,
+  kNormsAndBiases,
+  kHead,
+  kProjections,
+  kWeightFiles,
+  kPackedProjections,
+  kPackedHead,
+  kActivations,
+  kHeadWorkspace,
+  kCudaGraphs,
+  kKvPool,
+  // A trainer's.
+  kMasterWeights,
+  kOptimizerMoments,
+  kCheckpointCopy,
+  kOffloadBuffers,
+  kGradients,
+  kGradientBuckets,
+  kTrainingActivations,
+  kBackwardBuffers,
+  kLossHead,
+  kHeap,
+  kScoredRollouts,
+  kBeyondRollouts,
+};
+// Returns the name that people read: "KV pool".
+const char* NameOf(MemoryItem item);
+
 struct MemoryLine {
-  std::string name;
+  MemoryItem item = MemoryItem::kRuntime;
   std::string device;  // "cpu", "cuda:0"
   MemoryKind kind = MemoryKind::kHeld;
   int64_t bytes = 0;

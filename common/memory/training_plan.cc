@@ -12,16 +12,10 @@ namespace taopd {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
-constexpr char kMaster[] = "master weights";
-constexpr char kMoments[] = "optimizer moments";
-constexpr char kActivations[] = "training activations";
-constexpr char kBackward[] = "backward buffers";
-constexpr char kHead[] = "loss head";
-constexpr char kHeap[] = "heap";
-constexpr char kBeyond[] = "training, beyond the rollouts' memory";
 
-bool IsPass(const std::string& name) {
-  return name == kActivations || name == kBackward || name == kHead;
+bool IsPass(MemoryItem item) {
+  using enum MemoryItem;
+  return item == kTrainingActivations || item == kBackwardBuffers || item == kLossHead;
 }
 
 // The memory that the trainer's process holds in addition to all other lines: 15 to 45 MiB of a
@@ -35,11 +29,12 @@ constexpr int64_t kActivationTensors = 4;
 // Returns whether a line's memory goes back to the system when it is freed. The C library keeps
 // smaller blocks in its heap (common/base/memory.h), in pieces that other tensors seldom fit.
 bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine, Recompute recompute) {
+  using enum MemoryItem;
   int64_t num_tensors = 0;
-  if (line.name == "head workspace") num_tensors = 1;
-  if (line.name == "activations") num_tensors = kActivationTensors;
-  if (line.name == "KV pool") num_tensors = engine.config.num_hidden_layers;
-  if (line.name == "CUDA graphs") num_tensors = 1;
+  if (line.item == kHeadWorkspace) num_tensors = 1;
+  if (line.item == kActivations) num_tensors = kActivationTensors;
+  if (line.item == kKvPool) num_tensors = engine.config.num_hidden_layers;
+  if (line.item == kCudaGraphs) num_tensors = 1;
   if (num_tensors == 0 || line.device != engine.budget.device) return false;
   return !engine.budget.on_cpu() ||
          line.bytes / num_tensors >=
@@ -168,30 +163,31 @@ std::string StateRemedy(const std::string& setting, const EnginePlanInput& engin
                 ", or use a smaller student or a device with more memory");
 }
 
-// Returns what to change, by the name of the line.
-std::string RemedyFor(const std::string& name, const EnginePlanInput& engine) {
-  if (name == kMoments) return StateRemedy("optimizer.moments to bfloat16", engine);
-  if (name == kMaster) return StateRemedy("optimizer.master to none", engine);
-  static const std::map<std::string, std::string> remedies = {
-      {"runtime", "give the process more memory"},
+// Returns what to change, by the item.
+std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
+  using enum MemoryItem;
+  if (item == kOptimizerMoments) return StateRemedy("optimizer.moments to bfloat16", engine);
+  if (item == kMasterWeights) return StateRemedy("optimizer.master to none", engine);
+  static const std::map<MemoryItem, std::string> remedies = {
+      {kRuntime, "give the process more memory"},
       {kHeap, "give the process more memory"},
-      {kBeyond, "set trainer.recompute to full, or lower trainer.micro_batch_tokens"},
-      {kActivations,
+      {kBeyondRollouts, "set trainer.recompute to full, or lower trainer.micro_batch_tokens"},
+      {kTrainingActivations,
        "set trainer.recompute to full, or lower trainer.micro_batch_tokens; one sequence goes "
        "alone, so also data.max_response_length and data.max_prompt_length"},
-      {"gradients",
+      {kGradients,
        "set dist.gradients to sharded on several ranks, or use a smaller student or a device "
        "with more memory"},
-      {kBackward, "lower trainer.micro_batch_tokens"},
-      {kHead, "lower trainer.head_workspace_mb or trainer.micro_batch_tokens"},
-      {"KV pool", "lower rollout.kv_cache_gb or rollout.max_num_seqs"},
-      {"activations", "lower rollout.max_num_seqs"},
-      {"CUDA graphs", "lower rollout.max_num_seqs or set rollout.cuda_graphs to false"},
-      {"head workspace", "lower trainer.head_workspace_mb"},
-      {"checkpoint copy", "set trainer.async_save to off"},
-      {"scored rollouts", "lower data.train_batch_size, rollout.n or teacher.top_k"},
+      {kBackwardBuffers, "lower trainer.micro_batch_tokens"},
+      {kLossHead, "lower trainer.head_workspace_mb or trainer.micro_batch_tokens"},
+      {kKvPool, "lower rollout.kv_cache_gb or rollout.max_num_seqs"},
+      {kActivations, "lower rollout.max_num_seqs"},
+      {kCudaGraphs, "lower rollout.max_num_seqs or set rollout.cuda_graphs to false"},
+      {kHeadWorkspace, "lower trainer.head_workspace_mb"},
+      {kCheckpointCopy, "set trainer.async_save to off"},
+      {kScoredRollouts, "lower data.train_batch_size, rollout.n or teacher.top_k"},
   };
-  const auto found = remedies.find(name);
+  const auto found = remedies.find(item);
   if (found != remedies.end()) return found->second;
   return engine.dtype == WeightDtype::kBfloat16
              ? "use a smaller student, or a device with more memory"
@@ -210,40 +206,41 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Weig
 }
 
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
+  using enum MemoryItem;
   const EnginePlanInput& engine = input.engine;
   const std::string& device = engine.budget.device;
   const int64_t P = engine.config.NumParameters(), T = input.micro_batch_tokens;
   const bool is_float = engine.dtype == WeightDtype::kFloat32;
   std::vector<MemoryLine> lines;
-  const auto add = [&](const std::string& name, const std::string& on, int64_t bytes,
+  const auto add = [&](MemoryItem item, const std::string& on, int64_t bytes,
                        const std::string& note, MemoryKind kind = MemoryKind::kHeld) {
-    if (bytes > 0) lines.push_back({name, on, kind, bytes, note});
+    if (bytes > 0) lines.push_back({item, on, kind, bytes, note});
   };
   const std::string share =
       input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
   const int64_t of_shard = (P + input.num_ranks - 1) / input.num_ranks;
   const std::string state_device = input.offload_elements > 0 ? "cpu" : device;
-  add(kMaster, state_device, is_float || !input.float32_master ? 0 : kFloatBytes * of_shard,
+  add(kMasterWeights, state_device, is_float || !input.float32_master ? 0 : kFloatBytes * of_shard,
       "float32" + share);
-  add(kMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
+  add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
       (input.bfloat16_moments ? "bfloat16" : "float32") + share);
   if (input.copies_checkpoints) {
-    add("checkpoint copy", "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, state_device),
+    add(kCheckpointCopy, "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, state_device),
         "weights, master weights and moments, while they are written beside a step");
   }
-  add("offload buffers", "cpu", 2 * input.offload_elements * (kFloatBytes + BytesOf(engine.dtype)),
+  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + BytesOf(engine.dtype)),
       "gradients and weights on their way between device and host");
   const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
-  add("gradients", device, kFloatBytes * (is_sharded ? of_shard : P),
+  add(kGradients, device, kFloatBytes * (is_sharded ? of_shard : P),
       is_sharded ? "one sum in float32" + share : "one sum in float32");
   if (input.num_ranks > 1) {
-    add("gradient buckets", device, GradientBucketBytes(input),
+    add(kGradientBuckets, device, GradientBucketBytes(input),
         is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way");
   }
   static const char* const kRecomputed[] = {"", "; attention is computed again",
                                             "; all layers are computed again"};
   const bool is_fused = IsFused(engine);
-  add(kActivations, device,
+  add(kTrainingActivations, device,
       SavedActivationBytes(engine.config, T, engine.dtype, input.recompute, is_fused),
       Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
   // With the fused functions, the embedding's gradient is added in place.
@@ -256,13 +253,13 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   const auto kind_of = [&](bool is_larger) {
     return is_larger ? MemoryKind::kHeld : MemoryKind::kLimit;
   };
-  add(kBackward, device, backward, "one layer's gradients, and what is computed again of it",
+  add(kBackwardBuffers, device, backward, "one layer's gradients, and what is computed again of it",
       kind_of(backward >= head));
-  add(kHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
+  add(kLossHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
       kind_of(head > backward));
   add(kHeap, "cpu", kHeapBytes, "free memory between the blocks of the heap, threads' buffers");
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
-  add("scored rollouts", "cpu", input.step_rows * (input.support_size * 8 + 20),
+  add(kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),
       Concat(input.step_rows, " response tokens of a step"));
   return lines;
 }
@@ -287,14 +284,15 @@ absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* ref
   const int64_t rollout_bytes = input.overlaps ? 0 : RolloutBytes(engine, input.recompute);
   int64_t pass_bytes = 0;
   for (MemoryLine& line : TrainingLines(input)) {
-    if (!input.overlaps && IsPass(line.name)) {
+    if (!input.overlaps && IsPass(line.item)) {
       if (line.kind == MemoryKind::kHeld) pass_bytes += line.bytes;
       line.kind = MemoryKind::kLimit;
     }
     engine.other_lines.push_back(std::move(line));
   }
   if (const int64_t beyond = pass_bytes - rollout_bytes; beyond > 0) {
-    engine.other_lines.push_back({kBeyond, engine.budget.device, MemoryKind::kHeld, beyond, ""});
+    engine.other_lines.push_back(
+        {MemoryItem::kBeyondRollouts, engine.budget.device, MemoryKind::kHeld, beyond, ""});
   }
   EnginePlan too_large;
   absl::StatusOr<EnginePlan> plan = PlanEngine(engine, &too_large);
@@ -305,8 +303,8 @@ absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* ref
     status = ResourceExhausted(
         "the memory plan takes ", MemoryText(HeldBytes(too_large.lines, engine.budget.device)),
         " on ", engine.budget.device, ", which exceeds its ", MemoryText(engine.budget.limit_bytes),
-        " (", engine.budget.source, "). The line that is too large is \"", largest->name,
-        "\" with ", MemoryText(largest->bytes), ": ", RemedyFor(largest->name, engine),
+        " (", engine.budget.source, "). The line that is too large is \"", NameOf(largest->item),
+        "\" with ", MemoryText(largest->bytes), ": ", RemedyFor(largest->item, engine),
         ". `taopd-trainer plan` prints all lines; trainer.memory_plan says what to do with them");
   }
   if (refused != nullptr) *refused = std::move(too_large);

@@ -194,7 +194,7 @@ void Run(int argc, char** argv) {
   json["peak_bytes"] = BytesOfStatus("VmHWM");
   json["anonymous_bytes"] = BytesOfStatus("RssAnon");
   json["moments_sha256"] = HashOfMoments(optimizer);
-  for (const MemoryLine& line : plan.lines) json["lines"][line.name] = line.bytes;
+  for (const MemoryLine& line : plan.lines) json["lines"][NameOf(line.item)] = line.bytes;
   for (const auto& [name, value] : result.metrics) {
     if (name == "loss/mean" || name == "loss/grad_norm" || name.starts_with("time/"))
       json[name] = value;

@@ -36,7 +36,7 @@ class PlanModelTest : public ::testing::Test {
   }
   static int64_t BytesOfLine(const EnginePlan& plan, const std::string& name) {
     for (const MemoryLine& line : plan.lines) {
-      if (line.name == name) return line.bytes;
+      if (NameOf(line.item) == name) return line.bytes;
     }
     return -1;
   }

@@ -101,7 +101,7 @@ class GraphPlan : public ::testing::Test {
   }
   static const MemoryLine* LineOf(const EnginePlan& plan) {
     for (const MemoryLine& line : plan.lines) {
-      if (line.name == "CUDA graphs") return &line;
+      if (line.item == MemoryItem::kCudaGraphs) return &line;
     }
     return nullptr;
   }

@@ -42,7 +42,7 @@ int64_t BytesOfLine(const EnginePlan& plan, const std::string& name,
                     MemoryKind kind = MemoryKind::kHeld, const std::string& device = "") {
   for (const MemoryLine& line : plan.lines) {
     const bool here = line.device == (device.empty() ? plan.budget.device : device);
-    if (line.name == name && line.kind == kind && here) return line.bytes;
+    if (NameOf(line.item) == name && line.kind == kind && here) return line.bytes;
   }
   return -1;
 }
@@ -112,8 +112,8 @@ TEST(PlanEngine, OtherLinesCountWhereTheyAreHeld) {
   EnginePlanInput input = Input(kQwen3_0_6b, Budget("cuda:0", 16 * kGib));
   input.kv_cache_bytes = 0;
   ASSERT_OK_AND_ASSIGN(const EnginePlan alone, PlanEngine(input));
-  input.other_lines = {{"gradients", "cuda:0", MemoryKind::kHeld, 3 * kGib, ""},
-                       {"master weights", "cpu", MemoryKind::kHeld, 50 * kGib, ""}};
+  input.other_lines = {{MemoryItem::kGradients, "cuda:0", MemoryKind::kHeld, 3 * kGib, ""},
+                       {MemoryItem::kMasterWeights, "cpu", MemoryKind::kHeld, 50 * kGib, ""}};
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   EXPECT_EQ(plan.total_bytes, alone.total_bytes + 3 * kGib);
   EXPECT_EQ(BytesOfLine(plan, "master weights", MemoryKind::kHeld, "cpu"), 50 * kGib);
@@ -303,24 +303,26 @@ TEST(PlanEngine, SlidingWindowsAndBiasesCount) {
 }
 
 TEST(MemoryTable, AlignsItsColumns) {
-  EXPECT_EQ(MemoryTable({{"runtime", "cpu", MemoryKind::kHeld, 167772160, "libraries"},
-                         {"files", "cpu", MemoryKind::kReclaimable, 5, ""},
-                         {"messages", "cuda:0", MemoryKind::kLimit, 4294967296, "x"}}),
-            "device  memory for                bytes     size  note\n"
-            "cpu     runtime               167772160  0.2 GiB  libraries\n"
-            "cpu     files (reclaimable)           5  0.0 MiB\n"
-            "cuda:0  messages (limit)     4294967296  4.0 GiB  x\n");
+  EXPECT_EQ(
+      MemoryTable({{MemoryItem::kRuntime, "cpu", MemoryKind::kHeld, 167772160, "libraries"},
+                   {MemoryItem::kWeightFiles, "cpu", MemoryKind::kReclaimable, 5, ""},
+                   {MemoryItem::kBackwardBuffers, "cuda:0", MemoryKind::kLimit, 4294967296, "x"}}),
+      "device  memory for                       bytes     size  note\n"
+      "cpu     runtime                      167772160  0.2 GiB  libraries\n"
+      "cpu     weight files (reclaimable)           5  0.0 MiB\n"
+      "cuda:0  backward buffers (limit)    4294967296  4.0 GiB  x\n");
 }
 
 TEST(MemoryTable, SumsWhatIsHeldOnADevice) {
-  const std::vector<MemoryLine> lines = {{"a", "cpu", MemoryKind::kHeld, 5, ""},
-                                         {"b", "cpu", MemoryKind::kReclaimable, 70, ""},
-                                         {"c", "cuda:0", MemoryKind::kHeld, 11, ""},
-                                         {"d", "cpu", MemoryKind::kLimit, 900, ""},
-                                         {"e", "cpu", MemoryKind::kHeld, 6, ""}};
+  using enum MemoryItem;
+  const std::vector<MemoryLine> lines = {{kRuntime, "cpu", MemoryKind::kHeld, 5, ""},
+                                         {kProjections, "cpu", MemoryKind::kReclaimable, 70, ""},
+                                         {kKvPool, "cuda:0", MemoryKind::kHeld, 11, ""},
+                                         {kLossHead, "cpu", MemoryKind::kLimit, 900, ""},
+                                         {kHeap, "cpu", MemoryKind::kHeld, 6, ""}};
   EXPECT_EQ(HeldBytes(lines, "cpu"), 11);
   EXPECT_EQ(HeldBytes(lines, "cuda:0"), 11);
-  EXPECT_EQ(LargestLine(lines, "cpu")->name, "e");
+  EXPECT_EQ(LargestLine(lines, "cpu")->item, kHeap);
   EXPECT_EQ(LargestLine(lines, "cuda:1"), nullptr);
 }
 

@@ -51,14 +51,14 @@ TrainingPlanInput Input(const ModelConfig& config, const std::string& device, in
 
 int64_t BytesOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
   for (const MemoryLine& line : lines) {
-    if (line.name == name) return line.bytes;
+    if (NameOf(line.item) == name) return line.bytes;
   }
   return -1;
 }
 
 MemoryKind KindOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
   for (const MemoryLine& line : lines) {
-    if (line.name == name) return line.kind;
+    if (NameOf(line.item) == name) return line.kind;
   }
   return MemoryKind::kReclaimable;
 }
