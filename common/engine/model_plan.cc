@@ -6,28 +6,20 @@
 #include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/architectures/architecture.h"
+#include "common/model/config/dtype.h"
 #include "common/model/config/tensor_parallel.h"
 
 namespace taopd {
 namespace {
 
-// Returns config.json's name of a stored dtype, or an empty string for a dtype in which no decoder
-// computes.
-std::string StoredDtypeName(const std::string& safetensors_dtype) {
-  if (safetensors_dtype == "F32") return "float32";
-  if (safetensors_dtype == "BF16") return "bfloat16";
-  return safetensors_dtype == "F16" ? "float16" : "";
-}
-
 // Returns nullopt if the files lack the embedding or store it in another type; loading reports
 // that.
-std::optional<WeightDtype> StoredDtype(const SafetensorsModel& stored, const ModelConfig& config) {
+std::optional<DataType> StoredDtype(const SafetensorsModel& stored, const ModelConfig& config) {
   const auto architecture = FindArchitecture(config.architecture);
   if (!architecture.ok()) return std::nullopt;
   const auto embedding = stored.tensors.find((*architecture)->names.embed_tokens);
   if (embedding == stored.tensors.end()) return std::nullopt;
-  const auto dtype = ParseWeightDtype(StoredDtypeName(embedding->second.first.dtype));
-  return dtype.ok() ? std::optional<WeightDtype>(*dtype) : std::nullopt;
+  return DataTypeOfSafetensors(embedding->second.first.dtype);
 }
 
 const char* KindName(MemoryKind kind) {
@@ -46,8 +38,8 @@ const char* KindName(MemoryKind kind) {
 
 }  // namespace
 
-EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config,
-                            WeightDtype dtype, const MemoryBudget& budget) {
+EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config, DataType dtype,
+                            const MemoryBudget& budget) {
   EnginePlanInput input;
   input.config = config;
   input.dtype = dtype;
@@ -67,26 +59,23 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(model_dir));
   const absl::StatusOr<SafetensorsModel> stored = OpenSafetensorsModel(model_dir);
   if (!stored.ok() && !absl::IsNotFound(stored.status())) return stored.status();
-  const std::optional<WeightDtype> stored_dtype =
+  const std::optional<DataType> stored_dtype =
       stored.ok() ? StoredDtype(*stored, config) : std::nullopt;
 
-  std::string dtype_name = dtype;
-  if (dtype == "auto") {
-    dtype_name = config.dtype;
-    if (dtype_name.empty() && stored_dtype) dtype_name = WeightDtypeName(*stored_dtype);
-    if (dtype_name.empty()) {
-      return InvalidArgument(model_dir, ": dtype auto: neither config.json nor a file of weights ",
-                             "says what the weights are stored in; name a dtype");
-    }
+  std::string described = config.dtype;
+  if (described.empty() && stored_dtype) described = ConfigDtype(*stored_dtype);
+  if (dtype == "auto" && described.empty()) {
+    return InvalidArgument(model_dir, ": dtype auto: neither config.json nor a file of weights ",
+                           "says what the weights are stored in; name a dtype");
   }
-  absl::StatusOr<WeightDtype> weight_dtype = ParseWeightDtype(dtype_name);
+  const absl::StatusOr<DataType> weight_dtype = ParseDtype(dtype, described);
   if (!weight_dtype.ok()) return Annotate(weight_dtype.status(), model_dir);
 
   const TensorParallel parallel = {0, options.tensor_parallel_size};
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, parallel.size));
   EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), *weight_dtype, budget);
   // Without files, the stored type is assumed to be that of config.json.
-  const auto described_dtype = ParseWeightDtype(config.dtype);
+  const absl::StatusOr<DataType> described_dtype = ParseDtype("auto", config.dtype);
   input.stored_dtype = stored_dtype;
   if (!stored.ok()) {
     input.stored_dtype = described_dtype.ok() ? *described_dtype : *weight_dtype;

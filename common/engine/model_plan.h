@@ -12,8 +12,8 @@ namespace taopd {
 
 // Returns the plan's input for weights that are not in a file, such as a trainer's. For weights in
 // files, set stored_dtype and weights_are_parameters.
-EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config,
-                            WeightDtype dtype, const MemoryBudget& budget);
+EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config, DataType dtype,
+                            const MemoryBudget& budget);
 
 // Plans the engine that LoadEngine would make. Reads config.json and the headers of the safetensors
 // files, but no weights. `dtype` is DecoderOptions::dtype; "auto" means the stored type. If the

@@ -1,6 +1,7 @@
 #include "common/memory/cuda_graphs.h"
 
 #include <algorithm>
+#include "common/model/config/dtype.h"
 
 namespace taopd {
 
@@ -44,7 +45,7 @@ absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num
 }
 
 absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
-                             WeightDtype dtype, bool on_cpu, bool scores_only) {
+                             DataType dtype, bool on_cpu, bool scores_only) {
   if (!options.enabled) return absl::OkStatus();
   if (on_cpu) {
     return InvalidArgument("cuda_graphs = true needs a CUDA device, but the model is on a CPU");
@@ -59,17 +60,16 @@ absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig&
     return InvalidArgument("cuda_graphs = true does not work with ", config.architecture,
                            ": the host takes part in the choice of a mixture's experts");
   }
-  if (dtype == WeightDtype::kFloat16 || config.head_dim % 2 != 0 ||
-      config.head_dim > kMaxHeadSize) {
+  if (dtype == DataType::kFloat16 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadSize) {
     return InvalidArgument("cuda_graphs = true needs float32 or bfloat16 and an even head_dim of ",
-                           "at most ", kMaxHeadSize, "; this model has ", WeightDtypeName(dtype),
+                           "at most ", kMaxHeadSize, "; this model has ", ConfigDtype(dtype),
                            " and ", config.head_dim);
   }
   return absl::OkStatus();
 }
 
-int64_t CudaGraphBytes(const ModelConfig& config, WeightDtype dtype,
-                       const std::vector<int64_t>& sizes, int64_t max_seq_len) {
+int64_t CudaGraphBytes(const ModelConfig& config, DataType dtype, const std::vector<int64_t>& sizes,
+                       int64_t max_seq_len) {
   const int64_t largest = sizes.back();
   int64_t num_rows = 0;  // rows of all sizes, each of which has its own inputs
   for (const int64_t size : sizes) num_rows += size;
@@ -81,7 +81,7 @@ int64_t CudaGraphBytes(const ModelConfig& config, WeightDtype dtype,
       config.num_attention_heads * num_partitions * (config.head_dim + 2) * 4;
   return static_cast<int64_t>(sizes.size()) * kCudaGraphBytes +
          ActivationBytes(config, largest, dtype, /*on_cpu=*/false) + largest * partial_bytes +
-         num_rows * input_bytes + largest * config.hidden_size * BytesOf(dtype) +
+         num_rows * input_bytes + largest * config.hidden_size * SizeOf(dtype) +
          KvBlockBytes(config, dtype, /*on_cpu=*/false);
 }
 

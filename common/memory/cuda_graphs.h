@@ -36,12 +36,12 @@ absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num
 // Returns INVALID_ARGUMENT if graphs are requested but impossible: the device is a CPU, the engine
 // only scores, or the model does not compute a decode step on the device alone.
 absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
-                             WeightDtype dtype, bool on_cpu, bool scores_only);
+                             DataType dtype, bool on_cpu, bool scores_only);
 
 // Returns the memory of the graphs on the device: the driver's, the activations of the largest
 // size, which the others share, the partial results of its attention, the steps' inputs and
 // outputs, and the block of the pool that padding rows write to.
-int64_t CudaGraphBytes(const ModelConfig& config, WeightDtype dtype,
-                       const std::vector<int64_t>& sizes, int64_t max_seq_len);
+int64_t CudaGraphBytes(const ModelConfig& config, DataType dtype, const std::vector<int64_t>& sizes,
+                       int64_t max_seq_len);
 
 }  // namespace taopd

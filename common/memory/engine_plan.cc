@@ -6,6 +6,7 @@
 
 #include "common/base/memory.h"
 #include "common/memory/kv_pool.h"
+#include "common/model/config/dtype.h"
 #include "taopd/head/logit_chunk.h"
 
 namespace taopd {
@@ -46,10 +47,10 @@ bool StaysMapped(const EnginePlanInput& input) {
 void AddWeights(const EnginePlanInput& input, LineList* list) {
   using enum MemoryItem;
   const WeightCounts counts = CountWeights(input.config);
-  const int64_t value_bytes = BytesOf(input.dtype);
+  const int64_t value_bytes = SizeOf(input.dtype);
   const bool mapped = StaysMapped(input);
-  const std::string note = mapped ? WeightDtypeName(input.dtype) + ", in the mapped files"
-                                  : WeightDtypeName(input.dtype);
+  const std::string note =
+      mapped ? ConfigDtype(input.dtype) + ", in the mapped files" : ConfigDtype(input.dtype);
   list->Held(kEmbedding, counts.embedding * value_bytes, note);
   list->Held(kNormsAndBiases, counts.vectors * value_bytes, note);
   if (mapped) {
@@ -70,15 +71,15 @@ void AddWeights(const EnginePlanInput& input, LineList* list) {
     }
     if (input.stored_dtype) {
       list->OnHost(kWeightFiles, MemoryKind::kReclaimable,
-                   input.config.NumParameters() * BytesOf(*input.stored_dtype),
+                   input.config.NumParameters() * SizeOf(*input.stored_dtype),
                    "mapped; read once, to be copied");
     }
   }
   if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights in place
-  const WeightDtype packed_dtype = PackedDtype(input.dtype);
+  const DataType packed_dtype = PackedDtype(input.dtype);
   const std::string packed =
-      WeightDtypeName(packed_dtype) +
-      (packed_dtype == WeightDtype::kBfloat16 ? ", in 12 bits without loss" : ", in panels");
+      ConfigDtype(packed_dtype) +
+      (packed_dtype == DataType::kBFloat16 ? ", in 12 bits without loss" : ", in panels");
   list->Held(kPackedProjections, PackedProjectionBytes(input.config, input.dtype), packed);
   list->Held(kPackedHead, PackedHeadBytes(input.config, input.dtype), packed);
 }
@@ -150,7 +151,7 @@ std::string AdviceOn(MemoryItem item, const EnginePlanInput& input) {
   for (const MemoryLine& line : input.other_lines) {
     if (line.item == item) return "make it smaller, or use a device with more memory";
   }
-  return Concat(input.dtype == WeightDtype::kBfloat16 ? "use a " : "load it as bfloat16, or use a ",
+  return Concat(input.dtype == DataType::kBFloat16 ? "use a " : "load it as bfloat16, or use a ",
                 input.budget.on_cpu() ? "machine" : "device",
                 " with more memory or a smaller model");
 }

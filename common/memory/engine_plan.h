@@ -36,10 +36,10 @@ inline constexpr int64_t kCudaRuntimeBytes = int64_t{1} << 30;
 
 struct EnginePlanInput {
   ModelConfig config;
-  WeightDtype dtype = WeightDtype::kFloat32;  // dtype of the weights in memory
+  DataType dtype = DataType::kFloat32;  // dtype of the weights in memory
   // The dtype of the weights in the files; nullopt if there are none. On the CPU, weights that are
   // stored in `dtype` stay in the mapped files, and all others are copied.
-  std::optional<WeightDtype> stored_dtype;
+  std::optional<DataType> stored_dtype;
   // Whether the weights are a trainer's parameters, which are never mapped.
   bool weights_are_parameters = false;
   MemoryBudget budget;

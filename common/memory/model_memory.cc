@@ -6,11 +6,11 @@ namespace taopd {
 namespace {
 
 // Returns the bytes of a packed weight [outputs, inputs] for matrix products with [rows, inputs].
-int64_t PackedBytesOf(int64_t outputs, int64_t inputs, WeightDtype dtype) {
+int64_t PackedBytesOf(int64_t outputs, int64_t inputs, DataType dtype) {
   const int64_t num_panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
   const int64_t padded_outputs = num_panels * kPanelOutputs;
-  if (PackedDtype(dtype) == WeightDtype::kFloat32) {
-    return padded_outputs * inputs * BytesOf(WeightDtype::kFloat32);
+  if (PackedDtype(dtype) == DataType::kFloat32) {
+    return padded_outputs * inputs * SizeOf(DataType::kFloat32);
   }
   // bfloat16 is packed in pairs of inputs, with 12 bits per number
   // (kernels/cpu/gemm/coded_panel.h).
@@ -46,29 +46,6 @@ int64_t ExpertRowBytes(const LayerSizes& s, int64_t value_bytes, bool grouped) {
 
 }  // namespace
 
-int64_t BytesOf(WeightDtype dtype) { return dtype == WeightDtype::kFloat32 ? 4 : 2; }
-
-std::string WeightDtypeName(WeightDtype dtype) {
-  switch (dtype) {
-    case WeightDtype::kFloat32:
-      return "float32";
-    case WeightDtype::kBfloat16:
-      return "bfloat16";
-    case WeightDtype::kFloat16:
-      return "float16";
-  }
-  return "";
-}
-
-absl::StatusOr<WeightDtype> ParseWeightDtype(const std::string& name) {
-  for (const WeightDtype dtype :
-       {WeightDtype::kFloat32, WeightDtype::kBfloat16, WeightDtype::kFloat16}) {
-    if (name == WeightDtypeName(dtype)) return dtype;
-  }
-  return InvalidArgument("dtype \"", name,
-                         "\" is not implemented; name float32, bfloat16 or float16");
-}
-
 WeightCounts CountWeights(const ModelConfig& config) {
   const LayerSizes s(config);
   const int64_t num_sparse = NumSparseLayers(config);
@@ -83,11 +60,11 @@ WeightCounts CountWeights(const ModelConfig& config) {
   return counts;
 }
 
-WeightDtype PackedDtype(WeightDtype dtype) {
-  return dtype == WeightDtype::kBfloat16 ? WeightDtype::kBfloat16 : WeightDtype::kFloat32;
+DataType PackedDtype(DataType dtype) {
+  return dtype == DataType::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
 }
 
-int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype) {
+int64_t PackedProjectionBytes(const ModelConfig& config, DataType dtype) {
   const LayerSizes s(config);
   const int64_t attention =
       PackedBytesOf(s.Q + 2 * s.K, s.H, dtype) + PackedBytesOf(s.H, s.Q, dtype);
@@ -100,38 +77,35 @@ int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype) {
          num_sparse * sparse;
 }
 
-int64_t PackedHeadBytes(const ModelConfig& config, WeightDtype dtype) {
+int64_t PackedHeadBytes(const ModelConfig& config, DataType dtype) {
   return PackedBytesOf(config.vocab_size, config.hidden_size, dtype);
 }
 
-int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu) {
-  if (!on_cpu) return kBlockTokens * config.KvBytesPerToken(BytesOf(dtype));
-  const DataType stored =
-      dtype == WeightDtype::kBfloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+int64_t KvBlockBytes(const ModelConfig& config, DataType dtype, bool on_cpu) {
+  if (!on_cpu) return kBlockTokens * config.KvBytesPerToken(SizeOf(dtype));
   return config.num_hidden_layers *
-         BytesPerBlock(stored, config.num_key_value_heads, config.head_dim);
+         BytesPerBlock(PackedDtype(dtype), config.num_key_value_heads, config.head_dim);
 }
 
-int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, WeightDtype dtype,
-                        bool on_cpu) {
+int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, DataType dtype, bool on_cpu) {
   constexpr int64_t kIdBytes = 8;
   const LayerSizes s(config);
-  const int64_t b = BytesOf(dtype);
+  const int64_t b = SizeOf(dtype);
   const int64_t num_sparse = NumSparseLayers(config);
   int64_t row_bytes = (3 * s.H + 3 * s.Q + 3 * s.K) * b;
   if (num_sparse < config.num_hidden_layers) {
     row_bytes = std::max(row_bytes, (5 * s.H + 3 * s.I) * b);
   }
   if (num_sparse > 0) {
-    const bool grouped = !on_cpu && dtype == WeightDtype::kBfloat16;
+    const bool grouped = !on_cpu && dtype == DataType::kBFloat16;
     row_bytes = std::max(row_bytes, ExpertRowBytes(s, b, grouped));
   }
   row_bytes += 2 * kIdBytes + 2 * s.D * b;
-  if (on_cpu && dtype == WeightDtype::kFloat16) {
+  if (on_cpu && dtype == DataType::kFloat16) {
     int64_t widest = std::max(s.H + s.Q + 2 * s.K, s.Q + s.H);
     if (num_sparse < config.num_hidden_layers) widest = std::max(widest, s.H + 2 * s.I);
     if (num_sparse > 0) widest = std::max(widest, s.H + 2 * s.expert_I);
-    row_bytes += widest * BytesOf(PackedDtype(dtype));
+    row_bytes += widest * SizeOf(PackedDtype(dtype));
   }
   return num_rows * row_bytes;
 }

@@ -11,16 +11,9 @@
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"
 #include "taopd/attention/paged_attention.h"
+#include "taopd/base/data_type.h"
 
 namespace taopd {
-
-// The type of weights in memory, by the names that config.json uses.
-enum class WeightDtype { kFloat32, kBfloat16, kFloat16 };
-
-int64_t BytesOf(WeightDtype dtype);
-std::string WeightDtypeName(WeightDtype dtype);
-// Returns INVALID_ARGUMENT for any name other than "float32", "bfloat16" and "float16".
-absl::StatusOr<WeightDtype> ParseWeightDtype(const std::string& name);
 
 // A model's parameters, in values, by how they are stored. The sum is config.NumParameters().
 struct WeightCounts {
@@ -36,20 +29,20 @@ inline constexpr int64_t kPanelOutputs = 64;
 
 // Returns the type of the copy that the CPU kernels use: bfloat16 stays, everything else is
 // float32.
-WeightDtype PackedDtype(WeightDtype dtype);
+DataType PackedDtype(DataType dtype);
 
 // Returns the size of the packed copy of a layer's projections, summed over the layers: q k v
 // fused, gate up fused, o and down. Each is [outputs rounded up to whole panels][inputs]. bfloat16
 // takes 12 bits per number (kernels/cpu/gemm/coded_panel.h); the engine subtracts the additional
 // bytes of a matrix that cannot be coded from the pool of pages.
-int64_t PackedProjectionBytes(const ModelConfig& config, WeightDtype dtype);
+int64_t PackedProjectionBytes(const ModelConfig& config, DataType dtype);
 // Returns the size of the packed copy of the output head: [V rounded up to whole panels][H].
-int64_t PackedHeadBytes(const ModelConfig& config, WeightDtype dtype);
+int64_t PackedHeadBytes(const ModelConfig& config, DataType dtype);
 
 // Returns the size of one block of kBlockTokens tokens over all layers. On the CPU it has the
 // layout of the attention kernels (taopd/attention/paged_attention.h), and float16 models keep
 // float32.
-int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu);
+int64_t KvBlockBytes(const ModelConfig& config, DataType dtype, bool on_cpu);
 
 // Returns the largest sum of tensors that exist at once while one layer computes T rows
 // (common/model/transformer.cc). On entry the residual stream and its norm exist, 2 H per row.
@@ -63,7 +56,6 @@ int64_t KvBlockBytes(const ModelConfig& config, WeightDtype dtype, bool on_cpu);
 // The token ids and positions in int64 and the rows of the rotary tables, 2 D, are added to the
 // largest of these. On the CPU, float16 rows pass through float32, so the widest product's input
 // and output are added.
-int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, WeightDtype dtype,
-                        bool on_cpu);
+int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, DataType dtype, bool on_cpu);
 
 }  // namespace taopd

@@ -54,7 +54,7 @@ int64_t RolloutBytes(EnginePlanInput engine, Recompute recompute) {
 
 int64_t HeadBytes(const TrainingPlanInput& input) {
   const ModelConfig& config = input.engine.config;
-  const int64_t b = BytesOf(input.engine.dtype);
+  const int64_t b = SizeOf(input.engine.dtype);
   const int64_t row_bytes = config.vocab_size * b;
   const int64_t rows_that_fit = std::max<int64_t>(1, input.head_workspace_bytes / row_bytes);
   return 2 * input.micro_batch_rows * config.hidden_size * b +
@@ -71,7 +71,7 @@ struct TokenValues {
 // Returns whether the layers use the fused functions of the CPU (self_attention.h and gated_mlp.h
 // in kernels/torch), whose backward pass computes cheap intermediate results again.
 bool IsFused(const EnginePlanInput& engine) {
-  return engine.budget.on_cpu() && engine.dtype != WeightDtype::kFloat16;
+  return engine.budget.on_cpu() && engine.dtype != DataType::kFloat16;
 }
 
 TokenValues AttentionValues(const ModelConfig& config, bool is_fused) {
@@ -189,18 +189,18 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
   };
   const auto found = remedies.find(item);
   if (found != remedies.end()) return found->second;
-  return engine.dtype == WeightDtype::kBfloat16
+  return engine.dtype == DataType::kBFloat16
              ? "use a smaller student, or a device with more memory"
              : "set student.dtype to bfloat16, use a smaller student, or a device with more memory";
 }
 
 }  // namespace
 
-int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype,
+int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, DataType dtype,
                              Recompute recompute, bool is_fused) {
   int64_t token_bytes = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    token_bytes += LayerBytes(config, i, BytesOf(dtype), recompute, is_fused);
+    token_bytes += LayerBytes(config, i, SizeOf(dtype), recompute, is_fused);
   }
   return num_tokens * token_bytes;
 }
@@ -210,7 +210,7 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   const EnginePlanInput& engine = input.engine;
   const std::string& device = engine.budget.device;
   const int64_t P = engine.config.NumParameters(), T = input.micro_batch_tokens;
-  const bool is_float = engine.dtype == WeightDtype::kFloat32;
+  const bool is_float = engine.dtype == DataType::kFloat32;
   std::vector<MemoryLine> lines;
   const auto add = [&](MemoryItem item, const std::string& on, int64_t bytes,
                        const std::string& note, MemoryKind kind = MemoryKind::kHeld) {
@@ -225,10 +225,10 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
       (input.bfloat16_moments ? "bfloat16" : "float32") + share);
   if (input.copies_checkpoints) {
-    add(kCheckpointCopy, "cpu", P * BytesOf(engine.dtype) + HeldBytes(lines, state_device),
+    add(kCheckpointCopy, "cpu", P * SizeOf(engine.dtype) + HeldBytes(lines, state_device),
         "weights, master weights and moments, while they are written beside a step");
   }
-  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + BytesOf(engine.dtype)),
+  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + SizeOf(engine.dtype)),
       "gradients and weights on their way between device and host");
   const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
   add(kGradients, device, kFloatBytes * (is_sharded ? of_shard : P),
@@ -245,9 +245,9 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
       Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
   // With the fused functions, the embedding's gradient is added in place.
   const int64_t embedding_gradient =
-      is_fused ? 0 : engine.config.vocab_size * engine.config.hidden_size * BytesOf(engine.dtype);
+      is_fused ? 0 : engine.config.vocab_size * engine.config.hidden_size * SizeOf(engine.dtype);
   const int64_t backward =
-      T * BackwardBytes(engine.config, BytesOf(engine.dtype), input.recompute, is_fused) +
+      T * BackwardBytes(engine.config, SizeOf(engine.dtype), input.recompute, is_fused) +
       embedding_gradient;
   const int64_t head = HeadBytes(input);
   const auto kind_of = [&](bool is_larger) {

@@ -59,7 +59,7 @@ struct TrainingPlanInput {
 // and float32 numbers of the norms and of attention, two and up to three per head. If attention is
 // computed again, only the norms and the MLP or the experts remain; with full recomputation, only H
 // remains.
-int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, WeightDtype dtype,
+int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, DataType dtype,
                              Recompute recompute, bool is_fused);
 
 // Returns the lines that training adds to the engine's:

@@ -47,14 +47,4 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 
-absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text,
-                                          const std::string& stored_dtype) {
-  const std::string& dtype = text == "auto" ? stored_dtype : text;
-  if (dtype == "float32") return at::kFloat;
-  if (dtype == "bfloat16") return at::kBFloat16;
-  if (dtype == "float16") return at::kHalf;
-  return InvalidArgument("dtype \"", dtype, "\"", text == "auto" ? " of the stored weights" : "",
-                         " is not implemented; name float32, bfloat16 or float16");
-}
-
 }  // namespace taopd

@@ -160,10 +160,9 @@ struct DecoderOptions {
   std::optional<VocabularyChange> vocabulary = std::nullopt;
 };
 
-// These functions parse members of DecoderOptions. `stored_dtype` is the meaning of "auto". They
-// return INVALID_ARGUMENT for unknown names and for devices that do not exist.
+// Parses DecoderOptions::device. Returns INVALID_ARGUMENT for unknown names, and
+// FAILED_PRECONDITION for devices that do not exist.
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
-absl::StatusOr<at::ScalarType> ParseDtype(const std::string& text, const std::string& stored_dtype);
 
 // Loads config.json and the safetensors (one file, or shards) of a Hugging Face directory.
 //

@@ -4,6 +4,8 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
+#include "common/model/config/dtype.h"
+#include "kernels/torch/data_type.h"
 #include "trainer/student/student_tokenizer.h"
 
 namespace taopd {
@@ -37,8 +39,9 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const AdamWOptions& shard) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
   TAOPD_ASSIGN_OR_RETURN(
-      const at::ScalarType dtype,
+      const DataType type,
       ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
+  const at::ScalarType dtype = ScalarTypeOf(type);
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));

@@ -13,6 +13,7 @@
 #include "common/engine/graphs/cuda_graph_backend.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/model/weights/weights.h"
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 namespace {
@@ -166,8 +167,8 @@ GraphStats DecodeGraphs::stats() const {
 absl::StatusOr<std::unique_ptr<DecodeGraphs>> MakeDecodeGraphs(
     const std::shared_ptr<Decoder>& decoder, const EngineOptions& options,
     const EngineLimits& limits, int64_t num_blocks, std::unique_ptr<GraphBackend> backend) {
-  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, ParseWeightDtype(ConfigDtype(decoder->dtype())));
-  TAOPD_RETURN_IF_ERROR(CheckCudaGraphs(options.cuda_graphs, decoder->config(), dtype,
+  TAOPD_RETURN_IF_ERROR(CheckCudaGraphs(options.cuda_graphs, decoder->config(),
+                                        DataTypeOf(decoder->dtype()),
                                         decoder->device().is_cpu() && backend == nullptr,
                                         /*scores_only=*/num_blocks == 0));
   if (backend == nullptr) {

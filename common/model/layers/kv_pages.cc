@@ -3,18 +3,15 @@
 #include <c10/core/InferenceMode.h>
 
 #include "common/base/check.h"
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 namespace {
 
-DataType KernelType(at::ScalarType stored) {
-  return stored == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
-}
-
 int64_t BytesPerLayerBlock(const ModelConfig& config, at::ScalarType stored,
                            KvPages::Layout layout) {
   if (layout == KvPages::Layout::kKernel) {
-    return taopd::BytesPerBlock(KernelType(stored), config.num_key_value_heads, config.head_dim);
+    return taopd::BytesPerBlock(DataTypeOf(stored), config.num_key_value_heads, config.head_dim);
   }
   return 2 * config.num_key_value_heads * config.head_dim * kBlockTokens *
          static_cast<int64_t>(c10::elementSize(stored));

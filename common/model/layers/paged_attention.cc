@@ -10,6 +10,7 @@
 #include "common/model/layers/decode_inputs.h"
 #include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/layers/layers.h"
 #include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
@@ -101,8 +102,8 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   const at::Tensor q = q_TND.to(stored), k = k_TKD.to(stored), v = v_TKD.to(stored);
   const int64_t T = q.size(0), N = q.size(1), D = q.size(2);
   for (const at::Tensor& x : {q, k, v}) TAOPD_CHECK(x.stride(2) == 1 && x.stride(1) == D);
-  const KeyValuePool pool = {stored == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32,
-                             config_.num_key_value_heads, D, pages_->blocks(layer)};
+  const KeyValuePool pool = {DataTypeOf(stored), config_.num_key_value_heads, D,
+                             pages_->blocks(layer)};
   const int64_t num_sequences = static_cast<int64_t>(sequences_.size());
 
   AppendKeysValues append;

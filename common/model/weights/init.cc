@@ -1,7 +1,9 @@
 // Random initial weights.
 #include <c10/core/InferenceMode.h>
 
+#include "common/model/config/dtype.h"
 #include "common/model/transformer.h"
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 namespace {
@@ -32,7 +34,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
   TAOPD_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(ModelConfigJson(fields)));
   config.raw_json = given.raw_json;
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(options.device));
-  TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
+  TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(options.dtype, config.dtype));
+  const at::ScalarType dtype = ScalarTypeOf(type);
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
   TAOPD_RETURN_IF_ERROR(CheckWeightsFit(config, device, dtype));

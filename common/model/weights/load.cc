@@ -5,8 +5,10 @@
 
 #include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"
+#include "common/model/config/dtype.h"
 #include "common/model/transformer.h"
 #include "common/model/weights/stored_tensor.h"
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 namespace {
@@ -75,14 +77,6 @@ absl::Status CheckTensor(const WeightSlot& slot, const TensorView& view) {
   return absl::OkStatus();
 }
 
-// Returns the meaning of "auto": config.json's dtype, or without one the type of the stored
-// embedding.
-std::string StoredDtype(const ModelConfig& config, const std::string& embedding_dtype) {
-  if (!config.dtype.empty()) return config.dtype;
-  if (embedding_dtype == "F32") return "float32";
-  return embedding_dtype == "BF16" ? "bfloat16" : "float16";
-}
-
 // Returns the rows of a larger vocabulary: the old ones, then their mean (see VocabularyChange).
 at::Tensor WithNewRows(const at::Tensor& rows_VH, int64_t num_rows) {
   if (rows_VH.size(0) >= num_rows) return rows_VH;
@@ -101,7 +95,10 @@ absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& name
   for (const WeightSlot& slot : slots) {
     TAOPD_RETURN_IF_ERROR(CheckTensor(slot, stored.tensors.at(slot.name).first));
   }
-  config->dtype = StoredDtype(*config, stored.tensors.at(slots[0].name).first.dtype);
+  if (config->dtype.empty()) {
+    const std::string& of_embedding = stored.tensors.at(slots[0].name).first.dtype;
+    config->dtype = ConfigDtype(*DataTypeOfSafetensors(of_embedding));
+  }
   return absl::OkStatus();
 }
 
@@ -113,7 +110,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
   const TensorNames& names = architecture->names;
   TAOPD_RETURN_IF_ERROR(CheckStored(stored, names, &config));
-  TAOPD_ASSIGN_OR_RETURN(const at::ScalarType dtype, ParseDtype(options.dtype, config.dtype));
+  TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(options.dtype, config.dtype));
+  const at::ScalarType dtype = ScalarTypeOf(type);
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
   std::unique_ptr<TransformerDecoder> decoder;

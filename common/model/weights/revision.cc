@@ -8,9 +8,11 @@
 
 #include "common/io/safetensors/safetensors.h"
 #include "common/io/sha256.h"
+#include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 namespace {
@@ -77,9 +79,9 @@ std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& dec
 std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
                                                              const std::string& dtype) {
   return std::async(std::launch::async, [model_dir, dtype]() -> absl::StatusOr<std::string> {
-    TAOPD_ASSIGN_OR_RETURN(const at::ScalarType type, ParseDtype(dtype, dtype));
+    TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(dtype, dtype));
     try {
-      return HashStored(model_dir, type);
+      return HashStored(model_dir, ScalarTypeOf(type));
     } catch (const c10::Error& error) {
       return ResourceExhausted(model_dir, ": ", error.what_without_backtrace());
     }

@@ -5,6 +5,8 @@
 #include "common/base/check.h"
 #include "common/base/memory.h"
 #include "common/base/status.h"
+#include "common/model/config/dtype.h"
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 namespace {
@@ -145,20 +147,12 @@ absl::Status CheckTrains(at::ScalarType dtype) {
 }
 
 std::optional<at::ScalarType> ScalarTypeOfSafetensors(const std::string& dtype) {
-  if (dtype == "F32") return at::kFloat;
-  if (dtype == "BF16") return at::kBFloat16;
-  if (dtype == "F16") return at::kHalf;
-  return std::nullopt;
+  const std::optional<DataType> type = DataTypeOfSafetensors(dtype);
+  return type ? std::optional(ScalarTypeOf(*type)) : std::nullopt;
 }
 
-std::string SafetensorsDtype(at::ScalarType dtype) {
-  TAOPD_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
-  return dtype == at::kFloat ? "F32" : dtype == at::kBFloat16 ? "BF16" : "F16";
-}
+std::string SafetensorsDtype(at::ScalarType dtype) { return SafetensorsDtype(DataTypeOf(dtype)); }
 
-std::string ConfigDtype(at::ScalarType dtype) {
-  TAOPD_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
-  return dtype == at::kFloat ? "float32" : dtype == at::kBFloat16 ? "bfloat16" : "float16";
-}
+std::string ConfigDtype(at::ScalarType dtype) { return ConfigDtype(DataTypeOf(dtype)); }
 
 }  // namespace taopd

@@ -82,12 +82,10 @@ absl::Status CheckWeightsFit(const ModelConfig& config, at::Device device, at::S
 // Returns INVALID_ARGUMENT for a dtype that the optimizer cannot train.
 absl::Status CheckTrains(at::ScalarType dtype);
 
-// Returns the dtype for the safetensors names "F32", "BF16" and "F16", and nullopt for all others,
-// in which decoders do not compute.
+// The functions of config/dtype.h, for LibTorch's types. REQUIRES: dtype is kFloat, kBFloat16 or
+// kHalf.
 std::optional<at::ScalarType> ScalarTypeOfSafetensors(const std::string& dtype);
-// The reverse. REQUIRES: dtype is kFloat, kBFloat16 or kHalf.
 std::string SafetensorsDtype(at::ScalarType dtype);
-// Returns the name in config.json: "float32", "bfloat16" or "float16".
 std::string ConfigDtype(at::ScalarType dtype);
 
 }  // namespace taopd

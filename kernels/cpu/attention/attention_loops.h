@@ -12,7 +12,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/always_inline.h"
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 
 namespace taopd::cpu {
 

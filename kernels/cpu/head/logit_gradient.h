@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 
 namespace taopd::cpu {
 

@@ -30,7 +30,7 @@
 #include "kernels/cpu/head/row_support.h"
 #include "kernels/cpu/head/top_k_overlap.h"
 #include "kernels/cpu/math/row_math.h"
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 #include "taopd/head/student_row.h"
 #include "taopd/head/student_targets.h"
 #include "taopd/objective/objective.h"

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 #include "taopd/base/parallel_for.h"
 
 namespace taopd::cpu {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 #include "taopd/layers/adamw_math.h"
 
 namespace taopd::cpu {

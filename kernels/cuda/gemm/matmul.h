@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "taopd/base/data_type.h"
 #include "taopd/base/device.h"
 
 namespace taopd::cuda {

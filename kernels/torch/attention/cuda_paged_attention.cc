@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include "kernels/torch/data_type.h"
 
 namespace taopd {
 
@@ -93,9 +94,8 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   context.stream = at::cuda::getCurrentCUDAStream().stream();
 
   RotateAndAppend append;
-  append.pages = {keys.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32,
-                  num_kv_heads_, head_size_, keys.mutable_data_ptr(),
-                  pages.values_BKPD.mutable_data_ptr()};
+  append.pages = {DataTypeOf(keys.scalar_type()), num_kv_heads_, head_size_,
+                  keys.mutable_data_ptr(), pages.values_BKPD.mutable_data_ptr()};
   append.num_rows = step_.num_rows;
   append.num_heads = num_heads_;
   append.positions_T = Array(0);

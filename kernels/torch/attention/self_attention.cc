@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/attention/causal/causal_attention.h"
 #include "kernels/cpu/layers/fused_projections.h"
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/parallel_loop.h"
 #include "taopd/layers/layers.h"
@@ -27,9 +28,7 @@ const void* DataOf(const at::Tensor& tensor) {
 struct Inputs {
   at::Tensor qkv_TC, q_norm_D, k_norm_D, cos_T1D, sin_T1D;
 
-  DataType type() const {
-    return qkv_TC.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
-  }
+  DataType type() const { return DataTypeOf(qkv_TC.scalar_type()); }
   int64_t num_rows() const { return qkv_TC.size(0); }
   int64_t head_size() const { return cos_T1D.size(-1); }
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/head/head_target_pointers.h"
 #include "taopd/head/fused_head.h"
 
@@ -18,10 +19,10 @@ at::Tensor WithAdjacentColumns(const at::Tensor& matrix) {
 }
 
 DataType TypeOf(const at::Tensor& tensor) {
-  // Any other type would be read as float32, past its end.
+  // float16 would be read as another type.
   TORCH_CHECK(tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat,
               "hidden is ", tensor.scalar_type(), ", must be float32 or bfloat16 here");
-  return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+  return DataTypeOf(tensor.scalar_type());
 }
 
 template <typename T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/head/student_chunk.h"
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/head/head_gemm_sparse.h"
 #include "kernels/torch/head/head_target_pointers.h"
 #include "kernels/torch/parallel_loop.h"
@@ -54,7 +55,7 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
   call.options.top_k_metrics = options.top_k_metrics;
   call.options.vocabulary_size = call.weights_VH.size(0);
   call.options.block_size = kVocabularyBlock;
-  call.options.dtype = dtype == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+  call.options.dtype = DataTypeOf(dtype);
   call.options.products = HasDenseGradient(options.objective) ||
                           !SparseBackwardIsCheaper(call.targets.k, call.options.vocabulary_size);
   const int64_t num_rows = hidden_NH.size(0);

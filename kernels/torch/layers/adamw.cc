@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/layers/layers.h"
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
@@ -41,8 +42,7 @@ void AddTensor(const AdamWTensor& tensor, at::Device device, Tensors* collected)
 AdamWTensor GradientOnly(const at::Tensor& gradient) {
   AdamWTensor tensor;
   tensor.size = gradient.numel();
-  tensor.gradient_type =
-      gradient.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
+  tensor.gradient_type = DataTypeOf(gradient.scalar_type());
   tensor.gradient = gradient.const_data_ptr();
   return tensor;
 }

@@ -1,6 +1,7 @@
 #include "kernels/torch/layers/fused_projections.h"
 
 #include "kernels/cpu/layers/fused_projections.h"
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
@@ -8,10 +9,6 @@ namespace {
 
 bool HasCpuLoops(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
-}
-
-DataType LoopType(const at::Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
 }
 
 const void* DataOrNull(const at::Tensor& tensor) {
@@ -42,7 +39,7 @@ void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
     return;
   }
   cpu::RotateFusedHeads problem;
-  problem.dtype = LoopType(qkv_TC);
+  problem.dtype = DataTypeOf(qkv_TC.scalar_type());
   problem.num_rows = T;
   problem.num_heads = N;
   problem.num_kv_heads = K;
@@ -68,8 +65,8 @@ void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
         SwiGlu(gate_up_T2I.narrow(1, 0, I).contiguous(), gate_up_T2I.narrow(1, I, I).contiguous()));
     return;
   }
-  cpu::Run(cpu::FusedSwiGlu{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),
-                            y_TI.mutable_data_ptr()},
+  cpu::Run(cpu::FusedSwiGlu{DataTypeOf(gate_up_T2I.scalar_type()), T, I,
+                            gate_up_T2I.const_data_ptr(), y_TI.mutable_data_ptr()},
            TorchParallelFor());
 }
 
@@ -81,8 +78,9 @@ at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& 
               "gate | up is ", gate_up_T2I.toString(), " of shape ", gate_up_T2I.sizes(),
               ", d_y is ", d_y.toString(), " of shape ", d_y.sizes());
   const at::Tensor d_gate_up_T2I = at::empty_like(gate_up_T2I);
-  cpu::Run(cpu::FusedSwiGluBackward{LoopType(gate_up_T2I), T, I, gate_up_T2I.const_data_ptr(),
-                                    d_y.const_data_ptr(), d_gate_up_T2I.mutable_data_ptr()},
+  cpu::Run(cpu::FusedSwiGluBackward{DataTypeOf(gate_up_T2I.scalar_type()), T, I,
+                                    gate_up_T2I.const_data_ptr(), d_y.const_data_ptr(),
+                                    d_gate_up_T2I.mutable_data_ptr()},
            TorchParallelFor());
   return d_gate_up_T2I;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/cpu/layers/layers.h"
+#include "kernels/torch/data_type.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/layers/layers_aten.h"
 #include "kernels/torch/parallel_loop.h"
@@ -29,10 +30,6 @@ bool HasKernels(const at::Tensor& x) {
   if (x.is_cuda()) return true;
 #endif
   return x.is_cpu();
-}
-
-DataType TypeOf(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 ? DataType::kBFloat16 : DataType::kFloat32;
 }
 
 #ifdef TAOPD_CUDA
@@ -105,7 +102,7 @@ void CheckNormWeight(const at::Tensor& weight, const at::Tensor& x) {
 template <typename Problem>
 Problem NormProblem(const at::Tensor& x_NH, const at::Tensor& weight_H) {
   Problem problem;
-  problem.dtype = TypeOf(x_NH);
+  problem.dtype = DataTypeOf(x_NH.scalar_type());
   problem.size = weight_H.size(0);
   problem.num_rows = x_NH.numel() / problem.size;
   problem.x_NH = In(x_NH);
@@ -119,7 +116,7 @@ Problem HeadsProblem(const at::Tensor& shape_TAD, const at::Tensor& x_TAD,
                      const at::Tensor& weight_D, const at::Tensor& cos_T1D,
                      const at::Tensor& sin_T1D) {
   Problem problem;
-  problem.dtype = TypeOf(shape_TAD);
+  problem.dtype = DataTypeOf(shape_TAD.scalar_type());
   problem.num_tokens = shape_TAD.size(0);
   problem.num_heads = shape_TAD.size(1);
   problem.head_size = shape_TAD.size(2);
@@ -133,7 +130,7 @@ Problem HeadsProblem(const at::Tensor& shape_TAD, const at::Tensor& x_TAD,
 template <typename Problem>
 Problem SwiGluProblem(const at::Tensor& gate, const at::Tensor& up) {
   Problem problem;
-  problem.dtype = TypeOf(gate);
+  problem.dtype = DataTypeOf(gate.scalar_type());
   problem.size = gate.numel();
   problem.gate = In(gate);
   problem.up = In(up);

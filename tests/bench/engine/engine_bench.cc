@@ -39,6 +39,7 @@
 #include "common/engine/engine_factory.h"
 #include "common/io/file.h"
 #include "common/memory/model_memory.h"
+#include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "tests/bench/gemm/machine_peaks.h"
 
@@ -177,7 +178,7 @@ void Run(const std::string& model_dir, const std::string& dtype, int num_threads
   const int64_t num_embeddings = config.tie_word_embeddings ? 1 : 2;
   const int64_t layers_size = loaded.num_parameters - num_embeddings * head_size;
   const bool is_float32 = loaded.dtype == "float32";
-  const WeightDtype packed = OrDie(ParseWeightDtype(loaded.dtype));
+  const DataType packed = OrDie(ParseDtype(loaded.dtype, ""));
   result["bytes_per_step"] =
       PackedProjectionBytes(config, packed) + PackedHeadBytes(config, packed);
   result["flops_per_token"] = 2 * layers_size;

@@ -63,14 +63,14 @@ TEST(CheckCudaGraphs, NamesTheOptionThatIsOutOfBounds) {
 TEST(CheckCudaGraphs, RefusesWhatCannotBeCaptured) {
   const CudaGraphOptions on = {.enabled = true};
   const ModelConfig dense = PublicConfig(kQwen3_8b);
-  const WeightDtype bf16 = WeightDtype::kBfloat16;
+  const DataType bf16 = DataType::kBFloat16;
   EXPECT_OK(CheckCudaGraphs(on, dense, bf16, /*on_cpu=*/false, /*scores_only=*/false));
-  EXPECT_OK(CheckCudaGraphs({}, dense, WeightDtype::kFloat16, true, true));  // nobody asked
+  EXPECT_OK(CheckCudaGraphs({}, dense, DataType::kFloat16, true, true));  // nobody asked
   EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, true, false), StatusCode::kInvalidArgument,
                "needs a CUDA device");
   EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, false, true), StatusCode::kInvalidArgument,
                "only scores");
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, WeightDtype::kFloat16, false, false),
+  EXPECT_ERROR(CheckCudaGraphs(on, dense, DataType::kFloat16, false, false),
                StatusCode::kInvalidArgument, "float16");
   ModelConfig odd = dense;
   odd.head_dim = 127;
@@ -90,8 +90,8 @@ class GraphPlan : public ::testing::Test {
  protected:
   GraphPlan() {
     input_.config = PublicConfig(kQwen3_8b);
-    input_.dtype = WeightDtype::kBfloat16;
-    input_.stored_dtype = WeightDtype::kBfloat16;
+    input_.dtype = DataType::kBFloat16;
+    input_.stored_dtype = DataType::kBFloat16;
     input_.budget.device = "cuda:0";
     input_.budget.limit_bytes = int64_t{80} << 30;
     input_.budget.source = "a test";

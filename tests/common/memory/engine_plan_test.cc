@@ -28,8 +28,8 @@ MemoryBudget Budget(const std::string& device, int64_t limit_bytes) {
 EnginePlanInput Input(const char* json, const MemoryBudget& budget) {
   EnginePlanInput input;
   input.config = PublicConfig(json);
-  input.dtype = WeightDtype::kBfloat16;
-  input.stored_dtype = WeightDtype::kBfloat16;
+  input.dtype = DataType::kBFloat16;
+  input.stored_dtype = DataType::kBFloat16;
   input.budget = budget;
   input.max_num_seqs = 256;
   input.max_num_batched_tokens = 8192;
@@ -76,7 +76,7 @@ TEST(PlanEngine, Qwen3_8bOnACpuMapsTheWeightsAndPacksThem) {
 
 TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   EnginePlanInput input = Input(kQwen3_0_6b, Budget("cpu", 64 * kGib));
-  input.stored_dtype = WeightDtype::kFloat32;
+  input.stored_dtype = DataType::kFloat32;
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(plan, "projections"), -1);
   EXPECT_EQ(BytesOfLine(plan, "projections", MemoryKind::kLoading), 2 * 440401920);
@@ -103,7 +103,7 @@ TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan trained, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(trained, "projections"), 2 * 440401920);
   EXPECT_EQ(BytesOfLine(trained, "weight files", MemoryKind::kReclaimable), -1);
-  input.stored_dtype = WeightDtype::kBfloat16;
+  input.stored_dtype = DataType::kBFloat16;
   ASSERT_OK_AND_ASSIGN(const EnginePlan stored, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(stored, "projections"), 2 * 440401920);
 }
@@ -123,8 +123,8 @@ TEST(PlanEngine, OtherLinesCountWhereTheyAreHeld) {
 
 TEST(PlanEngine, Float16OnACpuIsComputedInFloat32) {
   EnginePlanInput input = Input(kQwen3_1_7b, Budget("cpu", 64 * kGib));
-  input.dtype = WeightDtype::kFloat16;
-  input.stored_dtype = WeightDtype::kFloat16;
+  input.dtype = DataType::kFloat16;
+  input.stored_dtype = DataType::kFloat16;
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(plan, "embedding"), 622329856);
   EXPECT_EQ(BytesOfLine(plan, "packed projections"), 4 * 1409286144LL);
@@ -161,7 +161,7 @@ TEST(PlanEngine, PoolIsNoLargerThanAllSequencesNeed) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan on_cpu, PlanEngine(input));
   EXPECT_EQ(on_cpu.num_kv_blocks, 12);
   // And a step has no more rows than all sequences have tokens.
-  const auto activations = ActivationBytes(input.config, 300, WeightDtype::kBfloat16, false);
+  const auto activations = ActivationBytes(input.config, 300, DataType::kBFloat16, false);
   EXPECT_EQ(BytesOfLine(plan, "activations"), activations);
 }
 
@@ -245,7 +245,7 @@ TEST(PlanEngine, NamesTheLineThatIsTooLarge) {
   EXPECT_EQ(BytesOfLine(refused, "packed projections"), 13891534848 / 4 * 3);
   EXPECT_GT(refused.total_bytes, 12 * kGib);
 
-  input.dtype = WeightDtype::kFloat32;
+  input.dtype = DataType::kFloat32;
   input.budget = Budget("cuda:0", 24 * kGib);
   EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted,
                "\"projections\" with 25.9 GiB: load it as bfloat16, or use a device with more "

@@ -8,7 +8,7 @@
 namespace taopd::testing {
 namespace {
 
-constexpr WeightDtype kBf16 = WeightDtype::kBfloat16;
+constexpr DataType kBf16 = DataType::kBFloat16;
 
 struct PublicModel {
   const char* json;
@@ -58,26 +58,26 @@ ModelConfig OddConfig() {
 TEST(ModelMemory, PacksInWholePanels) {
   const ModelConfig config = OddConfig();
   // q k v: 16 outputs of 6 inputs; o: 6 of 8; gate up: 22 of 6; down: 6 of 11.
-  EXPECT_EQ(PackedProjectionBytes(config, WeightDtype::kFloat32), 3 * 64 * (6 + 8 + 6 + 11) * 4);
+  EXPECT_EQ(PackedProjectionBytes(config, DataType::kFloat32), 3 * 64 * (6 + 8 + 6 + 11) * 4);
   // bfloat16 in pairs: 11 inputs take the room of 12.
   EXPECT_EQ(PackedProjectionBytes(config, kBf16), 3 * 64 * (6 + 8 + 6 + 12) * 3 / 2);
   EXPECT_EQ(PackedHeadBytes(config, kBf16), 128 * 6 * 3 / 2);
   // float16 is computed in float32.
-  EXPECT_EQ(PackedProjectionBytes(config, WeightDtype::kFloat16),
-            PackedProjectionBytes(config, WeightDtype::kFloat32));
-  EXPECT_EQ(PackedHeadBytes(config, WeightDtype::kFloat16), 128 * 6 * 4);
+  EXPECT_EQ(PackedProjectionBytes(config, DataType::kFloat16),
+            PackedProjectionBytes(config, DataType::kFloat32));
+  EXPECT_EQ(PackedHeadBytes(config, DataType::kFloat16), 128 * 6 * 4);
 }
 
 TEST(ModelMemory, ActivationsAreThoseOfTheWidestBlock) {
   ModelConfig config = OddConfig();  // H 6, Q 8, K 4, I 11, D 4
   // MLP: 5 H + 3 I = 63 values, against 3 H + 3 Q + 3 K = 54 of attention.
-  EXPECT_EQ(ActivationBytes(config, 1, WeightDtype::kFloat32, true), 63 * 4 + 16 + 8 * 4);
+  EXPECT_EQ(ActivationBytes(config, 1, DataType::kFloat32, true), 63 * 4 + 16 + 8 * 4);
   config.intermediate_size = 4;  // MLP 42: attention is the widest
-  EXPECT_EQ(ActivationBytes(config, 10, WeightDtype::kFloat32, true), 10 * (54 * 4 + 16 + 8 * 4));
+  EXPECT_EQ(ActivationBytes(config, 10, DataType::kFloat32, true), 10 * (54 * 4 + 16 + 8 * 4));
   // float16 on the CPU: the q k v product's 6 inputs and 16 outputs in float32, too.
-  EXPECT_EQ(ActivationBytes(config, 1, WeightDtype::kFloat16, true),
+  EXPECT_EQ(ActivationBytes(config, 1, DataType::kFloat16, true),
             54 * 2 + 16 + 8 * 2 + (6 + 16) * 4);
-  EXPECT_EQ(ActivationBytes(config, 1, WeightDtype::kFloat16, false), 54 * 2 + 16 + 8 * 2);
+  EXPECT_EQ(ActivationBytes(config, 1, DataType::kFloat16, false), 54 * 2 + 16 + 8 * 2);
 }
 
 TEST(ModelMemory, ExpertsAreComputedInTurnOrGrouped) {
@@ -86,16 +86,8 @@ TEST(ModelMemory, ExpertsAreComputedInTurnOrGrouped) {
   const int64_t grouped = 4 * 2048 * 2 + 128 * (2 + 4) + 8 * (3 * 768 + 4 * 2048) * 2;
   EXPECT_EQ(ActivationBytes(config, 1, kBf16, /*on_cpu=*/false), grouped + 16 + 2 * 128 * 2);
   const int64_t in_turn = 4 * 2048 * 4 + 128 * (4 + 4) + 2 * 2048 * 4 + (3 * 768 + 3 * 2048) * 4;
-  EXPECT_EQ(ActivationBytes(config, 1, WeightDtype::kFloat32, /*on_cpu=*/false),
+  EXPECT_EQ(ActivationBytes(config, 1, DataType::kFloat32, /*on_cpu=*/false),
             in_turn + 16 + 2 * 128 * 4);
-}
-
-TEST(ModelMemory, KnowsTheDtypesByName) {
-  for (const WeightDtype dtype : {WeightDtype::kFloat32, kBf16, WeightDtype::kFloat16}) {
-    ASSERT_OK_AND_ASSIGN(const WeightDtype parsed, ParseWeightDtype(WeightDtypeName(dtype)));
-    EXPECT_EQ(parsed, dtype);
-  }
-  EXPECT_ERROR(ParseWeightDtype("float8"), absl::StatusCode::kInvalidArgument, "\"float8\"");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ ModelConfig SmallConfig() {
 TrainingPlanInput Input(const ModelConfig& config, const std::string& device, int64_t limit_bytes) {
   TrainingPlanInput input;
   input.engine.config = config;
-  input.engine.dtype = WeightDtype::kBfloat16;
+  input.engine.dtype = DataType::kBFloat16;
   input.engine.budget.device = device;
   input.engine.budget.limit_bytes = limit_bytes;
   input.engine.budget.source = "a test";
@@ -136,7 +136,7 @@ TEST(TrainingLines, RecomputationKeepsLessAndComputesALayerAgain) {
 
 TEST(TrainingLines, Float32NeedsNoMasterAndBfloat16MomentsAreHalf) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
-  input.engine.dtype = WeightDtype::kFloat32;
+  input.engine.dtype = DataType::kFloat32;
   input.bfloat16_moments = true;
   const auto lines = TrainingLines(input);
   EXPECT_EQ(BytesOfLine(lines, "master weights"), -1);
@@ -169,7 +169,7 @@ TEST(TrainingLines, OffloadMovesTheOptimizersStateToTheHost) {
 TEST(PlanTraining, AddsTheEnginesLinesAndBoundsTheKvPool) {
   const ModelConfig config = SmallConfig();
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanTraining(Input(config, "cpu", kGib)));
-  const int64_t block_bytes = KvBlockBytes(config, WeightDtype::kBfloat16, true);
+  const int64_t block_bytes = KvBlockBytes(config, DataType::kBFloat16, true);
   EXPECT_EQ(plan.kv_pool_bytes(), 8 * (256 / kBlockTokens) * block_bytes);
   EXPECT_EQ(BytesOfLine(plan.lines, "embedding"), 1000 * 64 * 2);
   EXPECT_GT(BytesOfLine(plan.lines, "packed projections"), 0);

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 
 namespace taopd {
 

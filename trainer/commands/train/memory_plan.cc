@@ -7,6 +7,7 @@
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
 #include "common/memory/own_limits.h"
+#include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/dist/gradient_exchange.h"
@@ -33,13 +34,12 @@ absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
 }
 
 // The type that the student is trained in.
-absl::StatusOr<WeightDtype> DtypeOf(const TrainConfig& config, const ModelConfig& model) {
-  const std::string stored = model.dtype.empty() ? "float32" : model.dtype;
-  return ParseWeightDtype(config.student.dtype == "auto" ? stored : config.student.dtype);
+absl::StatusOr<DataType> DtypeOf(const TrainConfig& config, const ModelConfig& model) {
+  return ParseDtype(config.student.dtype, model.dtype.empty() ? "float32" : model.dtype);
 }
 
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
-TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, WeightDtype dtype,
+TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, DataType dtype,
                           const MemoryBudget& budget, int64_t num_ranks) {
   const int64_t num_rollouts = NumRollouts(config, num_ranks);
   TrainingPlanInput input;
@@ -149,7 +149,7 @@ absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_loc
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
-  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(*config, model));
+  TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*config, model));
   if (budget.on_cpu()) TAOPD_RETURN_IF_ERROR(CheckSettingsForCpu(*config));
   const auto input_of = [&](const TrainConfig& choice) {
     return InputOf(choice, model, dtype, budget, options.num_ranks);
@@ -188,10 +188,10 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
-  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(config, model));
+  TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
   StepWork work;
   work.num_parameters = model.NumParameters();
-  work.bytes_per_weight = dtype == WeightDtype::kFloat32 ? 4 : 2;
+  work.bytes_per_weight = SizeOf(dtype);
   // An embedding that is not the head, too, is only read; of the experts a token meets some.
   work.active_parameters = model.NumParameters();
   if (!model.tie_word_embeddings) work.active_parameters -= model.vocab_size * model.hidden_size;

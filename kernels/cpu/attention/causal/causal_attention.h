@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 #include "taopd/base/parallel_for.h"
 
 namespace taopd::cpu {

@@ -26,7 +26,7 @@
 #include <cstdint>
 
 #include "taopd/base/always_inline.h"
-#include "taopd/base/device.h"
+#include "taopd/base/data_type.h"
 
 namespace taopd {
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "taopd/attention/paged_attention.h"
+#include "taopd/base/data_type.h"
 #include "taopd/base/device.h"
 
 namespace taopd {

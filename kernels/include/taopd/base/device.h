@@ -17,11 +17,6 @@ struct cublasLtContext;
 
 namespace taopd {
 
-enum class DataType : int32_t { kFloat32, kBFloat16 };
-
-// Bytes per element.
-constexpr int64_t SizeOf(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
-
 // The place where the work runs. The caller owns everything that is pointed to.
 struct DeviceContext {
   // A cudaStream_t; null is the default stream.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "taopd/base/data_type.h"
 #include "taopd/base/device.h"
 #include "taopd/layers/adamw_math.h"
 
