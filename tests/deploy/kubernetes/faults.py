@@ -121,16 +121,64 @@ CHANGES = [
      "onExitCodes", "values"),
     ("jobs_know_the_exit_codes", named("Job", "trainer"), "Count", "spec", "podFailurePolicy", "rules", 1, "action"),
     ("jobs_know_the_exit_codes", named("Job", "trainer"), "FailJob", "spec", "podFailurePolicy", "rules", 2, "action"),
-    ("jobs_know_the_exit_codes", named("Job", "trainer"), "main", "spec", "podFailurePolicy", "rules", 0,
+    ("job_accepts_the_pod_failure_policy", named("Job", "trainer"), "main", "spec", "podFailurePolicy", "rules", 0,
      "onExitCodes", "containerName"),
-    ("jobs_end_and_resume", lambda objects: pod(objects, "Job"), "OnFailure", "restartPolicy"),
+    ("job_accepts_the_pod_failure_policy", named("Job", "trainer"), [65, 64], "spec", "podFailurePolicy", "rules", 0,
+     "onExitCodes", "values"),
+    ("job_accepts_the_pod_failure_policy", named("Job", "trainer"), None, "spec", "podFailurePolicy", "rules", 0,
+     "onExitCodes"),
+    ("job_accepts_the_pod_failure_policy", named("Job", "trainer"), "TerminatingOrFailed", "spec", "podReplacementPolicy"),
+    ("job_accepts_the_pod_failure_policy", lambda objects: pod(objects, "Job"), "OnFailure", "restartPolicy"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), 9, "spec", "minReplicaCount"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), 1, "spec", "idleReplicaCount"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), 30, "spec", "pollingInterval"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), -1, "spec", "fallback", "replicas"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), "many", "spec", "triggers", 0, "metadata", "threshold"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), [], "spec", "triggers"),
+    ("keda_accepts_the_scaler", named("ScaledObject", "teacher"), "t" * 60, "metadata", "name"),
+    ("prometheus_accepts_the_monitors", named("PodMonitor", "trainer"), "20s", "spec", "podMetricsEndpoints", 0,
+     "scrapeTimeout"),
+    ("prometheus_accepts_the_monitors", named("PodMonitor", "trainer"), "a-b", "spec", "podMetricsEndpoints", 0,
+     "relabelings", 1, "targetLabel"),
+    ("prometheus_accepts_the_monitors", named("ServiceMonitor", "teacher"), "/var/run/token", "spec", "endpoints", 0,
+     "bearerTokenFile"),
+    ("prometheus_accepts_the_rules", named("PrometheusRule", "taopd"), "taopd-trainer", "spec", "groups", 1, "name"),
+    ("kueue_accepts_the_labels", named("Job", "trainer"), "TAOPD", "metadata", "labels", "kueue.x-k8s.io/queue-name"),
+    ("kueue_accepts_the_labels", named("Job", "trainer"), "0", "metadata", "labels",
+     "kueue.x-k8s.io/max-exec-time-seconds"),
     ("jobs_end_and_resume", named("Job", "trainer"), None, "spec", "podReplacementPolicy"),
     ("jobs_end_and_resume", named("Job", "trainer"), None, "spec", "ttlSecondsAfterFinished"),
     ("jobs_end_and_resume", lambda objects: pod(objects, "Job")["volumes"], {"name": "runs", "emptyDir": {}}, 3),
     ("config_maps_are_immutable", lambda objects: of_kind(objects, "ConfigMap")[0], False, "immutable"),
 ]
-for rule, finder, value, *path in CHANGES:
-    simple(rule, lambda objects, finder=finder, value=value, path=path: set_in(finder(objects), value, *path))
+# The same, in the overlays of several ranks.
+JOBSET, TRAINJOB = named("JobSet", "trainer"), named("TrainJob", "trainer")
+RUNTIME = named("TrainingRuntime", "trainer")
+RUNTIME_JOB = ("spec", "template", "spec", "replicatedJobs", 0)
+RANK_CHANGES = [
+    ("jobset_accepts_the_failure_policy", JOBSET, "needs-a-person", "spec", "failurePolicy", "rules", 0, "name"),
+    ("jobset_accepts_the_failure_policy", JOBSET, "interrupted", "spec", "failurePolicy", "rules", 0, "name"),
+    ("jobset_accepts_the_failure_policy", JOBSET, ["Evicted"], "spec", "failurePolicy", "rules", 0, "onJobFailureReasons"),
+    ("jobset_accepts_the_failure_policy", JOBSET, ["node"], "spec", "failurePolicy", "rules", 0, "targetReplicatedJobs"),
+    ("jobset_accepts_the_names", JOBSET, "t" * 50, "metadata", "name"),
+    ("jobset_accepts_the_names", JOBSET, "1-trainer", "metadata", "name"),
+    ("job_accepts_the_pod_failure_policy", JOBSET, [75, 0], "spec", "replicatedJobs", 0, "template", "spec",
+     "podFailurePolicy", "rules", 2, "onExitCodes", "values"),
+    ("kueue_accepts_the_labels", JOBSET, "math", "metadata", "labels", "kueue.x-k8s.io/queue-name"),
+    ("jobset_accepts_the_failure_policy", RUNTIME, "a-b", "spec", "template", "spec", "failurePolicy", "rules", 1, "name"),
+    ("trainer_accepts_the_runtime", RUNTIME, 2, *RUNTIME_JOB, "replicas"),
+    ("trainer_accepts_the_runtime", RUNTIME, {}, *RUNTIME_JOB, "template", "metadata"),
+    ("trainer_accepts_the_runtime", RUNTIME, "trainer", *RUNTIME_JOB, "template", "spec", "template", "spec", "containers",
+     0, "name"),
+    ("trainer_accepts_the_job", TRAINJOB, "1-trainer", "metadata", "name"),
+    ("trainer_accepts_the_job", TRAINJOB, "JobSet", "spec", "runtimeRef", "kind"),
+    ("trainer_accepts_the_job", TRAINJOB, 0, "spec", "trainer", "numProcPerNode"),
+    ("trainer_accepts_the_job", TRAINJOB, [{"name": "PET_NNODES", "value": "2"}], "spec", "trainer", "env"),
+]
+OVERLAYS = {JOBSET: "cluster", RUNTIME: "cluster/trainjob", TRAINJOB: "cluster/trainjob"}
+for rule, finder, value, *path in CHANGES + RANK_CHANGES:
+    simple(rule, lambda objects, finder=finder, value=value, path=path: set_in(finder(objects), value, *path),
+           OVERLAYS.get(finder, "all components"))
 
 
 @fault("pods_are_restricted")

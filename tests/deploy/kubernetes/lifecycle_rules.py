@@ -127,15 +127,12 @@ def jobs_know_the_exit_codes(objects):
     """64, 65, 71, 74, 76, 78 end an experiment; 75 and disruptions do not count; the rest counts (docs/troubleshooting.md)."""
     for thing, spec, jobset in job_specs(objects):
         rules = get(spec, "podFailurePolicy", "rules", default=[])
-        names = {container["name"] for container in get(spec, "template", "spec", "containers", default=[])}
         codes, disruption = {}, None
         for each in rules:
             for code in get(each, "onExitCodes", "values", default=[]):
                 codes.setdefault(code, each["action"])
             if each.get("onPodConditions"):
                 disruption = each["action"]
-            if "onExitCodes" in each and each["onExitCodes"].get("containerName") not in names:
-                yield f"{name_of(thing)}: a rule names the container {each['onExitCodes'].get('containerName')}"
         for code, action in codes.items():
             if code in (64, 65, 71, 74, 76, 78):
                 expected = "FailJob"
@@ -160,8 +157,6 @@ def jobs_know_the_exit_codes(objects):
 def jobs_end_and_resume(objects):
     for thing, spec, jobset in job_specs(objects):
         template = spec.get("template", {})
-        if get(template, "spec", "restartPolicy") != "Never":
-            yield f"{name_of(thing)}: a pod failure policy needs restartPolicy Never"
         if spec.get("podReplacementPolicy") != "Failed":
             yield f"{name_of(thing)}: two pods could want one run directory"
         if thing["kind"] != "TrainingRuntime" and "ttlSecondsAfterFinished" not in (jobset or spec):

@@ -1,7 +1,8 @@
-"""All rules of our own, beyond what the schemas check, and what they find."""
+"""All rules beyond what the schemas check, a cluster's and our own, and what they find."""
 
 import lifecycle_rules  # noqa: F401  (fills the table)
 import object_rules  # noqa: F401
+import webhook_rules  # noqa: F401
 from rules import RULES, flag
 
 

@@ -23,7 +23,7 @@ MODELS = {
 TEXT, PORT, MAP = "text", "port", "map"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 PATHS = {
-    ("kueue.x-k8s.io/v1beta1", "LocalQueue"): {"spec.clusterQueue": NAME, "spec.stopPolicy": ("None", "Hold", "HoldAndDrain")},
+    ("kueue.x-k8s.io/v1beta2", "LocalQueue"): {"spec.clusterQueue": NAME, "spec.stopPolicy": ("None", "Hold", "HoldAndDrain")},
     ("inference.networking.k8s.io/v1", "InferencePool"): {
         "spec.selector.matchLabels": MAP, "spec.targetPorts[].number": PORT, "spec.appProtocol": ("http", "kubernetes.io/h2c"),
         "spec.endpointPickerRef.name": NAME, "spec.endpointPickerRef.port.number": PORT,
