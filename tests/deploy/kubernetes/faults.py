@@ -81,6 +81,10 @@ CHANGES = [
     ("resources_are_set", container, None, "resources", "requests", "ephemeral-storage"),
     ("resources_are_set", container, "1Gi", "resources", "limits", "memory"),
     ("resources_are_set", container, "2", "resources", "limits", "nvidia.com/gpu"),
+    ("volumes_fit_the_limits", container, "1Gi", "resources", "limits", "ephemeral-storage"),
+    ("volumes_fit_the_limits", container, "256Mi", "resources", "requests", "ephemeral-storage"),
+    ("volumes_fit_the_limits", lambda objects: pod(objects, "Job")["volumes"][4], {"medium": "Memory", "sizeLimit": "9Gi"},
+     "emptyDir"),
     ("cuda_goes_with_a_gpu", container, None, "resources", "limits", "nvidia.com/gpu"),
     ("cuda_goes_with_a_gpu", pod, None, "tolerations"),
     ("images_have_versions", container, "taopd-teacher", "image"),
@@ -108,7 +112,7 @@ CHANGES = [
     ("probes_are_there_and_differ", container, "/ready", "livenessProbe", "httpGet", "path"),
     ("startup_fits_the_rollout", teacher, 600, "spec", "progressDeadlineSeconds"),
     ("grace_is_long_enough", pod, 75, "terminationGracePeriodSeconds"),
-    ("grace_is_long_enough", lambda objects: pod(objects, "Job"), 30, "terminationGracePeriodSeconds"),
+    ("grace_is_long_enough", lambda objects: pod(objects, "Job"), 299, "terminationGracePeriodSeconds"),
     ("rollout_can_move", teacher, {"maxSurge": 0, "maxUnavailable": 0}, "spec", "strategy", "rollingUpdate"),
     ("rollout_can_move", teacher, {"maxSurge": 1, "maxUnavailable": 0}, "spec", "strategy", "rollingUpdate"),
     ("disruptions_are_possible", named("PodDisruptionBudget", "teacher"), 0, "spec", "maxUnavailable"),
@@ -201,7 +205,7 @@ def twice(objects):
     objects.append(dict(teacher(objects)))
 
 
-@fault("emptydirs_are_bounded")
+@fault("volumes_fit_the_limits")
 def unbounded(objects):
     next(volume for volume in pod(objects)["volumes"] if volume["name"] == "tmp")["emptyDir"] = {}
 
@@ -257,6 +261,17 @@ def one_connection(objects):
 def no_delay(objects):
     args = container(objects)["args"]
     args[args.index("--drain-delay=10")] = "--drain-delay=0"
+
+
+@fault("grace_is_long_enough")
+def long_steps(objects):
+    container(objects, "Job")["args"].append("--set=trainer.stop_grace_s=600")
+
+
+@fault("grace_is_long_enough", "cluster")
+def long_steps_of_the_configuration(objects):
+    config = next(thing for thing in of_kind(objects, "ConfigMap") if "train.yaml" in thing["data"])
+    config["data"]["train.yaml"] += "\ntrainer: {stop_grace_s: 600}\n"
 
 
 @fault("ranks_agree", "cluster")

@@ -1,7 +1,9 @@
 """Rules of starting, stopping, scaling and failing."""
 
+import functools
 import re
 
+from environment import ROOT, module
 from manifests import all_containers, containers, get, labels_of, matches, name_of, of_kind, workloads
 from rules import flag, rule
 
@@ -39,9 +41,28 @@ def startup_fits_the_rollout(objects):
                 yield f"{name_of(deployment)}: the rollout fails before the startup probe does"
 
 
+CHECKPOINT_S = 60  # the least that a checkpoint gets, at the end of a stop
+
+
+@functools.cache
+def default_of(setting):
+    text = (ROOT / "docs/configuration.md").read_text(encoding="ascii")
+    return float(re.search(rf"^\| `{re.escape(setting)}` \| \w+ \| `([\d.]+)` \|", text, re.M)[1])
+
+
+def stop_grace_s(objects, container):
+    """trainer.stop_grace_s of a container: its arguments', else its configuration's, else the default."""
+    stated = settings_of(container).get("trainer.stop_grace_s")
+    for thing in of_kind(objects, "ConfigMap"):
+        config = module("yaml").safe_load(get(thing, "data", "train.yaml", default="{}"))
+        stated = stated or get(config, "trainer", "stop_grace_s")
+    return float(stated or default_of("trainer.stop_grace_s"))
+
+
 @rule
 def grace_is_long_enough(objects):
-    """preStop + --drain-delay + --shutdown-timeout < terminationGracePeriodSeconds, with 5 s to end."""
+    """The teacher: preStop + --drain-delay + --shutdown-timeout + 5 s to end < terminationGracePeriodSeconds. The trainer:
+    trainer.stop_grace_s, by which it ends or cuts the step, and a checkpoint (docs/run-control.md)."""
     for thing, template in workloads(objects):
         grace = template.get("spec", {}).get("terminationGracePeriodSeconds", 30)
         for container in containers(template, init=False):
@@ -54,8 +75,8 @@ def grace_is_long_enough(objects):
                 failures = get(container, "readinessProbe", "failureThreshold", default=3)
                 if sleep + drain < period * failures:
                     yield f"{name_of(thing)}: stops accepting before its readiness probe has failed"
-            elif grace < 120:
-                yield f"{name_of(thing)}: {grace} s are too short for a step and a checkpoint"
+            elif stop_grace_s(objects, container) + CHECKPOINT_S > grace:
+                yield f"{name_of(thing)}: trainer.stop_grace_s and a checkpoint do not fit into {grace} s"
 
 
 @rule

@@ -136,6 +136,36 @@ def resources_are_set(objects):
                 yield f"{where}: its limit of {resource} is below its request"
 
 
+def of_pod(template, part, resource):
+    """What a pod requests or is limited to (kubernetes staging/src/k8s.io/component-helpers/resource: PodLimits): the sum
+    of its containers, or that of the largest init container."""
+    def amounts(containers):
+        return [quantity(get(container, "resources", part, resource, default=0)) for container in containers]
+    spec = template.get("spec", {})
+    return max(sum(amounts(spec.get("containers", []))), *amounts(spec.get("initContainers", [])), 0)
+
+
+@rule
+def volumes_fit_the_limits(objects):
+    """The kubelet evicts a pod whose emptyDirs, logs and writable layers exceed the sum of its containers' limits
+    (kubernetes pkg/kubelet/eviction/eviction_manager.go: podEphemeralStorageLimitEviction). It places a pod by requests
+    alone, and a volume of medium Memory takes from the containers' memory."""
+    slack = 64 * 2**20  # logs
+    for thing, template in workloads(objects):
+        sizes = {"": 0, "Memory": 0}
+        for volume in template.get("spec", {}).get("volumes", []):
+            if "emptyDir" in volume:
+                if "sizeLimit" not in volume["emptyDir"]:
+                    yield f"{name_of(thing)}: the volume {volume['name']} may fill the node"
+                sizes[volume["emptyDir"].get("medium", "")] += quantity(volume["emptyDir"].get("sizeLimit", 0))
+        if sizes[""] + slack > of_pod(template, "limits", "ephemeral-storage"):
+            yield f"{name_of(thing)}: is evicted before its volumes are full"
+        if sizes[""] > of_pod(template, "requests", "ephemeral-storage"):
+            yield f"{name_of(thing)}: may be placed where its volumes have no room"
+        if sizes["Memory"] > of_pod(template, "limits", "memory") / 2:
+            yield f"{name_of(thing)}: its volumes leave less than half of the memory to its programs"
+
+
 @rule
 def cuda_goes_with_a_gpu(objects):
     settings = {name_of(thing): thing.get("data", {}) for thing in of_kind(objects, "ConfigMap")}
@@ -222,14 +252,6 @@ def mounts_have_volumes(objects):
                     yield f"{name_of(thing)}: {container['name']}: there is no volume {mount['name']}"
         for volume in sorted(volumes - used):
             yield f"{name_of(thing)}: nothing mounts the volume {volume}"
-
-
-@rule
-def emptydirs_are_bounded(objects):
-    for thing, template in workloads(objects):
-        for volume in template.get("spec", {}).get("volumes", []):
-            if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
-                yield f"{name_of(thing)}: the volume {volume['name']} may fill the node"
 
 
 @rule

@@ -13,8 +13,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
+
 import named_results  # noqa: E402
 from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from lifecycle_rules import CHECKPOINT_S, default_of  # noqa: E402
 
 UNITS = ROOT / "deploy/systemd"
 NAMES = ("taopd-teacher.service", "taopd-trainer@.service")
@@ -122,7 +125,8 @@ class UnitsTest(unittest.TestCase):
         teacher, trainer = map(settings, NAMES)
         drain = float(re.search(r"--shutdown-timeout=([\d.]+)", teacher["ExecStart"])[1])
         self.assertGreater(float(teacher["TimeoutStopSec"]), drain + 5)
-        self.assertGreaterEqual(float(trainer["TimeoutStopSec"]), 120)
+        self.assertGreaterEqual(float(trainer["TimeoutStopSec"]),
+                                default_of("trainer.stop_grace_s") + CHECKPOINT_S)
         self.assertEqual(trainer["RestartPreventExitStatus"].split(), ["64", "65", "71", "74", "76", "78"])
         self.assertEqual(teacher["RestartPreventExitStatus"].split(), ["64", "65", "71"])
         self.assertEqual(trainer["SuccessExitStatus"].split(), ["75", "78"])
