@@ -46,9 +46,13 @@ class ImagesTest(unittest.TestCase):
     def unpack(self, image):
         target = self.path / f"unpacked-{image}"
         if not target.exists():
-            subprocess.run([tool("umoci"), "unpack", "--image", f"{self.path}/first/{image}:{self.tag}", str(target)],
-                           check=True, capture_output=True)
+            layout = f"{self.path}/layout-{image}:{self.tag}"
+            subprocess.run([tool("skopeo"), "copy", "--quiet", self.archive(image), f"oci:{layout}"], check=True)
+            subprocess.run([tool("umoci"), "unpack", "--image", layout, str(target)], check=True, capture_output=True)
         return target / "rootfs"
+
+    def archive(self, image):
+        return f"docker-archive:{self.path}/first/{image}-{self.tag}.tar"
 
     def inside(self, root, *words, mounts=""):
         """Words as user 65532 on the image's read-only root, with /tmp, /proc and what `mounts` adds."""
@@ -67,11 +71,12 @@ class ImagesTest(unittest.TestCase):
 
     def test_configuration(self):
         for image in ("taopd-teacher", "taopd-trainer"):
-            layout = f"oci:{self.path}/first/{image}:{self.tag}"
-            done = subprocess.run([tool("skopeo"), "inspect", "--config", layout], check=True, capture_output=True,
-                                  text=True)
+            done = subprocess.run([tool("skopeo"), "inspect", "--config", "--raw", self.archive(image)], check=True,
+                                  capture_output=True, text=True)
             config = json.loads(done.stdout)["config"]
             self.assertEqual((config["User"], config["Entrypoint"]), ("65532:65532", [image]))
+            self.assertEqual(config["Healthcheck"]["Test"][:2], ["CMD", "/opt/taopd/bin/taopd-probe"])
+            self.assertGreaterEqual(config["Healthcheck"]["StartPeriod"], 1800 * 10**9)
             self.assertEqual(config["Labels"]["org.opencontainers.image.version"], project_version())
             self.assertEqual(config["Labels"]["org.opencontainers.image.licenses"], "Apache-2.0")
 
@@ -89,6 +94,7 @@ class ImagesTest(unittest.TestCase):
             helpers = {"taopd-grammar"} if image == "taopd-teacher" else set()
             self.assertEqual(programs, {image, "taopd-probe"} | helpers)
             self.assertTrue((root / "opt/taopd/sbom.spdx.json").exists())
+            self.assertIn("Version: ", (root / "var/lib/dpkg/status.d/libc6").read_text())
             self.assertTrue((root / "etc/ssl/certs/ca-certificates.crt").stat().st_size > 100_000)
 
     def test_teacher_serves(self):

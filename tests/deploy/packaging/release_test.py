@@ -82,14 +82,14 @@ class TreeTest(unittest.TestCase):
                            *settings(values))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue((work / "run/model/model.safetensors").exists())
-        if (self.tree / "bin/taopd-probe").exists():
-            def probe(*targets):
-                return self.inside("/opt/taopd/bin/taopd-probe", *targets).returncode
-            server = f"127.0.0.1:{ports['http_port']}"
-            self.assertEqual([probe(server + path) for path in ("/health", "/none", "")], [0, 1, 64])
-            self.assertEqual(probe("127.0.0.1:1/health", server + "/health"), 0)
-            self.assertEqual([probe("127.0.0.1:1/health"), probe(), probe("localhost:80/"), probe("127.0.0.1:0/")],
-                             [1, 64, 64, 64])
+
+        def probe(*targets):
+            return self.inside("/opt/taopd/bin/taopd-probe", *targets).returncode
+        server = f"127.0.0.1:{ports['http_port']}"
+        self.assertEqual([probe(server + path) for path in ("/health", "/none", "")], [0, 1, 64])
+        self.assertEqual(probe("127.0.0.1:1/health", server + "/health"), 0)
+        self.assertEqual([probe("127.0.0.1:1/health"), probe(), probe("localhost:80/"), probe("127.0.0.1:0/")],
+                         [1, 64, 64, 64])
         self.assertEqual(fetch(f"http://127.0.0.1:{ports['http_port']}/health")[0], 200)
         self.assertEqual(self.inside("/opt/taopd/bin/taopd-grammar", "--version").returncode, 0)
         self.assertEqual(teacher.stop(), 0)
@@ -153,6 +153,14 @@ class FaultsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 64)
         self.assertIn("build it first", done.stderr)
         self.assertEqual(release("--tree", self.path).returncode, 64)
+
+    def test_without_the_probe(self):
+        """The images' health check would be a program that is not there."""
+        for name in ("taopd-teacher", "taopd-grammar"):
+            (self.path / name).symlink_to(BIN_DIR / name)
+        done = release("--program", "taopd-teacher", "--tree", self.path / "tree", TAOPD_BIN_DIR=str(self.path))
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("taopd-probe is not there", done.stderr)
 
     def test_search_path(self):
         program = shutil.copy(BIN_DIR / "taopd-teacher", self.path / "program")
