@@ -14,6 +14,7 @@ import manifests  # noqa: E402
 import named_results  # noqa: E402
 import policies  # noqa: E402
 import schemas  # noqa: E402
+import sizing_test  # noqa: E402
 from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
 from manifests import find, get, of_kind  # noqa: E402
 
@@ -111,12 +112,64 @@ class ExperimentTest(unittest.TestCase):
             "more than the 900000": ("a", "--config", self.path / "big.yaml"),
             "expected grpc://host:port": ("a", *common, "--teacher", "teacher:50051"),
             "is not there to check": ("a", *common, "--program", "/no/taopd-trainer"),
+            "no multiple of --gpus 2": ("a", *common, "--gpus", "2", "--ranks", "3"),
+            "the overlay has no GPU": ("a", *common, "--gpus", "2"),
+            "a Job is one pod": ("a", *common, "--ranks", "2"),
+            "expected NAME=VALUE": ("a", *common, "--env", "NCCL_DEBUG"),
+            "the memory plan is refused": ("a", *common, "--set", f"student.model={MODEL}", "--memory", "1Mi"),
         }.items():
             with self.subTest(problem):
                 done = self.experiment(*arguments, "--kubectl", tool("kubectl"))
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(problem, done.stderr)
                 self.assertEqual(done.stdout, "")
+
+    def pod(self, objects):
+        template = manifests.workloads(objects)[0][1]
+        return template["spec"], template["spec"]["containers"][0]
+
+    def test_several_gpus_a_pod(self):
+        """One pod a node, whose ranks `launch` starts; their shared memory comes out of the pod's."""
+        for overlay, ranks in (("single-gpu", 4), ("cluster", 12), ("cluster/trainjob", 12)):
+            with self.subTest(overlay):
+                objects = self.render("a", "--config", STORIES, "--student", "s", "--overlay", overlay, "--gpus", 4, "--ranks",
+                                      ranks, "--memory", "64Gi", "--env", "NCCL_IB_HCA=mlx5", "--resource", "rdma/hca=1")
+                self.assertEqual(policies.findings(objects), [])
+                self.assertEqual(schemas.findings(objects), [])
+                spec, container = self.pod(objects)
+                self.assertEqual(container["args"][:4], ["launch", "--nproc=4", "--", "train"])
+                self.assertEqual(container["args"][-1], "--set=trainer.num_threads=4")
+                limits = container["resources"]["limits"]
+                self.assertEqual((limits["nvidia.com/gpu"], limits["memory"], limits["rdma/hca"]), ("4", "68Gi", "1"))
+                self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "4Gi"}}, spec["volumes"])
+                self.assertIn({"name": "NCCL_IB_HCA", "value": "mlx5"}, container["env"])
+        self.assertEqual(of_kind(objects, "TrainJob")[0]["spec"]["trainer"], {"numNodes": 3, "numProcPerNode": 4})
+
+    def test_where_the_pods_run(self):
+        objects = self.render("a", "--config", STORIES, "--student", "s", "--unchecked", "--program", "/none", "--namespace", "math",
+                              "--image", "registry.example/trainer@sha256:0", "--image-pull-secret", "login", "--cpus", 3,
+                              "--node-selector", "zone=a", "--node-selector", "gpu=h200", "--priority-class", "low")
+        self.assertEqual({get(thing, "metadata", "namespace") for thing in objects}, {"math"})
+        self.assertEqual(schemas.findings(objects), [])
+        spec, container = self.pod(objects)
+        self.assertEqual(container["image"], "registry.example/trainer@sha256:0")
+        self.assertEqual(container["resources"]["requests"]["cpu"], "3")
+        self.assertEqual((spec["imagePullSecrets"], spec["nodeSelector"], spec["priorityClassName"]),
+                         ([{"name": "login"}], {"zone": "a", "gpu": "h200"}, "low"))
+
+    def test_the_plan_decides(self):
+        """A student of 1.7 billion parameters: 22 GiB of checkpoint take two minutes, five of them 113 GiB of claim."""
+        student = sizing_test.sizing.write_model(self.path, "Qwen3-1.7B")
+        flags = ("--config", ROOT / "deploy/recipes/paper/qwen3_1.7b.yaml", "--set", f"student.model={student}", "--set",
+                 "data.train=[/data/train.jsonl]", "--set", "eval.measure=none")
+        spec, container = self.pod(self.render("a", *flags, "--overlay", "single-gpu"))
+        self.assertEqual(container["resources"]["limits"]["memory"], "28Gi")
+        self.assertEqual(spec["terminationGracePeriodSeconds"], 240 + 60 + 121)
+        objects = self.render("a", *flags, "--overlay", "cluster", "--gpus", 8, "--set", "trainer.stop_grace_s=600")
+        self.assertEqual(policies.findings(objects), [])
+        spec, container = self.pod(objects)
+        self.assertEqual(spec["terminationGracePeriodSeconds"], 600 + 60 + 121)
+        self.assertEqual(find(objects, "PersistentVolumeClaim", "runs-a")["spec"]["resources"]["requests"]["storage"], "113Gi")
 
     def test_apply(self):
         stub = self.path / "kubectl"

@@ -147,7 +147,7 @@ class ManifestsTest(unittest.TestCase):
         job = manifests.workloads(render("single-gpu/experiment"))[0][1]["spec"]
         jobset = manifests.workloads(render("cluster/jobset"))[0][1]["spec"]
         runtime = manifests.workloads(render("cluster/trainjob"))[0][1]["spec"]
-        ranks = {"JOBSET_NAME", "RESTART_ATTEMPT", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+        ranks = {"JOBSET_NAME", "RESTART_ATTEMPT", "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
         container = jobset["containers"][0]
         self.assertEqual({variable["name"] for variable in container["env"]} & ranks, ranks)
         for each in (container, runtime["containers"][0]):
@@ -172,7 +172,7 @@ class ManifestsTest(unittest.TestCase):
         self.assertEqual(policies.findings(objects), [])
         job = find(objects, "JobSet", "trainer")["spec"]["replicatedJobs"][0]["template"]["spec"]
         self.assertEqual((job["completions"], job["parallelism"]), (4, 4))
-        self.assertIn({"name": "WORLD_SIZE", "value": "4"}, job["template"]["spec"]["containers"][0]["env"])
+        self.assertIn({"name": "PET_NNODES", "value": "4"}, job["template"]["spec"]["containers"][0]["env"])
 
 
     def test_another_namespace(self):

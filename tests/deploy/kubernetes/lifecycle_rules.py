@@ -220,14 +220,14 @@ def ranks_agree(objects):
         spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
         environment = {variable["name"]: variable for variable in
                        get(spec, "template", "spec", "containers", 0, "env", default=[])}
-        world = get(environment, "WORLD_SIZE", "value")
+        world = get(environment, "PET_NNODES", "value")
         if world is None or {world} != {str(spec.get("completions")), str(spec.get("parallelism"))}:
-            yield f"{name_of(jobset)}: {spec.get('completions')} ranks, WORLD_SIZE {world}"
-        if spec.get("completionMode") != "Indexed" or "job-completion-index" not in str(environment.get("RANK")):
+            yield f"{name_of(jobset)}: {spec.get('completions')} pods, PET_NNODES {world}"
+        if spec.get("completionMode") != "Indexed" or "job-completion-index" not in str(environment.get("PET_NODE_RANK")):
             yield f"{name_of(jobset)}: its ranks have no numbers"
         ports = {port["containerPort"] for port in get(spec, "template", "spec", "containers", 0, "ports", default=[])}
-        if int(get(environment, "MASTER_PORT", "value", default=0)) not in ports:
-            yield f"{name_of(jobset)}: nobody listens on MASTER_PORT"
+        if int(get(environment, "PET_MASTER_PORT", "value", default=0)) not in ports:
+            yield f"{name_of(jobset)}: nobody listens on PET_MASTER_PORT"
 
 
 @rule
