@@ -51,14 +51,14 @@ class SftRun {
   std::optional<CommandFailure> Run(const StartMode& mode) {
     if (auto failure = SetUp(mode)) return failure;
     if (is_untouched_) return std::nullopt;
-    // What a resumed run did not get to.
-    if (validation_is_due() && !run_.recorded().has_evaluation) Validate();
-    while (!run_.is_last()) {
-      if (run_state_->stop_requested()) {
-        if (auto failure = SaveOrWait()) return failure;
-        return run_.Stopped(run_state_->stop_code());
-      }
-      if (auto failure = Step()) return failure;
+    // A resumed run may have been stopped before its validation.
+    bool stops = validation_is_due() && !run_.recorded().has_evaluation && !Validate();
+    while (!stops && !run_.is_last()) {
+      if (auto failure = Step(&stops)) return failure;
+    }
+    if (stops) {
+      if (auto failure = SaveOrWait()) return failure;
+      return run_.Stopped(run_state_->stop_code());
     }
     return UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); });
   }
@@ -165,8 +165,9 @@ class SftRun {
     return std::nullopt;
   }
 
-  // Loss over the response tokens of `records`; with gradients when `train`.
-  LossSums Pass(const std::vector<const PromptRecord*>& records, bool train) {
+  // Loss over the response tokens of `records`; with gradients when `train`. Returns nullopt if the
+  // run is asked to stop before the last micro-batch is done.
+  std::optional<LossSums> Pass(const std::vector<const PromptRecord*>& records, bool train) {
     std::vector<int64_t> input_tokens, response_lengths;
     for (const PromptRecord* record : records) {
       input_tokens.push_back(
@@ -177,6 +178,7 @@ class SftRun {
     LossSums sums;
     int64_t begin = 0;
     for (int64_t end : MicroBatchEnds(input_tokens, config_.trainer.micro_batch_tokens)) {
+      if (run_state_->stop_requested()) return std::nullopt;
       std::vector<ScoredRollout> scored;
       for (int64_t i = begin; i < end; ++i) scored.push_back(AsScored(*records[i]));
       std::vector<const ScoredRollout*> sequences;
@@ -198,14 +200,20 @@ class SftRun {
     return sums;
   }
 
-  std::optional<CommandFailure> Step() {
+  // Sets `stops` if the run is asked to stop. Before the update, the step is then abandoned, and the
+  // state stays that before the step.
+  std::optional<CommandFailure> Step(bool* stops) {
     const absl::Time start = absl::Now();
     std::vector<const PromptRecord*> batch;
     for (int64_t index : order_->Next(config_.trainer.batch_size)) batch.push_back(&train_[index]);
     TrainState& state = run_.state();
     const double lr = LearningRate(config_.optimizer, state.step, config_.trainer.total_steps);
-    const LossSums sums = Pass(batch, /*train=*/true);
-    const double loss = sums.loss / static_cast<double>(sums.num_rows);
+    const std::optional<LossSums> sums = Pass(batch, /*train=*/true);
+    if (!sums) {
+      *stops = true;
+      return std::nullopt;
+    }
+    const double loss = sums->loss / static_cast<double>(sums->num_rows);
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
       return CommandFailure{kExitNumerics, Internal("step ", state.step + 1, ": loss ", loss,
@@ -240,7 +248,7 @@ class SftRun {
         LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
       }
     }
-    if (validation_is_due()) Validate();
+    *stops = validation_is_due() && !Validate();
     return std::nullopt;
   }
 
@@ -249,14 +257,17 @@ class SftRun {
            (run_.is_last() || run_.is_due(config_.trainer.eval_every));
   }
 
-  void Validate() {
+  // Returns false if the run is asked to stop before the validation is done.
+  bool Validate() {
     at::NoGradGuard no_grad;
     std::vector<const PromptRecord*> records;
     for (const PromptRecord& record : val_) records.push_back(&record);
-    const LossSums sums = Pass(records, /*train=*/false);
+    const std::optional<LossSums> sums = Pass(records, /*train=*/false);
+    if (!sums) return false;
     run_.output().Write(run_.state().step,
-                        {{"eval/loss", sums.loss / static_cast<double>(sums.num_rows)},
+                        {{"eval/loss", sums->loss / static_cast<double>(sums->num_rows)},
                          {"eval/n", static_cast<double>(val_.size())}});
+    return true;
   }
 
   void NoteSaved() {
