@@ -31,6 +31,13 @@ absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
   return CheckTrainConfig(*config);
 }
 
+// What is left of an evaluation that a signal ends.
+std::string WhatIsKept(const TrainConfig& config, const EvalRequest& request) {
+  if (config.eval.measure != "accuracy") return "an evaluation of eval.measure kl keeps nothing";
+  return "the responses so far are kept in " + ResponsesPath(request) +
+         ", and the same command goes on from there";
+}
+
 }  // namespace
 
 Subcommand AddEval(CLI::App& app) {
@@ -69,6 +76,7 @@ Subcommand AddEval(CLI::App& app) {
             TrainConfig config;
             if (absl::Status status = ReadEvalConfig(*flags, &config); !status.ok())
               return EndCommand(BadUsage(status));
+            EndOnSignals(WhatIsKept(config, flags->request));
             return EndCommand(RunEval(std::move(config), flags->request));
           }};
 }

@@ -56,16 +56,30 @@ void TakeSignals(const sigset_t& signals, RunState* state) {
   }
 }
 
-}  // namespace
-
-// Signals are taken by one thread, so nothing runs in a handler.
-void StopOnSignals(RunState* state) {
+// Lets one thread take the signals that ask for an end, so that nothing runs in a handler.
+void TakeSignalsBy(std::function<void(const sigset_t&)> take) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every later thread
-  std::thread([signals, state] { TakeSignals(signals, state); }).detach();
+  std::thread([signals, take = std::move(take)] { take(signals); }).detach();
+}
+
+}  // namespace
+
+void StopOnSignals(RunState* state) {
+  TakeSignalsBy([state](const sigset_t& signals) { TakeSignals(signals, state); });
+}
+
+void EndOnSignals(std::string reason) {
+  TakeSignalsBy([reason = std::move(reason)](const sigset_t& signals) {
+    int signal = 0;
+    while (sigwait(&signals, &signal) != 0) {
+    }
+    LogInfo("stopped", {{"signal", signal}, {"reason", reason}});
+    _exit(kExitStopped);
+  });
 }
 
 }  // namespace taopd

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trainer/control/run_state.h"
@@ -32,5 +33,9 @@ int EndCommand(const std::optional<CommandFailure>& failure);
 // at once with code 77, after a line that says which step is saved. Call it before any other thread
 // starts. `state` must live as long as the process.
 void StopOnSignals(RunState* state);
+
+// For a command that leaves nothing half done: SIGTERM or SIGINT ends the process at once with code
+// 75, after a line that gives `reason`. Call it before any other thread starts.
+void EndOnSignals(std::string reason);
 
 }  // namespace taopd

@@ -66,7 +66,11 @@ struct EvalRequest {
   int64_t max_retries = 6;
 };
 
-// Evaluates a model on data.val, prints a table and writes the results.
+// The path of the journal: request.responses_path, or beside the results.
+std::string ResponsesPath(const EvalRequest& request);
+
+// Evaluates a model on data.val, prints a table and writes the results. The journal holds every
+// response that has been graded, whenever the process ends.
 std::optional<CommandFailure> RunEval(TrainConfig config, const EvalRequest& request);
 
 struct ShowDataRequest {

@@ -2,6 +2,8 @@
 // the documented one, nothing that should be saved is lost, and the resumed run ends with the
 // weights of an undisturbed run.
 
+#include <sys/stat.h>
+
 #include <httplib.h>
 
 #include <cmath>
@@ -335,15 +337,77 @@ TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
   }
 }
 
-// A step of supervised training takes long, and nothing can be saved within it.
+// A step of supervised training that takes long is abandoned before its update.
+TEST_F(TrainerStopTest, SftAbandonsAStepAndTheResumedRunHasTheSameBits) {
+  const auto arguments = [&](const std::string& run, const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {BinaryPath("taopd-trainer"), "sft", "--config",
+                                    dir_.File("sft.yaml")};
+    for (const std::string& setting :
+         {Concat("run.dir=", dir_.File(run)), std::string("trainer.batch_size=4000"),
+          std::string("trainer.micro_batch_tokens=64"), std::string("trainer.total_steps=1")}) {
+      all.insert(all.end(), {"--set", setting});
+    }
+    all.insert(all.end(), flags.begin(), flags.end());
+    return all;
+  };
+  Process whole(arguments("whole", {}), dir_.File("whole.log"));
+  ASSERT_EQ(whole.Wait(kEnd), 0) << whole.Output();
+  Process stopped(arguments("stopped", {}), dir_.File("stopped.log"));
+  ASSERT_TRUE(PollUntil(kEnd, [&] {
+    return stopped.Output().find("started") != std::string::npos || !stopped.running();
+  })) << stopped.Output();
+  stopped.Signal(SIGTERM);
+  EXPECT_EQ(stopped.Wait(kEnd), 75) << stopped.Output();
+  EXPECT_THAT(stopped.Output(), ::testing::HasSubstr("asked to stop after step 0"));
+  EXPECT_EQ(NewestCheckpoint("stopped"), 0);
+  Process resumed(arguments("stopped", {"--resume"}), dir_.File("resumed.log"));
+  EXPECT_EQ(resumed.Wait(kEnd), 0) << resumed.Output();
+  EXPECT_EQ(FilesOf(dir_.File("stopped/model")), FilesOf(dir_.File("whole/model")));
+}
+
+TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
+  std::string problems;
+  for (int i = 0; i < 24; ++i)
+    problems += Concat("{\"prompt\": \"Once upon ", i, "\", \"answer\": \"7\"}\n");
+  WriteFile(dir_.File("problems.jsonl"), problems);
+  const std::string journal = dir_.File("results.responses.jsonl");
+  const std::vector<std::string> eval = {BinaryPath("taopd-trainer"),
+                                         "eval",
+                                         "--model",
+                                         teacher_model_,
+                                         "--data",
+                                         dir_.File("problems.jsonl"),
+                                         "--output",
+                                         dir_.File("results.json"),
+                                         "--set",
+                                         "eval.n=64",
+                                         "--set",
+                                         "eval.max_response_length=200"};
+  std::string kept;
+  for (const bool resumes : {false, true}) {
+    Process process(eval, dir_.File("eval.log"));
+    ASSERT_TRUE(PollUntil(kEnd, [&] {
+      return !process.running() ||
+             (std::filesystem::exists(journal) && ReadFile(journal).size() > kept.size() + 2000);
+    })) << process.Output();
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(kEnd), 75) << process.Output();
+    EXPECT_THAT(process.Output(),
+                ::testing::HasSubstr("the responses so far are kept in " + journal));
+    EXPECT_EQ(process.Output().find("resumed journal=") != std::string::npos, resumes);
+    EXPECT_FALSE(std::filesystem::exists(dir_.File("results.json")));
+    const std::string lines = ReadFile(journal);
+    EXPECT_TRUE(lines.starts_with(kept));
+    kept = lines.substr(0, lines.rfind('\n') + 1);
+  }
+}
+
+// Nothing is written to the data, a named pipe, so the run waits for it and cannot stop in order.
 TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
-  const std::vector<std::string> sft = {"sft",
-                                        "--config",
-                                        dir_.File("sft.yaml"),
-                                        "--set",
-                                        "trainer.batch_size=1000000",
-                                        "--set",
-                                        "trainer.total_steps=3"};
+  const std::string data = dir_.File("silent.jsonl");
+  ASSERT_EQ(mkfifo(data.c_str(), 0600), 0);
+  const std::vector<std::string> sft = {"sft", "--config", dir_.File("sft.yaml"), "--set",
+                                        Concat("data.train=[", data, "]")};
   std::vector<std::unique_ptr<Process>> processes;
   for (const bool launched : {false, true}) {
     std::vector<std::string> arguments = {BinaryPath("taopd-trainer")};
@@ -354,7 +418,7 @@ TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
     processes.push_back(std::make_unique<Process>(arguments, dir_.File(name + ".log")));
     Process& process = *processes.back();
     ASSERT_TRUE(PollUntil(kEnd, [&] {
-      return process.Output().find("started") != std::string::npos || !process.running();
+      return process.Output().find("silent.jsonl") != std::string::npos || !process.running();
     })) << process.Output();
     process.Signal(SIGTERM);
     process.Signal(SIGINT);

@@ -10,9 +10,6 @@
 
 namespace taopd {
 
-// The path of the journal: request.responses_path, or beside the results.
-std::string ResponsesPath(const EvalRequest& request);
-
 // Prints the table, with what the prompts lost before the model saw them, and writes the results to
 // request.output_path.
 absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& request,
