@@ -1,9 +1,34 @@
 #include "trainer/checkpoint/disk_plan.h"
 
+#include <algorithm>
+
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "common/io/disk_space.h"
 
 namespace taopd {
+
+DiskPlan PlanDisk(const DiskUse& use) {
+  DiskPlan plan;
+  plan.model_bytes = use.num_parameters * use.bytes_per_weight;
+  plan.checkpoint_bytes = plan.model_bytes + use.num_parameters * use.state_bytes_per_parameter;
+  const int64_t every = use.checkpoints.keep_every;
+  const int64_t num_checkpoints =
+      1 + use.checkpoints.keep_last + use.max_pinned + (every > 0 ? use.total_steps / every : 0);
+  plan.num_checkpoints = std::min(num_checkpoints, use.total_steps + 1);
+  return plan;
+}
+
+std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
+                         std::optional<int64_t> free_bytes) {
+  return Concat("disk of run.dir ", run_dir, ": ", plan.num_checkpoints, " checkpoints of ",
+                plan.checkpoint_bytes,
+                " bytes (kept, pinned and being written) and the model take ", plan.total_bytes(),
+                " bytes (", MemoryText(plan.total_bytes()), "),\n  ",
+                free_bytes ? Concat(*free_bytes, " bytes (", MemoryText(*free_bytes), ")")
+                           : std::string("an unknown number"),
+                " are free\n");
+}
 
 absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int64_t free_bytes,
                            const std::string& policy) {

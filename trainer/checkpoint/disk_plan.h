@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 
 namespace taopd {
 
@@ -24,6 +25,23 @@ struct DiskPlan {
 
   int64_t total_bytes() const { return num_checkpoints * checkpoint_bytes + model_bytes; }
 };
+
+// What a run needs to plan its disk.
+struct DiskUse {
+  int64_t num_parameters = 0;
+  int64_t bytes_per_weight = 0;
+  int64_t state_bytes_per_parameter = 0;  // of the optimizer
+  CheckpointOptions checkpoints;
+  int64_t max_pinned = 0;  // checkpoints that are kept beside those
+  int64_t total_steps = 0;
+};
+
+// Plans a new run. `held_bytes` and `freed_bytes` depend on the directory and are left at 0.
+DiskPlan PlanDisk(const DiskUse& use);
+
+// Returns two lines: what the run will hold, and the free bytes, which may be unknown.
+std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
+                         std::optional<int64_t> free_bytes);
 
 // Compares the plan with the free bytes of the disk. `policy` is trainer.disk_plan:
 //   off      nothing is compared;

@@ -75,6 +75,11 @@ struct OptimizerConfig {
               "students whose training exceeds a GPU; refused if the device is a CPU.")
         .MayChange();
   }
+  // AdamW's two moments and the copy of weights that are not float32, for one parameter.
+  int64_t StateBytesPerParameter(bool has_float32_weights) const {
+    const bool has_copy = !has_float32_weights && master == "float32";
+    return (moments == "bfloat16" ? 4 : 8) + (has_copy ? 4 : 0);
+  }
   static absl::Status CheckBetas(const std::vector<double>& betas) {
     const bool good =
         betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;

@@ -153,24 +153,19 @@ absl::StatusOr<bool> CheckpointedRun::IsExported() const {
 }
 
 absl::Status CheckpointedRun::CheckDisk() {
-  model_bytes_ = 0;
-  for (const auto& [name, parameter] : student_.decoder->Parameters()) {
-    model_bytes_ += static_cast<int64_t>(parameter.nbytes());
-  }
-  // The largest shard stands for all.
-  TAOPD_ASSIGN_OR_RETURN(const int64_t shard_bytes,
-                         group_->AgreeOnLargest(CheckpointCopyBytes(student_) - model_bytes_));
-  checkpoint_bytes_ = model_bytes_ + shard_bytes * group_->world_size();
+  const at::ScalarType dtype = student_.decoder->lm_head().scalar_type();
+  DiskPlan plan = PlanDisk(
+      {.num_parameters = student_.decoder->config().NumParameters(),
+       .bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype)),
+       .state_bytes_per_parameter = options_.optimizer.StateBytesPerParameter(dtype == at::kFloat),
+       .checkpoints = options_.checkpoints,
+       .max_pinned = options_.max_pinned,
+       .total_steps = options_.total_steps});
+  checkpoint_bytes_ = plan.checkpoint_bytes;
+  model_bytes_ = plan.model_bytes;
   absl::Status fits;
   const std::optional<int64_t> free_bytes = FreeDiskBytes(options_.run_dir);
   if (group_->is_root() && free_bytes) {
-    DiskPlan plan;
-    plan.checkpoint_bytes = checkpoint_bytes_;
-    plan.model_bytes = model_bytes_;
-    const int64_t every = options_.checkpoints.keep_every;
-    plan.num_checkpoints = 1 + options_.checkpoints.keep_last + options_.max_pinned +
-                           (every > 0 ? options_.total_steps / every : 0);
-    plan.num_checkpoints = std::min(plan.num_checkpoints, options_.total_steps + 1);
     const int64_t present_bytes =
         BytesOnDisk(options_.run_dir + "/checkpoints") + BytesOnDisk(options_.run_dir + "/model");
     if (resumed()) plan.held_bytes = present_bytes;

@@ -19,14 +19,6 @@ int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {
   return 4 * (shard.shard_gradients ? OfShard(num_parameters, shard) : num_parameters);
 }
 
-// Returns the bytes of AdamW's two moments and of the float32 copy of bfloat16 weights.
-int64_t StateBytes(int64_t num_parameters, at::ScalarType dtype, const OptimizerConfig& optimizer,
-                   const AdamWOptions& shard) {
-  const bool has_master = dtype != at::kFloat && optimizer.master == "float32";
-  return ((optimizer.moments == "bfloat16" ? 4 : 8) + (has_master ? 4 : 0)) *
-         OfShard(num_parameters, shard);
-}
-
 }  // namespace
 
 absl::Status OffloadFromCpu() {
@@ -45,7 +37,8 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t state_bytes = StateBytes(num_parameters, dtype, optimizer, shard);
+  const int64_t state_bytes =
+      optimizer.StateBytesPerParameter(dtype == at::kFloat) * OfShard(num_parameters, shard);
   int64_t training_bytes = GradientBytes(num_parameters, shard);
   if (!optimizer.offload) {
     training_bytes += state_bytes;

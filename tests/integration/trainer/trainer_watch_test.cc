@@ -375,6 +375,8 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
   EXPECT_EQ(for_device("cuda:80GB", &output), 0) << output;
   EXPECT_THAT(output, HasSubstr("total on cuda: "));
   EXPECT_THAT(output, HasSubstr("optimizer moments"));
+  EXPECT_THAT(output,
+              HasSubstr(Concat("disk of run.dir ", dir_.File("run"), ": 3 checkpoints of ")));
   EXPECT_EQ(for_device("cuda:1GiB", &output), 71) << output;
   EXPECT_THAT(output, HasSubstr("training activations"));
   EXPECT_THAT(output, HasSubstr("The line that is too large is \"runtime\""));

@@ -39,6 +39,27 @@ TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
   EXPECT_EQ(check(0, "refuse").first, absl::OkStatus());
 }
 
+TEST(DiskPlan, CountsWhatARunHoldsAtOnce) {
+  DiskUse use{.num_parameters = 10,
+              .bytes_per_weight = 2,
+              .state_bytes_per_parameter = 12,
+              .checkpoints = {.keep_last = 3, .keep_every = 4},
+              .max_pinned = 2,
+              .total_steps = 100};
+  const DiskPlan plan = PlanDisk(use);
+  EXPECT_EQ(plan.model_bytes, 20);
+  EXPECT_EQ(plan.checkpoint_bytes, 140);
+  EXPECT_EQ(plan.num_checkpoints, 1 + 3 + 2 + 25);
+  EXPECT_THAT(DiskPlanText(plan, "RUN", 5000),
+              HasSubstr("disk of run.dir RUN: 31 checkpoints of 140 bytes (kept, pinned and being "
+                        "written) and the model take 4360 bytes"));
+  EXPECT_THAT(DiskPlanText(plan, "RUN", 5000), HasSubstr("5000 bytes (0.0 MiB) are free"));
+  EXPECT_THAT(DiskPlanText(plan, "RUN", std::nullopt), HasSubstr("an unknown number are free"));
+  // One for each step, the one before the first step included.
+  use.total_steps = 4;
+  EXPECT_EQ(PlanDisk(use).num_checkpoints, 5);
+}
+
 TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
   const testing::TempDir dir;
   std::filesystem::create_directories(dir.File("a/b"));

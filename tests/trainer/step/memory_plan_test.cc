@@ -6,6 +6,8 @@
 #include "tests/common/memory/public_configs.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/trainer/step/tiny_training.h"
+#include "trainer/run/train_state.h"
 
 namespace taopd::testing {
 namespace {
@@ -201,6 +203,29 @@ TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
   config.trainer.cpu_memory_limit = "much";
   EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument,
                "trainer.cpu_memory_limit = \"much\"");
+}
+
+// What the disk plan counts is what a checkpoint holds.
+TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    for (const std::string moments : {"float32", "bfloat16"}) {
+      for (const std::string master : {"float32", "none"}) {
+        Student student;
+        student.decoder = MakeTinyStudent(dtype);
+        OptimizerConfig optimizer;
+        optimizer.moments = moments;
+        optimizer.master = master;
+        student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), optimizer);
+        const bool is_float32 = dtype == "float32";
+        const DiskPlan plan =
+            PlanDisk({.num_parameters = student.decoder->config().NumParameters(),
+                      .bytes_per_weight = is_float32 ? 4 : 2,
+                      .state_bytes_per_parameter = optimizer.StateBytesPerParameter(is_float32)});
+        EXPECT_EQ(plan.checkpoint_bytes, CheckpointCopyBytes(student))
+            << dtype << " " << moments << " " << master;
+      }
+    }
+  }
 }
 
 }  // namespace

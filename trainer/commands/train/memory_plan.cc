@@ -185,6 +185,23 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
   return plan;
 }
 
+int64_t MaxPinnedCheckpoints(const TrainConfig& config) {
+  return (config.trainer.best_metric.empty() ? 0 : 1) + (RollsBack(config.guard) ? 1 : 0);
+}
+
+absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir) {
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
+  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(config, model));
+  const bool is_float32 = dtype == WeightDtype::kFloat32;
+  return PlanDisk({.num_parameters = model.NumParameters(),
+                   .bytes_per_weight = is_float32 ? 4 : 2,
+                   .state_bytes_per_parameter = config.optimizer.StateBytesPerParameter(is_float32),
+                   .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
+                                   .keep_every = config.trainer.keep_every},
+                   .max_pinned = MaxPinnedCheckpoints(config),
+                   .total_steps = config.trainer.total_steps});
+}
+
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));

@@ -6,6 +6,7 @@
 
 #include "common/memory/step_estimate.h"
 #include "common/memory/training_plan.h"
+#include "trainer/checkpoint/disk_plan.h"
 #include "trainer/config/train_config.h"
 
 namespace taopd {
@@ -38,6 +39,14 @@ struct RunPlanOptions {
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget,
                                        const RunPlanOptions& options = {});
+
+// Checkpoints that a run keeps beside the newest: the best one, and the one that a roll-back would
+// go to.
+int64_t MaxPinnedCheckpoints(const TrainConfig& config);
+
+// The checkpoints and the model of a new run of `config` (disk_plan.h). Errors are those of
+// LoadModelConfig.
+absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir);
 
 // The work of a step of a configuration in which nothing is auto, for EstimateStep.
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,

@@ -1,6 +1,7 @@
 // The subcommand plan.
 #include <iostream>
 
+#include "common/io/disk_space.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
@@ -50,7 +51,11 @@ std::optional<CommandFailure> RunPlan(const TrainConfig& config,
     const auto plan = ResolveAuto(&resolved, config.student.model, *budget,
                                   {.num_ranks = num_ranks, .refused = &refused});
     if (plan.ok()) {
-      std::cout << PlanText(*plan) << ChosenText(config, resolved);
+      const auto disk = DiskPlanOf(config, config.student.model);
+      if (!disk.ok()) return BadData(disk.status());
+      const std::string run_dir = config.run.Directory();
+      std::cout << PlanText(*plan) << DiskPlanText(*disk, run_dir, FreeDiskBytes(run_dir))
+                << ChosenText(config, resolved);
       if (options.rates) {
         const auto work = StepWorkOf(resolved, config.student.model, num_ranks);
         if (!work.ok()) return BadData(work.status());

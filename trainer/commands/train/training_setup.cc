@@ -25,9 +25,7 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype, group);
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
-  // The best one, and the one that a roll-back would go to.
-  options.max_pinned =
-      (config.trainer.best_metric.empty() ? 0 : 1) + (RollsBack(config.guard) ? 1 : 0);
+  options.max_pinned = MaxPinnedCheckpoints(config);
   return options;
 }
 
