@@ -118,12 +118,21 @@ absl::Status Recover(const std::string& run_dir) {
   return absl::OkStatus();
 }
 
+absl::Status NothingToResume(const std::string& run_dir) {
+  return FailedPrecondition("run.dir ", run_dir,
+                            " holds no checkpoint, so that there is nothing to resume: leave out "
+                            "--resume, or start a new run with --resume=auto, which resumes where "
+                            "it can");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::string& path,
                                                                  const StartMode& mode,
                                                                  const CheckpointOptions& options) {
   TAOPD_RETURN_IF_ERROR(CheckNotForeign(path));
+  // Where no run has ever been, nothing is left, not even the lock.
+  if (mode.resume && !mode.may_start && !Exists(path + "/run.lock")) return NothingToResume(path);
   std::unique_ptr<RunDirectory> directory(new RunDirectory(path, options));
   TAOPD_ASSIGN_OR_RETURN(directory->lock_, RunLock::Acquire(path));
   TAOPD_RETURN_IF_ERROR(Recover(path));
@@ -137,12 +146,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::stri
     TAOPD_ASSIGN_OR_RETURN(directory->checkpoint_, store->Newest());
   }
   if (mode.resume && !directory->checkpoint_) {
-    if (!mode.may_start) {
-      return FailedPrecondition("run.dir ", path,
-                                " holds no checkpoint, so that there is nothing to resume: leave "
-                                "out --resume, or start a new run with --resume=auto, which "
-                                "resumes where it can");
-    }
+    if (!mode.may_start) return NothingToResume(path);
     LogInfo("there is nothing to resume: a new run starts", {{"dir", path}});
     directory->keeps_old_run_ = HoldsAnything(path);
   }

@@ -109,6 +109,7 @@ TEST_F(RunDirectoryTest, NothingToResumeIsRefusedUnlessARunMayStart) {
                "--resume=auto");
   EXPECT_ERROR(RunDirectory::Open(temp_.File("nowhere"), kResume, kKeepTwo),
                absl::StatusCode::kFailedPrecondition, "nothing to resume");
+  EXPECT_FALSE(fs::exists(temp_.File("nowhere"))) << "a refusal leaves something behind";
   EXPECT_EQ(FilesOf(dir()), before);
   ASSERT_OK(RunDirectory::Open(temp_.File("fresh"), kResumeOrStart, kKeepTwo));
 }
