@@ -3,22 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/trainer/step/small_model.h"
+
 namespace taopd {
 namespace {
 
-// Queries of 2 heads of 4, keys and values of 1: a token meets 2 * 8 * (8 + 4) + 3 * 8 * 16 = 576
-// weights a layer, and a row of the head 32 * 8 = 256.
-ModelConfig SmallModel() {
-  ModelConfig config;
-  config.vocab_size = 32;
-  config.hidden_size = 8;
-  config.intermediate_size = 16;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.head_dim = 4;
-  return config;
-}
+using testing::SmallModel;
 
 Rollout Response(int64_t num_prompt, int64_t num_response, int32_t first = 0) {
   Rollout rollout;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/base/random.h"
+#include "tests/trainer/step/small_model.h"
 
 namespace taopd {
 namespace {
@@ -63,16 +64,9 @@ TEST(BalanceShares, EverySequenceOnceAndNoShareMuchLongerThanTheMean) {
 }
 
 TEST(SequenceCost, GrowsFasterThanTheLength) {
-  ModelConfig config;
-  config.vocab_size = 100;
-  config.hidden_size = 8;
-  config.intermediate_size = 16;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.head_dim = 4;
+  const ModelConfig config = testing::SmallModel();
   // A token: 2 H (Q + K) + 3 H I in each layer; a response token V H; attention Q T^2.
-  EXPECT_EQ(SequenceCost(config, 10, 4), 4 * 800 + 3 * (10 * (16 * 12 + 24 * 16) + 100 * 8));
+  EXPECT_EQ(SequenceCost(config, 10, 4), 4 * 256 + 2 * (10 * (16 * 12 + 24 * 16) + 100 * 8));
   EXPECT_GT(SequenceCost(config, 20, 8), 2 * SequenceCost(config, 10, 4));
 }
 

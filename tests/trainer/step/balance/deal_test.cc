@@ -3,21 +3,10 @@
 #include <set>
 
 #include "tests/common/dist/rank_threads.h"
+#include "tests/trainer/step/small_model.h"
 
 namespace taopd::testing {
 namespace {
-
-ModelConfig DealtModel() {
-  ModelConfig config;
-  config.vocab_size = 100;
-  config.hidden_size = 8;
-  config.intermediate_size = 16;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.head_dim = 4;
-  return config;
-}
 
 // The long responses come last, and each has a weight of its own.
 constexpr int64_t kSequences = 12;
@@ -40,7 +29,7 @@ struct DealtRank {
 std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens_out) {
   std::vector<DealtRank> ranks(world);
   OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
-    const ModelConfig model = DealtModel();
+    const ModelConfig model = SmallModel();
     std::vector<ScoredRollout> items(kSequences);
     DealInput input;
     input.model = &model;
