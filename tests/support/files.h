@@ -42,6 +42,11 @@ inline std::string BinaryPath(const std::string& name) {
   const std::filesystem::path test = std::filesystem::read_symlink("/proc/self/exe");
   return (test.parent_path().parent_path() / "bin" / name).string();
 }
+// Returns the path of a library that a test loads into a program.
+inline std::string TestLibraryPath(const std::string& name) {
+  const std::filesystem::path test = std::filesystem::read_symlink("/proc/self/exe");
+  return (test.parent_path() / ("lib" + name + ".so")).string();
+}
 // Returns the path of shared test data in TAOPD_SHARED_DATA, or in ../shared/data beside the tree.
 // Empty if it is absent. Example:
 //   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";
