@@ -139,13 +139,9 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("num_threads", &c.num_threads, "Threads for numerics; 0 = one a core.",
             AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting("host", &c.host, "Address of the control service and of the HTTP port.", NotEmpty())
-      .MayChange();
+  v.Setting("host", &c.host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
   v.Setting("http_port", &c.http_port,
             "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
-            Between<int64_t>(0, 65535))
-      .MayChange();
-  v.Setting("grpc_port", &c.grpc_port, "Port of the control service; 0 = any free one.",
             Between<int64_t>(0, 65535))
       .MayChange();
   v.Setting(

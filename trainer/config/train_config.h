@@ -189,7 +189,6 @@ struct TrainerConfig {
   int64_t num_threads = 0;
   std::string host = "127.0.0.1";
   int64_t http_port = 0;
-  int64_t grpc_port = 0;
   std::vector<std::string> allowed_hosts;
   std::string token_env;
   double peak_flops = 0;

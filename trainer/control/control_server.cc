@@ -1,90 +1,235 @@
 #include "trainer/control/control_server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
+#include <absl/synchronization/notification.h>
+#include <httplib.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <chrono>
-#include <mutex>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
 
-#include "trainer/control/control_service.h"
-#include "trainer/control/status_page.h"
+#include "trainer/control/bearer_token.h"
+#include "trainer/control/host_names.h"
+#include "trainer/control/live_page.h"
 
 namespace taopd {
 namespace {
 
-// For an answer that is on its way when the run ends, such as that of Stop itself.
-constexpr std::chrono::seconds kShutdownGrace{1};
-constexpr int kMaxStreamsPerConnection = 300;
-constexpr int kMaxMessageBytes = 64 << 10;  // requests are empty
+constexpr size_t kNumThreads = 16;  // slow clients hold one each, for a few seconds
 
-class GrpcAndHttpServer final : public ControlServer {
+class HttpControlServer final : public ControlServer {
  public:
-  GrpcAndHttpServer(RunState* state, const std::string& token) : service_(state, token) {}
-
-  ~GrpcAndHttpServer() override {
-    if (server_ == nullptr) return;
-    server_->GetHealthCheckService()->SetServingStatus(false);
-    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-  }
-
-  absl::Status StartGrpc(const std::string& host, int64_t port) {
-    // Both are settings of the process, taken by the servers that are built from then on.
-    static std::once_flag once;
-    std::call_once(once, [] {
-      grpc::EnableDefaultHealthCheckService(true);
-      grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  HttpControlServer(const ControlServerOptions& options, RunState* state, ControlPages pages)
+      : state_(state),
+        token_(options.token),
+        host_names_(options.host, options.allowed_hosts),
+        pages_(std::move(pages)) {
+    // The library's default sets SO_REUSEPORT, with which a second trainer on the port would start
+    // and take a share of the requests.
+    server_.set_socket_options([](int socket) {
+      const int yes = 1;
+      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    const bool is_ipv6 = host.find(':') != std::string::npos;
-    const std::string address = is_ipv6 ? Concat("[", host, "]:", port) : Concat(host, ":", port);
-    grpc::ServerBuilder builder;
-    // Otherwise a second trainer on the port would start and take a share of the calls.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &grpc_port_);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || grpc_port_ == 0) {
-      server_.reset();
-      return Unavailable("cannot listen on ", address,
-                         " for gRPC: the port is in use, or the host has no such address");
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kNumThreads); };
+    server_.set_payload_max_length(1024);
+    server_.set_read_timeout(std::chrono::seconds(2));
+    server_.set_write_timeout(std::chrono::seconds(5));
+    server_.set_keep_alive_timeout(2);
+    server_.set_keep_alive_max_count(100);
+    server_.set_exception_handler(
+        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+          Refuse(500, "internal error", &response);
+        });
+    // What the library refuses by itself: unknown paths, malformed requests, long bodies.
+    server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
+      if (!response.body.empty()) return;
+      const std::string reason = response.status == 404   ? "there is no such page or action: "
+                                 : response.status == 413 ? "the body is too long: "
+                                                          : "the request cannot be read: ";
+      Refuse(response.status, Concat(reason, request.method, " ", request.path), &response);
+    });
+    server_.set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          return IsDone(request, &response) ? httplib::Server::HandlerResponse::Handled
+                                            : httplib::Server::HandlerResponse::Unhandled;
+        });
+    server_.Get("/status", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content(StatusJson(state_->status()) + "\n", "application/json");
+    });
+    server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content(pages_.prometheus_text ? pages_.prometheus_text() : std::string(),
+                           "text/plain; version=0.0.4; charset=utf-8");
+    });
+    server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
+      response.set_content("ok\n", "text/plain");
+    });
+    server_.Get("/", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_header("Content-Security-Policy", LivePageSecurityPolicy());
+      response.set_content(LivePage(/*asks_for_token=*/!token_.empty()),
+                           "text/html; charset=utf-8");
+    });
+    server_.Get("/report",
+                [this](const httplib::Request&, httplib::Response& r) { SendReport(&r); });
+    AddAction("/pause", [this] {
+      state_->RequestPause(true);
+      return absl::OkStatus();
+    });
+    AddAction("/resume", [this] {
+      state_->RequestPause(false);
+      return absl::OkStatus();
+    });
+    AddAction("/stop", [this] {
+      state_->RequestStop(kExitStoppedByUser);
+      return absl::OkStatus();
+    });
+    AddAction("/save", [this] { return state_->RequestSave(); });
+  }
+
+  ~HttpControlServer() override {
+    server_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  absl::Status Listen(const std::string& host, int port) {
+    errno = 0;
+    if (port == 0) {
+      port_ = server_.bind_to_any_port(host);
+    } else {
+      port_ = server_.bind_to_port(host, port) ? port : -1;
     }
-    server_->GetHealthCheckService()->SetServingStatus(v1::Trainer::service_full_name(), true);
+    if (port_ <= 0) {
+      return Unavailable("cannot listen on ", host, ":", port, " for HTTP: ",
+                         errno != 0 ? std::strerror(errno) : "the host has no such address");
+    }
+    thread_ = std::thread([this] {
+      server_.listen_after_bind();
+      has_ended_.Notify();
+    });
+    // stop() does nothing before the loop runs, and the library has no call that waits for it.
+    while (!server_.is_running() && !has_ended_.HasBeenNotified()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     return absl::OkStatus();
   }
 
-  absl::Status StartHttp(const ControlServerOptions& options, RunState* state, ControlPages pages) {
-    TAOPD_ASSIGN_OR_RETURN(pages_, StatusPages::Start(options, state, std::move(pages)));
-    return absl::OkStatus();
-  }
-
-  int http_port() const override { return pages_->port(); }
-  int grpc_port() const override { return grpc_port_; }
+  int http_port() const override { return port_; }
 
  private:
-  ControlService service_;
-  std::unique_ptr<grpc::Server> server_;
-  int grpc_port_ = 0;
-  std::unique_ptr<StatusPages> pages_;
-};
+  using Action = std::function<absl::Status()>;
 
-absl::Status CheckPort(const char* name, int64_t port) {
-  if (port >= 0 && port <= 65535) return absl::OkStatus();
-  return InvalidArgument(name, " ", port, " is outside [0, 65535]");
-}
+  static void Refuse(int status, const std::string& error, httplib::Response* response) {
+    response->status = status;
+    const nlohmann::ordered_json body = {{"error", error}};
+    response->set_content(
+        body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
+        "application/json");
+  }
+
+  // Before a body is read. Refuses other hosts, and does what a POST without a body asks for: the
+  // library waits for the end of one that has no length.
+  bool IsDone(const httplib::Request& request, httplib::Response* response) {
+    const std::string host = request.get_header_value("Host");
+    if (request.has_header("Host") && !host_names_.Allows(host, request.local_addr)) {
+      response->set_header("Connection", "close");  // a body is not read
+      Refuse(421, Concat("the host ", host, " is not this server: trainer.allowed_hosts"),
+             response);
+      return true;
+    }
+    const auto action = actions_.find(request.path);
+    const bool has_body =
+        request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
+    if (request.method != "POST" || action == actions_.end() || has_body) return false;
+    Act(action->second, request, response);
+    return true;
+  }
+
+  void AddAction(const std::string& path, const Action& action) {
+    actions_[path] = action;
+    server_.Post(path, [this, action](const httplib::Request& request, httplib::Response& r) {
+      Act(action, request, &r);
+    });
+  }
+
+  void Act(const Action& action, const httplib::Request& request, httplib::Response* response) {
+    if (!request.has_header("X-Taopd-Control")) {
+      return Refuse(403, "the header X-Taopd-Control is missing, such as X-Taopd-Control: 1",
+                    response);
+    }
+    if (!token_.empty() && !IsBearerOf(request.get_header_value("Authorization"), token_)) {
+      response->set_header("WWW-Authenticate", "Bearer");
+      return Refuse(401, "the run's token is missing: Authorization: Bearer TOKEN", response);
+    }
+    const absl::Status status = action();
+    if (!status.ok()) return Refuse(503, std::string(status.message()), response);
+    response->status = 202;
+    response->set_content("asked for; /status tells when it is done\n",
+                          "text/plain; charset=utf-8");
+  }
+
+  // Reading and drawing a long run takes a second of a core, so visitors share one report.
+  void SendReport(httplib::Response* response) {
+    constexpr absl::Duration kMaxAge = absl::Seconds(5);
+    absl::MutexLock lock(&report_mutex_);
+    if (absl::Now() - report_time_ > kMaxAge) {
+      report_ = pages_.report_html ? pages_.report_html()
+                                   : absl::StatusOr<std::string>(NotFound("there is no report"));
+      report_time_ = absl::Now();
+    }
+    if (report_.ok()) return response->set_content(*report_, "text/html; charset=utf-8");
+    Refuse(503, std::string(report_.status().message()), response);
+  }
+
+  RunState* const state_;
+  const std::string token_;
+  const HostNames host_names_;
+  const ControlPages pages_;
+  std::map<std::string, Action> actions_;  // by path
+  absl::Mutex report_mutex_;
+  absl::Time report_time_ ABSL_GUARDED_BY(report_mutex_) = absl::InfinitePast();
+  absl::StatusOr<std::string> report_ ABSL_GUARDED_BY(report_mutex_) = std::string();
+  httplib::Server server_;
+  int port_ = -1;
+  absl::Notification has_ended_;
+  std::thread thread_;
+};
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
     const ControlServerOptions& options, RunState* state, ControlPages pages) {
-  TAOPD_RETURN_IF_ERROR(CheckPort("http_port", options.http_port));
-  TAOPD_RETURN_IF_ERROR(CheckPort("grpc_port", options.grpc_port));
+  if (options.http_port < 0 || options.http_port > 65535)
+    return InvalidArgument("http_port ", options.http_port, " is outside [0, 65535]");
   if (options.host.empty()) return InvalidArgument("host is empty");
-  auto server = std::make_unique<GrpcAndHttpServer>(state, options.token);
-  TAOPD_RETURN_IF_ERROR(server->StartGrpc(options.host, options.grpc_port));
-  TAOPD_RETURN_IF_ERROR(server->StartHttp(options, state, std::move(pages)));
+  auto server = std::make_unique<HttpControlServer>(options, state, std::move(pages));
+  TAOPD_RETURN_IF_ERROR(server->Listen(options.host, static_cast<int>(options.http_port)));
   return server;
+}
+
+std::string StatusJson(const RunStatus& status) {
+  using Json = nlohmann::ordered_json;  // it writes numbers that are not finite as null
+  Json metrics = Json::object();
+  for (const auto& [name, value] : status.metrics) metrics[name] = value;
+  const Json json = {{"run_name", status.run_name},
+                     {"phase", TrainerPhaseName(status.phase)},
+                     {"step", status.step},
+                     {"total_steps", status.total_steps},
+                     {"metrics", std::move(metrics)},
+                     {"last_checkpoint", status.last_checkpoint},
+                     {"storage_problem", status.storage_problem},
+                     {"eta_seconds", status.eta_seconds},
+                     {"memory_plan_gb", status.plan_gb},
+                     {"teacher",
+                      {{"name", status.teacher.name},
+                       {"waiting", status.teacher.waiting},
+                       {"requests", status.teacher.requests},
+                       {"retries", status.teacher.retries},
+                       {"failures", status.teacher.failures},
+                       {"in_flight", status.teacher.in_flight},
+                       {"queued", status.teacher.queued}}}};
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 }  // namespace taopd

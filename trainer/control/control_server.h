@@ -1,7 +1,20 @@
-// The trainer as a daemon: gRPC control (proto/taopd/v1/trainer.proto, grpc.health.v1, reflection)
-// on one port; on another, over HTTP, a page that shows the run as it goes, /status (JSON),
-// /metrics (Prometheus), /healthz and POST requests for pause, resume, save and stop
-// (status_page.h).
+// The trainer as a daemon, over HTTP:
+//
+//   GET  /                page for people: phase, time left, teacher, the report, buttons
+//   GET  /report          the run's report (trainer/report/report.h) as it stands, made anew at
+//                         most every few seconds
+//   GET  /status          JSON
+//   GET  /metrics         Prometheus
+//   GET  /healthz         "ok"
+//   POST /pause, /resume, /save, /stop
+//
+// Every request must call the server by a name of its own (host_names.h); others get 421. What is
+// refused gets a JSON object with the reason: {"error": "..."}.
+//
+// A POST is answered with 202 at once: the training loop does what it asks for when no step is in
+// progress. It needs the header "X-Taopd-Control", which no page of another site can send without
+// asking first, and the token, if there is one; its body, if it has one, is ignored. Connections
+// that are slow or idle for a few seconds are closed.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +30,9 @@ namespace taopd {
 
 struct ControlServerOptions {
   std::string host = "127.0.0.1";
-  // 0: the kernel picks a free port.
-  int64_t http_port = 0;
-  int64_t grpc_port = 0;
+  int64_t http_port = 0;  // 0: the kernel picks a free port
   // If it is not empty, whoever asks for pause, resume, save or stop must bring it: the header
-  // (over gRPC, the metadata) "authorization: Bearer TOKEN". Reading needs none.
+  // "Authorization: Bearer TOKEN". Reading needs none.
   std::string token = {};
   // Host names of HTTP requests that are answered beside localhost, the address that a request came
   // to and this machine's own names (host_names.h).
@@ -37,15 +48,18 @@ struct ControlPages {
 
 class ControlServer {
  public:
-  // Listens on both ports and serves on threads of its own. `state` must outlive the server.
-  // Returns UNAVAILABLE with host:port if a port is in use, and INVALID_ARGUMENT if a port is out
-  // of range or the host is empty.
+  // Listens and serves on threads of its own. `state` must outlive the server. Returns UNAVAILABLE
+  // with host:port if the port is in use, and INVALID_ARGUMENT if it is out of range or the host is
+  // empty.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options,
                                                               RunState* state, ControlPages pages);
   // Stops serving.
   virtual ~ControlServer() = default;
   virtual int http_port() const = 0;
-  virtual int grpc_port() const = 0;
 };
+
+// The page /status: one JSON object. Numbers that are not finite become null, and bytes that are
+// not UTF-8 become U+FFFD.
+std::string StatusJson(const RunStatus& status);
 
 }  // namespace taopd

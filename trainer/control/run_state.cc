@@ -1,17 +1,8 @@
 #include "trainer/control/run_state.h"
 
-#include <absl/synchronization/notification.h>
-
-#include <algorithm>
 #include <utility>
 
 namespace taopd {
-namespace {
-
-absl::Status Finished() { return Unavailable("the run has finished; nothing is saved any more"); }
-
-}  // namespace
-
 const char* TrainerPhaseName(TrainerPhase phase) {
   switch (phase) {
     case TrainerPhase::kStarting:
@@ -37,17 +28,8 @@ const char* TrainerPhaseName(TrainerPhase phase) {
 }
 
 void RunState::Update(const std::function<void(RunStatus&)>& change) {
-  std::vector<SaveRequest> refused;
-  {
-    absl::MutexLock lock(&mutex_);
-    change(status_);
-    if (status_.phase == TrainerPhase::kFinished) {
-      refused.swap(save_requested_);
-      std::move(save_taken_.begin(), save_taken_.end(), std::back_inserter(refused));
-      save_taken_.clear();
-    }
-  }
-  for (SaveRequest& request : refused) request.done(Finished());
+  absl::MutexLock lock(&mutex_);
+  change(status_);
 }
 
 ExitCode RunState::stop_code() const {
@@ -65,7 +47,7 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
     {
       absl::MutexLock lock(&mutex_);
       auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return !pause_ || stop_ != kExitOk || !save_requested_.empty();
+        return !pause_ || stop_ != kExitOk || save_requested_;
       };
       mutex_.Await(absl::Condition(&has_work));
       if (!pause_ || stop_ != kExitOk) return;
@@ -82,20 +64,7 @@ bool RunState::WaitToGiveUp(absl::Duration timeout) {
 
 bool RunState::TakeSaveRequest() {
   absl::MutexLock lock(&mutex_);
-  if (save_requested_.empty()) return false;
-  std::move(save_requested_.begin(), save_requested_.end(), std::back_inserter(save_taken_));
-  save_requested_.clear();
-  return true;
-}
-
-void RunState::CheckpointSaved(const absl::StatusOr<std::string>& path) {
-  std::vector<SaveRequest> answered;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (path.ok()) status_.last_checkpoint = *path;
-    answered.swap(save_taken_);
-  }
-  for (SaveRequest& request : answered) request.done(path);
+  return std::exchange(save_requested_, false);
 }
 
 RunStatus RunState::status() const {
@@ -125,46 +94,12 @@ void RunState::RequestPause(bool paused) {
   pause_ = paused;
 }
 
-absl::StatusOr<std::string> RunState::RequestSave(absl::Time deadline) {
-  absl::Notification answered;
-  absl::StatusOr<std::string> result = std::string();
-  const uint64_t id = RequestSave([&](absl::StatusOr<std::string> path) {
-    result = std::move(path);
-    answered.Notify();
-  });
-  if (!answered.WaitForNotificationWithDeadline(deadline)) {
-    if (CancelSave(id)) {
-      return absl::DeadlineExceededError("the checkpoint was not saved before the deadline");
-    }
-    answered.WaitForNotification();  // being answered at this moment
-  }
-  return result;
-}
-
-uint64_t RunState::RequestSave(SaveDone done) {
-  absl::Status refusal;
-  uint64_t id = 0;
-  {
-    absl::MutexLock lock(&mutex_);
-    id = next_save_id_++;
-    const size_t num_waiting = save_requested_.size() + save_taken_.size();
-    if (status_.phase == TrainerPhase::kFinished) {
-      refusal = Finished();
-    } else if (num_waiting >= kMaxSaveRequests) {
-      refusal = ResourceExhausted(num_waiting, " requests wait for a checkpoint; the limit is ",
-                                  kMaxSaveRequests);
-    } else {
-      save_requested_.push_back({id, std::move(done)});
-    }
-  }
-  if (!refusal.ok()) done(refusal);
-  return id;
-}
-
-bool RunState::CancelSave(uint64_t id) {
+absl::Status RunState::RequestSave() {
   absl::MutexLock lock(&mutex_);
-  const auto has_id = [id](const SaveRequest& request) { return request.id == id; };
-  return std::erase_if(save_requested_, has_id) + std::erase_if(save_taken_, has_id) > 0;
+  if (status_.phase == TrainerPhase::kFinished)
+    return Unavailable("the run has finished; nothing is saved any more");
+  save_requested_ = true;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
@@ -58,14 +57,9 @@ struct RunStatus {
 
 class RunState {
  public:
-  // Gets the checkpoint's path.
-  using SaveDone = std::function<void(absl::StatusOr<std::string>)>;
-
   // ---- For the training loop ----
 
-  // Changes the status. `change` runs under the lock: it must not call this object. When the phase
-  // becomes kFinished, all waiting save requests are answered with UNAVAILABLE, and so is every
-  // later one.
+  // Changes the status. `change` runs under the lock: it must not call this object.
   void Update(const std::function<void(RunStatus&)>& change);
   // Why the run is to stop: kExitStopped or kExitStoppedByUser, the code to end with; kExitOk if
   // nobody has asked for it.
@@ -82,12 +76,8 @@ class RunState {
   // Blocks while the phase is kWaitingForStorage, at most for `timeout`, until a stop is requested.
   // Returns whether one was requested in this phase: the run is then told to give up its state.
   bool WaitToGiveUp(absl::Duration timeout);
-  // Takes all waiting save requests. Returns true if there were any: the loop must then save and
-  // call CheckpointSaved.
+  // Returns whether a save was requested since the last call. The loop must then save.
   bool TakeSaveRequest();
-  // Answers the requests that were taken and records the path. Call it for every checkpoint, also
-  // for one that nobody asked for.
-  void CheckpointSaved(const absl::StatusOr<std::string>& path);
 
   // ---- For servers and signal handling threads ----
 
@@ -96,32 +86,17 @@ class RunState {
   // the phase kWaitingForStorage it tells the run to end without its state.
   void RequestStop(ExitCode code);
   void RequestPause(bool paused);
-  // Waits for the checkpoint. Returns DEADLINE_EXCEEDED at `deadline`.
-  absl::StatusOr<std::string> RequestSave(absl::Time deadline);
-  // Returns a name for CancelSave. `done` is called once: on the loop's thread or, if the request
-  // is refused, on the caller's before this returns. A request is refused with RESOURCE_EXHAUSTED
-  // when kMaxSaveRequests are waiting and with UNAVAILABLE when the run has finished.
-  uint64_t RequestSave(SaveDone done);
-  // Returns true if `done` has not been called; it never will be then.
-  bool CancelSave(uint64_t id);
-
-  // Most requests that may wait at a time.
-  static constexpr size_t kMaxSaveRequests = 256;
+  // Returns UNAVAILABLE if the run has finished: nothing is saved any more. Several requests before
+  // the next checkpoint are one.
+  absl::Status RequestSave();
 
  private:
-  struct SaveRequest {
-    uint64_t id;
-    SaveDone done;
-  };
-
   mutable absl::Mutex mutex_;
   RunStatus status_ ABSL_GUARDED_BY(mutex_);
   ExitCode stop_ ABSL_GUARDED_BY(mutex_) = kExitOk;
   bool pause_ ABSL_GUARDED_BY(mutex_) = false;
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t next_save_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::vector<SaveRequest> save_requested_ ABSL_GUARDED_BY(mutex_);
-  std::vector<SaveRequest> save_taken_ ABSL_GUARDED_BY(mutex_);
+  bool save_requested_ ABSL_GUARDED_BY(mutex_) = false;
   // Taken before mutex_, and held while pass_on_ runs.
   absl::Mutex pass_on_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::function<void(ExitCode)> pass_on_ ABSL_GUARDED_BY(pass_on_mutex_);

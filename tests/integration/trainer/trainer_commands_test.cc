@@ -1,10 +1,8 @@
 // Tests of the subcommands on real files: their output, and the completion of all variants of a
 // run.
 
-#include <grpcpp/grpcpp.h>
 #include <httplib.h>
 
-#include "proto/taopd/v1/trainer.grpc.pb.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -142,35 +140,28 @@ TEST_F(TrainerTest, APausedRunSavesAtOnce) {
       TrainArguments(teacher.endpoint(), {"trainer.total_steps=100000", "trainer.eval_every=0"});
   arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
   Process trainer(arguments, dir_.File("train.log"));
-  const std::string mark = " grpc=127.0.0.1:";
+  const std::string mark = "control http=127.0.0.1:";
   ASSERT_TRUE(PollUntil(absl::Seconds(60),
                         [&] { return trainer.Output().find(mark) != std::string::npos; }));
   const std::string log = trainer.Output();
-  const int port = std::stoi(log.substr(log.find(mark) + mark.size()));
-  const auto stub = v1::Trainer::NewStub(
-      grpc::CreateChannel(Concat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
-  const auto status = [&] {
-    grpc::ClientContext context;
-    v1::GetStatusResponse reply;
-    EXPECT_TRUE(stub->GetStatus(&context, {}, &reply).ok());
-    return reply;
+  httplib::Client client("127.0.0.1", std::stoi(log.substr(log.find(mark) + mark.size())));
+  const auto post = [&](const std::string& path) {
+    const auto reply = client.Post(path, {{"X-Taopd-Control", "1"}}, "", "text/plain");
+    return reply ? reply->status : 0;
   };
-  grpc::ClientContext pause, save, resume;
-  v1::PauseResponse paused;
-  ASSERT_TRUE(stub->Pause(&pause, {}, &paused).ok());
-  ASSERT_TRUE(
-      PollUntil(absl::Seconds(60), [&] { return status().state() == v1::TRAINER_STATE_PAUSED; }));
-  const uint64_t step = status().step();
-  save.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-  v1::SaveCheckpointResponse saved;
-  const grpc::Status answer = stub->SaveCheckpoint(&save, {}, &saved);
-  ASSERT_TRUE(answer.ok()) << answer.error_message();
-  EXPECT_TRUE(std::filesystem::exists(saved.path() + "/manifest.json")) << saved.path();
-  EXPECT_EQ(status().state(), v1::TRAINER_STATE_PAUSED);
-  EXPECT_EQ(status().step(), step);
-  v1::ResumeResponse resumed;
-  ASSERT_TRUE(stub->Resume(&resume, {}, &resumed).ok());
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return status().step() > step; }));
+  const auto status = [&] { return nlohmann::json::parse(client.Get("/status")->body); };
+  ASSERT_EQ(post("/pause"), 202);
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return status().at("phase") == "paused"; }));
+  const int64_t step = status().at("step");
+  ASSERT_EQ(post("/save"), 202);
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+    return NewestCheckpoint("run") == step && status().at("phase") == "paused";
+  }));
+  const std::string path = status().at("last_checkpoint");
+  EXPECT_TRUE(std::filesystem::exists(path + "/manifest.json")) << path;
+  EXPECT_EQ(status().at("step"), step);
+  ASSERT_EQ(post("/resume"), 202);
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return status().at("step") > step; }));
   trainer.Signal(SIGTERM);
   EXPECT_EQ(trainer.Wait(), 75) << trainer.Output();
 }

@@ -181,10 +181,6 @@ TEST_F(TrainerFaultsTest, AControlPortInUse) {
   std::string output;
   EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.http_port=", port)}), 64);
   EXPECT_THAT(output, HasSubstr(std::to_string(port)));
-  EXPECT_EQ(Train(teacher.endpoint(), &output,
-                  {Concat("trainer.grpc_port=", port), Concat("run.dir=", dir_.File("r2"))}),
-            64);
-  EXPECT_THAT(output, HasSubstr(std::to_string(port)));
 }
 
 // Compares a run of 60 steps whose teacher is killed in the middle with the same undisturbed run.

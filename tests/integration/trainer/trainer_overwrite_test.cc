@@ -70,8 +70,7 @@ TEST_F(OverwriteTest, Distillation) {
       {{"student.tokenizer=/nope"}, 65, "/nope"},
       {{"teacher.top_k=4000"}, 64, "teacher.top_k 4000"},
       {{"data.max_response_length=120"}, 64, "max_position_embeddings"},
-      {{Concat("trainer.http_port=", port.port())}, 64, Concat(port.port())},
-      {{Concat("trainer.grpc_port=", port.port())}, 64, Concat(port.port())}};
+      {{Concat("trainer.http_port=", port.port())}, 64, Concat(port.port())}};
   for (const auto& [settings, code, message] : cases)
     ExpectKept(arguments(teacher.endpoint(), settings), run, code, message);
   ExpectReplaced(arguments(teacher.endpoint(), {}), run);

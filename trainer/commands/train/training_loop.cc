@@ -257,14 +257,13 @@ std::optional<CommandFailure> TrainingRun::Save() {
   if (context_.timeline != nullptr) {
     timeline_.Add(TimelineTrack::kTrainer, "save", start, absl::Now());
   }
-  // Before the answer: who asked for the checkpoint may ask for the state next.
   run_state_->Update([&](RunStatus& status) {
     status.phase = before;
     if (!saved.ok()) return;
+    status.last_checkpoint = *saved;
     status.storage_problem.clear();
     status.saved_step = state_.step;
   });
-  run_state_->CheckpointSaved(saved);
   if (saved.ok()) return std::nullopt;
   // Once for each step; the end of a run tries more often.
   if (!waits) NotSaved(saved.status());

@@ -323,7 +323,6 @@ std::optional<CommandFailure> TrainingRun::StartControl() {
   ControlServerOptions control;
   control.host = config_.trainer.host;
   control.http_port = config_.trainer.http_port;
-  control.grpc_port = config_.trainer.grpc_port;
   control.allowed_hosts = config_.trainer.allowed_hosts;
   if (const std::string& name = config_.trainer.token_env; !name.empty()) {
     const char* token = std::getenv(name.c_str());
@@ -340,11 +339,9 @@ std::optional<CommandFailure> TrainingRun::StartControl() {
   };
   pages.report_html = [dir = run_.run_dir()] { return report::MakeReport({dir}); };
   auto server = ControlServer::Start(control, run_state_, std::move(pages));
-  if (!server.ok())
-    return BadUsage(Annotate(server.status(), "trainer.http_port, trainer.grpc_port"));
+  if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
   control_ = *std::move(server);
-  LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())},
-                      {"grpc", Concat(config_.trainer.host, ":", control_->grpc_port())}});
+  LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())}});
   return std::nullopt;
 }
 
