@@ -196,8 +196,6 @@ class DirectoryCheckpointStore final : public CheckpointStore {
     return absl::OkStatus();
   }
 
-  int64_t num_damaged() const override { return static_cast<int64_t>(damaged_.size()); }
-
  private:
   void RecordDamage(const std::string& path, const absl::Status& status) {
     if (damaged_.insert(path).second) {
@@ -258,7 +256,7 @@ class DirectoryCheckpointStore final : public CheckpointStore {
   const std::string dir_;
   const CheckpointOptions options_;
   std::set<int64_t> pinned_steps_;
-  std::set<std::string> damaged_;  // paths of the damaged checkpoints found so far
+  std::set<std::string> damaged_;  // paths of damaged checkpoints; each is logged once
 };
 
 }  // namespace

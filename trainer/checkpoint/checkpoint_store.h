@@ -59,8 +59,8 @@ class CheckpointStore {
 
   // Returns the newest checkpoint of at most `max_step` steps whose files have the sizes and hashes
   // in its manifest, or nullopt if there is no checkpoint up to that step. Damaged checkpoints are
-  // logged, counted and left alone; if all are damaged, returns DATA_LOSS. With a limit,
-  // checkpoints within a step do not count, because DeleteAfter would delete them.
+  // logged and left alone; if all are damaged, returns DATA_LOSS. With a limit, checkpoints within
+  // a step do not count, because DeleteAfter would delete them.
   virtual absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) = 0;
   absl::StatusOr<std::optional<CheckpointRef>> Newest() { return Newest(INT64_MAX); }
 
@@ -74,9 +74,6 @@ class CheckpointStore {
 
   // Returns all checkpoints, complete or damaged, in ascending order of step and mini-batch.
   virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;
-
-  // Returns the number of damaged checkpoints found since Open.
-  virtual int64_t num_damaged() const = 0;
 };
 
 }  // namespace taopd

@@ -14,6 +14,7 @@
 #include "tests/trainer/checkpoint/example_checkpoint.h"
 #include "tests/trainer/checkpoint/failing_system.h"
 #include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace taopd {
 namespace {
@@ -45,7 +46,10 @@ int64_t NewestStep(const std::string& dir, const std::string& where) {
   const auto newest = (*store)->Newest();
   EXPECT_OK(newest);
   if (!newest.ok() || !newest->has_value()) return -1;
-  EXPECT_EQ((*store)->num_damaged(), 0) << where;
+  const auto all = (*store)->List();
+  EXPECT_OK(all);
+  for (const CheckpointRef& ref : *all)
+    EXPECT_OK(VerifyCheckpoint(ref.path, ref.step, /*hashes=*/true)) << where;
   EXPECT_TRUE(IsExample((*newest)->path, (*newest)->step)) << where;
   const auto names = ListDirectory(dir);
   for (const std::string& name : *names) EXPECT_EQ(name.rfind("step-", 0), 0u) << where;
