@@ -40,21 +40,18 @@ void Timeline::Add(TimelineTrack track, std::string name, absl::Time start, absl
   spans_.push_back({track, std::move(name), start, std::max(start, end)});
 }
 
-int64_t Timeline::num_dropped() const {
-  absl::MutexLock lock(&mutex_);
-  return num_dropped_;
-}
-
 std::string Timeline::Json() const {
   std::vector<Span> spans;
+  std::string process = "taopd-trainer";
   {
     absl::MutexLock lock(&mutex_);
     spans = spans_;
+    if (num_dropped_ > 0) process += Concat(" (", num_dropped_, " later spans are missing)");
   }
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.start < b.start; });
   std::vector<std::string> events, complete;
-  events.push_back(ProcessNameEvent("taopd-trainer"));
+  events.push_back(ProcessNameEvent(process));
   std::map<TimelineTrack, std::vector<absl::Time>> rows;  // when each row of a track is free again
   for (const Span& span : spans) {
     std::vector<absl::Time>& free_at = rows[span.track];

@@ -23,10 +23,9 @@ class Timeline {
  public:
   static constexpr size_t kMaxSpans = 200'000;
 
-  // Records that `name` took from `start` to `end`. Spans beyond the limit are counted and dropped.
+  // Records that `name` took from `start` to `end`. Spans beyond the limit are dropped; the name of
+  // the process in the JSON says how many.
   void Add(TimelineTrack track, std::string name, absl::Time start, absl::Time end);
-
-  int64_t num_dropped() const;
 
   // The JSON object of all spans so far: complete events in microseconds since the first one, the
   // names of the process and of the rows.
