@@ -1,7 +1,5 @@
 #include "trainer/rollout/rollout_engine.h"
 
-#include <absl/synchronization/blocking_counter.h>
-
 #include <memory>
 #include <utility>
 
@@ -45,25 +43,6 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
 
 void LocalRolloutEngine::CancelAll() {
   for (const RequestHandle handle : handles_) engine_->Cancel(handle);
-}
-
-absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,
-                                                 std::vector<RolloutRequest> requests) {
-  const auto count = static_cast<int>(requests.size());
-  std::vector<absl::StatusOr<Rollout>> results(count, absl::UnknownError("not generated"));
-  absl::BlockingCounter pending(count);
-  engine->Generate(std::move(requests), [&](int64_t index, absl::StatusOr<Rollout> rollout) {
-    results[index] = std::move(rollout);
-    pending.DecrementCount();
-  });
-  pending.Wait();
-  std::vector<Rollout> rollouts;
-  rollouts.reserve(count);
-  for (auto& result : results) {
-    if (!result.ok()) return result.status();
-    rollouts.push_back(*std::move(result));
-  }
-  return rollouts;
 }
 
 }  // namespace taopd

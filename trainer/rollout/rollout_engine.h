@@ -59,9 +59,4 @@ class LocalRolloutEngine final : public RolloutEngine {
   std::vector<RequestHandle> handles_;  // requests of the latest Generate
 };
 
-// Generates all responses and waits for them. If any request fails, returns the error of the first
-// failed one in the order of the requests, after all requests have finished.
-absl::StatusOr<std::vector<Rollout>> GenerateAll(RolloutEngine* engine,
-                                                 std::vector<RolloutRequest> requests);
-
 }  // namespace taopd

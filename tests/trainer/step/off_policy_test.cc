@@ -141,10 +141,8 @@ TEST(KlProbe, IsZeroAtTheStartAndGrows) {
   setting.config.optimizer.lr = 1e-2;
   TinyTraining training(setting);
   const StepContext& context = training.context;
-  const auto rollouts = GenerateAll(
-      context.rollout_engine, MakeRolloutRequests(*context.config, 0, training.NextPrompts()));
-  ASSERT_OK(rollouts);
-  const std::vector<Rollout> probe(rollouts->begin(), rollouts->begin() + 8);
+  const std::vector<Rollout> rollouts = TinyTraining(setting).Step(0, 10).rollouts;
+  const std::vector<Rollout> probe(rollouts.begin(), rollouts.begin() + 8);
   ASSERT_OK_AND_ASSIGN(const std::vector<Rollout> again, ReadProbe(WriteProbe(probe)));
   const auto measure = [&](int64_t budget) {
     return MeasureKlToStart(training.student().get(), context.head, again, budget);
