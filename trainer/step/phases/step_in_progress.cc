@@ -31,10 +31,6 @@ absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums, int64_t* num_stopp
   return all.Reduce(group);
 }
 
-void AddSums(const RowSums& from, RowSums* sums) {
-  ForEachSum([](auto* to, const auto* number) { *to += *number; }, *sums, from);
-}
-
 absl::Status Stopped() { return absl::CancelledError("asked to stop"); }
 
 }  // namespace
@@ -116,8 +112,9 @@ absl::Status StepInProgress::WaitForAllScores() {
 }
 
 absl::Status StepInProgress::WaitForRollouts(int64_t mini_batch) {
-  if (is_alone()) return WaitForMyRollouts(mini_batch);
-  const absl::Status mine = WaitForMyScores(mini_batch);
+  absl::Status mine = WaitForMyRollouts(mini_batch);
+  // Ranks deal out rollouts together with their scores.
+  if (mine.ok() && group_->world_size() > 1) mine = WaitForMyScores(mini_batch);
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   return group_->AgreeOnStatus(mine);
 }
@@ -129,7 +126,7 @@ absl::Status StepInProgress::WaitForMyRollouts(int64_t mini_batch) {
 }
 
 absl::Status StepInProgress::WaitForMyScores(int64_t mini_batch) {
-  TAOPD_RETURN_IF_ERROR(WaitForMyRollouts(mini_batch));
+  if (scored_mini_batch_ == mini_batch) return absl::OkStatus();
   const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   TAOPD_RETURN_IF_ERROR(batch_->WaitScored(begin, end, context_.on_wait));
@@ -141,6 +138,7 @@ absl::Status StepInProgress::WaitForMyScores(int64_t mini_batch) {
                                         (num_rows + world_size - 1) / world_size, number_,
                                         &record_.full_kl));
   }
+  scored_mini_batch_ = mini_batch;
   return absl::OkStatus();
 }
 
@@ -188,14 +186,9 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   options.times = &times_;
   options.forward.recompute = RecomputeOf(context_.config->trainer);
   // The teacher scores while the student computes what needs no scores.
-  bool has_scores = !is_alone();
-  options.before_scores = [&] {
-    const absl::Status status = has_scores ? absl::OkStatus() : WaitForMyScores(mini_batch);
-    has_scores = status.ok();
-    return status;
-  };
-  // One rank adds row by row to what it has.
-  RowSums sums = is_alone() ? record_.sums : RowSums();
+  options.before_scores = [&] { return WaitForMyScores(mini_batch); };
+  // Rank 0 adds row by row to what all ranks have.
+  RowSums sums = group_->is_root() ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;
   int64_t num_passes = dealt_.num_micro_batches;  // of the rank with the most
   if (optimizer_.every_pass_sends()) {
@@ -205,7 +198,6 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
     for (const auto& [first, last] : micro_batches) {
       // A rank that stops computes nothing more; it sends what the other ranks wait for.
       if (num_stopped == 0 && StopsIn(mini_batch)) num_stopped = 1;
-      if (num_stopped > 0 && is_alone()) return Stopped();
       options.forward.on_layer_backward =
           optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
       if (num_stopped == 0) {
@@ -223,16 +215,12 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
     optimizer_.AddShare();
   }
   {
-    std::optional<PhaseTimer> timer;
-    if (!is_alone()) timer.emplace(&times_, Phase::kOptimizer);
+    const PhaseTimer timer(&times_, Phase::kOptimizer);
     if (optimizer_.every_pass_sends()) TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done, num_passes));
     TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
   }
-  if (!is_alone()) {
-    TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums, &num_stopped));
-    if (num_stopped > 0) return Stopped();
-    AddSums(record_.sums, &sums);
-  }
+  TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums, &num_stopped));
+  if (num_stopped > 0) return Stopped();
   sums.bad_sequence = bad_sequence;
   sums.bad_row = bad_row;
   return sums;

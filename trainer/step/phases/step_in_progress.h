@@ -38,8 +38,8 @@ class StepInProgress {
   int64_t first_mini_batch() const { return first_mini_batch_; }
   bool weights_changed() const { return record_.num_updates > 0; }
 
-  // Waits until all ranks have their scores, and the same error on all of them; one rank alone
-  // waits for the rollouts, and for the scores in ComputeGradients, behind its forward pass.
+  // Waits for the rollouts, and returns the same error on all ranks. Several ranks wait for their
+  // scores as well; one waits for them in ComputeGradients, behind its forward pass.
   absl::Status WaitForRollouts(int64_t mini_batch);
   // Waits for what the other mini-batches need of the teacher. After the first update, nothing but
   // a lack of memory or of ranks can make the step fail.
@@ -59,7 +59,6 @@ class StepInProgress {
   void PackWeights();
   std::vector<RolloutRequest> TakeMine(const std::vector<const PromptRecord*>& prompts);
   std::string BatchName() const;
-  bool is_alone() const { return group_->world_size() == 1; }
   absl::Status WaitForMyRollouts(int64_t mini_batch);
   absl::Status WaitForMyScores(int64_t mini_batch);
   // What this rank trains on.
@@ -93,8 +92,9 @@ class StepInProgress {
   std::vector<const PromptRecord*> prompts_;            // of each sequence of the batch
   std::shared_ptr<ScoredBatch> batch_;
   int64_t first_mini_batch_ = 0;
-  DealtMiniBatch dealt_;  // the present mini-batch
-  StepRecord record_;     // duration: of earlier processes
+  int64_t scored_mini_batch_ = -1;  // the last one whose scores are there
+  DealtMiniBatch dealt_;            // the present mini-batch
+  StepRecord record_;               // duration: of earlier processes
   absl::Time mini_batch_start_;
   absl::Duration longest_mini_batch_;
   absl::Time stop_seen_ = absl::InfiniteFuture();
