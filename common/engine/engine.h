@@ -23,7 +23,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +32,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/engine/sampling/logit_bias.h"
 #include "common/memory/cuda_graph_options.h"
 #include "common/memory/memory_budget.h"
 
@@ -120,7 +120,7 @@ struct SamplingParams {
   int64_t min_tokens = 0;
 
   // Added to the logit. Values are clamped to [-100, 100], as in vLLM.
-  std::map<int32_t, float> logit_bias;
+  LogitBias logit_bias;
   // Above 0; 1 means off. Positive logits of ids in the prompt or among the generated ids are
   // divided by it, and negative ones are multiplied by it.
   float repetition_penalty = 1.0f;

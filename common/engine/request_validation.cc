@@ -82,7 +82,7 @@ absl::Status ValidateProcessors(const SamplingParams& sampling, int64_t vocab_si
     }
     TAOPD_RETURN_IF_ERROR(ValidateIds(field.c_str(), word, vocab_size));
   }
-  for (const auto& [id, bias] : sampling.logit_bias) {
+  for (const auto& [id, bias] : sampling.logit_bias.entries()) {
     if (id < 0 || id >= vocab_size) {
       return InvalidArgument("sampling.logit_bias has the id ", id,
                              ": must be at least 0 and below vocab_size ", vocab_size);

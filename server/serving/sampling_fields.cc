@@ -62,12 +62,12 @@ uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index) {
 }
 
 int64_t SamplingBytes(const SamplingParams& sampling) {
-  constexpr size_t kBytesPerNode = 64;  // of a map, or of a vector in a vector
+  constexpr size_t kBytesPerWord = 64;  // a vector in a vector
   size_t num_ids = sampling.stop_token_ids.size();
   if (sampling.allowed_token_ids) num_ids += sampling.allowed_token_ids->size();
   for (const std::vector<int32_t>& word : sampling.bad_words_ids) num_ids += word.size();
-  const size_t num_nodes = sampling.logit_bias.size() + sampling.bad_words_ids.size();
-  return static_cast<int64_t>(num_ids * sizeof(int32_t) + num_nodes * kBytesPerNode);
+  return static_cast<int64_t>(num_ids * sizeof(int32_t) +
+                              sampling.bad_words_ids.size() * kBytesPerWord);
 }
 
 int64_t StringsBytes(std::span<const std::string> strings) {

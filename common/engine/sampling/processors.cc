@@ -91,7 +91,7 @@ absl::Status ProcessLogits(const SamplingParams& params, const SamplingState* st
   if (NeedsMinTokens(params, state, step)) {
     for (const int32_t id : state->ids_after_min_tokens()) logits_V[id] = kForbidden;
   }
-  for (const auto& [id, bias] : params.logit_bias)
+  for (const auto& [id, bias] : params.logit_bias.entries())
     logits_V[id] += std::clamp(bias, -kMaxBias, kMaxBias);
   if (HasPenalties(params) && state != nullptr) ApplyPenalties(params, *state, logits_V);
   return absl::OkStatus();

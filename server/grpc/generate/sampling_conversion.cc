@@ -1,6 +1,8 @@
 #include "server/grpc/generate/sampling_conversion.h"
 
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/wire/teacher_protocol.h"
 #include "server/serving/sampling_fields.h"
@@ -45,11 +47,13 @@ absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingPa
       set(options.has_presence_penalty(), "presence_penalty", options.presence_penalty()));
   TAOPD_RETURN_IF_ERROR(
       set(options.has_frequency_penalty(), "frequency_penalty", options.frequency_penalty()));
+  std::vector<LogitBias::Entry> biases;
   for (const auto& [id, bias] : options.logit_bias()) {
     if (id > static_cast<uint32_t>(INT32_MAX))
       return InvalidArgument("logit_bias has the id ", id, ": must be at most ", INT32_MAX);
-    sampling->logit_bias[static_cast<int32_t>(id)] = bias;
+    biases.emplace_back(static_cast<int32_t>(id), bias);
   }
+  sampling->logit_bias = LogitBias(std::move(biases));
   if (options.allowed_token_ids_size() > 0) {
     TAOPD_ASSIGN_OR_RETURN(sampling->allowed_token_ids,
                            TokenIds("allowed_token_ids", options.allowed_token_ids()));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -78,11 +77,12 @@ std::optional<HttpError> ReadIds(JsonFields& fields, const char* name, const cha
 }
 
 std::optional<HttpError> ReadLogitBias(JsonFields& fields, const ServedModel& model,
-                                       std::map<int32_t, float>* out) {
+                                       LogitBias* out) {
   constexpr char kName[] = "logit_bias";
   const nlohmann::json* object = fields.Find(kName);
   if (object == nullptr) return std::nullopt;
   if (!object->is_object()) return WrongType(kName, "a valid dictionary");
+  std::vector<LogitBias::Entry> entries;
   for (const auto& [key, bias] : object->items()) {
     if (!bias.is_number()) return WrongType(kName, "a dictionary of valid numbers");
     int64_t id = 0;
@@ -102,8 +102,9 @@ std::optional<HttpError> ReadLogitBias(JsonFields& fields, const ServedModel& mo
     }
     // vLLM's limits, which the engine has too; here, because a float cannot hold every double.
     const double value = std::clamp(bias.get<double>(), -100.0, 100.0);
-    (*out)[static_cast<int32_t>(id)] = static_cast<float>(value);
+    entries.emplace_back(static_cast<int32_t>(id), static_cast<float>(value));
   }
+  *out = LogitBias(std::move(entries));
   return std::nullopt;
 }
 

@@ -154,10 +154,16 @@ TEST(ValidateRequest, NamesTheFieldsThatChangeLogits) {
                 {"sampling.bad_words_ids[0] has 1025 ids", "1024"});
   ExpectRefused([](auto& r) { r.sampling->bad_words_ids.assign(kMaxBadWords + 1, {3}); },
                 {"sampling.bad_words_ids has 1025 entries", "1024"});
-  ExpectRefused([](auto& r) { r.sampling->logit_bias[100] = 1.0f; },
-                {"sampling.logit_bias", "100", "vocab_size 100"});
-  ExpectRefused([&](auto& r) { r.sampling->logit_bias[7] = nan; },
-                {"sampling.logit_bias of id 7", "finite"});
+  ExpectRefused(
+      [](auto& r) {
+        r.sampling->logit_bias = {{100, 1.0f}};
+      },
+      {"sampling.logit_bias", "100", "vocab_size 100"});
+  ExpectRefused(
+      [&](auto& r) {
+        r.sampling->logit_bias = {{7, nan}};
+      },
+      {"sampling.logit_bias of id 7", "finite"});
 }
 
 TEST(ValidateRequest, AcceptsTheLimitsOfSampling) {

@@ -92,7 +92,8 @@ TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
   EXPECT_EQ(sampling.presence_penalty, -2.0f);
   EXPECT_EQ(sampling.frequency_penalty, 2.0f);
   EXPECT_EQ(sampling.min_tokens, 3);
-  EXPECT_EQ(sampling.logit_bias, (std::map<int32_t, float>{{4, -100.0f}, {5, 1.5f}}));
+  EXPECT_THAT(sampling.logit_bias.entries(),
+              ::testing::ElementsAre(::testing::Pair(4, -100.0f), ::testing::Pair(5, 1.5f)));
   EXPECT_EQ(sampling.allowed_token_ids, (std::vector<int32_t>{4, 5, 6}));
   EXPECT_EQ(sampling.stop_token_ids, (std::vector<int32_t>{6}));
   EXPECT_TRUE(sampling.ignore_eos);

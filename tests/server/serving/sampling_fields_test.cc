@@ -61,7 +61,7 @@ TEST(SamplingFieldsTest, CopiesAreEstimated) {
   EXPECT_EQ(SamplingBytes(sampling), 5 * 4);
   sampling.bad_words_ids = {{1, 2, 3}};
   sampling.logit_bias = {{7, 1.0f}, {8, 1.0f}};
-  EXPECT_EQ(SamplingBytes(sampling), 8 * 4 + 3 * 64);
+  EXPECT_EQ(SamplingBytes(sampling), 8 * 4 + 64);  // copies share the biases
   EXPECT_EQ(StringsBytes({}), 0);
   EXPECT_GE(StringsBytes(std::vector<std::string>{std::string(100, 'x'), "y"}), 101);
 }

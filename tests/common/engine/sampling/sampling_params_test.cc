@@ -84,9 +84,8 @@ std::vector<double> ProcessedLogits(const Problem& problem) {
                           std::count(problem.eos.begin(), problem.eos.end(), v) >
                       0;
     if (ends && static_cast<int64_t>(generated.size()) < params.min_tokens) z[v] = -INFINITY;
-    const auto bias = params.logit_bias.find(v);
-    if (bias != params.logit_bias.end())
-      z[v] += std::min(100.0, std::max(-100.0, static_cast<double>(bias->second)));
+    for (const auto& [id, bias] : params.logit_bias.entries())
+      if (id == v) z[v] += std::min(100.0, std::max(-100.0, static_cast<double>(bias)));
     const auto count = std::count(generated.begin(), generated.end(), v);
     const bool seen = count > 0 || std::count(problem.prompt.begin(), problem.prompt.end(), v) > 0;
     if (seen) z[v] = z[v] > 0 ? z[v] / params.repetition_penalty : z[v] * params.repetition_penalty;
@@ -381,6 +380,16 @@ TEST(SamplingParams, BiasesAreClampedTo100) {
     params.logit_bias = {{1, -bias}};
     EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
   }
+}
+
+TEST(LogitBias, TheLastEntryOfAnIdCountsAndCopiesShareTheArray) {
+  const LogitBias bias = {{9, 1.0f}, {2, 3.0f}, {9, -2.0f}};
+  const std::vector<LogitBias::Entry> expected = {{2, 3.0f}, {9, -2.0f}};
+  EXPECT_TRUE(
+      std::equal(bias.entries().begin(), bias.entries().end(), expected.begin(), expected.end()));
+  const LogitBias copy = bias;
+  EXPECT_EQ(copy.entries().data(), bias.entries().data());
+  EXPECT_TRUE(LogitBias(std::vector<LogitBias::Entry>()).empty());
 }
 
 TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {

@@ -127,7 +127,8 @@ TEST_F(GenerateCallTest, EveryFieldReachesTheEngine) {
   EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
   EXPECT_EQ(seen.sampling->presence_penalty, -1.0f);
   EXPECT_EQ(seen.sampling->frequency_penalty, 0.25f);
-  EXPECT_EQ(seen.sampling->logit_bias.at(4), -3.0f);
+  EXPECT_THAT(seen.sampling->logit_bias.entries(),
+              ::testing::ElementsAre(::testing::Pair(4, -3.0f)));
   EXPECT_THAT(*seen.sampling->allowed_token_ids, ::testing::ElementsAre(9));
   EXPECT_EQ(seen.sampling->min_tokens, 2);
   EXPECT_THAT(seen.sampling->stop_token_ids, ::testing::ElementsAre(30));
@@ -163,19 +164,18 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
 
 // Each sequence has a copy of the fields.
 TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
-  fake_ = testing::MakeFakeModel(false, std::make_unique<testing::FakeEngine>(
-                                            EngineLimits{.vocab_size = 8192, .max_model_len = 64}));
+  fake_ = testing::MakeFakeModel(false, std::make_unique<testing::FakeEngine>(EngineLimits{
+                                            .vocab_size = 131072, .max_model_len = 64}));
   Ready();
   v1::GenerateRequest request = Request();
-  auto& bias = *request.mutable_sampling()->mutable_logit_bias();
-  for (uint32_t id = 0; id < 5000; ++id) bias[id] = 1.0f;
+  for (int32_t id = 0; id < 70000; ++id) request.mutable_sampling()->add_allowed_token_ids(id);
   request.set_n(1024);
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
                 "n is 1024: the fields of so many sequences take");
   request.set_n(8);
   const auto admitted = AdmitGeneration(request, absl::InfiniteFuture(), "client", state_);
   ASSERT_OK(admitted);
-  EXPECT_GT(state_.message_budget().num_used(), 8 * 5000 * 50);
+  EXPECT_GT(state_.message_budget().num_used(), 8 * 70000 * 4);
 }
 
 TEST_F(GenerateCallTest, AnEngineErrorEndsTheCall) {

@@ -225,7 +225,8 @@ TEST_F(VllmEngineServiceTest, FieldsReachTheEngine) {
   EXPECT_EQ(seen.sampling->frequency_penalty, -0.5f);
   EXPECT_EQ(seen.sampling->min_tokens, 1);
   EXPECT_EQ(seen.sampling->seed, 77u);
-  EXPECT_EQ(seen.sampling->logit_bias.at(6), 2.0f);
+  EXPECT_THAT(seen.sampling->logit_bias.entries(),
+              ::testing::ElementsAre(::testing::Pair(6, 2.0f)));
   // Without a temperature it is 1; without a number of tokens, what the context leaves.
   request = Request();
   request.mutable_sampling_params()->clear_temperature();

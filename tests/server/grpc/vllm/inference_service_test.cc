@@ -138,7 +138,8 @@ TEST_F(VllmServiceTest, TextPromptsAndFieldsReachTheEngine) {
   EXPECT_EQ(seen.sampling->top_p, 1.0f);
   EXPECT_EQ(seen.sampling->seed, 77u);
   EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
-  EXPECT_EQ(seen.sampling->logit_bias.at(6), 2.0f);
+  EXPECT_THAT(seen.sampling->logit_bias.entries(),
+              ::testing::ElementsAre(::testing::Pair(6, 2.0f)));
   EXPECT_THAT(*seen.sampling->allowed_token_ids, ::testing::ElementsAre(4));
   EXPECT_EQ(seen.sampling->min_tokens, 1);
   EXPECT_THAT(seen.sampling->stop_token_ids, ::testing::ElementsAre(12));
