@@ -68,11 +68,14 @@ for name in ("train", "val"):
         events = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [event for event in events if command in (None, event["command"])]
 
-    def wait_for_event(self, command):
+    def wait_for_events(self, command, number):
         end = time.monotonic() + WAIT_S
-        while not self.events(command):
+        while len(self.events(command)) < number:
             self.assertLess(time.monotonic(), end, f"no {command}")
             time.sleep(0.02)
+
+    def wait_for_event(self, command):
+        self.wait_for_events(command, 1)
         return self.events(command)[0]
 
     def test_whole_run(self):
@@ -194,11 +197,11 @@ for name in ("train", "val"):
         greedy = [e for e in self.events("eval") if e["settings"].get("eval.temperature") == "0"]
         self.assertEqual((len(self.events("eval")), len(greedy)), (16, 4))
         report = (self.root / "runs/compare/compare.html").read_text()
-        self.assertEqual(report, "runs/compare/seed-0/ta_opd runs/compare/seed-0/full")
+        self.assertEqual(report.split(), [f"runs/compare/seed-{s}/{o}" for o in ("ta_opd", "full") for s in (0, 1)])
         self.assertIn("| `full` | 80.0% [80.0%, 80.0%] | 80.0% [80.0%, 80.0%] | 0.250 [0.250, 0.250] | "
                       "0.750 [0.750, 0.750] | 0.125 [0.125, 0.125] | 0.500 [0.500, 0.500] | - |", output)
         self.assertIn("Teacher 90.0%", output)
-        self.assertIn("| objective | accuracy, T = 0.6 | greedy |", output)
+        self.assertIn("| run | accuracy, T = 0.6 | greedy |", output)
         self.draw_result("runs/compare/seed-0/ta_opd", "sampled at temperature 0.6")
 
         # Started again: what has finished is kept, what was interrupted goes on, what differs is made anew.
@@ -209,7 +212,7 @@ for name in ("train", "val"):
         self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True])
         code, output = self.run_quickstart("--compare", "full")
         self.assertEqual(code, 0, output)
-        self.assertIn("| objective | accuracy, T = 1 | greedy |", output)
+        self.assertIn("| run | accuracy, T = 1 | greedy |", output)
         self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True, False])
 
     def draw_result(self, run_dir, title):
@@ -225,9 +228,55 @@ for name in ("train", "val"):
         self.assertIn('there is no objective "ful"', output)
         self.assertEqual(self.run_quickstart("--compare", "ta_opd", "--seeds", "0")[0], 1)
         self.assertEqual(self.events(), [])
+        # A run that fails does not stop the others.
         code, output = self.run_quickstart("--compare", "ta_opd,full", STUB_TRAIN="76")
         self.assertEqual(code, 76, output)
-        self.assertEqual(len(self.events("train")), 1)
+        self.assertIn("failed: seed-0/ta_opd seed-0/full", output)
+        self.assertEqual(len(self.events("train")), 2)
+        for arguments, part in ((("--sweep", "optimizer.lr"), "the form is KEY=A,B"), (("--seeds", "2"), "need --sweep"),
+                                (("--sweep", "optimizer.lr=1,1"), "given twice"), (("--jobs", "0"), "whole number")):
+            code, output = self.run_quickstart(*arguments)
+            self.assertEqual(code, 1, output)
+            self.assertIn(part, output)
+
+    def test_sweep_that_is_interrupted_twice(self):
+        arguments = ("--sweep", "teacher.top_k=4,8", "--sweep", "optimizer.betas=[0.9, 0.98],[0.9, 0.999]", "--seeds", "2")
+        dirs = [f"runs/sweep/seed-{s}/top_k={k}_betas=0.9-{b}" for s in (0, 1) for k in (4, 8) for b in ("0.98", "0.999")]
+        for num_trains, sent in ((2, signal.SIGINT), (6, signal.SIGTERM)):
+            process = self.start(*arguments, STUB_WAIT_AFTER=str(num_trains))
+            self.wait_for_events("train", num_trains + 1)
+            os.killpg(process.pid, sent)
+            output, _ = process.communicate(timeout=WAIT_S)
+            self.assertEqual(process.returncode, 130 if sent == signal.SIGINT else 143, output)
+            # The trainer that saved, and all before it.
+            self.assertEqual(self.events("train")[-1].get("signals"), 1)
+        code, output = self.run_quickstart(*arguments)
+        self.assertEqual(code, 0, output)
+        trains = [t for t in self.events("train") if "signals" not in t]
+        # The third and the fifth run were interrupted. Each interrupted trainer is in the log twice.
+        self.assertEqual([(t["settings"]["run.dir"], t["resume"]) for t in trains],
+                         [(dirs[i], is_resumed) for i, is_resumed in
+                          ((0, False), (1, False), (2, False), (2, True), (3, False), (4, False), (4, True), (5, False),
+                           (6, False), (7, False))])
+        self.assertEqual([t["settings"]["optimizer.betas"] for t in trains][:2], ["[0.9, 0.98]", "[0.9, 0.999]"])
+        report = (self.root / "runs/sweep/compare.html").read_text().split()
+        self.assertEqual(sorted(report), sorted(dirs))
+        for run_dir in dirs:
+            self.assertTrue((self.root / run_dir / "summary.json").exists(), run_dir)
+            self.assertIn(f"| `{run_dir.rpartition('/')[2]}` | 80.0%", output)
+
+    def test_jobs_of_a_sweep_run_at_once(self):
+        process = self.start("--compare", "ta_opd,full", "--sweep", "teacher.top_k=4,8", "--jobs", "3", STUB_TRAIN="wait")
+        self.wait_for_events("train", 3)
+        running = [t["pid"] for t in self.events("train")]
+        self.assertTrue(all(is_alive(pid) for pid in running))
+        os.killpg(process.pid, signal.SIGTERM)
+        self.assertIn("Seed 0, full_top_k=4", process.communicate(timeout=WAIT_S)[0])
+        self.assertFalse(any(is_alive(pid) for pid in running))
+        code, output = self.run_quickstart("--compare", "ta_opd,full", "--sweep", "teacher.top_k=4,8", "--jobs", "3")
+        self.assertEqual(code, 0, output)
+        self.assertIn("teacher", (self.root / "runs/compare/seed-0/full_top_k=8.log").read_text())
+        self.assertEqual(sum(t["resume"] for t in self.events("train")), 3)
 
     def interrupt(self, number):
         process = self.start(STUB_TRAIN="wait")

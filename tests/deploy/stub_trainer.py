@@ -1,7 +1,8 @@
 """Stands in for taopd-trainer in quickstart_test.py: the same command line and files, no numbers.
 
 Appends what it was asked to $STUB_LOG. $STUB_TRAIN: "wait" makes `train` wait for a signal and end with 75, a number
-makes it end with that. $STUB_REFUSE: a number makes `train` end with that before it replaces the run that is there.
+makes it end with that. $STUB_WAIT_AFTER: a number of lines of `train` in the log after which `train` waits, too.
+$STUB_REFUSE: a number makes `train` end with that before it replaces the run that is there.
 """
 
 import argparse
@@ -63,6 +64,10 @@ else:  # sft, train
                                            10 * (json.dumps({"step": 7, "eval/accuracy": 0.5, **policy}) + "\n"))
     (run_dir / "config.yaml").write_text("run: {}\n")
     behavior = os.environ.get("STUB_TRAIN", "0") if args.command == "train" else os.environ.get("STUB_SFT", "0")
+    if args.command == "train" and "STUB_WAIT_AFTER" in os.environ:
+        with open(os.environ["STUB_LOG"], encoding="utf-8") as file:
+            num_trains = sum(json.loads(line)["command"] == "train" for line in file)
+        behavior = "wait" if num_trains > int(os.environ["STUB_WAIT_AFTER"]) else behavior
     if behavior == "wait":
         while not signals:
             time.sleep(0.01)
