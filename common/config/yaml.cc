@@ -192,6 +192,32 @@ absl::Status ReadMap(const YAML::Node& map, const std::string& prefix, const std
   return absl::OkStatus();
 }
 
+// Returns a value, a list or a section of a list in flow style, without quotes.
+std::string FlowText(const YAML::Node& node, int depth) {
+  if (depth > kMaxDepth || !(node.IsSequence() || node.IsMap())) {
+    return node.IsScalar() ? node.Scalar() : "";
+  }
+  std::string out;
+  for (const auto& item : node) {
+    out += out.empty() ? "" : ", ";
+    out += node.IsMap() ? FlowText(item.first, depth + 1) + ": " + FlowText(item.second, depth + 1)
+                        : FlowText(item, depth + 1);
+  }
+  return node.IsMap() ? "{" + out + "}" : "[" + out + "]";
+}
+
+void AddValues(const YAML::Node& map, const std::string& prefix, int depth,
+               std::vector<std::pair<std::string, std::string>>* values) {
+  for (const auto& entry : map) {
+    const std::string path = prefix + FlowText(entry.first, depth);
+    if (entry.second.IsMap() && depth < kMaxDepth) {
+      AddValues(entry.second, path + ".", depth + 1, values);
+    } else {
+      values->emplace_back(path, FlowText(entry.second, depth));
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
@@ -260,6 +286,19 @@ std::string WriteYamlSettings(const SettingTable& table) {
            SettingText(setting.value) + "\n";
   }
   return out;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadYamlValues(
+    const std::string& text, const std::string& source) {
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap()) return InvalidArgument(source, ": the top level must be sections and keys");
+    std::vector<std::pair<std::string, std::string>> values;
+    AddValues(root, "", 0, &values);
+    return values;
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument(source, ":", error.mark.line + 1, ": not YAML: ", error.msg);
+  }
 }
 
 std::string SettingsReference(const SettingTable& table) {

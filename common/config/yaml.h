@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/config/settings.h"
@@ -31,6 +32,12 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
 
 // Returns the whole effective configuration as YAML that ReadYamlSettings reads back unchanged.
 std::string WriteYamlSettings(const SettingTable& table);
+
+// Returns the path and the text of each value, in the text's order, whatever its keys are: for
+// readers of configurations of other commands or versions. A list becomes one text in flow style.
+// Errors are those of ReadYamlSettings, unknown keys and types aside.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadYamlValues(
+    const std::string& text, const std::string& source);
 
 // Returns a Markdown table per section, with a row per setting: path, type, default (the current
 // value), help, and whether it may change when a run is resumed.

@@ -24,7 +24,7 @@ absl::StatusOr<std::string> MakeReport(const std::vector<std::string>& paths) {
       runs.push_back(std::move(run));
     }
   }
-  MakeNamesUnique(&runs);
+  NameRuns(&runs);
   return RenderPage(runs, bandits);
 }
 

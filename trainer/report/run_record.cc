@@ -10,11 +10,15 @@
 #include <string_view>
 #include <utility>
 
+#include "common/config/yaml.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 
 namespace taopd::report {
 namespace {
+
+// The default of run.name, which names nothing.
+constexpr char kUnnamed[] = "run";
 
 using LineReader = std::function<absl::Status(const nlohmann::json& value)>;
 
@@ -130,8 +134,9 @@ absl::Status ReadSummary(const std::string& path, RunRecord* run) {
   for (const auto& [key, value] : summary->items()) {
     if (value.is_number()) run->summary[key] = value.get<double>();
   }
-  for (const char* key : {"teacher_accuracy", "student_accuracy_before", "student_accuracy_after",
-                          "kl_before", "kl_after", "steps", "seconds"}) {
+  for (const char* key :
+       {"teacher_accuracy", "student_accuracy_before", "student_accuracy_after",
+        "student_kl_to_teacher_before", "student_kl_to_teacher_after", "steps", "seconds"}) {
     for (const char* end : {"", "_low", "_high", "_n"}) {
       const auto value = summary->find(Concat(key, end));
       if (value != summary->end() && !value->is_number() && !value->is_null()) {
@@ -147,11 +152,34 @@ bool HasValues(const Series& series) {
                      [](const Point& point) { return std::isfinite(point.value); });
 }
 
-std::string LastPart(const std::string& dir) {
+using Path = std::vector<std::string>;
+
+Path PathOf(const std::string& dir) {
   std::error_code ignored;
-  std::filesystem::path path = std::filesystem::absolute(dir, ignored).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  return path.filename().string();
+  Path parts;
+  for (const auto& part : std::filesystem::absolute(dir, ignored).lexically_normal()) {
+    if (!part.empty()) parts.push_back(part.string());
+  }
+  return parts;
+}
+
+// Cuts off what all paths begin with, and keeps the last part of each.
+void CutCommonBegin(std::vector<Path>* paths) {
+  const auto cut = [&](const Path& path) {
+    return path.size() > 1 && path.front() == paths->front().front();
+  };
+  while (std::all_of(paths->begin(), paths->end(), cut)) {
+    for (Path& path : *paths) path.erase(path.begin());
+  }
+}
+
+void CutCommonEnd(std::vector<Path>* paths) {
+  const auto cut = [&](const Path& path) {
+    return path.size() > 1 && path.back() == paths->front().back();
+  };
+  while (std::all_of(paths->begin(), paths->end(), cut)) {
+    for (Path& path : *paths) path.pop_back();
+  }
 }
 
 }  // namespace
@@ -171,10 +199,15 @@ std::optional<double> RunRecord::Summary(const std::string& key) const {
   return found == summary.end() ? std::nullopt : std::optional<double>(found->second);
 }
 
+std::string RunRecord::SettingValue(const std::string& path) const {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [&](const auto& setting) { return setting.first == path; });
+  return found == settings.end() ? "" : found->second;
+}
+
 absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
   RunRecord run;
   run.dir = dir;
-  run.name = LastPart(dir);
   TAOPD_RETURN_IF_ERROR(ReadMetrics(dir + "/metrics.jsonl", &run));
   if (!run.RecordedAnything()) run.notes.emplace_back("metrics.jsonl has no values to show yet.");
   if (const std::string path = dir + "/summary.json"; FileExists(path)) {
@@ -183,6 +216,12 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
   run.has_ended = run.has_summary || FileExists(dir + "/model/config.json");
   if (const std::string path = dir + "/config.yaml"; FileExists(path)) {
     TAOPD_ASSIGN_OR_RETURN(run.config_yaml, ReadFileToString(path));
+    const auto settings = ReadYamlValues(run.config_yaml, "config.yaml");
+    if (settings.ok()) {
+      run.settings = *settings;
+    } else {
+      run.notes.emplace_back(settings.status().message());
+    }
   }
   if (const std::string path = dir + "/samples.jsonl"; FileExists(path)) {
     const auto read = [&run](const nlohmann::json& line) -> absl::Status {
@@ -195,16 +234,25 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
   return run;
 }
 
-void MakeNamesUnique(std::vector<RunRecord>* runs) {
+void NameRuns(std::vector<RunRecord>* runs) {
   std::map<std::string, int> num_named;
-  for (const RunRecord& run : *runs) ++num_named[run.name];
-  for (RunRecord& run : *runs) {
-    if (num_named[run.name] > 1) run.name = run.dir;
+  std::vector<Path> paths;
+  for (const RunRecord& run : *runs) {
+    ++num_named[run.SettingValue("run.name")];
+    paths.push_back(PathOf(run.dir));
   }
+  if (runs->empty()) return;
+  CutCommonBegin(&paths);
+  CutCommonEnd(&paths);
   std::map<std::string, int> num_seen;
-  for (RunRecord& run : *runs) {
-    const int nth = ++num_seen[run.name];
-    if (nth > 1) run.name += Concat(" (", nth, ")");
+  for (size_t i = 0; i < runs->size(); ++i) {
+    RunRecord& run = (*runs)[i];
+    run.name = run.SettingValue("run.name");
+    if (run.name.empty() || run.name == kUnnamed || num_named[run.name] > 1) {
+      run.name.clear();
+      for (const std::string& part : paths[i]) run.name += (run.name.empty() ? "" : "/") + part;
+    }
+    if (const int nth = ++num_seen[run.name]; nth > 1) run.name += Concat(" (", nth, ")");
   }
 }
 

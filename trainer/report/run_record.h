@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -31,8 +32,9 @@ struct Sample {
 
 struct RunRecord {
   std::string dir;
-  // The directory's last part, made unique by MakeNamesUnique.
+  // Given by NameRuns.
   std::string name;
+  // The ends of the interval of metric M are "M_low" and "M_high".
   std::map<std::string, Series> series;
   // The times of the first and the last line with numbers, in seconds since 1970.
   std::optional<double> first_time_s, last_time_s;
@@ -43,6 +45,8 @@ struct RunRecord {
   bool has_ended = false;
   // Empty if there is none.
   std::string config_yaml;
+  // The paths and values of config.yaml, in its order.
+  std::vector<std::pair<std::string, std::string>> settings;
   std::vector<Sample> samples;
   // Remarks for the reader of the page, in whole sentences.
   std::vector<std::string> notes;
@@ -52,13 +56,15 @@ struct RunRecord {
   // Returns whether any metric has a value.
   bool RecordedAnything() const;
   std::optional<double> Summary(const std::string& key) const;
+  // Returns the value in config.yaml, or "" if it has none.
+  std::string SettingValue(const std::string& path) const;
 };
 
 // Returns the errors of WriteReport (report.h).
 absl::StatusOr<RunRecord> ReadRun(const std::string& dir);
 
-// Renames runs with equal names to their directories. If the directories are equal too, the names
-// get a number.
-void MakeNamesUnique(std::vector<RunRecord>* runs);
+// Names each run by its run.name if no other run has it, and otherwise by the part of its
+// directory's path that differs from those of the others. Runs of equal paths get a number.
+void NameRuns(std::vector<RunRecord>* runs);
 
 }  // namespace taopd::report

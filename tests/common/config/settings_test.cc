@@ -99,6 +99,21 @@ TEST(YamlSettings, DamagedTextIsRefusedWithItsLine) {
                "/nowhere.yaml");
 }
 
+TEST(YamlValues, AreReadWithoutAnyDeclaration) {
+  ASSERT_OK_AND_ASSIGN(
+      const auto values,
+      ReadYamlValues("run:\n  name: \"a\"\n  seed: 1\nterms: [{name: x, weight: 0.5}, b]\nnone:\n",
+                     "c"));
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"run.name", "a"}, {"run.seed", "1"}, {"terms", "[{name: x, weight: 0.5}, b]"}, {"none", ""}};
+  EXPECT_EQ(values, expected);
+  EXPECT_ERROR(ReadYamlValues("- a", "c"), absl::StatusCode::kInvalidArgument, "top level");
+  EXPECT_ERROR(ReadYamlValues("a: [", "c"), absl::StatusCode::kInvalidArgument, "not YAML");
+  std::string deep;
+  for (int i = 0; i < 200; ++i) deep += "{a: ";
+  EXPECT_OK(ReadYamlValues("b: " + deep + "1" + std::string(200, '}'), "c"));
+}
+
 TEST(YamlSettings, WrittenTextReadsBackUnchanged) {
   Config config;
   config.name = "quote \" and \\ and\nline";

@@ -43,9 +43,9 @@ TEST_F(ReportTest, TheHeadlineOfASummary) {
   const std::string page = Page({run});
   EXPECT_THAT(page, HasSubstr("aria-label=\"r, before 25.0%, after 65.0%, teacher 75.0%\""));
   EXPECT_THAT(page, HasSubstr("<b>65.0%</b> <small>61.0%&ndash;69.0%, n&nbsp;=&nbsp;500</small>"));
-  EXPECT_THAT(page, HasSubstr("<td data-label=\"Gap closed\">80%</td>"));
-  EXPECT_THAT(page, HasSubstr("<td data-label=\"Steps\">200</td>"));
-  EXPECT_THAT(page, HasSubstr("<td data-label=\"Time\">1h2m5s</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"Gap closed\" data-value=\"0.8\">80%</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"Steps\" data-value=\"200\">200</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"Time\" data-value=\"3725\">1h2m5s</td>"));
   EXPECT_THAT(page, Not(HasSubstr("data-label=\"KL before\"")));
 }
 
@@ -63,10 +63,12 @@ TEST_F(ReportTest, ChartsOfTermsOverlapAndFullKl) {
 
 TEST_F(ReportTest, ARunMeasuredByKl) {
   const std::string run = MakeRun("r", "{\"step\":8,\"eval/kl_to_teacher\":0.5}\n");
-  testing::WriteFile(run + "/summary.json", "{\"kl_before\":1.25,\"kl_after\":0.0625}");
+  testing::WriteFile(run + "/summary.json",
+                     "{\"student_kl_to_teacher_before\":1.25,"
+                     "\"student_kl_to_teacher_after\":0.0625}");
   const std::string page = Page({run});
-  EXPECT_THAT(page, HasSubstr("<td data-label=\"KL before\">1.25</td>"));
-  EXPECT_THAT(page, HasSubstr("<td data-label=\"KL after\">0.0625</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"KL before\" data-value=\"1.25\">1.25</td>"));
+  EXPECT_THAT(page, HasSubstr("<td data-label=\"KL after\" data-value=\"0.0625\">0.0625</td>"));
   EXPECT_THAT(page, HasSubstr("id=\"eval-kl\""));
 }
 
@@ -117,6 +119,32 @@ TEST_F(ReportTest, EveryColourOfARunIsDefinedForLightAndDarkPages) {
   }
   EXPECT_THAT(Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n")}),
               HasSubstr(Concat("\"colors\":", kNumRunColors)));
+}
+
+// Two objectives with two seeds each: a line, a colour and a row for each objective.
+TEST_F(ReportTest, SeedsOfASettingAreOneLine) {
+  std::vector<std::string> runs;
+  for (const char* objective : {"full", "ta_opd"}) {
+    for (int seed = 0; seed < 2; ++seed) {
+      const std::string run = MakeRun(Concat("seed-", seed, "/", objective),
+                                      Concat("{\"step\":1,\"loss/mean\":", seed + 1, "}\n"));
+      testing::WriteFile(
+          run + "/config.yaml",
+          Concat("run:\n  seed: ", seed, "\nobjective:\n  name: \"", objective, "\"\n"));
+      testing::WriteFile(run + "/summary.json",
+                         Concat("{\"student_accuracy_after\":0.", seed + 5, "}"));
+      runs.push_back(run);
+    }
+  }
+  const std::string page = Page(runs);
+  EXPECT_THAT(page, HasSubstr("\"runs\":[\"full\",\"ta_opd\"]"));
+  EXPECT_THAT(page, HasSubstr("<th scope=\"col\">objective.name</th>"));
+  EXPECT_THAT(page, HasSubstr("data-value=\"0.55\"><b>55.0%</b> <small>50.0%&ndash;60.0%</small>"));
+  EXPECT_THAT(page, HasSubstr("<span>seed-1/<wbr>ta_opd</span></th>"));
+  EXPECT_THAT(page, HasSubstr("\"loss/mean\":{\"lines\":[[1.5,1.0,2.0],[1.5,1.0,2.0]],"
+                              "\"runs\":[1.0,2.0,1.0,2.0]}"));
+  EXPECT_THAT(page, HasSubstr("<path class=\"band\""));
+  EXPECT_THAT(page, HasSubstr("lowest to highest seed"));
 }
 
 TEST_F(ReportTest, NothingThatARunSaysBecomesMarkup) {

@@ -1,5 +1,6 @@
 #include "trainer/report/run_record.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,6 +48,7 @@ TEST_F(ReadRunTest, AllThatARunLeaves) {
   EXPECT_EQ(run.Summary("teacher_accuracy"), 0.75);
   EXPECT_EQ(run.Summary("kl_after"), std::nullopt);
   EXPECT_EQ(run.config_yaml, "seed: 1\n");
+  EXPECT_EQ(run.SettingValue("seed"), "1");
   ASSERT_EQ(run.samples.size(), 2u);
   EXPECT_EQ(run.samples[0].when, Sample::When::kBefore);
   EXPECT_EQ(run.samples[0].answer, "7");
@@ -146,21 +148,42 @@ TEST_F(ReadRunTest, ASummaryOrTheFinalModelEndsARun) {
   EXPECT_TRUE(Read()->has_ended);
 }
 
+TEST_F(ReadRunTest, AConfigurationThatIsNoYamlIsANote) {
+  Write("metrics.jsonl", "{\"step\":1,\"a\":1}\n");
+  Write("config.yaml", "run:\n  name: [\n");
+  ASSERT_OK_AND_ASSIGN(const RunRecord run, Read());
+  EXPECT_THAT(run.notes, ElementsAre(HasSubstr("config.yaml:3: not YAML")));
+  EXPECT_EQ(run.config_yaml, "run:\n  name: [\n");
+}
+
 TEST_F(ReadRunTest, WithoutMetricsThereIsNoRun) {
   EXPECT_ERROR(Read(), absl::StatusCode::kNotFound, "metrics.jsonl");
 }
 
-TEST(MakeNamesUnique, EqualNamesBecomeDirectories) {
-  std::vector<RunRecord> runs(4);
-  runs[0].dir = "a/run", runs[0].name = "run";
-  runs[1].dir = "b/run", runs[1].name = "run";
-  runs[2].dir = "b/run", runs[2].name = "run";
-  runs[3].dir = "c/other", runs[3].name = "other";
-  MakeNamesUnique(&runs);
-  EXPECT_EQ(runs[0].name, "a/run");
-  EXPECT_EQ(runs[1].name, "b/run");
-  EXPECT_EQ(runs[2].name, "b/run (2)");
-  EXPECT_EQ(runs[3].name, "other");
+std::vector<std::string> Names(const std::vector<std::pair<std::string, std::string>>& runs) {
+  std::vector<RunRecord> records;
+  for (const auto& [dir, name] : runs) {
+    records.emplace_back();
+    records.back().dir = dir;
+    if (!name.empty()) records.back().settings = {{"run.name", name}};
+  }
+  NameRuns(&records);
+  std::vector<std::string> names;
+  for (const RunRecord& record : records) names.push_back(record.name);
+  return names;
+}
+
+TEST(NameRuns, ByTheirNameOrThePartOfThePathThatDiffers) {
+  EXPECT_THAT(Names({{"/x/mine", ""}}), ElementsAre("mine"));
+  EXPECT_THAT(Names({{"/x/mine/", "run"}}), ElementsAre("mine"));
+  EXPECT_THAT(Names({{"/x/mine", "gsm8k"}}), ElementsAre("gsm8k"));
+  EXPECT_THAT(Names({{"/x/a", "first"}, {"/x/b", "second"}, {"/x/c", "run"}}),
+              ElementsAre("first", "second", "c"));
+  EXPECT_THAT(Names({{"r/seed-0/full/run", "same"}, {"r/seed-1/ta_opd/run", "same"}}),
+              ElementsAre("seed-0/full", "seed-1/ta_opd"));
+  EXPECT_THAT(Names({{"r/a/run", ""}, {"r/b/run", ""}, {"r/b/run", ""}, {"r/c/other", ""}}),
+              ElementsAre("a/run", "b/run", "b/run (2)", "c/other"));
+  EXPECT_THAT(Names({{"r/a", ""}, {"r/a/b", ""}}), ElementsAre("a", "a/b"));
 }
 
 }  // namespace

@@ -45,8 +45,13 @@ std::string RenderLine(const Plot& plot, const ChartSpec& spec, const Line& line
   const bool smooth = line.window > 1;
   std::string out =
       Concat("<g class=\"run ", RunClass(line.run), "\" data-run=\"", line.run, "\">");
-  if (!line.low.empty())
-    out += "<path class=\"band\" d=\"" + BandPath(plot, line.raw, line.low, line.high) + "\"/>";
+  if (!line.low.empty()) {
+    const auto shown = [&](const Series& series) {
+      return Thinned(smooth ? Smoothed(series, line.window, plot.y().log) : series, kMaxPoints);
+    };
+    out += "<path class=\"band\" d=\"" +
+           BandPath(plot, shown(line.raw), shown(line.low), shown(line.high)) + "\"/>";
+  }
   if (smooth) {
     out += "<path class=\"raw\" d=\"" + LinePath(plot, Decimated(line.raw, kMaxPoints)) + "\"/>";
   }

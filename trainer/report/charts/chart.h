@@ -1,6 +1,8 @@
 // One chart: a <figure> with an inline SVG that is complete without any script, and the values from
 // which the script shows what is under the pointer.
 //
+// The interval of a metric (run_record.h) is a band around its line.
+//
 // Runs differ by colour and mark (run_style.h). Two quantities of one chart differ by solid and
 // dashed lines.
 #pragma once
@@ -19,8 +21,6 @@ struct ChartQuantity {
   std::string metric;
   // For example "student". Empty if the chart has only one quantity.
   std::string label = {};
-  // The metrics of its confidence interval. Empty if it has none.
-  std::string low = {}, high = {};
 };
 
 struct ChartSpec {

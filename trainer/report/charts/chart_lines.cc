@@ -38,8 +38,8 @@ std::vector<Line> CollectLines(const ChartSpec& spec, const std::vector<RunRecor
       line.raw = *series;
       const bool noisy = spec.style == ChartSpec::Style::kNoisy;
       line.window = noisy ? SmoothingWindow(series->size()) : 1;
-      const Series* low = quantity.low.empty() ? nullptr : runs[run].Find(quantity.low);
-      const Series* high = quantity.high.empty() ? nullptr : runs[run].Find(quantity.high);
+      const Series* low = runs[run].Find(quantity.metric + "_low");
+      const Series* high = runs[run].Find(quantity.metric + "_high");
       if (low != nullptr && high != nullptr) {
         line.low = AtSteps(*series, *low);
         line.high = AtSteps(*series, *high);

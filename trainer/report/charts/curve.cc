@@ -71,4 +71,12 @@ Series Decimated(const Series& series, int max_points) {
   return kept;
 }
 
+Series Thinned(const Series& series, int max_points) {
+  const size_t stride = series.size() / static_cast<size_t>(max_points) + 1;
+  Series kept;
+  for (size_t i = 0; i < series.size(); i += stride) kept.push_back(series[i]);
+  if (stride > 1 && (series.size() - 1) % stride != 0) kept.push_back(series.back());
+  return kept;
+}
+
 }  // namespace taopd::report

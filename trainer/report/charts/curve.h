@@ -18,4 +18,8 @@ int SmoothingWindow(size_t num_points);
 // its lowest and its highest point, so that spikes stay, and a gap if it has one.
 Series Decimated(const Series& series, int max_points);
 
+// Returns at most about `max_points` points of the series, evenly spaced: the same ones of every
+// series with these steps.
+Series Thinned(const Series& series, int max_points);
+
 }  // namespace taopd::report

@@ -1,47 +1,15 @@
-#include <absl/time/time.h>
-
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <optional>
 
 #include "trainer/report/charts/run_style.h"
-#include "trainer/report/charts/scale.h"
 #include "trainer/report/page/html.h"
 #include "trainer/report/page/page.h"
+#include "trainer/report/page/results_table.h"
 #include "trainer/report/page/run_results.h"
 
 namespace taopd::report {
 namespace {
-
-// Always has one decimal, so that the numbers in a column line up. Values that are not shares (from
-// a damaged summary) are shown unchanged.
-std::string Percent(double share) {
-  if (!(share >= 0 && share <= 1)) return FormatNumber(share, NumberStyle::kPercent);
-  return Coordinate(100 * share) + "%";
-}
-
-// Returns "61.2%" and, in small type, "56.9-65.4%, n = 500".
-std::string MeasuredCell(const Measured& measured) {
-  std::string detail;
-  if (measured.low && measured.high) {
-    detail = Percent(*measured.low) + "&ndash;" + Percent(*measured.high);
-  }
-  if (measured.n) {
-    if (!detail.empty()) detail += ", ";
-    detail += "n&nbsp;=&nbsp;" + FormatNumber(*measured.n, NumberStyle::kPlain, 4);
-  }
-  std::string out = "<b>" + Percent(measured.value) + "</b>";
-  return detail.empty() ? out : out + " <small>" + detail + "</small>";
-}
-
-std::string Duration(double seconds) {
-  if (!(seconds >= 0 && seconds < 1e12)) return FormatNumber(seconds) + " s";
-  const absl::Duration unit = seconds < 60 ? absl::Milliseconds(100) : absl::Seconds(1);
-  return absl::FormatDuration(absl::Trunc(absl::Seconds(seconds), unit));
-}
-
-// ---- The picture --------------------------------------------------------------------------------
 
 double PositionPercent(double share) { return std::clamp(share, 0.0, 1.0) * 100; }
 
@@ -90,8 +58,9 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
   return out + "</div></div>\n";
 }
 
-// Renders one bar per run above a common axis and the key. Empty if no run has an accuracy.
-std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<RunResults>& results) {
+// A bar for each line, above a common axis and the key. Empty without any accuracy.
+std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<RunResults>& results,
+                       bool has_seeds) {
   const bool any_accuracy = std::any_of(results.begin(), results.end(), [](const RunResults& r) {
     return r.teacher || r.before || r.after;
   });
@@ -106,79 +75,8 @@ std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<Run
          "<span><i class=\"dot before\"></i>student before</span>"
          "<span><i class=\"dot after\"></i>student after</span>"
          "<span><i class=\"teacher\"></i>teacher</span>"
-         "<span><i class=\"interval\"></i>confidence interval</span></p></div>\n";
-}
-
-// ---- The table ----------------------------------------------------------------------------------
-
-struct Column {
-  std::string title;
-  // Returns HTML, empty if the run has no value.
-  std::function<std::string(const RunResults&)> cell;
-};
-
-Column MeasuredColumn(const std::string& title, std::optional<Measured> RunResults::*member) {
-  return {title, [member](const RunResults& results) {
-            const std::optional<Measured>& value = results.*member;
-            return value ? MeasuredCell(*value) : std::string();
-          }};
-}
-
-Column NumberColumn(const std::string& title, std::optional<double> RunResults::*member,
-                    int digits = 3) {
-  return {title, [member, digits](const RunResults& results) {
-            const std::optional<double>& value = results.*member;
-            return value ? FormatNumber(*value, NumberStyle::kPlain, digits) : std::string();
-          }};
-}
-
-std::vector<Column> Columns() {
-  return {
-      MeasuredColumn("Teacher", &RunResults::teacher),
-      MeasuredColumn("Student before", &RunResults::before),
-      MeasuredColumn("Student after", &RunResults::after),
-      {"Gap closed",
-       [](const RunResults& results) {
-         const auto gap = GapClosed(results);
-         return gap ? FormatNumber(*gap, NumberStyle::kPercent, 2) : std::string();
-       }},
-      NumberColumn("KL before", &RunResults::kl_before),
-      NumberColumn("KL after", &RunResults::kl_after),
-      NumberColumn("Steps", &RunResults::steps, 6),
-      {"Time",
-       [](const RunResults& results) {
-         return results.seconds ? Duration(*results.seconds) : std::string();
-       }},
-      NumberColumn("Tokens/s (median)", &RunResults::tokens_per_s),
-  };
-}
-
-// Renders one row per run. Columns for which no run has a value are left out.
-std::string RenderTable(const std::vector<RunRecord>& runs,
-                        const std::vector<RunResults>& results) {
-  std::string head = "<th scope=\"col\">Run</th>";
-  std::vector<std::string> rows(runs.size());
-  for (const Column& column : Columns()) {
-    std::vector<std::string> cells;
-    for (const RunResults& of_run : results) cells.push_back(column.cell(of_run));
-    if (std::all_of(cells.begin(), cells.end(), [](const auto& text) { return text.empty(); })) {
-      continue;
-    }
-    head += "<th scope=\"col\">" + column.title + "</th>";
-    for (size_t i = 0; i < runs.size(); ++i) {
-      const std::string content =
-          cells[i].empty()
-              ? "<span class=\"none\" role=\"img\" aria-label=\"not recorded\">&ndash;</span>"
-              : cells[i];
-      rows[i] += "<td data-label=\"" + column.title + "\">" + content + "</td>";
-    }
-  }
-  std::string out = "<table><thead><tr>" + head + "</tr></thead><tbody>\n";
-  for (size_t i = 0; i < runs.size(); ++i) {
-    out += Concat("<tr class=\"run ", RunClass(i), "\" data-run=\"", i, "\"><th scope=\"row\">",
-                  RunSwatch(i), EscapeHtml(runs[i].name), "</th>", rows[i], "</tr>\n");
-  }
-  return out + "</tbody></table>";
+         "<span><i class=\"interval\"></i>" +
+         (has_seeds ? "lowest to highest seed" : "confidence interval") + "</span></p></div>\n";
 }
 
 // Renders a note on where the numbers of runs without a summary come from.
@@ -206,12 +104,33 @@ std::string RenderOrigin(const std::vector<RunRecord>& runs,
 
 }  // namespace
 
-std::string RenderHeadline(const std::vector<RunRecord>& runs) {
+std::string RenderHeadline(const std::vector<RunRecord>& runs, const Comparison& comparison) {
+  const std::vector<RunRecord>& lines = comparison.lines;
+  std::vector<TableRow> run_rows, line_rows;
+  std::vector<std::vector<RunResults>> by_line(lines.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const size_t line = comparison.line_of_run[i];
+    run_rows.push_back({&runs[i], line, ResultsOf(runs[i]), runs[i].SettingValue("run.seed")});
+    by_line[line].push_back(run_rows.back().results);
+  }
   std::vector<RunResults> results;
-  for (const RunRecord& run : runs) results.push_back(ResultsOf(run));
-  return "<section aria-labelledby=\"results\"><h2 id=\"results\">Results</h2>\n" +
-         RenderBars(runs, results) + "<div class=\"card table\">" + RenderTable(runs, results) +
-         RenderOrigin(runs, results) + "</div></section>\n";
+  for (size_t line = 0; line < lines.size(); ++line) {
+    results.push_back(MeanResults(by_line[line]));
+    line_rows.push_back({&lines[line], line, results.back(), std::to_string(by_line[line].size())});
+  }
+  std::string out = "<section aria-labelledby=\"results\"><h2 id=\"results\">Results</h2>\n";
+  if (comparison.HasSeeds()) {
+    out +=
+        "<p class=\"remark\">Runs whose settings are equal but for the seed are one line: their "
+        "mean, with the range from the lowest to the highest.</p>";
+  }
+  out += RenderBars(lines, results, comparison.HasSeeds()) + "<div class=\"card table\">" +
+         RenderTable(line_rows, comparison.settings, comparison.HasSeeds() ? "Seeds" : "");
+  if (comparison.HasSeeds()) {
+    out += "<details class=\"more\"><summary>Each run</summary>" +
+           RenderTable(run_rows, comparison.settings, "Seed") + "</details>";
+  }
+  return out + RenderOrigin(lines, results) + "</div></section>\n";
 }
 
 }  // namespace taopd::report

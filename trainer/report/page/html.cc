@@ -1,5 +1,6 @@
 #include "trainer/report/page/html.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,16 @@ std::string EscapeHtml(const std::string& text) {
         }
       }
     }
+  }
+  return out;
+}
+
+std::string NameHtml(const std::string& name) {
+  std::string out;
+  for (size_t start = 0; start < name.size();) {
+    const size_t end = std::min(name.find_first_of("/,=", start), name.size() - 1) + 1;
+    out += (out.empty() ? "" : "<wbr>") + EscapeHtml(name.substr(start, end - start));
+    start = end;
   }
   return out;
 }

@@ -11,8 +11,12 @@ namespace taopd::report {
 // characters become U+FFFD.
 std::string EscapeHtml(const std::string& text);
 
-// Returns JSON for the content of a <script type="application/json">. It contains no '<', so that
-// no text can end the element.
+// EscapeHtml for a name. Lines may break behind '/', ',' and '=' of it, so that they need not break
+// its words.
+std::string NameHtml(const std::string& name);
+
+// Returns JSON for the content of a <script type="application/json">. It has no '<', so that no
+// text can end the element.
 std::string ScriptJson(const nlohmann::ordered_json& value);
 
 // Returns a coordinate with one decimal.

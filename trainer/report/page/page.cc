@@ -4,7 +4,11 @@
 #include <absl/time/time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
 
 #include "common/io/sha256.h"
 #include "trainer/report/charts/chart.h"
@@ -48,24 +52,25 @@ std::string RenderHeader(const std::vector<RunRecord>& runs) {
   return out + "</header>\n";
 }
 
-// Renders the buttons that show and hide runs. Without the script they only explain the colours.
-std::string RenderLegend(const std::vector<RunRecord>& runs) {
-  if (runs.size() < 2) return "";
+// The buttons show and hide runs. Without the script they are only the key to the colours.
+std::string RenderLegend(const std::vector<RunRecord>& lines) {
+  if (lines.size() < 2) return "";
   std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";
-  for (size_t i = 0; i < runs.size(); ++i) {
+  for (size_t i = 0; i < lines.size(); ++i) {
     out += Concat("<button type=\"button\" data-toggle=\"", i, "\" aria-pressed=\"true\">",
-                  RunSwatch(i), EscapeHtml(runs[i].name), "</button>");
+                  RunSwatch(i), "<span>", NameHtml(lines[i].name), "</span></button>");
   }
   return out + "</nav>\n";
 }
 
-std::string RenderNotes(const std::vector<RunRecord>& runs) {
+std::string RenderNotes(const std::vector<RunRecord>& runs, const Comparison& comparison) {
   std::string out;
   for (const RunRecord& run : runs) {
     for (const std::string& note : run.notes) {
       out += "<li>" + EscapeHtml(run.name + ": " + note) + "</li>";
     }
   }
+  for (const std::string& note : comparison.notes) out += "<li>" + EscapeHtml(note) + "</li>";
   return out.empty() ? "" : "<ul class=\"notes\" aria-label=\"Notes\">" + out + "</ul>\n";
 }
 
@@ -84,12 +89,13 @@ std::string RenderCharts(const std::vector<RunRecord>& runs, nlohmann::ordered_j
   return out + "</div></section>\n";
 }
 
-std::string RenderConfigs(const std::vector<RunRecord>& runs) {
+std::string RenderConfigs(const std::vector<RunRecord>& runs, const Comparison& comparison) {
   std::string out;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].config_yaml.empty()) continue;
-    out += Concat("<details class=\"card config run ", RunClass(i), "\" data-run=\"", i,
-                  "\"><summary>", EscapeHtml(runs[i].name), "</summary><pre tabindex=\"0\">",
+    const size_t line = comparison.line_of_run[i];
+    out += Concat("<details class=\"card config run ", RunClass(line), "\" data-run=\"", line,
+                  "\"><summary>", NameHtml(runs[i].name), "</summary><pre tabindex=\"0\">",
                   EscapeHtml(runs[i].config_yaml), "</pre></details>\n");
   }
   if (out.empty()) return "";
@@ -98,21 +104,74 @@ std::string RenderConfigs(const std::vector<RunRecord>& runs) {
          out + "</section>\n";
 }
 
+// Returns the mean of the last values of a metric. They are noisy one by one.
+std::optional<double> LastValue(const RunRecord& run, const std::string& metric) {
+  constexpr int kNumLast = 10;
+  const Series* series = run.Find(metric);
+  if (series == nullptr) return std::nullopt;
+  double sum = 0;
+  int count = 0;
+  for (auto point = series->rbegin(); point != series->rend() && count < kNumLast; ++point) {
+    if (!std::isfinite(point->value)) continue;
+    sum += point->value;
+    ++count;
+  }
+  return sum / count;
+}
+
+// What report.js shows and sorts the tables by: for each metric the last value of each run, and of
+// each line the mean, the lowest and the highest of its runs; null where one recorded none.
+nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
+                                  const Comparison& comparison) {
+  nlohmann::ordered_json metrics = nlohmann::ordered_json::object();
+  if (comparison.lines.size() < 2) return metrics;
+  std::set<std::string> names;
+  for (const RunRecord& run : runs) {
+    for (const auto& [metric, series] : run.series) names.insert(metric);
+  }
+  for (const std::string& metric : names) {
+    std::vector<std::vector<double>> by_line(comparison.lines.size());
+    std::vector<bool> is_whole(comparison.lines.size(), true);
+    nlohmann::ordered_json of_runs = nlohmann::ordered_json::array(), of_lines = of_runs;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const std::optional<double> value = LastValue(runs[i], metric);
+      of_runs.push_back(value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json());
+      if (!value) is_whole[comparison.line_of_run[i]] = false;
+      by_line[comparison.line_of_run[i]].push_back(value.value_or(0));
+    }
+    for (size_t line = 0; line < by_line.size(); ++line) {
+      of_lines.emplace_back();
+      if (!is_whole[line]) continue;
+      const std::vector<double>& values = by_line[line];
+      const auto [low, high] = std::minmax_element(values.begin(), values.end());
+      const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+      of_lines.back() = {sum / static_cast<double>(values.size()), *low, *high};
+    }
+    metrics[metric] = {{"lines", of_lines}, {"runs", of_runs}};
+  }
+  return metrics;
+}
+
 }  // namespace
 
 std::string RenderPage(const std::vector<RunRecord>& runs,
                        const std::vector<bandit::Result>& bandits) {
+  const Comparison comparison = CompareRuns(runs);
   nlohmann::ordered_json data;
   data["runs"] = nlohmann::ordered_json::array();
-  for (const RunRecord& run : runs) data["runs"].push_back(run.name);
+  for (const RunRecord& line : comparison.lines) data["runs"].push_back(line.name);
   data["colors"] = kNumRunColors;
+  data["metrics"] = MetricData(runs, comparison);
   data["charts"] = nlohmann::ordered_json::array();
-  std::string body = RenderHeader(runs) + RenderLegend(runs) + "<main>\n" + RenderNotes(runs);
-  if (!runs.empty()) body += RenderHeadline(runs) + RenderCharts(runs, &data["charts"]);
+  std::string body = RenderHeader(runs) + RenderLegend(comparison.lines) + "<main>\n" +
+                     RenderNotes(runs, comparison);
+  if (!runs.empty()) {
+    body += RenderHeadline(runs, comparison) + RenderCharts(comparison.lines, &data["charts"]);
+  }
   for (size_t i = 0; i < bandits.size(); ++i) {
     body += RenderBandit(bandits[i], Concat("bandit-", i + 1));
   }
-  body += RenderSamples(runs) + RenderConfigs(runs) + "</main>\n";
+  body += RenderSamples(runs, comparison) + RenderConfigs(runs, comparison) + "</main>\n";
   return Concat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"",

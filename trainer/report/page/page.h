@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trainer/bandit/bandit.h"
+#include "trainer/report/comparison.h"
 #include "trainer/report/run_record.h"
 
 namespace taopd::report {
@@ -14,12 +15,12 @@ namespace taopd::report {
 std::string RenderPage(const std::vector<RunRecord>& runs,
                        const std::vector<bandit::Result>& bandits = {});
 
-// Returns every run's results before and after training and its teacher's, as a picture and as a
-// table.
-std::string RenderHeadline(const std::vector<RunRecord>& runs);
+// Returns the results before and after training and the teacher's, as a picture and as a table with
+// the settings that differ, and for groups of several runs also a table of the runs.
+std::string RenderHeadline(const std::vector<RunRecord>& runs, const Comparison& comparison);
 
-// Returns the generations before and after training side by side, followed by those of evaluations.
-// Empty if there are none.
-std::string RenderSamples(const std::vector<RunRecord>& runs);
+// Returns the generations of each run before and after training side by side, and then those of
+// evaluations. Empty if there are none.
+std::string RenderSamples(const std::vector<RunRecord>& runs, const Comparison& comparison);
 
 }  // namespace taopd::report

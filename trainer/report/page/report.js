@@ -1,5 +1,5 @@
 "use strict";
-// Shows the values under the pointer and hides runs. The page is complete without it.
+// Shows the values under the pointer, hides runs and sorts the tables of results. The page is complete without it.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const hidden = new Set();
@@ -135,5 +135,98 @@
       for (const part of document.querySelectorAll('[data-run="' + run + '"]')) part.classList.toggle("hidden", !show);
       for (const hide of hideAll) hide();
     });
+  }
+
+  // Sorts the tables of results by one of their columns or of the metrics, which becomes their last column.
+  const tables = [...document.querySelectorAll('section[aria-labelledby="results"] table')].map((table, i) =>
+      ({body: table.tBodies[0], head: table.tHead.rows[0], rows: [...table.tBodies[0].rows], values: i ? "runs" : "lines"}));
+
+  const showMetric = (name) => {
+    for (const table of tables) {
+      for (const row of [table.head, ...table.rows]) row.querySelector(".metric")?.remove();
+      if (!name) continue;
+      const head = element("th", name);
+      head.className = "metric";
+      table.head.append(head);
+      data.metrics[name][table.values].forEach((value, i) => {
+        const [mean, low, high] = [value].flat();
+        const cell = element("td", mean === null ? "\u2013" : format(mean));
+        cell.className = "metric";
+        cell.dataset.label = name;
+        if (mean !== null) cell.dataset.value = mean;
+        if (low < high) cell.append(" ", element("small", format(low) + "\u2013" + format(high)));
+        table.rows[i].append(cell);
+      });
+    }
+  };
+
+  const sortBy = (title, sign) => {
+    for (const table of tables) {
+      const heads = [...table.head.cells];
+      const column = heads.findIndex((head) => head.textContent === title);
+      heads.forEach((head, i) => {
+        head.removeAttribute("aria-sort");
+        if (i === column) head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      });
+      const key = (row) => {
+        const cell = row.cells[column];
+        if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+        return /^\u2013?$/.test(cell.textContent) ? null : cell.textContent;
+      };
+      // Rows without a value come last in both directions.
+      const order = (a, b) => {
+        if (a === null || b === null) return (a === null) - (b === null);
+        return sign * (typeof a + typeof b === "numbernumber" ? a - b : String(a).localeCompare(String(b)));
+      };
+      const rows = [...table.rows];
+      if (column >= 0) rows.sort((a, b) => order(key(a), key(b)));
+      table.body.append(...rows);
+    }
+  };
+
+  if (Object.keys(data.metrics).length > 0) {
+    const titles = [...tables[0].head.cells].map((head) => head.textContent);
+    const select = element("select");
+    const direction = element("button");
+    let sign = -1;
+    const group = (label, names) => {
+      const options = element("optgroup");
+      options.label = label;
+      options.append(...names.map((name) => element("option", name)));
+      return options;
+    };
+    const update = () => {
+      direction.textContent = sign > 0 ? "\u2191 lowest first" : "\u2193 highest first";
+      direction.hidden = select.selectedIndex === 0;
+      showMetric(data.metrics[select.value] ? select.value : "");
+      sortBy(select.value, sign);
+    };
+    select.append(element("option", "as given"), group("Columns", titles), group("Metrics, last values", Object.keys(data.metrics)));
+    select.addEventListener("change", update);
+    direction.type = "button";
+    direction.addEventListener("click", () => { sign = -sign; update(); });
+    const bar = element("p");
+    const label = element("label", "Sort by ");
+    bar.className = "sort";
+    label.append(select);
+    bar.append(label, direction);
+    tables[0].body.parentElement.before(bar);
+    for (const table of tables) {
+      for (const head of table.head.cells) {
+        const title = head.textContent;
+        const button = element("button");
+        button.type = "button";
+        button.append(...head.childNodes);
+        button.addEventListener("click", () => {
+          if (titles.includes(title)) {
+            sign = select.value === title ? -sign : -1;
+            select.value = title;
+            update();
+          }
+        });
+        head.append(button);
+      }
+    }
+    update();
   }
 })();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,28 @@ std::optional<double> Seconds(const RunRecord& run) {
   return *run.last_time_s - *run.first_time_s;
 }
 
+std::optional<double> Mean(const std::vector<RunResults>& of_runs,
+                           std::optional<double> RunResults::*member) {
+  double sum = 0;
+  for (const RunResults& results : of_runs) {
+    if (!(results.*member)) return std::nullopt;
+    sum += *(results.*member);
+  }
+  return sum / static_cast<double>(of_runs.size());
+}
+
+std::optional<Measured> Mean(const std::vector<RunResults>& of_runs,
+                             std::optional<Measured> RunResults::*member) {
+  std::vector<double> values;
+  for (const RunResults& results : of_runs) {
+    if (!(results.*member)) return std::nullopt;
+    values.push_back((results.*member)->value);
+  }
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return Measured{sum / static_cast<double>(values.size()), *low, *high, std::nullopt};
+}
+
 }  // namespace
 
 RunResults ResultsOf(const RunRecord& run) {
@@ -72,8 +95,8 @@ RunResults ResultsOf(const RunRecord& run) {
   results.teacher = FromSummary(run, "teacher_accuracy");
   results.before = FromSummary(run, "student_accuracy_before");
   results.after = FromSummary(run, "student_accuracy_after");
-  results.kl_before = run.Summary("kl_before");
-  results.kl_after = run.Summary("kl_after");
+  results.kl_before = run.Summary("student_kl_to_teacher_before");
+  results.kl_after = run.Summary("student_kl_to_teacher_after");
   if (run.has_summary) return results;
 
   results.from_evaluations = true;
@@ -89,6 +112,22 @@ RunResults ResultsOf(const RunRecord& run) {
   if (!kl.empty()) results.kl_before = kl.front().value;
   if (kl.size() > 1) results.kl_after = kl.back().value;
   return results;
+}
+
+RunResults MeanResults(const std::vector<RunResults>& of_runs) {
+  if (of_runs.size() == 1) return of_runs[0];
+  RunResults mean;
+  for (const auto member : {&RunResults::teacher, &RunResults::before, &RunResults::after}) {
+    mean.*member = Mean(of_runs, member);
+  }
+  for (const auto member : {&RunResults::kl_before, &RunResults::kl_after, &RunResults::steps,
+                            &RunResults::seconds, &RunResults::tokens_per_s}) {
+    mean.*member = Mean(of_runs, member);
+  }
+  mean.from_evaluations =
+      std::any_of(of_runs.begin(), of_runs.end(),
+                  [](const RunResults& results) { return results.from_evaluations; });
+  return mean;
 }
 
 std::optional<double> GapClosed(const RunResults& results) {

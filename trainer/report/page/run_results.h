@@ -2,12 +2,13 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "trainer/report/run_record.h"
 
 namespace taopd::report {
 
-// A share, with its confidence interval and its number of problems if they are known.
+// A share, with its interval and the number of problems where they are known.
 struct Measured {
   double value = 0;
   std::optional<double> low, high, n;
@@ -27,8 +28,12 @@ struct RunResults {
 
 RunResults ResultsOf(const RunRecord& run);
 
-// Returns the share of the gap between the student before training and the teacher that training
-// has closed. Empty if the teacher is not better than the student was.
+// Returns the means of a group's results, with the lowest and the highest value of each share as
+// its interval. What one of the runs lacks, the group lacks. One run's results stay as they are.
+RunResults MeanResults(const std::vector<RunResults>& of_runs);
+
+// Returns the share of the distance between the student before and the teacher that the student has
+// come. Empty if the teacher is not better than the student was.
 std::optional<double> GapClosed(const RunResults& results);
 
 }  // namespace taopd::report

@@ -105,7 +105,7 @@ std::string RunSamples(const RunRecord& run) {
 
 }  // namespace
 
-std::string RenderSamples(const std::vector<RunRecord>& runs) {
+std::string RenderSamples(const std::vector<RunRecord>& runs, const Comparison& comparison) {
   std::string out;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].samples.empty()) continue;
@@ -114,9 +114,10 @@ std::string RenderSamples(const std::vector<RunRecord>& runs) {
       out += RunSamples(runs[i]);
       continue;
     }
-    out += Concat("<details class=\"of-run run ", RunClass(i), "\" data-run=\"", i, "\"",
-                  out.empty() ? " open" : "", "><summary>", EscapeHtml(runs[i].name),
-                  "</summary>\n", RunSamples(runs[i]), "</details>\n");
+    const size_t line = comparison.line_of_run[i];
+    out += Concat("<details class=\"of-run run ", RunClass(line), "\" data-run=\"", line, "\"",
+                  out.empty() ? " open" : "", "><summary>", NameHtml(runs[i].name), "</summary>\n",
+                  RunSamples(runs[i]), "</details>\n");
   }
   if (out.empty()) return "";
   return "<section aria-labelledby=\"samples\"><h2 id=\"samples\">Generations</h2>\n" + out +

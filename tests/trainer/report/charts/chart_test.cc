@@ -113,11 +113,9 @@ TEST(Chart, ZerosOnALogScaleAreCounted) {
 TEST(Chart, TheIntervalIsABand) {
   ChartSpec spec = kSpec;
   spec.style = ChartSpec::Style::kPoints;
-  spec.quantities[0].low = "low";
-  spec.quantities[0].high = "high";
   RunRecord run = RunWith("a", "m", {{0, 50}, {5, 50}, {10, 50}});
-  run.series["low"] = {{0, 0}, {10, 0}};
-  run.series["high"] = {{0, 100}, {10, 100}};
+  run.series["m_low"] = {{0, 0}, {10, 0}};
+  run.series["m_high"] = {{0, 100}, {10, 100}};
   Json data = Json::array();
   const std::string html = RenderChart(spec, {run}, &data);
   // Step 5 has no interval, so the band has two pieces.

@@ -65,5 +65,15 @@ TEST(Decimated, ShortSeriesStayAsTheyAre) {
   EXPECT_EQ(Decimated(series, 2).size(), 3u);
 }
 
+TEST(Thinned, KeepsEvenlySpacedPointsAndTheLast) {
+  Series series;
+  for (int64_t i = 0; i < 12; ++i) series.push_back({i, 0});
+  const Series kept = Thinned(series, 5);
+  ASSERT_EQ(kept.size(), 5u);
+  EXPECT_EQ(kept[1].step, 3);
+  EXPECT_EQ(kept[4].step, 11);
+  EXPECT_EQ(Thinned(series, 20).size(), 12u);
+}
+
 }  // namespace
 }  // namespace taopd::report

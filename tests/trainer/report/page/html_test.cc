@@ -19,6 +19,12 @@ TEST(EscapeHtml, BytesThatHtmlCannotHold) {
             "b\xef\xbf\xbd\xef\xbf\xbd");
 }
 
+TEST(NameHtml, MayBreakBetweenWords) {
+  EXPECT_EQ(NameHtml("seed-0/full, lr=<b>"), "seed-0/<wbr>full,<wbr> lr=<wbr>&lt;b&gt;");
+  EXPECT_EQ(NameHtml("a/"), "a/");
+  EXPECT_EQ(NameHtml(""), "");
+}
+
 TEST(ScriptJson, NoTextEndsTheElement) {
   const nlohmann::ordered_json value = {{"name", "</script><!--\xff"}};
   const std::string text = ScriptJson(value);
