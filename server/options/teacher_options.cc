@@ -335,10 +335,9 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
   const SettingTable table = DescribeSettings(options);
   CLI::App app(
       "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over "
-      "gRPC, and vLLM's completions API over HTTP.\n"
-      "Exit codes: 0 drained or planned, 64 flags or too little memory for them, 65 model files, "
-      "69 "
-      "port in use, 70 internal.",
+      "gRPC, and the APIs of vLLM and SGLang over HTTP.\n"
+      "Exit codes: 0 drained or planned, 64 flags, 65 model files, 69 port in use, 70 internal, "
+      "71 too little memory.",
       "taopd-teacher");
   app.set_version_flag("--version", std::string(kTeacherVersion));
   app.allow_extras();
