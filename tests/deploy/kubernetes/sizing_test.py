@@ -15,10 +15,11 @@ import manifests  # noqa: E402
 import named_results  # noqa: E402
 from environment import ROOT  # noqa: E402
 from manifests import find, of_kind, quantity  # noqa: E402
+from rules import flag  # noqa: E402
 
 # What the teacher takes of its control group, and an overlay's largest teacher (docs/deploy/operations.md).
 SHARE = 0.9
-LARGEST = {"laptop": "Qwen3-0.6B", "single-gpu": "Qwen3-8B", "cluster": "Qwen3-8B"}
+LARGEST = {"laptop": "Qwen3-0.6B", "single-gpu": "Qwen3-1.7B", "cluster": "Qwen3-8B"}
 GIB = 2**30
 
 
@@ -58,7 +59,8 @@ class SizingTest(unittest.TestCase):
         limit = quantity(template["containers"][0]["resources"]["limits"]["memory"]) / GIB
         messages = int(settings["MAX_MESSAGE_MEMORY_BYTES"]) / GIB
         found = []
-        flags = ("--kv-cache-memory-bytes", settings["KV_CACHE_MEMORY_BYTES"])
+        flags = ("--kv-cache-memory-bytes", settings["KV_CACHE_MEMORY_BYTES"], "--gpu-memory-utilization",
+                 flag(template["containers"][0], "gpu-memory-utilization") or "0.9")
         host = 0.5  # code, data and buffers beside a GPU; the pages of the weights' files are given back
         if settings["DEVICE"] == "cuda":
             if not sizing.plan(self.model(LARGEST[overlay]), "cuda:24GB", *flags)[1]:
@@ -74,6 +76,9 @@ class SizingTest(unittest.TestCase):
             with self.subTest(overlay):
                 objects = manifests.render(overlay)
                 self.assertEqual(self.problems(overlay, objects), [])
+                if overlay == "single-gpu":  # the rest of the GPU is the trainer's
+                    self.assertLess(float(flag(find(objects, "Deployment", "teacher")["spec"]["template"]["spec"]["containers"][0],
+                                               "gpu-memory-utilization")), 0.5)
                 pod = find(objects, "Deployment", "teacher")["spec"]["template"]["spec"]
                 pod["containers"][0]["resources"]["limits"]["memory"] = "1500Mi"
                 self.assertNotEqual(self.problems(overlay, objects), [])
