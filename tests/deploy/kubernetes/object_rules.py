@@ -89,7 +89,7 @@ def network_policies_match_something(objects):
     for policy in of_kind(objects, "NetworkPolicy"):
         selector = policy["spec"]["podSelector"]
         selected = [template for _, template in workloads(objects) if matches(selector, labels_of(template))]
-        if not selected and selector:
+        if not selected and selector and "inferencepool" not in selector.get("matchLabels", {}):  # the platform's own
             yield f"{name_of(policy)}: selects no pod"
         names = {port.get("name") for template in selected for container in containers(template)
                  for port in container.get("ports", [])}
@@ -97,6 +97,39 @@ def network_policies_match_something(objects):
             for port in allowed.get("ports", []):
                 if isinstance(port["port"], str) and port["port"] not in names:
                     yield f"{name_of(policy)}: its pods have no port {port['port']}"
+
+
+@rule
+def gateway_reaches_the_teacher(objects):
+    """The gateway may ask the endpoint picker on the pool's port; that may read metrics from the port that the pool names."""
+    policies = {get(policy, "metadata", "name"): policy["spec"] for policy in of_kind(objects, "NetworkPolicy")}
+    for pool in of_kind(objects, "InferencePool"):
+        picker = pool["spec"]["endpointPickerRef"]
+        own = policies.get(picker["name"], {})
+        if picker["port"]["number"] not in [port["port"] for each in own.get("ingress", []) for port in each["ports"]]:
+            yield f"{name_of(pool)}: nobody may ask the endpoint picker"
+        ports = {port["name"]: port["containerPort"] for _, template in workloads(objects)
+                 if matches(pool["spec"]["selector"], labels_of(template))
+                 for container in containers(template, init=False) for port in container["ports"]}
+        read = [ports.get(port["port"]) for spec in policies.values() for each in spec.get("ingress", [])
+                if {"podSelector": own.get("podSelector")} in each["from"] for port in each["ports"]]
+        if not {target["number"] for target in pool["spec"]["targetPorts"]} <= set(read):
+            yield f"{name_of(pool)}: the endpoint picker may not read the metrics"
+
+
+@rule
+def trainer_reaches_dns(objects):
+    """DNS of kube-system, of OpenShift, whose pods listen on 5353, and of a cache on the node."""
+    for thing, template in workloads(objects):
+        if thing["kind"] == "Deployment":
+            continue
+        rules = [each for policy in of_kind(objects, "NetworkPolicy") if policy["spec"]["podSelector"] and
+                 matches(policy["spec"]["podSelector"], labels_of(template)) for each in policy["spec"].get("egress", [])]
+        for place, number in (("kube-system", 53), ("openshift-dns", 5353), ("169.254.20.10/32", 53)):
+            for protocol in ("UDP", "TCP"):
+                if not any(f"'{place}'" in str(each["to"]) and {"protocol": protocol, "port": number} in each.get("ports", [])
+                           for each in rules):
+                    yield f"{name_of(thing)}: does not reach DNS at {place}, port {number}/{protocol}"
 
 
 @rule
