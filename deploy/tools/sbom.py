@@ -15,6 +15,9 @@ WHEELS = {
     r"/tvm_ffi/lib/": ("apache-tvm-ffi", "Apache-2.0"),
 }
 NVIDIA_LICENCE = "LicenseRef-NVIDIA-CUDA-EULA"
+# Libraries that consist of headers, which the programs contain: a header -> the licence.
+COMPILED_IN = {"/usr/include/nlohmann/json.hpp": "MIT", "/usr/include/CLI/CLI.hpp": "BSD-3-Clause",
+               "/usr/include/boost/version.hpp": "BSL-1.0"}
 
 
 class Package:
@@ -90,6 +93,16 @@ def packages_of(libraries):
     return [found[name] for name in sorted(found)]
 
 
+def packages_compiled_in():
+    """The packages of COMPILED_IN."""
+    owners = debian_packages([pathlib.Path(header) for header in COMPILED_IN])
+    for header, licence in COMPILED_IN.items():
+        if pathlib.Path(header) not in owners:
+            raise ValueError(f"{header} belongs to no package: its licence is not known")
+        owners[pathlib.Path(header)].licence = licence
+    return sorted(owners.values(), key=lambda package: package.name)
+
+
 def copy_licences(packages, target):
     """One folder a package below `target`."""
     for package in packages:
@@ -112,15 +125,14 @@ def spdx(name, version, licence, created, packages):
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
                   "relatedSpdxElement": identifier("taopd")}]
     for package in packages:
-        listed.append({
+        files = {"comment": "files: " + ", ".join(sorted(package.libraries))} if package.libraries else {}
+        listed.append(files | {
             "SPDXID": identifier(package.name), "name": package.name, "versionInfo": package.version,
             "licenseDeclared": package.licence, "licenseConcluded": "NOASSERTION", "downloadLocation": "NOASSERTION",
             "filesAnalyzed": False, "primaryPackagePurpose": "LIBRARY", "copyrightText": "NOASSERTION",
-            "comment": "files: " + ", ".join(sorted(package.libraries)),
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
                               "referenceLocator": package.purl}]})
-        relations.append({"spdxElementId": identifier("taopd"), "relationshipType": "DYNAMIC_LINK",
-                          "relatedSpdxElement": identifier(package.name)})
+        relations.append({"spdxElementId": identifier("taopd"), "relationshipType": "DYNAMIC_LINK" if files else "STATIC_LINK", "relatedSpdxElement": identifier(package.name)})
     unique = hashlib.sha256(repr([(p["name"], p["versionInfo"]) for p in listed]).encode()).hexdigest()[:16]
     references = sorted({package.licence for package in packages if package.licence.startswith("LicenseRef-")})
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,

@@ -61,6 +61,15 @@ def ldd(program, directories=()):
     return found, missing
 
 
+def needed_glibc(path):
+    """The newest version of the C library whose symbols the file at `path` needs, such as (2, 36)."""
+    done = subprocess.run(["readelf", "--version-info", "--wide", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LibraryError(f"readelf {path}: {done.stderr.strip()}")
+    return max(((int(major), int(minor)) for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", done.stdout)),
+               default=(0, 0))
+
+
 def search_in(path, directory):
     """Lets the loader look for the libraries of the program at `path`, and for theirs, in `directory` only.
 

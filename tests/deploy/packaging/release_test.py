@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import bare_root  # noqa: E402
 import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, project_version  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, project_version, tool  # noqa: E402
 from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
@@ -116,11 +116,26 @@ class TreeTest(unittest.TestCase):
                 self.assertTrue(list((self.tree / "licenses" / name).iterdir()), name)
                 self.assertIn(f"@{package['versionInfo']}", package["externalRefs"][0]["referenceLocator"])
         self.assertEqual(packages["torch"]["licenseDeclared"], "BSD-3-Clause")
+        self.assertEqual(packages["nlohmann-json3-dev"]["licenseDeclared"], "MIT")
+        self.assertIn("STATIC_LINK", {relation["relationshipType"] for relation in document["relationships"]
+                                      if relation["relatedSpdxElement"] == packages["libcli11-dev"]["SPDXID"]})
+        self.assertTrue([name for name in packages if re.fullmatch(r"libboost[\d.]*-dev", name)])
         self.assertEqual(packages["taopd"]["versionInfo"], project_version())
         known = {package["SPDXID"] for package in document["packages"]} | {"SPDXRef-DOCUMENT"}
         for relation in document["relationships"]:
             self.assertLessEqual({relation["spdxElementId"], relation["relatedSpdxElement"]}, known)
         self.assertEqual(len(known), len(packages) + 1)
+
+    def test_experiment(self):
+        """deploy/experiment works in the package, with its program and its manifests."""
+        done = subprocess.run([self.tree / "deploy/experiment", "x", "--config", self.tree / "recipes/stories.yaml", "--student", "s",
+                               "--data-dir", "stories", "--overlay", "cluster", "--kubectl", tool("kubectl")],
+                              capture_output=True, text=True, check=False, env={name: os.environ[name] for name in ("PATH", "HOME")})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("kind: JobSet", done.stdout)
+        done = subprocess.run([tool("kubectl"), "kustomize", self.tree / "deploy/kubernetes/overlays/cluster"],
+                              capture_output=True, text=True, check=False)
+        self.assertIn("kind: PrometheusRule", done.stdout, done.stderr)
 
     def test_nothing_points_to_this_machine(self):
         for program in ("taopd-teacher", "taopd-trainer"):
@@ -161,6 +176,15 @@ class FaultsTest(unittest.TestCase):
         done = release("--program", "taopd-teacher", "--tree", self.path / "tree", TAOPD_BIN_DIR=str(self.path))
         self.assertEqual(done.returncode, 64)
         self.assertIn("taopd-probe is not there", done.stderr)
+
+    def test_c_library(self):
+        """Programs that need a newer C library than the archive promises are refused."""
+        done = release("--output", self.path / "out", "--glibc", "2.17")
+        self.assertEqual(done.returncode, 64, done.stderr)
+        self.assertRegex(done.stderr, r"needs the C library 2\.\d+, which")
+        self.assertEqual(list((self.path / "out").iterdir()), [])
+        for program in ("taopd-teacher", "taopd-probe"):
+            self.assertGreater(shared_libraries.needed_glibc(BIN_DIR / program), (2, 17))
 
     def test_search_path(self):
         program = shutil.copy(BIN_DIR / "taopd-teacher", self.path / "program")
