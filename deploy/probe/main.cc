@@ -1,7 +1,7 @@
-// taopd-probe ADDRESS:PORT/PATH...: asks HTTP servers in turn and ends with 0 as soon as one
+// taopd-probe ADDRESS:PORT/PATH...: asks HTTP servers in turn and exits with 0 as soon as one
 // answers 200, with 1 if none does within two seconds each, and with 64 if an argument cannot be
-// read. For health checks of containers, which have neither a shell nor curl. It needs nothing but
-// libc.
+// parsed. It serves as the health check of containers, which have neither a shell nor curl, and
+// needs only libc.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -19,7 +19,7 @@ constexpr timeval kTimeout = {.tv_sec = 2, .tv_usec = 0};
 constexpr int kUnhealthy = 1;
 constexpr int kUsage = 64;
 
-// Sends a request and reads the beginning of the answer; true if the status is 200.
+// Sends a request and reads the beginning of the answer. Returns true if the status is 200.
 bool AnswersOk(const sockaddr_in& address, const std::string& host, const std::string& path) {
   const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connection < 0) return false;
@@ -48,7 +48,7 @@ struct Target {
   std::string path;
 };
 
-// Reads "127.0.0.1:8000/health"; false if it is none.
+// Parses a target such as "127.0.0.1:8000/health". Returns false if the text is malformed.
 bool ReadTarget(const std::string& text, Target* target) {
   const size_t colon = text.find(':');
   const size_t slash = text.find('/');

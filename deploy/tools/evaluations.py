@@ -1,10 +1,10 @@
-"""What the evaluations at the end of a quickstart say about how they were made."""
+"""Reads how the evaluations at the end of a quickstart were made."""
 
 import json
 
 
 def temperatures(run_dirs):
-    """The temperatures at which the trained students were sampled, in ascending order; empty where no evaluation says."""
+    """Returns the temperatures at which the trained students were sampled, ascending; empty if none is recorded."""
     found = set()
     for run_dir in run_dirs:
         path = run_dir / "evaluation" / "student_after.json"
@@ -14,5 +14,5 @@ def temperatures(run_dirs):
 
 
 def joined(numbers):
-    """0.6, 1"""
+    """Returns a list such as "0.6, 1"."""
     return ", ".join(f"{number:g}" for number in numbers)

@@ -5,7 +5,7 @@ import math
 import re
 
 COLUMN, ROW, GAP, HEADING, MARGIN = 312, 196, 8, 30, 12
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 26, 20  # around the lines, without the legend
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 26, 20  # margins around the lines, without the legend
 LEGEND_LINE, LEGEND_CHAR = 14, 5.6
 COLORS = ("#3b7dbf", "#d9822b", "#4a9e5c", "#b5485d", "#8365b0", "#8a7444", "#3aa6a6", "#6b6b6b")
 FONT = 'font-family="Helvetica, Arial, sans-serif"'
@@ -20,19 +20,19 @@ UNITS = {
 
 
 def unit_of(values, unit):
-    """(size, name): what the largest of the values is written in."""
+    """Returns (size, name) of the unit for the largest of the values."""
     largest = max(map(abs, values))
     return next((each for each in UNITS[unit] if largest >= each[0] * (1 - 1e-9)), UNITS[unit][-1])
 
 
 def round_step(distance, count, factors=(1, 2, 5, 10)):
-    """The smallest round number of which at most `count` fit into the distance."""
+    """Returns the smallest round number that fits into the distance at most `count` times."""
     power = 10 ** math.floor(math.log10(distance / count))
     return next(power * factor for factor in factors if power * factor * count >= distance * (1 - 1e-9))
 
 
 def ticks(values, unit):
-    """[(value, text)] of round numbers around all values, in the unit of the largest."""
+    """Returns [(value, text)] of round numbers around all values, in the unit of the largest."""
     size, name = unit_of(values, unit)
     low, high = min(values) / size, max(values) / size
     if high == low:
@@ -46,7 +46,7 @@ def ticks(values, unit):
 
 
 def time_ticks(seconds):
-    """Round seconds and minutes from the start."""
+    """Returns round seconds and minutes from the start."""
     step = next(each for each in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 10**9) if seconds / each <= 5)
     return [(at, f"{at // 60}:{at % 60:02}") for at in range(0, int(seconds) + 1, step)]
 
@@ -63,7 +63,7 @@ def text(x, y, content, size=11, anchor="start", color="#444", bold=False):
 
 
 def legend_lines(names, width):
-    """Names by line of the legend."""
+    """Distributes the names over the lines of the legend."""
     lines, used = [[]], 0.0
     for name in names:
         needed = 18 + len(name) * LEGEND_CHAR
@@ -100,7 +100,7 @@ class Panel:
             parts.append(text(self.x + LEFT - 4, y + 3.5, words, 10, "end", "#777"))
         for seconds, words in time_ticks(self.seconds):
             x, _ = self.at(seconds, low, low, high)
-            # At the right edge, inside of the panel.
+            # At the right edge, inside the panel.
             anchor = "end" if x > self.x + COLUMN - RIGHT - 8 else "middle"
             parts.append(text(x, self.bottom + 13, words, 10, anchor, "#777"))
         return parts, low, high
@@ -138,7 +138,7 @@ class Panel:
 
 
 def draw(board, query, seconds):
-    """The SVG of a dashboard. `query`: expression -> [(labels, [(seconds, value or None)])]."""
+    """Returns the SVG of a dashboard. `query`: expression -> [(labels, [(seconds, value or None)])]."""
     parts, y, column = [], MARGIN + 34, 0
     for panel in board["panels"]:
         if panel["type"] == "row":

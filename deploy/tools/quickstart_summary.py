@@ -12,7 +12,7 @@ ROWS = (("teacher", "teacher"), ("student_before", "student before"), ("student_
 
 
 def split_result(name):
-    """student_before -> (student, _before); teacher -> (teacher, '')."""
+    """Splits student_before into (student, _before), and teacher into (teacher, '')."""
     who, _, when = name.partition("_")
     return who, "_" + when if when else ""
 
@@ -23,7 +23,7 @@ def last_step(metrics_path):
 
 
 def summarize(results, steps, seconds):
-    """`results`: name -> the JSON of `taopd-trainer eval`. A flat object: teacher_accuracy, teacher_accuracy_low,
+    """Flattens `results`, name -> the JSON of `taopd-trainer eval`: teacher_accuracy, teacher_accuracy_low,
     teacher_accuracy_high, teacher_accuracy_n, student_accuracy_before, student_accuracy_before_low, ..."""
     summary = {}
     for name, result in results.items():

@@ -1,4 +1,4 @@
-"""What a release contains of others, as a bill of materials (SPDX 2.3) and as copies of their licences."""
+"""Lists the third-party parts of a release in a bill of materials (SPDX 2.3) and copies their licences."""
 
 import functools
 import hashlib
@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-# Packages that do not come from Debian: a pattern of paths -> its metadata.
+# Packages that do not come from Debian: a pattern of paths -> the metadata.
 WHEELS = {
     r"/torch/lib/": ("torch", "BSD-3-Clause"),
     r"/pyarrow/": ("pyarrow", "Apache-2.0"),
@@ -28,8 +28,8 @@ class Package:
 
 
 def debian_packages(paths):
-    """Path -> the package that owns it, for those files of the system that a package owns."""
-    names = {}  # a path with or without /usr -> the path that was asked for
+    """Returns path -> owning package, for the files of the system that a package owns."""
+    names = {}  # a path with or without /usr -> the requested path
     for path in paths:
         names |= {str(path): path, str(path).removeprefix("/usr"): path}
     done = subprocess.run(["dpkg-query", "-S", *names], capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ def wheel_package(name, licence, root):
 
 
 def nvidia_wheel(path, root):
-    """The name of the wheel of NVIDIA's that has the file."""
+    """Returns the name of NVIDIA's wheel with the file."""
     for record in root.glob("nvidia_*.dist-info/RECORD"):
         if f"{path.relative_to(root)}," in record.read_text(encoding="utf-8"):
             return record.parent.name.partition("-")[0].replace("_", "-")
@@ -69,7 +69,7 @@ def nvidia_wheel(path, root):
 
 
 def wheel_of(path):
-    """The wheel that a library comes from; None if it comes from elsewhere."""
+    """Returns the wheel of a library, or None if it does not come from a wheel."""
     root = next((parent for parent in path.parents if list(parent.glob("*.dist-info"))), None)
     if root is None:
         return None
@@ -80,7 +80,7 @@ def wheel_of(path):
 
 
 def packages_of(libraries):
-    """The packages that the libraries (name -> path) come from, sorted by name."""
+    """Returns the packages of the libraries (name -> path), sorted by name."""
     found = {}
     real = {name: path.resolve() for name, path in sorted(libraries.items())}
     wheels = {name: wheel_of(path) for name, path in real.items()}
@@ -104,7 +104,7 @@ def packages_compiled_in():
 
 
 def copy_licences(packages, target):
-    """One folder a package below `target`."""
+    """Copies the licences of each package to a folder below `target`."""
     for package in packages:
         folder = target / package.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def copy_licences(packages, target):
 
 
 def spdx(name, version, licence, created, packages):
-    """The SPDX document of a release."""
+    """Returns the SPDX document of a release."""
     def identifier(text):
         return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", text)
 

@@ -1,4 +1,4 @@
-"""Shared libraries of programs: which ones a program needs, and where it looks for them."""
+"""Finds the shared libraries that a program needs, and sets where it looks for them."""
 
 import os
 import pathlib
@@ -8,8 +8,9 @@ import subprocess
 
 # The C library and its loader belong to the system: they must fit each other and the kernel. libcuda is NVIDIA's driver.
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl|cuda)|linux-vdso)\.so(\.\d+)?$")
-# What libraries open only when they run, in their own directory: ldd does not name it. LibTorch's linear algebra on CUDA
-# (libtorch_cuda_linalg.so, with cuSOLVER) is not here: the programs do not use it.
+# Libraries that others open at run time from their own directory, so ldd does not name them.
+# LibTorch's linear algebra on CUDA (libtorch_cuda_linalg.so, with cuSOLVER) is missing, because the
+# programs do not use it.
 OPENED = {"libtorch_cuda.so": "libcaffe2_nvrtc.so", "libcudnn.so.9": "libcudnn_*.so.9",
           "libnvrtc.so.13": "libnvrtc-builtins.so.13*"}
 
@@ -18,11 +19,11 @@ PT_LOAD, PT_DYNAMIC = 1, 2
 
 
 class LibraryError(Exception):
-    """Says which library of which file is the problem."""
+    """Names the library and the file of a problem."""
 
 
 def needed(program):
-    """Name -> path of every library that `program` loads, without those of the C library."""
+    """Returns name -> path of every library that `program` loads, without those of the C library."""
     # NVIDIA's packages beside LibTorch go before a CUDA toolkit of the system.
     torch = ldd(program)[0].get("libtorch_cuda.so")
     directories = sorted(torch.parents[2].glob("nvidia/*/lib")) if torch else []
@@ -74,7 +75,7 @@ def search_in(path, directory):
     """Lets the loader look for the libraries of the program at `path`, and for theirs, in `directory` only.
 
     The place of the old search path is overwritten, so it must be as long. DT_RPATH, unlike DT_RUNPATH, is also
-    followed for what the libraries themselves need.
+    followed for the needs of the libraries themselves.
     """
     data = bytearray(pathlib.Path(path).read_bytes())
     if data[:6] != b"\x7fELF\x02\x01":

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Copies the model directory $MODEL below /source to the same path below /models, checks it against SHA256SUMS where the
-# model has one, and skips what an earlier start of the pod has completed.
+# Copies the model directory $MODEL below /source to the same path below /models, checks it against
+# SHA256SUMS if the model has one, and skips work that an earlier start of the pod has completed.
 set -eu
 name=${MODEL#/models/}
 source=${SOURCE_DIR:-/source}/$name
