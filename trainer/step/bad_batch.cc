@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no NaN, and which of NaN and the infinities it was is what the reader wants to know.
+// JSON has neither NaN nor infinities, and the reader needs to tell them apart.
 Json NumberOrText(double value) {
   if (std::isfinite(value)) return value;
   if (std::isnan(value)) return "nan";

@@ -68,7 +68,7 @@ std::vector<ScoredRollout> SampleRollouts(const ScoredBatch& batch, int64_t end,
   return rows;
 }
 
-// Replies may come after the wait was given up, so they do not go to the caller's stack.
+// Replies may arrive after the caller has stopped waiting, so they are not kept on its stack.
 struct Replies {
   explicit Replies(size_t count) : scores(count), num_open(count) {}
   absl::Mutex mutex;
@@ -76,7 +76,7 @@ struct Replies {
   size_t num_open ABSL_GUARDED_BY(mutex);
 };
 
-// Fills dense_log_probs of the rows with what the teacher replies.
+// Fills dense_log_probs of the rows with the teacher's replies.
 absl::Status FetchDense(const StepContext& context, const SupportOptions& support, int64_t step,
                         std::vector<ScoredRollout>* rows) {
   SupportOptions dense;

@@ -1,4 +1,5 @@
-// The full-vocabulary KL on a sample of the response rows: what the truncated objective leaves out.
+// Measures the full-vocabulary KL on a sample of the response rows, including the part that the
+// truncated objective leaves out.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ struct FullKl {
 
 // Draws `num_rows` response rows (all, if there are fewer) of sequences [0, end) of `batch`, with a
 // seed derived from run.seed and `step`. Asks the teacher for their dense log-probs and evaluates
-// both losses under the student's current weights. Each row is a request of its own, which ends
-// with the row's token. Calls context.on_wait about once a second while it waits for the teacher;
-// an error from it ends the wait and is returned. REQUIRES: sequences [0, end) are scored, and the
+// both losses under the student's current weights. Each row is a separate request, which ends with
+// the row's token. Calls context.on_wait about once a second while waiting for the teacher; an
+// error from it ends the wait and is returned. REQUIRES: sequences [0, end) are scored, and the
 // teacher supports dense log-probs.
 absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
                            const SupportOptions& support, int64_t end, int64_t num_rows,

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// The head reads no teacher here.
+// Returns a rollout without scores, which the head does not read here.
 ScoredRollout WithoutTeacher(const Rollout& rollout) {
   const size_t num_rows = rollout.response_ids.size();
   ScoredRollout scored;

@@ -1,8 +1,8 @@
-// How far the student is from where it started, on responses of its start.
+// Measures the distance of the student from its start, on responses of the start.
 //
-// The probe is a few responses that the student generated before its first update, with the
-// log-probs that they had then. The mean of their log-ratio to the present student is an unbiased
-// estimate of KL(start || now) for each token, and needs no copy of the start's weights.
+// The probe is a few responses that the student generated before its first update, with their
+// log-probs at that time. The mean of their log-ratio to the present student is an unbiased
+// estimate of KL(start || now) per token, and needs no copy of the initial weights.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,14 @@
 namespace taopd {
 
 // Returns the mean of log p_start(y) - log p(y) over the response tokens of `probe`, in nats.
-// `head` gives the temperature and the workspace. With top-p or top-k sampling, the tokens are not
-// drawn from p_start alone, and the mean is only an indication. REQUIRES: the probe is not empty.
+// `head` defines the temperature and the workspace. With top-p or top-k sampling, the tokens are
+// not drawn from p_start itself, and the mean is only an indication. REQUIRES: the probe is not
+// empty.
 double MeasureKlToStart(Decoder* student, const HeadOptions& head,
                         const std::vector<Rollout>& probe, int64_t micro_batch_tokens);
 
-// The probe as JSON, for a checkpoint, and back. Returns DATA_LOSS for any other text.
+// Convert the probe to JSON, for a checkpoint, and back. ReadProbe returns DATA_LOSS for any other
+// text.
 std::string WriteProbe(const std::vector<Rollout>& probe);
 absl::StatusOr<std::vector<Rollout>> ReadProbe(const std::string& text);
 

@@ -1,4 +1,4 @@
-// The rollouts that a step asks for. No LibTorch here.
+// The rollouts of a step. It does not depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace taopd {
 
-// The numbers, within a step, of the rollouts that a rank with these shares generates: for each
-// mini-batch its part.
+// Returns the numbers, within a step, of the rollouts that a rank with these shares generates: its
+// part of each mini-batch.
 std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& shares);
 
 // Returns rollout.n requests for each prompt, one prompt after the other. The seed of a request is

@@ -56,7 +56,7 @@ void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
                       self->OnScores(index, std::move(reply));
                     });
   }
-  // Only now: a waiter may destroy the client as soon as nothing is generated any more.
+  // This comes last, because a waiter may destroy the client as soon as nothing is being generated.
   absl::MutexLock lock(&mutex_);
   --num_generating_;
 }

@@ -2,9 +2,9 @@
 // to the teacher at once. The step takes the scored rollouts in prompt order, whatever the order of
 // arrival, so that results do not depend on timing.
 //
-// Memory: one slot for each rollout of the step. Nothing of the next step enters before this one is
-// done.
-// Threads: the engine's and the client's threads fill the batch; the training thread waits on it.
+// Memory: One slot per rollout of the step. Nothing of the next step enters before this one is
+// done. Threads: the engine's and the client's threads fill the batch; the training thread waits on
+// it.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -22,16 +22,16 @@ namespace taopd {
 
 class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  public:
-  // Starts to generate and score `requests`, and returns at once. `engine` and `teacher` must
+  // Starts generating and scoring `requests`, and returns immediately. `engine` and `teacher` must
   // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
-  // prefixes the ids of the requests to the teacher. With a timeline, which must outlive every
-  // callback as well, the spans of each rollout and of its scoring go there.
+  // prefixes the ids of the requests to the teacher. A timeline, if given, gets the spans of each
+  // rollout and of its scoring, and must outlive every callback as well.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
                                             std::vector<RolloutRequest> requests,
                                             const SupportOptions& support, const std::string& name,
                                             Timeline* timeline = nullptr);
 
-  // A batch whose rollouts are all there, with their scores where somebody will ask for them.
+  // Returns a batch of existing rollouts, which have their scores if these will be needed.
   static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
 
   // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
@@ -57,7 +57,7 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size,
               Timeline* timeline);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
-  // Keeps the rollout; false if it or the batch has failed, and no scores are needed.
+  // Stores the rollout. Returns false if it or the batch has failed, so that no scores are needed.
   bool KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   void OnScores(int64_t index, absl::StatusOr<TeacherScores> reply);
   // Waits until flags [begin, end) are all set.
@@ -72,7 +72,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
 
   // Item i is written by one callback at a time and read once it is scored.
   std::vector<ScoredRollout> items_;
-  std::vector<absl::Time> handed_over_;  // to the teacher; in the same way
+  // Times of the requests to the teacher, guarded in the same way.
+  std::vector<absl::Time> handed_over_;
   absl::Mutex mutex_;
   std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);

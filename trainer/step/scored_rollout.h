@@ -1,4 +1,4 @@
-// A rollout together with what the loss needs to know of the teacher. No LibTorch here.
+// A rollout together with the teacher's scores that the loss needs. It does not depend on LibTorch.
 //
 // Shapes: R response positions, k support size, V the student's vocabulary.
 #pragma once
@@ -31,7 +31,7 @@ struct SupportScores {
   // The number of the teacher's tokens that the student's vocabulary lacks. Their probability is
   // part of log_tail.
   int64_t num_beyond_vocabulary = 0;
-  // Factor of the sequence's loss: the weight of its teacher, of several.
+  // Factor of the sequence's loss: the weight of its teacher if there are several.
   double weight = 1.0;
 };
 

@@ -1,4 +1,4 @@
-// What a training step works with.
+// The inputs of a training step.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,9 @@ namespace taopd {
 struct StepContext {
   const TrainConfig* config = nullptr;
   Decoder* student = nullptr;
-  AdamW* optimizer = nullptr;  // of the student's parameters, with a shard for each rank
-  // The ranks that train together, and which sequences of a mini-batch this one has. Null: alone.
+  AdamW* optimizer = nullptr;  // has the student's parameters and a shard per rank
+  // The ranks that train together (null if this one is alone), and this rank's sequences of a
+  // mini-batch.
   ProcessGroup* group = nullptr;
   Shares shares;
   // Generates with the student's weights, which the step changes in place.
@@ -33,17 +34,17 @@ struct StepContext {
   HeadOptions head;
   Aggregation aggregation = Aggregation::kTokenMean;
   Clock* clock = Clock::Real();
-  // Gets the spans of the step's phases, rollouts and scores; null: they are only summed up. Must
+  // Gets the spans of the step's phases, rollouts and scores; if null, times are only summed. Must
   // outlive the teacher's callbacks.
   Timeline* timeline = nullptr;
   // Gets each mini-batch that is skipped because its loss or gradient is not finite.
   std::function<void(const BadBatch&)> on_bad_batch = [](const BadBatch&) {};
-  // Runs about once a second while the step waits for rollouts or scores, all of which are there
-  // before the first update. An error from it abandons the step.
+  // Runs about once a second while the step waits for rollouts or scores, which happens only before
+  // the first update. An error from it abandons the step.
   std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };
-  // Whether the run is to stop; asked before each micro-batch. Before the first update, the step is
-  // then abandoned with CANCELLED. After it, the step goes on to its end if that is likely to come
-  // within stop_grace, and otherwise ends between two mini-batches (StepResult::pending).
+  // Returns whether the run should stop; called before each micro-batch. Before the first update,
+  // the step is then abandoned with CANCELLED. After it, the step runs to its end if that is likely
+  // within stop_grace; otherwise it ends between two mini-batches (StepResult::pending).
   std::function<bool()> stop_requested = [] { return false; };
   absl::Duration stop_grace = absl::InfiniteDuration();
 };

@@ -24,7 +24,7 @@ void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metri
   metrics->emplace_back("optim/lr", record.lr);
 }
 
-// What the rows say of student and teacher: means over the rows, or counts.
+// Adds metrics of student and teacher: means over the rows, or counts.
 void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool overlap,
                       Metrics* metrics) {
   const int64_t rows = sums.num_rows;
@@ -54,7 +54,8 @@ void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool o
   metrics->emplace_back("policy/masked_rho", sums.head_metrics[kRhoMasked]);
   metrics->emplace_back("policy/vetoed_responses", static_cast<double>(sums.num_vetoed));
   metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, rows));
-  // Kish: how many rows of equal weight would have the same variance, as a share of all rows.
+  // Kish's effective sample size: the number of rows of equal weight with the same variance, as a
+  // share of all rows.
   metrics->emplace_back("policy/effective_sample_size",
                         sums.rho * sums.rho / (static_cast<double>(rows) * sums.rho_square));
 }

@@ -1,4 +1,4 @@
-// The metrics of one step, by the names of metrics.jsonl.
+// Computes the metrics of one step, under the names of metrics.jsonl.
 #pragma once
 
 #include <absl/time/time.h>
@@ -20,33 +20,33 @@ namespace taopd {
 struct RolloutSums {
   int64_t num_rollouts = 0;
   int64_t num_response_tokens = 0;
-  int64_t num_tokens = 0;  // prompts, too
-  int64_t longest = 0;     // the most response tokens of one of them
+  int64_t num_tokens = 0;  // including prompts
+  int64_t longest = 0;     // the largest number of response tokens
   int64_t num_truncated = 0;
   double repeated_ngrams = 0;
 };
 RolloutSums SumRollouts(const std::vector<Rollout>& rollouts);
 
-// What a step has to tell, of all ranks.
+// The results of a step over all ranks.
 struct StepRecord {
   RowSums sums;              // over the mini-batches that updated the weights
-  double grad_norm_sum = 0;  // over the same ones, before clipping
+  double grad_norm_sum = 0;  // over the same mini-batches, before clipping
   int64_t num_updates = 0;
   int64_t num_skipped_updates = 0;
   double lr = 0;
   FullKl full_kl;                     // no rows: not measured
   int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary of all rollouts
   RolloutSums rollouts;
-  absl::Duration duration;  // of the whole step
+  absl::Duration duration;  // duration of the whole step
 };
 
-// The share of a response's n-grams of kRepeatedNgram tokens that occurred before in it; 0 for a
-// response that is too short to have two.
+// Returns the share of a response's n-grams of kRepeatedNgram tokens that occur earlier in it, or 0
+// for a response that is too short to have two.
 inline constexpr int64_t kRepeatedNgram = 4;
 double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 
-// `head` holds the objective of the step and whether the overlap of the top-k is measured. A mean
-// over nothing, as the loss of a step without an update, is NaN.
+// `head` holds the step's objective and whether the overlap of the top-k is measured. A mean over
+// nothing, such as the loss of a step without an update, is NaN.
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head);
 

@@ -30,8 +30,8 @@ absl::Status CheckSizes(const SupportOptions& options, size_t num_rows,
 
 // Puts the teacher's tokens at the start of row `row` of the support and returns their number. The
 // teacher's vocabulary may be larger than the student's: Qwen2.5's heads have 151936 or 152064 rows
-// for the same tokens. The student cannot say those of the padding, so their probability goes to
-// the tail.
+// for the same tokens. The student cannot produce the padding ids, so their probability goes to the
+// tail.
 absl::StatusOr<int64_t> TakeTeacherTokens(const SupportOptions& options, const TeacherScores& reply,
                                           int64_t row, SupportScores* scores) {
   const int64_t top_k = options.teacher_top_k;
@@ -78,7 +78,7 @@ void AddStudentTokens(const SupportOptions& options, const Rollout& rollout,
   }
 }
 
-// The first `vocab_size` numbers of each row.
+// Returns the first `vocab_size` numbers of each row.
 std::vector<float> CutToVocabulary(int64_t vocab_size, int64_t num_rows, std::vector<float> dense) {
   const int64_t width = static_cast<int64_t>(dense.size()) / num_rows;
   if (width == vocab_size) return dense;

@@ -1,6 +1,6 @@
 // The support of the loss: the tokens that are compared one by one at each response position. This
-// file says what the teacher is asked for because of it, and turns the teacher's reply into the
-// numbers that the loss needs. No LibTorch here.
+// file makes the request to the teacher for a support, and turns the teacher's reply into the
+// numbers that the loss needs. It does not depend on LibTorch.
 //
 // There are four kinds of support:
 //   teacher          The teacher's k most probable tokens.
@@ -38,7 +38,7 @@ struct SupportOptions {
   int64_t vocab_size = 0;  // V; every id of a support is below it
 };
 
-// Returns the support that the configuration's objective compares on.
+// Returns the support on which the configuration's objective compares.
 SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size);
 
 // Returns the request for the teacher's scores of a rollout's response. REQUIRES: rollout.top_ids

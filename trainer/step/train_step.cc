@@ -5,7 +5,7 @@
 namespace taopd {
 namespace {
 
-// Whether the rollouts are answers to these prompts.
+// Checks that the rollouts are answers to these prompts.
 absl::Status CheckPrompts(const PendingStep& pending, const TrainConfig& config,
                           const std::vector<const PromptRecord*>& prompts) {
   for (const auto& [sequence, item] : pending.rollouts) {
@@ -33,26 +33,25 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
 
   for (int64_t mini_batch = step.first_mini_batch(); mini_batch < step.num_mini_batches();
        ++mini_batch) {
-    // 2. Wait for this mini-batch's rollouts. Those of the others go on, and so do the scores.
+    // 2. Wait for this mini-batch's rollouts. The other rollouts and the scores continue meanwhile.
     if (absl::Status generated = step.WaitForRollouts(mini_batch); !generated.ok()) {
       return step.Abandon(generated);
     }
 
-    // 3. Loss and gradients, in micro-batches of bounded size, as soon as the scores are there. A
-    // run that is to stop leaves the step here, or goes on if the rest is short.
+    // 3. Compute loss and gradients in micro-batches of bounded size, as soon as the scores are
+    //    there. A run that should stop leaves the step here, or continues if the rest is short.
     const absl::StatusOr<RowSums> sums = step.ComputeGradients(mini_batch);
     if (absl::IsCancelled(sums.status()) && step.weights_changed()) return step.Leave(mini_batch);
     if (!sums.ok()) return step.Abandon(sums.status());
 
-    // 4. Update, once no rollout reads the weights any more and no score is missing, or skip
-    //   numbers
-    // that are not finite.
+    // 4. Update once no rollout reads the weights any more and no score is missing. Numbers that
+    // are not finite are skipped.
     absl::Status done = step.WaitForAllScores();
     if (done.ok()) done = step.UpdateOrSkip(*sums, mini_batch);
     if (!done.ok()) return step.Abandon(done);
   }
 
-  // 5. What happened.
+  // 5. Report.
   return step.Finish();
 }
 

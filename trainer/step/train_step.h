@@ -1,9 +1,9 @@
 // One training step, from prompts to updated weights: roll out, score, loss and gradients, update.
 // TrainOneStep reads from top to bottom like the algorithm.
 //
-// Owns nothing. Not thread-safe. Everything that a step needs is given, so on the CPU a step is a
-// pure function of the weights, the optimizer's state, the prompts and the step's number, bit for
-// bit, whatever the order in which rollouts and scores arrive.
+// Owns nothing. Not thread-safe. On the CPU a step is a pure function of the weights, the
+// optimizer's state, the prompts and the step's number, bit for bit, whatever the order in which
+// rollouts and scores arrive.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,29 @@
 namespace taopd {
 
 struct StepResult {
-  Metrics metrics;  // by the names of metrics.jsonl
+  Metrics metrics;  // under the names of metrics.jsonl
   // Mini-batches whose loss or gradient was not finite. They changed nothing, and the means of the
   // metrics leave them out.
   int64_t num_skipped_updates = 0;
-  // Those of this rank, for accuracy and samples, and the prompt of each.
+  // This rank's rollouts, for accuracy and samples, and the prompt of each.
   std::vector<Rollout> rollouts;
   std::vector<const PromptRecord*> prompts;
-  // Not null: the step has ended between two mini-batches because the run is to stop, and this is
-  // what is left of it. Nothing else is set then.
+  // If not null, the step has ended between two mini-batches because the run should stop, and this
+  // is the rest of it. No other member is set then.
   std::shared_ptr<const PendingStep> pending;
 };
 
 // Trains on `prompts`, those of all ranks, as step number `step` (0-based) with the learning rate
-// `lr`. All ranks call it with the same arguments and return the same error, if any. Fails if a
-// rollout or a score fails, or if context.on_wait returns an error, which is then the result; the
-// weights are those of before, unless the group itself has failed. When TrainOneStep returns or
-// throws, no rollout is being generated any more; requests to the teacher may still be open after a
-// failure.
+// `lr`. All ranks must call it with the same arguments and return the same error, if any. Returns
+// the error of a failed rollout or score, or of context.on_wait; the weights are unchanged in that
+// case, unless the group itself has failed. When TrainOneStep returns or throws, no rollout is
+// being generated any more; after a failure, requests to the teacher may still be open.
 //
-// `pending`, if not null, is what is left of this very step: the step goes on with its next
-// mini-batch, and ends with the weights and metrics, but for times, of a step that was left alone.
+// `pending`, if not null, is the rest of this same step. The step continues with its next
+// mini-batch, and ends with the weights and metrics (except times) of an uninterrupted step.
 // Returns DATA_LOSS if its rollouts belong to other prompts.
 //
-// Throws what LibTorch throws, and std::bad_alloc. If the optimizer has counted an update by then,
+// Throws LibTorch's exceptions and std::bad_alloc. If the optimizer has counted an update by then,
 // the weights are between two steps and must not be saved.
 absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step, double lr,
                                         const std::vector<const PromptRecord*>& prompts,

@@ -7,16 +7,16 @@
 namespace taopd {
 namespace {
 
-constexpr double kWorthwhile = 0.01;  // of the mean cost of a share
+constexpr double kWorthwhile = 0.01;  // as a share of the mean cost
 
-// One sequence of the heaviest share for one of the lightest, or for none (-1).
+// Exchanges one sequence of the heaviest share for one of the lightest, or for none (-1).
 struct Trade {
   int64_t give = -1;  // positions in the shares
   int64_t take = -1;
   double moved = 0;  // cost
 };
 
-// The trade that comes closest to half of `gap`.
+// Returns the trade that moves closest to half of `gap`.
 Trade BestTrade(const std::vector<int64_t>& heavy, const std::vector<int64_t>& light,
                 const std::vector<double>& costs, double gap) {
   Trade best;
@@ -61,7 +61,7 @@ std::vector<std::vector<int64_t>> BalanceShares(std::vector<std::vector<int64_t>
   }
   const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) /
                       static_cast<double>(std::max<size_t>(1, loads.size()));
-  // Every trade lowers the highest; the limit is for ties that rounding keeps alive.
+  // Every trade lowers the highest cost; the limit is for ties that rounding keeps alive.
   for (size_t trade = 0; trade < 2 * costs.size(); ++trade) {
     const auto heavy = std::max_element(loads.begin(), loads.end()) - loads.begin();
     const auto light = std::min_element(loads.begin(), loads.end()) - loads.begin();

@@ -1,8 +1,8 @@
-// Evens out the work of the shares of a mini-batch (trainer/dist/shares.h): who generates a
-// response does not know how long it will be, and a mini-batch takes as long as its slowest rank.
+// Balances the work of a mini-batch's shares (trainer/dist/shares.h). The lengths of responses are
+// not known when they are assigned, and a mini-batch takes as long as its slowest rank.
 //
-// Everything here depends on the sequences alone, so all ranks come to the same result, whatever
-// their number. No LibTorch.
+// The result depends only on the sequences, so all ranks compute the same, whatever their number.
+// It does not depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace taopd {
 
-// About how many products a forward pass takes over a sequence of `num_tokens` tokens of which
-// `num_rows` are response tokens: the matrices that a token meets, attention with the square of the
-// length, the head for the response.
+// Returns the approximate number of products of a forward pass over a sequence of `num_tokens`
+// tokens with `num_rows` response tokens: each token with the matrices, attention with the square
+// of the length, and the head for the response.
 double SequenceCost(const ModelConfig& config, int64_t num_tokens, int64_t num_rows);
 
 // Moves sequences from the share with the highest cost to the one with the lowest, alone or in
-// exchange for a cheaper one, as long as that lowers the highest by more than a hundredth of the
-// mean. `shares` are lists of sequences, costs[i] is that of sequence i. Returns the shares with
-// their sequences in ascending order; a share that has a sequence keeps one.
+// exchange for a cheaper one, as long as this lowers the highest cost by more than a hundredth of
+// the mean. `shares` are lists of sequences, and costs[i] is the cost of sequence i. Returns the
+// shares with their sequences in ascending order. A share with sequences keeps at least one.
 std::vector<std::vector<int64_t>> BalanceShares(std::vector<std::vector<int64_t>> shares,
                                                 const std::vector<double>& costs);
 

@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<int64_t>> ResponseLengths(const DealInput& input, Pro
   return lengths;
 }
 
-// The shares of all ranks, as they are trained on.
+// Returns the shares of all ranks for training.
 std::vector<std::vector<int64_t>> SharesToTrain(const DealInput& input,
                                                 const std::vector<int64_t>& response_lengths) {
   std::vector<std::vector<int64_t>> shares;
@@ -40,7 +40,7 @@ std::vector<std::vector<int64_t>> SharesToTrain(const DealInput& input,
   return BalanceShares(std::move(shares), costs);
 }
 
-// What is generated on one rank and trained on by another.
+// Returns the moves of rollouts that one rank generates and another one trains on.
 std::vector<RolloutMove> MovesOf(const DealInput& input,
                                  const std::vector<std::vector<int64_t>>& shares,
                                  int64_t num_sequences) {

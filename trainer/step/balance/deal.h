@@ -1,10 +1,9 @@
-// A mini-batch as one rank trains on it: its sequences, their weights, and the micro-batches.
+// Determines one rank's part of a mini-batch: its sequences, their weights, and the micro-batches.
 //
-// The sequences were generated in equal shares (trainer/dist/shares.h). Once their lengths are
-// known to all ranks, the shares are evened out (balance_shares.h), and what another rank is to
-// train on goes there. Losses have the weights of the whole mini-batch, so that changes nothing but
-// the order of sums. The shares that result depend on the mini-batch and on the number of shares
-// alone.
+// The sequences were generated in equal shares (trainer/dist/shares.h). Once all ranks know their
+// lengths, the shares are balanced (balance_shares.h), and sequences move to the ranks that train
+// on them. Losses have the weights of the whole mini-batch, so this changes only the order of sums.
+// The resulting shares depend only on the mini-batch and on the number of shares.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +25,10 @@ struct DealInput {
   Shares shares;
   Aggregation aggregation = Aggregation::kTokenMean;
   int64_t micro_batch_tokens = 0;
-  // False: the shares stay as they are. For rollouts that are too large to be sent.
+  // If false, the shares stay unchanged. For rollouts that are too large to be sent.
   bool evens_out = true;
-  std::vector<int64_t> prompt_lengths;  // of all sequences of the mini-batch
-  // What this rank has generated, by its number in the mini-batch.
+  std::vector<int64_t> prompt_lengths;  // one per sequence of the mini-batch
+  // Returns a rollout that this rank has generated, by its number in the mini-batch.
   std::function<const ScoredRollout&(int64_t sequence)> item;
 };
 
@@ -38,15 +37,15 @@ struct DealtMiniBatch {
   // This rank's shares, one after the other. Owned by `received` and by DealInput::item.
   std::vector<const ScoredRollout*> items;
   std::vector<int64_t> sequences;  // the number of each item in the mini-batch
-  // Of each response row of each item, by the aggregation alone. Where one rank is alone, dealing
-  // reads no scores: they may still be on their way.
+  // The weight of each response row of each item, determined by the aggregation alone. With one
+  // rank, dealing does not read scores, which may still be pending.
   std::vector<double> row_weights;
-  // Of each of this rank's shares: ranges of the items.
+  // The micro-batches of each of this rank's shares, as ranges of the items.
   std::vector<std::vector<SequenceRange>> micro_batches;
-  int64_t num_micro_batches = 0;  // of all shares
+  int64_t num_micro_batches = 0;  // sum over all shares
 };
 
-// All ranks call it. Errors are those of the group.
+// All ranks must call it. Returns the errors of the group.
 absl::StatusOr<DealtMiniBatch> DealMiniBatch(const DealInput& input, ProcessGroup* group);
 
 }  // namespace taopd

@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// Writes fields one after the other, or reads them back in the same order.
+// Writes fields in sequence, or reads them back in the same order.
 class Fields {
  public:
   explicit Fields(std::vector<uint8_t>* bytes) : to_(bytes) {}
@@ -82,7 +82,7 @@ absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
     ScoredRollout copy = item(move.sequence);
     Visit(&copy, &fields);
   }
-  // Every message as long as the longest of all, with its length in front.
+  // Every message is padded to the length of the longest and preceded by its own length.
   int64_t longest = 0;
   for (const std::vector<uint8_t>& message : messages) {
     longest = std::max(longest, static_cast<int64_t>(message.size()));

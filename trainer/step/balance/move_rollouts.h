@@ -1,4 +1,4 @@
-// Scored rollouts on their way from the rank that generated them to the rank that trains on them.
+// Moves scored rollouts from the rank that generated them to the rank that trains on them.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct RolloutMove {
   int64_t to = 0;    // another one
 };
 
-// All ranks call it with the same moves, in ascending order of their sequences. `item` gives this
-// rank's rollout of a sequence. Returns the rollouts that come to this rank, by their sequences,
-// which are bit for bit what they were. Errors are those of the group.
+// All ranks must call it with the same moves, in ascending order of their sequences. `item` returns
+// this rank's rollout of a sequence. Returns the rollouts that this rank receives, by sequence,
+// unchanged bit for bit, or the errors of the group.
 absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
     const std::vector<RolloutMove>& moves,
     const std::function<const ScoredRollout&(int64_t sequence)>& item, ProcessGroup* group);

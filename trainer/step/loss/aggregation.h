@@ -1,4 +1,4 @@
-// How the losses of single response positions are summed into the loss of a mini-batch.
+// The weights with which the losses of response positions are summed into the loss of a mini-batch.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ enum class Aggregation { kTokenMean, kSeqMeanTokenMean, kSeqMeanTokenSum };
 // any other name.
 absl::StatusOr<Aggregation> ParseAggregation(const std::string& name);
 
-// Returns, for each sequence of a mini-batch, the weight of every one of its response tokens in the
-// loss. `response_lengths` has the number of response tokens of each sequence. The weights do not
-// depend on how the mini-batch is cut into micro-batches.
+// Returns, for each sequence of a mini-batch, the weight of each of its response tokens in the
+// loss. `response_lengths` holds the number of response tokens of each sequence. The weights do not
+// depend on the micro-batches.
 std::vector<double> SequenceWeights(Aggregation aggregation,
                                     const std::vector<int64_t>& response_lengths);
 

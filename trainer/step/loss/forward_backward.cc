@@ -11,11 +11,11 @@
 namespace taopd {
 namespace {
 
-// What the rows say. The tensors are on the CPU and contiguous.
+// The results by row. The tensors are on the CPU and contiguous.
 struct RowResults {
   at::Tensor loss_N;
-  at::Tensor loss_metrics_NM;  // from the pass that gave the loss
-  at::Tensor metrics_NM;       // on the support that the metrics are defined on
+  at::Tensor loss_metrics_NM;  // from the pass that computed the loss
+  at::Tensor metrics_NM;       // on the support for which the metrics are defined
   at::Tensor behavior_log_probs_N;
   at::Tensor row_weights_N;
 };
@@ -60,13 +60,13 @@ void FindBadRow(const at::Tensor& loss_N, const std::vector<const ScoredRollout*
   }
 }
 
-// Sets the weights of responses to 0 of which a token's rho is below the limit. Returns their
-// number.
+// Sets the weight to 0 for each response with a token whose rho is below the limit. Returns the
+// number of these responses.
 int64_t VetoResponses(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                       const HeadOptions& head, const std::vector<const ScoredRollout*>& sequences,
                       double veto_rho_below, HeadTargets* targets) {
   HeadOptions plain = head;
-  plain.objective = *FindObjective("cross_entropy");  // for log p(y) alone
+  plain.objective = *FindObjective("cross_entropy");  // only for log p(y)
   plain.top_k_metrics = false;
   const HeadOutput output =
       StudentHead(hidden_NH.detach(), lm_head_VH.detach(), *targets, plain, at::Tensor());
@@ -92,7 +92,7 @@ int64_t VetoResponses(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
   return num_vetoed;
 }
 
-// A phase ends when its work is done, not when it has been handed to the device.
+// Ends a phase when the device has done its work, not when the work has been queued.
 class DevicePhaseTimer {
  public:
   DevicePhaseTimer(PhaseTimes* times, Phase phase, at::Device device)
@@ -105,7 +105,7 @@ class DevicePhaseTimer {
 
  private:
   const at::Device device_;
-  const PhaseTimer timer_;  // ends after the destructor above
+  const PhaseTimer timer_;  // stops after the destructor above has run
   const bool waits_;
 };
 

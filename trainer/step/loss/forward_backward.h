@@ -1,4 +1,4 @@
-// Loss and gradients of one micro-batch.
+// Computes the loss and gradients of one micro-batch.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace taopd {
 
-// Sums over response rows. They are added up row by row in double, in the order of the rows, so
-// they do not depend on how a mini-batch is cut into micro-batches.
+// Sums over response rows. They are added row by row in double, in the order of the rows, so they
+// do not depend on the micro-batches.
 struct RowSums {
   double loss = 0;           // unweighted
-  double weighted_loss = 0;  // what is minimised
+  double weighted_loss = 0;  // the minimised loss
   double head_metrics[kNumHeadMetrics] = {};
-  double term_loss[kMaxObjectiveTerms] = {};  // of each term of the objective, with its weight
+  double term_loss[kMaxObjectiveTerms] = {};  // loss of each term of the objective, with its weight
   double behavior_gap = 0;                    // behavior log-prob minus log p of the response token
   // The loss of ta_opd on the teacher's most probable tokens. Filled only if the objective compares
   // on the whole vocabulary.
   double ta_loss = 0;
   int64_t num_shared = 0;  // SupportScores::num_shared
   int64_t num_rows = 0;
-  // Of the importance ratios rho = p(y)/p_behavior(y) before any guard.
+  // Sums of the importance ratios rho = p(y)/p_behavior(y), and of their squares, before any guard.
   double rho = 0;
   double rho_square = 0;
   int64_t num_vetoed = 0;  // responses left out by ForwardBackwardOptions::veto_rho_below
@@ -54,24 +54,24 @@ void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
 }
 
 struct ForwardBackwardOptions {
-  // A response with a token whose rho is below this number gets the weight 0: its behavior policy
-  // is too far from the present one for any of its ratios to mean something. 0 = never.
+  // A response with a token whose rho is below this number gets the weight 0, because its behavior
+  // policy is too far from the present policy for its ratios to be meaningful. 0 means never.
   double veto_rho_below = 0;
-  PhaseTimes* times = nullptr;  // null: not measured
-  // Called when the forward pass is done, before the sequences' scores are read: the place to wait
-  // for them. Its error ends the call. May be empty.
+  PhaseTimes* times = nullptr;  // times are not measured if null
+  // Called after the forward pass, before the sequences' scores are read, in order to wait for
+  // them. Its error ends the call. May be empty.
   std::function<absl::Status()> before_scores;
-  // on_layer_backward gets one call more than from the decoder: the last, with kEmbeddingLayer.
+  // on_layer_backward gets one call in addition to the decoder's: the last, with kEmbeddingLayer.
   ForwardOptions forward;
 };
 
 // Runs the student's forward pass, the fused head and the backward pass over `sequences`, and adds
-// the results to *sums. weights[i] is the weight of each response row of sequence i, to which comes
-// that of its teacher (SupportScores::weight). The gradients
-// are added to the parameters' .grad (trainer/optim/flat_gradients.h). The metrics are those of the
+// the results to *sums. weights[i] is the weight of each response row of sequence i; it is
+// multiplied by the weight of the sequence's teacher (SupportScores::weight). The gradients are
+// added to the parameters' .grad (trainer/optim/flat_gradients.h). The metrics are those of the
 // support. If the objective compares on the whole vocabulary, they are those of the teacher's most
-// probable tokens, from a second pass over the head. Returns options.before_scores' error, and has
-// then changed nothing; exceptions of LibTorch pass through.
+// probable tokens, from a second pass over the head. Returns the error of options.before_scores,
+// and changes nothing in that case. LibTorch's exceptions pass through.
 absl::Status ForwardBackward(Decoder* student, const HeadOptions& head,
                              const std::vector<const ScoredRollout*>& sequences,
                              const std::vector<double>& weights, RowSums* sums,

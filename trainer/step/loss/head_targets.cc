@@ -30,7 +30,7 @@ StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences
     const std::vector<int32_t>& prompt = sequences[i]->rollout.prompt_ids;
     size_t end = i + 1;
     while (end < sequences.size() && sequences[end]->rollout.prompt_ids == prompt) ++end;
-    auto first = prompt.begin();  // of what each sequence has for itself
+    auto first = prompt.begin();  // the first token that each sequence has for itself
     int64_t parent = -1;
     if (share_prompts && end - i > 1 && prompt.size() > 1) {
       first = prompt.end() - 1;
@@ -41,7 +41,7 @@ StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences
       const std::vector<int32_t>& response_ids = sequences[i]->rollout.response_ids;
       std::vector<int32_t> input(first, prompt.end());
       const auto prompt_length = static_cast<int64_t>(input.size());
-      // The last token predicts nothing.
+      // The last token is not needed, because it predicts nothing.
       input.insert(input.end(), response_ids.begin(), response_ids.end() - 1);
       const auto length = static_cast<int64_t>(input.size());
       for (int64_t t = prompt_length - 1; t < length; ++t) rows.push_back(offset + t);

@@ -1,4 +1,4 @@
-// From scored rollouts to the tensors of a forward pass and of the fused head.
+// Makes the tensors of a forward pass and of the fused head from scored rollouts.
 //
 // Shapes: N response rows of the given sequences, T input tokens of all of them together, k support
 // size, V vocabulary, H hidden size. All sequences of one call have the same support size.
@@ -28,9 +28,9 @@ struct StudentInput {
   PackedBatch batch;  // each prompt followed by its response without the last token
   at::Tensor rows_N;  // int64, the row of the pack that predicts each response token
 };
-// Uses the sequences' rollouts only. With share_prompts, a prompt that successive sequences share
-// is in the pack once, without its last token, which each of them begins with: the rows of T are
-// fewer, those of rows_N the same (PackedBatch::parents).
+// Uses only the sequences' rollouts. With share_prompts, a prompt that successive sequences share
+// is in the pack once, without its last token, which begins each of the sequences instead. This
+// reduces T but not N (PackedBatch::parents).
 StudentInput MakeStudentInput(const std::vector<const ScoredRollout*>& sequences, at::Device device,
                               bool share_prompts = false);
 

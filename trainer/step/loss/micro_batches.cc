@@ -12,7 +12,8 @@ std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int6
   const auto n = static_cast<int64_t>(num_tokens.size());
   std::vector<int64_t> sums = {0};
   for (const int64_t tokens : num_tokens) sums.push_back(sums.back() + tokens);
-  // From each sequence: where the longest run ends, and the smallest number of runs for the rest.
+  // For each sequence: the end of the longest run that begins there, and the smallest number of
+  // runs for the rest.
   std::vector<int64_t> reach(n), needed(n + 1, 0);
   int64_t end = n;
   for (int64_t i = n - 1; i >= 0; --i) {
@@ -22,7 +23,8 @@ std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int6
   }
   std::vector<int64_t> ends;
   for (int64_t begin = 0; begin < n; begin = ends.back()) {
-    // Of the ends that do not need one run more, the one closest to an equal part of the rest.
+    // Among the ends that do not need an additional run, choose the one closest to an equal part of
+    // the rest.
     const double part = static_cast<double>(sums[n] - sums[begin]) /
                         static_cast<double>(needed[0] - static_cast<int64_t>(ends.size()));
     const auto distance = [&](int64_t i) {

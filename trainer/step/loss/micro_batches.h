@@ -8,13 +8,14 @@
 
 namespace taopd {
 
-// The number of tokens that the student reads for this rollout: the prompt and the response without
-// its last token, which predicts nothing.
+// Returns the number of tokens that the student reads for this rollout: the prompt, and the
+// response without its last token, which predicts nothing.
 int64_t NumInputTokens(const Rollout& rollout);
 
-// Cuts sequences 0..n-1, which have `num_tokens` tokens each, into runs of consecutive sequences
-// with at most `budget_tokens` tokens: as few as possible, of about as many tokens each. A sequence
-// that exceeds the budget forms a run of its own. Returns the end index of each run.
+// Divides sequences 0..n-1, where sequence i has num_tokens[i] tokens, into runs of consecutive
+// sequences with at most `budget_tokens` tokens: as few runs as possible, with about equally many
+// tokens. A sequence that exceeds the budget forms a run of its own. Returns the end index of each
+// run.
 std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int64_t budget_tokens);
 
 }  // namespace taopd

@@ -30,7 +30,7 @@ std::string SequenceName(int64_t number) {
   return name;
 }
 
-// Tensors of one file. Empty ones are left out, and what is missing is empty.
+// Writes the tensors of one file. Empty ones are left out; readers treat missing ones as empty.
 class Writer {
  public:
   // Owns nothing: `values` must outlive Write.
@@ -76,7 +76,7 @@ class Reader {
   std::map<std::string, TensorView> tensors_;
 };
 
-// The numbers of the step, as tensors.
+// The numbers of the step, in the form of tensors.
 struct StepNumbers {
   std::vector<double> sums;
   std::vector<int64_t> counts;
@@ -103,7 +103,7 @@ struct PutNumber {
   void operator()(const int64_t* number) const { to->counts.push_back(*number); }
 };
 
-// Counts what it is asked for, too, so that too few or too many numbers are seen.
+// Counts the numbers that it returns, so that too few or too many are noticed.
 struct TakeNumber {
   const StepNumbers* from;
   size_t* num_sums;
@@ -117,13 +117,13 @@ struct TakeNumber {
   }
 };
 
-// One rollout on its way into a file or out of it. `numbers` holds what is no list.
+// The members of a rollout that are not lists, in a file.
 struct RolloutNumbers {
   std::vector<int64_t> counts;
   std::vector<double> weight;
 };
 
-// Item is ScoredRollout, const when it is written.
+// Item is ScoredRollout, or const ScoredRollout for writing.
 template <typename Item, typename Visit>
 absl::Status VisitRollout(const std::string& prefix, bool has_scores, Item* item,
                           RolloutNumbers* numbers, Visit& visit) {
@@ -192,7 +192,7 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool
 absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::string& dir) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(dir));
   Writer writer;
-  // The writer refers to them.
+  // These must outlive the writer, which refers to them.
   StepNumbers numbers;
   std::vector<double> seconds = {absl::ToDoubleSeconds(step.record.duration),
                                  absl::ToDoubleSeconds(step.longest_mini_batch)};

@@ -1,11 +1,11 @@
-// What is left of a step that ended between two mini-batches, and how a checkpoint holds it:
+// The rest of a step that ended between two mini-batches, and its files in a checkpoint:
 //
-//   pending/rank-00000.safetensors   what rank 0 has; any number of ranks reads all files
-//     sums, counts                   the step so far, of all ranks; in rank 0's file alone
+//   pending/rank-00000.safetensors   rank 0's part; any number of ranks reads all files
+//     sums, counts                   the step so far, over all ranks; only in rank 0's file
 //     sequence-000012.response_ids   ... one rollout, by its number in the step
 //
-// Rollouts of mini-batches that are done keep their ids, which the step's metrics need; the others
-// also keep their log-probs and the teacher's scores. All numbers are stored bit for bit.
+// Rollouts of finished mini-batches keep their ids, which the step's metrics need; the others also
+// keep their log-probs and the teacher's scores. All numbers are stored bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,26 @@
 
 namespace taopd {
 
-inline constexpr char kPendingDir[] = "pending";  // in a checkpoint
+inline constexpr char kPendingDir[] = "pending";  // folder in a checkpoint
 
 struct PendingStep {
   int64_t mini_batch = 0;     // the next one: the number of those that are done
-  int64_t num_sequences = 0;  // of the whole step, on all ranks
+  int64_t num_sequences = 0;  // sequences of the whole step, on all ranks
   int64_t num_mini_batches = 0;
-  // The sums over the mini-batches that are done. lr, rollouts and num_beyond_vocabulary, which
-  // follow from the configuration and the rollouts, are not kept. duration is the time so far.
+  // The sums over the finished mini-batches. lr, rollouts and num_beyond_vocabulary are not kept,
+  // because they follow from the configuration and the rollouts. duration is the time so far.
   StepRecord record;
   absl::Duration longest_mini_batch;
-  // This rank's, by their numbers in the step.
+  // This rank's rollouts, by their numbers in the step.
   std::map<int64_t, std::shared_ptr<const ScoredRollout>> rollouts;
 };
 
-// Writes what rank `rank` has into `dir`, which it creates.
+// Creates `dir` and writes the part of rank `rank` into it.
 absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::string& dir);
 
-// Reads back what a rank with these shares has of the step, whichever ranks have written it. Of the
-// sums, `is_root` tells who gets those that are added up over the ranks at the end of the step.
-// Returns DATA_LOSS if the files do not belong to a step of this configuration.
+// Reads the part of a rank with these shares, whichever ranks have written it. Only the rank with
+// `is_root` gets the sums that are added over the ranks at the end of the step. Returns DATA_LOSS
+// if the files do not belong to a step of this configuration.
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
                                             const Shares& shares, bool is_root);
 

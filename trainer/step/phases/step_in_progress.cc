@@ -15,15 +15,15 @@
 namespace taopd {
 namespace {
 
-// The head measures the overlap of the two top-k on the teacher's support. That of a union follows
-// from its size.
+// The head measures the overlap of the two top-k on the teacher's support. The overlap in a union
+// follows from its size.
 bool HeadMeasuresOverlap(const TrainConfig& config, const SupportOptions& support) {
   return config.objective.overlap &&
          (support.kind == SupportKind::kTeacher || support.kind == SupportKind::kFullVocabulary);
 }
 
-// Adds up over the ranks what ForwardBackward has summed over this rank's rows, and the number of
-// ranks that have stopped before the end of their micro-batches.
+// Adds the sums of ForwardBackward over the ranks, and counts the ranks that have stopped before
+// the end of their micro-batches.
 absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums, int64_t* num_stopped) {
   RankSums all;
   ForEachSum([&all](auto* number) { all.Add(number); }, *sums);
@@ -62,7 +62,7 @@ StepInProgress::StepInProgress(const StepContext& context, int64_t number, doubl
   record_.lr = lr;
 }
 
-// The engine would do the same before its first token; here it is seen.
+// The engine would pack before its first token; packing here makes the time visible as a phase.
 void StepInProgress::PackWeights() {
   const PhaseTimer timer(&times_, Phase::kPack);
   const c10::InferenceMode inference;
@@ -130,7 +130,8 @@ absl::Status StepInProgress::WaitForMyScores(int64_t mini_batch) {
   const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   TAOPD_RETURN_IF_ERROR(batch_->WaitScored(begin, end, context_.on_wait));
-  // Before the first update, on its mini-batch. The dense scores are a wait for the teacher, too.
+  // Measure before the first update, on its mini-batch. Fetching the dense scores counts as a wait
+  // for the teacher.
   const int64_t num_rows = context_.config->objective.full_kl_rows;
   if (mini_batch == 0 && num_rows > 0 && support_.kind != SupportKind::kFullVocabulary) {
     const int64_t world_size = group_->world_size();
@@ -148,7 +149,7 @@ absl::StatusOr<DealtMiniBatch> StepInProgress::Deal(int64_t mini_batch) {
   input.shares = context_.shares;
   input.aggregation = context_.aggregation;
   input.micro_batch_tokens = context_.config->trainer.MicroBatchTokens();
-  // A response's dense scores are as large as a model.
+  // A response's dense scores can be as large as a model.
   input.evens_out = support_.kind != SupportKind::kFullVocabulary;
   for (int64_t i = 0; i < sequences_per_mini_; ++i) {
     input.prompt_lengths.push_back(
@@ -190,13 +191,13 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   // Rank 0 adds row by row to what all ranks have.
   RowSums sums = group_->is_root() ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;
-  int64_t num_passes = dealt_.num_micro_batches;  // of the rank with the most
+  int64_t num_passes = dealt_.num_micro_batches;  // the number of the rank with the most passes
   if (optimizer_.every_pass_sends()) {
     TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));
   }
   for (const std::vector<SequenceRange>& micro_batches : dealt_.micro_batches) {
     for (const auto& [first, last] : micro_batches) {
-      // A rank that stops computes nothing more; it sends what the other ranks wait for.
+      // A rank that stops computes nothing more, but still sends what the other ranks wait for.
       if (num_stopped == 0 && StopsIn(mini_batch)) num_stopped = 1;
       options.forward.on_layer_backward =
           optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
@@ -245,7 +246,7 @@ absl::Status StepInProgress::UpdateOrSkip(const RowSums& sums, int64_t mini_batc
   return absl::OkStatus();
 }
 
-// One rank reports: the first that has a bad row, or rank 0.
+// Only one rank reports: the first one with a bad row, or rank 0.
 absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_norm,
                                             int64_t mini_batch) {
   const at::Tensor reporter = at::zeros({1}, at::kLong);
@@ -261,7 +262,7 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
   bad.sequences = dealt_.items;
   bad.bad_sequence = sums.bad_sequence;
   bad.bad_row = sums.bad_row;
-  int64_t rollout = -1;  // of the step
+  int64_t rollout = -1;  // index within the step
   if (bad.bad_sequence >= 0) {
     const int64_t sequence = dealt_.sequences[bad.bad_sequence];
     bad.prompt_id = PromptOf(mini_batch, sequence)->id;

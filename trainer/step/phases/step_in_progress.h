@@ -1,9 +1,9 @@
-// A step of training in progress: its phases, which TrainOneStep runs one after the other, and what
-// they share. Mini-batches are numbered from 0; each has as many sequences on this rank, which
-// follow each other in the ScoredBatch.
+// A training step in progress: its phases, which TrainOneStep runs one after the other, and their
+// shared state. Mini-batches are numbered from 0. Each has the same number of sequences on this
+// rank, which are consecutive in the ScoredBatch.
 //
-// Owns nothing that outlives it. Not thread-safe. With several ranks all of them call the same
-// functions in the same order.
+// Owns nothing that outlives it. Not thread-safe. All ranks must call the same functions in the
+// same order.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ namespace taopd {
 
 class StepInProgress {
  public:
-  // Rolls out, or goes on with `pending`, if it is not null.
+  // Starts the rollouts, or continues `pending` if it is not null.
   StepInProgress(const StepContext& context, int64_t number, double lr,
                  const std::vector<const PromptRecord*>& prompts, const PendingStep* pending);
   // The engine reads the student's weights until the last rollout has ended.
@@ -34,24 +34,24 @@ class StepInProgress {
   int64_t num_mini_batches() const {
     return context_.config->data.train_batch_size / context_.config->trainer.mini_batch_size;
   }
-  // The first that is left of the step.
+  // Returns the first mini-batch that is left of the step.
   int64_t first_mini_batch() const { return first_mini_batch_; }
   bool weights_changed() const { return record_.num_updates > 0; }
 
   // Waits for the rollouts, and returns the same error on all ranks. Several ranks wait for their
   // scores as well; one waits for them in ComputeGradients, behind its forward pass.
   absl::Status WaitForRollouts(int64_t mini_batch);
-  // Waits for what the other mini-batches need of the teacher. After the first update, nothing but
-  // a lack of memory or of ranks can make the step fail.
+  // Waits for the teacher's scores of the other mini-batches, so that after the first update only a
+  // lack of memory or a lost rank can make the step fail.
   absl::Status WaitForAllScores();
-  // Returns the step's sums over all ranks, with those of this mini-batch added. CANCELLED, on all
-  // ranks, if the step is to stop before the update.
+  // Returns the step's sums over all ranks, including this mini-batch. Returns CANCELLED on all
+  // ranks if the step should stop before the update.
   absl::StatusOr<RowSums> ComputeGradients(int64_t mini_batch);
   absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
   absl::StatusOr<StepResult> Finish();
-  // Ends the step, with no gradients left. Before the first update, nothing has changed then.
+  // Ends the step and clears the gradients. Before the first update, nothing has changed.
   absl::Status Abandon(absl::Status status);
-  // Ends the step before this mini-batch. All ranks call it.
+  // Ends the step before this mini-batch. All ranks must call it.
   absl::StatusOr<StepResult> Leave(int64_t mini_batch);
 
  private:
@@ -61,15 +61,15 @@ class StepInProgress {
   std::string BatchName() const;
   absl::Status WaitForMyRollouts(int64_t mini_batch);
   absl::Status WaitForMyScores(int64_t mini_batch);
-  // What this rank trains on.
+  // Returns this rank's part of the mini-batch for training.
   absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
-  // Whether the run is to stop, and the rest of the step, from this mini-batch on, would take too
-  // long.
+  // Returns whether the run should stop and the rest of the step, from this mini-batch on, would
+  // take too long.
   bool StopsIn(int64_t mini_batch);
   // Lets the ranks that have more micro-batches than this one send theirs.
   absl::Status JoinOtherPasses(int64_t num_done, int64_t num_passes);
   absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
-  // Of sequence `sequence` of the mini-batch.
+  // Returns the prompt of sequence `sequence` of the mini-batch.
   const PromptRecord* PromptOf(int64_t mini_batch, int64_t sequence) const {
     const int64_t i = mini_batch * sequences_per_mini_ + sequence;
     return all_prompts_[i / context_.config->rollout.n];
@@ -82,14 +82,14 @@ class StepInProgress {
   ProcessGroup* const group_;
   const int64_t sequences_per_mini_;         // on all ranks
   const SequenceRange mine_;                 // of a mini-batch's
-  const std::vector<SequenceRange> shares_;  // of mine_
+  const std::vector<SequenceRange> shares_;  // relative to mine_
   ShardedOptimizer optimizer_;
   const absl::Time start_;
   PhaseTimes times_;
   const SupportOptions support_;
   HeadOptions head_;
-  const std::vector<const PromptRecord*> all_prompts_;  // of the step, on all ranks
-  std::vector<const PromptRecord*> prompts_;            // of each sequence of the batch
+  const std::vector<const PromptRecord*> all_prompts_;  // prompts of the step, on all ranks
+  std::vector<const PromptRecord*> prompts_;            // one per sequence of the batch
   std::shared_ptr<ScoredBatch> batch_;
   int64_t first_mini_batch_ = 0;
   int64_t scored_mini_batch_ = -1;  // the last one whose scores are there

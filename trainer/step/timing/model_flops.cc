@@ -26,7 +26,7 @@ double ModelFlops(const ModelConfig& config, const std::vector<Rollout>& rollout
 
 double MeasurePeakFlops(at::ScalarType dtype) {
   constexpr int64_t kSize = 512;
-  constexpr int kTrials = 6;  // the first also pays for the caches and the threads
+  constexpr int kTrials = 6;  // the first trial also warms up caches and threads
   const c10::InferenceMode inference;
   const at::Tensor a = at::ones({kSize, kSize}, dtype);
   absl::Duration best = absl::InfiniteDuration();

@@ -1,4 +1,4 @@
-// The floating-point operations that a step's responses need of the student, for perf/mfu.
+// The floating-point operations of the student for a step's responses, for perf/mfu.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,21 +10,21 @@
 
 namespace taopd {
 
-// With C(T, R) = SequenceCost, the multiply-adds of a forward pass over T tokens of which R rows go
-// through the head (a token's share of every matrix, and T^2 / 2 pairs of positions in attention),
-// a response of R tokens to a prompt of P tokens needs
+// Let C(T, R) = SequenceCost be the multiply-adds of a forward pass over T tokens of which R rows
+// go through the head (every token with every matrix, and T^2 / 2 pairs of positions in attention).
+// A response of R tokens to a prompt of P tokens needs
 //
-//   6 C(P + R - 1, R)   to be trained on: 2 FLOP a multiply-add forward, 4 backward
-//   2 C(P + R - 1, R)   to be generated
+//   6 C(P + R - 1, R)   for training: 2 FLOP per multiply-add forward, 4 backward
+//   2 C(P + R - 1, R)   for generation
 //
-// less 2 C(P, 0) where the response before it has the same prompt, which is then computed once.
-// That is 6 N per trained token and 2 N per generated one, with N the weights that a token meets,
-// and attention. What is computed again in the backward pass does not count, nor do norms, softmax,
-// routers, evaluations and the teacher.
+// minus 2 C(P, 0) if the previous response has the same prompt, which is then computed once. This
+// is 6 N per trained token and 2 N per generated token, where N is the number of weights that a
+// token is multiplied with, plus attention. Recomputation in the backward pass, norms, softmax,
+// routers, evaluations and the teacher do not count.
 double ModelFlops(const ModelConfig& config, const std::vector<Rollout>& rollouts);
 
-// The FLOP/s of a product of two square matrices of that type on this CPU, with the threads of this
-// process: the best of a few, some ten milliseconds in all.
+// Returns the FLOP/s of a product of two square matrices of that type on this CPU with the threads
+// of this process: the best of a few runs, which take about ten milliseconds together.
 double MeasurePeakFlops(at::ScalarType dtype);
 
 }  // namespace taopd

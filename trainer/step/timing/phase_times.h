@@ -1,4 +1,4 @@
-// Where the time of a step goes on the training thread.
+// Measures where a step's time goes on the training thread.
 #pragma once
 
 #include <absl/time/time.h>
@@ -15,23 +15,23 @@ namespace taopd {
 enum class Phase : size_t {
   kPack,       // the copy of the weights that generation computes from
   kRollout,    // waiting for rollouts, which are scored in the meantime
-  kScoreWait,  // waiting for the scores of rollouts that are finished
+  kScoreWait,  // waiting for the scores of finished rollouts
   kForward,    // the student's layers
   kHead,       // logits, loss and their gradient
   kBackward,   // the layers' gradients, and adding them up
-  kOptimizer,  // norm of the gradient and update
+  kOptimizer,  // gradient norm and update
   kNumPhases
 };
 
-// The metric of a phase: "time/forward_s".
+// Returns the metric of a phase, such as "time/forward_s".
 const char* PhaseMetric(Phase phase);
-// "forward"
+// Returns a name such as "forward".
 std::string PhaseName(Phase phase);
 
-// The sums of one step. Used by the training thread alone.
+// The sums of one step. Only the training thread may use it.
 class PhaseTimes {
  public:
-  // `timeline` may be null; otherwise it gets every span. Both must outlive the object.
+  // `timeline`, if not null, gets every span. Both must outlive the object.
   explicit PhaseTimes(Clock* clock, Timeline* timeline = nullptr)
       : clock_(clock), timeline_(timeline) {}
 
@@ -50,7 +50,7 @@ class PhaseTimes {
   std::array<absl::Duration, static_cast<size_t>(Phase::kNumPhases)> sums_{};
 };
 
-// Adds the time from its construction to its destruction. `times` may be null.
+// Adds the time between its construction and its destruction. `times` may be null.
 class PhaseTimer {
  public:
   PhaseTimer(PhaseTimes* times, Phase phase)

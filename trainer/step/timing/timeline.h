@@ -1,5 +1,5 @@
-// A timeline of a run in the Trace Event format of Chrome, which chrome://tracing and Perfetto
-// open: what the training thread did, and when each response was generated and scored.
+// A timeline of a run in Chrome's Trace Event format, which chrome://tracing and Perfetto open: the
+// work of the training thread, and the times at which each response was generated and scored.
 //
 // Thread-safe. Spans are kept in memory until Write, at most kMaxSpans of them.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace taopd {
 
-// The rows of the timeline. Spans of kTrainer follow one another; those of the others may overlap,
-// and are then drawn in as many rows as it takes.
+// The tracks of the timeline. Spans of kTrainer follow one another. Spans of the others may overlap
+// and are then drawn in several rows.
 enum class TimelineTrack { kTrainer, kRollout, kTeacher };
 
 class Timeline {
