@@ -1,6 +1,7 @@
 #include "common/memory/cuda_graphs.h"
 
 #include <algorithm>
+
 #include "common/model/config/dtype.h"
 
 namespace taopd {

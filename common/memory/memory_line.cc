@@ -79,6 +79,10 @@ const char* NameOf(MemoryItem item) {
       return "scored rollouts";
     case kBeyondRollouts:
       return "training, beyond the rollouts' memory";
+    case kMessages:
+      return "messages";
+    case kStructuredOutput:
+      return "structured output";
   }
   return "";
 }

@@ -42,6 +42,9 @@ enum class MemoryItem {
   kHeap,
   kScoredRollouts,
   kBeyondRollouts,
+  // A server's.
+  kMessages,
+  kStructuredOutput,
 };
 // Returns the name that people read: "KV pool".
 const char* NameOf(MemoryItem item);

@@ -11,11 +11,11 @@ namespace taopd {
 namespace {
 
 void WritePlan(EnginePlan plan, const TeacherOptions& options, std::ostream& out) {
-  plan.lines.push_back({"messages", "cpu", MemoryKind::kLimit, options.max_message_memory_bytes,
-                        "requests and answers in flight"});
+  plan.lines.push_back({MemoryItem::kMessages, "cpu", MemoryKind::kLimit,
+                        options.max_message_memory_bytes, "requests and answers in flight"});
   if (FileExists(options.model + "/tokenizer.json")) {
-    plan.lines.push_back({"structured output", "cpu", MemoryKind::kLimit, kGrammarProcessBytes,
-                          "taopd-grammar, once a request asks for a form"});
+    plan.lines.push_back({MemoryItem::kStructuredOutput, "cpu", MemoryKind::kLimit,
+                          kGrammarProcessBytes, "taopd-grammar, once a request asks for a form"});
   }
   out << PlanText(plan);
 }
