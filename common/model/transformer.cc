@@ -16,7 +16,7 @@
 #include "kernels/torch/layers/embedding.h"
 #include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/gated_mlp.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {

@@ -1,5 +1,5 @@
-// The norm and rotation of one head by a block of threads, for training (taopd/layers/layers.h) and
-// for inference (taopd/attention/paged_attention_cuda.h).
+// The norm and rotation of one head by a block of threads, for training
+// (taopd/layers/norms_and_swiglu.h) and for inference (taopd/attention/paged_attention_cuda.h).
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Random inputs of the layers' kernels (taopd/layers/layers.h), in both storage types.
+// Random inputs of the layers' kernels (taopd/layers/norms_and_swiglu.h), in both storage types.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "taopd/layers/layers.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 namespace taopd::testing {
 

@@ -6,7 +6,7 @@
 
 #include "common/base/check.h"
 #include "kernels/torch/gemm/linear.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 namespace taopd {
 namespace {

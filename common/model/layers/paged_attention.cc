@@ -11,7 +11,7 @@
 #include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
 #include "kernels/torch/data_type.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/attention/cuda_paged_attention.h"

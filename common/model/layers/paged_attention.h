@@ -29,9 +29,9 @@ class PagedAttentionLayers {
   const at::Tensor& positions_T() const { return positions_T_; }
   int64_t num_positions() const { return num_positions_; }  // all positions are below this
 
-  // Prepares the rows' queries and keys (NormRotateHeads in kernels/torch/layers/layers.h, with the
-  // norms of a layer's heads, which may be undefined) and then does the same as Run. On CUDA the
-  // two are one pass.
+  // Prepares the rows' queries and keys (NormRotateHeads in
+  // kernels/torch/layers/norms_and_swiglu.h, with the norms of a layer's heads, which may be
+  // undefined) and then does the same as Run. On CUDA the two are one pass.
   at::Tensor RotateAndRun(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
                           const at::Tensor& v_TKD, const at::Tensor& q_norm_D,
                           const at::Tensor& k_norm_D, const Rotation& rotation) const;

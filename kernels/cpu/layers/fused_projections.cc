@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/layers/layer_loops.h"
 #include "kernels/cpu/layers/rows.h"
-#include "taopd/layers/layers.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 namespace taopd::cpu {
 

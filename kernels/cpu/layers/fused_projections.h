@@ -1,6 +1,7 @@
 // The operations on the rows of fused projections (q | k | v and gate | up), which read the parts
-// in place. The arithmetic is that of HeadsForward and SwiGluForward (taopd/layers/layers.h),
-// element for element. A row of a result depends only on its own row.
+// in place. The arithmetic is that of HeadsForward and SwiGluForward
+// (taopd/layers/norms_and_swiglu.h), element for element. A row of a result depends only on its own
+// row.
 //
 // Shapes: T rows, N query heads, K key-value heads, D head size, I intermediate size.
 #pragma once
@@ -51,7 +52,7 @@ struct RotateFusedHeadsBackward {
   const void* d_keys_TKD = nullptr;
   void* d_qkv_TC = nullptr;
   // The gradients of the norms, float32; unused without a norm. The partial sums are scratch
-  // memory, P = NumPartials(T) of taopd/layers/layers.h.
+  // memory, P = NumPartials(T) of taopd/layers/norms_and_swiglu.h.
   float* partials_P2D = nullptr;
   float* d_norms_2D = nullptr;
 };

@@ -1,4 +1,5 @@
-// The loops over one row of taopd/layers/layers.h and over one block of taopd/layers/adamw.h.
+// The loops over one row of taopd/layers/norms_and_swiglu.h and over one block of
+// taopd/layers/adamw.h.
 //
 // One source (layer_loops_isa.h) is compiled for several instruction sets (kernels/cpu/isa/isa.h).
 // All of them give the same bits, as in row_math.h. There is one table of functions for float32 and

@@ -22,7 +22,7 @@ struct PlainPageTensors {
 };
 
 // The parameters that prepare queries and keys as NormRotateHeads does
-// (kernels/torch/layers/layers.h).
+// (kernels/torch/layers/norms_and_swiglu.h).
 struct HeadRotation {
   at::Tensor q_norm_D, k_norm_D;  // undefined: no norm
   double eps = 0;

@@ -12,7 +12,7 @@
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/parallel_loop.h"
-#include "taopd/layers/layers.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 namespace taopd {
 namespace {

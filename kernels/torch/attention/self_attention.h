@@ -30,8 +30,8 @@ struct SelfAttentionOptions {
 };
 
 // Returns [T, N D]. Either both norms are defined or neither. cos and sin are those of
-// NormRotateHeads (kernels/torch/layers/layers.h). Throws c10::Error if shapes, types or devices do
-// not match. Any thread may call it.
+// NormRotateHeads (kernels/torch/layers/norms_and_swiglu.h). Throws c10::Error if shapes, types or
+// devices do not match. Any thread may call it.
 at::Tensor SelfAttention(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
                          const at::Tensor& k_norm_D, const at::Tensor& cos_T1D,
                          const at::Tensor& sin_T1D, const SelfAttentionOptions& options);

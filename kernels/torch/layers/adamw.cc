@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/layers/layers.h"
+#include "kernels/cpu/layers/adamw.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA

@@ -7,7 +7,7 @@
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/gemm/linear_parts.h"
 #include "kernels/torch/layers/fused_projections.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 namespace taopd {
 namespace {

@@ -39,10 +39,10 @@ struct PlainPages {
   void* values_BKPD = nullptr;
 };
 
-// Normalizes and rotates the heads of queries and keys as HeadsForward does (taopd/layers/layers.h,
-// with the same rounding), writes the queries to q_out and the keys to their pages, and copies the
-// values to their pages. q, k and v may be parts of the rows of one fused product.
-// REQUIRES: no two rows of the batch are the same position of one block.
+// Normalizes and rotates the heads of queries and keys as HeadsForward does
+// (taopd/layers/norms_and_swiglu.h, with the same rounding), writes the queries to q_out and the
+// keys to their pages, and copies the values to their pages. q, k and v may be parts of the rows of
+// one fused product. REQUIRES: no two rows of the batch are the same position of one block.
 struct RotateAndAppend {
   PlainPages pages;
   int64_t num_rows = 0;                  // T

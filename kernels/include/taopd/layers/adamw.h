@@ -1,6 +1,6 @@
 // AdamW over all parameters of a model in one call, and the norm of their gradients. The arithmetic
 // and its source are in taopd/layers/adamw_math.h. The CPU functions are in
-// kernels/cpu/layers/layers.h, the CUDA functions are declared below.
+// kernels/cpu/layers/adamw.h, the CUDA functions are declared below.
 //
 // Each parameter is cut into blocks of kAdamWBlock elements; its last block may be shorter. Blocks
 // are numbered through all parameters. The norm sums the blocks in float64 in their order, so it

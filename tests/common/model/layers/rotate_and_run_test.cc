@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/model/layers/paged_attention.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd {

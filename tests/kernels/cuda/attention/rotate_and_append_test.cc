@@ -6,7 +6,7 @@
 #include <string>
 
 #include "taopd/attention/paged_attention_cuda.h"
-#include "taopd/layers/layers.h"
+#include "taopd/layers/norms_and_swiglu.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"
 
@@ -150,8 +150,9 @@ TEST_P(RotateAndAppendTest, MatchesDoubleLoops) {
   }
 }
 
-// bfloat16 results have the roundings of transformers' modules, which taopd/layers/layers.h lists.
-// A float32 number near the middle between two bfloat16 numbers may go either way.
+// bfloat16 results have the roundings of transformers' modules, which
+// taopd/layers/norms_and_swiglu.h lists. A float32 number near the middle between two bfloat16
+// numbers may go either way.
 TEST_P(RotateAndAppendTest, RoundsWhereModulesDo) {
   if (GetParam() == DataType::kFloat32) GTEST_SKIP() << "float32 is not rounded on the way";
   const RotateCase c = {1, 1, 512, true, true};

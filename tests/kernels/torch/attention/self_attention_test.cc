@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention/causal/causal_attention.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/parallel_loop.h"
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/gradient_problem.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/torch/layers/embedding.h"
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "tests/kernels/torch/gradient_problem.h"
 
 namespace taopd {

@@ -1,9 +1,10 @@
 // The CUDA kernels of the layers and of AdamW against the CPU's, which ATen checks.
-#include "taopd/layers/layers.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 #include <cmath>
 
-#include "kernels/cpu/layers/layers.h"
+#include "kernels/cpu/layers/adamw.h"
+#include "kernels/cpu/layers/norms_and_swiglu.h"
 #include "taopd/layers/adamw.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"

@@ -1,4 +1,4 @@
-#include "taopd/layers/layers.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // The layers' functions against compositions of ATen operations in double: results, and gradients
 // by autograd.
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "kernels/torch/layers/layers_aten.h"
+#include "kernels/torch/layers/norms_and_swiglu_aten.h"
 
 namespace taopd {
 namespace {

@@ -1,9 +1,9 @@
-// The functions of layers.h as compositions of ATen operations, which autograd records. They serve
-// the types and devices without kernels, and the tests use them as an oracle. Arithmetic is
-// float32, or float64 for float64 tensors.
+// The functions of norms_and_swiglu.h as compositions of ATen operations, which autograd records.
+// They serve the types and devices without kernels, and the tests use them as an oracle. Arithmetic
+// is float32, or float64 for float64 tensors.
 #pragma once
 
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 namespace taopd {
 

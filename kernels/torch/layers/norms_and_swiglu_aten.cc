@@ -1,4 +1,4 @@
-#include "kernels/torch/layers/layers_aten.h"
+#include "kernels/torch/layers/norms_and_swiglu_aten.h"
 
 namespace taopd {
 

@@ -3,9 +3,9 @@
 //   - the RMSNorm of a residual sum;
 //   - the norm and rotation of queries and keys;
 //   - SwiGLU.
-// The arithmetic is in taopd/layers/layer_math.h. The CPU functions (kernels/cpu/layers/layers.h)
-// and the CUDA functions (below) share these structs. The caller owns all arrays, which are in the
-// memory of the device that computes.
+// The arithmetic is in taopd/layers/layer_math.h. The CPU functions
+// (kernels/cpu/layers/norms_and_swiglu.h) and the CUDA functions (below) share these structs. The
+// caller owns all arrays, which are in the memory of the device that computes.
 //
 // Arithmetic is float32 for every storage type. The forward passes round to the storage type where
 // transformers' modules do, so that bfloat16 models compute what they were trained with: the
@@ -83,7 +83,6 @@ struct HeadsForward {
 };
 
 // The gradient of HeadsForward.
-
 struct HeadsBackward {
   DataType dtype = DataType::kFloat32;
   int64_t num_tokens = 0;

@@ -1,4 +1,4 @@
-#include "kernels/torch/layers/layers.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cpu/layers/layers.h"
+#include "kernels/cpu/layers/norms_and_swiglu.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/gemm/gradient_target.h"
-#include "kernels/torch/layers/layers_aten.h"
+#include "kernels/torch/layers/norms_and_swiglu_aten.h"
 #include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
 #include <ATen/cuda/CUDAContextLight.h>

@@ -1,7 +1,7 @@
 // The layers' arithmetic under finite differences, and the CPU's loops: the same bits from every
-// instruction set and for any division into threads. tests/kernels/torch/layers/layers_test.cc
-// checks values against ATen.
-#include "kernels/cpu/layers/layers.h"
+// instruction set and for any division into threads.
+// tests/kernels/torch/layers/norms_and_swiglu_test.cc checks values against ATen.
+#include "kernels/cpu/layers/norms_and_swiglu.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/cpu/layers/adamw.h"
 #include "kernels/cpu/layers/layer_loops.h"
 #include "taopd/layers/layer_math.h"
 #include "tests/kernels/cpu/supported_sets.h"
