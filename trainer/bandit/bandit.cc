@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "common/base/random.h"
-#include "kernels/cpu/head/dense_row.h"
+#include "taopd/head/dense_row.h"
 #include "taopd/objective/check_objective.h"
 
 namespace taopd::bandit {

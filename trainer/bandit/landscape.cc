@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/cpu/head/dense_row.h"
+#include "taopd/head/dense_row.h"
 
 namespace taopd::bandit {
 namespace {

@@ -29,7 +29,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "kernels/cpu/head/dense_row.h"
+#include "taopd/head/dense_row.h"
 
 namespace taopd {
 

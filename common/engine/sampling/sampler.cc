@@ -8,6 +8,7 @@
 #include "common/engine/sampling/processors.h"
 #include "common/engine/sampling/top_ids.h"
 #include "kernels/cpu/math/row_math.h"
+#include "kernels/cpu/math/weight_row.h"
 
 namespace taopd {
 namespace {
@@ -31,6 +32,8 @@ bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* sta
   return params.num_log_probs == 0 && !params.ranks && !ChangesLogits(params, state, step) &&
          (params.temperature == 0.0f || !IsTruncated(params, static_cast<size_t>(vocab_size)));
 }
+
+Sampler::Sampler() : Sampler(cpu::WidestInstructionSet()) {}
 
 Sampler::Sampler(cpu::InstructionSet set)
     : math_(cpu::WeightRowOf(set)), truncation_(cpu::WeightRowOf(set)) {}

@@ -16,10 +16,11 @@
 #include "common/engine/engine.h"
 #include "common/engine/sampling/sampling_state.h"
 #include "common/engine/sampling/truncation.h"
-#include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/math/weight_row.h"
 
 namespace taopd {
+namespace cpu {
+enum class InstructionSet;  // kernels/cpu/isa/isa.h
+}
 
 struct SampledToken {
   int32_t id = 0;
@@ -40,8 +41,10 @@ bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* sta
 // Reuses scratch memory between calls. Not thread-safe: give each thread its own Sampler.
 class Sampler {
  public:
-  // Tests choose the instruction set; the results do not depend on it.
-  explicit Sampler(cpu::InstructionSet set = cpu::WidestInstructionSet());
+  // Uses the widest instruction set that this processor has.
+  Sampler();
+  // Uses `set`, for tests: the results do not depend on it.
+  explicit Sampler(cpu::InstructionSet set);
 
   // Chooses the token of step `step`, counted from 0. The row is not changed. `state` may be null
   // if no parameter depends on the history; the caller appends the token to it. Returns

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "common/engine/sampling/top_ids.h"
+#include "kernels/cpu/math/weight_row.h"
 
 namespace taopd {
 namespace {

@@ -13,9 +13,12 @@
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "kernels/cpu/math/weight_row.h"
 
 namespace taopd {
+namespace cpu {  // kernels/cpu/math/weight_row.h
+struct SplitRow;
+struct WeightRow;
+}  // namespace cpu
 
 // A row of logits with its weights and their sums.
 struct WeightedRow {

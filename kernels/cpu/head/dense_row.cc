@@ -1,8 +1,10 @@
-#include "kernels/cpu/head/dense_row.h"
+#include "taopd/head/dense_row.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "kernels/cpu/head/row_support.h"
 
 namespace taopd::cpu {
 

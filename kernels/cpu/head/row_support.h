@@ -4,18 +4,9 @@
 
 #include <cstdint>
 
+#include "taopd/head/row_status.h"
+
 namespace taopd::cpu {
-
-enum class RowStatus {
-  kOk,
-  kDuplicateSupportId,
-  kIdBehindPadding,
-  kEmptySupport,       // but the objective needs a support
-  kIncompleteSupport,  // but the objective needs the whole vocabulary
-};
-
-// Says what is wrong with support_ids, for error messages; "" for kOk.
-const char* Describe(RowStatus status);
 
 // Returns how many ids come before the padding, or -1 if an id follows padding.
 int32_t SupportSize(const int32_t* support_ids, int32_t k);

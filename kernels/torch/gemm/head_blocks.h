@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/head/logit_gradient.h"
+#include "kernels/torch/gemm/buffers.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
@@ -22,10 +23,6 @@ inline constexpr int64_t kVocabularyBlock = 96;
 
 // Takes a block of logits; see CpuHeadLogitBlocks in head_gemm_cpu.h.
 using TakeLogitBlock = std::function<void(int64_t block, float* logits, int64_t stride)>;
-
-inline int64_t RoundUp(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 inline int64_t NumVocabularyBlocks(int64_t vocabulary_size) {
   return (vocabulary_size + kVocabularyBlock - 1) / kVocabularyBlock;
@@ -44,17 +41,6 @@ inline int64_t BlockStride(int64_t columns) { return RoundUp(columns, 16) + 16; 
 template <typename F>
 void ForBlockRanges(int64_t vocabulary_size, const F& f) {
   ParallelLoop(NumVocabularyBlocks(vocabulary_size), 1, f);
-}
-
-inline at::Tensor Buffer(int64_t num, at::ScalarType dtype) {
-  return at::empty({num}, at::TensorOptions().dtype(dtype));
-}
-
-inline const cpu::Bfloat16Bits* Bits(const at::BFloat16* data) {
-  return reinterpret_cast<const cpu::Bfloat16Bits*>(data);
-}
-inline cpu::Bfloat16Bits* Bits(at::BFloat16* data) {
-  return reinterpret_cast<cpu::Bfloat16Bits*>(data);
 }
 
 // A contiguous lm_head, float32 or bfloat16, row by row. The tensor owns the memory.

@@ -10,6 +10,7 @@
 
 #include "common/base/random.h"
 #include "common/engine/sampling/sampler.h"
+#include "kernels/cpu/math/weight_row.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {

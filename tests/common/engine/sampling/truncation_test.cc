@@ -11,6 +11,7 @@
 
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "kernels/cpu/math/weight_row.h"
 
 namespace taopd {
 namespace {

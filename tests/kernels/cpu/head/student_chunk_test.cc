@@ -1,5 +1,5 @@
 // A chunk of the student's rows, block by block, against the plain float64 row
-// (kernels/cpu/head/dense_row.h).
+// (taopd/head/dense_row.h).
 #include "kernels/cpu/head/student_chunk.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/head/dense_row.h"
+#include "taopd/head/dense_row.h"
 
 namespace taopd::cpu {
 namespace {

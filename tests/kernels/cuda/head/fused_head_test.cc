@@ -9,7 +9,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/cpu/head/dense_row.h"
+#include "taopd/head/dense_row.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/device_head.h"
 #include "tests/kernels/cuda/head_problem.h"
@@ -146,7 +146,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   return results;
 }
 
-// Computes the results with the plain float64 row (kernels/cpu/head/dense_row.h).
+// Computes the results with the plain float64 row (taopd/head/dense_row.h).
 Results Expected(const Case& c) {
   const HeadMatrices& m = c.matrices;
   const Targets& t = c.targets;

@@ -1,0 +1,17 @@
+// What may be wrong with a row that a head is given.
+#pragma once
+
+namespace taopd::cpu {
+
+enum class RowStatus {
+  kOk,
+  kDuplicateSupportId,
+  kIdBehindPadding,
+  kEmptySupport,       // but the objective needs a support
+  kIncompleteSupport,  // but the objective needs the whole vocabulary
+};
+
+// Says what is wrong with support_ids, for error messages; "" for kOk.
+const char* Describe(RowStatus status);
+
+}  // namespace taopd::cpu
