@@ -1,5 +1,19 @@
 // x W^T + b, differentiable, for every device and type.
 //
+// This room has the matrix products of the CPU, in two families that differ in what is packed:
+//
+//   weights   The layers, and the head in inference: weights are packed once, in panels of 64
+//             outputs, and read by many calls. packed_weight.h owns the copy, packed_product.h
+//             multiplies on several threads, and linear_parts.h adds the gradients. The loops are
+//             kernels/cpu/gemm/packed_gemm.h.
+//   rows      The head in training, which changes after every step and whose logits must not exist
+//             as a whole: lm_head is read in place, in blocks of the vocabulary, and the rows of a
+//             chunk are packed. head_gemm_cpu.h chooses between float32 panels (head_panels.h,
+//             whose loops are kernels/cpu/gemm/panel_gemm.h) and ATen's brgemm on pairs of bfloat16
+//             (head_pairs.h, bfloat16_gemm.h).
+//
+// The families sum in different orders, so a head has other bits in training than in inference.
+//
 // On the CPU, float32 and bfloat16 use the packed products of packed_product.h in both directions:
 // a row of the result has the same bits as in inference (PackedWeight), whatever the other rows
 // are, and gradients do not depend on the number of threads. The gradient of a weight is added to
