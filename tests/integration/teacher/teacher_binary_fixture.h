@@ -45,6 +45,7 @@ class TeacherBinaryFixture : public ::testing::Test {
     stub_ = Connect(*teacher_);
     http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
     http_->set_read_timeout(60);
+    http_->set_tcp_nodelay(true);  // a request is two writes: the second would wait for an ACK
   }
   httplib::Result Complete(const nlohmann::json& body) {
     return http_->Post("/v1/completions", body.dump(), "application/json");

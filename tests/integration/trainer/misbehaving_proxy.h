@@ -26,6 +26,7 @@ class MisbehavingProxy {
     };
     server_.Get("/v1/models", forward);
     server_.Post("/v1/completions", forward);
+    server_.set_tcp_nodelay(true);
     port_ = server_.bind_to_any_port("127.0.0.1");
     thread_ = std::thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) std::this_thread::yield();
@@ -47,6 +48,7 @@ class MisbehavingProxy {
  private:
   void Forward(const httplib::Request& request, httplib::Response* response) {
     httplib::Client teacher("127.0.0.1", teacher_port_);
+    teacher.set_tcp_nodelay(true);
     const auto reply = request.method == "GET"
                            ? teacher.Get(request.path)
                            : teacher.Post(request.path, request.body, "application/json");

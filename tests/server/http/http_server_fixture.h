@@ -24,6 +24,7 @@ class HttpServerFixture : public ::testing::Test {
     server_ = *std::move(server);
     client_ = std::make_unique<httplib::Client>("127.0.0.1", server_->port());
     client_->set_read_timeout(20);
+    client_->set_tcp_nodelay(true);
   }
   void TearDown() override {
     fake_.engine->Drain(absl::Now());

@@ -43,6 +43,7 @@ class Server {
                    });
     }
     server_.new_task_queue = [] { return new httplib::ThreadPool(32); };
+    server_.set_tcp_nodelay(true);
     port_ = server_.bind_to_any_port("127.0.0.1");
     thread_ = std::thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) std::this_thread::yield();

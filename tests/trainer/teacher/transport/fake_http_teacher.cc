@@ -42,6 +42,7 @@ Json VllmPosition(const TeacherScores& scores, int64_t row, int32_t actual, bool
 
 FakeHttpTeacher::FakeHttpTeacher(HttpShape shape) : shape_(shape) {
   // A connection keeps its thread while it is open.
+  server_.set_tcp_nodelay(true);  // an answer is two writes: the second would wait for an ACK
   server_.new_task_queue = [] { return new httplib::ThreadPool(64); };
   server_.Get("/v1/models", [](const httplib::Request&, httplib::Response& response) {
     response.set_content(
