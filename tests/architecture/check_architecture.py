@@ -16,6 +16,9 @@ Rules:
      include is dead.
   9. A file that a comment names exists, in the tree or in EXTERNAL_FILES.
  10. A list in a comment has more than one item; no line of a comment stands indented alone.
+ 11. Tests mirror the tree: NAME_test.cc stands in the room of the source NAME, every folder with tests is that of
+     a room, and a room has tests in its own folder of tests or in one above it, TESTED_ELSEWHERE aside. The
+     contracts in kernels/include/taopd/X are tested in tests/kernels/X.
 """
 
 import pathlib
@@ -51,6 +54,7 @@ ALLOWED = {
     "trainer": ENGINE + ("proto", "trainer"),
     "tests": FOLDERS,
 }
+MIRRORED = ("common", "kernels", "server", "trainer")
 LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/dist", "common/engine",
                     "server", "trainer", "tests")
 
@@ -76,6 +80,17 @@ EXTERNAL_FILES = (
     "modeling_rope_utils.py",                                                        # transformers
     "sysexits.h", "test_all.py", "that/header.h",
 )
+
+# Rooms without a folder of tests, and what tests them.
+TESTED_ELSEWHERE = {
+    "common/cmake": "the build",
+    "common/wire": "both sides of the protocol: tests/server/grpc and tests/trainer/teacher",
+    "kernels/cpu/isa": "each test of kernels/cpu, which runs on every instruction set",
+    "kernels/cuda/gemm": "tests/gpu, on a GPU",
+    "trainer/cli": "tests/integration, with the real program",
+    "trainer/rollout": "tests/integration, with the real program",
+    "trainer/student": "tests/integration, with the real program",
+}
 
 LIBTORCH = re.compile(r"^(ATen|torch|c10)/")
 WIRE = re.compile(r"^(grpc|grpcpp|grpc\+\+|google/protobuf|fmt|spdlog)/|\.pb\.h$")
@@ -290,8 +305,42 @@ def check_comment_width(tree):
                 yield f"{name}:{number}: a comment's line of {width} columns, the limit is {MAX_COLUMNS}"
 
 
+def tested_room(folder):
+    """The room in tests/ of a folder of sources."""
+    return folder.replace("kernels/include/taopd", "kernels", 1)
+
+
+def check_tests_mirror(tree):
+    top_of = lambda folder: folder.split("/")[0]
+    rooms = {}      # folder with sources -> the first of them
+    rooms_of = {}   # (top folder, name of a source without its suffix) -> rooms
+    tests = {}      # room -> its tests
+    for name in tree.includes:
+        folder, base = name.rsplit("/", 1)
+        if in_folder(name, "tests"):
+            if base.endswith("_test.cc") and top_of(folder[len("tests/"):]) in MIRRORED:
+                tests.setdefault(folder[len("tests/"):], []).append(name)
+        elif top_of(folder) in MIRRORED:
+            room = tested_room(folder)
+            if name.endswith((".cc", ".cu")):
+                rooms.setdefault(room, name)
+            rooms_of.setdefault((top_of(folder), re.sub(r"(_isa)?\.\w+$", "", base)), set()).add(room)
+    for room, names in tests.items():
+        if not any(room in found for found in rooms_of.values()):
+            yield f"{names[0]}:1: there is no room {room}"
+        for name in names:
+            own = rooms_of.get((top_of(room), re.sub(r".*/|_test\.cc$", "", name)), {room})
+            if room not in own:
+                yield f"{name}:1: stands in another room than its source in {', '.join(sorted(own))}"
+    for room, name in rooms.items():
+        around = [str(folder) for folder in (pathlib.PurePath(room), *pathlib.PurePath(room).parents)][:-2]
+        if around and not any(folder in tests or folder in TESTED_ELSEWHERE for folder in around):
+            yield f"{name}:1: there are no tests in tests/{room}; TESTED_ELSEWHERE does not name it"
+
+
 RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
-         check_functions, check_headers_are_used, check_comment_files, check_lists, check_comment_width)
+         check_functions, check_headers_are_used, check_comment_files, check_lists, check_comment_width,
+         check_tests_mirror)
 
 
 def violations(root, rules=RULES):

@@ -18,6 +18,9 @@ GOOD = {
     "trainer/step/step.h": '#pragma once\n#include "common/model/decoder.h"\n',
     "trainer/run/run.cc": '#include "trainer/step/step.h"\n',
     "trainer/teacher/client.cc": '#include "proto/taopd/v1/teacher.pb.h"\n#include "common/base/status.h"\n',
+    **{f"tests/{room}/some_test.cc": "" for room in (
+        "common/base", "common/engine", "common/model", "kernels/cpu/head", "kernels/torch/head", "server/grpc",
+        "trainer/run", "trainer/step", "trainer/teacher")},
 }
 ARROWS = (check_architecture.check_arrows,)
 
@@ -70,7 +73,7 @@ class CheckArchitectureTest(unittest.TestCase):
         self.expect_one("kernels/cpu/head/a.cc", "#include <c10/util/Half.h>\n", "is not for kernels")
 
     def test_base_knows_no_libtorch(self):
-        self.expect_one("common/io/a.cc", "#include <torch/torch.h>\n", "is not for common")
+        self.expect_one("common/base/a.cc", "#include <torch/torch.h>\n", "is not for common")
 
     def test_kernels_torch_knows_no_model(self):
         self.expect_one("kernels/torch/head/a.cc", '#include "common/model/decoder.h"\n', "must not include")
@@ -88,7 +91,16 @@ class CheckArchitectureTest(unittest.TestCase):
             self.assertEqual(len(found), 1 if "http" in included else 0, found)
 
     def test_unknown_room(self):
-        self.expect_one("trainer/attic/a.cc", "", "does not name this room")
+        self.expect_one("trainer/attic/a.cc", "", "does not name this room",
+                        rules=(check_architecture.check_layers,))
+
+    def test_tests_mirror(self):
+        self.expect_one("tests/trainer/step/client_test.cc", "", "another room than its source in trainer/teacher")
+        self.expect_one("tests/trainer/attic/a_test.cc", "", "there is no room trainer/attic")
+        self.expect_one("trainer/guard/guard.cc", "", "there are no tests in tests/trainer/guard")
+        found = self.violations_with(files={"tests/trainer/teacher/cache_test.cc": "",
+                                            "trainer/teacher/cache/cache.cc": ""})
+        self.assertEqual(len(found), 1, found)
 
     def test_long_function(self):
         def function(length):

@@ -13,7 +13,7 @@ namespace {
 using testing::ReadFile;
 using testing::TempDir;
 
-class SaveBesideTest : public ::testing::TestWithParam<std::string> {
+class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
  protected:
   // A run in a directory of its own; the same student in each.
   std::unique_ptr<CheckpointedRun> StartRun(const std::string& name) {
@@ -56,7 +56,7 @@ class SaveBesideTest : public ::testing::TestWithParam<std::string> {
   const TempDir dir_;
 };
 
-TEST_P(SaveBesideTest, WritesWhatTheStudentWasWhenItWasCalled) {
+TEST_P(CheckpointedRunTest, WritesWhatTheStudentWasWhenItWasCalled) {
   const auto in_line = StartRun("in_line"), beside = StartRun("beside");
   ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->Save());
   EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "nothing was saved yet";
@@ -71,7 +71,7 @@ TEST_P(SaveBesideTest, WritesWhatTheStudentWasWhenItWasCalled) {
   EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "taken once";
 }
 
-TEST_P(SaveBesideTest, OneIsWrittenAtATime) {
+TEST_P(CheckpointedRunTest, OneIsWrittenAtATime) {
   const auto run = StartRun("run");
   ASSERT_OK(run->SaveBeside());
   Learn(run.get());
@@ -84,7 +84,7 @@ TEST_P(SaveBesideTest, OneIsWrittenAtATime) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000001"))) << "two are kept";
 }
 
-TEST_P(SaveBesideTest, RollingBackWaitsForIt) {
+TEST_P(CheckpointedRunTest, RollingBackWaitsForIt) {
   const auto run = StartRun("run");
   ASSERT_OK(run->Save());
   Learn(run.get());
@@ -94,7 +94,7 @@ TEST_P(SaveBesideTest, RollingBackWaitsForIt) {
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000002"))) << "deleted";
 }
 
-TEST_P(SaveBesideTest, AFailureIsReportedAndTheNextOneIsTried) {
+TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   const auto run = StartRun("run");
   const std::string checkpoints = dir_.File("run/checkpoints");
   std::filesystem::rename(checkpoints, checkpoints + "-away");
@@ -112,7 +112,7 @@ TEST_P(SaveBesideTest, AFailureIsReportedAndTheNextOneIsTried) {
 }
 
 // Of two ranks, each with its part of the optimizer.
-TEST_P(SaveBesideTest, RanksWriteTheSameBesideAsInLine) {
+TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   for (const char* name : {"in_line", "beside"}) {
     testing::OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
       CheckpointedRunOptions options;
@@ -159,7 +159,7 @@ TEST_P(SaveBesideTest, RanksWriteTheSameBesideAsInLine) {
   EXPECT_GT(num_files, num_shards);
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, SaveBesideTest, ::testing::Values("float32", "bfloat16"));
+INSTANTIATE_TEST_SUITE_P(Dtypes, CheckpointedRunTest, ::testing::Values("float32", "bfloat16"));
 
 }  // namespace
 }  // namespace taopd
