@@ -71,16 +71,17 @@ std::vector<v1::ScoreRequest> Requests() {
   return requests;
 }
 
-// Returns two prompts with a common beginning, which the second finds in the cache.
+// Returns two prompts with a common beginning, which the second finds in the cache. Their texts end
+// soon, because every token waits for all processes, but in another block of the cache.
 std::vector<json> Prompts() {
   json prompt = json::array();
-  for (int i = 0; i < 70; ++i) prompt.push_back(i * 7 % 500 + 3);
+  for (int i = 0; i < 60; ++i) prompt.push_back(i * 7 % 500 + 3);
   json longer = prompt;
   longer.push_back(9);
   const auto body = [](const json& ids) {
     return json{{"model", testing::StoriesModel()},
                 {"prompt", ids},
-                {"max_tokens", 40},
+                {"max_tokens", 12},
                 {"temperature", 0},
                 {"logprobs", 3},
                 {"return_token_ids", true},
