@@ -146,7 +146,9 @@ class TrainerStopTest : public TrainerTest {
   static void Post(int page, const std::string& path) {
     httplib::Client client("127.0.0.1", page);
     const auto reply = client.Post(path, {{"X-Taopd-Control", "1"}}, "", "text/plain");
-    if (reply) EXPECT_EQ(reply->status, 202) << path;  // else the run has just ended
+    if (reply) {
+      EXPECT_EQ(reply->status, 202) << path;  // else the run has just ended
+    }
   }
 
   // Waits for the case's moment. The run may end first.
@@ -366,6 +368,8 @@ TEST_F(TrainerStopTest, SftAbandonsAStepAndTheResumedRunHasTheSameBits) {
 }
 
 TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
+  WriteTokenizer();
+  const std::string model = WriteTextStudent();
   std::string problems;
   for (int i = 0; i < 24; ++i)
     problems += Concat("{\"prompt\": \"Once upon ", i, "\", \"answer\": \"7\"}\n");
@@ -374,7 +378,7 @@ TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
   const std::vector<std::string> eval = {BinaryPath("taopd-trainer"),
                                          "eval",
                                          "--model",
-                                         teacher_model_,
+                                         model,
                                          "--data",
                                          dir_.File("problems.jsonl"),
                                          "--output",
@@ -382,7 +386,7 @@ TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
                                          "--set",
                                          "eval.n=64",
                                          "--set",
-                                         "eval.max_response_length=200"};
+                                         "eval.max_response_length=80"};
   std::string kept;
   for (const bool resumes : {false, true}) {
     Process process(eval, dir_.File("eval.log"));

@@ -1,6 +1,4 @@
-// A model whose optimizer state exceeds the memory limit of a process trains on four ranks, each
-// under that limit. The limit is the system's limit per process, ulimit -d, which counts all
-// writable memory.
+// Runs whose memory does not suffice, or just suffices.
 #include "common/io/safetensors/safetensors.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -11,6 +9,9 @@ constexpr int64_t kHidden = 512, kInner = 2048, kHeads = 8, kKeyValueHeads = 4, 
 constexpr int64_t kLayers = 36, kVocabulary = 512;
 constexpr int64_t kMib = int64_t{1} << 20;
 
+// A model whose optimizer state is larger than what a process may take trains on four ranks, each
+// under that limit. The limit is the system's, on each process: ulimit -d, which counts all memory
+// that a process can write to.
 class TrainerLimitedRanksTest : public TrainerTest {
  protected:
   // Writes the model in bfloat16 and returns its number of parameters.
@@ -108,6 +109,71 @@ TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
   // Four processes share the state.
   EXPECT_EQ(TrainUnderLimit(limit, 4, teacher.endpoint(), &output), 0) << output;
   EXPECT_EQ(Losses(dir_.File("limited-run")).size(), 1U);
+}
+
+// Memory runs out at any moment of a run: while it loads, rolls out, scores, trains, evaluates or
+// saves. The run says so with its own exit code and the memory plan, and nothing that is saved is
+// lost.
+class TrainerOutOfMemoryTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    teacher_.emplace(dir_, teacher_model_);
+  }
+
+  // Trains to the end, or until the tensor number `failing` finds no memory.
+  int TrainWithout(int64_t failing, const std::string& run, std::string* output) {
+    std::vector<std::string> arguments = {
+        "/usr/bin/env", "LD_PRELOAD=" + TestLibraryPath("failing_allocation"),
+        Concat("TAOPD_FAILING_ALLOCATION=", failing),
+        "TAOPD_ALLOCATIONS_PATH=" + dir_.File("allocations"), BinaryPath("taopd-trainer")};
+    for (const std::string& argument : Arguments(run)) arguments.push_back(argument);
+    return RunProgram(arguments, dir_.File("command.log"), output, absl::Seconds(120));
+  }
+  std::vector<std::string> Arguments(const std::string& run) {
+    return TrainArguments(teacher_->endpoint(),
+                          {Concat("run.dir=", dir_.File(run)), "trainer.eval_every=2",
+                           "trainer.async_save=off", "trainer.total_steps=4"},
+                          {"--resume=auto"});
+  }
+
+  std::optional<TeacherProcess> teacher_;
+};
+
+// TAOPD_MEMORY_CASES: how many moments (the ctest entry with the label slow sets 60).
+TEST_F(TrainerOutOfMemoryTest, EndsWithItsOwnCodeAndARestartEndsWithTheSameWeights) {
+  std::string output;
+  ASSERT_EQ(TrainWithout(0, "whole", &output), 0) << output;
+  const int64_t num_allocations = std::atoll(ReadFile(dir_.File("allocations")).c_str());
+  ASSERT_GT(num_allocations, 1000) << "the library is not asked";
+  const auto whole = FilesOf(dir_.File("whole/model"));
+  const char* text = std::getenv("TAOPD_MEMORY_CASES");
+  const int64_t count = text != nullptr ? std::atoll(text) : 10;
+  RandomStream random(7);
+  for (int64_t i = 0; i < count; ++i) {
+    // One in each of equal parts of the run.
+    const int64_t failing =
+        1 + num_allocations * i / count +
+        static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(num_allocations / count)));
+    const std::string run = Concat("run-", i);
+    SCOPED_TRACE(Concat("allocation ", failing, " of ", num_allocations));
+    const int code = TrainWithout(failing, run, &output);
+    if (code != 0) {
+      EXPECT_EQ(code, 71) << output;
+      EXPECT_THAT(output, ::testing::HasSubstr("out of memory"));
+      const bool has_begun = output.find("started run=") != std::string::npos;
+      if (has_begun) {
+        EXPECT_THAT(output, ::testing::HasSubstr("The plan was:"));
+      }
+      const size_t saved = output.find("the state after step ");
+      if (saved != std::string::npos) {
+        EXPECT_EQ(NewestCheckpoint(run), std::atoll(output.c_str() + saved + 21)) << output;
+      }
+      std::printf("%s\n", output.substr(output.rfind("taopd-trainer: "), 200).c_str());
+      ASSERT_EQ(Run(Arguments(run), &output), 0) << output;
+    }
+    EXPECT_EQ(FilesOf(dir_.File(run + "/model")), whole) << output;
+  }
 }
 
 }  // namespace
