@@ -51,7 +51,7 @@ Subcommand AddBandit(CLI::App& app) {
               std::printf("%-20s %12.3g %14.5f %14.5f\n", run.objective.c_str(), end.full_kl,
                           end.student_tail, result->teacher_tail);
             }
-            return EndCommand(std::nullopt);
+            return EndCommand(absl::OkStatus());
           }};
 }
 

@@ -28,7 +28,7 @@ Subcommand AddObjective(CLI::App& app) {
                         << summary->max_grad_difference;
             }
             std::cout << "\n";
-            if (summary->num_refused == 0) return EndCommand(std::nullopt);
+            if (summary->num_refused == 0) return EndCommand(absl::OkStatus());
             return EndCommand(
                 BadData(InvalidArgument(summary->num_refused, " of ", summary->num_cases,
                                         " cases refused; see \"error\" in ", flags->output_path)));

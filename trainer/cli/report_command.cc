@@ -19,7 +19,7 @@ Subcommand AddReport(CLI::App& app) {
   command->add_option("-o,--output", flags->output_path, "The page")->required();
   return {command, [flags] {
             const absl::Status status = report::WriteReport(flags->run_dirs, flags->output_path);
-            return status.ok() ? EndCommand(std::nullopt) : EndCommand(BadData(status));
+            return status.ok() ? EndCommand(absl::OkStatus()) : EndCommand(BadData(status));
           }};
 }
 

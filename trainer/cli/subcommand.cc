@@ -12,15 +12,16 @@
 
 namespace taopd {
 
-int EndCommand(const std::optional<CommandFailure>& failure) {
-  if (!failure) return kExitOk;
+int EndCommand(const absl::Status& result) {
+  const ExitCode code = ExitCodeOf(result);
+  if (result.ok()) return code;
   std::cout.flush();
-  if (IsStop(failure->code)) {
-    LogInfo("stopped", {{"reason", std::string(failure->status.message())}});
+  if (IsStop(code)) {
+    LogInfo("stopped", {{"reason", std::string(result.message())}});
   } else {
-    std::fprintf(stderr, "taopd-trainer: %s\n", std::string(failure->status.message()).c_str());
+    std::fprintf(stderr, "taopd-trainer: %s\n", std::string(result.message()).c_str());
   }
-  return failure->code;
+  return code;
 }
 
 namespace {

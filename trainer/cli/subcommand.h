@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/control/run_state.h"
-#include "trainer/run/command_failure.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
 
@@ -25,8 +25,8 @@ using AddSubcommand = Subcommand (*)(CLI::App& app);
 // All subcommands, in the order of the help text.
 const std::vector<AddSubcommand>& AllSubcommands();
 
-// Reports on standard error why a command failed and returns the process's exit code.
-int EndCommand(const std::optional<CommandFailure>& failure);
+// Reports on standard error why a command failed, if it did, and returns the process's exit code.
+int EndCommand(const absl::Status& result);
 
 // Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
 // Others within five seconds are the same wish (repeated_signals.h). A later one ends the process

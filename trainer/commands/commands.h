@@ -13,15 +13,14 @@
 #include "trainer/config/sft_config.h"
 #include "trainer/config/train_config.h"
 #include "trainer/control/run_state.h"
-#include "trainer/run/command_failure.h"
+#include "trainer/run/exit_status.h"
 #include "trainer/run/run_directory.h"
 
 namespace taopd {
 
 // Distils the teacher into the student. `state` carries requests from other threads to the training
 // loop and its status back; it must outlive the call.
-std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
-                                          RunState* state);
+absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state);
 
 struct PlanCommandOptions {
   // The memory of another device than this machine's, "80GB" or "cuda:80GB"; may be empty.
@@ -31,10 +30,10 @@ struct PlanCommandOptions {
 };
 // Prints the memory plan of a distillation run. Fails with kExitOutOfMemory, after the table, if
 // the run does not fit.
-std::optional<CommandFailure> RunPlan(const TrainConfig& config, const PlanCommandOptions& options);
+absl::Status RunPlan(const TrainConfig& config, const PlanCommandOptions& options);
 
 // Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
-std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state);
+absl::Status RunSft(SftConfig config, const StartMode& mode, RunState* state);
 
 struct ExportRequest {
   std::string run_dir;
@@ -44,7 +43,7 @@ struct ExportRequest {
 
 // Copies the model of a checkpoint, whose files are verified first, into output_dir, which must not
 // exist or be empty.
-std::optional<CommandFailure> RunExport(const ExportRequest& request);
+absl::Status RunExport(const ExportRequest& request);
 
 struct EvalRequest {
   // Empty: student.model of the configuration or, with an endpoint, the server's model.
@@ -71,7 +70,7 @@ std::string ResponsesPath(const EvalRequest& request);
 
 // Evaluates a model on data.val, prints a table and writes the results. The journal holds every
 // response that has been graded, whenever the process ends.
-std::optional<CommandFailure> RunEval(TrainConfig config, const EvalRequest& request);
+absl::Status RunEval(TrainConfig config, const EvalRequest& request);
 
 struct ShowDataRequest {
   bool json = false;
@@ -79,8 +78,7 @@ struct ShowDataRequest {
 };
 
 // Prints what a run would see of data.train and data.val. Reads no weights.
-std::optional<CommandFailure> RunShowData(const TrainConfig& config,
-                                          const ShowDataRequest& request);
+absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& request);
 
 inline constexpr int64_t kDefaultMaxNewTokens = 256;
 
@@ -101,7 +99,7 @@ struct GenerateRequest {
 
 // Continues a prompt and prints the response as it comes: text, or ids if the model has no
 // tokenizer.
-std::optional<CommandFailure> RunGenerate(const GenerateRequest& request);
+absl::Status RunGenerate(const GenerateRequest& request);
 
 struct ScoreRequest {
   std::string input_path;  // JSON Lines with prompt_ids and response_ids
@@ -110,7 +108,7 @@ struct ScoreRequest {
 
 // Has the teacher of the configuration score sequences of a file, which fills its score cache, and
 // prints what it did.
-std::optional<CommandFailure> RunScore(const TrainConfig& config, const ScoreRequest& request);
+absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request);
 
 struct BenchTeacherRequest {
   double rate = 0;  // requests a second in an open loop; 0: a closed loop
@@ -125,7 +123,6 @@ struct BenchTeacherRequest {
 };
 
 // Puts a load on the teacher of the configuration and prints a table of what it measured.
-std::optional<CommandFailure> RunBenchTeacher(const TrainConfig& config,
-                                              const BenchTeacherRequest& request);
+absl::Status RunBenchTeacher(const TrainConfig& config, const BenchTeacherRequest& request);
 
 }  // namespace taopd

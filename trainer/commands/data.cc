@@ -15,8 +15,7 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
-std::optional<CommandFailure> RunShowData(const TrainConfig& config,
-                                          const ShowDataRequest& request) {
+absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& request) {
   if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok())
     return BadUsage(checked);
   const std::string& model_dir = config.student.model;
@@ -68,7 +67,7 @@ std::optional<CommandFailure> RunShowData(const TrainConfig& config,
     }
   }
   std::fflush(stdout);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -56,13 +56,13 @@ absl::Status CopyModel(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-std::optional<CommandFailure> RunExport(const ExportRequest& request) {
+absl::Status RunExport(const ExportRequest& request) {
   const auto checkpoint = FindCheckpoint(request.run_dir, request.step);
   if (!checkpoint.ok()) return BadData(checkpoint.status());
   if (absl::Status copied = CopyModel(*checkpoint + "/model", request.output_dir); !copied.ok())
     return BadUsage(copied);
   LogInfo("exported", {{"checkpoint", *checkpoint}, {"model", request.output_dir}});
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

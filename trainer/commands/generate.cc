@@ -62,7 +62,7 @@ absl::StatusOr<int64_t> MaxNewTokens(int64_t num_prompt_tokens, int64_t num_posi
                          " exceeds max_position_embeddings ", num_positions);
 }
 
-std::optional<CommandFailure> Generate(const GenerateRequest& request) {
+absl::Status Generate(const GenerateRequest& request) {
   SetNumThreads(0);
   auto student = LoadStudent(request.model_dir, request.dtype, request.device, nullptr);
   if (!student.ok()) return BadData(student.status());
@@ -114,12 +114,12 @@ std::optional<CommandFailure> Generate(const GenerateRequest& request) {
   finished.WaitForNotification();
   if (!status.ok()) return BadUsage(status);
   printer.End();
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-std::optional<CommandFailure> RunGenerate(const GenerateRequest& request) {
+absl::Status RunGenerate(const GenerateRequest& request) {
   return CatchExceptions([&] { return Generate(request); });
 }
 

@@ -27,20 +27,19 @@ int64_t PeakMemoryBytes() {
   return 0;
 }
 
-std::optional<CommandFailure> CatchExceptions(
-    const std::function<std::optional<CommandFailure>()>& command) {
+absl::Status CatchExceptions(const std::function<absl::Status()>& command) {
   try {
     return command();
   } catch (const c10::Error& error) {
     if (IsOutOfMemory(error)) {
-      return CommandFailure{kExitOutOfMemory,
-                            ResourceExhausted("out of memory: ", error.what_without_backtrace())};
+      return WithExitCode(kExitOutOfMemory,
+                          ResourceExhausted("out of memory: ", error.what_without_backtrace()));
     }
-    return CommandFailure{kExitInternal, Internal(error.what_without_backtrace())};
+    return WithExitCode(kExitInternal, Internal(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
-    return CommandFailure{kExitOutOfMemory, ResourceExhausted("out of memory")};
+    return WithExitCode(kExitOutOfMemory, ResourceExhausted("out of memory"));
   } catch (const std::exception& error) {
-    return CommandFailure{kExitInternal, Internal("unexpected error: ", error.what())};
+    return WithExitCode(kExitInternal, Internal("unexpected error: ", error.what()));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "common/model/out_of_memory.h"
-#include "trainer/run/command_failure.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
 
@@ -19,7 +19,6 @@ int64_t PeakMemoryBytes();
 
 // Runs a subcommand and turns exceptions into failures: a lack of memory, LibTorch's errors, and
 // any other that was not expected.
-std::optional<CommandFailure> CatchExceptions(
-    const std::function<std::optional<CommandFailure>()>& command);
+absl::Status CatchExceptions(const std::function<absl::Status()>& command);
 
 }  // namespace taopd

@@ -48,41 +48,41 @@ class SftRun {
         run_state_(state),
         run_(MakeRunOptions(config_, config_.model.dtype)) {}
 
-  std::optional<CommandFailure> Run(const StartMode& mode) {
-    if (auto failure = SetUp(mode)) return failure;
-    if (is_untouched_) return std::nullopt;
+  absl::Status Run(const StartMode& mode) {
+    TAOPD_RETURN_IF_ERROR(SetUp(mode));
+    if (is_untouched_) return absl::OkStatus();
     // A resumed run may have been stopped before its validation.
     bool stops = validation_is_due() && !run_.recorded().has_evaluation && !Validate();
     while (!stops && !run_.is_last()) {
-      if (auto failure = Step(&stops)) return failure;
+      TAOPD_RETURN_IF_ERROR(Step(&stops));
     }
     if (stops) {
-      if (auto failure = SaveOrWait()) return failure;
+      TAOPD_RETURN_IF_ERROR(SaveOrWait());
       return run_.Stopped(run_state_->stop_code());
     }
     return UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); });
   }
 
  private:
-  std::optional<CommandFailure> SetUp(const StartMode& mode) {
+  absl::Status SetUp(const StartMode& mode) {
     SetNumThreads(config_.trainer.num_threads);
-    if (auto failure = run_.Start(mode, "model", [this] { return MakeStudent(); })) return failure;
+    TAOPD_RETURN_IF_ERROR(run_.Start(mode, "model", [this] { return MakeStudent(); }));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
         run_.IsExported().value_or(false)) {
       is_untouched_ = true;
       LogInfo("the run is finished and stays as it is",
               {{"dir", run_.run_dir()}, {"step", run_.state().step}});
-      return std::nullopt;
+      return absl::OkStatus();
     }
-    if (auto failure = LoadData()) return run_.BesideChanges(*failure);
+    if (absl::Status loaded = LoadData(); !loaded.ok()) return run_.BesideChanges(loaded);
     head_.objective = *FindObjective("cross_entropy");
     head_.workspace_bytes = BytesOfMib(config_.trainer.head_workspace_mb);
     const SftModelConfig& model = config_.model;
     const auto facts = FactsOfData(train_, {}, config_.data.val, run_.student(),
                                    model.tokenizer.empty() ? model.init : model.tokenizer);
     if (!facts.ok()) return run_.BesideChanges(BadData(facts.status()));
-    if (auto failure = run_.CheckFacts(*facts)) return failure;
-    if (auto failure = run_.OpenOutput()) return failure;
+    TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
+    TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
     if (run_.resumed()) NoteSaved();
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},
@@ -90,7 +90,7 @@ class SftRun {
              {"step", run_.state().step},
              {"rows", train_.size()},
              {"parameters", decoder().config().NumParameters()}});
-    return std::nullopt;
+    return absl::OkStatus();
   }
 
   // Published weights, or random ones of a config.json, which then also names the special tokens.
@@ -128,7 +128,7 @@ class SftRun {
     return student;
   }
 
-  std::optional<CommandFailure> LoadData() {
+  absl::Status LoadData() {
     DatasetOptions options;
     options.prompt_key = config_.data.prompt_key;
     options.answer_key.clear();
@@ -162,7 +162,7 @@ class SftRun {
     const absl::Status position = order_->Restore(run_.state().epoch, run_.state().epoch_index);
     if (!position.ok())
       return BadData(Annotate(position, "the checkpoint does not fit data.train"));
-    return std::nullopt;
+    return absl::OkStatus();
   }
 
   // Loss over the response tokens of `records`; with gradients when `train`. Returns nullopt if the
@@ -202,7 +202,7 @@ class SftRun {
 
   // Sets `stops` if the run is asked to stop. Before the update, the step is then abandoned, and the
   // state stays that before the step.
-  std::optional<CommandFailure> Step(bool* stops) {
+  absl::Status Step(bool* stops) {
     const absl::Time start = absl::Now();
     std::vector<const PromptRecord*> batch;
     for (int64_t index : order_->Next(config_.trainer.batch_size)) batch.push_back(&train_[index]);
@@ -211,13 +211,13 @@ class SftRun {
     const std::optional<LossSums> sums = Pass(batch, /*train=*/true);
     if (!sums) {
       *stops = true;
-      return std::nullopt;
+      return absl::OkStatus();
     }
     const double loss = sums->loss / static_cast<double>(sums->num_rows);
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-      return CommandFailure{kExitNumerics, Internal("step ", state.step + 1, ": loss ", loss,
-                                                    ", gradient norm ", grad_norm)};
+      return WithExitCode(kExitNumerics, Internal("step ", state.step + 1, ": loss ", loss,
+                                                  ", gradient norm ", grad_norm));
     }
     optimizer().Update(lr, grad_norm);
 
@@ -239,7 +239,7 @@ class SftRun {
 
     // Before the validation, which may fail or take long.
     if (run_.is_last()) {
-      if (auto failure = SaveOrWait()) return failure;
+      TAOPD_RETURN_IF_ERROR(SaveOrWait());
     } else if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {
       // A failure is logged; the next step tries again.
       if (const auto saved = run_.Save(); saved.ok()) {
@@ -249,7 +249,7 @@ class SftRun {
       }
     }
     *stops = validation_is_due() && !Validate();
-    return std::nullopt;
+    return absl::OkStatus();
   }
 
   bool validation_is_due() {
@@ -273,11 +273,11 @@ class SftRun {
   void NoteSaved() {
     run_state_->Update([&](RunStatus& status) { status.saved_step = run_.state().step; });
   }
-  std::optional<CommandFailure> SaveOrWait() {
-    auto failure = UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_,
-                               run_state_, [this] { return run_.Save().status(); });
-    if (!failure) NoteSaved();
-    return failure;
+  absl::Status SaveOrWait() {
+    TAOPD_RETURN_IF_ERROR(UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_,
+                                      run_state_, [this] { return run_.Save().status(); }));
+    NoteSaved();
+    return absl::OkStatus();
   }
 
   Decoder& decoder() { return *run_.student().decoder; }
@@ -295,7 +295,7 @@ class SftRun {
 
 }  // namespace
 
-std::optional<CommandFailure> RunSft(SftConfig config, const StartMode& mode, RunState* state) {
+absl::Status RunSft(SftConfig config, const StartMode& mode, RunState* state) {
   const auto where = ReadRendezvous(ProcessEnvironment());
   if (!where.ok()) return BadUsage(where.status());
   if (where->world_size > 1) {

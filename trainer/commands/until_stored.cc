@@ -9,11 +9,10 @@ constexpr absl::Duration kPause = absl::Seconds(1);
 
 }  // namespace
 
-std::optional<CommandFailure> UntilStored(const std::string& what, CheckpointedRun* run,
-                                          RunState* state,
-                                          const std::function<absl::Status()>& attempt) {
+absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState* state,
+                         const std::function<absl::Status()>& attempt) {
   absl::Status stored = attempt();
-  if (stored.ok()) return std::nullopt;
+  if (stored.ok()) return absl::OkStatus();
   ProcessGroup& group = run->group();
   const std::string saved =
       run->newest_saved_step() < 0
@@ -32,9 +31,9 @@ std::optional<CommandFailure> UntilStored(const std::string& what, CheckpointedR
   }
   while (true) {
     const auto gives_up = group.AgreeOnLargest(state->WaitToGiveUp(kPause) ? 1 : 0);
-    if (!gives_up.ok()) return CommandFailure{kExitUnavailable, gives_up.status()};
+    if (!gives_up.ok()) return WithExitCode(kExitUnavailable, gives_up.status());
     if (*gives_up > 0) {
-      return CommandFailure{kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved))};
+      return WithExitCode(kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved)));
     }
     stored = attempt();
     if (!stored.ok()) continue;
@@ -43,7 +42,7 @@ std::optional<CommandFailure> UntilStored(const std::string& what, CheckpointedR
       status.storage_problem.clear();
     });
     if (group.is_root()) LogInfo("written after a wait for room", {{"what", what}});
-    return std::nullopt;
+    return absl::OkStatus();
   }
 }
 

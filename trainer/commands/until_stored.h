@@ -9,7 +9,7 @@
 #include "common/dist/process_group.h"
 #include "trainer/control/run_state.h"
 #include "trainer/run/checkpointed_run.h"
-#include "trainer/run/command_failure.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
 
@@ -17,8 +17,7 @@ namespace taopd {
 // failure the phase is kWaitingForStorage, the log says what to do, and the next attempt follows
 // about a second later. Returns kExitStorage if a stop is requested on any rank while it waits: the
 // message names `what`, such as "the checkpoint of step 20", and the newest step that is saved.
-std::optional<CommandFailure> UntilStored(const std::string& what, CheckpointedRun* run,
-                                          RunState* state,
-                                          const std::function<absl::Status()>& attempt);
+absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState* state,
+                         const std::function<absl::Status()>& attempt);
 
 }  // namespace taopd

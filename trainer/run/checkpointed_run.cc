@@ -32,9 +32,8 @@ absl::StatusOr<std::string> CheckpointedRun::FromRoot(const absl::StatusOr<std::
   return group_->BroadcastText(text.value_or(""), 0);
 }
 
-std::optional<CommandFailure> CheckpointedRun::Start(
-    const StartMode& mode, const std::string& setting,
-    const std::function<absl::StatusOr<Student>()>& make_student) {
+absl::Status CheckpointedRun::Start(const StartMode& mode, const std::string& setting,
+                                    const std::function<absl::StatusOr<Student>()>& make_student) {
   absl::StatusOr<std::string> checkpoint = "";
   if (group_->is_root()) {
     auto directory = RunDirectory::Open(options_.run_dir, mode, options_.checkpoints);
@@ -66,7 +65,7 @@ std::optional<CommandFailure> CheckpointedRun::Start(
     return BesideChanges(BadData(Annotate(loaded, setting)));
   }
   student_ = *std::move(student);
-  if (!resumed()) return std::nullopt;
+  if (!resumed()) return absl::OkStatus();
   auto restored = LoadCheckpointState(resumed_from(), &student_);
   if (const absl::Status read = group_->AgreeOnStatus(restored.status()); !read.ok()) {
     return BesideChanges(BadData(read));
@@ -74,7 +73,7 @@ std::optional<CommandFailure> CheckpointedRun::Start(
   state_ = *restored;
   checkpoint_dir_ = resumed_from();
   newest_saved_step_ = state_.step;
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointedRun::CheckSettings() const {
@@ -94,21 +93,21 @@ absl::Status CheckpointedRun::CheckSettings() const {
   return CheckResume(recorded, options_.settings, allow_change_);
 }
 
-std::optional<CommandFailure> CheckpointedRun::CheckFacts(const RunFacts& facts) {
+absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
   RunFacts all = options_.settings;
   all.insert(all.end(), facts.begin(), facts.end());
   text_files_["identity.json"] = WriteRunFacts(all);
-  if (!resumed()) return std::nullopt;
+  if (!resumed()) return absl::OkStatus();
   const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
-  if (same.ok() && settings_.ok()) return std::nullopt;
+  if (same.ok() && settings_.ok()) return absl::OkStatus();
   if (same.ok()) return BadUsage(settings_);
   return BesideChanges(absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same));
 }
 
-CommandFailure CheckpointedRun::BesideChanges(const CommandFailure& failure) const {
+absl::Status CheckpointedRun::BesideChanges(const absl::Status& failure) const {
   if (settings_.ok()) return failure;
-  return BadUsage(InvalidArgument(std::string(settings_.message()), "\n",
-                                  std::string(failure.status.message())));
+  return BadUsage(
+      InvalidArgument(std::string(settings_.message()), "\n", std::string(failure.message())));
 }
 
 absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
@@ -118,8 +117,8 @@ absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
   return CheckResume(recorded, facts, allow_change_);
 }
 
-std::optional<CommandFailure> CheckpointedRun::OpenOutput() {
-  if (const absl::Status fits = CheckDisk(); !fits.ok()) return CommandFailure{kExitStorage, fits};
+absl::Status CheckpointedRun::OpenOutput() {
+  if (const absl::Status fits = CheckDisk(); !fits.ok()) return WithExitCode(kExitStorage, fits);
   absl::Status opened = group_->is_root() ? ReplaceAndOpen() : absl::OkStatus();
   opened = group_->AgreeOnStatus(opened);
   // Rank 0 has cut the records of a resumed run.
@@ -128,10 +127,10 @@ std::optional<CommandFailure> CheckpointedRun::OpenOutput() {
   }
   if (opened.ok()) opened = group_->AgreeOnStatus(opened);
   if (!opened.ok()) {
-    return CommandFailure{absl::IsResourceExhausted(opened) ? kExitStorage : kExitInternal, opened};
+    return WithExitCode(absl::IsResourceExhausted(opened) ? kExitStorage : kExitInternal, opened);
   }
   if (directory_) directory_->DeleteOldRun();
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RecordedMetrics> CheckpointedRun::ReadRecords() {
@@ -390,12 +389,12 @@ absl::Status CheckpointedRun::Export() {
   return absl::OkStatus();
 }
 
-CommandFailure CheckpointedRun::Stopped(ExitCode code) const {
+absl::Status CheckpointedRun::Stopped(ExitCode code) const {
   const std::string within = pending_mini_batches_ > 0 ? Concat(" and ", pending_mini_batches_,
                                                                 " mini-batches of the next")
                                                        : "";
-  return {code, absl::CancelledError(Concat("asked to stop after step ", state_.step, within,
-                                            "; continue with --resume"))};
+  return WithExitCode(code, absl::CancelledError(Concat("asked to stop after step ", state_.step,
+                                                        within, "; continue with --resume")));
 }
 
 }  // namespace taopd

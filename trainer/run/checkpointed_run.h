@@ -33,8 +33,8 @@
 #include "common/dist/process_group.h"
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/run/beside_save.h"
-#include "trainer/run/command_failure.h"
 #include "trainer/run/effective_config.h"
+#include "trainer/run/exit_status.h"
 #include "trainer/run/recorded_metrics.h"
 #include "trainer/run/resume_check.h"
 #include "trainer/run/run_directory.h"
@@ -95,8 +95,8 @@ class CheckpointedRun {
   // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state
   // come from the checkpoint. Otherwise make_student makes the student, and `setting` is the
   // setting that its errors are about. An old run stays as it is.
-  std::optional<CommandFailure> Start(const StartMode& mode, const std::string& setting,
-                                      const std::function<absl::StatusOr<Student>()>& make_student);
+  absl::Status Start(const StartMode& mode, const std::string& setting,
+                     const std::function<absl::StatusOr<Student>()>& make_student);
   // After Start: whether RUN_DIR/model is, byte for byte, the model of the checkpoint that the run
   // was resumed from, and what the records of that run say. Both change nothing; with them a caller
   // tells a run that is finished.
@@ -105,14 +105,14 @@ class CheckpointedRun {
   // Compares facts that no setting holds with those of the checkpoint's run; every later checkpoint
   // records them. mode.allow_change may name them. The failure names all settings and facts that
   // differ, one per line.
-  std::optional<CommandFailure> CheckFacts(const RunFacts& facts);
+  absl::Status CheckFacts(const RunFacts& facts);
   // A failure between Start and CheckFacts, after the settings that differ, which may be its cause.
-  CommandFailure BesideChanges(const CommandFailure& failure) const;
+  absl::Status BesideChanges(const absl::Status& failure) const;
   bool settings_differ() const { return !settings_.ok(); }
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
   // failure the old run is there again.
-  std::optional<CommandFailure> OpenOutput();
+  absl::Status OpenOutput();
 
   // Writes a checkpoint and returns its path. A failure is logged with the room that the checkpoint
   // needs and the room that there is; the older checkpoints are intact. After a failure nothing is
@@ -154,7 +154,7 @@ class CheckpointedRun {
   // it after the last step; it may be called again after a failure, as Save.
   absl::Status Export();
   // The result of a run that was asked to stop with this code. Call it after Save.
-  CommandFailure Stopped(ExitCode code) const;
+  absl::Status Stopped(ExitCode code) const;
 
   // Whether something that is done every `every` steps is due; never for 0.
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }

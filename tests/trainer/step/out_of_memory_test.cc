@@ -16,11 +16,10 @@ void AllocateTooMuch() { at::empty({int64_t{1} << 60}, at::TensorOptions().dtype
 
 TEST(OutOfMemory, HasAnExitCodeOfItsOwn) {
   const auto code_of = [](const std::function<void()>& command) {
-    const auto failure = CatchExceptions([&]() -> std::optional<CommandFailure> {
+    return ExitCodeOf(CatchExceptions([&] {
       command();
-      return std::nullopt;
-    });
-    return failure ? failure->code : kExitOk;
+      return absl::OkStatus();
+    }));
   };
   EXPECT_EQ(code_of([] { AllocateTooMuch(); }), kExitOutOfMemory);
   EXPECT_EQ(code_of([] { throw std::bad_alloc(); }), kExitOutOfMemory);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "trainer/run/command_failure.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
 

@@ -49,7 +49,7 @@ Subcommand AddLaunch(CLI::App& app) {
               return EndCommand(BadUsage(read));
             options->command.insert(options->command.begin(), "/proc/self/exe");
             const auto code = RunRanks(*options);
-            if (!code.ok()) return EndCommand(CommandFailure{kExitUnavailable, code.status()});
+            if (!code.ok()) return EndCommand(WithExitCode(kExitUnavailable, code.status()));
             return *code;
           }};
 }

@@ -42,20 +42,20 @@ class Progress {
   int64_t first_ = -1;  // responses that were there before
 };
 
-std::optional<CommandFailure> Failed(const absl::Status& status) {
+absl::Status Failed(const absl::Status& status) {
   const bool away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
-  return CommandFailure{away ? kExitUnavailable : kExitData, status};
+  return WithExitCode(away ? kExitUnavailable : kExitData, status);
 }
 
-std::optional<CommandFailure> Reported(const absl::Status& status) {
+absl::Status Reported(const absl::Status& status) {
   if (!status.ok()) return BadUsage(status);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // Grades what `source` gives, with the journal.
-std::optional<CommandFailure> Measure(const TrainConfig& config, const EvalRequest& request,
-                                      const std::string& model, const PromptDataset& problems,
-                                      ResponseSource* source) {
+absl::Status Measure(const TrainConfig& config, const EvalRequest& request,
+                     const std::string& model, const PromptDataset& problems,
+                     ResponseSource* source) {
   auto evaluation = DescribeEvaluation(config, request, model);
   if (!evaluation.ok()) return BadData(evaluation.status());
   auto journal = EvalJournal::Open(ResponsesPath(request), *evaluation, request.overwrite);
@@ -77,8 +77,7 @@ std::optional<CommandFailure> Measure(const TrainConfig& config, const EvalReque
   return Reported(ReportEvaluation(config, request, model, problems, *result));
 }
 
-std::optional<CommandFailure> EvaluateEndpoint(const TrainConfig& config,
-                                               const EvalRequest& request) {
+absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& request) {
   if (config.eval.measure != "accuracy")
     return BadUsage(InvalidArgument("--endpoint needs eval.measure accuracy"));
   if (config.data.truncation != "error" || config.data.filter_overlong_prompts) {
@@ -121,10 +120,9 @@ std::optional<CommandFailure> EvaluateEndpoint(const TrainConfig& config,
 }
 
 // The distance of `student` to the configured teacher.
-std::optional<CommandFailure> EvaluateDistance(const TrainConfig& config,
-                                               const EvalRequest& request,
-                                               const std::string& model_dir,
-                                               const PromptDataset& problems, Student* student) {
+absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& request,
+                              const std::string& model_dir, const PromptDataset& problems,
+                              Student* student) {
   auto client = MakeTeacherClient(config);
   if (!client.ok()) return BadUsage(client.status());
   if (absl::Status taught = CheckSourcesAreTaught(config, problems.records, "data.val");
@@ -132,7 +130,7 @@ std::optional<CommandFailure> EvaluateDistance(const TrainConfig& config,
     return BadUsage(taught);
   }
   auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
-  if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
+  if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
   if (absl::Status fits = CheckTeacherFits(config, **client, *info, *student); !fits.ok())
     return BadUsage(fits);
   auto result = MeasureStudent(config, problems.records, student, nullptr, client->get());
@@ -141,10 +139,9 @@ std::optional<CommandFailure> EvaluateDistance(const TrainConfig& config,
 }
 
 // The accuracy of `student`, with an engine as long as this evaluation needs.
-std::optional<CommandFailure> EvaluateAnswers(const TrainConfig& config, const EvalRequest& request,
-                                              const std::string& model_dir,
-                                              const PromptDataset& problems,
-                                              const Student& student) {
+absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& request,
+                             const std::string& model_dir, const PromptDataset& problems,
+                             const Student& student) {
   TrainConfig sized = config;
   sized.data.max_response_length = 1;
   sized.eval.num_prompts = static_cast<int64_t>(problems.records.size());
@@ -160,7 +157,7 @@ std::optional<CommandFailure> EvaluateAnswers(const TrainConfig& config, const E
   return Measure(config, request, model_dir, problems, &source);
 }
 
-std::optional<CommandFailure> EvaluateModel(const TrainConfig& config, const EvalRequest& request) {
+absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request) {
   SetNumThreads(config.trainer.num_threads);
   const std::string model_dir =
       request.model_dir.empty() ? config.student.model : request.model_dir;
@@ -199,7 +196,7 @@ std::optional<CommandFailure> EvaluateModel(const TrainConfig& config, const Eva
 
 }  // namespace
 
-std::optional<CommandFailure> RunEval(TrainConfig config, const EvalRequest& request) {
+absl::Status RunEval(TrainConfig config, const EvalRequest& request) {
   if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok())
     return BadUsage(checked);
   return CatchExceptions([&] {

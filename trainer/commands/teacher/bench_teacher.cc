@@ -101,13 +101,12 @@ void PrintTable(const nlohmann::ordered_json& json, const TeacherLoadResult& res
 
 }  // namespace
 
-std::optional<CommandFailure> RunBenchTeacher(const TrainConfig& config,
-                                              const BenchTeacherRequest& request) {
-  return CatchExceptions([&]() -> std::optional<CommandFailure> {
+absl::Status RunBenchTeacher(const TrainConfig& config, const BenchTeacherRequest& request) {
+  return CatchExceptions([&]() -> absl::Status {
     auto client = MakeUncachedClient(config, /*retry=*/false);
     if (!client.ok()) return BadUsage(client.status());
     auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
-    if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
+    if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
     auto load = MakeLoad(config, request, *info);
     if (!load.ok()) return BadUsage(load.status());
     const TeacherLoadResult result = RunTeacherLoad(*load, client->get());
@@ -117,10 +116,10 @@ std::optional<CommandFailure> RunBenchTeacher(const TrainConfig& config,
       const absl::Status written = WriteFileAtomically(request.json_path, json.dump(2) + "\n");
       if (!written.ok()) return BadUsage(Annotate(written, "--json"));
     }
-    if (result.errors.empty()) return std::nullopt;
-    return CommandFailure{kExitUnavailable,
-                          Unavailable(result.num_requests() - json["verified"].get<int64_t>(),
-                                      " of ", result.num_requests(), " requests failed")};
+    if (result.errors.empty()) return absl::OkStatus();
+    return WithExitCode(kExitUnavailable,
+                        Unavailable(result.num_requests() - json["verified"].get<int64_t>(), " of ",
+                                    result.num_requests(), " requests failed"));
   });
 }
 

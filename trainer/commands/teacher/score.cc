@@ -91,8 +91,8 @@ absl::StatusOr<int64_t> ScoreRollouts(const SupportOptions& support,
 
 }  // namespace
 
-std::optional<CommandFailure> RunScore(const TrainConfig& config, const ScoreRequest& request) {
-  return CatchExceptions([&]() -> std::optional<CommandFailure> {
+absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request) {
+  return CatchExceptions([&]() -> absl::Status {
     const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
     if (support.student_top_k > 0) {
       return BadUsage(InvalidArgument("objective.support = ", config.objective.support,
@@ -103,17 +103,17 @@ std::optional<CommandFailure> RunScore(const TrainConfig& config, const ScoreReq
     auto client = MakeTeacherClient(config);
     if (!client.ok()) return BadUsage(client.status());
     auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
-    if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
+    if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
     const auto num_tokens = ScoreRollouts(support, *rollouts, request.concurrency, client->get());
     if (!num_tokens.ok()) {
-      return CommandFailure{absl::IsUnavailable(num_tokens.status()) ? kExitUnavailable : kExitData,
-                            num_tokens.status()};
+      return WithExitCode(absl::IsUnavailable(num_tokens.status()) ? kExitUnavailable : kExitData,
+                          num_tokens.status());
     }
     TeacherClientStats stats = (*client)->stats();
     std::cout << "sequences\t" << rollouts->size() << "\nscored_tokens\t" << *num_tokens
               << "\nfrom_cache\t" << stats.cache_hits << "\nfrom_teacher\t" << stats.cache_misses
               << "\n";
-    return std::nullopt;
+    return absl::OkStatus();
   });
 }
 

@@ -36,9 +36,8 @@ std::string ChosenText(TrainConfig asked, TrainConfig resolved) {
 
 }  // namespace
 
-std::optional<CommandFailure> RunPlan(const TrainConfig& config,
-                                      const PlanCommandOptions& options) {
-  return CatchExceptions([&]() -> std::optional<CommandFailure> {
+absl::Status RunPlan(const TrainConfig& config, const PlanCommandOptions& options) {
+  return CatchExceptions([&]() -> absl::Status {
     const int64_t num_ranks = options.num_ranks;
     const auto budget = options.device_memory.empty()
                             ? BudgetOf(config)
@@ -62,11 +61,11 @@ std::optional<CommandFailure> RunPlan(const TrainConfig& config,
         std::cout << "\n" << EstimateText(EstimateStep(*work, *options.rates));
       }
       std::cout << std::flush;
-      return std::nullopt;
+      return absl::OkStatus();
     }
     if (!absl::IsResourceExhausted(plan.status())) return BadData(plan.status());
     std::cout << PlanText(refused) << std::flush;
-    return CommandFailure{kExitOutOfMemory, plan.status()};
+    return WithExitCode(kExitOutOfMemory, plan.status());
   });
 }
 

@@ -61,7 +61,7 @@ ProcessGroupOptions GroupOptionsOf(const DistConfig& config, at::Device device) 
 
 }  // namespace
 
-std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group) {
+absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group) {
   const auto where = ReadRendezvous(ProcessEnvironment());
   if (!where.ok()) return BadUsage(where.status());
   const auto shares = Shares::Make(config->dist.deterministic ? config->dist.shares : 0,
@@ -80,7 +80,7 @@ std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<Pro
   }
   if (where->world_size == 1) {
     *group = ProcessGroup::Alone();
-    return std::nullopt;
+    return absl::OkStatus();
   }
   auto device = ParseDevice(config->trainer.device);
   if (!device.ok()) return BadUsage(Annotate(device.status(), "trainer.device"));
@@ -88,22 +88,21 @@ std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<Pro
     device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(where->local_rank));
   }
   auto joined = ProcessGroup::Connect(*where, GroupOptionsOf(config->dist, *device));
-  if (!joined.ok()) return CommandFailure{kExitUnavailable, joined.status()};
+  if (!joined.ok()) return WithExitCode(kExitUnavailable, joined.status());
   *group = *std::move(joined);
   if (absl::Status same = CheckSameConfig(*config, group->get()); !same.ok()) return BadUsage(same);
   config->trainer.device = device->str();
   LogInfo("rank",
           {{"rank", where->rank}, {"world_size", where->world_size}, {"from", where->source}});
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> AgreeOnFailure(ProcessGroup* group,
-                                             const std::optional<CommandFailure>& mine) {
+absl::Status AgreeOnFailure(ProcessGroup* group, const absl::Status& mine) {
   if (group->world_size() == 1) return mine;
-  const absl::Status agreed = group->AgreeOnStatus(mine ? mine->status : absl::OkStatus());
-  if (agreed.ok()) return std::nullopt;
-  const auto code = group->AgreeOnLargest(mine ? mine->code : 0);
-  return CommandFailure{code.ok() ? static_cast<ExitCode>(*code) : kExitUnavailable, agreed};
+  const absl::Status agreed = group->AgreeOnStatus(mine);
+  if (agreed.ok()) return absl::OkStatus();
+  const auto code = group->AgreeOnLargest(ExitCodeOf(mine));
+  return WithExitCode(code.ok() ? static_cast<ExitCode>(*code) : kExitUnavailable, agreed);
 }
 
 absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metrics) {
@@ -123,16 +122,15 @@ absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metric
   return result;
 }
 
-std::optional<CommandFailure> PartRanks(ProcessGroup* group,
-                                        std::optional<CommandFailure> failure) {
+absl::Status PartRanks(ProcessGroup* group, absl::Status failure) {
   if (group == nullptr) return failure;
-  if (failure && !IsStop(failure->code)) {
-    group->Fail(failure->status);
+  if (!failure.ok() && !IsStop(ExitCodeOf(failure))) {
+    group->Fail(failure);
     return failure;
   }
   // Rank 0 may still be writing.
   absl::Status parted = group->AgreeOnStatus(absl::OkStatus());
-  if (!parted.ok()) return CommandFailure{kExitUnavailable, parted};
+  if (!parted.ok()) return WithExitCode(kExitUnavailable, parted);
   group->Leave();
   return failure;
 }

@@ -7,25 +7,24 @@
 #include "common/dist/process_group.h"
 #include "common/metrics/sink.h"
 #include "trainer/config/train_config.h"
-#include "trainer/run/command_failure.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
 
 // Joins the group that the environment describes (rendezvous.h) and checks that all ranks have the
 // same configuration. With several ranks, trainer.device auto becomes the CUDA device of the rank
 // on its machine, if there is one.
-std::optional<CommandFailure> JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group);
+absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group);
 
 // All ranks call it, each with its own result. Returns the failure of the first rank that has one,
 // or nullopt, on all ranks.
-std::optional<CommandFailure> AgreeOnFailure(ProcessGroup* group,
-                                             const std::optional<CommandFailure>& mine);
+absl::Status AgreeOnFailure(ProcessGroup* group, const absl::Status& mine);
 
 // Rank 0's metrics, on all ranks.
 absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metrics);
 
 // The end of this rank with `failure`, if any: waits for the others, or ends them. Returns the
 // failure, or that of another rank.
-std::optional<CommandFailure> PartRanks(ProcessGroup* group, std::optional<CommandFailure> failure);
+absl::Status PartRanks(ProcessGroup* group, absl::Status failure);
 
 }  // namespace taopd

@@ -11,8 +11,7 @@
 
 namespace taopd {
 
-std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& mode,
-                                          RunState* state) {
+absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state) {
   std::unique_ptr<ProcessGroup> group;
   // Until the run begins (TrainingRun::SetUp) there is nothing to save, and the waits for other
   // ranks and for the teacher are long.
@@ -22,8 +21,8 @@ std::optional<CommandFailure> RunTraining(TrainConfig config, const StartMode& m
     _exit(code);
   };
   state->PassStopsOn(end_at_once);
-  std::optional<CommandFailure> failure = CatchExceptions([&]() -> std::optional<CommandFailure> {
-    if (auto apart = JoinRanks(&config, &group)) return apart;
+  absl::Status failure = CatchExceptions([&]() -> absl::Status {
+    TAOPD_RETURN_IF_ERROR(JoinRanks(&config, &group));
     // Whichever rank is asked to stop, all of them know.
     group->OnStop([state](int code) { state->RequestStop(static_cast<ExitCode>(code)); });
     state->PassStopsOn([end_at_once, ranks = group.get()](ExitCode code) {

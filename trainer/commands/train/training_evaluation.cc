@@ -136,7 +136,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
   return result;
 }
 
-std::optional<CommandFailure> TrainingRun::Evaluate() {
+absl::Status TrainingRun::Evaluate() {
   const absl::Time start = absl::Now();
   const std::string when = state_.step == 0 ? "before" : run_.is_last() ? "after" : "eval";
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
@@ -145,11 +145,11 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
   if (context_.timeline != nullptr) {
     timeline_.Add(TimelineTrack::kTrainer, "evaluation", start, absl::Now());
   }
-  if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
+  if (!group_->health().ok()) return WithExitCode(kExitUnavailable, group_->health());
   if (!result.ok()) {
     // The step is done; a resumed run repeats the evaluation alone.
     if (state_.step > 0 && !IsSaved()) {
-      if (auto unsaved = SaveOrWait()) return unsaved;
+      TAOPD_RETURN_IF_ERROR(SaveOrWait());
     }
     if (absl::IsResourceExhausted(result.status())) {
       return OutOfMemory(state_, student_.optimizer->num_updates(),
@@ -160,18 +160,18 @@ std::optional<CommandFailure> TrainingRun::Evaluate() {
       LogInfo("stopping", {{"reason", std::string(result.status().message())}});
       return Stopped();
     }
-    return CommandFailure{absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
-                          Annotate(result.status(), "evaluation")};
+    return WithExitCode(absl::IsUnavailable(result.status()) ? kExitUnavailable : kExitData,
+                        Annotate(result.status(), "evaluation"));
   }
   // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
   run_.output().WriteSamples(state_.step, when, result->samples);
   const auto metrics = MetricsOfRoot(group_, result->metrics);
-  if (!metrics.ok()) return CommandFailure{kExitUnavailable, metrics.status()};
+  if (!metrics.ok()) return WithExitCode(kExitUnavailable, metrics.status());
   run_.output().Write(state_.step, *metrics);
   std::error_code error;  // what stays behind belongs to no later evaluation
   if (is_root()) std::filesystem::remove_all(JournalDir(), error);
   ObserveEvaluation(*metrics);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
@@ -185,8 +185,8 @@ void TrainingRun::ObserveEvaluation(const Metrics& metrics) {
   }
   if (best_.Observe(state_.step, *value)) {
     LogInfo("best so far", {{"step", state_.step}, {name, *value}});
-    if (state_.step == 0) return;      // there is no checkpoint of no step
-    if (!IsSaved() && Save()) return;  // best.json names checkpoints that exist
+    if (state_.step == 0) return;            // there is no checkpoint of no step
+    if (!IsSaved() && !Save().ok()) return;  // best.json names checkpoints that exist
     NameBest(state_.step, *value);
     return;
   }

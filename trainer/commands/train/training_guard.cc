@@ -30,7 +30,7 @@ void TrainingRun::MeasureForGuard(const StepResult& result, Metrics* metrics) {
                                          config_.trainer.MicroBatchTokens()));
 }
 
-std::optional<CommandFailure> TrainingRun::ObserveGuard(const Metrics& metrics) {
+absl::Status TrainingRun::ObserveGuard(const Metrics& metrics) {
   GuardAlarm worst;
   const std::vector<GuardAlarm> alarms = guard_.Observe(state_.step, metrics);
   // The step's rollouts came from the weights of the step before.
@@ -64,38 +64,38 @@ std::optional<CommandFailure> TrainingRun::ObserveGuard(const Metrics& metrics) 
   switch (worst.action) {
     case GuardAction::kNone:
     case GuardAction::kWarn:
-      return std::nullopt;
+      return absl::OkStatus();
     case GuardAction::kPause:
       // Once: who resumes the run has seen it.
       if (worst.num_in_a_row == config_.guard.patience) run_state_->RequestPause(true);
-      return std::nullopt;
+      return absl::OkStatus();
     case GuardAction::kStop:
-      return FailSaved({kExitNumerics, Internal(what)});
+      return FailSaved(WithExitCode(kExitNumerics, Internal(what)));
     case GuardAction::kRollBack:
       if (rollbacks_.count >= config_.guard.max_rollbacks) {
-        return FailSaved(
-            {kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")});
+        return FailSaved(WithExitCode(
+            kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")));
       }
       return RollBack(worst);
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
+absl::Status TrainingRun::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = state_.step, good = guard_.last_good_step() - 1;
   TakeSavedBeside(/*waits=*/true);
   const Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor);
-  std::optional<CommandFailure> given_up;
+  absl::Status given_up;
   bool has_begun = false;
   const auto path = run_.RollBack(good, [&](int64_t to_step) {
     has_begun = true;
     given_up = UntilStored("rollbacks.json", &run_, run_state_, [&] {
       return RecordRollback(rollbacks_, RollbackIntent{to_step, after});
     });
-    return given_up ? given_up->status : absl::OkStatus();
+    return given_up;
   });
-  if (given_up) return given_up;
+  TAOPD_RETURN_IF_ERROR(given_up);
   if (!path.ok()) {
     // The run goes on from where it can, at its full rate.
     const absl::Status undone =
@@ -104,17 +104,16 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
       LogWarning("rollbacks.json still has the roll-back that failed", {{"error", undone}});
     const std::string what = Concat("guard.", alarm.guard, " asks to roll back",
                                     has_begun ? "" : ", and nothing is changed");
-    return CommandFailure{absl::IsNotFound(path.status()) ? kExitNumerics : kExitData,
-                          Annotate(path.status(), what)};
+    return WithExitCode(absl::IsNotFound(path.status()) ? kExitNumerics : kExitData,
+                        Annotate(path.status(), what));
   }
   output_.store(&run_.output());
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(position);
-  if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
-  if (const absl::Status best = RestoreBest(); !best.ok())
-    return CommandFailure{kExitInternal, best};
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, RestoreWatch()));
+  if (const absl::Status best = RestoreBest(); !best.ok()) return WithExitCode(kExitInternal, best);
   PinCheckpoints();
   has_saved_ = true;
   LogWarning("rolled back", {{"guard", alarm.guard},
@@ -134,7 +133,7 @@ std::optional<CommandFailure> TrainingRun::RollBack(const GuardAlarm& alarm) {
     status.last_checkpoint = *path;
     status.saved_step = state_.step;
   });
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 absl::Status TrainingRun::RecordRollback(const Rollbacks& rollbacks,
@@ -143,12 +142,12 @@ absl::Status TrainingRun::RecordRollback(const Rollbacks& rollbacks,
                                          : absl::OkStatus());
 }
 
-std::optional<CommandFailure> TrainingRun::RestoreWatch() {
+absl::Status TrainingRun::RestoreWatch() {
   const auto rollbacks = ReadRollbacks(run_.run_dir(), state_.step);
   if (!rollbacks.ok()) return BadData(rollbacks.status());
   rollbacks_ = *rollbacks;
   const std::string dir = run_.checkpoint_dir();
-  if (dir.empty()) return std::nullopt;
+  if (dir.empty()) return absl::OkStatus();
   SetPending(nullptr);
   if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
     auto pending = ReadPendingStep(left, config_, context_.shares, is_root());
@@ -169,7 +168,7 @@ std::optional<CommandFailure> TrainingRun::RestoreWatch() {
     if (!probe.ok()) return BadData(Annotate(probe.status(), dir + "/probe.json"));
     probe_ = *std::move(probe);
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // What went wrong is kept, whatever becomes of the metrics of a run that goes back.

@@ -20,9 +20,9 @@ enum SaveWish : int64_t { kNoSave = 0, kSaveBeside = 1, kSaveNow = 2 };
 
 }  // namespace
 
-std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
-  if (auto failure = SetUp(mode)) return failure;
-  if (is_untouched_) return std::nullopt;
+absl::Status TrainingRun::Run(const StartMode& mode) {
+  TAOPD_RETURN_IF_ERROR(SetUp(mode));
+  if (is_untouched_) return absl::OkStatus();
   try {
     return Loop();
   } catch (const std::exception& error) {
@@ -33,35 +33,33 @@ std::optional<CommandFailure> TrainingRun::Run(const StartMode& mode) {
   }
 }
 
-std::optional<CommandFailure> TrainingRun::Loop() {
+absl::Status TrainingRun::Loop() {
   // Of a new run the one before the first step; of a resumed one what it did not get to.
   if (evaluation_is_due() && !run_.recorded().has_evaluation) {
-    if (auto failure = Evaluate()) return failure;
+    TAOPD_RETURN_IF_ERROR(Evaluate());
   }
   while (!is_finished()) {
     const absl::StatusOr<bool> stops = WaitForNextStep();
-    if (!stops.ok()) return CommandFailure{kExitUnavailable, stops.status()};
+    if (!stops.ok()) return WithExitCode(kExitUnavailable, stops.status());
     if (*stops) return Stopped();
-    if (auto failure = Step()) return failure;
+    TAOPD_RETURN_IF_ERROR(Step());
   }
   if (!IsSaved()) {
-    if (auto failure = SaveOrWait()) return failure;
+    TAOPD_RETURN_IF_ERROR(SaveOrWait());
   }
-  if (auto failure = UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); }))
-    return failure;
+  TAOPD_RETURN_IF_ERROR(
+      UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); }));
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::Step() {
+absl::Status TrainingRun::Step() {
   const absl::Time start = absl::Now();
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kRunning; });
   std::vector<const PromptRecord*> batch;
   for (int64_t index : order_->Next(config_.data.train_batch_size))
     batch.push_back(&prompts_[index]);
-  std::optional<CommandFailure> failure;
-  const std::optional<StepResult> result = TrainOn(batch, &failure);
-  if (!result) return failure;
+  TAOPD_ASSIGN_OR_RETURN(const StepResult result, TrainOn(batch));
 
   ++state_.step;
   has_saved_ = false;
@@ -69,22 +67,23 @@ std::optional<CommandFailure> TrainingRun::Step() {
   state_.epoch_index = order_->index();
   const int64_t num_minis = config_.data.train_batch_size / config_.trainer.mini_batch_size;
   state_.nonfinite_in_a_row =
-      result->num_skipped_updates == num_minis ? state_.nonfinite_in_a_row + 1 : 0;
-  Metrics metrics = result->metrics;
-  MeasureForGuard(*result, &metrics);
+      result.num_skipped_updates == num_minis ? state_.nonfinite_in_a_row + 1 : 0;
+  Metrics metrics = result.metrics;
+  MeasureForGuard(result, &metrics);
   wall_time_.StepTook(absl::Now() - start);
   state_.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-  if (absl::Status reported = Report(*result, &metrics); !reported.ok())
-    return CommandFailure{kExitUnavailable, reported};
+  if (absl::Status reported = Report(result, &metrics); !reported.ok())
+    return WithExitCode(kExitUnavailable, reported);
   WriteTimeline();
   if (state_.nonfinite_in_a_row >= config_.trainer.max_nonfinite_steps) {
-    return FailSaved({kExitNumerics, Internal("the loss or its gradient was not finite in ",
-                                              state_.nonfinite_in_a_row, " steps in a row")});
+    return FailSaved(
+        WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
+                                             state_.nonfinite_in_a_row, " steps in a row")));
   }
   TakeSavedBeside(/*waits=*/false);
   const int64_t step = state_.step;
-  if (failure = ObserveGuard(metrics); failure) return failure;
-  if (state_.step != step) return std::nullopt;  // rolled back
+  TAOPD_RETURN_IF_ERROR(ObserveGuard(metrics));
+  if (state_.step != step) return absl::OkStatus();  // rolled back
 
   // Before the evaluation, which may fail or take long.
   const bool last = run_.is_last();
@@ -93,19 +92,18 @@ std::optional<CommandFailure> TrainingRun::Step() {
                         : save_interval_.IsDue(absl::Now()) ? kSaveBeside
                                                             : kNoSave;
   const auto wish = group_->AgreeOnLargest(mine);
-  if (!wish.ok()) return CommandFailure{kExitUnavailable, wish.status()};
+  if (!wish.ok()) return WithExitCode(kExitUnavailable, wish.status());
   if (last) {
-    if (auto failure = SaveOrWait()) return failure;
+    TAOPD_RETURN_IF_ERROR(SaveOrWait());
   } else if (*wish == kSaveNow || run_.num_failed_saves() > 0) {
-    Save();
+    Save().IgnoreError();
   } else if (*wish == kSaveBeside || run_.is_due(config_.trainer.save_every)) {
     SaveBeside();
   }
-  return evaluation_is_due() ? Evaluate() : std::nullopt;
+  return evaluation_is_due() ? Evaluate() : absl::OkStatus();
 }
 
-std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRecord*>& batch,
-                                               std::optional<CommandFailure>* failure) {
+absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRecord*>& batch) {
   const double lr = rollbacks_.lr_factor *
                     LearningRate(config_.optimizer, state_.step, config_.trainer.total_steps);
   const TrainState before = state_;
@@ -123,17 +121,15 @@ std::optional<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRec
     }
     if (result.ok()) {
       SetPending(result->pending);
-      *failure = UndoStep(before);
+      const absl::Status undone = UndoStep(before);
       state_.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-      if (!*failure) *failure = Stopped();
-    } else {
-      *failure = StepFailed(before, result.status());
+      return undone.ok() ? Stopped() : undone;
     }
+    return StepFailed(before, result.status());
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    *failure = OutOfMemory(before, updates_before, Concat("step ", before.step + 1), error.what());
+    return OutOfMemory(before, updates_before, Concat("step ", before.step + 1), error.what());
   }
-  return std::nullopt;
 }
 
 absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
@@ -143,7 +139,7 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
     }
     // Saves that are asked for meanwhile are answered at once: no step is in progress.
     run_state_->WaitWhilePaused([this] {
-      if (group_->AgreeOnLargest(kSave).ok()) Save();
+      if (group_->AgreeOnLargest(kSave).ok()) Save().IgnoreError();
     });
     if (wall_time_.IsUp(absl::Now())) {
       LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
@@ -155,7 +151,7 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
     int64_t command = kStep;
     do {
       TAOPD_ASSIGN_OR_RETURN(command, group_->AgreeOnLargest(kStep));
-      if (command == kSave) Save();
+      if (command == kSave) Save().IgnoreError();
     } while (command == kSave);
   }
   // A signal may have reached any of them.
@@ -178,13 +174,13 @@ void TrainingRun::SaveBeside() {
                                 ? absl::StatusOr<int64_t>(1)
                                 : group_->AgreeOnLargest(has_room ? 0 : 1);
   if (without_room.value_or(1) > 0) {
-    Save();
+    Save().IgnoreError();
     return;
   }
   PrepareSave();
   if (const absl::Status begun = run_.SaveBeside(); !begun.ok()) {
     LogWarning("the checkpoint is written before the next step", {{"error", begun}});
-    Save();
+    Save().IgnoreError();
     return;
   }
   has_saved_ = true;
@@ -232,14 +228,12 @@ void TrainingRun::NotSaved(const absl::Status& status) {
   run_state_->Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
 }
 
-std::optional<CommandFailure> TrainingRun::SaveOrWait() {
-  return UntilStored(Concat("the checkpoint of step ", state_.step), &run_, run_state_, [this] {
-    const auto failure = Save();
-    return failure ? failure->status : absl::OkStatus();
-  });
+absl::Status TrainingRun::SaveOrWait() {
+  return UntilStored(Concat("the checkpoint of step ", state_.step), &run_, run_state_,
+                     [this] { return Save(); });
 }
 
-std::optional<CommandFailure> TrainingRun::Save() {
+absl::Status TrainingRun::Save() {
   const absl::Time start = absl::Now();
   // A run that waits for room stays in that phase, in which a stop gives the state up.
   const TrainerPhase before = run_state_->status().phase;
@@ -264,10 +258,10 @@ std::optional<CommandFailure> TrainingRun::Save() {
     status.storage_problem.clear();
     status.saved_step = state_.step;
   });
-  if (saved.ok()) return std::nullopt;
+  if (saved.ok()) return absl::OkStatus();
   // Once for each step; the end of a run tries more often.
   if (!waits) NotSaved(saved.status());
-  return CommandFailure{kExitStorage, saved.status()};
+  return WithExitCode(kExitStorage, saved.status());
 }
 
 // After each traced step, so that a run that is killed leaves a file that can be opened.
@@ -286,21 +280,20 @@ void TrainingRun::SetPending(std::shared_ptr<const PendingStep> pending) {
   });
 }
 
-std::optional<CommandFailure> TrainingRun::UndoStep(const TrainState& before) {
+absl::Status TrainingRun::UndoStep(const TrainState& before) {
   state_ = before;
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
-  if (!position.ok()) return CommandFailure{kExitInternal, position};
-  return std::nullopt;
+  if (!position.ok()) return WithExitCode(kExitInternal, position);
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
-                                                      const absl::Status& status) {
+absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Status& status) {
   // Without the other ranks nothing can be saved; the newest checkpoint is intact.
-  if (!group_->health().ok()) return CommandFailure{kExitUnavailable, group_->health()};
+  if (!group_->health().ok()) return WithExitCode(kExitUnavailable, group_->health());
   // A step that fails has changed nothing but the position in the data.
-  if (auto failure = UndoStep(before)) return failure;
+  TAOPD_RETURN_IF_ERROR(UndoStep(before));
   if (absl::IsCancelled(status)) return Stopped();
-  if (auto unsaved = SaveOrWait()) return unsaved;
+  TAOPD_RETURN_IF_ERROR(SaveOrWait());
   // The engine's: what the teacher lacks is tried again until its outage budget is used up.
   if (absl::IsResourceExhausted(status)) {
     return OutOfMemory(before, student_.optimizer->num_updates(), Concat("step ", before.step + 1),
@@ -313,39 +306,37 @@ std::optional<CommandFailure> TrainingRun::StepFailed(const TrainState& before,
              absl::IsInvalidArgument(status)) {
     code = kExitData;
   }
-  return CommandFailure{code, Annotate(status, Concat("step ", before.step + 1))};
+  return WithExitCode(code, Annotate(status, Concat("step ", before.step + 1)));
 }
 
-std::optional<CommandFailure> TrainingRun::OutOfMemory(const TrainState& before,
-                                                       int64_t updates_before,
-                                                       const std::string& where,
-                                                       const std::string& what) {
+absl::Status TrainingRun::OutOfMemory(const TrainState& before, int64_t updates_before,
+                                      const std::string& where, const std::string& what) {
   student_.optimizer->ClearGradients();
   std::string saved = "the newest checkpoint is intact";
   // After an update the weights are between two steps, and the older checkpoint has to do.
   // Neither can one rank save without the others, who do not know yet.
   if (student_.optimizer->num_updates() == updates_before && group_->world_size() == 1) {
     state_ = before;
-    if (!SaveOrWait()) saved = Concat("the state after step ", before.step, " is saved");
+    if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");
   }
-  return CommandFailure{
+  return WithExitCode(
       kExitOutOfMemory,
       ResourceExhausted(where, ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
                         ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
                         "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
-                        memory_plan_)};
+                        memory_plan_));
 }
 
-CommandFailure TrainingRun::FailSaved(CommandFailure failure) {
-  if (IsSaved()) return failure;
-  return SaveOrWait().value_or(std::move(failure));
+absl::Status TrainingRun::FailSaved(const absl::Status& failure) {
+  if (!IsSaved()) TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  return failure;
 }
 
-std::optional<CommandFailure> TrainingRun::Stopped() {
+absl::Status TrainingRun::Stopped() {
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
-  if (auto failure = SaveOrWait()) return failure;
+  TAOPD_RETURN_IF_ERROR(SaveOrWait());
   const auto code = group_->AgreeOnLargest(run_state_->stop_code());
-  if (!code.ok()) return CommandFailure{kExitUnavailable, code.status()};
+  if (!code.ok()) return WithExitCode(kExitUnavailable, code.status());
   return run_.Stopped(static_cast<ExitCode>(*code));
 }
 

@@ -45,36 +45,34 @@ class TrainingRun {
   TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group);
 
   // Sets up and trains until the last step, a stop request or a failure. Call it once.
-  std::optional<CommandFailure> Run(const StartMode& mode);
+  absl::Status Run(const StartMode& mode);
 
  private:
   // ---- Set-up: nothing of an old run changes before all of it has succeeded ----
-  std::optional<CommandFailure> SetUp(const StartMode& mode);
+  absl::Status SetUp(const StartMode& mode);
   // Sets is_untouched_ if the resumed run is finished, with its last evaluation and its model.
-  std::optional<CommandFailure> FindFinished();
-  std::optional<CommandFailure> CheckConfig();
-  std::optional<CommandFailure> Connect();
-  std::optional<CommandFailure> CheckNames();
-  std::optional<CommandFailure> PlanMemory();
-  std::optional<CommandFailure> AgreeOnPlan();
-  std::optional<CommandFailure> LoadData();
+  absl::Status FindFinished();
+  absl::Status CheckConfig();
+  absl::Status Connect();
+  absl::Status CheckNames();
+  absl::Status PlanMemory();
+  absl::Status AgreeOnPlan();
+  absl::Status LoadData();
   absl::Status CheckBestMetric() const;
-  std::optional<CommandFailure> ConnectTeacher();
-  std::optional<CommandFailure> StartEngine();
-  std::optional<CommandFailure> StartControl();
+  absl::Status ConnectTeacher();
+  absl::Status StartEngine();
+  absl::Status StartControl();
   // What a resumed run must have in common with the run of its checkpoint, beside the settings.
   absl::StatusOr<RunFacts> FactsOfRun() const;
   // What a resumed run remembers beside its state: the guard and the roll-backs.
-  std::optional<CommandFailure> RestoreWatch();
+  absl::Status RestoreWatch();
   absl::Status OnWait();
   TeacherHealth Health() const;
 
   // ---- The loop ----
-  std::optional<CommandFailure> Loop();
-  std::optional<CommandFailure> Step();
-  // Null result: the step is not done, and the failure says why.
-  std::optional<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch,
-                                    std::optional<CommandFailure>* failure);
+  absl::Status Loop();
+  absl::Status Step();
+  absl::StatusOr<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch);
   // Rank 0 waits while the run is paused; the others wait for rank 0 and save when it does. Returns
   // whether the run is to stop before the next step.
   absl::StatusOr<bool> WaitForNextStep();
@@ -85,9 +83,9 @@ class TrainingRun {
   absl::Status Report(const StepResult& result, Metrics* metrics);
   bool is_root() const { return group_->is_root(); }
   // A failure is logged, and the next step tries again.
-  std::optional<CommandFailure> Save();
+  absl::Status Save();
   // Saves the present state before the run ends, however long that takes (until_stored.h).
-  std::optional<CommandFailure> SaveOrWait();
+  absl::Status SaveOrWait();
   void NotSaved(const absl::Status& status);
   // Beside the next step, if trainer.async_save and the memory allow it; else as Save.
   void SaveBeside();
@@ -109,7 +107,7 @@ class TrainingRun {
   std::optional<EvalJournal> OpenJournal();
   std::string JournalDir() const;
   // Evaluates. If that fails, the present state is saved first.
-  std::optional<CommandFailure> Evaluate();
+  absl::Status Evaluate();
   void ObserveEvaluation(const Metrics& metrics);
   // Writes best.json and keeps the checkpoint that it names.
   void NameBest(int64_t step, double value);
@@ -122,8 +120,8 @@ class TrainingRun {
   // ---- Guard ----
   // Adds the metrics that the guard needs, lets it look at them, and does what it asks for.
   void MeasureForGuard(const StepResult& result, Metrics* metrics);
-  std::optional<CommandFailure> ObserveGuard(const Metrics& metrics);
-  std::optional<CommandFailure> RollBack(const GuardAlarm& alarm);
+  absl::Status ObserveGuard(const Metrics& metrics);
+  absl::Status RollBack(const GuardAlarm& alarm);
   absl::Status RecordRollback(const Rollbacks& rollbacks,
                               const std::optional<RollbackIntent>& intent);
   void WriteEvent(nlohmann::ordered_json event);
@@ -133,14 +131,14 @@ class TrainingRun {
   // From now on checkpoints are between two mini-batches of the step; null: between two steps.
   void SetPending(std::shared_ptr<const PendingStep> pending);
   // Back to where the step began.
-  std::optional<CommandFailure> UndoStep(const TrainState& before);
-  std::optional<CommandFailure> StepFailed(const TrainState& before, const absl::Status& status);
+  absl::Status UndoStep(const TrainState& before);
+  absl::Status StepFailed(const TrainState& before, const absl::Status& status);
   // Memory ran out `where`. Saves `before` if no update has followed it.
-  std::optional<CommandFailure> OutOfMemory(const TrainState& before, int64_t updates_before,
-                                            const std::string& where, const std::string& what);
-  std::optional<CommandFailure> Stopped();
+  absl::Status OutOfMemory(const TrainState& before, int64_t updates_before,
+                           const std::string& where, const std::string& what);
+  absl::Status Stopped();
   // The failure, after the present step is saved, if it can be.
-  CommandFailure FailSaved(CommandFailure failure);
+  absl::Status FailSaved(const absl::Status& failure);
 
   const absl::Time start_ = absl::Now();
   // Destroyed in reverse: the control server first, then the client, whose callbacks use the

@@ -51,29 +51,30 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* grou
       wall_time_(start_, absl::Seconds(config_.trainer.max_wall_time_s)),
       save_interval_(start_, absl::Minutes(config_.trainer.save_minutes)) {}
 
-std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
+absl::Status TrainingRun::SetUp(const StartMode& mode) {
   SetNumThreads(config_.trainer.num_threads, group_->local_world_size());
   // What only the configuration decides comes before anything is written.
-  if (auto failure = AgreeOnFailure(group_, CheckConfig())) return failure;
-  if (auto failure = AgreeOnPlan()) return failure;
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, CheckConfig()));
+  TAOPD_RETURN_IF_ERROR(AgreeOnPlan());
   run_.ShardGradients(config_.dist.ShardsGradients(group_->world_size()));
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
                        &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
   };
-  if (auto failure = run_.Start(mode, "student.model", load_student)) return failure;
-  if (auto failure = FindFinished(); failure || is_untouched_) return failure;
-  if (auto failure = AgreeOnFailure(group_, Connect())) return run_.BesideChanges(*failure);
+  TAOPD_RETURN_IF_ERROR(run_.Start(mode, "student.model", load_student));
+  TAOPD_RETURN_IF_ERROR(FindFinished());
+  if (is_untouched_) return absl::OkStatus();
+  if (absl::Status connected = AgreeOnFailure(group_, Connect()); !connected.ok())
+    return run_.BesideChanges(connected);
   auto facts = FactsOfRun();
   if (absl::Status read = group_->AgreeOnStatus(facts.status()); !read.ok())
     return run_.BesideChanges(BadData(read));
-  if (auto failure = run_.CheckFacts(*facts)) return failure;
+  TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
   // From here on there is something to save: a stop is for the loop.
   run_state_->PassStopsOn([group = group_](ExitCode code) { group->RequestStop(code); });
-  if (auto failure = run_.OpenOutput()) return failure;
-  if (auto failure = AgreeOnFailure(group_, RestoreWatch())) return failure;
-  if (const absl::Status best = RestoreBest(); !best.ok())
-    return CommandFailure{kExitInternal, best};
+  TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, RestoreWatch()));
+  if (const absl::Status best = RestoreBest(); !best.ok()) return WithExitCode(kExitInternal, best);
   PinCheckpoints();
   if (FileExists(run_.run_dir() + "/rollbacks.json")) {
     // What a crash has left as an intent is decided now.
@@ -93,7 +94,7 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
       status.saved_step = state_.step;
     }
   });
-  if (!is_root()) return std::nullopt;
+  if (!is_root()) return absl::OkStatus();
   LogInfo(run_.resumed() ? "resumed" : "started",
           {{"run", config_.run.name},
            {"dir", run_.run_dir()},
@@ -103,7 +104,7 @@ std::optional<CommandFailure> TrainingRun::SetUp(const StartMode& mode) {
            {"objective", NameOf(config_.objective.Terms())},
            {"teacher", teacher_info_.model_name},
            {"ranks", group_->world_size()}});
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunFacts> TrainingRun::FactsOfRun() const {
@@ -118,46 +119,46 @@ absl::StatusOr<RunFacts> TrainingRun::FactsOfRun() const {
 }
 
 // Before the teacher is asked for: a finished run needs none.
-std::optional<CommandFailure> TrainingRun::FindFinished() {
-  if (!run_.resumed() || run_.settings_differ()) return std::nullopt;
+absl::Status TrainingRun::FindFinished() {
+  if (!run_.resumed() || run_.settings_differ()) return absl::OkStatus();
   const auto records = run_.ReadRecords();
   if (absl::Status read = group_->AgreeOnStatus(records.status()); !read.ok()) return BadData(read);
   for (const auto& [step, value] : records->values) best_.Observe(step, value);
   const bool is_evaluated = records->has_evaluation || config_.data.val.empty() ||
                             config_.eval.measure == "none" || !run_.is_last();
   const auto is_exported = run_.IsExported();
-  if (!is_exported.ok()) return CommandFailure{kExitUnavailable, is_exported.status()};
+  if (!is_exported.ok()) return WithExitCode(kExitUnavailable, is_exported.status());
   is_untouched_ = is_finished() && is_evaluated && *is_exported;
   if (is_untouched_ && is_root()) {
     LogInfo("the run is finished and stays as it is",
             {{"dir", run_.run_dir()}, {"step", state_.step}, {"model", run_.run_dir() + "/model"}});
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::CheckConfig() {
-  if (auto failure = CheckNames()) return failure;
+absl::Status TrainingRun::CheckConfig() {
+  TAOPD_RETURN_IF_ERROR(CheckNames());
   if (const auto device = ParseDevice(config_.trainer.device); device.ok() && device->is_cpu()) {
     if (absl::Status checked = CheckSettingsForCpu(config_); !checked.ok())
       return BadUsage(checked);
   }
-  if (auto failure = PlanMemory()) return failure;
+  TAOPD_RETURN_IF_ERROR(PlanMemory());
   // Who computes again is short of memory.
   if (RecomputeOf(config_.trainer) != Recompute::kNone) ReturnFreedMemory();
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::Connect() {
-  if (auto failure = LoadData()) return failure;
+absl::Status TrainingRun::Connect() {
+  TAOPD_RETURN_IF_ERROR(LoadData());
   // Before a teacher is waited for, whose limit may be the same number.
   if (const auto fits = CheckLengthFits(config_, student_.decoder->config()); !fits.ok())
     return BadUsage(Annotate(fits, "rollout"));
-  if (auto failure = ConnectTeacher()) return failure;
-  if (auto failure = StartEngine()) return failure;
-  return is_root() ? StartControl() : std::nullopt;
+  TAOPD_RETURN_IF_ERROR(ConnectTeacher());
+  TAOPD_RETURN_IF_ERROR(StartEngine());
+  return is_root() ? StartControl() : absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::CheckNames() {
+absl::Status TrainingRun::CheckNames() {
   auto client = MakeTeacherClient(config_);
   if (!client.ok()) return BadUsage(client.status());
   teacher_ = *std::move(client);
@@ -166,12 +167,12 @@ std::optional<CommandFailure> TrainingRun::CheckNames() {
   grader_ = *std::move(grader);
   if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
     return BadUsage(checked);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::PlanMemory() {
+absl::Status TrainingRun::PlanMemory() {
   if (config_.trainer.async_save == "on") copy_limit_bytes_ = std::numeric_limits<int64_t>::max();
-  if (config_.trainer.memory_plan == "off") return std::nullopt;
+  if (config_.trainer.memory_plan == "off") return absl::OkStatus();
   const auto budget = BudgetOf(config_, group_->local_world_size());
   EnginePlan refused;
   const RunPlanOptions options = {.num_ranks = group_->world_size(), .refused = &refused};
@@ -187,30 +188,30 @@ std::optional<CommandFailure> TrainingRun::PlanMemory() {
                             {"total", MemoryText(plan->total_bytes)},
                             {"limit", MemoryText(plan->budget.limit_bytes)},
                             {"kv_pool", MemoryText(plan->kv_pool_bytes())}});
-    return std::nullopt;
+    return absl::OkStatus();
   }
   if (absl::IsResourceExhausted(plan.status())) {
     memory_plan_ = PlanText(refused);
     if (config_.trainer.memory_plan == "refuse")
-      return CommandFailure{kExitOutOfMemory, plan.status()};
+      return WithExitCode(kExitOutOfMemory, plan.status());
     LogWarning("memory plan", {{"warning", plan.status()}});
   }
   // Whatever else is wrong with the model or its settings, what follows says it better.
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // Ranks may have found different amounts of free memory. The smallest choice fits all.
-std::optional<CommandFailure> TrainingRun::AgreeOnPlan() {
+absl::Status TrainingRun::AgreeOnPlan() {
   const auto smallest = group_->AgreeOnLargest(-config_.trainer.MicroBatchTokens());
-  if (!smallest.ok()) return CommandFailure{kExitUnavailable, smallest.status()};
+  if (!smallest.ok()) return WithExitCode(kExitUnavailable, smallest.status());
   config_.trainer.micro_batch_tokens = -*smallest;
   const auto sharded = group_->AgreeOnLargest(config_.dist.gradients == "sharded" ? 1 : 0);
-  if (!sharded.ok()) return CommandFailure{kExitUnavailable, sharded.status()};
+  if (!sharded.ok()) return WithExitCode(kExitUnavailable, sharded.status());
   if (*sharded > 0) config_.dist.gradients = "sharded";
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::LoadData() {
+absl::Status TrainingRun::LoadData() {
   const auto model = PromptModelOf(config_.data, student_);
   if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
   auto training = LoadTrainingPrompts(config_.data, *model);
@@ -237,7 +238,7 @@ std::optional<CommandFailure> TrainingRun::LoadData() {
   prompts_ = std::move(training->dataset.records);
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // What the evaluations produce is known once data.val is.
@@ -259,18 +260,18 @@ absl::Status TrainingRun::CheckBestMetric() const {
                          ": ", names);
 }
 
-std::optional<CommandFailure> TrainingRun::ConnectTeacher() {
+absl::Status TrainingRun::ConnectTeacher() {
   auto info = teacher_->Connect(absl::Seconds(config_.teacher.connect_timeout_s));
   // Another revision than the configuration's stays another one.
   if (absl::IsInvalidArgument(info.status())) return BadUsage(Annotate(info.status(), "teacher"));
-  if (!info.ok()) return CommandFailure{kExitUnavailable, Annotate(info.status(), "teacher")};
+  if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
   teacher_info_ = *std::move(info);
   const absl::Status fits = CheckTeacherFits(config_, *teacher_, teacher_info_, student_);
   if (!fits.ok()) return BadUsage(fits);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<CommandFailure> TrainingRun::StartEngine() {
+absl::Status TrainingRun::StartEngine() {
   auto engine = MakeRolloutEngine(config_, student_.decoder);
   if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
   engine_ = *std::move(engine);
@@ -297,7 +298,7 @@ std::optional<CommandFailure> TrainingRun::StartEngine() {
         WriteBadBatch(batch, run_.run_dir() + "/bad_batches", config_.trainer.max_bad_batches);
     if (!written.ok()) LogWarning("a skipped mini-batch is not written", {{"error", written}});
   };
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 TeacherHealth TrainingRun::Health() const {
@@ -319,7 +320,7 @@ absl::Status TrainingRun::OnWait() {
 
 // A port that is in use must not cost an old run, so the server starts before there is a record:
 // until then its metrics page is empty.
-std::optional<CommandFailure> TrainingRun::StartControl() {
+absl::Status TrainingRun::StartControl() {
   ControlServerOptions control;
   control.host = config_.trainer.host;
   control.http_port = config_.trainer.http_port;
@@ -342,7 +343,7 @@ std::optional<CommandFailure> TrainingRun::StartControl() {
   if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
   control_ = *std::move(server);
   LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())}});
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd
