@@ -59,6 +59,8 @@ std::string ScalarText(const std::vector<T>& values) {
   return text + "]";
 }
 
+std::string ScalarText(const WordSetting& setting) { return QuotedText(setting.word()); }
+
 std::string ScalarText(SectionList& list) {
   std::string text = "[";
   for (size_t i = 0; i < list.size(); ++i) {
@@ -108,10 +110,17 @@ std::string SettingText(const SettingPointer& value) {
 }
 
 std::string SettingTypeName(const SettingPointer& value) {
-  static const char* const kNames[] = {
-      "boolean",         "integer",          "number",          "text",
-      "list of text",    "list of integers", "list of numbers", "list of sections",
-      "integer or auto", "number or auto"};
+  static const char* const kNames[] = {"boolean",
+                                       "integer",
+                                       "number",
+                                       "text",
+                                       "list of text",
+                                       "list of integers",
+                                       "list of numbers",
+                                       "list of sections",
+                                       "integer or auto",
+                                       "number or auto",
+                                       "text"};
   return kNames[value.index()];
 }
 

@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -53,10 +54,40 @@ class SectionList {
   virtual SettingVisitor Prototype() = 0;
 };
 
+// A setting that takes one of a fixed set of words. Its value is an enum, and a function beside the
+// enum gives the words:
+//
+//   enum class Schedule { kConstant, kLinear };
+//   inline SettingWords<Schedule> WordsOf(Schedule) {
+//     return {{Schedule::kConstant, "constant"}, {Schedule::kLinear, "linear"}};
+//   }
+template <typename Enum>
+using SettingWords = std::vector<std::pair<Enum, std::string>>;
+
+// Returns the word of a value; empty if it has none.
+template <typename Enum>
+std::string WordOf(Enum value) {
+  for (const auto& [known, word] : WordsOf(value)) {
+    if (known == value) return word;
+  }
+  return "";
+}
+
+// Points into the configuration. SettingVisitor::Setting makes it.
+class WordSetting {
+ public:
+  virtual ~WordSetting() = default;
+  virtual std::string word() const = 0;
+  virtual std::vector<std::string> words() const = 0;
+  // Returns INVALID_ARGUMENT with all words for any other, and changes nothing then.
+  virtual absl::Status Set(const std::string& word) = 0;
+};
+
 using SettingPointer =
     std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*,
                  std::vector<int64_t>*, std::vector<double>*, SectionList*, std::optional<int64_t>*,
-                 std::optional<double>*>;  // nullopt is "auto"
+                 std::optional<double>*,  // nullopt is "auto"
+                 WordSetting*>;
 
 // Returns OK, or an error that says what is wrong with the value: "must be at least 0".
 template <typename T>
@@ -69,8 +100,9 @@ struct Setting {
   // Checks the current value; its message does not name the path. Empty if there is nothing to
   // check.
   std::function<absl::Status()> check;
-  // Owns the SectionList that `value` points to; null for other types.
+  // Owns the SectionList or WordSetting that `value` points to; null for other types.
   std::shared_ptr<SectionList> list;
+  std::shared_ptr<WordSetting> word;
   // Whether a run may be resumed with another value. For all other settings that is an error,
   // unless the user names them (trainer/run/resume_check.h).
   bool may_change = false;
@@ -90,13 +122,19 @@ class SettingVisitor {
   // Declares a setting. `value` must have one of the types of SettingPointer. The result is valid
   // until the next declaration.
   template <typename T>
-  taopd::Setting& Setting(const std::string& name, T* value, const std::string& help,
-                          SettingCheck<T> check = nullptr) {
+  requires(!std::is_enum_v<T>) taopd::Setting& Setting(const std::string& name, T* value,
+                                                       const std::string& help,
+                                                       SettingCheck<T> check = nullptr) {
     std::function<absl::Status()> bound;
     if (check) bound = [value, check = std::move(check)] { return check(*value); };
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});
     return settings_.back();
   }
+
+  // Declares a setting of a fixed set of words (WordSetting).
+  template <typename Enum>
+  requires std::is_enum_v<Enum> taopd::Setting& Setting(const std::string& name, Enum* value,
+                                                        const std::string& help);
 
   // Declares a section. Struct has its own Visit, and its settings get the prefix "name.".
   template <typename Struct>
@@ -153,6 +191,31 @@ void SettingVisitor::List(const std::string& name, std::vector<Struct>* items,
   settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
 }
 
+// The WordSetting of an enum.
+template <typename Enum>
+class WordSettingOf final : public WordSetting {
+ public:
+  explicit WordSettingOf(Enum* value) : value_(value) {}
+  std::string word() const override { return WordOf(*value_); }
+  std::vector<std::string> words() const override {
+    std::vector<std::string> words;
+    for (const auto& [value, word] : WordsOf(*value_)) words.push_back(word);
+    return words;
+  }
+  absl::Status Set(const std::string& word) override;
+
+ private:
+  Enum* value_;
+};
+
+template <typename Enum>
+requires std::is_enum_v<Enum> Setting& SettingVisitor::Setting(const std::string& name, Enum* value,
+                                                               const std::string& help) {
+  auto word = std::make_shared<WordSettingOf<Enum>>(value);
+  settings_.push_back({prefix_ + name, help, SettingPointer(word.get()), nullptr, nullptr, word});
+  return settings_.back();
+}
+
 // Runs the checks of all settings and returns the first error. Its message starts with the path:
 // "optimizer.lr = -1: must be at least 0".
 absl::Status CheckSettings(const SettingTable& table);
@@ -194,6 +257,15 @@ SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
 }
 SettingCheck<std::string> OneOf(std::vector<std::string> choices);
 SettingCheck<std::string> NotEmpty();
+template <typename Enum>
+absl::Status WordSettingOf<Enum>::Set(const std::string& word) {
+  for (const auto& [value, known] : WordsOf(*value_)) {
+    if (known != word) continue;
+    *value_ = value;
+    return absl::OkStatus();
+  }
+  return OneOf(words())(word);
+}
 // A size that ParseMemoryBytes (common/base/memory.h) reads, such as 24GiB.
 SettingCheck<std::string> MemorySize();
 

@@ -107,6 +107,10 @@ absl::Status ReadValue(const YAML::Node& node, SectionList* out) {
   return absl::OkStatus();
 }
 
+absl::Status ReadValue(const YAML::Node& node, WordSetting* out) {
+  return node.IsScalar() ? out->Set(node.Scalar()) : InvalidArgument("a single value is expected");
+}
+
 absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
   if (!node.IsDefined() || node.IsNull()) {
     return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.value),
@@ -114,7 +118,9 @@ absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
   }
   const absl::Status status =
       std::visit([&](auto* pointer) { return ReadValue(node, pointer); }, setting.value);
-  return Annotate(status, setting.path);
+  const bool is_word = node.IsScalar() && std::holds_alternative<WordSetting*>(setting.value);
+  return Annotate(status,
+                  is_word ? Concat(setting.path, " = \"", node.Scalar(), "\"") : setting.path);
 }
 
 const Setting* Find(const SettingTable& table, const std::string& path) {

@@ -21,6 +21,8 @@ ordered_json ValueOf(const Setting& setting) {
       [](const auto* value) -> ordered_json {
         if constexpr (std::is_same_v<decltype(value), const SectionList*>) {
           return nullptr;  // the teacher has no lists of sections
+        } else if constexpr (std::is_same_v<decltype(value), const WordSetting*>) {
+          return value->word();
         } else if constexpr (std::is_same_v<decltype(value), const std::optional<int64_t>*> ||
                              std::is_same_v<decltype(value), const std::optional<double>*>) {
           return *value ? ordered_json(**value) : ordered_json("auto");

@@ -31,8 +31,7 @@ std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
 }
 
 absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int64_t free_bytes,
-                           const std::string& policy) {
-  if (policy == "off") return absl::OkStatus();
+                           bool refuses) {
   const int64_t for_one = free_bytes + plan.freed_bytes;
   if (for_one < plan.checkpoint_bytes) {
     return ResourceExhausted("run.dir ", run_dir, ": a checkpoint takes ", plan.checkpoint_bytes,
@@ -47,7 +46,7 @@ absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int
       " bytes (kept, pinned and being written) and the model take ", plan.total_bytes(),
       " bytes, and the disk has ", for_all,
       " for them: make room, or lower trainer.keep_checkpoints");
-  if (policy == "refuse") return shortage;
+  if (refuses) return shortage;
   LogWarning("disk plan", {{"warning", std::string(shortage.message())}});
   return absl::OkStatus();
 }

@@ -43,13 +43,11 @@ DiskPlan PlanDisk(const DiskUse& use);
 std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
                          std::optional<int64_t> free_bytes);
 
-// Compares the plan with the free bytes of the disk. `policy` is trainer.disk_plan:
-//   off      nothing is compared;
-//   warn     a run that does not fit is logged, and refused if not even one checkpoint fits;
-//   refuse   a run that does not fit is refused.
-// A refusal is RESOURCE_EXHAUSTED; its message names the directory, the bytes and the remedies.
+// Compares the plan with the free bytes of the disk. A run is refused if not even one checkpoint
+// fits. A run that does not fit as a whole is refused if `refuses` is true, and logged otherwise. A
+// refusal is RESOURCE_EXHAUSTED; its message names the directory, the bytes and the remedies.
 absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int64_t free_bytes,
-                           const std::string& policy);
+                           bool refuses);
 
 // Tracks the attempts to write something large to the disk of a directory. After a failure, another
 // attempt is worth its cost only if there is more room. Not thread-safe.

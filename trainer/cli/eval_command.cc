@@ -33,7 +33,8 @@ absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
 
 // What is left of an evaluation that a signal ends.
 std::string WhatIsKept(const TrainConfig& config, const EvalRequest& request) {
-  if (config.eval.measure != "accuracy") return "an evaluation of eval.measure kl keeps nothing";
+  if (config.eval.measure != EvalMeasure::kAccuracy)
+    return "an evaluation of eval.measure kl keeps nothing";
   return "the responses so far are kept in " + ResponsesPath(request) +
          ", and the same command goes on from there";
 }

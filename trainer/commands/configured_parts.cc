@@ -45,7 +45,7 @@ TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   options.tls_cert_file = teacher.tls_cert_file;
   options.tls_key_file = teacher.tls_key_file;
   options.probe_top_k = teacher.top_k;
-  if (config.eval.measure == "kl") {
+  if (config.eval.measure == EvalMeasure::kKl) {
     options.probe_top_k = std::max(options.probe_top_k, config.eval.kl_top_k);
   }
   return options;
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClient
 // number of problems is not known before the data is read: as many as there is room for.
 int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
   const int64_t rollouts = NumRollouts(config, num_ranks);
-  if (config.eval.measure != "accuracy" || config.data.val.empty()) return rollouts;
+  if (config.eval.measure != EvalMeasure::kAccuracy || config.data.val.empty()) return rollouts;
   const auto n_by_source = ParseResponsesBySource(config.eval.n_by_source);
   if (config.eval.num_prompts == 0 || !n_by_source.ok()) return config.rollout.max_num_seqs;
   int64_t n = config.eval.n;
@@ -135,7 +135,7 @@ int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks) {
 
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
                                    int64_t num_ranks) {
-  const bool generates = config.eval.measure == "accuracy" && !config.data.val.empty();
+  const bool generates = config.eval.measure == EvalMeasure::kAccuracy && !config.data.val.empty();
   const int64_t longest_response =
       std::max(config.data.max_response_length, generates ? config.eval.max_response_length : 0);
   EngineOptions options;

@@ -14,7 +14,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           TeacherClient* teacher,
                                           std::function<absl::Status()> on_wait,
                                           const EvalPart& part, EvalJournal* journal) {
-  if (config.eval.measure == "kl") {
+  if (config.eval.measure == EvalMeasure::kKl) {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     KlEvaluationOptions options;
     options.top_k = static_cast<int32_t>(top_k);

@@ -13,14 +13,14 @@ absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptM
   options.prompt_key = data.prompt_key;
   options.answer_key = data.answer_key;
   options.source_key = data.source_key;
-  options.text_as_chat = data.apply_chat_template == "always";
-  options.messages_as_text = data.apply_chat_template == "never";
+  options.text_as_chat = data.apply_chat_template == ChatTemplateUse::kAlways;
+  options.messages_as_text = data.apply_chat_template == ChatTemplateUse::kNever;
   options.render = model.render;
   options.tokenize = !model.renders_itself;
   options.add_special_tokens = data.add_special_tokens;
   options.max_prompt_length = data.max_prompt_length;
   options.filter_overlong_prompts = data.filter_overlong_prompts;
-  TAOPD_ASSIGN_OR_RETURN(options.truncation, ParseTruncation(data.truncation));
+  options.truncation = data.truncation;
   options.vocab_size = model.renders_itself ? INT32_MAX : model.vocab_size;
   return options;
 }
@@ -40,7 +40,7 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   PromptModel model;
   model.tokenizer = tokenizer;
   model.vocab_size = vocab_size;
-  if (model_dir.empty() || data.apply_chat_template == "never") return model;
+  if (model_dir.empty() || data.apply_chat_template == ChatTemplateUse::kNever) return model;
   auto chat_template = ChatTemplate::Load(model_dir);
   if (absl::IsNotFound(chat_template.status())) return model;
   TAOPD_RETURN_IF_ERROR(chat_template.status());
@@ -71,15 +71,16 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
 
 absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval,
                                               const PromptModel& model) {
-  if (eval.measure == "none" || data.val.empty()) return PromptDataset();
-  if (eval.measure == "accuracy" && model.tokenizer == nullptr && !model.renders_itself) {
+  if (eval.measure == EvalMeasure::kNone || data.val.empty()) return PromptDataset();
+  if (eval.measure == EvalMeasure::kAccuracy && model.tokenizer == nullptr &&
+      !model.renders_itself) {
     return InvalidArgument(
         "eval.measure accuracy needs a tokenizer.json in the student's directory");
   }
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          WordsOf("eval", eval.prompt_template, eval.system_prompt));
-  if (eval.measure == "kl") options.response_key = "response";
+  if (eval.measure == EvalMeasure::kKl) options.response_key = "response";
   TAOPD_ASSIGN_OR_RETURN(PromptDataset dataset, LoadPrompts(data.val, model.tokenizer, options));
   const auto available = static_cast<int64_t>(dataset.records.size());
   if (eval.num_prompts > available) {
@@ -88,7 +89,7 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
   }
   if (eval.num_prompts > 0) dataset.records.resize(eval.num_prompts);
   for (const PromptRecord& record : dataset.records) {
-    if (eval.measure == "accuracy" && record.answer.empty()) {
+    if (eval.measure == EvalMeasure::kAccuracy && record.answer.empty()) {
       return InvalidArgument(record.id, ": no \"", data.answer_key, "\" to grade against");
     }
   }

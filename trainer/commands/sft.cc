@@ -166,7 +166,7 @@ class SftRun {
   }
 
   // Loss over the response tokens of `records`; with gradients when `train`. Returns nullopt if the
-  // run is asked to stop before the last micro-batch is done.
+  // run is asked to stop before the last micro-batch.
   std::optional<LossSums> Pass(const std::vector<const PromptRecord*>& records, bool train) {
     std::vector<int64_t> input_tokens, response_lengths;
     for (const PromptRecord* record : records) {
@@ -200,8 +200,8 @@ class SftRun {
     return sums;
   }
 
-  // Sets `stops` if the run is asked to stop. Before the update, the step is then abandoned, and the
-  // state stays that before the step.
+  // Sets `stops` if the run is asked to stop. Before the update, the step is then abandoned, with
+  // the state from before it.
   absl::Status Step(bool* stops) {
     const absl::Time start = absl::Now();
     std::vector<const PromptRecord*> batch;

@@ -31,7 +31,7 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
                               " exceeds the teacher's limit of ", teacher.max_top_k);
   }
   if (support.student_top_k > 0 && teacher.max_candidates == 0) {
-    return FailedPrecondition("objective.support ", config.objective.support,
+    return FailedPrecondition("objective.support ", WordOf(config.objective.support),
                               ": it needs the log-probs of given ids, and the teacher ",
                               teacher.model_name, " takes no candidates");
   }
@@ -76,7 +76,7 @@ absl::Status CheckSizeFits(const TrainConfig& config, const TeacherClient& clien
 // An evaluation that the teacher will refuse ends the run at its step, whose checkpoint is there by
 // then. Whoever starts the run should know before.
 void WarnOfEvaluation(const TrainConfig& config, const TeacherInfo& teacher) {
-  if (config.eval.measure != "kl" || config.eval.kl_top_k <= teacher.max_top_k) return;
+  if (config.eval.measure != EvalMeasure::kKl || config.eval.kl_top_k <= teacher.max_top_k) return;
   LogWarning("the teacher will refuse evaluations: eval.kl_top_k exceeds its limit, --max-logprobs",
              {{"kl_top_k", config.eval.kl_top_k}, {"limit", teacher.max_top_k}});
 }

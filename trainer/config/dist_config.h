@@ -8,9 +8,17 @@
 
 namespace taopd {
 
+// What a rank keeps of the gradients.
+enum class GradientSums { kAuto, kWhole, kSharded };
+inline SettingWords<GradientSums> WordsOf(GradientSums) {
+  return {{GradientSums::kAuto, "auto"},
+          {GradientSums::kWhole, "whole"},
+          {GradientSums::kSharded, "sharded"}};
+}
+
 // auto for the gradients stands for what the memory plan chooses; without a plan they are whole.
 struct DistConfig {
-  std::string gradients = "auto";
+  GradientSums gradients = GradientSums::kAuto;
   bool deterministic = false;
   int64_t shares = 4;
   std::string interface;
@@ -18,14 +26,15 @@ struct DistConfig {
   double collective_timeout_s = 1800;
   double heartbeat_timeout_s = 20;
   bool check_collectives = false;
-  bool ShardsGradients(int64_t num_ranks) const { return num_ranks > 1 && gradients == "sharded"; }
+  bool ShardsGradients(int64_t num_ranks) const {
+    return num_ranks > 1 && gradients == GradientSums::kSharded;
+  }
   void Visit(SettingVisitor& v) {
     v.Setting("gradients", &gradients,
               "What a rank keeps of the gradients. whole: sums for all parameters, which it sends "
               "once a mini-batch; sharded: sums for its share of the parameters, and it sends the "
               "gradients of every micro-batch; auto: sharded only if the memory plan has no room "
-              "for whole.",
-              OneOf({"auto", "whole", "sharded"}))
+              "for whole.")
         .MayChange();
     v.Setting(
         "deterministic", &deterministic,

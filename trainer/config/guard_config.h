@@ -8,16 +8,24 @@
 
 namespace taopd {
 
+// What a guard does when its alarm has lasted; kNone: there is no alarm. In ascending order of
+// severity.
+enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
+inline SettingWords<GuardAction> WordsOf(GuardAction) {
+  return {{GuardAction::kWarn, "warn"},
+          {GuardAction::kPause, "pause"},
+          {GuardAction::kStop, "stop"},
+          {GuardAction::kRollBack, "roll_back"}};
+}
+
 // When one watched quantity is alarming, and what is done about it.
 struct GuardRuleConfig {
   double limit = 0;
-  std::string action = "warn";
+  GuardAction action = GuardAction::kWarn;
   void Visit(SettingVisitor& v) {
     v.Setting("limit", &limit, "Where the alarm begins; 0 = this guard is off.", AtLeast(0.0))
         .MayChange();
-    v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.",
-              OneOf({"warn", "pause", "stop", "roll_back"}))
-        .MayChange();
+    v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.").MayChange();
   }
 };
 
@@ -96,7 +104,7 @@ inline bool RollsBack(const GuardConfig& config) {
   for (const GuardRuleConfig* rule :
        {&config.tail_ratio, &config.low_entropy, &config.high_entropy, &config.long_responses,
         &config.short_responses, &config.repetition, &config.kl_to_start}) {
-    if (rule->limit > 0 && rule->action == "roll_back") return true;
+    if (rule->limit > 0 && rule->action == GuardAction::kRollBack) return true;
   }
   return false;
 }

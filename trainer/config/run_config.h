@@ -23,14 +23,55 @@ struct RunConfig {
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }
 };
 
-// trainer.disk_plan of both commands.
-inline void VisitDiskPlan(std::string* disk_plan, SettingVisitor& v) {
+// What to do when a plan of memory or disk exceeds what there is.
+enum class PlanPolicy { kRefuse, kWarn, kOff };
+inline SettingWords<PlanPolicy> WordsOf(PlanPolicy) {
+  return {{PlanPolicy::kRefuse, "refuse"}, {PlanPolicy::kWarn, "warn"}, {PlanPolicy::kOff, "off"}};
+}
+
+// Settings of trainer that both commands have.
+inline void VisitHeadWorkspace(double* head_workspace_mb, SettingVisitor& v) {
+  v.Setting("head_workspace_mb", head_workspace_mb,
+            "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
+      .MayChange();
+}
+inline void VisitKeepCheckpoints(int64_t* keep_checkpoints, SettingVisitor& v) {
+  v.Setting("keep_checkpoints", keep_checkpoints, "Newest checkpoints to keep.",
+            AtLeast<int64_t>(2))
+      .MayChange();
+}
+inline void VisitDevice(std::string* device, SettingVisitor& v) {
+  v.Setting("device", device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+}
+inline void VisitNumThreads(int64_t* num_threads, SettingVisitor& v) {
+  v.Setting("num_threads", num_threads, "Threads for numerics; 0 = one a core.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+}
+inline void VisitDiskPlan(PlanPolicy* disk_plan, SettingVisitor& v) {
   v.Setting("disk_plan", disk_plan,
             "What to do when the checkpoints that the run will hold at once exceed the free space "
             "of run.dir: refuse the run, warn (and refuse it if not even one checkpoint fits), or "
-            "off.",
-            OneOf({"refuse", "warn", "off"}))
+            "off.")
       .MayChange();
+}
+
+// The learning rate after the warm-up.
+enum class LrSchedule { kConstant, kLinear, kCosine };
+inline SettingWords<LrSchedule> WordsOf(LrSchedule) {
+  return {{LrSchedule::kConstant, "constant"},
+          {LrSchedule::kLinear, "linear"},
+          {LrSchedule::kCosine, "cosine"}};
+}
+// The type of AdamW's moments.
+enum class MomentsDtype { kFloat32, kBfloat16 };
+inline SettingWords<MomentsDtype> WordsOf(MomentsDtype) {
+  return {{MomentsDtype::kFloat32, "float32"}, {MomentsDtype::kBfloat16, "bfloat16"}};
+}
+// What takes the updates of bfloat16 weights: a float32 copy or the weights themselves.
+enum class MasterWeights { kFloat32, kNone };
+inline SettingWords<MasterWeights> WordsOf(MasterWeights) {
+  return {{MasterWeights::kFloat32, "float32"}, {MasterWeights::kNone, "none"}};
 }
 
 struct OptimizerConfig {
@@ -39,11 +80,11 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0.01;
   double max_grad_norm = 1.0;
-  std::string schedule = "constant";
+  LrSchedule schedule = LrSchedule::kConstant;
   int64_t warmup_steps = 0;
   double min_lr_ratio = 0.0;
-  std::string moments = "float32";
-  std::string master = "float32";
+  MomentsDtype moments = MomentsDtype::kFloat32;
+  MasterWeights master = MasterWeights::kFloat32;
   bool offload = false;
   void Visit(SettingVisitor& v) {
     v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
@@ -55,21 +96,19 @@ struct OptimizerConfig {
               AtLeast(0.0));
     v.Setting("max_grad_norm", &max_grad_norm, "Gradients are scaled down to this norm; 0 = never.",
               AtLeast(0.0));
-    v.Setting("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.",
-              OneOf({"constant", "linear", "cosine"}));
+    v.Setting("schedule", &schedule,
+              "Learning rate after the warm-up: constant, linear or cosine.");
     v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
     v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
               Between(0.0, 1.0));
     v.Setting("moments", &moments,
               "How AdamW's two moments are stored: float32, or bfloat16 with stochastic rounding, "
-              "which takes half the memory.",
-              OneOf({"float32", "bfloat16"}));
+              "which takes half the memory.");
     v.Setting(
         "master", &master,
         "What takes the updates of bfloat16 weights: float32, a copy of them, of four bytes a "
         "parameter; none, the weights themselves, with stochastic rounding. float32 weights "
-        "have no copy.",
-        OneOf({"float32", "none"}));
+        "have no copy.");
     v.Setting("offload", &offload,
               "Keep AdamW's moments and float32 copies in the host's memory and update there, for "
               "students whose training exceeds a GPU; refused if the device is a CPU.")
@@ -77,8 +116,8 @@ struct OptimizerConfig {
   }
   // AdamW's two moments and the copy of weights that are not float32, for one parameter.
   int64_t StateBytesPerParameter(bool has_float32_weights) const {
-    const bool has_copy = !has_float32_weights && master == "float32";
-    return (moments == "bfloat16" ? 4 : 8) + (has_copy ? 4 : 0);
+    const bool has_copy = !has_float32_weights && master == MasterWeights::kFloat32;
+    return (moments == MomentsDtype::kBfloat16 ? 4 : 8) + (has_copy ? 4 : 0);
   }
   static absl::Status CheckBetas(const std::vector<double>& betas) {
     const bool good =

@@ -66,7 +66,7 @@ struct SftTrainerConfig {
   int64_t eval_every = 0;
   int64_t save_every = 0;
   int64_t keep_checkpoints = 2;
-  std::string disk_plan = "warn";
+  PlanPolicy disk_plan = PlanPolicy::kWarn;
   std::string device = "auto";
   int64_t num_threads = 0;
   void Visit(SettingVisitor& v) {
@@ -75,23 +75,17 @@ struct SftTrainerConfig {
     v.Setting("micro_batch_tokens", &micro_batch_tokens, "Tokens per forward and backward pass.",
               AtLeast<int64_t>(1))
         .MayChange();
-    v.Setting("head_workspace_mb", &head_workspace_mb,
-              "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
-        .MayChange();
+    VisitHeadWorkspace(&head_workspace_mb, v);
     v.Setting("eval_every", &eval_every,
               "Steps between validations; the last step is always validated.", AtLeast<int64_t>(0))
         .MayChange();
     v.Setting("save_every", &save_every,
               "Steps between checkpoints; the last step is always saved.", AtLeast<int64_t>(0))
         .MayChange();
-    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
-              AtLeast<int64_t>(2))
-        .MayChange();
+    VisitKeepCheckpoints(&keep_checkpoints, v);
     VisitDiskPlan(&disk_plan, v);
-    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
-    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one a core.",
-              AtLeast<int64_t>(0))
-        .MayChange();
+    VisitDevice(&device, v);
+    VisitNumThreads(&num_threads, v);
   }
 };
 

@@ -42,8 +42,8 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   if (const std::string problem = ProblemOf(terms); !problem.empty())
     return InvalidArgument("objective: ", problem);
   if ((NeedsOf(terms) & kNeedsFullVocabulary) == 0) return absl::OkStatus();
-  if (config.support != "teacher") {
-    return InvalidArgument("objective.support = ", config.support, ": ", NameOf(terms),
+  if (config.support != SupportChoice::kTeacher) {
+    return InvalidArgument("objective.support = ", WordOf(config.support), ": ", NameOf(terms),
                            " compares the whole vocabulary; leave it at teacher");
   }
   for (int32_t i = 0; i < terms.num_terms; ++i) {
@@ -97,12 +97,9 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
        "async_save", &c.async_save,
        "Write the checkpoints of save_every and save_minutes beside the next step, from a copy "
        "of the student and its optimizer: on, off, or auto: if the memory plan has room for "
-       "the copy.",
-       OneOf({"auto", "on", "off"}))
+       "the copy.")
       .MayChange();
-  v.Setting("keep_checkpoints", &c.keep_checkpoints, "Newest checkpoints to keep.",
-            AtLeast<int64_t>(2))
-      .MayChange();
+  VisitKeepCheckpoints(&c.keep_checkpoints, v);
   v.Setting("keep_every", &c.keep_every,
             "Also keep every checkpoint whose step is a multiple of this number; 0 = none.",
             AtLeast<int64_t>(0))
@@ -112,8 +109,7 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
 // Device, memory, ports, and what is written aside.
 void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("memory_plan", &c.memory_plan,
-            "What to do when the memory plan exceeds the device: refuse the run, warn, or off.",
-            OneOf({"refuse", "warn", "off"}))
+            "What to do when the memory plan exceeds the device: refuse the run, warn, or off.")
       .MayChange();
   VisitDiskPlan(&c.disk_plan, v);
   v.Setting("trace_steps", &c.trace_steps,
@@ -130,15 +126,13 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             "replaced.",
             MoreThan(0.0))
       .MayChange();
-  v.Setting("device", &c.device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+  VisitDevice(&c.device, v);
   v.Setting("cpu_memory_limit", &c.cpu_memory_limit,
             "Memory that each rank may take on the CPU, a size such as 24GiB, for the memory plan; "
             "0 means 0.9 of what is available, divided among the ranks of the machine.",
             MemorySize())
       .MayChange();
-  v.Setting("num_threads", &c.num_threads, "Threads for numerics; 0 = one a core.",
-            AtLeast<int64_t>(0))
-      .MayChange();
+  VisitNumThreads(&c.num_threads, v);
   v.Setting("host", &c.host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
   v.Setting("http_port", &c.http_port,
             "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
@@ -180,8 +174,7 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
          "weight: 0.1}].");
   v.Setting("support", &support,
             "Whose top-k tokens are compared one by one: teacher, student (those of the policy "
-            "that generated), or union.",
-            OneOf({"teacher", "student", "union"}));
+            "that generated), or union.");
   v.Setting("student_top_k", &student_top_k,
             "Student tokens per position for support student and union; 0 = teacher.top_k.",
             AtLeast<int64_t>(0));
@@ -194,8 +187,7 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
               }));
   }
   v.Setting("aggregation", &aggregation,
-            "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.",
-            OneOf({"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}));
+            "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.");
   v.Setting("overlap", &overlap,
             "Measure how many of the teacher's top-k are among the student's (support teacher).")
       .MayChange();
@@ -242,12 +234,9 @@ void TrainerConfig::Visit(SettingVisitor& v) {
   v.Setting("recompute", &recompute,
             "What the backward pass computes again instead of keeping it: none; attention, with "
             "its projections; full, everything between layers; auto: the first of these with which "
-            "the memory plan fits. The gradients are the same.",
-            OneOf({"auto", "none", "attention", "full"}))
+            "the memory plan fits. The gradients are the same.")
       .MayChange();
-  v.Setting("head_workspace_mb", &head_workspace_mb,
-            "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
-      .MayChange();
+  VisitHeadWorkspace(&head_workspace_mb, v);
   v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.")
       .MayChange();
   v.Setting("eval_every", &eval_every,
@@ -260,8 +249,7 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "is kept; best.json names it. Empty: none.",
             SettingCheck<std::string>(CheckBestMetric))
       .MayChange();
-  v.Setting("best_is", &best_is, "Which value of best_metric is the best: smallest or largest.",
-            OneOf({"smallest", "largest"}))
+  v.Setting("best_is", &best_is, "Which value of best_metric is the best: smallest or largest.")
       .MayChange();
   v.Setting("early_stop_evaluations", &early_stop_evaluations,
             "Finish after so many evaluations in a row without a new best of best_metric; 0 = "
@@ -286,8 +274,8 @@ void TrainerConfig::Visit(SettingVisitor& v) {
 }
 
 Recompute RecomputeOf(const TrainerConfig& config) {
-  if (config.recompute == "full") return Recompute::kFull;
-  return config.recompute == "attention" ? Recompute::kAttention : Recompute::kNone;
+  if (config.recompute == RecomputeChoice::kFull) return Recompute::kFull;
+  return config.recompute == RecomputeChoice::kAttention ? Recompute::kAttention : Recompute::kNone;
 }
 
 absl::Status CheckTrainConfig(TrainConfig& config) {
@@ -310,14 +298,14 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);
   }
-  if (config.dist.deterministic && config.dist.gradients == "sharded") {
+  if (config.dist.deterministic && config.dist.gradients == GradientSums::kSharded) {
     return InvalidArgument(
         "dist.gradients = sharded: the order of its sums depends on the number of ranks, which "
         "dist.deterministic rules out; use whole");
   }
-  if (config.data.filter_overlong_prompts && config.data.truncation != "error") {
+  if (config.data.filter_overlong_prompts && config.data.truncation != Truncation::kError) {
     return InvalidArgument(
-        "data.truncation = ", config.data.truncation,
+        "data.truncation = ", WordOf(config.data.truncation),
         " cuts over-long prompts and data.filter_overlong_prompts drops them: choose one");
   }
   return absl::OkStatus();

@@ -14,9 +14,57 @@
 #include "trainer/config/guard_config.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
+#include "trainer/data/truncation.h"
 #include "trainer/grading/grader.h"
 
 namespace taopd {
+
+// Which prompts the chat template renders.
+enum class ChatTemplateUse { kAuto, kAlways, kNever };
+inline SettingWords<ChatTemplateUse> WordsOf(ChatTemplateUse) {
+  return {{ChatTemplateUse::kAuto, "auto"},
+          {ChatTemplateUse::kAlways, "always"},
+          {ChatTemplateUse::kNever, "never"}};
+}
+// Whose top-k tokens are compared one by one.
+enum class SupportChoice { kTeacher, kStudent, kUnion };
+inline SettingWords<SupportChoice> WordsOf(SupportChoice) {
+  return {{SupportChoice::kTeacher, "teacher"},
+          {SupportChoice::kStudent, "student"},
+          {SupportChoice::kUnion, "union"}};
+}
+// How the losses of positions add up to that of a mini-batch (trainer/step/loss/aggregation.h). The
+// names are verl's.
+enum class Aggregation { kTokenMean, kSeqMeanTokenMean, kSeqMeanTokenSum };
+inline SettingWords<Aggregation> WordsOf(Aggregation) {
+  return {{Aggregation::kTokenMean, "token-mean"},
+          {Aggregation::kSeqMeanTokenMean, "seq-mean-token-mean"},
+          {Aggregation::kSeqMeanTokenSum, "seq-mean-token-sum"}};
+}
+// What the backward pass computes again; kAuto: the memory plan chooses.
+enum class RecomputeChoice { kAuto, kNone, kAttention, kFull };
+inline SettingWords<RecomputeChoice> WordsOf(RecomputeChoice) {
+  return {{RecomputeChoice::kAuto, "auto"},
+          {RecomputeChoice::kNone, "none"},
+          {RecomputeChoice::kAttention, "attention"},
+          {RecomputeChoice::kFull, "full"}};
+}
+// Whether checkpoints are written beside the next step.
+enum class AsyncSave { kAuto, kOn, kOff };
+inline SettingWords<AsyncSave> WordsOf(AsyncSave) {
+  return {{AsyncSave::kAuto, "auto"}, {AsyncSave::kOn, "on"}, {AsyncSave::kOff, "off"}};
+}
+// Which value of a metric is the best.
+enum class BestIs { kSmallest, kLargest };
+inline SettingWords<BestIs> WordsOf(BestIs) {
+  return {{BestIs::kSmallest, "smallest"}, {BestIs::kLargest, "largest"}};
+}
+// What an evaluation measures.
+enum class EvalMeasure { kAccuracy, kKl, kNone };
+inline SettingWords<EvalMeasure> WordsOf(EvalMeasure) {
+  return {
+      {EvalMeasure::kAccuracy, "accuracy"}, {EvalMeasure::kKl, "kl"}, {EvalMeasure::kNone, "none"}};
+}
 
 struct StudentConfig {
   std::string model;
@@ -44,13 +92,13 @@ struct DataConfig {
   std::string source_key = "data_source";
   std::string system_prompt;
   std::string prompt_template;
-  std::string apply_chat_template = "auto";
+  ChatTemplateUse apply_chat_template = ChatTemplateUse::kAuto;
   std::string chat_template_kwargs;
   int64_t train_batch_size = 72;
   int64_t max_prompt_length = 1024;
   int64_t max_response_length = 7168;
   bool filter_overlong_prompts = false;
-  std::string truncation = "error";
+  Truncation truncation = Truncation::kError;
   bool drop_duplicates = false;
   bool add_special_tokens = true;
   bool shuffle = true;
@@ -81,8 +129,7 @@ struct DataConfig {
     v.Setting("apply_chat_template", &apply_chat_template,
               "auto: the model's chat template renders messages, and text stays as it is; always: "
               "text becomes a user message; never: messages become their contents, joined by empty "
-              "lines (models without a template).",
-              OneOf({"auto", "always", "never"}));
+              "lines (models without a template).");
     v.Setting("chat_template_kwargs", &chat_template_kwargs,
               "Variables for the chat template as a JSON object in quotes, such as "
               "'{\"enable_thinking\": false}'.");
@@ -95,8 +142,7 @@ struct DataConfig {
               "Drop (and count) longer prompts; otherwise truncation decides.");
     v.Setting("truncation", &truncation,
               "What becomes of longer prompts that are not dropped: error, or the left end, the "
-              "right end or the middle is cut off (and counted).",
-              OneOf({"error", "left", "right", "middle"}));
+              "right end or the middle is cut off (and counted).");
     v.Setting("drop_duplicates", &drop_duplicates,
               "Use equal prompts once; otherwise they are only counted.");
     v.Setting("add_special_tokens", &add_special_tokens,
@@ -145,10 +191,10 @@ struct ObjectiveTermConfig {
 struct ObjectiveConfig {
   std::string name;
   std::vector<ObjectiveTermConfig> terms;
-  std::string support = "teacher";
+  SupportChoice support = SupportChoice::kTeacher;
   int64_t student_top_k = 0;
   ObjectiveParameters parameters;
-  std::string aggregation = "token-mean";
+  Aggregation aggregation = Aggregation::kTokenMean;
   bool overlap = true;
   int64_t full_kl_rows = 0;
   double veto_rho_below = 0;
@@ -163,24 +209,24 @@ struct TrainerConfig {
   int64_t total_steps = 300;
   int64_t mini_batch_size = 36;
   std::optional<int64_t> micro_batch_tokens = kDefaultMicroBatchTokens;
-  std::string recompute = "auto";
+  RecomputeChoice recompute = RecomputeChoice::kAuto;
   double head_workspace_mb = 256;
   bool eval_at_start = true;
   int64_t eval_every = 50;
   int64_t save_every = 50;
   double save_minutes = 15;
   double stop_grace_s = 240;
-  std::string async_save = "auto";
+  AsyncSave async_save = AsyncSave::kAuto;
   int64_t keep_checkpoints = 2;
   int64_t keep_every = 0;
   std::string best_metric;
-  std::string best_is = "smallest";
+  BestIs best_is = BestIs::kSmallest;
   int64_t early_stop_evaluations = 0;
   double max_wall_time_s = 0;
   int64_t max_nonfinite_steps = 5;
   int64_t max_bad_batches = 4;
-  std::string memory_plan = "refuse";
-  std::string disk_plan = "warn";
+  PlanPolicy memory_plan = PlanPolicy::kRefuse;
+  PlanPolicy disk_plan = PlanPolicy::kWarn;
   int64_t trace_steps = 0;
   int64_t rollout_dumps = 0;
   double rollout_dumps_mb = 64;
@@ -203,7 +249,7 @@ struct TrainerConfig {
 Recompute RecomputeOf(const TrainerConfig& config);
 
 struct EvalConfig {
-  std::string measure = "accuracy";
+  EvalMeasure measure = EvalMeasure::kAccuracy;
   std::string system_prompt;
   std::string prompt_template;
   int64_t n = 8;
@@ -220,8 +266,7 @@ struct EvalConfig {
   void Visit(SettingVisitor& v) {
     v.Setting("measure", &measure,
               "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given "
-              "responses; none.",
-              OneOf({"accuracy", "kl", "none"}))
+              "responses; none.")
         .MayChange();
     v.Setting("system_prompt", &system_prompt, "System message of problems that bring none.")
         .MayChange();

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "common/base/status.h"
+#include "common/config/settings.h"
 
 namespace taopd {
 
@@ -18,8 +17,12 @@ enum class Truncation {
   kMiddle,  // the tokens in the middle are cut out; if the number kept is odd, the end keeps one
             // more
 };
-// Parses "error", "left", "right" or "middle". Returns INVALID_ARGUMENT for any other name.
-absl::StatusOr<Truncation> ParseTruncation(const std::string& name);
+inline SettingWords<Truncation> WordsOf(Truncation) {
+  return {{Truncation::kError, "error"},
+          {Truncation::kLeft, "left"},
+          {Truncation::kRight, "right"},
+          {Truncation::kMiddle, "middle"}};
+}
 
 // Shortens `ids` to max_length tokens; returns shorter ones unchanged. REQUIRES: `truncation` is
 // not kError.

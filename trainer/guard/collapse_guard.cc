@@ -33,13 +33,6 @@ std::optional<double> TailRatio(const Metrics& metrics) {
   return *student / std::max(*teacher, kSmallestTail);
 }
 
-GuardAction ParseAction(const std::string& name) {
-  if (name == "pause") return GuardAction::kPause;
-  if (name == "stop") return GuardAction::kStop;
-  if (name == "roll_back") return GuardAction::kRollBack;
-  return GuardAction::kWarn;
-}
-
 // One comparison of one step.
 struct Check {
   const char* guard;
@@ -55,22 +48,6 @@ std::optional<double> Times(double factor, std::optional<double> baseline) {
 }
 
 }  // namespace
-
-std::string GuardActionName(GuardAction action) {
-  switch (action) {
-    case GuardAction::kNone:
-      return "none";
-    case GuardAction::kWarn:
-      return "warn";
-    case GuardAction::kPause:
-      return "pause";
-    case GuardAction::kStop:
-      return "stop";
-    case GuardAction::kRollBack:
-      return "roll_back";
-  }
-  return "";
-}
 
 CollapseGuard::CollapseGuard(const GuardConfig& config) : config_(config) {}
 
@@ -116,9 +93,8 @@ std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metr
       num_in_a_row_[i] = is_on ? num_in_a_row_[i] + 1 : 0;
     }
     if (num_in_a_row_[i] == 0 || !check.value || !check.limit) continue;
-    alarms.push_back(
-        {check.guard, check.metric, *check.value, *check.limit, num_in_a_row_[i],
-         num_in_a_row_[i] >= c.patience ? ParseAction(check.rule->action) : GuardAction::kWarn});
+    alarms.push_back({check.guard, check.metric, *check.value, *check.limit, num_in_a_row_[i],
+                      num_in_a_row_[i] >= c.patience ? check.rule->action : GuardAction::kWarn});
   }
   for (size_t i = 0; i < kNumWatched; ++i) {
     if (!watched[i] || baseline_counts_[i] >= c.baseline_steps) continue;

@@ -17,11 +17,6 @@
 
 namespace taopd {
 
-// Actions in ascending order of their cost.
-enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
-// "warn", "roll_back", ...
-std::string GuardActionName(GuardAction action);
-
 // A guard whose alarm is on.
 struct GuardAlarm {
   std::string guard;   // "tail_ratio"

@@ -42,7 +42,8 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
     return at::zeros({shard_size},
                      at::TensorOptions().dtype(dtype).device(config.offload ? at::kCPU : device));
   };
-  const at::ScalarType moments = config.moments == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  const at::ScalarType moments =
+      config.moments == MomentsDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor exp_avg_S = buffer(moments), exp_avg_sq_S = buffer(moments);
   at::Tensor master_S;
   for (const ParameterPiece& piece : pieces_) {
@@ -71,7 +72,7 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
 }
 
 bool AdamW::HasMaster(const at::Tensor& parameter) const {
-  return config_.master == "float32" && parameter.scalar_type() != at::kFloat;
+  return config_.master == MasterWeights::kFloat32 && parameter.scalar_type() != at::kFloat;
 }
 
 void AdamW::CopyParametersToMasters() {

@@ -164,12 +164,13 @@ absl::Status CheckpointedRun::CheckDisk() {
   model_bytes_ = plan.model_bytes;
   absl::Status fits;
   const std::optional<int64_t> free_bytes = FreeDiskBytes(options_.run_dir);
-  if (group_->is_root() && free_bytes) {
+  if (group_->is_root() && free_bytes && options_.disk_plan != PlanPolicy::kOff) {
     const int64_t present_bytes =
         BytesOnDisk(options_.run_dir + "/checkpoints") + BytesOnDisk(options_.run_dir + "/model");
     if (resumed()) plan.held_bytes = present_bytes;
     if (!resumed() && !directory_->keeps_old_run()) plan.freed_bytes = present_bytes;
-    fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes, options_.disk_plan);
+    fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes,
+                         options_.disk_plan == PlanPolicy::kRefuse);
   }
   return group_->AgreeOnStatus(fits);
 }

@@ -53,7 +53,7 @@ struct CheckpointedRunOptions {
   CheckpointOptions checkpoints;
   // Checkpoints that Pin may keep beside those, and trainer.disk_plan.
   int64_t max_pinned = 0;
-  std::string disk_plan = "off";
+  PlanPolicy disk_plan = PlanPolicy::kOff;
   // The metric whose values so far a resumed run asks for (recorded()); may be empty.
   std::string watched_metric;
   // How a student is loaded from a checkpoint.

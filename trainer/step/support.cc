@@ -101,11 +101,11 @@ SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size)
   support.teacher_top_k = teacher_top_k;
   if (needs & kNeedsFullVocabulary) {
     support.kind = SupportKind::kFullVocabulary;
-  } else if (config.objective.support == "student") {
+  } else if (config.objective.support == SupportChoice::kStudent) {
     support.kind = SupportKind::kStudent;
     support.teacher_top_k = 0;
     support.student_top_k = student_top_k;
-  } else if (config.objective.support == "union") {
+  } else if (config.objective.support == SupportChoice::kUnion) {
     support.kind = SupportKind::kUnion;
     support.student_top_k = student_top_k;
   }

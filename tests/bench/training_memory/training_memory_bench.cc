@@ -124,7 +124,7 @@ TrainConfig MakeConfig(int argc, char** argv) {
   config.data.train = {"none"};
   config.trainer.device = "cpu";
   config.trainer.num_threads = 2;
-  config.eval.measure = "none";
+  config.eval.measure = EvalMeasure::kNone;
   for (int i = 4; i < argc; ++i) Check(ApplyOverride(argv[i], DescribeSettings(config)));
   Check(CheckTrainConfig(config));
   return config;
@@ -179,7 +179,7 @@ void Run(int argc, char** argv) {
   context.rollout_engine = rollouts.get();
   context.teacher = &teacher;
   context.head = MakeHeadOptions(config);
-  context.aggregation = *ParseAggregation(config.objective.aggregation);
+  context.aggregation = config.objective.aggregation;
   const std::vector<PromptRecord> prompts = RandomPrompts(config, model.vocab_size);
   std::vector<const PromptRecord*> batch;
   for (const PromptRecord& prompt : prompts) batch.push_back(&prompt);
@@ -188,7 +188,7 @@ void Run(int argc, char** argv) {
   nlohmann::ordered_json json;
   json["parameters"] = model.NumParameters();
   json["updates"] = optimizer.num_updates();
-  json["recompute"] = config.trainer.recompute;
+  json["recompute"] = WordOf(config.trainer.recompute);
   json["micro_batch_tokens"] = config.trainer.MicroBatchTokens();
   json["planned_bytes"] = plan.total_bytes;
   json["peak_bytes"] = BytesOfStatus("VmHWM");

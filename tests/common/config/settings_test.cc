@@ -300,5 +300,27 @@ TEST(Settings, ReferenceListsEverySetting) {
     EXPECT_THAT(reference, HasSubstr("`" + setting.path + "`"));
 }
 
+enum class Colour { kRed, kGreen };
+SettingWords<Colour> WordsOf(Colour) { return {{Colour::kRed, "red"}, {Colour::kGreen, "green"}}; }
+struct PaintConfig {
+  Colour colour = Colour::kGreen;
+  void Visit(SettingVisitor& v) { v.Setting("colour", &colour, "What it looks like."); }
+};
+
+TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {
+  PaintConfig config;
+  const SettingTable table = DescribeSettings(config);
+  EXPECT_EQ(SettingText(table.settings()[0].value), "\"green\"");
+  EXPECT_EQ(SettingTypeName(table.settings()[0].value), "text");
+  EXPECT_OK(ReadYamlSettings("colour: red", "file", table));
+  EXPECT_EQ(config.colour, Colour::kRed);
+  EXPECT_ERROR(ReadYamlSettings("colour: gren", "file", table), absl::StatusCode::kInvalidArgument,
+               "file:1: colour = \"gren\": must be one of red, green (did you mean \"green\"?)");
+  EXPECT_ERROR(ReadYamlSettings("colour: [red]", "file", table), absl::StatusCode::kInvalidArgument,
+               "colour: a single value is expected");
+  EXPECT_EQ(config.colour, Colour::kRed) << "what is refused changes nothing";
+  EXPECT_EQ(WriteYamlSettings(table), "colour: \"red\"\n");
+}
+
 }  // namespace
 }  // namespace taopd

@@ -15,28 +15,27 @@ using ::testing::HasSubstr;
 TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
   DiskPlan plan{.checkpoint_bytes = 100, .model_bytes = 30, .num_checkpoints = 3};
   ASSERT_EQ(plan.total_bytes(), 330);
-  const auto check = [&](int64_t free_bytes, const std::string& policy) {
+  const auto check = [&](int64_t free_bytes, bool refuses) {
     ::testing::internal::CaptureStderr();
-    const absl::Status status = CheckDiskPlan(plan, "RUN", free_bytes, policy);
+    const absl::Status status = CheckDiskPlan(plan, "RUN", free_bytes, refuses);
     return std::make_pair(status, ::testing::internal::GetCapturedStderr());
   };
-  EXPECT_EQ(check(330, "refuse"), std::make_pair(absl::OkStatus(), std::string()));
-  EXPECT_ERROR(check(329, "refuse").first, absl::StatusCode::kResourceExhausted,
+  EXPECT_EQ(check(330, true), std::make_pair(absl::OkStatus(), std::string()));
+  EXPECT_ERROR(check(329, true).first, absl::StatusCode::kResourceExhausted,
                "take 330 bytes, and the disk has 329");
-  EXPECT_OK(check(329, "warn").first);
-  EXPECT_THAT(check(100, "warn").second, HasSubstr("take 330 bytes"));
-  EXPECT_ERROR(check(99, "warn").first, absl::StatusCode::kResourceExhausted,
+  EXPECT_OK(check(329, false).first);
+  EXPECT_THAT(check(100, false).second, HasSubstr("take 330 bytes"));
+  EXPECT_ERROR(check(99, false).first, absl::StatusCode::kResourceExhausted,
                "a checkpoint takes 100 bytes, and the disk has 99 free");
-  EXPECT_EQ(check(0, "off"), std::make_pair(absl::OkStatus(), std::string()));
   // The bytes that a resumed run already has reduce the total, but not the need of the next
   // checkpoint.
   plan.held_bytes = 230;
-  EXPECT_EQ(check(100, "refuse").first, absl::OkStatus());
-  EXPECT_FALSE(check(99, "warn").first.ok());
+  EXPECT_EQ(check(100, true).first, absl::OkStatus());
+  EXPECT_FALSE(check(99, false).first.ok());
   // An old run is deleted first.
   plan.held_bytes = 0;
   plan.freed_bytes = 330;
-  EXPECT_EQ(check(0, "refuse").first, absl::OkStatus());
+  EXPECT_EQ(check(0, true).first, absl::OkStatus());
 }
 
 TEST(DiskPlan, CountsWhatARunHoldsAtOnce) {

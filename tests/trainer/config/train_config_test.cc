@@ -89,15 +89,18 @@ TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
 TEST(TrainConfig, OverlongPromptsAreDroppedOrCut) {
   TrainConfig config;
   config.student.model = "m";
-  for (const char* truncation : {"error", "left", "right", "middle"}) {
+  for (const Truncation truncation :
+       {Truncation::kError, Truncation::kLeft, Truncation::kRight, Truncation::kMiddle}) {
     config.data.truncation = truncation;
     config.data.filter_overlong_prompts = false;
     EXPECT_OK(CheckTrainConfig(config));
     config.data.filter_overlong_prompts = true;
-    EXPECT_EQ(CheckTrainConfig(config).ok(), config.data.truncation == "error");
+    EXPECT_EQ(CheckTrainConfig(config).ok(), config.data.truncation == Truncation::kError);
   }
-  config.data.truncation = "lef";
-  EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument, "data.truncation");
+  EXPECT_ERROR(ApplyOverride("data.truncation=lef", DescribeSettings(config)),
+               absl::StatusCode::kInvalidArgument,
+               "data.truncation = \"lef\": must be one of error, left, right, middle (did you mean "
+               "\"left\"?)");
 }
 
 }  // namespace

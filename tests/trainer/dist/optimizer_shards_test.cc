@@ -25,8 +25,8 @@ std::vector<NamedParameter> StoredParameters() {
 class OptimizerShardsTest : public ::testing::Test {
  protected:
   static std::unique_ptr<AdamW> Make(int64_t shard, int64_t num_shards,
-                                     const std::string& moments = "float32",
-                                     const std::string& master = "float32") {
+                                     MomentsDtype moments = MomentsDtype::kFloat32,
+                                     MasterWeights master = MasterWeights::kFloat32) {
     AdamWOptions options;
     options.layout.num_shards = num_shards;
     options.layout.max_bucket_elements = 2048 * num_shards;
@@ -85,13 +85,13 @@ TEST_F(OptimizerShardsTest, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
 
 TEST_F(OptimizerShardsTest, MomentsMayBeBFloat16) {
   for (int64_t shard = 0; shard < 2; ++shard) {
-    auto optimizer = Make(shard, 2, "bfloat16");
+    auto optimizer = Make(shard, 2, MomentsDtype::kBfloat16);
     for (AdamW::StateSlice& slice : optimizer->State()) {
       slice.values.copy_((at::arange(slice.values.numel()) + slice.offset).remainder(128));
     }
     ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(dir_.path()));
   }
-  for (const char* moments : {"bfloat16", "float32"}) {
+  for (const MomentsDtype moments : {MomentsDtype::kBfloat16, MomentsDtype::kFloat32}) {
     auto optimizer = Make(0, 1, moments);
     ASSERT_OK(ReadOptimizerShards(dir_.path(), optimizer.get()));
     for (const AdamW::StateSlice& slice : optimizer->State()) {
@@ -103,12 +103,12 @@ TEST_F(OptimizerShardsTest, MomentsMayBeBFloat16) {
 
 TEST_F(OptimizerShardsTest, MastersAreDroppedAndMade) {
   WriteAll(2);
-  auto without = Make(0, 1, "float32", "none");
+  auto without = Make(0, 1, MomentsDtype::kFloat32, MasterWeights::kNone);
   ASSERT_OK(ReadOptimizerShards(dir_.path(), without.get()));
   ExpectFilled(*without);
   TempDir other;
   for (int64_t shard = 0; shard < 2; ++shard) {
-    auto optimizer = Make(shard, 2, "float32", "none");
+    auto optimizer = Make(shard, 2, MomentsDtype::kFloat32, MasterWeights::kNone);
     Fill(optimizer.get());
     ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(other.path()));
   }

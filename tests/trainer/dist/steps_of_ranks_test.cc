@@ -19,9 +19,9 @@ struct RanksSetting {
   std::string dtype = "float32";
   int64_t micro_batch_tokens = 60;
   bool shard_gradients = false;
-  std::string recompute = "none";
-  std::string moments = "float32";
-  std::string master = "float32";
+  RecomputeChoice recompute = RecomputeChoice::kNone;
+  MomentsDtype moments = MomentsDtype::kFloat32;
+  MasterWeights master = MasterWeights::kFloat32;
   bool offload = false;  // offloads from the CPU, which stands in for a GPU
 };
 
@@ -89,8 +89,9 @@ TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
   constexpr double kRelative = 1e-5;
   const RanksResult one = TrainOnRanks({1, 0, 6});
   for (const int64_t world : {2, 3}) {
-    for (const char* recompute : {"none", "attention", "full"}) {
-      SCOPED_TRACE(Concat(recompute, " on ", world, " ranks"));
+    for (const RecomputeChoice recompute :
+         {RecomputeChoice::kNone, RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
+      SCOPED_TRACE(Concat(WordOf(recompute), " on ", world, " ranks"));
       RanksSetting setting = {world, 0, 6};
       setting.shard_gradients = true;
       setting.recompute = recompute;
@@ -109,8 +110,9 @@ TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
 // With one micro-batch on each rank, the sums are those of whole gradients bit for bit, also for
 // bfloat16 weights and moments.
 TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
-  for (const auto& [moments, master] :
-       {std::pair{"float32", "float32"}, {"bfloat16", "float32"}, {"bfloat16", "none"}}) {
+  for (const auto& [moments, master] : {std::pair{MomentsDtype::kFloat32, MasterWeights::kFloat32},
+                                        {MomentsDtype::kBfloat16, MasterWeights::kFloat32},
+                                        {MomentsDtype::kBfloat16, MasterWeights::kNone}}) {
     RanksSetting setting = {2, 0, 3, "bfloat16"};
     setting.moments = moments;
     setting.master = master;
@@ -127,8 +129,8 @@ TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
 // has the bits of one on the device.
 TEST(StepsOfRanksTest, WithoutMastersAndOffloadedTheBitsAreTheSame) {
   RanksSetting setting = {1, 4, 3, "bfloat16"};
-  setting.moments = "bfloat16";
-  setting.master = "none";
+  setting.moments = MomentsDtype::kBfloat16;
+  setting.master = MasterWeights::kNone;
   const RanksResult one = TrainOnRanks(setting);
   for (const int64_t world : {1, 2}) {
     for (const bool offload : {false, true}) {

@@ -98,7 +98,7 @@ TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
     EXPECT_TRUE(AfterSteps(&fine, 8, With(Healthy(), c.metric, c.still_fine), 5).empty())
         << c.guard;
     GuardConfig config = AllOn();
-    c.rule(config).action = "roll_back";
+    c.rule(config).action = GuardAction::kRollBack;
     CollapseGuard guard(config);
     const auto alarms = AfterSteps(&guard, 8, With(Healthy(), c.metric, c.alarming), 3);
     ASSERT_EQ(alarms.size(), 1u) << c.guard;
@@ -114,15 +114,10 @@ TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
 }
 
 TEST(CollapseGuard, ActsWhenTheAlarmHasLasted) {
-  const std::map<std::string, GuardAction> actions = {{"warn", GuardAction::kWarn},
-                                                      {"pause", GuardAction::kPause},
-                                                      {"stop", GuardAction::kStop},
-                                                      {"roll_back", GuardAction::kRollBack}};
-  for (const auto& [name, action] : actions) {
-    EXPECT_EQ(GuardActionName(action), name);
+  for (const auto& [action, name] : WordsOf(GuardAction())) {
     GuardConfig config;
     config.patience = 3;
-    config.high_entropy.action = name;
+    config.high_entropy.action = action;
     const Metrics bad = With(Healthy(), "policy/entropy", 10);
     CollapseGuard guard(config);
     EXPECT_EQ(AfterSteps(&guard, 6, bad, 1)[0].action, GuardAction::kWarn);

@@ -149,8 +149,8 @@ TEST(AdamW, Bfloat16ParametersHaveAFloat32Master) {
 // A model's type and the types of its optimizer's state.
 struct Storage {
   at::ScalarType dtype;
-  const char* moments;
-  const char* master;
+  MomentsDtype moments;
+  MasterWeights master;
   OptimizerConfig Config() const {
     OptimizerConfig config = taopd::Config();
     config.moments = moments;
@@ -158,17 +158,17 @@ struct Storage {
     return config;
   }
 };
-constexpr Storage kStorages[] = {{at::kFloat, "float32", "float32"},
-                                 {at::kFloat, "bfloat16", "none"},
-                                 {at::kBFloat16, "float32", "float32"},
-                                 {at::kBFloat16, "bfloat16", "float32"},
-                                 {at::kBFloat16, "bfloat16", "none"}};
+constexpr Storage kStorages[] = {{at::kFloat, MomentsDtype::kFloat32, MasterWeights::kFloat32},
+                                 {at::kFloat, MomentsDtype::kBfloat16, MasterWeights::kNone},
+                                 {at::kBFloat16, MomentsDtype::kFloat32, MasterWeights::kFloat32},
+                                 {at::kBFloat16, MomentsDtype::kBfloat16, MasterWeights::kFloat32},
+                                 {at::kBFloat16, MomentsDtype::kBfloat16, MasterWeights::kNone}};
 
 // The updates of the test above are a fortieth of a bfloat16 step. They change some weights, and
 // the mean moves as far as with a master copy.
 TEST(AdamW, WithoutAMasterSmallUpdatesAddUp) {
   OptimizerConfig config = Config();
-  config.master = "none";
+  config.master = MasterWeights::kNone;
   constexpr int64_t kSize = 20'000;
   at::Tensor parameter = Leaf(at::full({kSize}, 1.0f).to(at::kBFloat16));
   AdamW optimizer({{"p", parameter}}, config);
@@ -211,7 +211,7 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
 TEST(AdamW, MastersAreDroppedAndMade) {
   testing::TempDir dir;
   OptimizerConfig without = Config();
-  without.master = "none";
+  without.master = MasterWeights::kNone;
   at::manual_seed(5);
   at::Tensor p = Leaf(at::randn({20, 50}).to(at::kBFloat16));
   AdamW with_master({{"p", p}}, Config());
@@ -247,7 +247,7 @@ TEST(AdamW, MomentsOfTheOtherTypeAreConverted) {
   testing::TempDir dir;
   at::Tensor p = Leaf(at::zeros({1000}));
   OptimizerConfig narrow = Config();
-  narrow.moments = "bfloat16";
+  narrow.moments = MomentsDtype::kBfloat16;
   AdamW of_float({{"p", p}}, Config());
   at::manual_seed(5);
   AddGrad(p, at::randn({1000}));

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/config/yaml.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/forward_backward.h"
@@ -28,7 +29,7 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
     if (std::string(kind) == "full") {
       config.objective.name = "full";
     } else {
-      config.objective.support = kind;
+      EXPECT_OK(ApplyOverride(Concat("objective.support=", kind), DescribeSettings(config)));
     }
     const std::shared_ptr<Decoder> student = testing::MakeTinyStudent();
     const std::shared_ptr<Decoder> teacher_model = testing::MakeTinyTeacher();

@@ -66,7 +66,7 @@ inline TrainConfig TinyConfig() {
   config.trainer.mini_batch_size = 3;
   config.trainer.micro_batch_tokens = 60;
   config.optimizer.lr = 3e-3;
-  config.eval.measure = "none";
+  config.eval.measure = EvalMeasure::kNone;
   return config;
 }
 
@@ -106,7 +106,7 @@ class TinyTraining {
     context.teacher = setting.shuffle_seed == 0 ? static_cast<TeacherClient*>(&teacher_)
                                                 : static_cast<TeacherClient*>(&shuffling_);
     context.head = MakeHeadOptions(config_);
-    context.aggregation = *ParseAggregation(config_.objective.aggregation);
+    context.aggregation = config_.objective.aggregation;
   }
 
   std::vector<const PromptRecord*> NextPrompts() {

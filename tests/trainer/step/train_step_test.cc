@@ -83,7 +83,8 @@ TEST(TrainStep, ArrivalOrderOfScoresDoesNotMatter) {
 // Two mini-batches a step, each of one to many micro-batches: the weights of a mini-batch's rows do
 // not depend on how it is cut.
 TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
-  for (const char* aggregation : {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}) {
+  for (const Aggregation aggregation :
+       {Aggregation::kTokenMean, Aggregation::kSeqMeanTokenMean, Aggregation::kSeqMeanTokenSum}) {
     std::shared_ptr<Decoder> small, large;
     TinySetting setting;
     setting.config.objective.aggregation = aggregation;
@@ -92,12 +93,13 @@ TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
     setting.config.trainer.micro_batch_tokens = 1 << 20;
     const std::vector<double> expected = RunSteps(setting, 2, &large);
     for (size_t i = 0; i < losses.size(); ++i)
-      EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << aggregation;
+      EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << WordOf(aggregation);
     const auto a = small->Parameters(), b = large->Parameters();
     for (size_t i = 0; i < a.size(); ++i) {
       // Sums in another order, through AdamW's normalisation, which divides small gradients by
       // their size.
-      EXPECT_TRUE(at::allclose(a[i].second, b[i].second, 1e-3, 1e-3)) << aggregation << a[i].first;
+      EXPECT_TRUE(at::allclose(a[i].second, b[i].second, 1e-3, 1e-3))
+          << WordOf(aggregation) << a[i].first;
     }
   }
 }
@@ -107,24 +109,26 @@ TEST(TrainStep, RecomputationChangesNoBit) {
     std::shared_ptr<Decoder> kept;
     TinySetting setting;
     setting.dtype = dtype;
-    setting.config.trainer.recompute = "none";
+    setting.config.trainer.recompute = RecomputeChoice::kNone;
     const std::vector<double> expected = RunSteps(setting, 2, &kept);
-    for (const char* recompute : {"attention", "full"}) {
+    for (const RecomputeChoice recompute : {RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
       std::shared_ptr<Decoder> recomputed;
       setting.config.trainer.recompute = recompute;
-      EXPECT_EQ(RunSteps(setting, 2, &recomputed), expected) << dtype << " " << recompute;
+      EXPECT_EQ(RunSteps(setting, 2, &recomputed), expected) << dtype << " " << WordOf(recompute);
       const auto a = kept->Parameters(), b = recomputed->Parameters();
       for (size_t i = 0; i < a.size(); ++i) {
-        EXPECT_TRUE(at::equal(a[i].second, b[i].second)) << recompute << " " << a[i].first;
+        EXPECT_TRUE(at::equal(a[i].second, b[i].second)) << WordOf(recompute) << " " << a[i].first;
       }
     }
   }
 }
 
 TEST(TrainStep, EverySupportTrains) {
-  for (const char* support : {"teacher", "student", "union"}) {
+  for (const SupportChoice choice :
+       {SupportChoice::kTeacher, SupportChoice::kStudent, SupportChoice::kUnion}) {
+    const std::string support = WordOf(choice);
     TinySetting setting;
-    setting.config.objective.support = support;
+    setting.config.objective.support = choice;
     setting.config.objective.student_top_k = 3;
     std::map<std::string, double> metrics;
     const std::vector<double> losses = RunSteps(setting, 12, nullptr, &metrics);

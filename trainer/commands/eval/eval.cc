@@ -78,9 +78,9 @@ absl::Status Measure(const TrainConfig& config, const EvalRequest& request,
 }
 
 absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& request) {
-  if (config.eval.measure != "accuracy")
+  if (config.eval.measure != EvalMeasure::kAccuracy)
     return BadUsage(InvalidArgument("--endpoint needs eval.measure accuracy"));
-  if (config.data.truncation != "error" || config.data.filter_overlong_prompts) {
+  if (config.data.truncation != Truncation::kError || config.data.filter_overlong_prompts) {
     LogWarning(
         "prompts go to the server whole: data.truncation and data.filter_overlong_prompts are for "
         "a model in this process");
@@ -168,7 +168,7 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
   if (!prompt_model.ok()) return BadData(prompt_model.status());
   DataConfig data = config.data;
   std::string limit;  // where data.max_prompt_length comes from
-  if (config.eval.measure == "accuracy") {
+  if (config.eval.measure == EvalMeasure::kAccuracy) {
     const int64_t positions = student->decoder->config().max_position_embeddings;
     const int64_t room = positions - config.eval.max_response_length;
     if (room < 1) {
@@ -189,7 +189,7 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
         InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
   }
   LogDataset("data.val", *problems);
-  return config.eval.measure == "kl"
+  return config.eval.measure == EvalMeasure::kKl
              ? EvaluateDistance(config, request, model_dir, *problems, &*student)
              : EvaluateAnswers(config, request, model_dir, *problems, *student);
 }

@@ -58,9 +58,10 @@ std::string LossesText(const PromptLosses& losses, const std::string& truncation
 absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
                           const std::string& model, const PromptLosses& losses,
                           const EvalResult& result) {
-  Json values = {{"model", model}, {"data", config.data.val}, {"measure", config.eval.measure}};
+  Json values = {
+      {"model", model}, {"data", config.data.val}, {"measure", WordOf(config.eval.measure)}};
   if (!request.endpoint.empty()) values["endpoint"] = request.endpoint;
-  if (config.eval.measure == "accuracy") {
+  if (config.eval.measure == EvalMeasure::kAccuracy) {
     values.update(AccuracyReportJson(result.accuracy));
     values["temperature"] = config.eval.temperature;
     values["top_p"] = config.eval.top_p;
@@ -97,9 +98,9 @@ absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& requ
                               const EvalResult& result) {
   const PromptLosses losses = LossesOf(problems);
   std::printf("%s\n", model.c_str());
-  if (config.eval.measure == "accuracy") {
+  if (config.eval.measure == EvalMeasure::kAccuracy) {
     std::printf("%s%s", AccuracyTable(result.accuracy).c_str(),
-                LossesText(losses, config.data.truncation).c_str());
+                LossesText(losses, WordOf(config.data.truncation)).c_str());
   } else {
     for (const auto& [name, value] : result.metrics)
       std::printf("  %-28s %.6g\n", name.c_str(), value);

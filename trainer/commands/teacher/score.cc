@@ -95,7 +95,7 @@ absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request) {
   return CatchExceptions([&]() -> absl::Status {
     const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
     if (support.student_top_k > 0) {
-      return BadUsage(InvalidArgument("objective.support = ", config.objective.support,
+      return BadUsage(InvalidArgument("objective.support = ", WordOf(config.objective.support),
                                       ": needs the student's tokens, which a file does not hold"));
     }
     auto rollouts = ReadRollouts(config, request.input_path);

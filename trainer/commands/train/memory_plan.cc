@@ -63,10 +63,10 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   input.shard_gradients = config.dist.ShardsGradients(num_ranks);
   input.bucket_elements = kDefaultBucketElements;
   input.buckets_in_flight = GradientExchange::kMaxInFlight;
-  input.bfloat16_moments = config.optimizer.moments == "bfloat16";
-  input.float32_master = config.optimizer.master == "float32";
+  input.bfloat16_moments = config.optimizer.moments == MomentsDtype::kBfloat16;
+  input.float32_master = config.optimizer.master == MasterWeights::kFloat32;
   input.offload_elements = config.optimizer.offload ? HostUpdate::kParcelElements : 0;
-  input.copies_checkpoints = config.trainer.async_save == "on";
+  input.copies_checkpoints = config.trainer.async_save == AsyncSave::kOn;
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
@@ -89,8 +89,8 @@ std::vector<int64_t> ProvisionalPools(const EnginePlanInput& engine) {
 
 // What the plan may choose, in the order in which it tries.
 struct Choice {
-  std::string gradients;
-  std::string recompute;
+  GradientSums gradients = GradientSums::kAuto;
+  RecomputeChoice recompute = RecomputeChoice::kAuto;
   int64_t micro_batch_tokens = 0;
 };
 
@@ -108,17 +108,18 @@ std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
 // Gradients are sharded last: their traffic grows with the number of micro-batches, what is
 // computed again does not.
 std::vector<Choice> Choices(const TrainConfig& config, int64_t num_ranks) {
-  std::vector<std::string> gradients = {config.dist.gradients};
+  std::vector<GradientSums> gradients = {config.dist.gradients};
   // One rank has nobody to share with.
-  if (config.dist.gradients == "auto" && num_ranks > 1) {
-    gradients = {"whole"};
-    if (!config.dist.deterministic) gradients.push_back("sharded");
+  if (config.dist.gradients == GradientSums::kAuto && num_ranks > 1) {
+    gradients = {GradientSums::kWhole};
+    if (!config.dist.deterministic) gradients.push_back(GradientSums::kSharded);
   }
-  std::vector<std::string> recompute = {config.trainer.recompute};
-  if (config.trainer.recompute == "auto") recompute = {"none", "attention", "full"};
+  std::vector<RecomputeChoice> recompute = {config.trainer.recompute};
+  if (config.trainer.recompute == RecomputeChoice::kAuto)
+    recompute = {RecomputeChoice::kNone, RecomputeChoice::kAttention, RecomputeChoice::kFull};
   std::vector<Choice> choices;
-  for (const std::string& g : gradients) {
-    for (const std::string& r : recompute) {
+  for (const GradientSums g : gradients) {
+    for (const RecomputeChoice r : recompute) {
       for (const int64_t tokens : MicroBatchChoices(config)) choices.push_back({g, r, tokens});
     }
   }
@@ -236,11 +237,12 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
         1, config.trainer.MicroBatchTokens() / (work.prompt_tokens + work.response_tokens));
     work.micro_batches = (sequences + in_micro_batch - 1) / in_micro_batch;
   }
-  work.recomputes_layers = config.trainer.recompute == "full";
+  work.recomputes_layers = config.trainer.recompute == RecomputeChoice::kFull;
   // The gradient is read twice and cleared; both moments and the weights that take the update are
   // read and written, and where these are a float32 copy the weights written once more.
-  const int64_t moments = config.optimizer.moments == "bfloat16" ? 8 : 16;
-  const bool has_master = work.bytes_per_weight != 4 && config.optimizer.master == "float32";
+  const int64_t moments = config.optimizer.moments == MomentsDtype::kBfloat16 ? 8 : 16;
+  const bool has_master =
+      work.bytes_per_weight != 4 && config.optimizer.master == MasterWeights::kFloat32;
   work.optimizer_bytes_per_parameter =
       12 + moments + (has_master ? 8 + work.bytes_per_weight : 2 * work.bytes_per_weight);
   work.updates_on_host = config.optimizer.offload;

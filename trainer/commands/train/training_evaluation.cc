@@ -108,7 +108,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
     run_state_->RequestStop(kExitStoppedByUser);
     return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
   };
-  if (config_.eval.measure == "accuracy" && group_->world_size() > 1) {
+  if (config_.eval.measure == EvalMeasure::kAccuracy && group_->world_size() > 1) {
     const EvalPart part = {group_->rank(), group_->world_size(),
                            [this](const auto& mine) { return GatherFound(group_, mine); }};
     auto result = MeasureStudent(config_, problems_, &student_, &*rollout_engine_, teacher_.get(),
@@ -118,7 +118,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
   }
   // Sums over parts would round otherwise than the sum over all.
   const auto size = static_cast<int64_t>(problems_.size());
-  const bool is_divided = config_.eval.measure == "kl" && group_->world_size() > 1 &&
+  const bool is_divided = config_.eval.measure == EvalMeasure::kKl && group_->world_size() > 1 &&
                           size >= group_->world_size() && !config_.dist.deterministic;
   absl::StatusOr<EvalResult> result = EvalResult();
   std::vector<PromptRecord> mine;
@@ -210,9 +210,9 @@ void TrainingRun::NameBest(int64_t step, double value) {
 }
 
 absl::Status TrainingRun::RestoreBest() {
-  best_ = BestEvaluation(config_.trainer.best_is == "smallest");
+  best_ = BestEvaluation(config_.trainer.best_is == BestIs::kSmallest);
   named_best_step_ = -1;
-  BestEvaluation named(config_.trainer.best_is == "smallest");
+  BestEvaluation named(config_.trainer.best_is == BestIs::kSmallest);
   // Rank 0 alone sees the directory's changes in time; the steps go to all.
   for (const auto& [step, value] : run_.recorded().values) {
     best_.Observe(step, value);

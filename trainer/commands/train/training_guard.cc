@@ -46,7 +46,7 @@ absl::Status TrainingRun::ObserveGuard(const Metrics& metrics) {
                            {"value", alarm.value},
                            {"limit", alarm.limit},
                            {"steps_in_a_row", alarm.num_in_a_row},
-                           {"action", GuardActionName(alarm.action)}});
+                           {"action", WordOf(alarm.action)}});
       WriteEvent({{"event", "guard"},
                   {"step", state_.step},
                   {"guard", alarm.guard},
@@ -54,7 +54,7 @@ absl::Status TrainingRun::ObserveGuard(const Metrics& metrics) {
                   {"value", alarm.value},
                   {"limit", alarm.limit},
                   {"steps_in_a_row", alarm.num_in_a_row},
-                  {"action", GuardActionName(alarm.action)}});
+                  {"action", WordOf(alarm.action)}});
     }
     if (alarm.action > worst.action) worst = alarm;
   }

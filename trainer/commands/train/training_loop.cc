@@ -170,7 +170,7 @@ void TrainingRun::SaveBeside() {
   const absl::Time start = absl::Now();
   // One rank without room is enough.
   const bool has_room = CheckpointCopyBytes(student_) <= copy_limit_bytes_;
-  const auto without_room = config_.trainer.async_save == "off"
+  const auto without_room = config_.trainer.async_save == AsyncSave::kOff
                                 ? absl::StatusOr<int64_t>(1)
                                 : group_->AgreeOnLargest(has_room ? 0 : 1);
   if (without_room.value_or(1) > 0) {

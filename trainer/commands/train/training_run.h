@@ -98,7 +98,9 @@ class TrainingRun {
   void WriteTimeline();
 
   // ---- Evaluation ----
-  bool evaluates() const { return config_.eval.measure != "none" && !problems_.empty(); }
+  bool evaluates() const {
+    return config_.eval.measure != EvalMeasure::kNone && !problems_.empty();
+  }
   // Whether the evaluation after the present step belongs to the run.
   bool evaluation_is_due() const;
   // Measures the student: all ranks a part each, or rank 0 where parts would change the numbers.

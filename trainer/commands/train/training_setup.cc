@@ -47,7 +47,7 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* grou
       guard_(config_.guard),
       rollout_log_(run_.run_dir(), config_.trainer.rollout_dumps,
                    BytesOfMib(config_.trainer.rollout_dumps_mb)),
-      best_(config_.trainer.best_is == "smallest"),
+      best_(config_.trainer.best_is == BestIs::kSmallest),
       wall_time_(start_, absl::Seconds(config_.trainer.max_wall_time_s)),
       save_interval_(start_, absl::Minutes(config_.trainer.save_minutes)) {}
 
@@ -125,7 +125,7 @@ absl::Status TrainingRun::FindFinished() {
   if (absl::Status read = group_->AgreeOnStatus(records.status()); !read.ok()) return BadData(read);
   for (const auto& [step, value] : records->values) best_.Observe(step, value);
   const bool is_evaluated = records->has_evaluation || config_.data.val.empty() ||
-                            config_.eval.measure == "none" || !run_.is_last();
+                            config_.eval.measure == EvalMeasure::kNone || !run_.is_last();
   const auto is_exported = run_.IsExported();
   if (!is_exported.ok()) return WithExitCode(kExitUnavailable, is_exported.status());
   is_untouched_ = is_finished() && is_evaluated && *is_exported;
@@ -171,8 +171,9 @@ absl::Status TrainingRun::CheckNames() {
 }
 
 absl::Status TrainingRun::PlanMemory() {
-  if (config_.trainer.async_save == "on") copy_limit_bytes_ = std::numeric_limits<int64_t>::max();
-  if (config_.trainer.memory_plan == "off") return absl::OkStatus();
+  if (config_.trainer.async_save == AsyncSave::kOn)
+    copy_limit_bytes_ = std::numeric_limits<int64_t>::max();
+  if (config_.trainer.memory_plan == PlanPolicy::kOff) return absl::OkStatus();
   const auto budget = BudgetOf(config_, group_->local_world_size());
   EnginePlan refused;
   const RunPlanOptions options = {.num_ranks = group_->world_size(), .refused = &refused};
@@ -181,7 +182,7 @@ absl::Status TrainingRun::PlanMemory() {
   if (plan.ok()) {
     memory_plan_ = PlanText(*plan);
     plan_gb_ = static_cast<double>(plan->total_bytes) / static_cast<double>(int64_t{1} << 30);
-    if (config_.trainer.async_save == "auto") {
+    if (config_.trainer.async_save == AsyncSave::kAuto) {
       copy_limit_bytes_ = HostBytesLeft(*plan, group_->local_world_size());
     }
     LogInfo("memory plan", {{"device", plan->budget.device},
@@ -192,7 +193,7 @@ absl::Status TrainingRun::PlanMemory() {
   }
   if (absl::IsResourceExhausted(plan.status())) {
     memory_plan_ = PlanText(refused);
-    if (config_.trainer.memory_plan == "refuse")
+    if (config_.trainer.memory_plan == PlanPolicy::kRefuse)
       return WithExitCode(kExitOutOfMemory, plan.status());
     LogWarning("memory plan", {{"warning", plan.status()}});
   }
@@ -205,9 +206,10 @@ absl::Status TrainingRun::AgreeOnPlan() {
   const auto smallest = group_->AgreeOnLargest(-config_.trainer.MicroBatchTokens());
   if (!smallest.ok()) return WithExitCode(kExitUnavailable, smallest.status());
   config_.trainer.micro_batch_tokens = -*smallest;
-  const auto sharded = group_->AgreeOnLargest(config_.dist.gradients == "sharded" ? 1 : 0);
+  const auto sharded =
+      group_->AgreeOnLargest(config_.dist.gradients == GradientSums::kSharded ? 1 : 0);
   if (!sharded.ok()) return WithExitCode(kExitUnavailable, sharded.status());
-  if (*sharded > 0) config_.dist.gradients = "sharded";
+  if (*sharded > 0) config_.dist.gradients = GradientSums::kSharded;
   return absl::OkStatus();
 }
 
@@ -219,7 +221,7 @@ absl::Status TrainingRun::LoadData() {
   auto evaluation = LoadEvalPrompts(config_.data, config_.eval, *model);
   if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
   absl::Status taught = CheckSourcesAreTaught(config_, training->dataset.records, "data.train");
-  if (config_.eval.measure == "kl")
+  if (config_.eval.measure == EvalMeasure::kKl)
     taught.Update(CheckSourcesAreTaught(config_, evaluation->records, "data.val"));
   taught.Update(CheckSourcesOccur(config_, training->dataset.records));
   if (!taught.ok()) return BadUsage(taught);
@@ -250,8 +252,9 @@ absl::Status TrainingRun::CheckBestMetric() const {
                            ": nothing is evaluated: eval.measure is none or data.val is empty");
   }
   const std::vector<std::string> known =
-      config_.eval.measure == "kl" ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
-                                   : AccuracyMetricNames(config_.eval, problems_);
+      config_.eval.measure == EvalMeasure::kKl
+          ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
+          : AccuracyMetricNames(config_.eval, problems_);
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
   std::string names;
   for (const std::string& one : known) names += Concat(names.empty() ? "" : ", ", one);
@@ -289,7 +292,7 @@ absl::Status TrainingRun::StartEngine() {
   context_.rollout_engine = &*rollout_engine_;
   context_.teacher = teacher_.get();
   context_.head = MakeHeadOptions(config_);
-  context_.aggregation = *ParseAggregation(config_.objective.aggregation);
+  context_.aggregation = config_.objective.aggregation;
   context_.on_wait = [this] { return OnWait(); };
   context_.stop_requested = [this] { return run_state_->stop_requested(); };
   context_.stop_grace = absl::Seconds(config_.trainer.stop_grace_s);

@@ -4,14 +4,6 @@
 
 namespace taopd {
 
-absl::StatusOr<Aggregation> ParseAggregation(const std::string& name) {
-  if (name == "token-mean") return Aggregation::kTokenMean;
-  if (name == "seq-mean-token-mean") return Aggregation::kSeqMeanTokenMean;
-  if (name == "seq-mean-token-sum") return Aggregation::kSeqMeanTokenSum;
-  return InvalidArgument("objective.aggregation \"", name,
-                         "\" is none of token-mean, seq-mean-token-mean, seq-mean-token-sum");
-}
-
 std::vector<double> SequenceWeights(Aggregation aggregation,
                                     const std::vector<int64_t>& response_lengths) {
   const auto num_tokens = static_cast<double>(

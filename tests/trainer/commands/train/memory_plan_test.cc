@@ -51,7 +51,7 @@ TEST_F(MemoryPlanTest, ThePapersSmallPairFitsOneGpu) {
   EXPECT_LE(plan.total_bytes, 72 * kGb);
   EXPECT_EQ(config.data.train_batch_size * config.rollout.n, 288);
   // Everything is kept, of micro-batches of one longest sequence, and the pool gets what is left.
-  EXPECT_EQ(config.trainer.recompute, "none");
+  EXPECT_EQ(config.trainer.recompute, RecomputeChoice::kNone);
   EXPECT_EQ(config.trainer.micro_batch_tokens, 8192);
   EXPECT_GT(*config.rollout.kv_cache_gb, 15);
   EXPECT_GT(plan.total_bytes, 70 * kGb);
@@ -95,7 +95,7 @@ TEST_F(MemoryPlanTest, WithoutOffloadTheLargePairsFitEightGpus) {
     EXPECT_ERROR(ResolveAuto(&alone, dir_.path(), Gpu(80 * kGb)),
                  absl::StatusCode::kResourceExhausted, "the memory plan takes");
     // What is refused is not changed.
-    EXPECT_EQ(alone.trainer.recompute, "auto");
+    EXPECT_EQ(alone.trainer.recompute, RecomputeChoice::kAuto);
     EXPECT_FALSE(alone.rollout.kv_cache_gb.has_value());
   }
 }
@@ -108,7 +108,7 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   const auto chosen = [&](int64_t gb, int64_t num_ranks) {
     TrainConfig config = recipe;
     EXPECT_OK(ResolveAuto(&config, dir_.path(), Gpu(gb * kGb), {.num_ranks = num_ranks}));
-    return config.dist.gradients + " " + config.trainer.recompute;
+    return WordOf(config.dist.gradients) + " " + WordOf(config.trainer.recompute);
   };
   EXPECT_EQ(chosen(160, 8), "whole none");
   EXPECT_EQ(chosen(160, 1), "auto full");
@@ -118,7 +118,7 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   TrainConfig config = recipe;
   EXPECT_ERROR(ResolveAuto(&config, dir_.path(), Gpu(60 * kGb), {.num_ranks = 8}),
                absl::StatusCode::kResourceExhausted, "gradients");
-  config.dist.gradients = "sharded";
+  config.dist.gradients = GradientSums::kSharded;
   EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument,
                "dist.gradients = sharded");
 }
@@ -128,19 +128,16 @@ TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   TrainConfig recipe = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   recipe.data.max_response_length = 1024;
   recipe.rollout.kv_cache_gb = 4.0;
-  std::vector<std::pair<std::string, int64_t>> chosen;
+  std::vector<std::pair<RecomputeChoice, int64_t>> chosen;
   for (const int64_t gb : {160, 80, 64, 60, 56, 52, 48}) {
     TrainConfig config = recipe;
     ASSERT_OK_AND_ASSIGN(const EnginePlan plan, ResolveAuto(&config, dir_.path(), Gpu(gb * kGb)));
     EXPECT_LE(plan.total_bytes, gb * kGb * 9 / 10) << gb;
     chosen.emplace_back(config.trainer.recompute, *config.trainer.micro_batch_tokens);
   }
-  EXPECT_EQ(chosen.front(), std::pair(std::string("none"), int64_t{16384}));
-  const auto rank = [](const std::string& recompute) {
-    return recompute == "none" ? 0 : recompute == "attention" ? 1 : 2;
-  };
+  EXPECT_EQ(chosen.front(), std::pair(RecomputeChoice::kNone, int64_t{16384}));
   for (size_t i = 1; i < chosen.size(); ++i) {
-    EXPECT_GE(rank(chosen[i].first), rank(chosen[i - 1].first)) << i;
+    EXPECT_GE(chosen[i].first, chosen[i - 1].first) << i;
     if (chosen[i].first == chosen[i - 1].first) {
       EXPECT_LE(chosen[i].second, chosen[i - 1].second) << i;
     }
@@ -148,11 +145,11 @@ TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   EXPECT_NE(chosen.back(), chosen.front());
   // What is given stays.
   TrainConfig given = recipe;
-  given.trainer.recompute = "attention";
+  given.trainer.recompute = RecomputeChoice::kAttention;
   given.trainer.micro_batch_tokens = 3000;
   given.rollout.kv_cache_gb = 2.0;
   ASSERT_OK(ResolveAuto(&given, dir_.path(), Gpu(160 * kGb)));
-  EXPECT_EQ(given.trainer.recompute, "attention");
+  EXPECT_EQ(given.trainer.recompute, RecomputeChoice::kAttention);
   EXPECT_EQ(given.trainer.micro_batch_tokens, 3000);
   EXPECT_EQ(given.rollout.kv_cache_gb, 2.0);
 }
@@ -208,8 +205,8 @@ TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
 // What the disk plan counts is what a checkpoint holds.
 TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
   for (const std::string dtype : {"float32", "bfloat16"}) {
-    for (const std::string moments : {"float32", "bfloat16"}) {
-      for (const std::string master : {"float32", "none"}) {
+    for (const MomentsDtype moments : {MomentsDtype::kFloat32, MomentsDtype::kBfloat16}) {
+      for (const MasterWeights master : {MasterWeights::kFloat32, MasterWeights::kNone}) {
         Student student;
         student.decoder = MakeTinyStudent(dtype);
         OptimizerConfig optimizer;
@@ -222,7 +219,7 @@ TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
                       .bytes_per_weight = is_float32 ? 4 : 2,
                       .state_bytes_per_parameter = optimizer.StateBytesPerParameter(is_float32)});
         EXPECT_EQ(plan.checkpoint_bytes, CheckpointCopyBytes(student))
-            << dtype << " " << moments << " " << master;
+            << dtype << " " << WordOf(moments) << " " << WordOf(master);
       }
     }
   }
