@@ -19,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "server/app/canary_runner.h"
+#include "server/app/end_watch.h"
 #include "server/app/exit_code_of.h"
 #include "server/app/listener_watch.h"
 #include "server/grpc/grpc_server.h"
@@ -34,6 +35,9 @@ namespace {
 constexpr timespec kHealthInterval = {.tv_sec = 0, .tv_nsec = 500'000'000};
 // How long answers may take to leave a process whose device has failed.
 constexpr absl::Duration kFailedDrain = absl::Seconds(5);
+// How long the process may take to end after the deadline of a drain, when all that is left is to
+// abort work: a step of the engine, and the answers that say so.
+constexpr absl::Duration kEndGrace = absl::Seconds(10);
 constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 // gRPC 1.51 stops accepting for good when the process runs out of file descriptors (CVE-2023-4785).
@@ -46,8 +50,10 @@ void RaiseFileDescriptorLimit() {
 
 class TeacherApp {
  public:
-  TeacherApp(const TeacherOptions& options, ModelLoader load)
+  // `end_watch` outlives the object: destroying an engine joins its thread.
+  TeacherApp(const TeacherOptions& options, ModelLoader load, EndWatch* end_watch)
       : options_(options),
+        end_watch_(end_watch),
         load_(std::move(load)),
         state_(Clock::Real(), absl::Seconds(options.stall_timeout),
                options.max_message_memory_bytes, options.max_client_memory_share),
@@ -266,10 +272,18 @@ class TeacherApp {
 
   void Drain(absl::Duration timeout) {
     const absl::Time deadline = absl::Now() + timeout;
+    end_watch_->set_waits_for("the listeners' watch");
+    end_watch_->Arm(timeout + kEndGrace);
     watch_.reset();
     state_.SetDraining();
     TellGrpc();
-    if (const auto model = state_.model()) model->engine->Drain(deadline);
+    if (const auto model = state_.model()) {
+      model->engine->Drain(deadline);
+      const EngineStats stats = model->engine->stats();
+      end_watch_->set_waits_for(stats.num_running + stats.num_waiting > 0
+                                    ? "a step of the engine that has not returned"
+                                    : "calls that are not answered");
+    }
     grpc_->Shutdown(deadline);
     http_->Shutdown(deadline);
     // A model that is served is loaded: what is left of that thread is the ready file.
@@ -289,6 +303,7 @@ class TeacherApp {
   }
 
   const TeacherOptions options_;
+  EndWatch* const end_watch_;
   const ModelLoader load_;
   std::unique_ptr<AccessLog> access_log_;  // null: none
   std::optional<RequestTrace> trace_;
@@ -311,7 +326,8 @@ class TeacherApp {
 }  // namespace
 
 int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostream& out) {
-  auto app = std::make_unique<TeacherApp>(options, load);
+  EndWatch end_watch;
+  auto app = std::make_unique<TeacherApp>(options, load, &end_watch);
   const int exit_code = app->Run(out);
   if (app->loader_left_behind()) {
     // Its thread may use it until the process ends. A pointer to it stays, so that it does not

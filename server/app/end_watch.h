@@ -1,0 +1,34 @@
+// Ends a process that does not end by itself. A step of the engine that never returns (a device
+// hangs, or a rank was stopped) holds threads that nothing can interrupt, and an orderly end would
+// wait for them forever.
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <atomic>
+#include <thread>
+
+namespace taopd {
+
+// Thread-safe but for Arm.
+class EndWatch {
+ public:
+  // Calls the watch off.
+  ~EndWatch();
+  // Ends the process with kExitInternal and a line in the log once `timeout` has passed, unless the
+  // object is destroyed before. Call it once.
+  void Arm(absl::Duration timeout);
+  // What the process waits for, for that line: a string literal.
+  void set_waits_for(const char* what) { waits_for_ = what; }
+
+ private:
+  void Watch(absl::Duration timeout);
+
+  std::atomic<const char*> waits_for_{"nothing"};
+  absl::Mutex mutex_;
+  bool called_off_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace taopd

@@ -1,0 +1,29 @@
+#include "server/app/end_watch.h"
+
+#include <absl/synchronization/notification.h>
+#include <gtest/gtest.h>
+
+#include "common/base/exit_code.h"
+
+namespace taopd {
+namespace {
+
+TEST(EndWatchTest, EndsAProcessThatWaitsForever) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto hang = [] {
+    EndWatch watch;
+    watch.set_waits_for("a step");
+    watch.Arm(absl::Milliseconds(1));
+    absl::Notification().WaitForNotification();
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(kExitInternal), "did not end by itself.*a step");
+}
+
+TEST(EndWatchTest, IsCalledOff) {
+  EndWatch unarmed;
+  EndWatch armed;
+  armed.Arm(absl::Hours(1));
+}
+
+}  // namespace
+}  // namespace taopd
