@@ -56,6 +56,7 @@ class Connection final : public Exchange {
   uint64_t id() const { return id_; }
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
+  Access access() const { return access_; }
   const std::string& subscriber() const { return subscriber_; }
   // Whose request is being read or answered; before its head is read, the subscriber.
   const std::string& client_name() const { return identity_.name; }

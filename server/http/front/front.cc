@@ -167,45 +167,44 @@ void Front::Pause(Port* port, absl::Time until) {
 
 std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& socket,
                                        absl::Time now) {
-  const auto any = [](const Entry&) { return true; };
-  const auto of_port = [&](const Entry& entry) { return entry.port == &port; };
-  const auto of_client = [&](const Entry& entry) {
-    return entry.connection->subscriber() == socket.subscriber;
-  };
   if (IsScarce(socket.fd)) {
-    EvictOne(any, now);
+    EvictOne([](const Entry&) { return true; }, now);
     return std::nullopt;
   }
-  if (port.probes_only) {
-    const bool has_place = port.num_connections < kMaxProbeConnections || EvictOne(of_port, now);
-    return has_place ? std::make_optional(Access::kProbePort) : std::nullopt;
-  }
-  Access access = Access::kAll;
-  if (clients_.NumConnections(socket.subscriber) >= limits_.max_connections_per_client &&
-      !EvictOne(of_client, now)) {
-    access = Access::kOverflow;
-  }
-  const auto num_connections = [&] { return static_cast<int>(connections_.size()); };
-  while (num_connections() >= max_connections_ && EvictOne(any, now)) {
-  }
-  if (num_connections() >= max_connections_) access = Access::kOverflow;
-  const int overflow = std::min(kMaxOverflow, max_connections_);
-  if (num_connections() >= max_connections_ + overflow) return std::nullopt;
-  return access;
+  // A connection gives way only to one that may ask for the same: a flood of connections, which may
+  // be told no more than that the server is full, must not close those of probes.
+  const auto has_place = [&](Access access, int most) {
+    const auto of_access = [access](const Entry& entry) {
+      return entry.connection->access() == access;
+    };
+    return num_connections(access) < most || EvictOne(of_access, now);
+  };
+  const auto place = [&](Access access, int most) {
+    return has_place(access, most) ? std::make_optional(access) : std::nullopt;
+  };
+  if (port.probes_only) return place(Access::kProbePort, kMaxProbeConnections);
+  const auto of_client = [&](const Entry& entry) {
+    return entry.connection->access() == Access::kAll &&
+           entry.connection->subscriber() == socket.subscriber;
+  };
+  const bool client_has_place =
+      clients_.NumConnections(socket.subscriber) < limits_.max_connections_per_client ||
+      EvictOne(of_client, now);
+  if (client_has_place && has_place(Access::kAll, max_connections_)) return Access::kAll;
+  return place(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
 }
 
 void Front::Add(Port* port, const AcceptedSocket& socket, absl::Time now) {
+  const uint64_t id = next_id_++;
   const std::optional<Access> access = MakePlace(*port, socket, now);
   if (!access) {
     ::close(socket.fd);
     return;
   }
-  const uint64_t id = next_id_++;
   const std::shared_ptr<SSL_CTX> tls = port->tls ? port->tls() : nullptr;
   Entry& entry = connections_[id];
-  entry.port = port;
   entry.connection = std::make_unique<Connection>(id, socket, tls.get(), *access, &shared_, now);
-  ++port->num_connections;
+  ++num_connections(*access);
   // The request is often there already.
   entry.connection->Run(now);
   Update(id);
@@ -226,7 +225,7 @@ void Front::Update(uint64_t id) {
     entry.watched = wanted;
   }
   if (connection.state() == Connection::State::kClosed) {
-    --entry.port->num_connections;
+    --num_connections(connection.access());
     connections_.erase(found);
   } else if (connection.wants_run()) {
     ready_.push_back(id);

@@ -6,6 +6,7 @@
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -50,12 +51,10 @@ class Front {
     Listener listener;
     bool probes_only;
     TlsSource tls;
-    int num_connections = 0;
     absl::Time paused_until = absl::InfinitePast();
   };
   struct Entry {
     std::unique_ptr<Connection> connection;
-    Port* port;
     uint32_t watched = 0;  // what epoll waits for
   };
 
@@ -67,6 +66,7 @@ class Front {
   void Sweep(absl::Time now);
   void ResumeFinished(absl::Time now);
   void RunReady(absl::Time now);
+  int& num_connections(Access access) { return num_connections_[static_cast<size_t>(access)]; }
   // After anything that may have changed a connection's state. May destroy it.
   void Update(uint64_t id);
   // Closes the connection that loses least, among those that `may_close` names. False if there is
@@ -90,6 +90,7 @@ class Front {
   // The front's thread only.
   std::vector<std::unique_ptr<Port>> ports_;
   std::unordered_map<uint64_t, Entry> connections_;
+  std::array<int, kNumAccesses> num_connections_{};
   std::vector<uint64_t> ready_;  // have something to do without an event
   ClientTable clients_;
   WorkTurns turns_;

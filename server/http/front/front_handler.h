@@ -40,6 +40,7 @@ enum class Access {
   kProbePort,  // probes alone: the listener is for them
   kOverflow,   // probes alone: there are too many connections
 };
+inline constexpr size_t kNumAccesses = 3;
 
 // Checks that do not block run on the front's own thread, which serves all connections.
 // Whose request it is.

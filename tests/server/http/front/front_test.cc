@@ -124,6 +124,26 @@ class FrontTest : public ::testing::Test {
     return client.ReadAll();
   }
   std::string AskProbe() { return Ask(port_, Get("/probe", "Connection: close\r\n")); }
+  // A probe connects from this address while 64 requests are in work, and its request comes behind
+  // a flood of other connections.
+  void FloodAProbe(const FrontLimits& limits, const char* from) {
+    Start(limits);
+    std::vector<RawClient> working, half;
+    for (int i = 0; i < 64; ++i) {
+      working.emplace_back(port_);
+      working.back().Send(Get("/wait"));
+    }
+    EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
+    RawClient probe(port_, from);
+    for (int i = 0; i < 10; ++i) {
+      half.emplace_back(port_);
+      half.back().Send("GET / HTTP/1.1\r\n");
+      EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));  // so the other one is known
+    }
+    probe.Send(Get("/probe"));
+    EXPECT_THAT(probe.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+    handler_.Release();
+  }
 
   EchoHandler handler_;
   ByteBudget budget_{64 << 20, /*max_client_share=*/0.5};
@@ -337,6 +357,18 @@ TEST_F(FrontTest, ProbesPassWhenEveryConnectionIsInWork) {
   EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Ask(port_, Get("/", "Connection: close\r\n")), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(Ask(probe_port_, Get("/probe", "Connection: close\r\n")), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(FrontTest, AFloodOfConnectionsDoesNotCloseThatOfAProbe) {
+  FrontLimits limits;
+  limits.max_connections = 64;
+  FloodAProbe(limits, "127.0.0.2");
+}
+
+TEST_F(FrontTest, AClientsFloodOfConnectionsDoesNotCloseItsProbe) {
+  FrontLimits limits;
+  limits.max_connections_per_client = 64;
+  FloodAProbe(limits, "127.0.0.1");
 }
 
 TEST_F(FrontTest, PortForProbesServesNothingElse) {
