@@ -147,6 +147,10 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return route != nullptr && route->kind == RouteKind::kProbe;
   }
 
+  bool IsTrustedProxy(const std::string& peer) const override {
+    return state_->trusted_proxies().Trusts(peer);
+  }
+
   ClientIdentity Identify(const RequestHead& head, const std::string& peer) const override {
     std::string address = peer;
     if (const TrustedProxies& proxies = state_->trusted_proxies(); !proxies.empty()) {

@@ -42,6 +42,7 @@ class TrustedProxies {
   std::string ClientAddress(const std::string& peer, const std::vector<std::string_view>& hops,
                             bool forwarded) const;
 
+  bool Trusts(const std::string& address) const;
   bool empty() const { return networks_.empty(); }
   uint64_t num_malformed() const { return num_malformed_.load(std::memory_order_relaxed); }
 
@@ -50,7 +51,6 @@ class TrustedProxies {
     std::string bytes;  // 16: IPv4 addresses as IPv6 ones
     int prefix_bits = 0;
   };
-  bool Trusts(const std::string& address) const;
 
   std::vector<Network> networks_;
   mutable std::atomic<uint64_t> num_malformed_{0};

@@ -146,7 +146,10 @@ bool GrpcGuard::AcceptAll(absl::Time now) {
 
 void GrpcGuard::Add(const AcceptedSocket& socket, absl::Time now) {
   const auto tls = options_.tls == nullptr ? nullptr : options_.tls->context();
-  Client& client = clients_[socket.subscriber];
+  const uint64_t id = next_id_++;
+  const std::string client_name =
+      options_.proxies->Trusts(socket.address) ? Concat("connection ", id) : socket.subscriber;
+  Client& client = clients_[client_name];
   if (IsScarce(socket.fd, DescriptorsLeftToHttp()) || connections_.size() >= kMaxConnections ||
       client.num_connections >= kMaxConnectionsPerClient) {
     ::close(socket.fd);
@@ -156,12 +159,11 @@ void GrpcGuard::Add(const AcceptedSocket& socket, absl::Time now) {
   const auto on_refusal = [this, address = socket.address](const absl::Status& why) {
     options_.on_refusal(address, why);
   };
-  const uint64_t id = next_id_++;
   Entry& entry = connections_[id];
-  entry.subscriber = socket.subscriber;
+  entry.client = client_name;
   entry.connection = std::make_unique<GuardedConnection>(
       socket.fd, tls.get(),
-      FrameGuard(options_.limits, MemoryAccount(options_.budget, socket.subscriber), &client.resets,
+      FrameGuard(options_.limits, MemoryAccount(options_.budget, client_name), &client.resets,
                  on_refusal, now),
       [this, address = socket.address] { return Connect(address); }, on_refusal, &buffer_);
   RunConnection(id, now);
@@ -194,7 +196,7 @@ void GrpcGuard::Update(uint64_t id) {
   Entry& entry = connections_.at(id);
   GuardedConnection& connection = *entry.connection;
   if (connection.is_closed()) {
-    --clients_[entry.subscriber].num_connections;
+    --clients_[entry.client].num_connections;
     connections_.erase(id);  // the kernel takes closed sockets out of epoll
     return;
   }

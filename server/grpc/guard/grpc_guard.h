@@ -26,6 +26,7 @@
 #include "server/grpc/guard/frame_guard.h"
 #include "server/grpc/guard/guarded_connection.h"
 #include "server/grpc/guard/reset_rate.h"
+#include "server/net/client_name.h"
 #include "server/net/listener.h"
 #include "server/security/tls_files.h"
 #include "server/serving/byte_budget.h"
@@ -43,6 +44,8 @@ class GrpcGuard {
     FrameGuard::Limits limits;
     TlsFiles* tls = nullptr;       // null: plain. Read again when the files change.
     ByteBudget* budget = nullptr;  // of the messages
+    // Each connection of these counts as a client of its own, because it carries the calls of many.
+    const TrustedProxies* proxies = nullptr;
     // Hears of each call and each connection that is refused, on the guard's thread.
     std::function<void(const std::string& address, const absl::Status& why)> on_refusal;
   };
@@ -61,7 +64,7 @@ class GrpcGuard {
  private:
   struct Entry {
     std::unique_ptr<GuardedConnection> connection;
-    std::string subscriber;
+    std::string client;           // whom it counts for
     uint32_t client_watched = 0;  // what epoll waits for
     uint32_t server_watched = 0;
   };

@@ -32,6 +32,7 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
     : id_(id),
       transport_(socket.fd, tls),
       peer_(socket.address),
+      connected_(socket.subscriber),
       subscriber_(socket.subscriber),
       access_(access),
       shared_(shared),
@@ -40,7 +41,7 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
       state_since_(now),
       last_progress_at_(now),
       parser_(shared->limits.request),
-      identity_{peer_, subscriber_} {
+      identity_{peer_, connected_} {
   shared_->clients.Add(subscriber_, 1);
 }
 
@@ -123,6 +124,15 @@ bool Connection::AdmitHead(absl::Time now) {
     return false;
   }
   identity_ = shared_->handler.Identify(head, peer_);
+  if (identity_.address != peer_) {
+    const std::string client = SubscriberOf(identity_.address);
+    if (shared_->clients.NumConnections(client) >= shared_->limits.max_connections_per_client &&
+        !shared_->handler.IsProbe(head)) {
+      Refuse({429, "the client has too many requests at once; try again later"}, now);
+      return false;
+    }
+    CountFor(client);
+  }
   if (head.expects_continue && parser_.state() == RequestParser::State::kBody) {
     // Lost if it does not fit: the client then sends its body after a while, unasked.
     transport_.Write(std::string_view(kContinue));
@@ -147,6 +157,12 @@ bool Connection::ReserveArrived() {
   const int64_t missing = static_cast<int64_t>(head_bytes + parser_.body_bytes()) - arrived_bytes_;
   if (missing <= 0 || TryReserveArrived(missing)) return true;
   return shared_->make_room(*this, ExceedsShare(missing)) && TryReserveArrived(missing);
+}
+
+void Connection::CountFor(const std::string& subscriber) {
+  shared_->clients.Add(subscriber_, -1);
+  subscriber_ = subscriber;
+  shared_->clients.Add(subscriber_, 1);
 }
 
 void Connection::BeginCall() {
@@ -209,7 +225,8 @@ void Connection::EndExchange(absl::Time now) {
   if (is_counted_) shared_->tracker.End();
   is_counted_ = false;
   head_ended_ = false;
-  identity_ = {peer_, subscriber_};
+  identity_ = {peer_, connected_};
+  CountFor(connected_);
   state_since_ = now;
   waits_for_ = EPOLLIN;
   state_ = answer_.close ? State::kLingering : State::kReading;

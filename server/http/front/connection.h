@@ -57,8 +57,10 @@ class Connection final : public Exchange {
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
   Access access() const { return access_; }
+  // For whom the connection counts: who has connected or, while a trusted proxy's request is read
+  // and answered, the client that the proxy names.
   const std::string& subscriber() const { return subscriber_; }
-  // Whose request is being read or answered; before its head is read, the subscriber.
+  // Whose request is being read or answered; before its head is read, who has connected.
   const std::string& client_name() const { return identity_.name; }
   // What the socket must be ready for before Run has something to do: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
@@ -116,11 +118,13 @@ class Connection final : public Exchange {
   bool IsTooSlow(absl::Duration length, absl::Time now);
   void ReleaseMemory();
   void BeginCall();
+  void CountFor(const std::string& subscriber);
 
   const uint64_t id_;
   Transport transport_;
   const std::string peer_;
-  const std::string subscriber_;
+  const std::string connected_;  // who has connected: AcceptedSocket::subscriber
+  std::string subscriber_;
   const Access access_;
   Shared* const shared_;
 

@@ -194,8 +194,11 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
   return place(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
 }
 
-void Front::Add(Port* port, const AcceptedSocket& socket, absl::Time now) {
+void Front::Add(Port* port, AcceptedSocket socket, absl::Time now) {
   const uint64_t id = next_id_++;
+  // A proxy's connections carry the requests of many clients: each one counts for itself until the
+  // head of a request names a client.
+  if (handler_->IsTrustedProxy(socket.address)) socket.subscriber = Concat("connection ", id);
   const std::optional<Access> access = MakePlace(*port, socket, now);
   if (!access) {
     ::close(socket.fd);

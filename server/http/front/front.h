@@ -61,7 +61,7 @@ class Front {
   void Loop();
   void HandleEvent(uint64_t id, absl::Time now);
   void Accept(Port* port, absl::Time now);
-  void Add(Port* port, const AcceptedSocket& socket, absl::Time now);
+  void Add(Port* port, AcceptedSocket socket, absl::Time now);
   void Pause(Port* port, absl::Time until);
   void Sweep(absl::Time now);
   void ResumeFinished(absl::Time now);

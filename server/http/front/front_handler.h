@@ -42,16 +42,19 @@ enum class Access {
 };
 inline constexpr size_t kNumAccesses = 3;
 
-// Checks that do not block run on the front's own thread, which serves all connections.
 // Whose request it is.
 struct ClientIdentity {
   std::string address;  // for logs: the connection's, or the one that a trusted proxy names
   std::string name;     // for turns and shares (server/net/client_name.h)
 };
 
+// Checks that do not block run on the front's own thread, which serves all connections.
 class FrontHandler {
  public:
   virtual ~FrontHandler() = default;
+  // Whether Identify may name another client than the one that has connected from this address.
+  // Must not block.
+  virtual bool IsTrustedProxy(const std::string& /*peer*/) const { return false; }
   // Called when a head was admitted; `peer` is the connection's address. Must not block.
   virtual ClientIdentity Identify(const RequestHead& head, const std::string& peer) const {
     return {peer, SubscriberOf(peer)};

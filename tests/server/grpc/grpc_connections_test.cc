@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "server/app/listener_watch.h"
+#include "server/grpc/guard/grpc_guard.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/server/http/raw_client.h"
 
@@ -101,6 +102,21 @@ TEST_F(GrpcConnectionsTest, TellsHowManyCallsAConnectionMayHold) {
   // MAX_CONCURRENT_STREAMS is setting 3, two bytes; its value has four.
   const std::string setting("\x00\x03\x00\x00\x00\x07", 6);
   EXPECT_TRUE(client.ReadUntil(setting).ends_with(setting));
+}
+
+TEST_F(GrpcConnectionsTest, ConnectionsOfATrustedProxyAreNotCountedAsOneClients) {
+  for (const bool trusted : {false, true}) {
+    SCOPED_TRACE(trusted);
+    if (trusted) ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
+    Start({});
+    std::vector<testing::RawClient> idle;
+    for (int i = 0; i < GrpcGuard::kMaxConnectionsPerClient; ++i)
+      idle.emplace_back(server_->port());
+    testing::RawClient last(server_->port());
+    last.Send(Http2Hello());
+    const std::string settings(1, '\4');  // the type of the frame that a server sends first
+    EXPECT_EQ(last.ReadUntil(settings).ends_with(settings), trusted);
+  }
 }
 
 }  // namespace

@@ -33,6 +33,12 @@ class EchoHandler final : public FrontHandler {
     return Plain(404, "none", !head.keep_alive || head.has_body());
   }
   bool IsProbe(const RequestHead& head) const override { return head.path() == "/probe"; }
+  bool IsTrustedProxy(const std::string& peer) const override { return peer == proxy_; }
+  ClientIdentity Identify(const RequestHead& head, const std::string& peer) const override {
+    const std::string* client = head.Find("x-client");
+    const std::string& address = client == nullptr ? peer : *client;
+    return {address, SubscriberOf(address)};
+  }
   WireAnswer Refuse(const Refusal& refusal) override {
     return Plain(refusal.status, refusal.message, true);
   }
@@ -76,6 +82,8 @@ class EchoHandler final : public FrontHandler {
     released_ = true;
   }
   absl::Notification& endless_ended() { return endless_ended_; }
+  // Before the front starts.
+  void set_proxy(std::string address) { proxy_ = std::move(address); }
 
  private:
   static WireAnswer Plain(int status, std::string body, bool close) {
@@ -86,6 +94,7 @@ class EchoHandler final : public FrontHandler {
     return answer;
   }
 
+  std::string proxy_;
   absl::Mutex mutex_;
   bool released_ = false;
   int num_waiting_ = 0;
@@ -369,6 +378,35 @@ TEST_F(FrontTest, AClientsFloodOfConnectionsDoesNotCloseItsProbe) {
   FrontLimits limits;
   limits.max_connections_per_client = 64;
   FloodAProbe(limits, "127.0.0.1");
+}
+
+TEST_F(FrontTest, ConnectionsOfATrustedProxyCountForTheClientsThatItNames) {
+  FrontLimits limits;
+  limits.max_connections_per_client = 2;
+  handler_.set_proxy("127.0.0.3");
+  Start(limits);
+  std::vector<RawClient> idle, working;
+  const auto ask_for = [&](const std::string& client) {
+    RawClient proxy(port_, "127.0.0.3");
+    proxy.Send(Get("/", "X-Client: " + client + "\r\n"));
+    return proxy.ReadUntil("\r\n\r\n");
+  };
+  for (int i = 0; i < 8; ++i) {
+    idle.emplace_back(port_, "127.0.0.3");
+    idle.back().Send(Get("/", Concat("X-Client: 10.0.0.", i, "\r\n")));
+    EXPECT_THAT(idle.back().ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  }
+  for (int i = 0; i < 2; ++i) {
+    working.emplace_back(port_, "127.0.0.3");
+    working.back().Send(Get("/wait", "X-Client: 10.0.0.1\r\n"));
+  }
+  handler_.WaitForWaiting(2);
+  EXPECT_THAT(ask_for("10.0.0.1"), StartsWith("HTTP/1.1 429"));
+  EXPECT_THAT(ask_for("10.0.0.2"), StartsWith("HTTP/1.1 200"));
+  for (RawClient& client : idle) {  // none was closed for another one
+    client.Send(Get("/"));
+    EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  }
 }
 
 TEST_F(FrontTest, PortForProbesServesNothingElse) {
