@@ -151,6 +151,21 @@ class TreeTest(unittest.TestCase):
         self.assertLess(size, 540e6)
 
 
+class WheelsTest(unittest.TestCase):
+    def test_hashes(self):
+        """Every wheel has a version and a hash, and the versions are those of the directories that setup and CMake know."""
+        lines = "".join(path.read_text().replace(" \\\n", "") for path in sorted((ROOT / "deploy/wheels").glob("*.txt")))
+        wheels = [line for line in lines.splitlines() if not line.startswith("#")]
+        self.assertGreater(len(wheels), 15)
+        for wheel in wheels:
+            self.assertRegex(wheel, r"^[\w-]+==[\w.]+(    --hash=sha256:[0-9a-f]{64})+$")
+        directories = {"-".join(match) for match in re.findall(r"^(torch|pyarrow|xgrammar)==(\S+)", "\n".join(wheels), re.M)}
+        self.assertEqual(len(directories), 3)
+        for name in ("deploy/setup", "common/cmake/TaopdDependencies.cmake", "common/cmake/TaopdTorch.cmake"):
+            named = set(re.findall(r"\b(?:torch|pyarrow|xgrammar)-\d[\d.]*\d", (ROOT / name).read_text()))
+            self.assertLessEqual(named, directories, name)
+
+
 class FaultsTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
