@@ -148,11 +148,11 @@ class DocsTest(unittest.TestCase):
         self.assertEqual(missing, [])
 
     def test_versions(self):
-        setup = (ROOT / "deploy/setup").read_text()
+        wheels = "".join(path.read_text() for path in (ROOT / "deploy/wheels").glob("*.txt"))
         oracle = (ROOT / "tests/requirements-oracle.txt").read_text()
         versions = {
-            "LibTorch": re.search(r"torch==([\d.]+)", setup)[1],
-            "Apache Arrow": re.search(r"pyarrow==([\d.]+)", setup)[1],
+            "LibTorch": re.search(r"^torch==([\d.]+)", wheels, re.M)[1],
+            "Apache Arrow": re.search(r"^pyarrow==([\d.]+)", wheels, re.M)[1],
             "CMake": re.search(r"cmake_minimum_required\(VERSION ([\d.]+)\)", (ROOT / "CMakeLists.txt").read_text())[1],
             "nvcc": re.search(r"nvcc (\d+)", (ROOT / "tests/gpu/run").read_text())[1],
             "math-verify": re.search(r"math-verify==([\d.]+)", oracle)[1],
