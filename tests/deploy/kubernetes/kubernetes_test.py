@@ -27,6 +27,9 @@ ABSENT_FLAGS = {
     "taopd-trainer": [],
 }
 
+RULES_FOR_PODS = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
+                  "images_have_versions", "references_resolve")
+
 
 @functools.cache  # a program loads LibTorch first
 def output_of(program, *arguments):
@@ -83,10 +86,50 @@ class ManifestsTest(unittest.TestCase):
         self.assertEqual(schemas.findings(objects), [])
         pod = objects[0]
         job = {"kind": "Job", "metadata": pod["metadata"], "spec": {"template": pod}}
-        rules = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
-                 "images_have_versions", "references_resolve")
-        self.assertEqual(policies.findings([job], rules), [])
+        self.assertEqual(policies.findings([job], RULES_FOR_PODS), [])
         self.assertFalse([mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount.get("readOnly")])
+
+    def test_download(self):
+        """The Job that downloads a model keeps the schemas and the rules for pods, and reaches DNS."""
+        objects = manifests.kustomize(manifests.KUBERNETES / "base/download")
+        self.assertEqual(schemas.findings(objects), [])
+        rules = (*RULES_FOR_PODS, "trainer_reaches_dns", "network_is_closed", "network_policies_match_something",
+                 "volumes_fit_the_limits", "secret_files_are_mounted", "job_accepts_the_pod_failure_policy")
+        self.assertEqual(policies.findings(objects, rules), [])
+
+    def test_fetch_model(self):
+        """The script of that Job: from a hub, from a bucket, after an interruption, and what it refuses."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory)
+            for program in ("hf", "aws"):  # the place is the sixth word of both
+                stub = path / program
+                stub.write_text(f"""#!/bin/sh
+echo "{program} $*" >> {path}/asked
+mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
+""")
+                stub.chmod(0o755)
+            (path / "source").mkdir()
+
+            def fetch(source, target="teacher"):
+                return subprocess.run(["sh", manifests.KUBERNETES / "base/download/fetch-model.sh"], capture_output=True, text=True,
+                                      check=False, env={"PATH": f"{path}:/usr/bin:/bin", "MODELS_DIR": str(path / "models"),
+                                                        "SOURCE": source, "TARGET": target})
+            self.assertEqual(fetch("hf://a/b").returncode, 65)  # it has no config.json
+            self.assertFalse((path / "models/teacher").exists())
+            (path / "source/config.json").write_text("{}")
+            subprocess.run("sha256sum config.json > SHA256SUMS", shell=True, cwd=path / "source", check=True)
+            (path / "source/config.json").write_text("{} ")
+            self.assertEqual(fetch("hf://a/b").returncode, 1)  # a byte is damaged
+            (path / "source/config.json").write_text("{}")
+            self.assertEqual(fetch("hf://a/b@v2").returncode, 0)
+            self.assertEqual(sorted(each.name for each in (path / "models/teacher").iterdir()), ["SHA256SUMS", "config.json"])
+            asked = (path / "asked").read_text().splitlines()
+            self.assertIn(f"hf download a/b --revision v2 --local-dir {path}/models/teacher.part --exclude", asked[-1])
+            self.assertEqual(fetch("hf://a/b").returncode, 0)  # it is there: nothing is asked
+            self.assertEqual(fetch("s3://bucket/model", "student").returncode, 0)
+            self.assertEqual((path / "asked").read_text().splitlines()[len(asked):],
+                             [f"aws s3 cp --recursive --no-progress s3://bucket/model {path}/models/student.part"])
+            self.assertEqual(fetch("https://a/b", "other").returncode, 64)
 
     def test_flags(self):
         for name, objects in all_sets():

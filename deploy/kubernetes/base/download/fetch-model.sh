@@ -1,0 +1,36 @@
+#!/bin/sh
+# Downloads the model $SOURCE to $TARGET below /models, checks it against SHA256SUMS where it has one, and skips what is
+# there. A download that was interrupted goes on; a half model never has the model's name.
+set -eu
+target=${MODELS_DIR:-/models}/$TARGET
+part=$target.part
+if [ -e "$target" ]; then
+  echo "$target is there"
+  exit 0
+fi
+case $SOURCE in
+  hf://*)
+    name=${SOURCE#hf://}
+    revision=main
+    case $name in *@*) revision=${name#*@} name=${name%@*} ;; esac
+    # Without the weights of PyTorch, *.bin and *.pth: one pattern, because versions of hf differ in how to give several.
+    hf download "$name" --revision "$revision" --local-dir "$part" --exclude '*.[bp][it][nh]'
+    ;;
+  s3://*) aws s3 cp --recursive --no-progress "$SOURCE" "$part" ;;
+  *)
+    echo "SOURCE is $SOURCE: expected hf://OWNER/NAME or s3://BUCKET/PATH" >&2
+    exit 64
+    ;;
+esac
+rm -rf "$part/.cache"
+if [ ! -e "$part/config.json" ]; then
+  echo "$SOURCE has no config.json: it is no model" >&2
+  exit 65
+fi
+if [ -e "$part/SHA256SUMS" ]; then
+  (cd "$part" && sha256sum -c SHA256SUMS) || {
+    rm -rf "$part"
+    exit 1
+  }
+fi
+mv "$part" "$target"
