@@ -3,7 +3,7 @@
 import re
 
 from manifests import all_containers, containers, get, labels_of, matches, name_of, of_kind, quantity, workloads
-from rules import rule
+from rules import flag, rule
 
 
 # ---- Security -------------------------------------------------------------------------------------------------------
@@ -210,6 +210,12 @@ def cuda_goes_with_a_gpu(objects):
             has_gpu = "nvidia.com/gpu" in get(container, "resources", "limits", default={})
             if ("cuda" in values) != has_gpu:
                 yield f"{name_of(thing)}: device {values}, but {'a' if has_gpu else 'no'} GPU is asked for"
+            gpus = get(container, "resources", "limits", "nvidia.com/gpu", default="1")
+            processes = flag(container, "tensor-parallel-size") or flag(container, "nproc") or "1"
+            if has_gpu and processes != gpus:
+                yield f"{name_of(thing)}: {processes} processes on {gpus} GPUs"
+            if processes != "1" and "/dev/shm" not in str(container.get("volumeMounts")):
+                yield f"{name_of(thing)}: its processes have 64 MiB of shared memory"
             if has_gpu and "nvidia.com/gpu" not in str(get(template, "spec", "tolerations")):
                 yield f"{name_of(thing)}: does not tolerate the nodes that have GPUs"
 
