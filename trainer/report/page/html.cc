@@ -46,7 +46,7 @@ std::string EscapeHtml(const std::string& text) {
 std::string NameHtml(const std::string& name) {
   std::string out;
   for (size_t start = 0; start < name.size();) {
-    const size_t end = std::min(name.find_first_of("/,=", start), name.size() - 1) + 1;
+    const size_t end = std::min(name.find_first_of("/,", start), name.size() - 1) + 1;
     out += (out.empty() ? "" : "<wbr>") + EscapeHtml(name.substr(start, end - start));
     start = end;
   }

@@ -17,7 +17,7 @@ namespace {
 // "61.2%" and, in small type, "56.9-65.4%, n = 500".
 std::string MeasuredCell(const Measured& measured) {
   std::string detail;
-  if (measured.low && measured.high) {
+  if (measured.low && measured.high && *measured.low < *measured.high) {
     detail = Percent(*measured.low) + "&ndash;" + Percent(*measured.high);
   }
   if (measured.n) {
@@ -81,7 +81,7 @@ constexpr char kNone[] =
     "<span class=\"none\" role=\"img\" aria-label=\"not recorded\">&ndash;</span>";
 
 std::string HeadCell(const std::string& title) {
-  return "<th scope=\"col\">" + NameHtml(title) + "</th>";
+  return "<th scope=\"col\">" + EscapeHtml(title) + "</th>";
 }
 
 // A cell without HTML says that nothing was recorded.

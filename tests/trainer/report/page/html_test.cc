@@ -20,7 +20,7 @@ TEST(EscapeHtml, BytesThatHtmlCannotHold) {
 }
 
 TEST(NameHtml, MayBreakBetweenWords) {
-  EXPECT_EQ(NameHtml("seed-0/full, lr=<b>"), "seed-0/<wbr>full,<wbr> lr=<wbr>&lt;b&gt;");
+  EXPECT_EQ(NameHtml("seed-0/full, lr=<b>"), "seed-0/<wbr>full,<wbr> lr=&lt;b&gt;");
   EXPECT_EQ(NameHtml("a/"), "a/");
   EXPECT_EQ(NameHtml(""), "");
 }
