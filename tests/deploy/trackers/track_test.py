@@ -1,0 +1,131 @@
+"""deploy/tools/track with a stand-in for the tracker's package: what it sends, and that it sends each step once."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from run_directory import make_run, metrics_line
+
+HERE = pathlib.Path(__file__).resolve().parent
+TRACK = HERE.parents[2] / "deploy/tools/track"
+WAIT_S = 60
+
+
+class TrackTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.run_dir = make_run(pathlib.Path(directory.name) / "run")
+        self.log = pathlib.Path(directory.name, "log.jsonl")
+        self.environment = {**os.environ, "PYTHONPATH": str(HERE / "fake"), "FAKE_LOG": str(self.log)}
+
+    def start(self, *arguments):
+        process = subprocess.Popen([sys.executable, TRACK, self.run_dir, "--to", "wandb", "--interval", "0.02", *arguments],
+                                   env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def track(self, *arguments):
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=WAIT_S)
+        return process.returncode, output
+
+    def calls(self, key):
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [call for call in map(json.loads, lines) if key in call]
+
+    def steps(self):
+        return [call["step"] for call in self.calls("values") if call["step"] is not None]
+
+    def wait_until(self, condition):
+        end = time.monotonic() + WAIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def append(self, text):
+        with open(self.run_dir / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(text)
+
+    def test_a_finished_run(self):
+        code, output = self.track()
+        self.assertEqual(code, 0, output)
+        [begun] = self.calls("init")
+        self.assertEqual(begun["name"], "addition")
+        self.assertEqual(begun["config"], {"run.name": "addition", "run.seed": 3, "optimizer.lr": 1e-6,
+                                           "optimizer.betas": [0.9, 0.98],
+                                           "objective.terms": '[{name: "ta_opd", weight: 1.0}]'})
+        sent = self.calls("values")
+        self.assertEqual(sent[0], {"step": 1, "values": {"loss/mean": 0.5, "_timestamp": 1767225601}})
+        self.assertEqual(sent[1]["values"]["eval/accuracy"], 0.75)
+        self.assertEqual(sent[2]["values"]["samples"]["data"], [[0, "before", "1+1=", "2", "2", True],
+                                                                [2, "eval", "1+2=", "4", None, None]])
+        self.assertEqual(self.calls("summary"), [{"summary": {"student_accuracy_after": 0.75}}])
+        self.assertEqual(self.calls("artifact"), [{"artifact": str(self.run_dir / "report.html")}])
+        self.assertEqual(len(self.calls("finish")), 1)
+
+    def test_steps_that_a_resumed_run_repeats_are_sent_once(self):
+        self.assertEqual(self.track()[0], 0)
+        (self.run_dir / "metrics.jsonl").write_text("".join(metrics_line(step, a=1) for step in (1, 2, 3)))
+        self.assertEqual(self.track()[0], 0)
+        self.assertEqual(self.steps(), [1, 2, 3])
+        ids = [call["init"] for call in self.calls("init")]
+        self.assertEqual(ids[0], ids[1])
+        # Another run in the directory is another run of the tracker.
+        (self.run_dir / "metrics.jsonl").write_text(metrics_line(0, a=1))
+        self.assertEqual(self.track()[0], 0)
+        self.assertNotEqual(self.calls("init")[-1]["init"], ids[0])
+        self.assertEqual(self.steps(), [1, 2, 3, 0])
+
+    def test_follows_until_the_model_is_written(self):
+        model = self.run_dir / "model" / "config.json"
+        model.unlink()
+        process = self.start("--follow")
+        self.wait_until(lambda: self.steps() == [1, 2])
+        self.append(metrics_line(3, a=1) + '{"step": 4, "ti')
+        self.wait_until(lambda: self.steps() == [1, 2, 3])
+        self.append('me": 7, "a": 2}\n')
+        self.wait_until(lambda: self.steps() == [1, 2, 3, 4])
+        # The resumed run goes back to step 2 while the tool runs.
+        (self.run_dir / "metrics.jsonl").write_text("".join(metrics_line(step, a=1) for step in range(1, 6)))
+        model.write_text("{}")
+        output, _ = process.communicate(timeout=WAIT_S)
+        self.assertEqual(process.returncode, 0, output)
+        self.assertEqual(sorted(set(self.steps())), [1, 2, 3, 4, 5])
+        self.assertEqual(len(self.calls("finish")), 1)
+
+    def test_a_tracker_that_is_down_is_tried_again(self):
+        down = pathlib.Path(f"{self.log}.down")
+        down.touch()
+        process = self.start()
+        self.wait_until(lambda: self.calls("down"))
+        down.unlink()
+        output, _ = process.communicate(timeout=WAIT_S)
+        self.assertEqual(process.returncode, 0, output)
+        self.assertIn("wandb does not answer, the next try is in 1 s: no route", output)
+        self.assertEqual(self.steps(), [1, 2])
+
+    def test_a_signal_ends_it(self):
+        (self.run_dir / "model" / "config.json").unlink()
+        process = self.start("--follow")
+        self.wait_until(lambda: self.steps() == [1, 2])
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual((process.wait(timeout=WAIT_S), len(self.calls("finish"))), (0, 1))
+
+    def test_nothing_to_send(self):
+        (self.run_dir / "metrics.jsonl").write_text("")
+        code, output = self.track()
+        self.assertEqual(code, 1)
+        self.assertIn("metrics.jsonl has no lines", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
