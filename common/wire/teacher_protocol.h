@@ -19,9 +19,6 @@ inline constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 // The longest request_id that the teacher accepts.
 inline constexpr size_t kMaxRequestIdBytes = 1024;
 
-// The longest cache_salt that the teacher accepts over gRPC.
-inline constexpr size_t kMaxSaltBytes = 1024;
-
 // The trailing metadata of a refused request: the number of milliseconds that a client waits before
 // it sends the request again. A negative number, or text that is not a number, means "never" (gRPC
 // proposal A6).

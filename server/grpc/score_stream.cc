@@ -10,11 +10,10 @@
 
 namespace taopd {
 
-ScoreStream::ScoreStream(const grpc::CallbackServerContext& context, std::string address,
-                         std::string client, ServingState* state, ServerMetrics* metrics,
+ScoreStream::ScoreStream(const CallServices& services, const grpc::CallbackServerContext& context,
+                         std::string address, std::string client,
                          std::function<void(ScoreStream*)> on_done)
-    : state_(state),
-      metrics_(metrics),
+    : services_(services),
       on_done_(std::move(on_done)),
       deadline_(DeadlineOf(context)),
       client_(std::move(client)),
@@ -92,7 +91,7 @@ void ScoreStream::ReleaseModel() {
 }
 
 void ScoreStream::Accept(grpc::ByteBuffer* message) {
-  const absl::Time started_at = state_->clock()->Now();
+  const absl::Time started_at = services_.state->clock()->Now();
   uint64_t number;
   {
     absl::MutexLock lock(&mutex_);
@@ -108,8 +107,9 @@ void ScoreStream::Accept(grpc::ByteBuffer* message) {
   if (status.ok()) return;
   const std::string request_id =
       parsed.ok() ? request.request_id().substr(0, kMaxRequestIdBytes) : std::string();
-  metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
-                          state_->clock()->Now() - started_at, address_, request_id);
+  services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
+                                   services_.state->clock()->Now() - started_at, address_,
+                                   request_id);
   if (parsed.ok()) {
     Complete(number, {MakeError(request_id, status), {}});
   } else {
@@ -119,25 +119,18 @@ void ScoreStream::Accept(grpc::ByteBuffer* message) {
 
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
                                  absl::Time started_at) {
-  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted, AdmitScore(request, deadline_, client_, *state_));
+  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted,
+                         AdmitScore(request, deadline_, client_, *services_.state));
   const std::shared_ptr<const ServedModel> model = std::move(admitted.model);
   // Shared: the callback must be copyable.
-  auto memory = std::make_shared<ByteBudget::Reservation>(std::move(admitted.answer_memory));
+  const auto pending =
+      std::make_shared<Pending>(Pending{number, request.request_id(), model->revision, started_at,
+                                        std::move(admitted.answer_memory)});
   // The callback owns a share of the stream: it may still run when gRPC is done with the call.
-  auto done = [stream = shared_from_this(), number, started_at, revision = model->revision, memory,
-               request_id = request.request_id()](absl::StatusOr<InferenceResult> result) {
-    stream->metrics_->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
-                                    stream->state_->clock()->Now() - started_at, stream->address_,
-                                    request_id);
-    std::unique_ptr<v1::ScoreStreamResponse> response;
-    if (result.ok()) {
-      response = std::make_unique<v1::ScoreStreamResponse>();
-      response->set_request_id(request_id);
-      *response->mutable_response() = ToScoreResponse(request_id, revision, *result->score);
-    } else {
-      response = MakeError(request_id, result.status());
-    }
-    stream->Complete(number, {std::move(response), std::move(*memory)});
+  auto done = [stream = shared_from_this(), pending](absl::StatusOr<InferenceResult> result) {
+    Deliver(stream->services_.delivery, [stream, pending, result = std::move(result)] {
+      stream->Respond(pending.get(), result);
+    });
   };
   {
     absl::MutexLock lock(&mutex_);
@@ -155,6 +148,22 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
   }
   if (cancel) model->engine->Cancel(handle);
   return absl::OkStatus();
+}
+
+void ScoreStream::Respond(Pending* pending, const absl::StatusOr<InferenceResult>& result) {
+  const std::string& id = pending->request_id;
+  services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
+                                   services_.state->clock()->Now() - pending->started_at, address_,
+                                   id);
+  std::unique_ptr<v1::ScoreStreamResponse> response;
+  if (result.ok()) {
+    response = std::make_unique<v1::ScoreStreamResponse>();
+    response->set_request_id(id);
+    *response->mutable_response() = ToScoreResponse(id, pending->revision, *result->score);
+  } else {
+    response = MakeError(id, result.status());
+  }
+  Complete(pending->number, {std::move(response), std::move(pending->memory)});
 }
 
 void ScoreStream::Complete(uint64_t number, Answer answer) {

@@ -23,9 +23,8 @@
 #include <memory>
 
 #include "proto/taopd/v1/teacher.pb.h"
+#include "server/grpc/calls/call_services.h"
 #include "server/grpc/calls/reaction_order.h"
-#include "server/metrics/server_metrics.h"
-#include "server/serving/serving_state.h"
 
 namespace taopd {
 
@@ -34,9 +33,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
-  ScoreStream(const grpc::CallbackServerContext& context, std::string address, std::string client,
-              ServingState* state, ServerMetrics* metrics,
-              std::function<void(ScoreStream*)> on_done);
+  ScoreStream(const CallServices& services, const grpc::CallbackServerContext& context,
+              std::string address, std::string client, std::function<void(ScoreStream*)> on_done);
 
   // Called once, in the handler.
   void Start();
@@ -55,6 +53,14 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     std::unique_ptr<v1::ScoreStreamResponse> response;
     ByteBudget::Reservation memory;
   };
+  // A request that the engine has.
+  struct Pending {
+    uint64_t number;
+    std::string request_id;
+    std::string revision;
+    absl::Time started_at;
+    ByteBudget::Reservation memory;  // for its answer
+  };
   // What to do once the lock is released: gRPC may run a reaction inside of these calls.
   struct Next {
     bool read = false;
@@ -67,6 +73,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void Accept(grpc::ByteBuffer* message);
   void Refuse(uint64_t number, const absl::Status& status);
   absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
+  // Makes the answer to a request. Called on the delivery thread.
+  void Respond(Pending* pending, const absl::StatusOr<InferenceResult>& result);
   void Complete(uint64_t number, Answer answer);
   static std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
                                                             const absl::Status& status);
@@ -75,8 +83,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   Next DecideLocked(bool may_read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const Next& next);
 
-  ServingState* const state_;
-  ServerMetrics* const metrics_;
+  const CallServices services_;
   const std::function<void(ScoreStream*)> on_done_;
   const absl::Time deadline_;
   const std::string client_;  // see ClientOf (calls/call_services.h)

@@ -35,17 +35,13 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
     EngineEvents events;
-    const auto rows = std::make_shared<ScoreRows>();
-    events.on_result = [rows](size_t, InferenceResult result) { *rows = *std::move(result.score); };
-    events.on_end = [this, rows, end, response, request_id = score.request_id(),
-                     revision = work->model->revision](const absl::Status& status) {
-      delivery_.Post([=] {
-        if (status.ok()) *response = ToScoreResponse(request_id, revision, *rows);
-        *rows = {};  // before the answer is made of the message
-        end(status);
-      });
+    events.on_result = [response, request_id = score.request_id(),
+                        revision = work->model->revision](size_t, const InferenceResult& result) {
+      *response = ToScoreResponse(request_id, revision, *result.score);
     };
-    work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
+    events.on_end = end;
+    work->run = std::make_shared<EngineRun>(work->model->engine.get(), services_.delivery,
+                                            std::move(events));
     std::vector<InferenceRequest> requests;
     requests.push_back(std::move(admitted.request));
     work->run->Start(std::move(requests));
@@ -59,8 +55,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* TeacherService::Sco
     grpc::CallbackServerContext* context) {
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
-      *context, AddressOf(services_, *context), ClientOf(services_, *context), services_.state,
-      services_.metrics, [this](taopd::ScoreStream* done) { ForgetStream(done); });
+      services_, *context, AddressOf(services_, *context), ClientOf(services_, *context),
+      [this](taopd::ScoreStream* done) { ForgetStream(done); });
   bool draining;
   {
     absl::MutexLock lock(&mutex_);

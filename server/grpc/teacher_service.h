@@ -1,6 +1,6 @@
-// The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; the engine's callbacks
-// finish the calls, those of Score by way of a thread that makes the answers. gRPC calls the
-// handlers on any of its threads.
+// The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; a thread that makes
+// answers of the engine's results finishes the calls. gRPC calls the handlers on any of its
+// threads.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -11,7 +11,6 @@
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/calls/call_services.h"
-#include "server/grpc/calls/delivery_thread.h"
 #include "server/grpc/score_stream.h"
 
 namespace taopd {
@@ -26,7 +25,7 @@ class TeacherService final : public TeacherMethods {
   // `state`, `metrics` and `keys`, which may be null, must outlive the service, and the service
   // must outlive the gRPC server.
   TeacherService(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
-      : services_{state, metrics, &tracker_, keys} {}
+      : services_{state, metrics, &tracker_, keys, &delivery_} {}
 
   grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
                                            const grpc::ByteBuffer* request,

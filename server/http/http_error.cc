@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/generation/field_error.h"
+
 namespace taopd {
 namespace {
 
@@ -42,7 +44,7 @@ HttpError FromStatus(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kFailedPrecondition:
-      return BadRequest(message);
+      return {400, "BadRequestError", FieldOf(status), message};
     case absl::StatusCode::kNotFound:
       return {404, "NotFoundError", std::nullopt, message};
     case absl::StatusCode::kResourceExhausted:
@@ -56,6 +58,11 @@ HttpError FromStatus(const absl::Status& status) {
     default:
       return {500, "InternalServerError", std::nullopt, message};
   }
+}
+
+std::optional<HttpError> ErrorOf(const absl::Status& status) {
+  if (status.ok()) return std::nullopt;
+  return FromStatus(status);
 }
 
 void SendJson(std::string json, httplib::Response& response) {

@@ -25,8 +25,11 @@ HttpError BadField(const std::string& param, const std::string& message);
 HttpError BadRequest(const std::string& message);
 // vLLM's answer to a field of the wrong JSON type.
 HttpError WrongType(const std::string& field, const std::string& expected);
-// The HTTP form of a status of the engine or the server: 400, 404, 429, 499, 500, 503 or 504.
+// The HTTP form of a status of the engine or the server: 400, 404, 429, 499, 500, 503 or 504. The
+// error of a field (server/generation/field_error.h) has its name in `param`.
 HttpError FromStatus(const absl::Status& status);
+// The same; nullopt for OK.
+std::optional<HttpError> ErrorOf(const absl::Status& status);
 
 // Makes `json` the body of the response.
 void SendJson(std::string json, httplib::Response& response);

@@ -69,7 +69,7 @@ LAYERS = {
     "kernels/cpu": ("isa", "math", "gemm layers", "attention", "head"),
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
     "kernels/torch": (".", "gemm", "attention layers sampling", "head"),
-    "server": ("net structured", "options security serving", "metrics", "grpc http", "app", "."),
+    "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
     "trainer": ("bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim", "dist", "step",
                 "eval student", "run", "commands", "cli"),
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "server/generation/delivery_thread.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
@@ -22,6 +23,8 @@ struct CallServices {
   ServerMetrics* metrics;
   CallTracker* tracker;
   const ApiKeys* keys;  // null: none are asked for
+  // Makes the answers, so that the engine's thread need not. Null: that thread does.
+  DeliveryThread* delivery;
 };
 
 // The address of the client, without the port, for logs: the connection's, or the one that a

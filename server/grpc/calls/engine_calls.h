@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "common/wire/teacher_protocol.h"
+#include "server/generation/engine_run.h"
 #include "server/grpc/calls/call_services.h"
-#include "server/grpc/calls/engine_run.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/calls/message_stream.h"
 #include "server/grpc/calls/reaction_order.h"

@@ -1,14 +1,14 @@
 #include "server/grpc/generate/generate_call.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "common/engine/request_validation.h"
 #include "common/wire/teacher_protocol.h"
+#include "server/generation/engine_requests.h"
+#include "server/generation/memory.h"
+#include "server/generation/request_limits.h"
 #include "server/grpc/generate/sampling_conversion.h"
 #include "server/grpc/score_conversion.h"
-#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
@@ -18,33 +18,35 @@ constexpr int64_t kBytesPerToken = 2 * (4 + 4 + 4);
 // Of a message that waits to be sent, with one token.
 constexpr int64_t kBytesPerMessage = 256;
 
-absl::StatusOr<InferenceRequest> ToSequence(const v1::GenerateRequest& request,
-                                            const ServedModel& model) {
-  InferenceRequest out;
+// Unlike the other protocols, this one does not cut max_new_tokens: an answer that is shorter than
+// was asked for would change what a trainer learns from (teacher.proto).
+absl::StatusOr<GenerationRequest> ToGenerationRequest(const v1::GenerateRequest& request,
+                                                      const ServedModel& model) {
+  GenerationRequest out;
   out.request_id = request.request_id();
+  TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt()));
   out.cache_salt = request.cache_salt();
-  TAOPD_ASSIGN_OR_RETURN(out.token_ids, TokenIds("token_ids", request.token_ids()));
-  SamplingParams sampling = model.sampling_defaults;
+  out.n = std::max<int64_t>(request.n(), 1);
+  TAOPD_RETURN_IF_ERROR(CheckNumChoices(out.n));
+  if (request.has_seed()) out.seed = request.seed();
+  if (request.max_new_tokens() == 0) return InvalidArgument("max_new_tokens 0 must be at least 1");
+  GenerationPrompt& prompt = out.prompts.emplace_back();
+  prompt.max_new_tokens = request.max_new_tokens();
+  TAOPD_ASSIGN_OR_RETURN(prompt.token_ids, TokenIds("token_ids", request.token_ids()));
+  SamplingParams& sampling = out.sampling;
+  sampling = model.sampling_defaults;
   TAOPD_RETURN_IF_ERROR(ApplySamplingOptions(request.sampling(), &sampling));
-  sampling.max_new_tokens = request.max_new_tokens();
   sampling.min_tokens = request.min_new_tokens();
   TAOPD_ASSIGN_OR_RETURN(sampling.stop_token_ids,
                          TokenIds("stop_token_ids", request.stop_token_ids()));
   sampling.ignore_eos = request.ignore_eos();
   sampling.log_probs = true;
   sampling.raw_log_probs = request.raw_logprobs();
-  out.sampling = std::move(sampling);
   return out;
 }
 
 absl::Status CheckHeader(const v1::GenerateRequest& request, const ServedModel& model) {
-  if (request.request_id().size() > kMaxRequestIdBytes) {
-    return InvalidArgument("request_id has ", request.request_id().size(), " bytes, the limit is ",
-                           kMaxRequestIdBytes);
-  }
-  if (request.n() > kMaxSequencesPerCall)
-    return InvalidArgument("n is ", request.n(), ", the limit is ", kMaxSequencesPerCall);
-  TAOPD_RETURN_IF_ERROR(CheckSalt(request.cache_salt()));
+  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   const std::string& expected = request.expected_revision();
   if (!expected.empty() && expected != model.revision) {
     return FailedPrecondition("expected_revision ", expected.substr(0, kMaxRequestIdBytes),
@@ -53,30 +55,24 @@ absl::Status CheckHeader(const v1::GenerateRequest& request, const ServedModel& 
   return absl::OkStatus();
 }
 
-// The last of the tokens so far.
-v1::GenerateResponse TokenMessage(const std::string& request_id, size_t index, bool with_raw,
-                                  const GeneratedTokens& so_far) {
+v1::GenerateResponse TokensMessage(const std::string& request_id, size_t index,
+                                   const GeneratedTokens& tokens) {
   v1::GenerateResponse message;
   message.set_request_id(request_id);
   message.set_index(static_cast<uint32_t>(index));
-  message.add_token_ids(static_cast<uint32_t>(so_far.ids.back()));
-  message.add_logprobs(so_far.log_probs.back());
-  if (with_raw) message.add_raw_logprobs(so_far.raw_log_probs.back());
+  message.mutable_token_ids()->Add(tokens.ids.begin(), tokens.ids.end());
+  message.mutable_logprobs()->Add(tokens.log_probs.begin(), tokens.log_probs.end());
+  message.mutable_raw_logprobs()->Add(tokens.raw_log_probs.begin(), tokens.raw_log_probs.end());
   return message;
 }
 
 v1::GenerateResponse LastMessage(const std::string& request_id, const std::string& revision,
                                  size_t index, const GeneratedTokens& tokens, bool with_tokens) {
-  v1::GenerateResponse message;
-  message.set_request_id(request_id);
-  message.set_index(static_cast<uint32_t>(index));
+  v1::GenerateResponse message =
+      TokensMessage(request_id, index, with_tokens ? tokens : GeneratedTokens());
   message.set_revision(revision);
   message.set_finish_reason(tokens.finish == FinishReason::kStop ? v1::FINISH_REASON_STOP
                                                                  : v1::FINISH_REASON_LENGTH);
-  if (!with_tokens) return message;
-  message.mutable_token_ids()->Add(tokens.ids.begin(), tokens.ids.end());
-  message.mutable_logprobs()->Add(tokens.log_probs.begin(), tokens.log_probs.end());
-  message.mutable_raw_logprobs()->Add(tokens.raw_log_probs.begin(), tokens.raw_log_probs.end());
   return message;
 }
 
@@ -85,13 +81,12 @@ EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& rev
   EngineEvents events;
   const std::string request_id = request.request_id();
   if (request.stream_tokens()) {
-    events.on_token = [stream, request_id, with_raw = request.raw_logprobs()](
-                          size_t index, const GeneratedTokens& so_far, bool) {
-      stream->Send(TokenMessage(request_id, index, with_raw, so_far));
+    events.on_update = [stream, request_id](const ChoiceUpdate& update) {
+      stream->Send(TokensMessage(request_id, update.choice, update.tokens));
     };
   }
   events.on_result = [stream, request_id, revision, with_tokens = !request.stream_tokens()](
-                         size_t index, InferenceResult result) {
+                         size_t index, const InferenceResult& result) {
     stream->Send(LastMessage(request_id, revision, index, *result.generated, with_tokens));
   };
   events.on_end = [stream](const absl::Status& status) { stream->End(status); };
@@ -106,28 +101,21 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   AdmittedGeneration admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   TAOPD_RETURN_IF_ERROR(CheckHeader(request, *admitted.model));
-  TAOPD_ASSIGN_OR_RETURN(InferenceRequest sequence, ToSequence(request, *admitted.model));
-  sequence.deadline = deadline;
-  sequence.client = client;
-  TAOPD_RETURN_IF_ERROR(ValidateRequest(sequence, admitted.model->limits));
-  const int64_t n = std::max<uint32_t>(request.n(), 1);
-  const int64_t num_new = sequence.sampling->max_new_tokens;
+  const ServedModel& model = *admitted.model;
+  TAOPD_ASSIGN_OR_RETURN(const GenerationRequest generation, ToGenerationRequest(request, model));
+  TAOPD_RETURN_IF_ERROR(ValidateChoices(generation, model.limits));
+  const int64_t num_new = generation.prompts[0].max_new_tokens;
   if (num_new * kBytesPerToken > kMaxMessageBytes) {
     return InvalidArgument("max_new_tokens ", num_new, " may need a message of ",
                            num_new * kBytesPerToken, " bytes, the limit is ", kMaxMessageBytes);
   }
   const int64_t per_token = kBytesPerToken + (request.stream_tokens() ? kBytesPerMessage : 0);
-  const int64_t messages_bytes = n * (num_new * per_token + kBytesPerMessage);
-  TAOPD_ASSIGN_OR_RETURN(const int64_t copies_bytes, CopiesBytes(sequence, {}, n));
-  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
-                         state.ReserveAnswer(messages_bytes + copies_bytes, client));
-  const std::optional<uint64_t> seed =
-      request.has_seed() ? std::optional<uint64_t>(request.seed()) : std::nullopt;
-  admitted.requests.assign(static_cast<size_t>(n), sequence);
-  for (size_t i = 0; i < admitted.requests.size(); ++i) {
-    admitted.requests[i].sampling->seed = SequenceSeed(seed, i);
-    admitted.requests[i].num_choices = i == 0 ? n : 0;
-  }
+  const int64_t messages_bytes = generation.n * (num_new * per_token + kBytesPerMessage);
+  const Caller caller = {.client = client, .deadline = deadline};
+  TAOPD_ASSIGN_OR_RETURN(
+      admitted.answer_memory,
+      ReserveMemory(generation, {.messages = messages_bytes}, model, caller, &state));
+  admitted.requests = EngineRequests(generation, caller, model, /*scores=*/false);
   return admitted;
 }
 
@@ -143,8 +131,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginGenerate(grpc::CallbackServerCo
                         *environment.services.state));
     work->model = std::move(admitted.model);
     work->answer_memory = std::move(admitted.answer_memory);
-    work->run = std::make_shared<EngineRun>(work->model->engine.get(),
-                                            EventsOf(message, work->model->revision, stream));
+    work->run =
+        std::make_shared<EngineRun>(work->model->engine.get(), environment.services.delivery,
+                                    EventsOf(message, work->model->revision, stream));
     work->run->Start(std::move(admitted.requests));
     return absl::OkStatus();
   };

@@ -14,8 +14,6 @@
 
 namespace taopd {
 
-inline constexpr uint32_t kMaxSequencesPerCall = 1024;
-
 // An accepted request, ready for the engine.
 struct AdmittedGeneration {
   std::shared_ptr<const ServedModel> model;

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/wire/teacher_protocol.h"
 #include "server/serving/sampling_fields.h"
 
 namespace taopd {
@@ -14,23 +13,6 @@ absl::Status SetSampling(const char* name, double value, SamplingParams* samplin
     if (std::string_view(field.name) == name) return SetSamplingField(field, value, sampling);
   }
   return Internal("no sampling field ", name);
-}
-
-absl::Status CheckSalt(std::string_view salt) {
-  if (salt.size() <= kMaxSaltBytes) return absl::OkStatus();
-  return InvalidArgument("cache_salt has ", salt.size(), " bytes, the limit is ", kMaxSaltBytes);
-}
-
-absl::StatusOr<int64_t> CopiesBytes(const InferenceRequest& sequence,
-                                    std::span<const std::string> stop_strings,
-                                    int64_t num_sequences) {
-  const size_t names = sequence.request_id.size() + sequence.cache_salt.size();
-  const int64_t each = static_cast<int64_t>(sizeof(int32_t) * sequence.token_ids.size() + names) +
-                       SamplingBytes(*sequence.sampling) + StringsBytes(stop_strings);
-  // A message bounds `each`, and the callers bound the number: no overflow.
-  if (const int64_t all = each * num_sequences; all <= kMaxCopiesBytes) return all;
-  return InvalidArgument("n is ", num_sequences, ": the fields of so many sequences take ",
-                         each * num_sequences, " bytes, more than ", kMaxCopiesBytes);
 }
 
 absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingParams* sampling) {

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/engine/engine.h"
@@ -29,16 +26,6 @@ absl::StatusOr<std::vector<int32_t>> TokenIds(const char* field, const Ids& ids)
   }
   return out;
 }
-
-// Returns INVALID_ARGUMENT if a cache_salt has more than kMaxSaltBytes.
-absl::Status CheckSalt(std::string_view salt);
-
-// An estimate of the memory that `num_sequences` copies of `sequence` and of the stop strings take.
-// Returns INVALID_ARGUMENT if that is more than kMaxCopiesBytes.
-inline constexpr int64_t kMaxCopiesBytes = int64_t{256} << 20;
-absl::StatusOr<int64_t> CopiesBytes(const InferenceRequest& sequence,
-                                    std::span<const std::string> stop_strings,
-                                    int64_t num_sequences);
 
 // Sets what `options` says and leaves the rest.
 absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingParams* sampling);

@@ -19,7 +19,6 @@ absl::Status CheckSupported(const engine::GenerateRequest& request) {
   TAOPD_RETURN_IF_ERROR(
       refuse(!request.kv_transfer_params_json().empty(), "kv_transfer_params_json"));
   TAOPD_RETURN_IF_ERROR(refuse(request.data_parallel_rank() != 0, "data_parallel_rank"));
-  TAOPD_RETURN_IF_ERROR(refuse(sampling.has_truncate_prompt_tokens(), "truncate_prompt_tokens"));
   return refuse(sampling.n() > 1 && sampling.has_prompt_logprobs(),
                 "prompt_logprobs with more than one sequence");
 }

@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "server/grpc/generate/generate_call.h"
 #include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/engine_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/options/version.h"
-#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
@@ -22,19 +19,17 @@ namespace {
 namespace engine = vllm::grpc::engine;
 using Stream = std::shared_ptr<MessageStream<engine::GenerateResponse>>;
 
-// What the events of a call share. The engine's thread alone uses the outputs.
+// What the events of a call share.
 struct EngineAnswer {
-  EngineAnswer(const AdmittedInference& admitted, const EngineAnswerOptions& answer_options,
-               size_t num_sequences)
-      : options(answer_options), prompt_ids(admitted.request.token_ids) {
-    for (size_t i = 0; i < num_sequences; ++i) {
-      outputs.emplace_back(admitted.model->tokenizer.get(), admitted.options,
-                           *admitted.request.sampling);
-    }
+  EngineAnswer(const AdmittedInference& admitted, const EngineAnswerOptions& answer_options)
+      : request(admitted.request), options(answer_options) {
+    for (int64_t i = 0; i < request->n; ++i)
+      outputs.emplace_back(admitted.model->tokenizer.get(), admitted.options, *request);
   }
+  const std::vector<int32_t>& prompt_ids() const { return request->prompts[0].token_ids; }
 
+  const std::shared_ptr<const GenerationRequest> request;
   const EngineAnswerOptions options;
-  const std::vector<int32_t> prompt_ids;
   std::deque<InferenceOutput> outputs;  // of each sequence
 };
 
@@ -45,14 +40,14 @@ void Fill(Part values, const EngineAnswer& answer, bool with_input, const ScoreR
           Part* part) {
   *part = std::move(values);
   if (with_input) {
-    *part->mutable_input_logprobs() = ToInputLogProbs(answer.prompt_ids, answer.options, score);
+    *part->mutable_input_logprobs() = ToInputLogProbs(answer.prompt_ids(), answer.options, score);
   }
 }
 
 void SendComplete(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
                   bool with_input, const ScoreRows* score, const Stream& stream) {
   engine::GenerateResponse message;
-  Fill(ToComplete(output, answer.options, index, answer.prompt_ids.size()), answer, with_input,
+  Fill(ToComplete(output, answer.options, index, answer.prompt_ids().size()), answer, with_input,
        score, message.mutable_complete());
   stream->Send(std::move(message));
 }
@@ -60,33 +55,32 @@ void SendComplete(const vllm::SequenceOutput& output, const EngineAnswer& answer
 void SendChunk(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
                bool with_input, const ScoreRows* score, const Stream& stream) {
   engine::GenerateResponse message;
-  Fill(ToChunk(output, answer.options, index, answer.prompt_ids.size()), answer, with_input, score,
-       message.mutable_chunk());
+  Fill(ToChunk(output, answer.options, index, answer.prompt_ids().size()), answer, with_input,
+       score, message.mutable_chunk());
   stream->Send(std::move(message));
 }
 
 EngineEvents EventsOf(bool streamed, const std::shared_ptr<EngineAnswer>& answer,
                       const Stream& stream) {
   EngineEvents events;
-  const bool token_by_token = streamed && !answer->options.input_logprobs;
-  if (token_by_token) {
-    events.on_token = [answer, stream](size_t index, const GeneratedTokens& so_far, bool is_last) {
-      const vllm::SequenceOutput output = answer->outputs[index].Take(so_far, is_last);
+  events.on_end = [stream](const absl::Status& status) { stream->End(status); };
+  if (streamed && !answer->options.input_logprobs) {
+    events.on_update = [answer, stream](const ChoiceUpdate& update) {
+      const size_t index = update.choice;
+      const vllm::SequenceOutput output = answer->outputs[index].Take(update);
       SendChunk(output, *answer, index, /*with_input=*/false, nullptr, stream);
-      if (is_last) SendComplete(output, *answer, index, /*with_input=*/false, nullptr, stream);
+      if (update.is_last)
+        SendComplete(output, *answer, index, /*with_input=*/false, nullptr, stream);
     };
+    return events;
   }
-  events.on_result = [answer, stream, streamed, token_by_token](size_t index,
-                                                                InferenceResult result) {
-    if (token_by_token) return;
+  events.on_result = [answer, stream, streamed](size_t index, const InferenceResult& result) {
     const ScoreRows* score = result.score ? &*result.score : nullptr;
-    const vllm::SequenceOutput output =
-        answer->outputs[index].Take(*result.generated, /*is_last=*/true);
+    const vllm::SequenceOutput output = answer->outputs[index].TakeAll(*result.generated);
     if (streamed) SendChunk(output, *answer, index, /*with_input=*/true, score, stream);
     SendComplete(output, *answer, index, !streamed && answer->options.input_logprobs, score,
                  stream);
   };
-  events.on_end = [stream](const absl::Status& status) { stream->End(status); };
   return events;
 }
 
@@ -100,26 +94,15 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::Generate(
   const auto start = [&](const engine::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
     const engine::SamplingParams& params = message.sampling_params();
-    if (params.n() > kMaxSequencesPerCall)
-      return InvalidArgument("n is ", params.n(), ", the limit is ", kMaxSequencesPerCall);
-    const size_t n = std::max<uint32_t>(params.n(), 1);
+    InferenceExtras extras = {.n = std::max<int64_t>(params.n(), 1)};
+    if (params.has_truncate_prompt_tokens())
+      extras.truncate_prompt_tokens = params.truncate_prompt_tokens();
     TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(message));
-    TAOPD_ASSIGN_OR_RETURN(
-        AdmittedInference admitted,
-        AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
-                       *services_.state, static_cast<int64_t>(n)));
-    const auto answer =
-        std::make_shared<EngineAnswer>(admitted, EngineAnswerOptions::Of(params), n);
-    const std::optional<uint64_t> seed =
-        params.has_seed() ? std::optional<uint64_t>(static_cast<uint64_t>(int64_t{params.seed()}))
-                          : std::nullopt;
-    std::vector<InferenceRequest> requests(n, admitted.request);
-    for (size_t i = 0; i < n; ++i) {
-      requests[i].sampling->seed = SequenceSeed(seed, i);
-      requests[i].num_choices = i == 0 ? static_cast<int64_t>(n) : 0;
-      requests[i].should_stop = [answer, i](int32_t id) { return answer->outputs[i].Push(id); };
-    }
-    StartRun(std::move(admitted), std::move(requests), EventsOf(message.stream(), answer, stream),
+    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
+                           AdmitInference(inference, DeadlineOf(*context),
+                                          ClientOf(services_, *context), *services_.state, extras));
+    const auto answer = std::make_shared<EngineAnswer>(admitted, EngineAnswerOptions::Of(params));
+    StartRun(std::move(admitted), EventsOf(message.stream(), answer, stream), services_.delivery,
              runs_, work);
     return absl::OkStatus();
   };

@@ -1,52 +1,38 @@
 // Answers of vllm.Inference: from what the engine produces to messages.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "common/text/stop_strings.h"
-#include "common/text/tokenizer/incremental_decoder.h"
 #include "proto/vllm/inference.pb.h"
+#include "server/generation/streamed_choice.h"
 #include "server/grpc/vllm/inference_request.h"
 
 namespace taopd {
 
-// The prompt_info of a request with these tokens; `score` is null unless the engine scored them.
-vllm::PromptInfo ToPromptInfo(const std::vector<int32_t>& token_ids,
+// The prompt_info of a request; `score` is null unless the engine scored its prompt.
+vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
                               const InferenceAnswerOptions& options, const ScoreRows* score);
 
-// The outputs of one sequence, piece by piece. Used by the engine's thread alone, once its request
-// is submitted.
+// The outputs of one sequence, piece by piece. Not thread-safe.
 class InferenceOutput {
  public:
   // `tokenizer` may be null if neither text nor stop strings are wanted; else it outlives the
-  // object.
+  // object, and so does `request`.
   InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
-                  const SamplingParams& sampling);
+                  const GenerationRequest& request);
 
-  // Takes the next token. True if it completes a stop string, which ends the sequence
-  // (InferenceRequest::should_stop).
-  bool Push(int32_t id);
-  // What has come since the last call. With `is_last`, also the end: then `so_far` is everything.
-  // Each id of `so_far` must have been pushed.
-  vllm::SequenceOutput Take(const GeneratedTokens& so_far, bool is_last);
+  // The message of an update, with the end if it is the last one.
+  vllm::SequenceOutput Take(const ChoiceUpdate& update);
+  // The message of the whole sequence, in place of all updates.
+  vllm::SequenceOutput TakeAll(const GeneratedTokens& tokens);
 
  private:
-  bool EndsWithStopId(const GeneratedTokens& tokens) const;
   void SetEnd(const GeneratedTokens& tokens, vllm::FinishInfo* info) const;
 
   const InferenceAnswerOptions options_;
-  const std::vector<int32_t> stop_token_ids_;
-  const int64_t min_tokens_;
-  std::optional<IncrementalDecoder> decoder_;
-  StopStringMatcher text_;
-  int64_t num_pushed_ = 0;
-  size_t bytes_before_last_ = 0;  // of the text, before the last id
-  size_t num_taken_ = 0;
-  size_t bytes_taken_ = 0;
+  const GenerationRequest& request_;
+  StreamedChoice choice_;
 };
 
 }  // namespace taopd

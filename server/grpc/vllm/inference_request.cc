@@ -1,14 +1,16 @@
 #include "server/grpc/vllm/inference_request.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/base/random.h"
-#include "common/engine/request_validation.h"
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
+#include "server/generation/engine_requests.h"
+#include "server/generation/field_error.h"
+#include "server/generation/memory.h"
+#include "server/generation/prompts.h"
+#include "server/generation/request_limits.h"
 #include "server/grpc/generate/sampling_conversion.h"
-#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
@@ -21,7 +23,6 @@ absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
   const auto refuse = [](bool is_set, const char* name) {
     return is_set ? InvalidArgument(name, " is not supported") : absl::OkStatus();
   };
-  TAOPD_RETURN_IF_ERROR(refuse(request.truncate_prompt_tokens() != 0, "truncate_prompt_tokens"));
   TAOPD_RETURN_IF_ERROR(refuse(request.sampling().num_sequences() > 1, "num_sequences > 1"));
   TAOPD_RETURN_IF_ERROR(refuse(request.priority() != 0, "priority"));
   TAOPD_RETURN_IF_ERROR(refuse(request.media_size() > 0, "media"));
@@ -37,20 +38,28 @@ absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
 }
 
 absl::Status ReadPrompt(const vllm::GenerateRequest& request, const ServedModel& model,
-                        std::vector<int32_t>* token_ids) {
+                        GenerationRequest* out) {
   switch (request.prompt_case()) {
     case vllm::GenerateRequest::kTokenIds: {
-      TAOPD_ASSIGN_OR_RETURN(*token_ids, TokenIds("token_ids", request.token_ids().ids()));
-      return absl::OkStatus();
+      GenerationPrompt prompt;
+      TAOPD_ASSIGN_OR_RETURN(prompt.token_ids, TokenIds("token_ids", request.token_ids().ids()));
+      return AddPrompt(std::move(prompt), model.limits, out);
     }
     case vllm::GenerateRequest::kText:
-      if (model.tokenizer == nullptr)
-        return InvalidArgument("text: the model has no tokenizer; send token_ids");
-      *token_ids = model.tokenizer->Encode(request.text(), /*add_special_tokens=*/true);
-      return absl::OkStatus();
+      return AddPromptText(request.text(), /*add_special_tokens=*/true, "text", model, out);
     default:
       return InvalidArgument("prompt is required");
   }
+}
+
+absl::Status ReadTruncation(const vllm::GenerateRequest& request, const InferenceExtras& extras,
+                            GenerationRequest* out) {
+  out->truncate_prompt_tokens = extras.truncate_prompt_tokens;
+  if (request.truncate_prompt_tokens() != 0)
+    out->truncate_prompt_tokens = request.truncate_prompt_tokens();
+  if (out->truncate_prompt_tokens.value_or(0) >= -1) return absl::OkStatus();
+  return FieldError("truncate_prompt_tokens", "truncate_prompt_tokens must be at least -1, got ",
+                    *out->truncate_prompt_tokens, ".");
 }
 
 // In this message 0 means "off" for the fields whose neutral value is another.
@@ -71,12 +80,7 @@ absl::Status ReadSampling(const vllm::GenerateRequest& request, SamplingParams* 
   v1::SamplingOptions ids;
   *ids.mutable_logit_bias() = decoding.logit_bias();
   ids.mutable_allowed_token_ids()->CopyFrom(decoding.allowed_token_ids());
-  TAOPD_RETURN_IF_ERROR(ApplySamplingOptions(ids, sampling));
-  sampling->seed =
-      SequenceSeed(random.has_seed() ? std::optional<uint64_t>(static_cast<uint64_t>(random.seed()))
-                                     : std::nullopt,
-                   0);
-  return absl::OkStatus();
+  return ApplySamplingOptions(ids, sampling);
 }
 
 std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
@@ -104,22 +108,18 @@ std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
 }
 
 absl::Status ReadStopping(const vllm::StoppingCriteria& stopping, const ServedModel& model,
-                          InferenceRequest* out, InferenceAnswerOptions* options) {
-  SamplingParams& sampling = *out->sampling;
-  const EngineLimits& limits = model.limits;
-  const int64_t left = std::min(limits.max_model_len, limits.max_generation_len) -
-                       static_cast<int64_t>(out->token_ids.size());
-  sampling.max_new_tokens =
-      stopping.max_new_tokens() != 0 ? stopping.max_new_tokens() : std::max<int64_t>(left, 1);
+                          GenerationRequest* out) {
+  SamplingParams& sampling = out->sampling;
+  out->max_tokens = stopping.max_new_tokens() != 0 ? stopping.max_new_tokens() : INT64_MAX;
   sampling.min_tokens = stopping.min_new_tokens();
   TAOPD_ASSIGN_OR_RETURN(sampling.stop_token_ids,
                          TokenIds("stop_token_ids", stopping.stop_token_ids()));
   sampling.ignore_eos = stopping.ignore_eos();
-  options->stop_strings.assign(stopping.stop_strings().begin(), stopping.stop_strings().end());
-  options->include_stop_strings = stopping.include_stop_strings();
-  if (!options->stop_strings.empty() && model.tokenizer == nullptr)
+  out->stop.assign(stopping.stop_strings().begin(), stopping.stop_strings().end());
+  out->include_stop_str_in_output = stopping.include_stop_strings();
+  if (!out->stop.empty() && model.tokenizer == nullptr)
     return InvalidArgument("stop_strings: the model has no tokenizer");
-  return ValidateStopStrings(options->stop_strings);
+  return ValidateStopStrings(out->stop);
 }
 
 absl::StatusOr<int32_t> NumCandidates(const char* field, const vllm::CandidateTokens& candidates,
@@ -133,85 +133,100 @@ absl::StatusOr<int32_t> NumCandidates(const char* field, const vllm::CandidateTo
 }
 
 absl::Status ReadResponse(const vllm::ResponseOptions& response, const ServedModel& model,
-                          InferenceRequest* out, InferenceAnswerOptions* options) {
+                          GenerationRequest* out, InferenceAnswerOptions* options) {
   options->prompt_ids = response.prompt_token_ids();
-  options->prompt_logprobs = response.prompt_logprobs();
   options->text = !response.has_output_text() || response.output_text();
-  options->skip_special_tokens =
-      !response.has_skip_special_tokens() || response.skip_special_tokens();
   options->ids = response.output_token_ids();
   options->logprobs = response.output_logprobs();
   options->candidates = response.has_output_candidates();
   if (model.tokenizer == nullptr) options->text = false;  // there is none: the text stays empty
-  SamplingParams& sampling = *out->sampling;
+  out->skip_special_tokens = !response.has_skip_special_tokens() || response.skip_special_tokens();
+  SamplingParams& sampling = out->sampling;
   sampling.log_probs = false;
   sampling.raw_log_probs = sampling.ranks = options->logprobs;
   sampling.top_log_probs_mode = LogProbsMode::kRaw;
   TAOPD_ASSIGN_OR_RETURN(
       sampling.num_log_probs,
       NumCandidates("output_candidates", response.output_candidates(), model.limits));
-  if (!options->prompt_logprobs || out->token_ids.size() < 2) return absl::OkStatus();
-  ScoreParams score;
-  score.top_k = 1;
+  if (!response.prompt_logprobs()) return absl::OkStatus();
+  out->prompt_logprobs = 1;
   if (response.has_prompt_candidates()) {
-    TAOPD_ASSIGN_OR_RETURN(score.top_k, NumCandidates("prompt_candidates",
-                                                      response.prompt_candidates(), model.limits));
+    TAOPD_ASSIGN_OR_RETURN(
+        out->prompt_logprobs,
+        NumCandidates("prompt_candidates", response.prompt_candidates(), model.limits));
   }
-  score.rank = true;
-  out->score = std::move(score);
   return absl::OkStatus();
+}
+
+absl::Status ReadGrammar(const vllm::DecodingParameters& decoding, const ServedModel& model,
+                         GenerationRequest* out) {
+  if (decoding.has_choice() && decoding.choice().choices().empty())
+    return InvalidArgument("structured_output: choice cannot be empty");
+  std::optional<GrammarSpec> spec = GrammarOf(decoding);
+  if (!spec) return absl::OkStatus();
+  if (model.grammar_compiler == nullptr)
+    return InvalidArgument("structured_output: the model has no tokenizer");
+  out->grammar = RequestedGrammar{*std::move(spec), "structured_output", {}};
+  return absl::OkStatus();
+}
+
+absl::Status ReadRequest(const vllm::GenerateRequest& request, const InferenceExtras& extras,
+                         const ServedModel& model, GenerationRequest* out,
+                         InferenceAnswerOptions* options) {
+  if (!request.model().empty() && request.model() != model.name)
+    return absl::NotFoundError(Concat("model `", request.model().substr(0, 200), "` not found"));
+  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
+  TAOPD_RETURN_IF_ERROR(RefuseUnsupported(request));
+  TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request.kv().cache_salt()));
+  TAOPD_RETURN_IF_ERROR(CheckNumChoices(extras.n));
+  out->request_id = request.request_id();
+  out->n = extras.n;
+  out->cache_salt = request.kv().cache_salt();
+  // A salt that nobody else has.
+  if (request.kv().bypass_prefix_cache()) out->cache_salt += Concat(" bypass ", FreshBits());
+  if (request.sampling().has_seed()) out->seed = SignedSeed(request.sampling().seed());
+  TAOPD_RETURN_IF_ERROR(ReadTruncation(request, extras, out));
+  TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, out));
+  TAOPD_RETURN_IF_ERROR(ReadSampling(request, &out->sampling));
+  TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, out));
+  TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, out, options));
+  TAOPD_RETURN_IF_ERROR(ReadGrammar(request.decoding(), model, out));
+  TAOPD_RETURN_IF_ERROR(FitPrompts(model.limits, /*echo_only=*/false, out));
+  return ValidateChoices(*out, model.limits);
+}
+
+// Estimates, from above, of the messages that wait to be sent.
+absl::StatusOr<int64_t> MessageBytes(const GenerationRequest& request) {
+  const GenerationPrompt& prompt = request.prompts[0];
+  const int64_t num_prompt = static_cast<int64_t>(prompt.token_ids.size());
+  const int64_t prompt_bytes =
+      num_prompt *
+      (16 + (request.prompt_logprobs ? kBytesPerCandidate * (*request.prompt_logprobs + 1) : 0));
+  if (prompt_bytes > kMaxMessageBytes) {
+    return InvalidArgument("prompt_candidates for ", num_prompt, " tokens may need a message of ",
+                           prompt_bytes, " bytes, the limit is ", kMaxMessageBytes);
+  }
+  return prompt_bytes +
+         request.n * prompt.max_new_tokens *
+             (kBytesOfTokenMessage + kBytesPerCandidate * request.sampling.num_log_probs);
 }
 
 }  // namespace
 
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
                                                  absl::Time deadline, const std::string& client,
-                                                 ServingState& state, int64_t num_sequences) {
+                                                 ServingState& state,
+                                                 const InferenceExtras& extras) {
   AdmittedInference admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
-  const ServedModel& model = *admitted.model;
-  if (!request.model().empty() && request.model() != model.name)
-    return absl::NotFoundError(Concat("model `", request.model().substr(0, 200), "` not found"));
-  if (request.request_id().size() > kMaxRequestIdBytes) {
-    return InvalidArgument("request_id has ", request.request_id().size(), " bytes, the limit is ",
-                           kMaxRequestIdBytes);
-  }
-  TAOPD_RETURN_IF_ERROR(RefuseUnsupported(request));
-  TAOPD_RETURN_IF_ERROR(CheckSalt(request.kv().cache_salt()));
-  InferenceRequest& out = admitted.request;
-  out.request_id = request.request_id();
-  out.client = client;
-  out.deadline = deadline;
-  out.cache_salt = request.kv().cache_salt();
-  // A salt that nobody else has.
-  if (request.kv().bypass_prefix_cache()) out.cache_salt += Concat(" bypass ", FreshBits());
-  out.sampling.emplace();
-  TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, &out.token_ids));
-  TAOPD_RETURN_IF_ERROR(ReadSampling(request, &*out.sampling));
-  TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, &out, &admitted.options));
-  TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, &out, &admitted.options));
-  if (request.decoding().has_choice() && request.decoding().choice().choices().empty())
-    return InvalidArgument("structured_output: choice cannot be empty");
-  admitted.grammar = GrammarOf(request.decoding());
-  if (admitted.grammar && model.grammar_compiler == nullptr)
-    return InvalidArgument("structured_output: the model has no tokenizer");
-  TAOPD_RETURN_IF_ERROR(ValidateRequest(out, model.limits));
-
-  const int64_t num_prompt = static_cast<int64_t>(out.token_ids.size());
-  const int64_t num_new = out.sampling->max_new_tokens;
-  const int64_t prompt_bytes =
-      num_prompt * (16 + kBytesPerCandidate * (out.score ? out.score->top_k + 1 : 0));
-  if (prompt_bytes > kMaxMessageBytes) {
-    return InvalidArgument("prompt_candidates for ", num_prompt, " tokens may need a message of ",
-                           prompt_bytes, " bytes, the limit is ", kMaxMessageBytes);
-  }
-  const int64_t output_bytes =
-      num_new * (kBytesOfTokenMessage + kBytesPerCandidate * out.sampling->num_log_probs);
-  TAOPD_ASSIGN_OR_RETURN(const int64_t copies_bytes,
-                         CopiesBytes(out, admitted.options.stop_strings, num_sequences));
-  TAOPD_ASSIGN_OR_RETURN(
-      admitted.answer_memory,
-      state.ReserveAnswer(prompt_bytes + num_sequences * output_bytes + copies_bytes, client));
+  admitted.caller = {.client = client, .deadline = deadline};
+  admitted.request = std::make_shared<GenerationRequest>();
+  TAOPD_RETURN_IF_ERROR(
+      ReadRequest(request, extras, *admitted.model, admitted.request.get(), &admitted.options));
+  TAOPD_ASSIGN_OR_RETURN(const int64_t num_bytes, MessageBytes(*admitted.request));
+  TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
+                         ReserveMemory(*admitted.request, {.messages = num_bytes}, *admitted.model,
+                                       admitted.caller, &state));
   return admitted;
 }
 

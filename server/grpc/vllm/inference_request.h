@@ -4,40 +4,38 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "common/engine/engine.h"
 #include "proto/vllm/inference.pb.h"
+#include "server/generation/generation_request.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
 
-// What the answer holds.
+// What the answer holds besides what the request says.
 struct InferenceAnswerOptions {
   bool prompt_ids = false;
-  bool prompt_logprobs = false;
   bool text = true;
-  bool skip_special_tokens = true;
   bool ids = false;
   bool logprobs = false;
   bool candidates = false;
-  std::vector<std::string> stop_strings;
-  bool include_stop_strings = false;
 };
 
-// An accepted request. `request` lacks its callbacks.
+// An accepted request. StartRun compiles its grammar.
 struct AdmittedInference {
   std::shared_ptr<const ServedModel> model;
-  InferenceRequest request;
+  std::shared_ptr<GenerationRequest> request;
+  Caller caller;
   InferenceAnswerOptions options;
-  std::optional<GrammarSpec> grammar;               // StartRun compiles it
-  const char* grammar_field = "structured_output";  // for messages
   ByteBudget::Reservation answer_memory;
 };
 
-// `num_sequences` of the same request will run; memory is reserved for the fields and
-// the answers of all.
-// Thread-safe. Errors:
+// What vllm.grpc.engine has and the messages of vllm.Inference cannot say.
+struct InferenceExtras {
+  int64_t n = 1;
+  std::optional<int64_t> truncate_prompt_tokens = std::nullopt;  // -1 = what the model takes
+};
+
+// Thread-safe. Memory is reserved for the fields and the answers of all sequences. Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
 //   NOT_FOUND            another model is asked for;
 //   INVALID_ARGUMENT     a field is out of range or not supported; the text names it;
@@ -45,6 +43,7 @@ struct AdmittedInference {
 //   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together.
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
                                                  absl::Time deadline, const std::string& client,
-                                                 ServingState& state, int64_t num_sequences = 1);
+                                                 ServingState& state,
+                                                 const InferenceExtras& extras = {});
 
 }  // namespace taopd

@@ -1,8 +1,6 @@
 #include "server/grpc/vllm/inference_service.h"
 
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "common/base/random.h"
 #include "server/grpc/score_conversion.h"
@@ -16,23 +14,15 @@ namespace {
 
 // What the events of a call share.
 struct Answer {
-  Answer(const AdmittedInference& admitted)
-      : options(admitted.options),
-        prompt_ids(admitted.request.token_ids),
-        output(admitted.model->tokenizer.get(), admitted.options, *admitted.request.sampling) {}
+  explicit Answer(const AdmittedInference& admitted)
+      : request(admitted.request),
+        options(admitted.options),
+        output(admitted.model->tokenizer.get(), admitted.options, *request) {}
 
+  const std::shared_ptr<const GenerationRequest> request;
   const InferenceAnswerOptions options;
-  const std::vector<int32_t> prompt_ids;
   InferenceOutput output;
 };
-
-// Starts the run of an admitted request of one sequence.
-void StartRunOf(AdmittedInference admitted, const std::shared_ptr<Answer>& answer,
-                EngineEvents events, RunRegistry* runs, EngineWork* work) {
-  std::vector<InferenceRequest> requests = {admitted.request};
-  requests[0].should_stop = [answer](int32_t id) { return answer->output.Push(id); };
-  StartRun(std::move(admitted), std::move(requests), std::move(events), runs, work);
-}
 
 const ScoreRows* ScoreOf(const InferenceResult& result) {
   return result.score ? &*result.score : nullptr;
@@ -50,13 +40,13 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
                                           ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     EngineEvents events;
-    events.on_result = [answer, response](size_t, InferenceResult result) {
+    events.on_result = [answer, response](size_t, const InferenceResult& result) {
       *response->mutable_prompt_info() =
-          ToPromptInfo(answer->prompt_ids, answer->options, ScoreOf(result));
-      *response->mutable_outputs() = answer->output.Take(*result.generated, /*is_last=*/true);
+          ToPromptInfo(*answer->request, answer->options, ScoreOf(result));
+      *response->mutable_outputs() = answer->output.TakeAll(*result.generated);
     };
     events.on_end = end;
-    StartRunOf(std::move(admitted), answer, std::move(events), runs_, work);
+    StartRun(std::move(admitted), std::move(events), services_.delivery, runs_, work);
     return absl::OkStatus();
   };
   return BeginUnaryCall<vllm::GenerateRequest, vllm::GenerateResponse>(
@@ -72,32 +62,30 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmInferenceService::GenerateStream
                            AdmitInference(message, DeadlineOf(*context),
                                           ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
-    const bool token_by_token = !answer->options.prompt_logprobs;
     const auto send_prompt = [answer, stream](const ScoreRows* score) {
       vllm::GenerateResponse message;
-      *message.mutable_prompt_info() = ToPromptInfo(answer->prompt_ids, answer->options, score);
+      *message.mutable_prompt_info() = ToPromptInfo(*answer->request, answer->options, score);
       stream->Send(std::move(message));
     };
-    const auto send_output = [answer, stream](const GeneratedTokens& so_far, bool is_last) {
+    const auto send_output = [stream](vllm::SequenceOutput output) {
       vllm::GenerateResponse message;
-      *message.mutable_outputs() = answer->output.Take(so_far, is_last);
+      *message.mutable_outputs() = std::move(output);
       stream->Send(std::move(message));
     };
     EngineEvents events;
-    if (token_by_token) {
-      events.on_token = [send_prompt, send_output](size_t, const GeneratedTokens& so_far,
-                                                   bool is_last) {
-        if (so_far.ids.size() == 1) send_prompt(nullptr);
-        send_output(so_far, is_last);
+    if (!answer->request->prompt_logprobs) {
+      events.on_update = [=, is_first = true](const ChoiceUpdate& update) mutable {
+        if (std::exchange(is_first, false)) send_prompt(nullptr);
+        send_output(answer->output.Take(update));
+      };
+    } else {
+      events.on_result = [=](size_t, const InferenceResult& result) {
+        send_prompt(ScoreOf(result));
+        send_output(answer->output.TakeAll(*result.generated));
       };
     }
-    events.on_result = [send_prompt, send_output, token_by_token](size_t, InferenceResult result) {
-      if (token_by_token) return;
-      send_prompt(ScoreOf(result));
-      send_output(*result.generated, /*is_last=*/true);
-    };
     events.on_end = [stream](const absl::Status& status) { stream->End(status); };
-    StartRunOf(std::move(admitted), answer, std::move(events), runs_, work);
+    StartRun(std::move(admitted), std::move(events), services_.delivery, runs_, work);
     return absl::OkStatus();
   };
   return BeginStreamedCall<vllm::GenerateRequest, vllm::GenerateResponse>(

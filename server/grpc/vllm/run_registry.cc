@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/generation/engine_requests.h"
+
 namespace taopd {
 
 void RunRegistry::Add(const Id& id, const std::shared_ptr<EngineRun>& run) {
@@ -27,33 +29,31 @@ void RunRegistry::Abort(const std::string& client, const std::string& request_id
   for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
 }
 
-void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests,
-              EngineEvents events, RunRegistry* runs, EngineWork* work) {
+void StartRun(AdmittedInference admitted, EngineEvents events, DeliveryThread* delivery,
+              RunRegistry* runs, EngineWork* work) {
   work->model = std::move(admitted.model);
   work->answer_memory = std::move(admitted.answer_memory);
-  work->run = std::make_shared<EngineRun>(work->model->engine.get(), std::move(events));
-  const RunRegistry::Id id = {admitted.request.client, admitted.request.request_id};
+  const ServedModel& model = *work->model;
+  work->run = std::make_shared<EngineRun>(model.engine.get(), delivery, std::move(events));
+  const RunRegistry::Id id = {admitted.caller.client, admitted.request->request_id};
   runs->Add(id, work->run);
   work->on_done = [runs, id, run = work->run.get()] { runs->Remove(id, run); };
-  if (!admitted.grammar) {
-    work->run->Start(std::move(requests));
-    return;
-  }
   // The call, and with it the model, stays until the run has ended.
-  const InferenceRequest& first = requests[0];
-  GrammarCompiler::Request grammar = {.spec = *std::move(admitted.grammar),
-                                      .field = admitted.grammar_field,
-                                      .client = first.client,
-                                      .deadline = first.deadline,
+  auto start = [&model, run = work->run, request = admitted.request, caller = admitted.caller] {
+    run->Start(EngineRequests(*request, caller, model, /*scores=*/true));
+  };
+  if (!admitted.request->grammar) return start();
+  GrammarCompiler::Request grammar = {.spec = admitted.request->grammar->spec,
+                                      .field = admitted.request->grammar->field,
+                                      .client = admitted.caller.client,
+                                      .deadline = admitted.caller.deadline,
                                       .is_gone = [run = work->run] { return run->is_cancelled(); }};
-  work->model->grammar_compiler->Submit(
-      std::move(grammar), [run = work->run, requests = std::move(requests)](auto compiled) mutable {
-        if (!compiled.ok()) return run->Refuse(compiled.status());
-        for (InferenceRequest& request : requests) {
-          request.sampling->mask = Grammar::NewMask(*compiled, request.sampling->stop_token_ids);
-        }
-        run->Start(std::move(requests));
-      });
+  model.grammar_compiler->Submit(std::move(grammar), [run = work->run, request = admitted.request,
+                                                      start = std::move(start)](auto compiled) {
+    if (!compiled.ok()) return run->Refuse(compiled.status());
+    request->compiled_grammar = *std::move(compiled);
+    start();
+  });
 }
 
 }  // namespace taopd

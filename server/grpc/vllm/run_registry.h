@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "server/grpc/calls/engine_calls.h"
 #include "server/grpc/vllm/inference_request.h"
@@ -30,10 +29,10 @@ class RunRegistry {
   std::multimap<Id, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Starts `requests`, which were made from an admitted one, as one run and keeps in `work` what
-// belongs to it. If the request has a grammar, the run starts when that is compiled, on another
-// thread. `runs` outlives the call.
-void StartRun(AdmittedInference admitted, std::vector<InferenceRequest> requests,
-              EngineEvents events, RunRegistry* runs, EngineWork* work);
+// Starts the sequences of an admitted request as one run, whose events come from `delivery`, and
+// keeps in `work` what belongs to it. If the request has a grammar, the run starts when that is
+// compiled, on another thread. `runs` outlives the call.
+void StartRun(AdmittedInference admitted, EngineEvents events, DeliveryThread* delivery,
+              RunRegistry* runs, EngineWork* work);
 
 }  // namespace taopd

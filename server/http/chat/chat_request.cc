@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "server/generation/prompts.h"
 #include "server/http/chat/chat_messages.h"
 #include "server/http/chat/tool_choice.h"
 #include "server/http/generation/prompts.h"
@@ -145,8 +146,10 @@ std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& 
   if (fields.error()) return fields.error();
   if (HttpError* error = std::get_if<HttpError>(&rendered)) return std::move(*error);
   RenderedChat& chat = std::get<RenderedChat>(rendered);
-  if (auto error = AddPromptText(chat.text, add_special_tokens, "messages", model, request))
+  if (auto error =
+          ErrorOf(AddPromptText(chat.text, add_special_tokens, "messages", model, request))) {
     return error;
+  }
   if (auto error = ReadToolCalls(fields, chat.tools, model, request)) return error;
   if (auto error = FinishStructuredOutput(body, {}, request)) return error;
   if (fields.error()) return fields.error();

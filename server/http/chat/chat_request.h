@@ -6,8 +6,8 @@
 #include <string>
 #include <variant>
 
+#include "server/generation/generation_request.h"
 #include "server/http/chat/forced_calls.h"
-#include "server/http/generation/generation_request.h"
 #include "server/http/http_error.h"
 #include "server/http/json_fields.h"
 #include "server/serving/serving_state.h"

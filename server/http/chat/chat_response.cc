@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "server/generation/generated_text.h"
 #include "server/http/chat/tool_calls.h"
-#include "server/http/generation/generated_text.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/token_text.h"
 

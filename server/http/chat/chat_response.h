@@ -19,9 +19,9 @@ absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const S
                                              const std::vector<InferenceResult>& results,
                                              int64_t created_unix_s);
 
-// Sends the roles, `first` and all later updates of `generation`, then the end of the stream.
+// Sends the roles and all updates of `generation`, then the end of the stream. `scores` is empty.
 // Errors become an event of the stream.
-void StreamChat(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s,
-                std::optional<ChoiceUpdate> first, Generation* generation, const SendPiece& send);
+void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
+                int64_t created_unix_s, Generation* generation, const SendPiece& send);
 
 }  // namespace taopd

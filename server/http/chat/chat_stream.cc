@@ -4,8 +4,8 @@
 
 #include "server/http/chat/chat_response.h"
 #include "server/http/chat/tool_calls.h"
+#include "server/http/generation/chunk_frame.h"
 #include "server/http/generation/logprob_json.h"
-#include "server/http/generation/streamed_choice.h"
 #include "server/http/generation/token_text.h"
 
 namespace taopd {
@@ -137,8 +137,8 @@ class ChatChunks {
 
 }  // namespace
 
-void StreamChat(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s,
-                std::optional<ChoiceUpdate> first, Generation* generation, const SendPiece& send) {
+void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores&,
+                int64_t created_unix_s, Generation* generation, const SendPiece& send) {
   ChatChunks chunks(request, model, created_unix_s);
   for (size_t i = 0; i < request.NumChoices(); ++i) {
     if (!send(Event(chunks.Role(i)))) return;
@@ -147,7 +147,7 @@ void StreamChat(const ChatRequest& request, const ServedModel& model, int64_t cr
     if (!send(Event(chunks.Echo(i)))) return;
   }
   const auto chunk = [&](const ChoiceUpdate& update) { return chunks.Chunk(update); };
-  if (!StreamUpdates(std::move(first), generation, chunk, send)) return;
+  if (!StreamUpdates(generation, chunk, send)) return;
   if (request.include_usage && !send(Event(chunks.UsageChunk()))) return;
   send(kLastEvent);
 }

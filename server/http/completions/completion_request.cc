@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/generation/prompts.h"
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
@@ -28,8 +29,8 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
         "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)");
   }
   if (prompt->is_string()) {
-    return AddPromptText(prompt->get_ref<const std::string&>(), add_special_tokens, kPrompt, model,
-                         request);
+    return ErrorOf(AddPromptText(prompt->get_ref<const std::string&>(), add_special_tokens, kPrompt,
+                                 model, request));
   }
   if (!prompt->is_array())
     return WrongType(kPrompt, "a text, a list of texts or a list of token ids");
@@ -46,8 +47,8 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
       return WrongType(kPrompt, "a list of texts or a list of lists of token ids");
     }
     std::optional<HttpError> error =
-        texts ? AddPromptText(item.get_ref<const std::string&>(), add_special_tokens, kPrompt,
-                              model, request)
+        texts ? ErrorOf(AddPromptText(item.get_ref<const std::string&>(), add_special_tokens,
+                                      kPrompt, model, request))
               : AddPromptIds(item, kPrompt, model, request);
     if (error) return error;
   }

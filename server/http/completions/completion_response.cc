@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "server/http/generation/generated_text.h"
+#include "server/generation/generated_text.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/token_text.h"
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "server/http/completions/completion_response.h"
+#include "server/http/generation/chunk_frame.h"
 #include "server/http/generation/logprob_json.h"
-#include "server/http/generation/streamed_choice.h"
 #include "server/http/generation/token_text.h"
 
 namespace taopd {
@@ -14,7 +14,7 @@ namespace {
 class ChunkWriter {
  public:
   ChunkWriter(const CompletionRequest& request, const ServedModel& model,
-              const std::vector<std::optional<ScoreRows>>& scores, int64_t created_unix_s)
+              const PromptScores& scores, int64_t created_unix_s)
       : request_(request),
         model_(model),
         scores_(scores),
@@ -90,7 +90,7 @@ class ChunkWriter {
 
   const CompletionRequest& request_;
   const ServedModel& model_;
-  const std::vector<std::optional<ScoreRows>>& scores_;
+  const PromptScores& scores_;
   TokenText named_;
   const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
@@ -100,12 +100,11 @@ class ChunkWriter {
 }  // namespace
 
 void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
-                      const std::vector<std::optional<ScoreRows>>& scores, int64_t created_unix_s,
-                      std::optional<ChoiceUpdate> first, Generation* generation,
+                      const PromptScores& scores, int64_t created_unix_s, Generation* generation,
                       const SendPiece& send) {
   ChunkWriter writer(request, model, scores, created_unix_s);
   const auto chunk = [&](const ChoiceUpdate& update) { return writer.Chunk(update); };
-  if (!StreamUpdates(std::move(first), generation, chunk, send)) return;
+  if (!StreamUpdates(generation, chunk, send)) return;
   if (request.include_usage && !send(Event(writer.UsageChunk()))) return;
   send(kLastEvent);
 }

@@ -12,11 +12,10 @@
 
 namespace taopd {
 
-// Sends `first` and all later updates of `generation`, then the end of the stream. `scores` are the
-// prompts' rows if echo shows their log-probs. Errors become an event of the stream.
+// Sends all updates of `generation`, then the end of the stream. `scores` are the prompts' rows if
+// echo shows their log-probs. Errors become an event of the stream.
 void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
-                      const std::vector<std::optional<ScoreRows>>& scores, int64_t created_unix_s,
-                      std::optional<ChoiceUpdate> first, Generation* generation,
+                      const PromptScores& scores, int64_t created_unix_s, Generation* generation,
                       const SendPiece& send);
 
 }  // namespace taopd

@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
-#include "server/http/generation/generated_text.h"
+#include "server/generation/generated_text.h"
+#include "server/http/generation/chunk_frame.h"
 #include "server/http/generation/logprob_json.h"
-#include "server/http/generation/streamed_choice.h"
 #include "server/http/generation/token_text.h"
 
 namespace taopd {
@@ -201,12 +201,11 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   return out + "]}";
 }
 
-void StreamTokens(const TokenRequest& request, const ServedModel& model,
-                  std::optional<ChoiceUpdate> first, Generation* generation,
-                  const SendPiece& send) {
+void StreamTokens(const TokenRequest& request, const ServedModel& model, const PromptScores&,
+                  int64_t /*created_unix_s*/, Generation* generation, const SendPiece& send) {
   TokenChunks chunks(request, model);
   const auto chunk = [&](const ChoiceUpdate& update) { return chunks.Chunk(update); };
-  if (!StreamUpdates(std::move(first), generation, chunk, send)) return;
+  if (!StreamUpdates(generation, chunk, send)) return;
   if (request.include_usage && !send(Event(chunks.UsageChunk()))) return;
   send(kLastEvent);
 }

@@ -18,9 +18,9 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
                                               const std::vector<InferenceResult>& results,
                                               int64_t created_unix_s);
 
-// Sends `first` and all later updates of `generation`, then the end of the stream. Errors become an
-// event of the stream.
-void StreamTokens(const TokenRequest& request, const ServedModel& model,
-                  std::optional<ChoiceUpdate> first, Generation* generation, const SendPiece& send);
+// Sends all updates of `generation`, then the end of the stream. `scores` is empty. Errors become
+// an event of the stream.
+void StreamTokens(const TokenRequest& request, const ServedModel& model, const PromptScores& scores,
+                  int64_t created_unix_s, Generation* generation, const SendPiece& send);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
 // Runs the choices of a request on the engine and hands over what they produce, either all at the
-// end or token by token.
+// end or token by token, to a thread that waits for it.
 //
 // The engine's callbacks put results into a queue and never wait; the thread that calls Next takes
 // them out. The queue holds no more than the answer's tokens.
@@ -9,18 +9,11 @@
 #include <optional>
 #include <vector>
 
-#include "server/http/generation/generation_request.h"
-#include "server/http/http_error.h"
+#include "server/generation/engine_run.h"
+#include "server/generation/generation_request.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
-
-// What a choice has generated since its last update: at least one token.
-struct ChoiceUpdate {
-  size_t choice = 0;
-  GeneratedTokens tokens;  // the new ones; `finish` is valid if is_last
-  bool is_last = false;
-};
 
 // One thread at a time uses a Generation. Destroying it cancels what is unfinished.
 class Generation {
@@ -34,6 +27,9 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
+  // Waits for the first update or the end. Returns the error of a request that has failed without
+  // an update. REQUIRES: streams.
+  absl::Status AwaitFirst();
   // The next update; nullopt when all choices have ended. Returns the first error of any choice
   // when the updates before it are taken, and CANCELLED soon after the client has gone. REQUIRES:
   // streams.
@@ -47,32 +43,18 @@ class Generation {
   // Waits until `ready` or until the client has gone, which cancels the work.
   template <typename Ready>
   void Await(const Ready& ready);
-  void Cancel();
 
   const std::shared_ptr<const ServedModel> model_;
   const std::function<bool()> is_gone_;
   const std::shared_ptr<Queue> queue_;
-  std::vector<RequestHandle> handles_;
-  bool cancelled_ = false;
+  const std::shared_ptr<EngineRun> run_;
 };
 
-// Scores all prompts, without generating: nullopt where there is nothing to score. REQUIRES:
-// prompt_logprobs.
-absl::StatusOr<std::vector<std::optional<ScoreRows>>> ScorePrompts(
-    const GenerationRequest& request, const Caller& caller,
-    const std::shared_ptr<const ServedModel>& model);
+// The rows of each prompt; nullopt where there is nothing to score.
+using PromptScores = std::vector<std::optional<ScoreRows>>;
 
-// What the engine is to score of a prompt; nullopt if that is nothing.
-std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
-                                         const GenerationPrompt& prompt);
-
-// Checks the fields of all choices as the engine will, with its errors.
-absl::Status ValidateChoices(const GenerationRequest& request, const Caller& caller,
-                             const ServedModel& model);
-
-// Checks that the answer, of at most `answer_bytes`, and the request are of a bearable size, and
-// reserves their memory.
-absl::Status ReserveMemory(const GenerationRequest& request, int64_t answer_bytes,
-                           const ServedModel& model, const Caller& caller, ServingState* state);
+// Scores all prompts, without generating. REQUIRES: prompt_logprobs.
+absl::StatusOr<PromptScores> ScorePrompts(const GenerationRequest& request, const Caller& caller,
+                                          const std::shared_ptr<const ServedModel>& model);
 
 }  // namespace taopd

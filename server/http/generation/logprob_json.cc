@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/text/stop_strings.h"
+#include "server/generation/generated_text.h"
 #include "server/options/version.h"
 
 namespace taopd {
@@ -258,6 +259,17 @@ void AppendUsage(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool w
 std::string SystemFingerprintJson(const ServedModel& model) {
   std::string json;
   AppendJsonString(Concat("taopd-", kTeacherVersion, "-", model.revision.substr(0, 8)), &json);
+  return json;
+}
+
+std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
+                           const GenerationRequest& request) {
+  if (!stop_string) {
+    // The model's own end of sequence is none.
+    return EndsWithStopToken(generated, request) ? std::to_string(generated.ids.back()) : "null";
+  }
+  std::string json;
+  AppendJsonString(request.stop[*stop_string], &json);
   return json;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/http/generation/generation_request.h"
+#include "server/generation/generation_request.h"
 #include "server/http/generation/positions.h"
 #include "server/http/generation/token_text.h"
 #include "server/serving/serving_state.h"
@@ -53,6 +53,11 @@ void AppendUsage(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool w
 
 // The value of "system_fingerprint".
 std::string SystemFingerprintJson(const ServedModel& model);
+
+// The value of "stop_reason": the stop string or the stop id that the request named and that has
+// ended the choice, else null. `stop_string` is GeneratedText::stop_string().
+std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
+                           const GenerationRequest& request);
 
 // "stop" or "length".
 const char* FinishReasonName(FinishReason reason);

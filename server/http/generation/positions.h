@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "server/http/generation/generation_request.h"
+#include "server/generation/generation_request.h"
 
 namespace taopd {
 

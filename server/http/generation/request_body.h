@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "server/http/generation/generation_request.h"
+#include "server/generation/generation_request.h"
 #include "server/http/http_error.h"
 #include "server/serving/serving_state.h"
 

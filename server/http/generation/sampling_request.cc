@@ -8,7 +8,7 @@
 
 #include "common/engine/request_validation.h"
 #include "common/text/stop_strings.h"
-#include "common/wire/teacher_protocol.h"
+#include "server/generation/request_limits.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/structured/structured_output.h"
 #include "server/serving/excerpt.h"
@@ -16,9 +16,6 @@
 
 namespace taopd {
 namespace {
-
-constexpr int64_t kMaxChoices = 16384;      // per prompt; vLLM's VLLM_MAX_N_SEQUENCES
-constexpr size_t kMaxCacheSaltBytes = 128;  // vLLM's
 
 HttpError Unsupported(const std::string& name) {
   return BadField(name, Concat(name, " is not supported by this server. (parameter=", name, ")"));
@@ -159,15 +156,9 @@ std::optional<HttpError> ReadBadWords(JsonFields& fields, const ServedModel& mod
 }
 
 std::optional<HttpError> ReadCounts(JsonFields& fields, GenerationRequest* request) {
-  request->seed = fields.Integer("seed");
-  if (request->seed == -1) request->seed.reset();  // vLLM: none
+  request->seed = SignedSeed(fields.Integer("seed"));
   request->n = fields.Integer("n").value_or(1);
-  if (request->n < 1)
-    return BadField("n", Concat("n must be at least 1, got ", request->n, ". (parameter=n)"));
-  if (request->n > kMaxChoices) {
-    return BadField(
-        "n", Concat("n must be at most ", kMaxChoices, ", got ", request->n, ". (parameter=n)"));
-  }
+  if (auto error = ErrorOf(CheckNumChoices(request->n))) return error;
   if (request->n > 1 && request->sampling.temperature == 0.0f) {
     return BadField(
         "n", Concat("n must be 1 when using greedy sampling, got ", request->n, ". (parameter=n)"));
@@ -183,15 +174,8 @@ std::optional<HttpError> ReadCacheSalt(JsonFields& fields, GenerationRequest* re
                     "Parameter 'cache_salt' must be a non-empty string if provided. "
                     "(parameter=cache_salt)");
   }
-  const auto& salt = value->get_ref<const std::string&>();
-  if (salt.size() > kMaxCacheSaltBytes ||
-      salt.find_first_of(std::string("@/\\\0", 4)) != std::string::npos) {
-    return BadField("cache_salt",
-                    "Parameter 'cache_salt' must be at most 128 characters and must not contain "
-                    "'@', '/', '\\\\', or NUL. (parameter=cache_salt)");
-  }
-  request->cache_salt = salt;
-  return std::nullopt;
+  request->cache_salt = value->get<std::string>();
+  return ErrorOf(CheckCacheSalt(request->cache_salt));
 }
 
 std::optional<HttpError> ReadStreaming(JsonFields& fields, GenerationRequest* request) {
@@ -225,10 +209,7 @@ std::optional<HttpError> ReadEnvelope(JsonFields& fields, const ServedModel& mod
                             "` does not exist. Valid aliases: ", model.name, ".")};
   }
   request->request_id = fields.Text("request_id").value_or("");
-  if (request->request_id.size() > kMaxRequestIdBytes) {
-    return BadField("request_id", Concat("request_id has ", request->request_id.size(),
-                                         " bytes, the limit is ", kMaxRequestIdBytes));
-  }
+  if (auto error = ErrorOf(CheckRequestId("request_id", request->request_id))) return error;
   if (request->request_id.empty()) request->request_id = RandomRequestId();
   fields.Text("user");  // these three have no meaning here, as in vLLM without a router
   fields.Text("session_id");

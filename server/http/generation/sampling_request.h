@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "server/http/generation/generation_request.h"
+#include "server/generation/generation_request.h"
 #include "server/http/http_error.h"
 #include "server/http/json_fields.h"
 #include "server/serving/serving_state.h"

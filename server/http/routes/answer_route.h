@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "server/generation/generation_request.h"
 #include "server/http/answer.h"
-#include "server/http/generation/generation_request.h"
 #include "server/http/route.h"
 
 namespace taopd {

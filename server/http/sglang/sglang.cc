@@ -1,38 +1,15 @@
 #include "server/http/sglang/sglang.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
-#include <vector>
 
-#include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
-#include "server/http/generation/request_body.h"
-#include "server/http/generation/stream_answer.h"
+#include "server/http/generation/run_dialect.h"
 #include "server/http/sglang/sglang_request.h"
 #include "server/http/sglang/sglang_response.h"
-#include "server/http/structured/structured_output.h"
 #include "server/options/version.h"
 
 namespace taopd {
 namespace {
-
-// The events of a stream repeat everything so far, but only one of them exists at a time.
-Answer Stream(SglangRequest request, const Caller& caller,
-              const std::shared_ptr<const ServedModel>& model) {
-  std::vector<std::optional<ScoreRows>> scores;
-  if (request.return_logprob) {
-    auto scored = ScorePrompts(request, caller, model);
-    if (!scored.ok()) return FromStatus(scored.status());
-    scores = *std::move(scored);
-  }
-  return StreamAnswer(
-      std::move(request), caller, model,
-      [scores = std::move(scores)](const SglangRequest& asked, const ServedModel& served,
-                                   std::optional<ChoiceUpdate> first, Generation* generation,
-                                   const SendPiece& send) {
-        StreamSglang(asked, served, scores, std::move(first), generation, send);
-      });
-}
 
 std::string Dump(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -40,26 +17,16 @@ std::string Dump(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
+// The events of a stream repeat everything so far, but only one of them exists at a time.
 Answer RunSglang(const std::string& body, const Caller& caller, ServingState& state) {
-  const auto model = state.Admit();
-  if (!model.ok()) return FromStatus(model.status());
-  auto parsed = ParseInTurn(body, caller, state, [&] { return ParseSglangRequest(body, **model); });
-  if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
-  SglangRequest& request = std::get<SglangRequest>(parsed);
-  const absl::Status reserved =
-      ReserveMemory(request, EstimateAnswerBytes(request, /*echo=*/true), **model, caller, &state);
-  if (!reserved.ok()) return FromStatus(reserved);
-  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
-  if (request.stream && request.max_tokens > 0) return Stream(std::move(request), caller, *model);
-  Generation generation(request, caller, *model, /*streams=*/false);
-  const auto results = generation.Finish();
-  if (!results.ok()) return FromStatus(results.status());
-  auto json = SglangResponseJson(request, **model, *results);
-  if (!json.ok()) return FromStatus(json.status());
-  if (!request.stream) return *std::move(json);
-  return EventStream{[event = Event(*json)](const SendPiece& send) {
-    if (send(event)) send(kLastEvent);
-  }};
+  constexpr Dialect<SglangRequest> kDialect = {
+      .parse = ParseSglangRequest,
+      .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, /*echo=*/true); },
+      .write = SglangResponseJson,
+      .stream = StreamSglang,
+      .streams_scores = [](const auto& asked) { return asked.return_logprob; },
+      .takes_header_id = false};
+  return RunDialect(kDialect, body, caller, state);
 }
 
 Answer SglangModelInfo(ServingState& state) {

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "server/generation/generation_request.h"
 #include "server/http/answer.h"
-#include "server/http/generation/generation_request.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {

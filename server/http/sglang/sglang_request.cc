@@ -3,7 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/wire/teacher_protocol.h"
+#include "server/generation/prompts.h"
+#include "server/generation/request_limits.h"
 #include "server/http/generation/prompts.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/generation/sampling_request.h"
@@ -14,7 +15,6 @@ namespace {
 
 constexpr int64_t kDefaultMaxNewTokens = 128;  // SGLang's
 constexpr int64_t kMaxStreamedTokens = 4096;
-constexpr size_t kMaxSglangSaltBytes = 1024;
 constexpr char kIds[] = "input_ids";
 constexpr char kText[] = "text";
 constexpr char kStart[] = "logprob_start_len";
@@ -30,9 +30,9 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
   if (text != nullptr) {
     request->is_batch = text->is_array();
     if (text->is_string())
-      return AddPromptText(text->get<std::string>(), true, kText, model, request);
+      return ErrorOf(AddPromptText(text->get<std::string>(), true, kText, model, request));
     for (const std::string& item : fields.Texts(kText)) {
-      if (auto error = AddPromptText(item, true, kText, model, request)) return error;
+      if (auto error = ErrorOf(AddPromptText(item, true, kText, model, request))) return error;
     }
   } else {
     if (!ids->is_array()) return WrongType(kIds, "a list of token ids, or a list of such lists");
@@ -77,7 +77,7 @@ std::optional<HttpError> ReadParams(JsonFields& sampling, const ServedModel& mod
   request->include_stop_str_in_output |= sampling.Bool("no_stop_trim").value_or(false);
   request->max_tokens = sampling.ClampedInteger("max_new_tokens").value_or(kDefaultMaxNewTokens);
   request->sampling.min_tokens = sampling.Integer("min_new_tokens").value_or(0);
-  request->seed = sampling.Integer("sampling_seed");
+  request->seed = SignedSeed(sampling.Integer("sampling_seed"));
   if (auto error = ReadGrammar(sampling, request)) return error;
   const nlohmann::json* custom = sampling.Find("custom_params");
   if (custom != nullptr && !custom->empty()) {
@@ -137,10 +137,7 @@ std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampl
   request->model = fields.Text("model").value_or("");
   request->request_id = fields.Text("rid").value_or("");
   if (request->request_id.empty()) request->request_id = RandomRequestId();
-  if (request->request_id.size() > kMaxRequestIdBytes) {
-    return BadField("rid", Concat("rid has ", request->request_id.size(), " bytes, the limit is ",
-                                  kMaxRequestIdBytes, ". (parameter=rid)"));
-  }
+  if (auto error = ErrorOf(CheckRequestId("rid", request->request_id))) return error;
   request->stream = fields.Bool("stream").value_or(false);
   request->return_logprob = fields.Bool("return_logprob").value_or(false);
   request->text_in_logprobs = fields.Bool("return_text_in_logprobs").value_or(false);
@@ -148,11 +145,7 @@ std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampl
   request->flat = fields.Bool("return_flat_raw_top_logprobs").value_or(false) || request->base64;
   request->return_token_ids = fields.Bool("return_prompt_token_ids").value_or(false);
   request->cache_salt = fields.Text("cache_salt").value_or(fields.Text("extra_key").value_or(""));
-  if (request->cache_salt.size() > kMaxSglangSaltBytes) {
-    return BadField("cache_salt",
-                    Concat("cache_salt has ", request->cache_salt.size(), " bytes, the limit is ",
-                           kMaxSglangSaltBytes, ". (parameter=cache_salt)"));
-  }
+  if (auto error = ErrorOf(CheckCacheSalt(request->cache_salt))) return error;
   for (const char* name : {"priority", "log_metrics", "return_hidden_states", "lora_path",
                            "image_data", "session_params", "bootstrap_room"}) {
     const nlohmann::json* value = fields.Find(name);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "server/http/generation/generated_text.h"
+#include "server/generation/generated_text.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/token_text.h"
 
@@ -187,7 +187,8 @@ class SglangWriter {
 
 absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
                                                const ServedModel& model,
-                                               const std::vector<InferenceResult>& results) {
+                                               const std::vector<InferenceResult>& results,
+                                               int64_t /*created_unix_s*/) {
   SglangWriter writer(request, model);
   const bool is_list = request.is_batch || request.n > 1;
   std::string out = is_list ? "[" : "";
@@ -203,15 +204,14 @@ absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
 }
 
 void StreamSglang(const SglangRequest& request, const ServedModel& model,
-                  const std::vector<std::optional<ScoreRows>>& scores,
-                  std::optional<ChoiceUpdate> first, Generation* generation,
+                  const PromptScores& scores, int64_t /*created_unix_s*/, Generation* generation,
                   const SendPiece& send) {
   SglangWriter writer(request, model);
   std::vector<GeneratedTokens> so_far(request.NumChoices());
   const auto append = [](const auto& from, auto* to) {
     to->insert(to->end(), from.begin(), from.end());
   };
-  absl::StatusOr<std::optional<ChoiceUpdate>> update = std::move(first);
+  absl::StatusOr<std::optional<ChoiceUpdate>> update = generation->Next();
   for (; update.ok() && *update; update = generation->Next()) {
     const ChoiceUpdate& news = **update;
     GeneratedTokens& tokens = so_far[news.choice];

@@ -15,12 +15,13 @@ namespace taopd {
 // Returns INTERNAL if a log-probability is NaN or +inf.
 absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
                                                const ServedModel& model,
-                                               const std::vector<InferenceResult>& results);
+                                               const std::vector<InferenceResult>& results,
+                                               int64_t created_unix_s);
 
 // Sends an event for each update, whose texts and ids hold everything so far, as SGLang's do, then
 // the end of the stream. `scores` are the prompts' rows if log-probs were asked for.
 void StreamSglang(const SglangRequest& request, const ServedModel& model,
-                  const std::vector<std::optional<ScoreRows>>& scores,
-                  std::optional<ChoiceUpdate> first, Generation* generation, const SendPiece& send);
+                  const PromptScores& scores, int64_t created_unix_s, Generation* generation,
+                  const SendPiece& send);
 
 }  // namespace taopd

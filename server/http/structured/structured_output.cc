@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "server/http/generation/generation.h"
+#include "server/generation/engine_requests.h"
 #include "server/http/generation/request_body.h"
 #include "server/serving/excerpt.h"
 
@@ -221,8 +221,7 @@ std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel&
                                       "structured outputs need. (parameter=",
                                       parameter, ")"));
   }
-  if (const absl::Status valid = ValidateChoices(*request, caller, model); !valid.ok())
-    return FromStatus(valid);
+  if (auto error = ErrorOf(ValidateChoices(*request, model.limits))) return error;
   auto grammar = model.grammar_compiler->Compile({.spec = request->grammar->spec,
                                                   .field = field,
                                                   .client = caller.client,

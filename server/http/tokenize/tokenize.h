@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "server/generation/generation_request.h"
 #include "server/http/answer.h"
-#include "server/http/generation/generation_request.h"
 #include "server/http/json_fields.h"
 #include "server/serving/serving_state.h"
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/generation/memory.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/prompts.h"
@@ -214,10 +215,11 @@ Answer RunSequenceLogprobs(const std::string& body, const Caller& caller, Servin
     max_len = std::max(max_len, static_cast<int64_t>(prompt.token_ids.size()));
   const int64_t padded_bytes =
       max_len * static_cast<int64_t>(request.prompts.size()) * (*request.prompt_logprobs + 1) * 24;
-  const absl::Status reserved =
-      ReserveMemory(request, EstimateAnswerBytes(request, /*echo=*/false) + padded_bytes, **model,
-                    caller, &state);
-  if (!reserved.ok()) return FromStatus(reserved);
+  auto memory =
+      ReserveMemory(request, {.whole = EstimateAnswerBytes(request, /*echo=*/false) + padded_bytes},
+                    **model, caller, &state);
+  if (!memory.ok()) return FromStatus(memory.status());
+  caller.hold_memory(*std::move(memory));
   const auto rows = ScorePrompts(request, caller, *model);
   if (!rows.ok()) return FromStatus(rows.status());
   auto json = SequenceLogprobsJson(request, *rows);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/engine/engine.h"
+#include "server/generation/generation_request.h"
 #include "server/http/answer.h"
-#include "server/http/generation/generation_request.h"
 #include "server/http/json_fields.h"
 #include "server/serving/serving_state.h"
 

@@ -1,6 +1,7 @@
 // When a ScoreStream may end, and what it may no longer do then.
 #include "server/grpc/score_stream.h"
 
+#include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 
 #include <random>
@@ -22,6 +23,25 @@ TEST(ScoreStreamTest, AnswersAndEnds) {
   step.EndWrite(true);
   step.EndReads();
   ASSERT_TRUE(step.wire.final_status.has_value());
+  EXPECT_TRUE(step.wire.final_status->ok());
+}
+
+// The engine's thread hands the result over, and another one makes the message of it.
+TEST(ScoreStreamTest, AnswersAreMadeOnTheDeliveryThread) {
+  absl::Notification go_on, made;
+  DeliveryThread delivery;
+  SteppedStream step(&delivery);
+  step.Receive(MakeScoreRequest("one"));
+  delivery.Post([&] { go_on.WaitForNotification(); });
+  step.engine->Complete(1);
+  EXPECT_EQ(step.wire.writing, nullptr);
+  go_on.Notify();
+  delivery.Post([&] { made.Notify(); });
+  made.WaitForNotification();
+  ASSERT_NE(step.wire.writing, nullptr);
+  EXPECT_EQ(step.wire.Written().request_id(), "one");
+  step.EndWrite(true);
+  step.EndReads();
   EXPECT_TRUE(step.wire.final_status->ok());
 }
 

@@ -151,7 +151,8 @@ class SteppedWire final
 // One stream and its surroundings, started.
 class SteppedStream {
  public:
-  SteppedStream() {
+  // With `delivery`, answers are made there, otherwise at once.
+  explicit SteppedStream(DeliveryThread* delivery = nullptr) {
     auto model = std::make_shared<ServedModel>();
     auto owned_engine = std::make_unique<SteppedEngine>();
     engine = owned_engine.get();
@@ -160,9 +161,9 @@ class SteppedStream {
     model->revision = "0123456789abcdef";
     this->model = model;
     state.SetReady(model);
-    stream_ =
-        std::make_shared<ScoreStream>(grpc::CallbackServerContext(), "client", "client", &state,
-                                      &metrics, [this](ScoreStream*) { stream_.reset(); });
+    stream_ = std::make_shared<ScoreStream>(
+        CallServices{&state, &metrics, &tracker, nullptr, delivery}, grpc::CallbackServerContext(),
+        "client", "client", [this](ScoreStream*) { stream_.reset(); });
     watched = stream_;
     raw_ = stream_.get();
     raw_->Start();
@@ -205,6 +206,7 @@ class SteppedStream {
   HookedClock clock;
   ServingState state{&clock, absl::Seconds(60)};
   ServerMetrics metrics;
+  CallTracker tracker;
   std::shared_ptr<const ServedModel> model;
   SteppedEngine* engine;
   SteppedWire wire;

@@ -139,8 +139,8 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
   v1::GenerateRequest request = Request();
   ExpectRefused(request, grpc::StatusCode::UNAVAILABLE, "loading");
   Ready();
-  request.set_n(kMaxSequencesPerCall + 1);
-  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "n is 1025, the limit is 1024");
+  request.set_n(16385);
+  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "n must be at most 16384, got 16385");
   request = Request();
   request.set_max_new_tokens(0);
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "max_new_tokens");
@@ -157,21 +157,22 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
   request.set_request_id(std::string(2000, 'x'));
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "request_id has 2000 bytes");
   request = Request();
-  request.set_cache_salt(std::string(1025, 'x'));
+  request.set_cache_salt(std::string(129, 'x'));
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
-                "cache_salt has 1025 bytes, the limit is 1024");
+                "'cache_salt' must be at most 128 characters");
 }
 
 // Each sequence has a copy of the fields.
 TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
-  fake_ = testing::MakeFakeModel(false, std::make_unique<testing::FakeEngine>(EngineLimits{
-                                            .vocab_size = 131072, .max_model_len = 64}));
+  fake_ = testing::MakeFakeModel(
+      false, std::make_unique<testing::FakeEngine>(EngineLimits{
+                 .vocab_size = 131072, .max_model_len = 64, .max_queued_tokens = 100000}));
   Ready();
   v1::GenerateRequest request = Request();
   for (int32_t id = 0; id < 70000; ++id) request.mutable_sampling()->add_allowed_token_ids(id);
   request.set_n(1024);
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
-                "n is 1024: the fields of so many sequences take");
+                "the sampling fields and the stop strings of all choices may take");
   request.set_n(8);
   const auto admitted = AdmitGeneration(request, absl::InfiniteFuture(), "client", state_);
   ASSERT_OK(admitted);

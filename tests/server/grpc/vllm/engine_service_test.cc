@@ -301,13 +301,14 @@ TEST_F(VllmEngineServiceTest, WhatCannotBeHonoredIsRefusedByName) {
       {"kv_transfer_params ", [](auto* r) { r->mutable_kv_transfer_params(); }},
       {"kv_transfer_params_json", [](auto* r) { r->set_kv_transfer_params_json("{}"); }},
       {"data_parallel_rank", [](auto* r) { r->set_data_parallel_rank(1); }},
-      {"truncate_prompt_tokens",
-       [](auto* r) { r->mutable_sampling_params()->set_truncate_prompt_tokens(3); }},
+      {"truncate_prompt_tokens must be at least -1, got -2",
+       [](auto* r) { r->mutable_sampling_params()->set_truncate_prompt_tokens(-2); }},
       {"structured_output", [](auto* r) { r->mutable_sampling_params()->set_json_schema("{}"); }},
       {"choice cannot be empty", [](auto* r) { r->mutable_sampling_params()->mutable_choice(); }},
       {"max_tokens must be at least 1",
        [](auto* r) { r->mutable_sampling_params()->set_max_tokens(0); }},
-      {"n is 1025, the limit is 1024", [](auto* r) { r->mutable_sampling_params()->set_n(1025); }},
+      {"n must be at most 16384, got 16385",
+       [](auto* r) { r->mutable_sampling_params()->set_n(16385); }},
       {"prompt_logprobs with more than one sequence",
        [](auto* r) {
          r->mutable_sampling_params()->set_n(2);
@@ -320,7 +321,6 @@ TEST_F(VllmEngineServiceTest, WhatCannotBeHonoredIsRefusedByName) {
       {"logit_bias has the id -1",
        [](auto* r) { (*r->mutable_sampling_params()->mutable_logit_bias())[-1] = 1.0f; }},
       {"temperature", [](auto* r) { r->mutable_sampling_params()->set_temperature(-1.0f); }},
-      {"max_model_len", [](auto* r) { r->mutable_sampling_params()->set_max_tokens(100); }},
   };
   for (const auto& [text, edit] : cases) {
     engine::GenerateRequest request = Request();

@@ -3,28 +3,49 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/fake_engine.h"
-
 namespace taopd {
 namespace {
 
 using ::testing::ElementsAre;
 
+// Id v is the letter 'a' + v, and one id is a byte that no text in UTF-8 has.
+class Letters final : public Tokenizer {
+ public:
+  static constexpr int32_t kBroken = 30;
+
+  std::vector<int32_t> Encode(std::string_view, bool) const override { return {}; }
+  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
+  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
+    return TokenBytes(ids[0]);
+  }
+  std::string TokenBytes(int32_t id) const override {
+    return id == kBroken ? "\xFF" : std::string(1, static_cast<char>('a' + id));
+  }
+  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
+  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
+  int64_t vocab_size() const override { return 32; }
+  const std::string& hash() const override { return hash_; }
+
+ private:
+  const std::string hash_;
+};
+
 // Feeds ids one by one, as the engine does; the pieces of the answer.
 struct Feed {
-  Feed(const InferenceAnswerOptions& options, const SamplingParams& sampling)
-      : output(&tokenizer, options, sampling) {}
+  explicit Feed(GenerationRequest asked) : request(std::move(asked)) {}
 
   // The last id ends the sequence, or a stop string does.
   std::vector<vllm::SequenceOutput> Run(const std::vector<int32_t>& ids, FinishReason finish) {
+    InferenceOutput output(&tokenizer, {}, request);
+    GeneratedText stopping(&tokenizer, request);
     std::vector<vllm::SequenceOutput> pieces;
-    GeneratedTokens so_far;
     for (size_t i = 0; i < ids.size(); ++i) {
-      so_far.ids.push_back(ids[i]);
-      const bool stopped = output.Push(ids[i]);
+      const bool stopped = stopping.Push(ids[i]);
       const bool is_last = stopped || i + 1 == ids.size();
-      if (is_last) so_far.finish = stopped ? FinishReason::kStop : finish;
-      pieces.push_back(output.Take(so_far, is_last));
+      ChoiceUpdate update = {.choice = 0, .tokens = {}, .is_last = is_last};
+      update.tokens.ids = {ids[i]};
+      update.tokens.finish = stopped ? FinishReason::kStop : finish;
+      pieces.push_back(output.Take(update));
       if (is_last) break;
     }
     return pieces;
@@ -35,14 +56,14 @@ struct Feed {
     return text;
   }
 
-  testing::FakeTokenizer tokenizer;
-  InferenceOutput output;
+  const Letters tokenizer;
+  const GenerationRequest request;
 };
 
 TEST(InferenceOutputTest, APieceOfTextIsHeldBackWhileItMayBecomeAStopString) {
-  InferenceAnswerOptions options;
-  options.stop_strings = {"cd"};
-  Feed feed(options, {});
+  GenerationRequest request;
+  request.stop = {"cd"};
+  Feed feed(request);
   const auto pieces = feed.Run({0, 1, 2, 3, 4}, FinishReason::kLength);  // a b c d
   ASSERT_EQ(pieces.size(), 4u);
   EXPECT_EQ(pieces[1].text(), "b");
@@ -54,51 +75,55 @@ TEST(InferenceOutputTest, APieceOfTextIsHeldBackWhileItMayBecomeAStopString) {
 }
 
 TEST(InferenceOutputTest, StopStringsCanBeIncludedAndDoNotCountWithinMinTokens) {
-  InferenceAnswerOptions options;
-  options.stop_strings = {"b"};
-  options.include_stop_strings = true;
-  SamplingParams sampling;
-  sampling.min_tokens = 2;
-  Feed feed(options, sampling);
+  GenerationRequest request;
+  request.stop = {"b"};
+  request.include_stop_str_in_output = true;
+  request.sampling.min_tokens = 2;
+  Feed feed(request);
   EXPECT_EQ(Feed::Text(feed.Run({0, 1, 2, 1, 5}, FinishReason::kLength)), "abcb");
 }
 
 TEST(InferenceOutputTest, TheTextOfAStopIdIsNoPartUnlessAskedFor) {
   for (const bool include : {false, true}) {
-    InferenceAnswerOptions options;
-    options.include_stop_strings = include;
-    SamplingParams sampling;
-    sampling.stop_token_ids = {7};
-    Feed feed(options, sampling);
+    GenerationRequest request;
+    request.include_stop_str_in_output = include;
+    request.sampling.stop_token_ids = {7};
+    Feed feed(request);
     const auto pieces = feed.Run({0, 1, 7}, FinishReason::kStop);
     EXPECT_EQ(Feed::Text(pieces), include ? "abh" : "ab");
     EXPECT_EQ(pieces.back().finish_info().stop_token_id(), 7u);
   }
-  Feed feed({}, {});
+  Feed feed({});
   EXPECT_EQ(feed.Run({0, 9}, FinishReason::kStop).back().finish_info().eos_token_id(), 9u);
 }
 
-TEST(InferenceOutputTest, ACharacterThatNeverCompletesIsReplacedAtTheEnd) {
-  Feed feed({}, {});
-  const auto pieces = feed.Run({0, 30}, FinishReason::kLength);
-  EXPECT_EQ(Feed::Text(pieces).substr(0, 1), "a");
-  EXPECT_FALSE(pieces.back().finish_info().has_stop_string());
-  EXPECT_EQ(pieces.back().finish_info().finish_reason(), vllm::LENGTH);
+// As over HTTP, and as in vLLM.
+TEST(InferenceOutputTest, ABrokenCharacterIsHeldBackAndDroppedAtTheEnd) {
+  Feed feed({});
+  const auto pieces = feed.Run({0, Letters::kBroken, 1}, FinishReason::kLength);
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_EQ(pieces[1].text(), "");
+  EXPECT_EQ(pieces[2].text(),
+            "\xEF\xBF\xBD"
+            "b");
+  const auto cut = feed.Run({0, Letters::kBroken}, FinishReason::kLength);
+  EXPECT_EQ(Feed::Text(cut), "a");
+  EXPECT_EQ(cut.back().finish_info().finish_reason(), vllm::LENGTH);
 }
 
 TEST(InferenceOutputTest, SeveralTokensInOneTake) {
   InferenceAnswerOptions options;
   options.ids = options.logprobs = options.candidates = true;
-  testing::FakeTokenizer tokenizer;
-  InferenceOutput output(&tokenizer, options, {});
+  const Letters tokenizer;
+  const GenerationRequest request;
+  InferenceOutput output(&tokenizer, options, request);
   GeneratedTokens tokens;
   tokens.ids = {2, 3};
   tokens.raw_log_probs = {-0.5f, -1.5f};
   tokens.ranks = {1, 4};
   tokens.top_ids = {2, 5, 6, 3};
   tokens.top_log_probs = {-0.5f, -1.0f, -0.25f, -1.5f};
-  for (int32_t id : tokens.ids) output.Push(id);
-  const vllm::SequenceOutput out = output.Take(tokens, true);
+  const vllm::SequenceOutput out = output.TakeAll(tokens);
   EXPECT_EQ(out.num_tokens(), 2u);
   EXPECT_EQ(out.text(), "cd");
   EXPECT_THAT(out.token_ids(), ElementsAre(2, 3));
@@ -112,7 +137,11 @@ TEST(InferenceOutputTest, SeveralTokensInOneTake) {
 
 TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
   InferenceAnswerOptions options;
-  options.prompt_logprobs = options.prompt_ids = true;
+  options.prompt_ids = true;
+  GenerationRequest request;
+  request.prompt_logprobs = 2;
+  request.prompts.resize(1);
+  request.prompts[0].token_ids = {3, 8};
   ScoreRows rows;
   rows.num_rows = 1;
   rows.top_k = 2;
@@ -120,14 +149,15 @@ TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
   rows.log_probs = {-0.5f, -0.75f};
   rows.sampled_log_probs = {-2.0f};
   rows.sampled_ranks = {9};
-  const vllm::PromptInfo info = ToPromptInfo({3, 8}, options, &rows);
+  const vllm::PromptInfo info = ToPromptInfo(request, options, &rows);
   EXPECT_EQ(info.num_prompt_tokens(), 2u);
   EXPECT_THAT(info.token_ids(), ElementsAre(3, 8));
   EXPECT_THAT(info.logprobs(), ElementsAre(0.0f, -2.0f));
   EXPECT_THAT(info.ranks(), ElementsAre(0, 9));
   EXPECT_EQ(info.candidate_tokens(0).tokens_size(), 0);
   EXPECT_EQ(info.candidate_tokens(1).tokens(1).id(), 5u);
-  EXPECT_EQ(ToPromptInfo({3}, options, nullptr).logprobs_size(), 1);
+  request.prompts[0].token_ids = {3};
+  EXPECT_EQ(ToPromptInfo(request, options, nullptr).logprobs_size(), 1);
 }
 
 }  // namespace

@@ -204,8 +204,6 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
   using Edit = std::function<void(vllm::GenerateRequest*)>;
   const std::pair<std::string, Edit> cases[] = {
       {"prompt is required", [](auto* r) { r->clear_prompt(); }},
-      {"truncate_prompt_tokens is not supported",
-       [](auto* r) { r->set_truncate_prompt_tokens(3); }},
       {"num_sequences > 1 is not supported",
        [](auto* r) { r->mutable_sampling()->set_num_sequences(2); }},
       {"structured_output: the model has no tokenizer",
@@ -219,10 +217,9 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
       {"lora_name", [](auto* r) { r->set_lora_name("x"); }},
       {"kv_transfer_params",
        [](auto* r) { (*r->mutable_kv()->mutable_kv_transfer_params()->mutable_fields())["a"]; }},
-      {"cache_salt has 1025 bytes, the limit is 1024",
-       [](auto* r) { r->mutable_kv()->set_cache_salt(std::string(1025, 's')); }},
+      {"'cache_salt' must be at most 128 characters",
+       [](auto* r) { r->mutable_kv()->set_cache_salt(std::string(129, 's')); }},
       {"temperature", [](auto* r) { r->set_temperature(-1.0f); }},
-      {"max_model_len", [](auto* r) { r->mutable_stopping()->set_max_new_tokens(100); }},
   };
   for (const auto& [text, edit] : cases) {
     vllm::GenerateRequest request = Request();
@@ -240,7 +237,7 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
   vllm::GenerateRequest request = Request();
   for (char c = 'a'; c < 'a' + 20; ++c)
     request.mutable_stopping()->add_stop_strings(std::string(1000, c));
-  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, 8);
+  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, {.n = 8});
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 }

@@ -64,8 +64,8 @@ struct GenerationRequest {
   bool ranks = false;
   int64_t n = 1;  // choices per prompt
   // Of choice 0 of each prompt; choice i has seed + i. None: each choice has a random one.
-  std::optional<int64_t> seed;
-  // What all choices have in common; seed, max_new_tokens and what is reported are left alone.
+  std::optional<uint64_t> seed;
+  // What all choices have in common; seed and max_new_tokens are left alone.
   SamplingParams sampling;
   std::optional<RequestedGrammar> grammar;  // none: any form
   std::shared_ptr<Grammar>
@@ -95,13 +95,13 @@ struct GenerationRequest {
 
 // Who asks, and how to reach them.
 struct Caller {
-  std::string request_id;  // X-Request-Id; replaces the body's request_id unless it is empty
-  std::string client;      // its name for the engine's turns and for shares (client_name.h)
+  std::string request_id = {};  // X-Request-Id; replaces the body's request_id unless it is empty
+  std::string client = {};      // its name for the engine's turns and for shares (client_name.h)
   absl::Time deadline = absl::InfiniteFuture();
   // Asked several times a second; the work is cancelled once it is true.
-  std::function<bool()> is_gone;
+  std::function<bool()> is_gone = nullptr;
   // Receives the reservation of the answer's memory; hold it until the answer is sent.
-  std::function<void(ByteBudget::Reservation)> hold_memory;
+  std::function<void(ByteBudget::Reservation)> hold_memory = nullptr;
 };
 
 }  // namespace taopd

@@ -1,9 +1,7 @@
-#include "server/http/generation/generated_text.h"
+#include "server/generation/generated_text.h"
 
 #include <algorithm>
 #include <vector>
-
-#include "server/http/generation/token_text.h"
 
 namespace taopd {
 
@@ -51,19 +49,6 @@ bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest
   const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
   return generated.finish == FinishReason::kStop &&
          std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
-}
-
-std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
-                           const GenerationRequest& request) {
-  std::string json;
-  if (stop_string) {
-    AppendJsonString(request.stop[*stop_string], &json);
-  } else if (EndsWithStopToken(generated, request)) {
-    json = std::to_string(generated.ids.back());
-  } else {
-    json = "null";  // also for the model's own end of sequence
-  }
-  return json;
 }
 
 }  // namespace taopd

@@ -3,10 +3,10 @@
 // meanwhile.
 #pragma once
 
+#include <absl/functional/any_invocable.h>
 #include <absl/synchronization/mutex.h>
 
 #include <deque>
-#include <functional>
 #include <thread>
 
 namespace taopd {
@@ -21,15 +21,18 @@ class DeliveryThread {
   DeliveryThread& operator=(const DeliveryThread&) = delete;
 
   // Tasks run one after the other, in the order in which they were posted. They must not block.
-  void Post(std::function<void()> task);
+  void Post(absl::AnyInvocable<void()> task);
 
  private:
   void Run();
 
   absl::Mutex mutex_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };
+
+// Posts the task, or runs it at once if `thread` is null.
+void Deliver(DeliveryThread* thread, absl::AnyInvocable<void()> task);
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-#include "server/grpc/calls/delivery_thread.h"
+#include "server/generation/delivery_thread.h"
 
 #include <utility>
 
@@ -14,9 +14,17 @@ DeliveryThread::~DeliveryThread() {
   thread_.join();
 }
 
-void DeliveryThread::Post(std::function<void()> task) {
+void DeliveryThread::Post(absl::AnyInvocable<void()> task) {
   absl::MutexLock lock(&mutex_);
   tasks_.push_back(std::move(task));
+}
+
+void Deliver(DeliveryThread* thread, absl::AnyInvocable<void()> task) {
+  if (thread == nullptr) {
+    task();
+  } else {
+    thread->Post(std::move(task));
+  }
 }
 
 void DeliveryThread::Run() {
@@ -24,7 +32,7 @@ void DeliveryThread::Run() {
     return stopping_ || !tasks_.empty();
   };
   while (true) {
-    std::function<void()> task;
+    absl::AnyInvocable<void()> task;
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&has_work));

@@ -1,4 +1,4 @@
-#include "server/grpc/calls/delivery_thread.h"
+#include "server/generation/delivery_thread.h"
 
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>

@@ -10,7 +10,7 @@
 #include "common/engine/engine.h"
 #include "common/text/stop_strings.h"
 #include "common/text/tokenizer/incremental_decoder.h"
-#include "server/http/generation/generation_request.h"
+#include "server/generation/generation_request.h"
 
 namespace taopd {
 
@@ -51,10 +51,5 @@ GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* to
 
 // Whether the sequence has ended with one of the request's stop_token_ids.
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request);
-
-// The value of "stop_reason" as JSON: the stop string or the stop id that the request named and
-// that has ended the choice, else null. `stop_string` is GeneratedText::stop_string().
-std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
-                           const GenerationRequest& request);
 
 }  // namespace taopd

@@ -1,0 +1,96 @@
+// The one way from a body to an answer that all protocols of HTTP that generate have in common.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/generation/memory.h"
+#include "server/http/answer.h"
+#include "server/http/generation/generation.h"
+#include "server/http/generation/request_body.h"
+#include "server/http/structured/structured_output.h"
+
+namespace taopd {
+
+// How a protocol reads its requests and writes its answers. `Request` derives from
+// GenerationRequest.
+template <typename Request>
+struct Dialect {
+  std::variant<Request, HttpError> (*parse)(const std::string& body, const ServedModel& model);
+  // An estimate, from above, of the whole answer's bytes.
+  int64_t (*answer_bytes)(const Request& request);
+  absl::StatusOr<std::string> (*write)(const Request& request, const ServedModel& model,
+                                       const std::vector<InferenceResult>& results,
+                                       int64_t created_unix_s);
+  // Sends all updates of `generation`, then the end of the stream. Errors become an event.
+  void (*stream)(const Request& request, const ServedModel& model, const PromptScores& scores,
+                 int64_t created_unix_s, Generation* generation, const SendPiece& send);
+  // Whether a stream needs the prompts' scores; empty ones otherwise.
+  bool (*streams_scores)(const Request& request);
+  // Whether the header X-Request-Id replaces the body's id.
+  bool takes_header_id = true;
+};
+
+// Waits for the first token, so that an error before it is an answer of its own, and returns the
+// stream that the dialect then sends. What is unfinished when it returns is cancelled.
+template <typename Request>
+Answer StreamAnswer(const Dialect<Request>& dialect, Request request, const Caller& caller,
+                    std::shared_ptr<const ServedModel> model, int64_t created_unix_s) {
+  struct Job {
+    Request request;
+    std::shared_ptr<const ServedModel> model;
+    PromptScores scores;
+    std::unique_ptr<Generation> generation;
+  };
+  auto job = std::make_shared<Job>(Job{std::move(request), std::move(model), {}, nullptr});
+  if (dialect.streams_scores(job->request)) {
+    auto scores = ScorePrompts(job->request, caller, job->model);
+    if (!scores.ok()) return FromStatus(scores.status());
+    job->scores = *std::move(scores);
+  }
+  job->generation =
+      std::make_unique<Generation>(job->request, caller, job->model, /*streams=*/true);
+  if (const absl::Status first = job->generation->AwaitFirst(); !first.ok())
+    return FromStatus(first);
+  return EventStream{[job, stream = dialect.stream, created_unix_s](const SendPiece& send) {
+    stream(job->request, *job->model, job->scores, created_unix_s, job->generation.get(), send);
+    job->generation.reset();
+  }};
+}
+
+// Blocks until the engine is done, or, if the request asks for a stream, has its first token. Any
+// thread may call.
+template <typename Request>
+Answer RunDialect(const Dialect<Request>& dialect, const std::string& body, const Caller& caller,
+                  ServingState& state) {
+  const auto model = state.Admit();
+  if (!model.ok()) return FromStatus(model.status());
+  auto parsed = ParseInTurn(body, caller, state, [&] { return dialect.parse(body, **model); });
+  if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
+  Request& request = std::get<Request>(parsed);
+  if (dialect.takes_header_id && !caller.request_id.empty()) request.request_id = caller.request_id;
+  auto memory =
+      ReserveMemory(request, {.whole = dialect.answer_bytes(request)}, **model, caller, &state);
+  if (!memory.ok()) return FromStatus(memory.status());
+  caller.hold_memory(*std::move(memory));
+  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
+  const int64_t created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
+  const bool generates = request.prompts.front().max_new_tokens > 0;
+  if (request.stream && generates)
+    return StreamAnswer(dialect, std::move(request), caller, *model, created_unix_s);
+  Generation generation(request, caller, *model, /*streams=*/false);
+  const auto results = generation.Finish();
+  if (!results.ok()) return FromStatus(results.status());
+  auto json = dialect.write(request, **model, *results, created_unix_s);
+  if (!json.ok()) return FromStatus(json.status());
+  if (!request.stream) return *std::move(json);
+  return EventStream{[event = Event(*json)](const SendPiece& send) {
+    if (send(event)) send(kLastEvent);
+  }};
+}
+
+}  // namespace taopd
