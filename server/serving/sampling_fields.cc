@@ -14,32 +14,34 @@ namespace {
 constexpr double kMaxTopK = std::numeric_limits<int32_t>::max();
 constexpr double kMaxMinTokens = std::numeric_limits<int32_t>::max();
 
+bool IsUnit(double x) { return x >= 0.0 && x <= 1.0; }
+bool IsPenalty(double x) { return x >= -2.0 && x <= 2.0; }
+
 constexpr SamplingField kSamplingFields[] = {
-    {"temperature", "must be in [0, 2]", [](double x) { return x >= 0.0 && x <= 2.0; }, false, true,
+    {"temperature", "must be in [0, 2]", "In [0, 2]; 0 takes the most probable token.",
+     [](double x) { return x >= 0.0 && x <= 2.0; }, false, true,
      [](double x, SamplingParams* out) { out->temperature = static_cast<float>(x); }},
-    {"top_p", "must be in (0, 1]",
+    {"top_p", "must be in (0, 1]", "In (0, 1].",
      // Smaller values would be 0 as a float.
      [](double x) { return static_cast<float>(x) > 0.0f && x <= 1.0; }, false, true,
      [](double x, SamplingParams* out) { out->top_p = static_cast<float>(x); }},
-    {"top_k", "must be 0 (disable), or at least 1 and below 2^31",
+    {"top_k", "must be 0 (disable), or at least 1 and below 2^31", "0 or -1: off.",
      [](double x) { return x >= -1.0 && x <= kMaxTopK; }, true, true,
      [](double x, SamplingParams* out) { out->top_k = static_cast<int32_t>(x); }},
-    {"min_p", "must be in [0, 1]", [](double x) { return x >= 0.0 && x <= 1.0; }, false, true,
+    {"min_p", "must be in [0, 1]", "In [0, 1].", IsUnit, false, true,
      [](double x, SamplingParams* out) { out->min_p = static_cast<float>(x); }},
-    {"repetition_penalty", "must be greater than zero and finite",
+    {"repetition_penalty", "must be greater than zero and finite", "Above 0; 1: off.",
      [](double x) {
        const float penalty = static_cast<float>(x);
        return penalty > 0.0f && std::isfinite(penalty);
      },
      false, true,
      [](double x, SamplingParams* out) { out->repetition_penalty = static_cast<float>(x); }},
-    {"presence_penalty", "must be in [-2, 2]", [](double x) { return x >= -2.0 && x <= 2.0; },
-     false, false,
+    {"presence_penalty", "must be in [-2, 2]", "In [-2, 2].", IsPenalty, false, false,
      [](double x, SamplingParams* out) { out->presence_penalty = static_cast<float>(x); }},
-    {"frequency_penalty", "must be in [-2, 2]", [](double x) { return x >= -2.0 && x <= 2.0; },
-     false, false,
+    {"frequency_penalty", "must be in [-2, 2]", "In [-2, 2].", IsPenalty, false, false,
      [](double x, SamplingParams* out) { out->frequency_penalty = static_cast<float>(x); }},
-    {"min_tokens", "must be greater than or equal to 0",
+    {"min_tokens", "must be greater than or equal to 0", "No end before so many tokens.",
      [](double x) { return x >= 0.0 && x <= kMaxMinTokens; }, true, false,
      [](double x, SamplingParams* out) { out->min_tokens = static_cast<int64_t>(x); }},
 };

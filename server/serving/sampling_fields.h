@@ -1,5 +1,6 @@
 // The sampling fields that are single numbers, under vLLM's names and with vLLM's ranges, in one
-// table. Requests and a model's generation_config.json are read by it.
+// table. Requests in JSON and in messages of protobuf and a model's generation_config.json are read
+// by it, and it describes the fields in /openapi.json and /docs.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace taopd {
 struct SamplingField {
   const char* name;
   const char* range;  // for messages: "must be in [0, 2]"
+  const char* doc;    // for people
   bool (*in_range)(double value);
   bool is_integer;
   bool in_generation_config;  // the model's generation_config.json may give the default

@@ -1,34 +1,41 @@
 #include "server/grpc/generate/sampling_conversion.h"
 
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "server/serving/sampling_fields.h"
 
 namespace taopd {
+namespace {
 
-absl::Status SetSampling(const char* name, double value, SamplingParams* sampling) {
-  for (const SamplingField& field : SamplingFields()) {
-    if (std::string_view(field.name) == name) return SetSamplingField(field, value, sampling);
+using google::protobuf::FieldDescriptor;
+
+double NumberOf(const google::protobuf::Message& message, const FieldDescriptor& field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.GetInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return reflection.GetUInt32(message, &field);
+    default:
+      return static_cast<double>(reflection.GetFloat(message, &field));
   }
-  return Internal("no sampling field ", name);
+}
+
+}  // namespace
+
+absl::Status ApplySamplingNumbers(const google::protobuf::Message& message,
+                                  SamplingParams* sampling) {
+  for (const SamplingField& field : SamplingFields()) {
+    const FieldDescriptor* found = message.GetDescriptor()->FindFieldByName(field.name);
+    if (found == nullptr || !message.GetReflection()->HasField(message, found)) continue;
+    TAOPD_RETURN_IF_ERROR(SetSamplingField(field, NumberOf(message, *found), sampling));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingParams* sampling) {
-  const auto set = [sampling](bool is_set, const char* name, double value) {
-    return is_set ? SetSampling(name, value, sampling) : absl::OkStatus();
-  };
-  TAOPD_RETURN_IF_ERROR(set(options.has_temperature(), "temperature", options.temperature()));
-  TAOPD_RETURN_IF_ERROR(set(options.has_top_p(), "top_p", options.top_p()));
-  TAOPD_RETURN_IF_ERROR(set(options.has_top_k(), "top_k", options.top_k()));
-  TAOPD_RETURN_IF_ERROR(set(options.has_min_p(), "min_p", options.min_p()));
-  TAOPD_RETURN_IF_ERROR(
-      set(options.has_repetition_penalty(), "repetition_penalty", options.repetition_penalty()));
-  TAOPD_RETURN_IF_ERROR(
-      set(options.has_presence_penalty(), "presence_penalty", options.presence_penalty()));
-  TAOPD_RETURN_IF_ERROR(
-      set(options.has_frequency_penalty(), "frequency_penalty", options.frequency_penalty()));
+  TAOPD_RETURN_IF_ERROR(ApplySamplingNumbers(options, sampling));
   std::vector<LogitBias::Entry> biases;
   for (const auto& [id, bias] : options.logit_bias()) {
     if (id > static_cast<uint32_t>(INT32_MAX))

@@ -9,9 +9,11 @@
 
 namespace taopd {
 
-// Sets one of the fields of sampling_fields.h. Returns INVALID_ARGUMENT, in the words of that
-// table, if the value is out of range.
-absl::Status SetSampling(const char* name, double value, SamplingParams* sampling);
+// Sets the numbers of sampling_fields.h that `message` has under their names: optional fields that
+// are set, and other fields that are not 0. Returns INVALID_ARGUMENT, in the words of that table,
+// if a value is out of range.
+absl::Status ApplySamplingNumbers(const google::protobuf::Message& message,
+                                  SamplingParams* sampling);
 
 // Copies ids from the wire. Returns INVALID_ARGUMENT naming the field, the index and the value if
 // one is not a 31-bit number; the engine judges the rest.

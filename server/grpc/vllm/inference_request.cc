@@ -62,24 +62,19 @@ absl::Status ReadTruncation(const vllm::GenerateRequest& request, const Inferenc
                     *out->truncate_prompt_tokens, ".");
 }
 
-// In this message 0 means "off" for the fields whose neutral value is another.
+// In these messages 0 means "off" for the fields whose neutral value is another, and greedy for the
+// temperature.
 absl::Status ReadSampling(const vllm::GenerateRequest& request, SamplingParams* sampling) {
-  const auto set = [sampling](bool is_set, const char* name, double value) {
-    return is_set ? SetSampling(name, value, sampling) : absl::OkStatus();
-  };
-  const vllm::RandomSampling& random = request.sampling();
-  const vllm::DecodingParameters& decoding = request.decoding();
-  TAOPD_RETURN_IF_ERROR(set(true, "temperature", request.temperature()));
-  TAOPD_RETURN_IF_ERROR(set(random.top_k() != 0, "top_k", random.top_k()));
-  TAOPD_RETURN_IF_ERROR(set(random.top_p() != 0.0f, "top_p", random.top_p()));
-  TAOPD_RETURN_IF_ERROR(set(random.min_p() != 0.0f, "min_p", random.min_p()));
-  TAOPD_RETURN_IF_ERROR(set(true, "presence_penalty", decoding.presence_penalty()));
-  TAOPD_RETURN_IF_ERROR(set(true, "frequency_penalty", decoding.frequency_penalty()));
-  TAOPD_RETURN_IF_ERROR(set(decoding.repetition_penalty() != 0.0f, "repetition_penalty",
-                            decoding.repetition_penalty()));
+  sampling->temperature = 0.0f;
+  for (const google::protobuf::Message* part :
+       {static_cast<const google::protobuf::Message*>(&request),
+        static_cast<const google::protobuf::Message*>(&request.sampling()),
+        static_cast<const google::protobuf::Message*>(&request.decoding())}) {
+    TAOPD_RETURN_IF_ERROR(ApplySamplingNumbers(*part, sampling));
+  }
   v1::SamplingOptions ids;
-  *ids.mutable_logit_bias() = decoding.logit_bias();
-  ids.mutable_allowed_token_ids()->CopyFrom(decoding.allowed_token_ids());
+  *ids.mutable_logit_bias() = request.decoding().logit_bias();
+  ids.mutable_allowed_token_ids()->CopyFrom(request.decoding().allowed_token_ids());
   return ApplySamplingOptions(ids, sampling);
 }
 

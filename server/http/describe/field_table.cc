@@ -1,5 +1,7 @@
 #include "server/http/describe/field_table.h"
 
+#include "server/serving/sampling_fields.h"
+
 namespace taopd {
 namespace {
 
@@ -21,42 +23,45 @@ const Fields kEnvelopeFields = {
     {"stream_options", "object", "include_usage and continuous_usage_stats."},
 };
 
-const Fields kSamplingFieldDocs = {
-    {"n", "integer", "Choices for each prompt."},
-    {"seed", "integer", "Choice i has seed + i; -1 and nothing: random."},
-    {"temperature", "number", "In [0, 2]; 0 takes the most probable token."},
-    {"top_p", "number", "In (0, 1]."},
-    {"top_k", "integer", "0 or -1: off."},
-    {"min_p", "number", "In [0, 1]."},
-    {"repetition_penalty", "number", "Above 0; 1: off."},
-    {"presence_penalty", "number", "In [-2, 2]."},
-    {"frequency_penalty", "number", "In [-2, 2]."},
-    {"min_tokens", "integer", "No end before so many tokens."},
-    {"ignore_eos", "boolean", "Go on after an end-of-sequence token."},
-    {"stop", "any", "A text or texts that end the answer."},
-    {"stop_token_ids", "array", "Token ids that end the answer."},
-    {"include_stop_str_in_output", "boolean", "Keep what has ended the answer in its text."},
-    {"skip_special_tokens", "boolean", "Leave special tokens out of the text."},
-    {"spaces_between_special_tokens", "boolean", "Only true is supported."},
-    {"logit_bias", "object", "Token id to what is added to its logit."},
-    {"allowed_token_ids", "array", "No other tokens are generated."},
-    {"bad_words", "array", "Texts that are not generated."},
-    {"watermarking", "boolean", "No effect."},
-    {"stream_interval", "integer", "No effect: a chunk has one token or more."},
-    {"length_penalty", "number", "No effect without beam search."},
-    {"use_beam_search", "boolean", "Only false is supported."},
-    {"response_format", "object",
-     "The form of the text: text, json_object, json_schema or structural_tag."},
-    {"structured_outputs", "object",
-     "The form of the text: json, regex, choice, grammar, json_object or structural_tag."},
-    {"logprob_token_ids", "array", "Not supported."},
-    {"repetition_detection", "object", "Not supported."},
-    {"thinking_token_budget", "integer", "Not supported."},
-    {"kv_transfer_params", "object", "Not supported."},
-    {"ec_transfer_params", "object", "Not supported."},
-    {"vllm_xargs", "object", "Not supported."},
-    {"routed_experts_prompt_start", "integer", "Only 0 is supported."},
-};
+Fields NumberDocs() {
+  Fields docs;
+  for (const SamplingField& field : SamplingFields())
+    docs.push_back({field.name, field.is_integer ? "integer" : "number", field.doc});
+  return docs;
+}
+
+const Fields kSamplingFieldDocs =
+    Fields{
+        {"n", "integer", "Choices for each prompt."},
+        {"seed", "integer", "Choice i has seed + i; -1 and nothing: random."},
+    } +
+    NumberDocs() +
+    Fields{
+        {"ignore_eos", "boolean", "Go on after an end-of-sequence token."},
+        {"stop", "any", "A text or texts that end the answer."},
+        {"stop_token_ids", "array", "Token ids that end the answer."},
+        {"include_stop_str_in_output", "boolean", "Keep what has ended the answer in its text."},
+        {"skip_special_tokens", "boolean", "Leave special tokens out of the text."},
+        {"spaces_between_special_tokens", "boolean", "Only true is supported."},
+        {"logit_bias", "object", "Token id to what is added to its logit."},
+        {"allowed_token_ids", "array", "No other tokens are generated."},
+        {"bad_words", "array", "Texts that are not generated."},
+        {"watermarking", "boolean", "No effect."},
+        {"stream_interval", "integer", "No effect: a chunk has one token or more."},
+        {"length_penalty", "number", "No effect without beam search."},
+        {"use_beam_search", "boolean", "Only false is supported."},
+        {"response_format", "object",
+         "The form of the text: text, json_object, json_schema or structural_tag."},
+        {"structured_outputs", "object",
+         "The form of the text: json, regex, choice, grammar, json_object or structural_tag."},
+        {"logprob_token_ids", "array", "Not supported."},
+        {"repetition_detection", "object", "Not supported."},
+        {"thinking_token_budget", "integer", "Not supported."},
+        {"kv_transfer_params", "object", "Not supported."},
+        {"ec_transfer_params", "object", "Not supported."},
+        {"vllm_xargs", "object", "Not supported."},
+        {"routed_experts_prompt_start", "integer", "Only 0 is supported."},
+    };
 
 const Fields kScoringFields = {
     {"prompt_logprobs", "integer", "Log-probs of the prompt's tokens, and of so many others."},
