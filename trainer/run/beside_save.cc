@@ -17,7 +17,7 @@ bool IsReady(std::future<T>& future, bool waits) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// The threads have nobody to throw at.
+// Turns exceptions into a status, because nobody could catch them in the threads.
 template <typename Write>
 auto Caught(const Write& write) -> decltype(write()) {
   try {
@@ -71,12 +71,13 @@ std::future<std::string> BesideSave::StartWhole(CheckpointStore* store, WriteFil
       has_begun = true;
       begun->set_value(dir);
       absl::Status status = Caught([&] { return write(dir); });
-      write = nullptr;  // and the copies that it owns
+      write = nullptr;  // frees the copies that it owns
       status.Update(parts.get());
       return status;
     };
     saved.path = Caught([&] { return store->Save(step, write_all); });
-    // It is there already, or its directory could not be made: the others have nothing to do.
+    // The checkpoint exists already, or its directory could not be made, so the other ranks have
+    // nothing to do.
     if (!has_begun) begun->set_value("");
     LogSaved(step, saved.path);
     saved.duration = absl::Now() - start;

@@ -87,7 +87,7 @@ absl::Status CheckpointedRun::CheckSettings() const {
   std::vector<std::string> known;
   for (const RunFact& fact : recorded) known.push_back(fact.name);
   for (const RunFact& fact : options_.settings) known.push_back(fact.name);
-  // Not INVALID_ARGUMENT, which stands for settings that differ.
+  // The code is not INVALID_ARGUMENT, which stands for settings that differ.
   if (const absl::Status names = CheckAllowedNames(allow_change_, known); !names.ok())
     return FailedPrecondition(std::string(names.message()));
   return CheckResume(recorded, options_.settings, allow_change_);
@@ -179,7 +179,7 @@ absl::Status CheckpointedRun::ReplaceAndOpen() {
   if (!resumed()) TAOPD_RETURN_IF_ERROR(directory_->MoveOldRunAside());
   TAOPD_ASSIGN_OR_RETURN(store_, directory_->Checkpoints());
   TAOPD_RETURN_IF_ERROR(OpenRecords(resumed() ? state_.step : -1));
-  // Last: from here on the new run has replaced the old one.
+  // This comes last: from here on the new run has replaced the old one.
   return WriteFileAtomically(options_.run_dir + "/config.yaml", options_.config_yaml);
 }
 
@@ -249,7 +249,7 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(
   if (opened.ok() && !group_->is_root()) opened = OpenRecords(state_.step);
   if (opened.ok()) opened = group_->AgreeOnStatus(opened);
   if (!opened.ok()) {
-    output_ = std::move(before);  // somebody may still write
+    output_ = std::move(before);  // the old output may still be in use
     return opened;
   }
   closed_outputs_.push_back(std::move(before));
@@ -258,7 +258,7 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(
 
 absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
   absl::Status status;
-  // The other ranks wait for this one's result, whatever it is.
+  // Exceptions are caught, because the other ranks wait for this one's result.
   try {
     if (group_->is_root()) {
       status = CheckpointContents(student_, state_, text_files_, /*copies=*/false).Write(dir);
@@ -287,7 +287,8 @@ absl::StatusOr<std::string> CheckpointedRun::SaveAsRoot() {
   const bool may_fit = attempts_.MayFit(checkpoint_bytes_);
   absl::StatusOr<std::string> saved = ResourceExhausted("the checkpoint does not fit");
   if (may_fit) saved = store_->Save(state_.step, write, pending_mini_batches_);
-  // It is there already, or its directory could not be made: the others have nothing to do.
+  // The checkpoint exists already, or its directory could not be made, so the other ranks have
+  // nothing to do.
   if (!has_begun) TAOPD_RETURN_IF_ERROR(FromRoot("").status());
   if (may_fit) LogSaved(state_.step, saved);
   return saved;
@@ -300,7 +301,7 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
   if (group_->is_root()) {
     saved = SaveAsRoot();
   } else if (auto dir = FromRoot(""); dir.ok() && !dir->empty()) {
-    // The error is rank 0's, too, which has more to say.
+    // Rank 0 has the same error and reports it with more details.
     if (absl::Status parts = SaveParts(*dir); !parts.ok()) LogDebug("part not saved");
   }
   return Noted(state_.step, FromRoot(saved));
@@ -309,7 +310,7 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
 absl::Status CheckpointedRun::SaveBeside() {
   WaitForSave();
   SetRecordSizes();
-  // Of rank 0: all but the parts of the optimizer that several ranks have.
+  // Used on rank 0, for everything except the ranks' parts of the optimizer.
   std::shared_ptr<const CheckpointContents> contents;
   std::shared_ptr<const OptimizerShardsToWrite> shards;
   absl::Status copied;

@@ -1,5 +1,5 @@
-// What `train` and `sft` have in common: a run directory with a student that learns, its records
-// and its checkpoints, from the start to the exported model.
+// The common part of `train` and `sft`: a run directory with a student, its records and its
+// checkpoints, from the start to the exported model.
 //
 //   CheckpointedRun run(MakeRunOptions(config, dtype));
 //   run.Start(mode, "student.model", make_student);   locks the directory; loads the student
@@ -12,9 +12,9 @@
 //   }
 //   run.Export();                                     writes RUN_DIR/model
 //
-// With several ranks all of them call the same functions in the same order and get the same result:
-// rank 0 owns the directory, the records and the model's files; every rank reads checkpoints and
-// writes its part of the optimizer's state. RUN_DIR is a directory that all of them see.
+// With several ranks, all of them must call the same functions in the same order and get the same
+// results. Rank 0 owns the directory, the records and the model's files; every rank reads
+// checkpoints and writes its part of the optimizer's state. All ranks must see the same RUN_DIR.
 //
 // Not thread-safe.
 #pragma once
@@ -48,19 +48,19 @@ struct CheckpointedRunOptions {
   std::string name;
   std::string run_dir;
   std::string config_yaml;  // the effective configuration
-  RunFacts settings;        // the same, setting by setting
+  RunFacts settings;        // the same configuration, setting by setting
   int64_t total_steps = 0;
   CheckpointOptions checkpoints;
-  // Checkpoints that Pin may keep beside those, and trainer.disk_plan.
+  // The number of checkpoints that Pin may keep in addition, and trainer.disk_plan.
   int64_t max_pinned = 0;
   PlanPolicy disk_plan = PlanPolicy::kOff;
   // The metric whose values so far a resumed run asks for (recorded()); may be empty.
   std::string watched_metric;
-  // How a student is loaded from a checkpoint.
+  // The dtype and the device with which a student is loaded from a checkpoint.
   std::string dtype;
   std::string device;
   OptimizerConfig optimizer;
-  // The ranks of the run; it outlives the run. Null: one.
+  // The ranks of the run, or null for one rank. Must outlive the run.
   ProcessGroup* group = nullptr;
 };
 
@@ -102,7 +102,7 @@ class CheckpointedRun {
   // tells a run that is finished.
   absl::StatusOr<bool> IsExported() const;
   absl::StatusOr<RecordedMetrics> ReadRecords();
-  // Compares facts that no setting holds with those of the checkpoint's run; every later checkpoint
+  // Compares facts besides the settings with those of the checkpoint's run. Every later checkpoint
   // records them. mode.allow_change may name them. The failure names all settings and facts that
   // differ, one per line.
   absl::Status CheckFacts(const RunFacts& facts);
@@ -114,66 +114,64 @@ class CheckpointedRun {
   // failure the old run is there again.
   absl::Status OpenOutput();
 
-  // Writes a checkpoint and returns its path. A failure is logged with the room that the checkpoint
-  // needs and the room that there is; the older checkpoints are intact. After a failure nothing is
-  // written before the disk has more room than it had then: the call fails at once and logs
-  // nothing.
+  // Writes a checkpoint and returns its path. A failure is logged with the required and the
+  // available room; older checkpoints stay intact. After a failure, further calls fail at once and
+  // log nothing until the disk has more room than at the failure.
   absl::StatusOr<std::string> Save();
-  // The same beside the training that goes on: returns when it has copied the tensors, and threads
-  // of their own write (beside_save.h). Waits for an earlier one first. All functions below that
-  // look at checkpoints wait for it, too. An error on all ranks if one of them has no memory for
-  // its copy.
+  // Saves while training continues: returns when the tensors are copied; threads write them
+  // (beside_save.h). First waits for an earlier save. All functions below that access checkpoints
+  // wait for it as well. Returns an error on all ranks if one of them has no memory for its copy.
   absl::Status SaveBeside();
-  // What became of SaveBeside, once; null while it is being written, unless `waits`, and if there
-  // was none.
+  // Returns the result of SaveBeside, once. Returns nullopt if there was none, or while it is being
+  // written unless `waits` is true.
   std::optional<SavedBeside> TakeSavedBeside(bool waits);
-  // A text file that every later checkpoint gets.
+  // Adds a text file to every later checkpoint.
   void SetCheckpointFile(const std::string& name, std::string text) {
     text_files_[name] = std::move(text);
   }
-  // What is left of a step in progress: `mini_batches` of it are done, and `write` writes this
-  // rank's part of the rest into a checkpoint's directory. Every checkpoint from now on is one
-  // within the step, until a call with 0.
+  // Makes every later checkpoint one within the step in progress, until a call with 0.
+  // `mini_batches` of the step are done, and `write` writes this rank's part of the rest into a
+  // checkpoint's directory.
   void SetPending(int64_t mini_batches, std::function<absl::Status(const std::string& dir)> write) {
     pending_mini_batches_ = mini_batches;
     write_pending_ = std::move(write);
   }
-  // Keeps the checkpoints of these steps; those of an earlier call may go.
+  // Keeps the checkpoints of these steps; those of an earlier call may be deleted.
   void Pin(std::set<int64_t> steps);
-  // Goes back to the newest undamaged checkpoint of at most `step` steps, as a resumed run would:
-  // the student, its optimizer, the state and the records become those of the checkpoint; later
-  // checkpoints are deleted once it is loaded. Calls `begin`, if it is not null, with the
-  // checkpoint's step before anything changes; an error from it is the result. Returns the path.
-  // Errors that change nothing: NOT_FOUND if there is no checkpoint of so few steps, and DATA_LOSS
-  // if all of them are damaged, where a resumed run continues from a later one.
+  // Goes back to the newest undamaged checkpoint of at most `step` steps and returns its path. As
+  // in a resumed run, the student, its optimizer, the state and the records become those of the
+  // checkpoint. Later checkpoints are deleted once it is loaded. Calls `begin`, if it is not null,
+  // with the checkpoint's step before anything changes; an error from it is returned. Without
+  // changing anything, returns NOT_FOUND if there is no checkpoint up to that step, and DATA_LOSS
+  // if all of them are damaged (a resumed run then continues from a later one).
   absl::StatusOr<std::string> RollBack(
       int64_t step, const std::function<absl::Status(int64_t to_step)>& begin = nullptr);
-  // Whether an undamaged checkpoint of this step is there, by the sizes of its files.
+  // Returns whether there is an undamaged checkpoint of this step, by the sizes of its files.
   absl::StatusOr<bool> HasCheckpoint(int64_t step);
-  // Writes RUN_DIR/model, in place of an older one only when it is complete, and logs the end. Call
-  // it after the last step; it may be called again after a failure, as Save.
+  // Writes RUN_DIR/model, which replaces an older one only when it is complete, and logs the end.
+  // Call it after the last step. Like Save, it may be called again after a failure.
   absl::Status Export();
   // The result of a run that was asked to stop with this code. Call it after Save.
   absl::Status Stopped(ExitCode code) const;
 
-  // Whether something that is done every `every` steps is due; never for 0.
+  // Returns whether an action of every `every` steps is due; never for 0.
   bool is_due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool is_last() const { return state_.step >= options_.total_steps; }
   bool resumed() const { return !resumed_from_.empty(); }
-  // The checkpoint that the run was resumed from; empty for a new run.
+  // Returns the checkpoint from which the run was resumed, or an empty path for a new run.
   const std::string& resumed_from() const { return resumed_from_; }
-  // The checkpoint that the state last came from; empty for a new run.
+  // Returns the checkpoint from which the state was last loaded, or an empty path for a new run.
   const std::string& checkpoint_dir() const { return checkpoint_dir_; }
-  // What the records of a resumed run say; of a new run, that there are none.
+  // Returns the records of a resumed run; those of a new run are empty.
   const RecordedMetrics& recorded() const { return recorded_; }
   const std::string& run_dir() const { return options_.run_dir; }
-  // The steps of the newest checkpoint that is known to be complete; -1 if there is none.
+  // Returns the step of the newest checkpoint that is known to be complete, or -1.
   int64_t newest_saved_step() const { return newest_saved_step_; }
-  // Saves in a row that have failed.
+  // Returns the number of consecutive failed saves.
   int64_t num_failed_saves() const { return attempts_.num_failures(); }
-  // Keep only this rank's share of the gradients. Call it before Start.
+  // If true, keeps only this rank's share of the gradients. Call it before Start.
   void ShardGradients(bool shard_gradients) { shard_gradients_ = shard_gradients; }
-  // The shard of the optimizer that this rank has; for LoadStudent.
+  // Returns this rank's shard of the optimizer, for LoadStudent.
   AdamWOptions optimizer_shard() const;
   ProcessGroup& group() { return *group_; }
   Student& student() { return student_; }
@@ -184,21 +182,21 @@ class CheckpointedRun {
   absl::Status CheckSettings() const;
   absl::Status CheckRecordedFacts(const RunFacts& facts) const;
   absl::Status ReplaceAndOpen();
-  // The newest undamaged checkpoint of at most `step` steps.
+  // Returns the newest undamaged checkpoint of at most `step` steps.
   absl::StatusOr<CheckpointRef> FindForRollBack(int64_t step);
-  // Compares what the run will hold on the disk with the room there.
+  // Compares the run's needs on the disk with the available room.
   absl::Status CheckDisk();
-  // Takes note of what became of a save. Returns the error with the room that is needed.
+  // Records the result of a save. Returns it, with the required room added to an error.
   absl::StatusOr<std::string> Noted(int64_t step, absl::StatusOr<std::string> saved);
   absl::Status ExportAsRoot();
   absl::StatusOr<std::string> SaveAsRoot();
-  // Every rank's part of a checkpoint in `dir`; the same result on all.
+  // Writes every rank's part of a checkpoint into `dir`. The result is the same on all ranks.
   absl::Status SaveParts(const std::string& dir);
   void WaitForSave();
   void SetRecordSizes();
-  // The text of rank 0, or its error, on all ranks.
+  // Returns rank 0's text, or its error, on all ranks.
   absl::StatusOr<std::string> FromRoot(const absl::StatusOr<std::string>& text);
-  // Opens the records, cut to where the state stands.
+  // Opens the records, cut to the position of the state.
   absl::Status OpenRecords(int64_t resume_step);
 
   const CheckpointedRunOptions options_;
@@ -207,24 +205,25 @@ class CheckpointedRun {
   bool shard_gradients_ = false;
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
-  absl::Status settings_;  // how they differ from those of the checkpoint's run
+  absl::Status settings_;  // the differences from the checkpoint's run
   std::map<std::string, std::string> text_files_;
   int64_t pending_mini_batches_ = 0;
   std::function<absl::Status(const std::string& dir)> write_pending_;
   RecordedMetrics recorded_;
-  std::optional<RecordedMetrics> records_read_;  // by ReadRecords, for OpenOutput
+  std::optional<RecordedMetrics> records_read_;  // read by ReadRecords for OpenOutput
   std::string checkpoint_dir_;
-  int64_t checkpoint_bytes_ = 0, model_bytes_ = 0;  // of all ranks together
+  int64_t checkpoint_bytes_ = 0, model_bytes_ = 0;  // sums over all ranks
   int64_t newest_saved_step_ = -1;
-  DiskAttempts attempts_;                    // to save and to export
+  DiskAttempts attempts_;                    // attempts to save and to export
   std::unique_ptr<RunDirectory> directory_;  // of rank 0
   CheckpointStore* store_ = nullptr;         // owned by directory_
   Student student_;
   TrainState state_;
   std::unique_ptr<RunOutput> output_;
-  // Of before a roll-back: other threads may be reading their pages.
+  // The outputs from before a roll-back, whose pages other threads may still be reading.
   std::vector<std::unique_ptr<RunOutput>> closed_outputs_;
-  // Its thread uses store_, which nobody else may use before it is done. Its destructor waits.
+  // Its thread uses store_, which nobody else may use before the save is done. Its destructor waits
+  // for the thread.
   std::unique_ptr<BesideSave> beside_;
 };
 

@@ -1,5 +1,5 @@
-// How a run shows its configuration: in full in config.yaml, on the terminal what differs from the
-// defaults.
+// Shows the configuration of a run: config.yaml has all settings, and the terminal those that
+// differ from the defaults.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace taopd {
 
-// One line "path=value" for each setting whose value is not that of `defaults`, in the form that
-// --set takes. Both tables describe the same type of configuration.
+// Returns one line "path=value", in the form that --set takes, for each setting whose value differs
+// from `defaults`. Both tables must describe the same type of configuration.
 std::string ChangedSettings(const SettingTable& settings, const SettingTable& defaults);
 
 // Prints ChangedSettings under a line that names RUN_DIR/config.yaml.

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Calls `line` for each complete line that is a JSON object, with the position behind it, until it
+// Calls `line` for each complete line that is a JSON object, with the position after it, until it
 // returns false.
 void ForLines(const std::string& text, const std::function<bool(const json&, int64_t)>& line) {
   size_t begin = 0;
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> ReadOrEmpty(const std::string& path) {
   return ReadFileToString(path);
 }
 
-// Where a file is cut that is to have `size_bytes` bytes after `step` steps.
+// Returns the size to which a file is cut that should have `size_bytes` bytes after `step` steps.
 absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64_t step) {
   std::error_code error;
   const uint64_t present_bytes = std::filesystem::file_size(path, error);
@@ -78,7 +78,7 @@ absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, 
   TAOPD_ASSIGN_OR_RETURN(record.samples_bytes, CutOf(samples_path, samples_bytes, step));
   metrics_bytes = record.metrics_bytes;
   samples_bytes = record.samples_bytes;
-  bool has_later_evaluation = false;  // behind what the checkpoint knows
+  bool has_later_evaluation = false;  // an evaluation after the checkpoint's sizes
   ForLines(metrics, [&](const json& row, int64_t end) {
     const bool is_evaluation = IsEvaluation(row);
     if (end > metrics_bytes) {

@@ -1,12 +1,12 @@
-// What metrics.jsonl says of a run that is resumed. No LibTorch here.
+// Reads metrics.jsonl of a run that is resumed. It does not depend on LibTorch.
 //
-// A checkpoint is written before the evaluation of its step, so what the evaluation recorded comes
-// after the sizes that the checkpoint knows. A resumed run keeps it where it is complete, and
-// evaluates again where it is not: samples are written first, and the line of metrics says that all
-// is there.
+// A checkpoint is written before the evaluation of its step, so the evaluation's records come after
+// the sizes in the checkpoint. A resumed run keeps these records if they are complete; otherwise it
+// evaluates again. Samples are written first, so the line of metrics shows that the records are
+// complete.
 //
-// A power loss may have cut the files below the sizes that the checkpoint knows. The run then goes
-// on from what is there, and the log says what is missing.
+// A power loss may have cut the files below the sizes in the checkpoint. The run then continues
+// from the remaining records, and logs what is missing.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,19 @@
 namespace taopd {
 
 struct RecordedMetrics {
-  // Where the files are cut.
+  // The sizes to which the files are cut.
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
-  // Whether the evaluation after `step` steps is among what stays.
+  // Whether the evaluation after `step` steps is kept.
   bool has_evaluation = false;
-  // The values of one metric by step, in the order of the file; lines that stay only.
+  // The values of one metric by step, in the order of the file, from the lines that are kept.
   std::vector<std::pair<int64_t, double>> values;
 };
 
-// Reads the records of a run that continues after `step` steps from a checkpoint that knows the two
-// sizes. `metric` may be empty. A file that is missing is empty; a line that is no JSON object, as
-// a crash may leave it, is the end. Warns of a file that is shorter than its size, and cuts it
-// after its last complete line.
+// Reads the records of a run that continues after `step` steps from a checkpoint with these two
+// sizes. `metric` may be empty. A missing file counts as empty. A line that is not a JSON object,
+// which a crash may leave, ends the file. Warns of a file that is shorter than its size, and cuts
+// it after its last complete line.
 absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, int64_t step,
                                                     int64_t metrics_bytes, int64_t samples_bytes,
                                                     const std::string& metric);

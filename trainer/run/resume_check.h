@@ -1,9 +1,10 @@
-// What a resumed run has in common with the run that wrote its checkpoint.
+// Checks what a resumed run must have in common with the run that wrote its checkpoint.
 //
-// A checkpoint records every setting of its run, and facts that no setting holds, such as the
+// A checkpoint records every setting of its run, and facts besides the settings, such as the
 // fingerprint of the data. A run that continues from it is compared with the record before anything
-// is written. A setting says where it is declared whether it may change (SettingVisitor); a fact
-// never may. The user permits other changes one by one (--allow-change). No LibTorch here.
+// is written. The declaration of a setting says whether it may change (SettingVisitor); a fact may
+// not. The user can permit other changes one by one (--allow-change). It does not depend on
+// LibTorch.
 #pragma once
 
 #include <optional>
@@ -26,9 +27,9 @@ using RunFacts = std::vector<RunFact>;
 // All settings of the table. Items of lists are part of the list's value.
 RunFacts FactsOf(const SettingTable& settings);
 
-// Compares what a checkpoint recorded with what the resumed run has. A name that only one of them
-// has is not compared: another version of the program wrote the checkpoint. Logs each change that
-// is permitted, with both values. Returns INVALID_ARGUMENT if other values have changed; the
+// Compares the facts in a checkpoint with those of the resumed run. Names that only one of them has
+// are ignored, because another version of the program may have written the checkpoint. Logs each
+// permitted change with both values. Returns INVALID_ARGUMENT if other values have changed; the
 // message has one line for each of them, with both values and the flag that permits the change.
 absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                          const std::vector<std::string>& allow_change);
@@ -37,8 +38,8 @@ absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
 absl::Status CheckAllowedNames(const std::vector<std::string>& allow_change,
                                const std::vector<std::string>& known);
 
-// The record as JSON, and read back: one object from names to values. Whether a value may change is
-// not part of it, and false when it is read. Returns DATA_LOSS for any other text.
+// Convert the record to JSON, an object from names to values, and back. may_change is not recorded
+// and is false after reading. ReadRunFacts returns DATA_LOSS for any other text.
 std::string WriteRunFacts(const RunFacts& facts);
 absl::StatusOr<RunFacts> ReadRunFacts(const std::string& path);
 

@@ -16,9 +16,9 @@ constexpr char kReplacedDir[] = ".replaced";  // to be deleted
 constexpr char kKeptDir[] = ".kept";          // to become earlier-1, earlier-2, ...
 constexpr char kEarlier[] = "earlier-";
 
-// What a run leaves: the trainer's own files, then what an evaluation, a report and
-// deploy/quickstart add. config.yaml is the first to go and the last to come back: while it is
-// absent, the old run is not yet replaced.
+// The entries of a run: the trainer's own files, then those of an evaluation, a report and
+// deploy/quickstart. config.yaml is the first to be moved away and the last to be restored: while
+// it is absent, the old run is not yet replaced.
 constexpr const char* kRunEntries[] = {
     kConfigFile,      "checkpoints",      "metrics.jsonl",      "samples.jsonl", "tensorboard",
     "model",          "bad_batches",      "best.json",          "events.jsonl",  "rollbacks.json",
@@ -31,7 +31,7 @@ absl::Status FailedTo(const char* action, const std::string& path, const std::er
 }
 
 bool Exists(const std::string& path) {
-  std::error_code error;  // a link to nowhere exists, too
+  std::error_code error;  // a dangling link exists as well
   return fs::exists(fs::symlink_status(path, error));
 }
 
@@ -55,7 +55,7 @@ bool HoldsRun(const std::string& run_dir) {
   return fs::exists(checkpoints, error) && !fs::is_empty(checkpoints, error);
 }
 
-// Refuses a directory whose files have the names of a run's but are somebody else's.
+// Refuses a directory whose files have the names of a run's files but come from somewhere else.
 absl::Status CheckNotForeign(const std::string& run_dir) {
   const bool is_run = Exists(run_dir + "/run.lock") &&
                       (Exists(run_dir + "/metrics.jsonl") || Exists(run_dir + "/checkpoints") ||
@@ -70,8 +70,8 @@ absl::Status CheckNotForeign(const std::string& run_dir) {
   return absl::OkStatus();
 }
 
-// Whether a run that has come to nothing has left anything to look at: a file that is not empty,
-// but for what every start writes.
+// Returns whether an aborted run has left anything of interest: a nonempty file besides those that
+// every start writes.
 bool HoldsAnything(const std::string& run_dir) {
   for (const std::string name : kRunEntries) {
     if (name == kConfigFile || name == "tensorboard" || name == "fingerprint") continue;
@@ -80,7 +80,7 @@ bool HoldsAnything(const std::string& run_dir) {
   return false;
 }
 
-// Moves the old run back, from where it was moved to, over whatever a new one has written.
+// Moves the old run back over the files of a new one.
 absl::Status PutBack(const std::string& run_dir, const std::string& replaced) {
   for (auto name = std::rbegin(kRunEntries); name != std::rend(kRunEntries); ++name) {
     const std::string aside = replaced + "/" + *name, path = run_dir + "/" + *name;
@@ -92,7 +92,7 @@ absl::Status PutBack(const std::string& run_dir, const std::string& replaced) {
   return SyncDirectory(run_dir);
 }
 
-// Gives what was moved to RUN_DIR/.kept the name under which it stays.
+// Gives RUN_DIR/.kept its permanent name.
 absl::Status NameKept(const std::string& run_dir) {
   int64_t number = 1;
   while (Exists(Concat(run_dir, "/", kEarlier, number))) ++number;
@@ -102,7 +102,7 @@ absl::Status NameKept(const std::string& run_dir) {
   return SyncDirectory(run_dir);
 }
 
-// What a process left that ended while it replaced a run.
+// Cleans up after a process that ended while it replaced a run.
 absl::Status Recover(const std::string& run_dir) {
   const bool has_begun = Exists(run_dir + "/" + kConfigFile);
   for (const char* name : {kReplacedDir, kKeptDir}) {

@@ -1,13 +1,14 @@
-// The directory of one run: who may write there, where a resumed run continues, and how a new run
-// takes the place of an old one.
+// The directory of one run. It grants the right to write, finds the checkpoint of a resumed run,
+// and lets a new run replace an old one.
 //
-// Nothing of an old run changes until the new one has everything it needs (data, student, teacher,
-// ports). Its files are then moved into RUN_DIR/.replaced, and the new run begins when its
-// config.yaml is written. Until that moment every failure, and every start after a crash, puts the
-// old run back; after it, .replaced is deleted. Files that no run makes are never touched.
+// An old run does not change until the new one has everything that it needs (data, student,
+// teacher, ports). Then the old files are moved into RUN_DIR/.replaced, and the new run begins when
+// its config.yaml is written. Before that moment every failure, and every start after a crash,
+// restores the old run; after it, .replaced is deleted. Files that no run makes are never touched.
 //
-// A run that starts anew because there is nothing to resume deletes nothing: what an earlier one
-// has left goes to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2, ...
+// A run that starts anew because there is nothing to resume deletes nothing: the files of an
+// earlier run are moved to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2,
+// ...
 //
 // Use, from one thread:
 //
@@ -30,16 +31,16 @@
 
 namespace taopd {
 
-// How a command treats the run that run.dir may hold. At most one of resume and overwrite is set.
+// The treatment of an existing run in run.dir. At most one of resume and overwrite is set.
 struct StartMode {
   // Continue from the newest complete checkpoint.
   bool resume = false;
-  // With resume: start a new run if there is no checkpoint.
+  // With resume, start a new run if there is no checkpoint.
   bool may_start = false;
   // Replace the run by a new one.
   bool overwrite = false;
-  // With resume: what may differ from the checkpoint although it is declared fixed; paths of
-  // settings and names of facts (resume_check.h).
+  // With resume, the paths of settings and names of facts that may differ from the checkpoint
+  // although they are declared fixed (resume_check.h).
   std::vector<std::string> allow_change = {};
 };
 
@@ -54,31 +55,32 @@ class RunDirectory {
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(const std::string& path,
                                                             const StartMode& mode,
                                                             const CheckpointOptions& checkpoints);
-  // Puts the old run back unless DeleteOldRun was called.
+  // Restores the old run unless DeleteOldRun was called.
   ~RunDirectory();
 
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
-  // The checkpoint to continue from; nullopt for a new run.
+  // Returns the checkpoint from which to continue, or nullopt for a new run.
   const std::optional<CheckpointRef>& checkpoint() const { return checkpoint_; }
 
   // Moves the files of an old run aside. REQUIRES: checkpoint() is nullopt.
   absl::Status MoveOldRunAside();
-  // Deletes what MoveOldRunAside moved, or gives it a name to stay under if the mode was resume. A
-  // failure is logged: the new run has begun.
+  // Deletes the files that MoveOldRunAside moved or, if the mode was resume, gives them their
+  // permanent name. A failure is only logged, because the new run has begun.
   void DeleteOldRun();
-  // Whether MoveOldRunAside and DeleteOldRun keep what is there.
+  // Returns whether MoveOldRunAside and DeleteOldRun keep the old run.
   bool keeps_old_run() const { return keeps_old_run_; }
 
-  // Opened at the first call, which creates RUN_DIR/checkpoints. The RunDirectory owns it.
+  // Returns the checkpoint store. The first call opens it and creates RUN_DIR/checkpoints. The
+  // RunDirectory owns it.
   absl::StatusOr<CheckpointStore*> Checkpoints();
 
  private:
   RunDirectory(std::string path, const CheckpointOptions& checkpoints)
       : path_(std::move(path)), checkpoint_options_(checkpoints) {}
 
-  // Where MoveOldRunAside moves the old run.
+  // Returns the directory to which MoveOldRunAside moves the old run.
   std::string AsideDir() const;
 
   const std::string path_;

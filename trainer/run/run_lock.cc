@@ -17,7 +17,8 @@ class FlockRunLock final : public RunLock {
  public:
   explicit FlockRunLock(int fd) : fd_(fd) {}
   ~FlockRunLock() override {
-    // The file stays: were it removed, two processes could each hold a lock on "the" file.
+    // The file stays, because after a removal two processes could each hold a lock on a file of
+    // that name.
     if (ftruncate(fd_, 0) != 0) { /* then a stale process id stays; the lock is what counts */
     }
     close(fd_);
@@ -55,7 +56,7 @@ absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Acquire(const std::string& run
   }
   char host[HOST_NAME_MAX + 1] = {};
   gethostname(host, sizeof(host) - 1);
-  // For the message above only.
+  // Used only for the message above.
   const std::string holder = Concat(getpid(), " on ", host);
   if (ftruncate(fd, 0) != 0 ||
       pwrite(fd, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {

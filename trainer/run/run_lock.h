@@ -1,4 +1,4 @@
-// One writer per run directory, across processes and hosts that share the file system.
+// Ensures one writer per run directory, across processes and hosts that share the file system.
 #pragma once
 
 #include <memory>

@@ -53,7 +53,7 @@ class RunOutputFiles final : public RunOutput {
   }
 
   void Sync() override {
-    // Samples first: the line of metrics says that all of an evaluation is there.
+    // Samples come first, because the line of metrics shows that an evaluation is complete.
     LogFailure(samples_.Sync());
     LogFailure(jsonl_->file().Sync());
   }

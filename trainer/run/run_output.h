@@ -1,7 +1,7 @@
-// The records that a run writes as it goes: RUN_DIR/metrics.jsonl, samples.jsonl and tensorboard/,
-// the lines on the terminal and the Prometheus page. The run goes on when a record cannot be
-// written: lines of the two files wait in memory for room (common/io/patient_jsonl.h), and an event
-// of tensorboard/ is lost with a warning, since metrics.jsonl has its numbers.
+// The records of a run: RUN_DIR/metrics.jsonl, samples.jsonl and tensorboard/, the lines on the
+// terminal and the Prometheus page. The run continues if a record cannot be written: lines of the
+// two files wait in memory for room (common/io/patient_jsonl.h), and an event of tensorboard/ is
+// lost with a warning, since metrics.jsonl has its numbers.
 //
 // Threads: one thread writes; any thread may call PrometheusText.
 #pragma once
@@ -20,8 +20,8 @@ namespace taopd {
 struct RunOutputOptions {
   std::string run_dir;
   int64_t total_steps = 0;
-  // For a resumed run: the steps that are done, and the sizes that its files are cut to. -1 stands
-  // for a new run.
+  // For a resumed run, the finished steps and the sizes to which its files are cut; resume_step is
+  // -1 for a new run.
   int64_t resume_step = -1;
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
@@ -32,21 +32,23 @@ class RunOutput {
   // Creates the directory and opens all records. `clock` must outlive the result.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Open(const RunOutputOptions& options,
                                                          Clock* clock = Clock::Real());
-  // Records nothing: for ranks other than 0.
+  // Returns an object that records nothing, for ranks other than 0.
   static std::unique_ptr<RunOutput> None();
   virtual ~RunOutput() = default;
 
-  // Records metrics of the time after `step` steps.
+  // Records metrics as of `step` finished steps.
   virtual void Write(int64_t step, const Metrics& metrics) = 0;
-  // `when`: "before", "after" or "eval".
+  // `when` is "before", "after" or "eval".
   virtual void WriteSamples(int64_t step, const std::string& when,
                             const std::vector<EvalSample>& samples) = 0;
-  // Writes what waits and makes the two files durable, so that a checkpoint may name their sizes.
+  // Writes the waiting records and makes the two files durable, so that a checkpoint may name their
+  // sizes.
   virtual void Sync() = 0;
-  // The present sizes of the two files, for TrainState.
+  // Return the present sizes of the two files, for TrainState.
   virtual int64_t metrics_bytes() const = 0;
   virtual int64_t samples_bytes() const = 0;
-  // Records that wait in memory for room on the disk, and those that were dropped for want of it.
+  // Return the number of records that wait in memory for room on the disk, and of those that were
+  // dropped for lack of room.
   virtual int64_t num_waiting() const = 0;
   virtual int64_t num_dropped() const = 0;
   virtual std::string PrometheusText() const = 0;

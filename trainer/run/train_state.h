@@ -1,14 +1,14 @@
-// What a checkpoint of a run holds, and how it is written and read back:
+// The contents of a run's checkpoint, and functions to write and read them:
 //
 //   model/                 the student in Hugging Face layout, with its tokenizer's files
 //   optimizer.safetensors  AdamW's moments, its float32 copies of the weights, its update count
-//   optimizer/             in place of that, what each of several ranks has (optimizer_shards.h)
+//   optimizer/             instead of that, the parts of several ranks (optimizer_shards.h)
 //   state.json             TrainState
 //   config.yaml            the run's effective configuration
-//   identity.json          what a resumed run is compared with (resume_check.h)
-//   guard.json             what the collapse guard remembers (train only)
+//   identity.json          the facts with which a resumed run is compared (resume_check.h)
+//   guard.json             the state of the collapse guard (train only)
 //
-// Random numbers need no entry: the seed and the step name every stream.
+// Random numbers need no entry, because the seed and the step determine every stream.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,32 @@
 
 namespace taopd {
 
-// Where a run stands after a step.
+// The position of a run after a step.
 struct TrainState {
-  int64_t step = 0;  // steps finished
+  int64_t step = 0;  // finished steps
   // The position in the data; see EpochOrder.
   int64_t epoch = 0;
   int64_t epoch_index = 0;
-  // The sizes of metrics.jsonl and samples.jsonl. A resumed run cuts the files there.
+  // The sizes of metrics.jsonl and samples.jsonl, to which a resumed run cuts the files.
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
-  // Steps at the end in which every update was skipped for a loss or gradient that was not finite.
+  // The number of latest steps in which every update was skipped because a loss or gradient was not
+  // finite.
   int64_t nonfinite_in_a_row = 0;
   double train_seconds = 0;  // the time of all steps so far
 };
 
 inline constexpr char kOptimizerShardsDir[] = "optimizer";
 
-// The model, the state, the text files, by name, and the optimizer, unless it is one of several
-// shards, as they are to be written. With `copies` it has tensors of its own, so that the student
-// may go on learning while another thread writes; else it refers to those of the student, which
-// outlives it. REQUIRES: the student has an optimizer.
+// The model, the state, the text files (by name) and, unless it is one of several shards, the
+// optimizer, ready to be written. With `copies` the object copies the tensors, so that the student
+// may continue to train while another thread writes them. Otherwise it refers to the tensors of the
+// student, which must outlive it. REQUIRES: the student has an optimizer.
 class CheckpointContents {
  public:
   CheckpointContents(const Student& student, const TrainState& state,
                      std::map<std::string, std::string> text_files, bool copies);
-  // Writes the files into the directory `dir`, which exists.
+  // Writes the files into the directory `dir`, which must exist.
   absl::Status Write(const std::string& dir) const;
 
  private:
@@ -58,12 +59,12 @@ class CheckpointContents {
   std::map<std::string, std::string> text_files_;
 };
 
-// What the copies of CheckpointContents take.
+// Returns the bytes of the copies in CheckpointContents.
 int64_t CheckpointCopyBytes(const Student& student);
 
-// Reads state.json and restores the optimizer of `student`, or its shard, which LoadStudent has
-// loaded from dir/model, however many ranks have written it. Returns DATA_LOSS if state.json lacks
-// a member.
+// Reads state.json and restores the optimizer, or its shard, of `student`, which LoadStudent has
+// loaded from dir/model. Any number of ranks may have written it. Returns DATA_LOSS if state.json
+// lacks a member.
 absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student);
 
 }  // namespace taopd
