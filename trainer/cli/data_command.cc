@@ -1,4 +1,4 @@
-// taopd-trainer data: what a training run would see.
+// taopd-trainer data: the data that a training run would see.
 #include <memory>
 
 #include "trainer/cli/config_flags.h"

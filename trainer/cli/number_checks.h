@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// `name` stands for the value in --help.
+// `name` is the placeholder of the value in --help.
 template <typename Holds>
 CLI::Validator NumberCheck(const std::string& name, const std::string& what, Holds holds) {
   return CLI::Validator(

@@ -1,4 +1,4 @@
-// taopd-trainer plan: what memory a training run would take.
+// taopd-trainer plan: the memory that a training run would take.
 #include <memory>
 
 #include "trainer/cli/config_flags.h"

@@ -1,5 +1,5 @@
-// taopd-trainer config and objectives: what can be configured, as text for people and for
-// README.md.
+// taopd-trainer config and objectives: print the settings and the objectives, for people and for
+// the generated pages of docs/.
 #include <iostream>
 #include <memory>
 

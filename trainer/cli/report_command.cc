@@ -1,4 +1,4 @@
-// taopd-trainer report: one page of one or several runs.
+// taopd-trainer report: one page on one or several runs.
 #include <memory>
 
 #include "trainer/cli/subcommand.h"

@@ -1,4 +1,4 @@
-// One row a subcommand.
+// One row per subcommand.
 #include "trainer/cli/subcommand.h"
 
 namespace taopd {

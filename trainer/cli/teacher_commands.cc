@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// What both commands say about the teacher: a configuration, and flags that override it.
+// The flags of both commands that describe the teacher: a configuration, and overrides of it.
 struct TeacherFlags {
   ConfigFlags config;
   std::vector<std::string> endpoints;
@@ -140,7 +140,7 @@ Subcommand AddBenchTeacher(CLI::App& app) {
             if (!status.ok()) return EndCommand(BadUsage(status));
             flags->request.prompt_tokens = *prompt;
             flags->request.response_tokens = *response;
-            // The load decides, not the client's limit.
+            // The load is the limit, not the client's setting.
             config->teacher.max_in_flight = std::max<int64_t>(1024, flags->request.concurrency);
             return EndCommand(RunBenchTeacher(*config, flags->request));
           }};

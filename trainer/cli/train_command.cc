@@ -10,7 +10,7 @@ namespace {
 struct RunFlags {
   ConfigFlags config;
   StartMode mode;
-  RunState state;  // as old as the process, for the thread that takes the signals
+  RunState state;  // lives as long as the process, for the thread that takes the signals
 };
 
 std::shared_ptr<RunFlags> AddRunFlags(CLI::App* command) {

@@ -1,5 +1,5 @@
-// Names the word of a command line that taopd-trainer does not know. CLI11 itself complains first
-// about what is missing: "A subcommand is required" for `trian`.
+// Names the word of a command line that taopd-trainer does not know. CLI11 itself reports missing
+// arguments first: "A subcommand is required" for `trian`.
 #pragma once
 
 #include <CLI/CLI.hpp>

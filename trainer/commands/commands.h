@@ -1,6 +1,6 @@
-// The subcommands that need a model or a data set, as functions: trainer/cli parses the command
-// line and calls them. No LibTorch header is visible here. Each function returns nullopt when the
-// command is done, or why it failed.
+// The subcommands that need a model or a data set, as functions. trainer/cli parses the command
+// line and calls them. This header does not include LibTorch. Each function returns nullopt on
+// success, otherwise the failure.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
 struct PlanCommandOptions {
   // The memory of another device than this machine's, "80GB" or "cuda:80GB"; may be empty.
   std::string device_memory;
-  int64_t num_ranks = 1;             // the plan is that of one of so many processes
+  int64_t num_ranks = 1;             // the plan is that of one of this many processes
   std::optional<DeviceRates> rates;  // of each rank; if set, the time of a step is estimated
 };
 // Prints the memory plan of a distillation run. Fails with kExitOutOfMemory, after the table, if
@@ -38,7 +38,7 @@ absl::Status RunSft(SftConfig config, const StartMode& mode, RunState* state);
 struct ExportRequest {
   std::string run_dir;
   std::string output_dir;
-  int64_t step = -1;  // negative: the newest complete checkpoint
+  int64_t step = -1;  // the newest complete checkpoint if negative
 };
 
 // Copies the model of a checkpoint, whose files are verified first, into output_dir, which must not
@@ -52,7 +52,7 @@ struct EvalRequest {
   std::string output_path;
   // Every response as JSON Lines, the journal of the evaluation. Empty: beside the results.
   std::string responses_path;
-  // Start anew, whatever the journal holds.
+  // Starts anew, whatever the journal holds.
   bool overwrite = false;
   // URL of an OpenAI-compatible server. Empty: a model in this process.
   std::string endpoint;
@@ -85,7 +85,7 @@ inline constexpr int64_t kDefaultMaxNewTokens = 256;
 struct GenerateRequest {
   std::string model_dir;
   std::string prompt;
-  // In place of `prompt`.
+  // Used instead of `prompt` if not empty.
   std::vector<int64_t> prompt_ids;
   // Absent: kDefaultMaxNewTokens, or fewer if the model's last position comes first.
   std::optional<int64_t> max_new_tokens;
@@ -111,15 +111,15 @@ struct ScoreRequest {
 absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request);
 
 struct BenchTeacherRequest {
-  double rate = 0;  // requests a second in an open loop; 0: a closed loop
+  double rate = 0;  // requests per second in an open loop; 0 for a closed loop
   int64_t concurrency = 8;
   int64_t num_requests = 100;
   double duration_s = 0;                                   // in place of num_requests
   std::pair<int64_t, int64_t> prompt_tokens = {128, 128};  // shortest and longest
   std::pair<int64_t, int64_t> response_tokens = {128, 128};
-  int64_t vocab_size = 0;  // of the random ids; 0: the teacher's, or 1000 if that is not known
+  int64_t vocab_size = 0;  // size for the random ids; 0 means the teacher's, or 1000 if unknown
   int64_t seed = 0;
-  std::string json_path;  // results as JSON; empty: none
+  std::string json_path;  // path of the results as JSON; empty for none
 };
 
 // Puts a load on the teacher of the configuration and prints a table of what it measured.

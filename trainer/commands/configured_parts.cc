@@ -51,7 +51,7 @@ TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   return options;
 }
 
-// One teacher: its servers, and the cache in front of them.
+// Makes the client of one teacher: its servers, and the cache in front of them.
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClientOptions& options,
                                                              const TeacherConfig& config) {
   TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(options));
@@ -63,8 +63,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClient
                                                std::move(client), options.revision);
 }
 
-// The most sequences that a run can have in its engine at once. With eval.num_prompts = 0 the
-// number of problems is not known before the data is read: as many as there is room for.
+// Returns the maximum number of sequences in a run's engine at once. With eval.num_prompts = 0 the
+// number of problems is not known before the data is read, so it returns the engine's limit.
 int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
   const int64_t rollouts = NumRollouts(config, num_ranks);
   if (config.eval.measure != EvalMeasure::kAccuracy || config.data.val.empty()) return rollouts;
@@ -72,7 +72,7 @@ int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
   if (config.eval.num_prompts == 0 || !n_by_source.ok()) return config.rollout.max_num_seqs;
   int64_t n = config.eval.n;
   for (const auto& [source, other_n] : *n_by_source) n = std::max(n, other_n);
-  // In doubles: both numbers are a user's.
+  // In double, because the product of two user-supplied numbers may overflow.
   const double responses = static_cast<double>(config.eval.num_prompts) * static_cast<double>(n);
   if (responses >= static_cast<double>(config.rollout.max_num_seqs))
     return config.rollout.max_num_seqs;
@@ -142,12 +142,12 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   options.max_model_len = config.data.max_prompt_length + longest_response;
   options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostSequences(config, num_ranks));
   options.max_logprobs = MakeSupportOptions(config, vocab_size).student_top_k;
-  // auto is the default where no memory plan has chosen.
+  // auto means the default if no memory plan has chosen.
   options.kv_cache_bytes =
       BytesOfGib(config.rollout.kv_cache_gb.value_or(*RolloutConfig().kv_cache_gb));
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   options.cuda_graphs.enabled = config.rollout.cuda_graphs;
-  // The size of a step and of an evaluation is the configuration's choice.
+  // The configuration alone limits the size of a step and of an evaluation.
   options.max_queued_tokens = INT64_MAX / 2;
   options.max_queued_requests = INT64_MAX / 2;
   return options;

@@ -1,4 +1,4 @@
-// The subcommand data: data.train and data.val as a run would load them. No weights are read.
+// The subcommand data: shows data.train and data.val as a run would load them. No weights are read.
 
 #include <cstdio>
 
@@ -23,7 +23,7 @@ absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& reque
   if (!config_text.ok()) return BadData(Annotate(config_text.status(), "student.model"));
   auto model_config = ParseModelConfig(*config_text, model_dir + "/config.json");
   if (!model_config.ok()) return BadData(model_config.status());
-  // student.tokenizer takes the place of the model's: the run resizes the vocabulary to it.
+  // student.tokenizer replaces the model's tokenizer: the run resizes the vocabulary to it.
   const bool other = !config.student.tokenizer.empty();
   const std::string& tokenizer_dir = other ? config.student.tokenizer : model_dir;
   auto tokenizer = Tokenizer::Load(tokenizer_dir);

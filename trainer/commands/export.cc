@@ -1,4 +1,4 @@
-// The subcommand export: the model of a checkpoint as a directory of its own.
+// The subcommand export: copies the model of a checkpoint to a directory.
 #include <charconv>
 #include <filesystem>
 
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The steps of the checkpoints in `dir`, the newest first.
+// Returns the steps of the checkpoints in `dir`, the newest first.
 absl::StatusOr<std::vector<std::pair<int64_t, std::string>>> ListCheckpoints(
     const std::string& dir) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
@@ -28,7 +28,8 @@ absl::StatusOr<std::vector<std::pair<int64_t, std::string>>> ListCheckpoints(
   return found;
 }
 
-// The newest checkpoint whose files are complete, or that of `wanted_step`, if it is not negative.
+// Returns the newest checkpoint whose files are complete or, if `wanted_step` is not negative, the
+// one of that step.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& run_dir, int64_t wanted_step) {
   const std::string dir = run_dir + "/checkpoints";
   TAOPD_ASSIGN_OR_RETURN(const auto all, ListCheckpoints(dir));

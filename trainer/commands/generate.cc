@@ -18,7 +18,7 @@
 namespace taopd {
 namespace {
 
-// Prints tokens as they come: as text, or as ids if the model has no tokenizer.
+// Prints tokens as they are generated: as text, or as ids if the model has no tokenizer.
 class TokenPrinter {
  public:
   // The text of `hidden_ids`, which are the tokens that end a sequence, is not printed.
@@ -48,7 +48,7 @@ class TokenPrinter {
   std::optional<IncrementalDecoder> decoder_;
 };
 
-// The length asked for, or the default, which ends at the model's last position.
+// Returns the requested length, or the default, which ends at the model's last position.
 absl::StatusOr<int64_t> MaxNewTokens(int64_t num_prompt_tokens, int64_t num_positions,
                                      std::optional<int64_t> asked) {
   const int64_t room = num_positions - num_prompt_tokens;

@@ -1,4 +1,4 @@
-// The held-out evaluation of a student in this process.
+// Runs the held-out evaluation of a student in this process.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@
 
 namespace taopd {
 
-// Measures what eval.measure names on `records`: accuracy, for which `teacher` may be null, or the
-// KL divergence to the teacher, for which `engine` may be null. Calls `on_wait`, unless it is
-// empty, about once a second; an error from it ends the measurement and is the result. The accuracy
-// may be one part of several. What `journal` holds is not measured again; it may be null.
+// Measures eval.measure on `records`: accuracy, for which `teacher` may be null, or the KL
+// divergence to the teacher, for which `engine` may be null. Calls `on_wait`, unless it is empty,
+// about once a second; an error from it ends the measurement and becomes the result. The accuracy
+// may be one part of several. Results in `journal`, which may be null, are not measured again.
 absl::StatusOr<EvalResult> MeasureStudent(
     const TrainConfig& config, const std::vector<PromptRecord>& records, Student* student,
     RolloutEngine* engine, TeacherClient* teacher, std::function<absl::Status()> on_wait = nullptr,

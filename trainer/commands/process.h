@@ -1,4 +1,4 @@
-// What every subcommand with a model does to its process.
+// Process-wide set-up for every subcommand with a model.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace taopd {
 
-// Sets how many threads LibTorch's operations use; 0 means one for each core, or, of
-// `num_processes` like this one on the machine, an equal part of them.
+// Sets the number of threads of LibTorch's operations. 0 means one per core or, with several of
+// `num_processes` on this machine, an equal part of the cores.
 void SetNumThreads(int64_t num_threads, int64_t num_processes = 1);
 
-// The most memory that this process has held so far (VmHWM); 0 if the system does not say.
+// Returns the peak of this process's resident memory (VmHWM), or 0 if the system does not report
+// it.
 int64_t PeakMemoryBytes();
 
 // Runs a subcommand and turns exceptions into failures: a lack of memory, LibTorch's errors, and

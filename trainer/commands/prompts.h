@@ -1,5 +1,5 @@
-// Loads the prompts that the sections data and eval of a configuration describe, the same for the
-// commands train, eval and data.
+// Loads the prompts that the sections data and eval of a configuration describe. The commands
+// train, eval and data share this code.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace taopd {
 
-// What prompts need to know of the model that they are for.
+// The properties of a model on which its prompts depend.
 struct PromptModel {
-  // Null: prompts must be token ids.
+  // If null, prompts must be token ids.
   const Tokenizer* tokenizer = nullptr;
-  // Null: there is no chat template, and prompts must not be messages.
+  // If null, there is no chat template, and prompts must not be messages.
   RenderMessages render;
   int64_t vocab_size = 0;
   // True for a server, which renders and tokenizes: prompts stay text and messages, and nothing is
@@ -43,13 +43,14 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
 absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const EvalConfig& eval,
                                               const PromptModel& model);
 
-// Parses data.chat_template_kwargs, a JSON object; an empty text stands for {}.
+// Parses data.chat_template_kwargs, a JSON object; an empty text means {}.
 absl::StatusOr<nlohmann::ordered_json> ParseChatTemplateKwargs(const std::string& text);
 
-// Checks the settings of prompts as far as that needs no model.
+// Checks the settings of prompts that do not depend on a model.
 absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval);
 
-// Logs a line for each file: its rows and prompts, and how many were too long, cut or duplicates.
+// Logs one line per file: its rows and prompts, and the numbers of over-long, cut and duplicate
+// ones.
 void LogDataset(const std::string& name, const PromptDataset& dataset);
 
 }  // namespace taopd

@@ -21,7 +21,8 @@
 namespace taopd {
 namespace {
 
-// A pair as the student head sees it: the support is the token itself with probability one.
+// Returns a pair in the form that the student head takes: the support is the token itself with
+// probability one.
 ScoredRollout AsScored(const PromptRecord& record) {
   ScoredRollout scored;
   scored.rollout.prompt_ids = record.prompt_ids;
@@ -107,8 +108,8 @@ class SftRun {
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));
       student.tokenizer_dir = model.tokenizer;
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(model.tokenizer));
-      // It would name other tokens that end a response to every reader of a checkpoint, a resumed
-      // run among them.
+      // It would give every reader of a checkpoint, including a resumed run, other tokens that end
+      // a response.
       student.tokenizer_files.erase("generation_config.json");
       if (student.tokenizer->vocab_size() > config.vocab_size) {
         return InvalidArgument(
@@ -237,7 +238,7 @@ class SftRun {
                          {"time/step_s", seconds},
                          {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
-    // Before the validation, which may fail or take long.
+    // Save before the validation, which may fail or take long.
     if (run_.is_last()) {
       TAOPD_RETURN_IF_ERROR(SaveOrWait());
     } else if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {

@@ -22,7 +22,7 @@ absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
                             teacher.max_dense_vocab_size);
 }
 
-// What the teacher is asked for because of the objective and its support.
+// Checks the requests that the objective and its support make to the teacher.
 absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teacher,
                               int64_t vocab_size) {
   const SupportOptions support = MakeSupportOptions(config, vocab_size);
@@ -56,7 +56,7 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   return absl::OkStatus();
 }
 
-// The scores of the longest sequence must come in one reply, however the teacher is asked.
+// Checks that the scores of the longest sequence fit in one reply, whatever the protocol.
 absl::Status CheckSizeFits(const TrainConfig& config, const TeacherClient& client,
                            const TeacherInfo& teacher, int64_t vocab_size) {
   TeacherRequest longest =
@@ -73,16 +73,16 @@ absl::Status CheckSizeFits(const TrainConfig& config, const TeacherClient& clien
       " log-probs each (teacher.top_k) are too many for one reply: ", fits.message());
 }
 
-// An evaluation that the teacher will refuse ends the run at its step, whose checkpoint is there by
-// then. Whoever starts the run should know before.
+// Warns of an evaluation that the teacher will refuse, which would end the run at that step. Its
+// checkpoint would exist by then, but the user should know in advance.
 void WarnOfEvaluation(const TrainConfig& config, const TeacherInfo& teacher) {
   if (config.eval.measure != EvalMeasure::kKl || config.eval.kl_top_k <= teacher.max_top_k) return;
   LogWarning("the teacher will refuse evaluations: eval.kl_top_k exceeds its limit, --max-logprobs",
              {{"kl_top_k", config.eval.kl_top_k}, {"limit", teacher.max_top_k}});
 }
 
-// A student that ends its responses with another token than the teacher knows is taught not to end
-// them: responses grow until they are cut.
+// Warns of a student that ends its responses with a token that does not end the teacher's. Such a
+// student is taught not to end them, and responses grow until they are cut.
 void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
   const std::vector<int32_t>& ours = student.decoder->config().eos_token_ids;
   if (teacher.eos_token_ids.empty() || ours.empty()) return;

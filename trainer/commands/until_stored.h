@@ -1,5 +1,5 @@
-// The end of a run on a disk that is full: what must be written is tried until it is written, and
-// meanwhile the weights stay in memory.
+// The end of a run on a full disk: a write is retried until it succeeds, and meanwhile the weights
+// stay in memory.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// How several ranks train together. See docs/scaling.md.
+// Settings of training on several ranks. See docs/scaling.md.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ struct GuardConfig {
   }
 };
 
-// Whether a guard that is on may roll the run back.
+// Returns whether a guard that is on may roll the run back.
 inline bool RollsBack(const GuardConfig& config) {
   for (const GuardRuleConfig* rule :
        {&config.tail_ratio, &config.low_entropy, &config.high_entropy, &config.long_responses,

@@ -1,4 +1,4 @@
-// The settings of teachers: which servers score, how they are reached, and what they are asked.
+// The settings of teachers: their servers, the connections to them, and the requests.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace taopd {
 
-// The section `teacher`. With several teachers its settings hold for each of them, `endpoints` and
-// `model` aside.
+// The section `teacher`. With several teachers its settings, except `endpoints` and `model`, apply
+// to each of them.
 struct TeacherConfig {
   std::vector<std::string> endpoints = {"grpc://127.0.0.1:50051"};
   std::string model;

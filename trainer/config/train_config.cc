@@ -57,8 +57,8 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   return absl::OkStatus();
 }
 
-// Truncated sampling never draws some tokens, so that an estimate from the sampled token lacks
-// their part, whatever it is multiplied by.
+// Truncated sampling never draws some tokens, so an estimate from the sampled token lacks their
+// part, whatever its factor.
 absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& terms) {
   if (rollout.top_p == 1 && rollout.top_k == 0) return absl::OkStatus();
   const std::string setting = rollout.top_p == 1 ? Concat("rollout.top_k = ", rollout.top_k)
@@ -75,7 +75,7 @@ absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& t
   return absl::OkStatus();
 }
 
-// When checkpoints are written, and which are kept.
+// Settings of when checkpoints are written and which are kept.
 void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("save_every", &c.save_every,
             "Steps between checkpoints; the last step is always saved. 0 = only then.",
@@ -106,7 +106,7 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
       .MayChange();
 }
 
-// Device, memory, ports, and what is written aside.
+// Settings of device, memory, ports, and files for inspection.
 void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("memory_plan", &c.memory_plan,
             "What to do when the memory plan exceeds the device: refuse the run, warn, or off.")

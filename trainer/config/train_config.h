@@ -231,7 +231,7 @@ struct TrainerConfig {
   int64_t rollout_dumps = 0;
   double rollout_dumps_mb = 64;
   std::string device = "auto";
-  std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
+  std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   int64_t num_threads = 0;
   std::string host = "127.0.0.1";
   int64_t http_port = 0;
@@ -240,12 +240,12 @@ struct TrainerConfig {
   double peak_flops = 0;
   void Visit(SettingVisitor& v);
 
-  // What auto is before the memory plan has chosen.
+  // The value of auto before the memory plan has chosen.
   static constexpr int64_t kDefaultMicroBatchTokens = 16384;
   int64_t MicroBatchTokens() const { return micro_batch_tokens.value_or(kDefaultMicroBatchTokens); }
 };
 
-// auto stands for what the memory plan chooses; without a plan everything is kept.
+// With auto, the memory plan chooses; without a plan everything is kept.
 Recompute RecomputeOf(const TrainerConfig& config);
 
 struct EvalConfig {
@@ -343,8 +343,8 @@ struct TrainConfig {
   }
 };
 
-// Checks of each setting, and those that need several: mini_batch_size divides train_batch_size,
-// ... Without objective.terms, an empty objective.name becomes ta_opd.
+// Checks each setting by itself and in combination (mini_batch_size must divide train_batch_size,
+// ...). Without objective.terms, an empty objective.name becomes ta_opd.
 absl::Status CheckTrainConfig(TrainConfig& config);
 
 }  // namespace taopd

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A row's text under a key; `absent` where there is none.
+// Returns a row's text under a key, or `absent` if there is none.
 absl::StatusOr<std::string> Text(const ordered_json& row, const std::string& key,
                                  const std::string& absent) {
   const auto member = row.find(key);

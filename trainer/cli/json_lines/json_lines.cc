@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One line without its end; what exceeds the limit is read and dropped.
+// Reads one line without its end; bytes beyond the limit are read and dropped.
 bool ReadLine(std::istream& in, std::string* line, bool* is_too_long) {
   line->clear();
   *is_too_long = false;
@@ -72,7 +72,7 @@ int AnswerJsonLines(
       has_failed = true;
       out["error"] = std::string(status.message());
     }
-    // Flushed, so that a program at the other end can ask line by line.
+    // Flush, so that a program at the other end can work line by line.
     std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
     if (!std::cout) return EndCommand(BadData(Unavailable("standard output is closed")));
   }

@@ -1,5 +1,5 @@
-// Subcommands that read a JSON object from each line of standard input and answer it with a line on
-// standard output.
+// The loop of subcommands that read a JSON object from each line of standard input and answer it
+// with a line on standard output.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace taopd {
 
-// Calls `answer` for each line that is not blank and writes what it returns. For an error of
-// `answer`, a line that is not a JSON object and a line longer than kMaxJsonlLineBytes it writes
-// {"error": message} and goes on. Returns the exit code: kExitOk if every line was answered,
-// otherwise kExitData.
+// Calls `answer` for each line that is not blank and writes its result. For an error of `answer`, a
+// line that is not a JSON object, and a line longer than kMaxJsonlLineBytes, it writes {"error":
+// message} and continues. Returns the exit code: kExitOk if every line was answered, otherwise
+// kExitData.
 //
 // `read_keys` lists the keys that `answer` reads. Other members of a line (an id, a label) are
 // copied in front of its answer; it is an error if the answer has a key of the same name. With an

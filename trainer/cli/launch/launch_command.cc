@@ -14,7 +14,7 @@ constexpr int64_t kMaxProcesses = 1024;
 // Kubeflow describes the nodes with PET_ variables; without them this machine is the only one.
 absl::Status ReadNodes(const Environment& environment, LaunchOptions* options) {
   if (!environment("PET_NNODES")) return absl::OkStatus();
-  // One process a node, as far as the rendezvous of the nodes goes.
+  // For the rendezvous of the nodes, each node counts as one process.
   TAOPD_ASSIGN_OR_RETURN(const Rendezvous node,
                          ReadRendezvous([&](const std::string& name) -> std::optional<std::string> {
                            if (name == "PET_NPROC_PER_NODE" || !name.starts_with("PET_"))

@@ -29,7 +29,7 @@ namespace {
 // killed.
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
-// Ranks that somebody does not want to wait for have so long to say what is saved.
+// After a request to end at once, ranks have this much time to log what is saved.
 constexpr absl::Duration kLastWords = absl::Seconds(2);
 
 struct RankProcess {
@@ -49,7 +49,7 @@ class Launcher {
   absl::Status Start() {
     if (options_.num_nodes == 1) {
       TAOPD_RETURN_IF_ERROR(Listen());
-      // Several nodes have several launchers, who cannot make up one secret.
+      // Several nodes have several launchers, which cannot agree on a secret.
       if (std::getenv(kSecretVariable) == nullptr) secret_ = NewWatchNonce();
     }
     for (int64_t i = 0; i < options_.num_processes; ++i) {
@@ -114,7 +114,7 @@ class Launcher {
   }
 
   [[noreturn]] void RunChild(int64_t local_rank, int64_t rank) {
-    // Ctrl-C of a terminal reaches this program alone, which passes it on once.
+    // Ctrl-C of a terminal reaches only this program, which passes it on once.
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
@@ -180,7 +180,7 @@ class Launcher {
   sigset_t signals_, signals_before_;
   std::unique_ptr<FileDescriptor> listener_;
   int port_ = 0;
-  std::string secret_;  // of the ranks' watch; empty: the environment's
+  std::string secret_;  // secret of the ranks' watch; empty if the environment has one
   std::vector<RankProcess> processes_;
   int exit_code_ = 0;
   absl::Time failed_at_ = absl::InfiniteFuture();

@@ -1,4 +1,4 @@
-// The subcommand eval: a model in this process or on a server, on data.val.
+// The subcommand eval: evaluates a model in this process or on a server on data.val.
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kApiKeyVariable[] = "OPENAI_API_KEY";
 
-// A log line now and then, not one a response.
+// Logs progress from time to time, not for every response.
 class Progress {
  public:
   void operator()(int64_t num_done, int64_t num_tasks, int64_t num_correct) {
@@ -39,7 +39,7 @@ class Progress {
  private:
   const absl::Time start_ = absl::Now();
   absl::Time last_ = start_;
-  int64_t first_ = -1;  // responses that were there before
+  int64_t first_ = -1;  // number of responses before this process
 };
 
 absl::Status Failed(const absl::Status& status) {

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Settings that decide what is asked and how it is judged, by name, from the one list of settings.
+// Returns the settings that determine the problems and the grading, by name.
 Json SettingsOfEvaluation(TrainConfig config) {
   Json values = Json::object();
   const SettingTable table = DescribeSettings(config);

@@ -12,12 +12,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the problems lost before the model saw them.
+// The losses of the problems before the model saw them.
 struct PromptLosses {
   int64_t num_problems = 0;
   int64_t num_truncated = 0;
   int64_t num_truncated_tokens = 0;
-  int64_t num_with_unknown = 0;  // problems with bytes that the tokenizer has no token for
+  int64_t num_with_unknown = 0;  // problems with bytes for which the tokenizer has no token
   int64_t num_unknown_bytes = 0;
   int64_t num_overlong = 0;  // problems that were dropped
 };
@@ -35,7 +35,7 @@ PromptLosses LossesOf(const PromptDataset& problems) {
   return losses;
 }
 
-// Lines for below the table; empty if nothing was lost.
+// Returns lines for below the table, or an empty text if nothing was lost.
 std::string LossesText(const PromptLosses& losses, const std::string& truncation) {
   std::string text;
   if (losses.num_overlong > 0) {

@@ -1,4 +1,4 @@
-// What the subcommand eval says about a finished evaluation.
+// The report of the subcommand eval on a finished evaluation.
 #pragma once
 
 #include <string>

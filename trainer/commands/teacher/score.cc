@@ -1,4 +1,4 @@
-// The subcommand score: a teacher's scores of given sequences, for the score cache.
+// The subcommand score: fills the score cache with a teacher's scores of given sequences.
 #include <absl/synchronization/mutex.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<Rollout>> ReadRollouts(const TrainConfig& config,
   return rollouts;
 }
 
-// The answers so far.
+// The progress over the answers so far.
 struct ScoreProgress {
   absl::Mutex mutex;
   int64_t num_open ABSL_GUARDED_BY(mutex) = 0;
@@ -55,7 +55,8 @@ struct ScoreProgress {
   absl::Status error ABSL_GUARDED_BY(mutex);
 };
 
-// Scores all, with a bounded number of requests at a time. Returns the number of scored tokens.
+// Scores all rollouts with a bounded number of concurrent requests. Returns the number of scored
+// tokens.
 absl::StatusOr<int64_t> ScoreRollouts(const SupportOptions& support,
                                       const std::vector<Rollout>& rollouts, int64_t concurrency,
                                       TeacherClient* client) {

@@ -23,7 +23,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
                                             const std::string& model_dir) {
   TAOPD_ASSIGN_OR_RETURN(ModelConfig model, LoadModelConfig(model_dir));
-  // A checkpoint has taken the other tokenizer over already.
+  // A checkpoint already has the other tokenizer.
   if (!config.student.tokenizer.empty() && model_dir == config.student.model) {
     TAOPD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(config.student.tokenizer));
     TAOPD_ASSIGN_OR_RETURN(const VocabularyChange change,
@@ -51,7 +51,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   const int64_t budget_tokens = config.trainer.MicroBatchTokens();
   const int64_t in_micro_batch = std::clamp<int64_t>(budget_tokens / longest, 1, sequences);
   input.micro_batch_tokens = in_micro_batch * longest;
-  // Shorter sequences fill a micro-batch up to its limit.
+  // Sequences shorter than the longest fill a micro-batch up to its limit.
   if (sequences > in_micro_batch) {
     input.micro_batch_tokens =
         std::max(input.micro_batch_tokens, std::min(budget_tokens, sequences * longest));
@@ -77,7 +77,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   return input;
 }
 
-// The pools that are planned for while the other settings are chosen.
+// Returns the sizes of the pool that are tried while the other settings are chosen.
 std::vector<int64_t> ProvisionalPools(const EnginePlanInput& engine) {
   const int64_t needed = NeededPoolBytes(engine), one = PoolBytesOfOneSequence(engine);
   std::vector<int64_t> pools;
@@ -87,7 +87,7 @@ std::vector<int64_t> ProvisionalPools(const EnginePlanInput& engine) {
   return pools;
 }
 
-// What the plan may choose, in the order in which it tries.
+// One choice of the settings that are auto.
 struct Choice {
   GradientSums gradients = GradientSums::kAuto;
   RecomputeChoice recompute = RecomputeChoice::kAuto;
@@ -105,8 +105,8 @@ std::vector<int64_t> MicroBatchChoices(const TrainConfig& config) {
   return choices;
 }
 
-// Gradients are sharded last: their traffic grows with the number of micro-batches, what is
-// computed again does not.
+// Returns the choices in the order in which the plan tries them. Sharded gradients come last,
+// because their traffic grows with the number of micro-batches, unlike the cost of recomputation.
 std::vector<Choice> Choices(const TrainConfig& config, int64_t num_ranks) {
   std::vector<GradientSums> gradients = {config.dist.gradients};
   // One rank has nobody to share with.
@@ -222,7 +222,7 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   work.num_sequences = config.data.train_batch_size * config.rollout.n;
   work.prompt_tokens = config.data.max_prompt_length;
   work.response_tokens = config.data.max_response_length;
-  // At half of their length on the average, as many as the pool holds.
+  // Sequences are at half of their length on average, and as many as the pool holds.
   const int64_t context = work.prompt_tokens + work.response_tokens / 2;
   const auto pool_bytes =
       static_cast<int64_t>(config.rollout.kv_cache_gb.value_or(0) * 1024) * kMib;

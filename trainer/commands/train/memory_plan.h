@@ -1,5 +1,5 @@
-// The memory plan of a distillation run, from its configuration and the student's config.json. No
-// weights are read.
+// Makes the memory plan of a distillation run from its configuration and the student's config.json.
+// No weights are read.
 #pragma once
 
 #include <string>
@@ -11,31 +11,30 @@
 
 namespace taopd {
 
-// What this process may take of the device that trainer.device names: of a CPU's memory
-// trainer.cpu_memory_limit, or its part where `num_local_ranks` processes share what is available.
-// A limit of the process's own (ulimit) counts for each.
+// Returns the memory that this process may use of trainer.device. On a CPU this is
+// trainer.cpu_memory_limit, or an equal part of the available memory for each of `num_local_ranks`
+// processes. A limit of the process itself (ulimit) applies as well.
 absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_local_ranks = 1);
 
 struct RunPlanOptions {
-  // The processes, each with a device of its own, that train together: prompts and the optimizer's
-  // state are dealt among them. The plan is that of one.
+  // The number of processes, each with a device of its own, that train together and share prompts
+  // and the optimizer's state. The plan is that of one process.
   int64_t num_ranks = 1;
-  EnginePlan* refused = nullptr;  // as PlanEngine's
+  EnginePlan* refused = nullptr;  // see PlanEngine
 };
 
-// Plans the run of `config` with the student in `model_dir` (student.model, or the checkpoint that
-// a run continues from), and replaces what is auto in it by what the plan chooses:
-//   dist.gradients              of several ranks: whole, or else sharded, if nothing below it fits
+// Plans the run of `config` with the student in `model_dir` (student.model, or the checkpoint from
+// which a run continues). The plan chooses the settings that are auto and replaces them:
+//   dist.gradients              for several ranks: whole, or sharded if nothing else fits
 //   trainer.recompute           the first of none, attention and full with which the run fits
-//   trainer.micro_batch_tokens  of 16384 and its halves, the largest with which it fits without
-//   more
+//   trainer.micro_batch_tokens  the largest of 16384 and its halves that fits without more
 //                               recomputation; at least as much as the longest sequence has
-//   rollout.kv_cache_gb         what is left, but not more than all sequences at once can fill.
-//   While
-//                               the others are chosen, the pool is a fifth of the device's limit,
-//                               or a twentieth, or one sequence, where no choice fits otherwise
-// The choice depends on the configuration and on the budget alone. Errors are those of
-// LoadModelConfig and PlanTraining, for the choice that takes least; nothing is replaced then.
+//   rollout.kv_cache_gb         the remaining memory, but not more than all concurrent sequences
+//                               can fill. While the other settings are chosen, the pool is a fifth
+//                               of the device's limit or, if nothing fits then, a twentieth or one
+//                               sequence
+// The choice depends only on the configuration and the budget. Returns the errors of
+// LoadModelConfig and PlanTraining for the choice that takes least, and replaces nothing then.
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget,
                                        const RunPlanOptions& options = {});

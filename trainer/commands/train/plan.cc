@@ -12,7 +12,8 @@
 namespace taopd {
 namespace {
 
-// "cuda:80GB", or "80GB" of the kind of device that the run would use; a GPU need not be there.
+// Parses "cuda:80GB", or "80GB" for the kind of device that the run would use. A GPU need not be
+// present.
 absl::StatusOr<MemoryBudget> DescribedBudget(const TrainConfig& config,
                                              const std::string& device_memory) {
   std::string text = device_memory;
@@ -27,7 +28,7 @@ absl::StatusOr<MemoryBudget> DescribedBudget(const TrainConfig& config,
   return budget;
 }
 
-// One line for each setting that was auto.
+// Returns one line for each setting that was auto.
 std::string ChosenText(TrainConfig asked, TrainConfig resolved) {
   const SettingTable before = DescribeSettings(asked), after = DescribeSettings(resolved);
   const std::string changed = ChangedSettings(after, before);

@@ -20,7 +20,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// "path = value", a line each.
+// Returns the settings as lines "path = value".
 std::string SettingLines(TrainConfig& config) {
   std::string text;
   for (const RunFact& fact : FactsOf(DescribeSettings(config))) {

@@ -1,4 +1,4 @@
-// The ranks of a distillation run: how they come together, agree and part.
+// How the ranks of a distillation run join, agree and part.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group
 // or nullopt, on all ranks.
 absl::Status AgreeOnFailure(ProcessGroup* group, const absl::Status& mine);
 
-// Rank 0's metrics, on all ranks.
+// Returns rank 0's metrics on all ranks.
 absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metrics);
 
 // The end of this rank with `failure`, if any: waits for the others, or ends them. Returns the

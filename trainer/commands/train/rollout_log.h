@@ -1,5 +1,5 @@
-// Some rollouts of each step as JSON Lines, for a look: RUN_DIR/rollouts.jsonl. Bounded: a file
-// that exceeds its size becomes rollouts.1.jsonl, in place of an older one.
+// Logs some rollouts of each step as JSON Lines for inspection: RUN_DIR/rollouts.jsonl. A file that
+// exceeds its maximum size becomes rollouts.1.jsonl and replaces an older one.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace taopd {
 // Not thread-safe. A failure to write is logged.
 class RolloutLog {
  public:
-  // Writes `per_step` rollouts of each step, spread over the step's prompts; 0 = none.
+  // Writes `per_step` rollouts of each step (0 for none), spread over the step's prompts.
   RolloutLog(std::string run_dir, int64_t per_step, int64_t max_bytes)
       : run_dir_(std::move(run_dir)), per_step_(per_step), max_bytes_(max_bytes) {}
 
   // Each line has: step, prompt_id, prompt and response as text (as ids without a tokenizer),
   // num_tokens, truncated, mean_log_prob (of the response tokens under the policy that sampled
-  // them). `rollouts` has as many rollouts for each prompt. A resumed run appends, so that steps
-  // that it repeats occur twice.
+  // them). `rollouts` has the same number of rollouts for each prompt. A resumed run appends, so
+  // steps that it repeats occur twice.
   void Write(int64_t step, const std::vector<const PromptRecord*>& prompts,
              const std::vector<Rollout>& rollouts, const Tokenizer* tokenizer);
 

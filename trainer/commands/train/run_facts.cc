@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-// With its length, so that no two lists of lists have the same bytes.
+// Adds the values with their number, so that different lists of lists never have the same bytes.
 template <typename T>
 void Add(std::span<const T> values, Sha256* hash) {
   const auto size = static_cast<uint64_t>(values.size());

@@ -13,8 +13,8 @@ namespace taopd {
 
 absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state) {
   std::unique_ptr<ProcessGroup> group;
-  // Until the run begins (TrainingRun::SetUp) there is nothing to save, and the waits for other
-  // ranks and for the teacher are long.
+  // Before the run begins (TrainingRun::SetUp) there is nothing to save, and it may wait long for
+  // other ranks and for the teacher.
   const auto end_at_once = [](ExitCode code) {
     LogInfo("stopped", {{"reason", "asked to stop before the run had begun: nothing has changed"}});
     std::cout.flush();

@@ -19,7 +19,7 @@ const double* Find(const Metrics& metrics, const std::string& name) {
   return nullptr;
 }
 
-// From the metrics of each rank on its records to those on all of them.
+// Combines the metrics of each rank on its records into those on all records.
 absl::Status JoinKl(const std::vector<PromptRecord>& records, ProcessGroup* group,
                     Metrics* metrics) {
   int64_t num_tokens = 0;
@@ -41,7 +41,7 @@ absl::Status JoinKl(const std::vector<PromptRecord>& records, ProcessGroup* grou
   return absl::OkStatus();
 }
 
-// What all ranks have found of an accuracy, on all of them.
+// Gathers the outcomes of all ranks on all ranks.
 absl::StatusOr<std::vector<std::string>> GatherFound(ProcessGroup* group,
                                                      const absl::StatusOr<std::string>& mine) {
   TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(mine.status()));
@@ -72,7 +72,7 @@ std::optional<EvalJournal> TrainingRun::OpenJournal() {
   auto evaluation = DescribeQuestions(config_);
   if (evaluation.ok()) {
     (*evaluation)["step"] = state_.step;
-    // A step that a roll-back has repeated took another time.
+    // The time distinguishes a step that a roll-back has repeated.
     (*evaluation)["train_seconds"] = state_.train_seconds;
     (*evaluation)["teacher"] = teacher_info_.Identity();
     (*evaluation)["teacher.top_k"] = config_.teacher.top_k;
@@ -102,7 +102,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
     TAOPD_RETURN_IF_ERROR(group_->health());
     if (run_state_->stop_requested())
       return absl::CancelledError("asked to stop during an evaluation");
-    // Every start gets on by a response at least.
+    // Every start makes progress by at least one response.
     if (journal == nullptr || journal->num_added() == 0 || !wall_time_.IsUpForAPart(absl::Now()))
       return absl::OkStatus();
     run_state_->RequestStop(kExitStoppedByUser);
@@ -116,7 +116,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
     TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(result.status()));
     return result;
   }
-  // Sums over parts would round otherwise than the sum over all.
+  // Sums over parts would round differently from the sum over all.
   const auto size = static_cast<int64_t>(problems_.size());
   const bool is_divided = config_.eval.measure == EvalMeasure::kKl && group_->world_size() > 1 &&
                           size >= group_->world_size() && !config_.dist.deterministic;
@@ -130,7 +130,7 @@ absl::StatusOr<EvalResult> TrainingRun::Measure() {
     result = MeasureStudent(config_, is_divided ? mine : problems_, &student_, &*rollout_engine_,
                             teacher_.get(), on_wait, EvalPart(), journal);
   }
-  // Ranks that have nothing to do wait here.
+  // Ranks without work wait here.
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(result.status()));
   if (is_divided) TAOPD_RETURN_IF_ERROR(JoinKl(mine, group_, &result->metrics));
   return result;
@@ -147,7 +147,7 @@ absl::Status TrainingRun::Evaluate() {
   }
   if (!group_->health().ok()) return WithExitCode(kExitUnavailable, group_->health());
   if (!result.ok()) {
-    // The step is done; a resumed run repeats the evaluation alone.
+    // The step is done, and a resumed run repeats only the evaluation.
     if (state_.step > 0 && !IsSaved()) {
       TAOPD_RETURN_IF_ERROR(SaveOrWait());
     }
@@ -168,7 +168,7 @@ absl::Status TrainingRun::Evaluate() {
   const auto metrics = MetricsOfRoot(group_, result->metrics);
   if (!metrics.ok()) return WithExitCode(kExitUnavailable, metrics.status());
   run_.output().Write(state_.step, *metrics);
-  std::error_code error;  // what stays behind belongs to no later evaluation
+  std::error_code error;  // leftovers do not match any later evaluation
   if (is_root()) std::filesystem::remove_all(JournalDir(), error);
   ObserveEvaluation(*metrics);
   return absl::OkStatus();

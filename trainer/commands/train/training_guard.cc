@@ -1,4 +1,5 @@
-// What a distillation run does when its metrics look wrong, and what it writes aside for a look.
+// The reaction of a distillation run to suspicious metrics, and the files that it writes for
+// inspection.
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -38,7 +39,8 @@ absl::Status TrainingRun::ObserveGuard(const Metrics& metrics) {
     last_good_checkpoint_ = newest_checkpoint_;
   }
   for (const GuardAlarm& alarm : alarms) {
-    // At its first step, and when it begins to act; in between it would only repeat itself.
+    // Log an alarm at its first step and when the guard begins to act; in between it would only be
+    // repeated.
     if (alarm.num_in_a_row == 1 || alarm.num_in_a_row == config_.guard.patience) {
       LogWarning("guard", {{"guard", alarm.guard},
                            {"step", state_.step},
@@ -66,7 +68,7 @@ absl::Status TrainingRun::ObserveGuard(const Metrics& metrics) {
     case GuardAction::kWarn:
       return absl::OkStatus();
     case GuardAction::kPause:
-      // Once: who resumes the run has seen it.
+      // Pause only once, because the user who resumes the run has seen the alarm.
       if (worst.num_in_a_row == config_.guard.patience) run_state_->RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
@@ -97,7 +99,7 @@ absl::Status TrainingRun::RollBack(const GuardAlarm& alarm) {
   });
   TAOPD_RETURN_IF_ERROR(given_up);
   if (!path.ok()) {
-    // The run goes on from where it can, at its full rate.
+    // The run continues from where it can, at its full rate.
     const absl::Status undone =
         has_begun ? RecordRollback(rollbacks_, std::nullopt) : absl::OkStatus();
     if (!undone.ok())
@@ -171,7 +173,7 @@ absl::Status TrainingRun::RestoreWatch() {
   return absl::OkStatus();
 }
 
-// What went wrong is kept, whatever becomes of the metrics of a run that goes back.
+// Events are kept even if a roll-back cuts the metrics.
 void TrainingRun::WriteEvent(nlohmann::ordered_json event) {
   if (!is_root()) return;
   event["time"] = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());

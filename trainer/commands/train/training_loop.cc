@@ -13,9 +13,9 @@ namespace taopd {
 
 namespace {
 
-// What rank 0 asks all to do next.
+// The next action, which rank 0 chooses for all ranks.
 enum Command : int64_t { kStep = 0, kSave = 1 };
-// What rank 0 asks all to do after a step.
+// The kind of save after a step, which rank 0 chooses for all ranks.
 enum SaveWish : int64_t { kNoSave = 0, kSaveBeside = 1, kSaveNow = 2 };
 
 }  // namespace
@@ -27,7 +27,7 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
     return Loop();
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    // A step takes care of itself: the state is that of the end of one.
+    // A step handles its own exceptions, so the state here is that of the end of a step.
     return OutOfMemory(state_, student_.optimizer->num_updates(),
                        Concat("after step ", state_.step), error.what());
   }
@@ -85,7 +85,7 @@ absl::Status TrainingRun::Step() {
   TAOPD_RETURN_IF_ERROR(ObserveGuard(metrics));
   if (state_.step != step) return absl::OkStatus();  // rolled back
 
-  // Before the evaluation, which may fail or take long.
+  // Save before the evaluation, which may fail or take long.
   const bool last = run_.is_last();
   const SaveWish mine = !is_root()                          ? kNoSave
                         : run_state_->TakeSaveRequest()     ? kSaveNow
@@ -137,7 +137,7 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
     if (run_state_->pause_requested()) {
       run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
     }
-    // Saves that are asked for meanwhile are answered at once: no step is in progress.
+    // Save requests during the pause are carried out at once, because no step is in progress.
     run_state_->WaitWhilePaused([this] {
       if (group_->AgreeOnLargest(kSave).ok()) Save().IgnoreError();
     });
@@ -168,7 +168,7 @@ void TrainingRun::PrepareSave() {
 
 void TrainingRun::SaveBeside() {
   const absl::Time start = absl::Now();
-  // One rank without room is enough.
+  // A single rank without room prevents the copy.
   const bool has_room = CheckpointCopyBytes(student_) <= copy_limit_bytes_;
   const auto without_room = config_.trainer.async_save == AsyncSave::kOff
                                 ? absl::StatusOr<int64_t>(1)
@@ -235,7 +235,7 @@ absl::Status TrainingRun::SaveOrWait() {
 
 absl::Status TrainingRun::Save() {
   const absl::Time start = absl::Now();
-  // A run that waits for room stays in that phase, in which a stop gives the state up.
+  // A run that waits for room stays in that phase, in which a stop request abandons the state.
   const TrainerPhase before = run_state_->status().phase;
   const bool waits = before == TrainerPhase::kWaitingForStorage;
   if (!waits) run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
@@ -264,7 +264,7 @@ absl::Status TrainingRun::Save() {
   return WithExitCode(kExitStorage, saved.status());
 }
 
-// After each traced step, so that a run that is killed leaves a file that can be opened.
+// Written after each traced step, so that a killed run leaves a file that can be opened.
 void TrainingRun::WriteTimeline() {
   if (context_.timeline == nullptr || !is_root()) return;
   const absl::Status written =
@@ -313,8 +313,8 @@ absl::Status TrainingRun::OutOfMemory(const TrainState& before, int64_t updates_
                                       const std::string& where, const std::string& what) {
   student_.optimizer->ClearGradients();
   std::string saved = "the newest checkpoint is intact";
-  // After an update the weights are between two steps, and the older checkpoint has to do.
-  // Neither can one rank save without the others, who do not know yet.
+  // After an update the weights are between two steps, so the older checkpoint must suffice. A
+  // single rank of several cannot save without the others, which do not know of the failure yet.
   if (student_.optimizer->num_updates() == updates_before && group_->world_size() == 1) {
     state_ = before;
     if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");

@@ -1,4 +1,4 @@
-// What a distillation run reports of a step: its metrics, those of all ranks among them, and
+// The report of a distillation run on a step: its metrics, including those of all ranks, and
 // answers that are not found.
 #include <c10/core/CachingDeviceAllocator.h>
 
@@ -13,7 +13,7 @@ namespace taopd {
 
 namespace {
 
-// The peaks since the start, in GiB, which the memory plan is to be compared with.
+// Adds the peaks since the start in GiB, for comparison with the memory plan.
 void AddMemoryMetrics(at::Device device, Metrics* metrics) {
   constexpr double kGib = int64_t{1} << 30;
   metrics->emplace_back("memory/host_peak_gb", static_cast<double>(PeakMemoryBytes()) / kGib);
@@ -23,7 +23,7 @@ void AddMemoryMetrics(at::Device device, Metrics* metrics) {
                         static_cast<double>(stats.reserved_bytes[0].peak) / kGib);
 }
 
-// After time/step_s is that of all ranks. `peak`: of all ranks; 0 is not known.
+// Call it when time/step_s is that of all ranks. `peak` is the rate of all ranks, or 0 if unknown.
 void AddRate(double flops, double peak, Metrics* metrics) {
   double seconds = 0;
   for (const auto& [name, value] : *metrics) {
@@ -36,7 +36,7 @@ void AddRate(double flops, double peak, Metrics* metrics) {
 
 }  // namespace
 
-// Few wrong answers prove nothing; as many responses without any answer do.
+// A few wrong answers prove nothing, but as many responses without any answer do.
 void TrainingRun::WatchAnswers(int64_t graded, int64_t found, const std::string& response,
                                const std::string& expected) {
   constexpr int64_t kMinGraded = 32;

@@ -1,15 +1,14 @@
 // The distillation run of the subcommand train:
 //
-//   training_setup.cc       what comes before the first step
+//   training_setup.cc       everything before the first step
 //   training_loop.cc        the steps, checkpoints, the end
 //   training_report.cc      the metrics of a step
 //   training_evaluation.cc  evaluations, the best checkpoint, early stop
-//   training_guard.cc       collapse guard, roll-backs, what is written aside
+//   training_guard.cc       collapse guard, roll-backs, files for inspection
 //   ranks.h                 several ranks
 //
-// With several ranks each runs the same loop on its share of the sequences. What one of them
-// decides or sees alone (requests, evaluations, metrics) is rank 0's and goes to all; rank 0 alone
-// writes.
+// With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides
+// (requests, evaluations, metrics) and writes; its decisions go to all ranks.
 //
 // One thread runs it. RunState carries the requests of other threads to the loop.
 #pragma once
@@ -74,7 +73,7 @@ class TrainingRun {
   absl::Status Step();
   absl::StatusOr<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch);
   // Rank 0 waits while the run is paused; the others wait for rank 0 and save when it does. Returns
-  // whether the run is to stop before the next step.
+  // whether the run should stop before the next step.
   absl::StatusOr<bool> WaitForNextStep();
   // `graded` and `found` are of this step and all ranks.
   void WatchAnswers(int64_t graded, int64_t found, const std::string& response,
@@ -87,12 +86,12 @@ class TrainingRun {
   // Saves the present state before the run ends, however long that takes (until_stored.h).
   absl::Status SaveOrWait();
   void NotSaved(const absl::Status& status);
-  // Beside the next step, if trainer.async_save and the memory allow it; else as Save.
+  // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
   void SaveBeside();
-  // Takes note of a checkpoint that was written beside a step, if there is one. `waits`: until it
-  // is written.
+  // Records a checkpoint that was written during a step, if there is one. If `waits` is true, waits
+  // until it is written.
   void TakeSavedBeside(bool waits);
-  // Whether the present step is saved. Waits for a checkpoint that is being written.
+  // Returns whether the present step is saved. Waits for a checkpoint that is being written.
   bool IsSaved();
   void PrepareSave();
   void WriteTimeline();
@@ -103,9 +102,11 @@ class TrainingRun {
   }
   // Whether the evaluation after the present step belongs to the run.
   bool evaluation_is_due() const;
-  // Measures the student: all ranks a part each, or rank 0 where parts would change the numbers.
+  // Measures the student. Each rank measures a part, unless that would change the numbers; then
+  // rank 0 measures all.
   absl::StatusOr<EvalResult> Measure();
-  // The journal of the present evaluation, with what a run that was stopped in it has measured.
+  // Opens the journal of the present evaluation, with the results of a run that was stopped during
+  // it.
   std::optional<EvalJournal> OpenJournal();
   std::string JournalDir() const;
   // Evaluates. If that fails, the present state is saved first.
@@ -113,14 +114,15 @@ class TrainingRun {
   void ObserveEvaluation(const Metrics& metrics);
   // Writes best.json and keeps the checkpoint that it names.
   void NameBest(int64_t step, double value);
-  // Makes best_ and best.json what the records and the checkpoints of a run say that goes on from a
-  // checkpoint: best.json names the best evaluation whose checkpoint is there, or is removed.
+  // Restores best_ and best.json from the records and the checkpoints of a resumed run: best.json
+  // names the best evaluation whose checkpoint exists, or is removed.
   absl::Status RestoreBest();
-  // Whether the last step is done, or early_stop_evaluations ends the run before.
+  // Returns whether the last step is done, or early_stop_evaluations ends the run early.
   bool is_finished() const;
 
   // ---- Guard ----
-  // Adds the metrics that the guard needs, lets it look at them, and does what it asks for.
+  // Adds the metrics that the guard needs. ObserveGuard shows them to the guard and carries out its
+  // action.
   void MeasureForGuard(const StepResult& result, Metrics* metrics);
   absl::Status ObserveGuard(const Metrics& metrics);
   absl::Status RollBack(const GuardAlarm& alarm);
@@ -130,7 +132,7 @@ class TrainingRun {
   void PinCheckpoints();
 
   // ---- Ends ----
-  // From now on checkpoints are between two mini-batches of the step; null: between two steps.
+  // Makes later checkpoints lie between two mini-batches of the step or, if null, between steps.
   void SetPending(std::shared_ptr<const PendingStep> pending);
   // Back to where the step began.
   absl::Status UndoStep(const TrainState& before);
@@ -154,8 +156,8 @@ class TrainingRun {
   std::vector<PromptRecord> prompts_;
   std::vector<PromptRecord> problems_;
   std::optional<EpochOrder> order_;
-  std::vector<DataShare> shares_;  // of data.train_weights
-  Metrics data_metrics_;           // what became of the rows of data.train
+  std::vector<DataShare> shares_;  // from data.train_weights
+  Metrics data_metrics_;           // how the rows of data.train were used
   std::unique_ptr<grading::Grader> grader_;
   Timeline timeline_;
   int64_t num_traced_steps_ = 0;
@@ -166,28 +168,28 @@ class TrainingRun {
   std::unique_ptr<TeacherClient> teacher_;
   std::string memory_plan_;                 // as a table, for a failure
   double peak_flops_ = 0;                   // of this rank's device; 0: not known
-  int64_t num_graded_ = 0, num_found_ = 0;  // responses, since the start of the process
+  int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
   bool has_warned_of_answers_ = false;
-  double plan_gb_ = 0;  // of the device, in GiB; 0: there is no plan
+  double plan_gb_ = 0;  // planned memory of the device in GiB; 0 without a plan
 
   CollapseGuard guard_;
   Rollbacks rollbacks_;
-  std::vector<Rollout> probe_;  // of policy/kl_to_start; empty if it is off
+  std::vector<Rollout> probe_;  // responses for policy/kl_to_start; empty if it is off
   // Steps of checkpoints, or -1: the newest one, and the newest one whose weights have made a step
   // without an alarm.
-  int64_t newest_checkpoint_ = -1;  // or being written
-  int64_t checkpoint_before_ = -1;  // the newest one before that which is being written
+  int64_t newest_checkpoint_ = -1;  // may still be being written
+  int64_t checkpoint_before_ = -1;  // the newest one before the one that is being written
   int64_t last_good_checkpoint_ = -1;
   RolloutLog rollout_log_;
   BestEvaluation best_;
-  int64_t named_best_step_ = -1;  // by best.json; its checkpoint stays
+  int64_t named_best_step_ = -1;  // the step in best.json, whose checkpoint is kept
   WallTimeLimit wall_time_;
-  SaveInterval save_interval_;                  // counts on rank 0
+  SaveInterval save_interval_;                  // used on rank 0
   absl::Duration save_time_, evaluation_time_;  // since the last line of metrics
   bool is_untouched_ = false;
-  bool has_saved_ = false;        // the present step, or it is being saved
-  int64_t copy_limit_bytes_ = 0;  // of a checkpoint's copy, by the memory plan
-  // What a stopped run has left of the step after state_.step; null: nothing.
+  bool has_saved_ = false;        // whether the present step is saved or being saved
+  int64_t copy_limit_bytes_ = 0;  // limit of a checkpoint's copy from the memory plan
+  // The rest of the step after state_.step that a stopped run has left; null if there is none.
   std::shared_ptr<const PendingStep> pending_;
 
   // Null until the run has begun; read by the control server's threads.

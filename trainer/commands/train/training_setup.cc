@@ -29,10 +29,11 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   return options;
 }
 
-// Of each rank. Beside a plan for a GPU, half of what the host has is taken for free.
+// Returns the host memory left per rank. With a plan for a GPU, half of the available host memory
+// counts as free.
 int64_t HostBytesLeft(const EnginePlan& plan, int64_t num_local_ranks) {
   if (plan.budget.on_cpu()) return plan.budget.limit_bytes - plan.total_bytes;
-  // What is offloaded to the host is not there yet.
+  // The state that is offloaded to the host is not allocated yet.
   const int64_t own_bytes = AvailableMemoryBytes() / num_local_ranks;
   return std::max<int64_t>(0, own_bytes - HeldBytes(plan.lines, "cpu")) / 2;
 }
@@ -77,7 +78,7 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
   if (const absl::Status best = RestoreBest(); !best.ok()) return WithExitCode(kExitInternal, best);
   PinCheckpoints();
   if (FileExists(run_.run_dir() + "/rollbacks.json")) {
-    // What a crash has left as an intent is decided now.
+    // Settle an intent that a crash has left.
     if (absl::Status settled = RecordRollback(rollbacks_, std::nullopt); !settled.ok())
       LogWarning("rollbacks.json is not written", {{"error", settled}});
   }
@@ -243,7 +244,7 @@ absl::Status TrainingRun::LoadData() {
   return absl::OkStatus();
 }
 
-// What the evaluations produce is known once data.val is.
+// The names of the evaluation's metrics are known once data.val is read.
 absl::Status TrainingRun::CheckBestMetric() const {
   const std::string& name = config_.trainer.best_metric;
   if (name.empty()) return absl::OkStatus();
@@ -265,7 +266,7 @@ absl::Status TrainingRun::CheckBestMetric() const {
 
 absl::Status TrainingRun::ConnectTeacher() {
   auto info = teacher_->Connect(absl::Seconds(config_.teacher.connect_timeout_s));
-  // Another revision than the configuration's stays another one.
+  // Waiting does not help against a revision that differs from the configuration's.
   if (absl::IsInvalidArgument(info.status())) return BadUsage(Annotate(info.status(), "teacher"));
   if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
   teacher_info_ = *std::move(info);
