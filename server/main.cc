@@ -1,4 +1,5 @@
-// taopd-teacher: scores sequences over gRPC, and answers vLLM's completions API over HTTP.
+// taopd-teacher: scores and generates over gRPC and over HTTP in the protocols of vLLM, OpenAI and
+// SGLang.
 #include <absl/time/clock.h>
 
 #include <cstdlib>
@@ -27,7 +28,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
-// A template that cannot be parsed is a warning: only chats need it.
+// Only warns of a template that cannot be parsed, because only chats need it.
 absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
   const std::string config = model_dir + "/tokenizer_config.json";
   if (FileExists(config)) {
@@ -43,7 +44,8 @@ absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
   return absl::OkStatus();
 }
 
-// Those of eos_ids that are not the tokenizer's eos_token; none where there is no such token.
+// Returns the ids in eos_ids that are not the tokenizer's eos_token, or none if there is no such
+// token.
 std::vector<int32_t> FurtherEosIds(const std::string& model_dir, const Tokenizer& tokenizer,
                                    const std::vector<int32_t>& eos_ids) {
   const auto config = ReadTokenizerConfig(model_dir);
@@ -95,7 +97,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   return model;
 }
 
-// Keys in the environment are seen by fewer than those of the command line.
+// Keys in the environment are visible to fewer users than those on the command line.
 void AddKeysOfEnvironment(TeacherOptions* options) {
   for (const char* name : {"TAOPD_API_KEY", "VLLM_API_KEY"}) {
     const char* key = std::getenv(name);

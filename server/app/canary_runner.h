@@ -1,5 +1,5 @@
-// Has the canary (server/serving/canary.h) scored: at the start, and then at intervals. A wrong
-// answer is asked for again at once, and only a second wrong one makes the server refuse work.
+// Scores the canary (server/serving/canary.h) at the start and then at intervals. After a wrong
+// answer it asks again at once, and only a second wrong answer makes the server refuse work.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -19,16 +19,16 @@ class CanaryRunner {
   // Probes are `interval` apart; zero means that only RunAtStart probes.
   CanaryRunner(ServingState* state, absl::Duration interval) : state_(state), interval_(interval) {}
 
-  // Scores the canary twice, which also warms the engine up, and again if an answer is wrong, waits
-  // for the answers, and gives the verdict to the ServingState. To be called before the model is
-  // ready.
+  // Scores the canary twice, which also warms up the engine, and again if an answer is wrong. Waits
+  // for the answers and gives the verdict to the ServingState. Call it before the model is ready.
   void RunAtStart(std::shared_ptr<const ServedModel> model);
-  // Takes an answer that has come, and asks again if it is time. Never blocks. Call it every second
-  // or so.
+  // Handles an answer that has arrived, and asks again if it is time. Never blocks. Call it about
+  // every second.
   void Tick();
 
  private:
-  // Where the engine's thread leaves an answer. It may come after the runner has gone.
+  // The place in which the engine's thread leaves an answer, possibly after the runner has been
+  // destroyed.
   struct Inbox {
     absl::Mutex mutex;
     std::optional<absl::StatusOr<InferenceResult>> answer ABSL_GUARDED_BY(mutex);
@@ -44,7 +44,7 @@ class CanaryRunner {
   std::shared_ptr<const ServedModel> model_;
   std::optional<Canary> canary_;
   std::shared_ptr<Inbox> asked_;  // null unless an answer is awaited
-  bool doubted_ = false;          // the last answer was wrong, and has not been confirmed
+  bool doubted_ = false;          // the last answer was wrong and is not confirmed yet
   absl::Time next_at_ = absl::InfiniteFuture();
 };
 

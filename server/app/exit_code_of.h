@@ -1,4 +1,4 @@
-// The exit code of a program that cannot serve or plan a model.
+// Maps an error to the exit code of a program that cannot serve or plan a model.
 #pragma once
 
 #include "common/base/exit_code.h"

@@ -37,7 +37,8 @@ absl::Status Talk(const addrinfo& address, const std::string& hello, absl::Time 
     return Unavailable("cannot connect: ", std::strerror(errno));
   if (!WaitFor(socket.get(), POLLOUT, deadline)) return Unavailable("does not accept connections");
   if (::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
-    // Refused, which is an error, or accepted and hung up at once, which is an answer.
+    // The connection was refused, which is an error, or accepted and closed at once, which is an
+    // answer.
     const int error = errno;
     if (error == ECONNREFUSED || error == ENETUNREACH || error == ETIMEDOUT)
       return Unavailable("cannot connect: ", std::strerror(error));

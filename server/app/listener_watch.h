@@ -1,6 +1,6 @@
 // Watches the server's own listeners: connects to each of them from time to time and waits for an
-// answer. A listener whose process has run out of file descriptors may stop to accept for good
-// (gRPC 1.51), while everything else goes on.
+// answer. After its process has run out of file descriptors, a listener may stop accepting for good
+// (gRPC 1.51) while everything else works.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -16,27 +16,28 @@
 namespace taopd {
 
 struct WatchedListener {
-  std::string name;  // in the verdict: "HTTP"
-  std::string host;  // that the server listens on; a wildcard is asked by its loopback address
+  std::string name;  // name in the verdict: "HTTP"
+  // The server's listening address; for a wildcard, the loopback address is probed.
+  std::string host;
   int port = 0;
-  std::string hello;  // what a client says first; the listener must then answer or hang up
+  std::string hello;  // a client's first bytes, after which the listener must answer or hang up
 };
 
-// Opens a connection, says hello and waits until a byte comes or the listener hangs up: both show
-// that somebody accepts connections and reads them, encrypted or not. Returns UNAVAILABLE if
-// neither happens within `timeout`.
+// Opens a connection, sends `hello` and waits until a byte arrives or the listener hangs up. Both
+// show that connections are accepted and read, encrypted or not. Returns UNAVAILABLE if neither
+// happens within `timeout`.
 absl::Status ProbeListener(const WatchedListener& listener, absl::Duration timeout);
 
-// What an HTTP/2 client says first, to which a gRPC server answers with its settings.
+// Returns the first bytes of an HTTP/2 client, which a gRPC server answers with its settings.
 std::string Http2Hello();
 
-// A thread that probes. Thread-safe.
+// Probes on a thread of its own. Thread-safe.
 class ListenerWatch {
  public:
   struct Options {
     absl::Duration interval = absl::Seconds(10);
     absl::Duration timeout = absl::Seconds(5);
-    // A verdict turns bad after so many failures in a row, and good after one success.
+    // The verdict becomes bad after this many consecutive failures, and good after one success.
     int num_failures = 3;
   };
   // `report` is called on the watch's thread whenever the verdict changes.
@@ -53,7 +54,7 @@ class ListenerWatch {
   const std::function<void(const absl::Status&)> report_;
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace taopd

@@ -10,13 +10,13 @@
 
 namespace taopd {
 
-// The budget on the device of this machine that the flags name.
+// Finds the budget on this machine's device that the flags name.
 using BudgetFinder = std::function<absl::StatusOr<MemoryBudget>()>;
 
-// Writes the plan to `out`, with the limit of the server's own messages, and returns the exit code:
-// 0, or that of the error, which is written to `err`. A plan that does not fit is written, too.
-// Reads config.json and the headers of the weights, and loads nothing. `find` is called unless
-// options.plan_device describes a device.
+// Writes the plan to `out`, including the limit of the server's own messages, and returns the exit
+// code: 0, or that of the error, which is written to `err`. A plan that does not fit is also
+// written. Reads config.json and the headers of the weights, but loads nothing. `find` is called
+// unless options.plan_device describes a device.
 int PrintPlan(const TeacherOptions& options, const BudgetFinder& find, std::ostream& out,
               std::ostream& err);
 

@@ -33,7 +33,7 @@ namespace taopd {
 namespace {
 
 constexpr timespec kHealthInterval = {.tv_sec = 0, .tv_nsec = 500'000'000};
-// How long answers may take to leave a process whose device has failed.
+// The time for answers to leave a process whose device has failed.
 constexpr absl::Duration kFailedDrain = absl::Seconds(5);
 // How long the process may take to end after the deadline of a drain, when all that is left is to
 // abort work: a step of the engine, and the answers that say so.
@@ -78,7 +78,7 @@ class TeacherApp {
     loader_ = std::thread([this] { Load(); });
     WatchListeners();
     const int exit_code = WaitForEnd(signals);
-    // From here on a second signal to end does what it does by default.
+    // From here on a second signal has its default effect and ends the process.
     sigdelset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
     if (exit_code == kExitOk) Leave();
@@ -96,7 +96,7 @@ class TeacherApp {
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
-    // Without anything to read again, SIGHUP ends the program as it ends others.
+    // If there is nothing to reload, SIGHUP keeps its default effect and ends the program.
     if (!options_.api_key_file.empty() || tls_.paths().enabled() || !options_.access_log.empty())
       sigaddset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
@@ -114,7 +114,7 @@ class TeacherApp {
 
   absl::Status LoadSecrets() {
     absl::Status loaded = keys_.Reload();
-    // A bad file of keys must not keep certificates that are about to expire.
+    // A bad file of keys must not prevent the renewal of certificates that are about to expire.
     if (const absl::Status certificates = tls_.Reload(); !certificates.ok()) {
       if (loaded.ok()) return certificates;
       loaded = Annotate(loaded, std::string(certificates.message()));
@@ -169,7 +169,7 @@ class TeacherApp {
         watch, [this](const absl::Status& status) { state_.SetListeners(status); });
   }
 
-  // On the loading thread. Whatever a library throws ends here.
+  // Runs on the loading thread and catches all exceptions of libraries.
   void Load() {
     absl::Status status;
     try {
@@ -217,8 +217,9 @@ class TeacherApp {
     return absl::OkStatus();
   }
 
-  // Until a signal, a failure to load, or the loss of a listener or of the device; meanwhile tells
-  // gRPC's health service what /health and /ready say, keeps the canary going, and returns memory.
+  // Waits for a signal, a failure to load, or the loss of a listener or of the device. Meanwhile it
+  // copies the state of /health and /ready to gRPC's health service, runs the canary, and trims the
+  // heap.
   int WaitForEnd(const sigset_t& signals) {
     std::string last_reason;
     for (;;) {
@@ -263,7 +264,7 @@ class TeacherApp {
 
   void TellGrpc() { grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok()); }
 
-  // Unready, but still serving, until load balancers have noticed.
+  // Reports the server as not ready, but keeps serving until load balancers have noticed.
   void Leave() {
     state_.SetLeaving();
     TellGrpc();
@@ -286,11 +287,11 @@ class TeacherApp {
     }
     grpc_->Shutdown(deadline);
     http_->Shutdown(deadline);
-    // A model that is served is loaded: what is left of that thread is the ready file.
+    // If the model is being served, the thread only has to write the ready file.
     if (load_ended_ || state_.model() != nullptr) {
       loader_.join();
     } else {
-      loader_.detach();  // cannot be interrupted; the process ends under it (LeaveProcess)
+      loader_.detach();  // it cannot be interrupted and ends with the process (LeaveProcess)
       loader_left_behind_ = true;
     }
     if (trace_) {
@@ -305,7 +306,7 @@ class TeacherApp {
   const TeacherOptions options_;
   EndWatch* const end_watch_;
   const ModelLoader load_;
-  std::unique_ptr<AccessLog> access_log_;  // null: none
+  std::unique_ptr<AccessLog> access_log_;  // null if there is none
   std::optional<RequestTrace> trace_;
   ServerMetrics metrics_;  // outlives the engine, which the state holds
   ServingState state_;
@@ -330,8 +331,8 @@ int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostr
   auto app = std::make_unique<TeacherApp>(options, load, &end_watch);
   const int exit_code = app->Run(out);
   if (app->loader_left_behind()) {
-    // Its thread may use it until the process ends. A pointer to it stays, so that it does not
-    // count as memory that was lost.
+    // Its thread may use it until the process ends. A pointer to it remains, so that leak checkers
+    // do not report it.
     static std::atomic<TeacherApp*> left_behind{nullptr};
     left_behind = app.release();
   }

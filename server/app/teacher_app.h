@@ -1,5 +1,5 @@
-// The life of taopd-teacher: it listens, loads, serves and drains. A function provides the model,
-// so that this part does not depend on LibTorch and tests can run it with another engine.
+// Runs taopd-teacher: it listens, loads, serves and drains. A function provides the model, so that
+// this part does not depend on LibTorch and tests can run it with another engine.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 // process has not ended 10 s after that, because a step of the engine never returns, it is ended
 // with kExitInternal (EndWatch). A second signal ends it at once.
 //
-// SIGHUP reads the file of keys and the certificates again, if there are any.
+// SIGHUP reloads the file of keys and the certificates, if there are any.
 //
 // Call it from the main thread of a process that has no other threads: it blocks SIGTERM and SIGINT
 // in the calling thread before it starts any. If a signal comes while the model is loading, the

@@ -1,11 +1,11 @@
-// One line of JSON per answered request, for those who operate a server: when, who, what, with
-// which result. Never a prompt, an answer or a key.
+// Writes one line of JSON per answered request for operators: the time, the client, the method and
+// the result, but never a prompt, an answer or a key.
 //
 //   {"time":"2026-01-02T03:04:05.678Z","client":"10.0.0.7","request_id":"r-1",
 //    "method":"grpc/Score","code":"OK","seconds":0.0123}
 //
-// Thread-safe. Writing never blocks a caller: a thread of the log writes the lines, and those that
-// find its queue full are counted and lost.
+// Thread-safe. Logging never blocks a caller: a thread of the log writes the lines. Lines that find
+// its queue full are counted and lost.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -29,28 +29,28 @@ namespace taopd {
 struct AccessRecord {
   absl::Time at;
   std::string client;      // the address; empty if it is unknown
-  std::string request_id;  // the client's; empty if it has sent none
-  std::string method;      // as in the metrics: "grpc/Score", "POST /v1/completions"
+  std::string request_id;  // the client's id; empty if it has sent none
+  std::string method;      // the method of the metrics: "grpc/Score", "POST /v1/completions"
   std::string code;        // the name of a gRPC code, or an HTTP status
   absl::Duration latency;
 };
 
-// The line for a record, without its end. Bytes that are not UTF-8 are replaced.
+// Returns the line for a record, without a line break. Bytes that are not UTF-8 are replaced.
 std::string AccessLine(const AccessRecord& record);
 
 class AccessLog {
  public:
-  // Appends to the file, or writes to the standard output if `path` is "-". Returns
+  // Opens a log that appends to the file, or writes to standard output if `path` is "-". Returns
   // INVALID_ARGUMENT naming the path if it cannot be opened.
   static absl::StatusOr<std::unique_ptr<AccessLog>> Open(const std::string& path);
-  // Writes what has been logged.
+  // Writes the remaining lines.
   ~AccessLog();
 
   void Write(const AccessRecord& record);
-  // Opens the file again, after a program that rotates logs has renamed it. If that fails, lines go
-  // on to the old file.
+  // Opens the file again, after log rotation has renamed it. If that fails, lines still go to the
+  // old file.
   absl::Status Reopen();
-  // Lines that found the queue full.
+  // Returns the number of lines that found the queue full.
   uint64_t num_lost() const;
 
  private:

@@ -32,7 +32,8 @@ class MeteredEngine final : public InferenceEngine {
   EngineStats stats() const override { return engine_->stats(); }
 
  private:
-  // The request with its callbacks wrapped. The engine's thread alone writes the times after this.
+  // Returns the request with wrapped callbacks. After this, only the engine's thread writes the
+  // times.
   std::pair<InferenceRequest, InferenceDone> Measure(InferenceRequest request, InferenceDone done) {
     auto times = std::make_shared<RequestTimes>();
     times->arrived_at = clock_->Now();

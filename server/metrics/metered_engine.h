@@ -1,4 +1,4 @@
-// An engine whose requests are measured, whatever protocol they come by.
+// An engine that measures its requests, whatever their protocol.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace taopd {
 
-// Passes everything on to `engine` and records what becomes of the requests. `trace` may be null.
-// The pointers must outlive the result.
+// Returns an engine that passes everything on to `engine` and records the results of the requests.
+// `trace` may be null. The pointers must outlive the result.
 std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
                                                    RequestMetrics* metrics, RequestTrace* trace,
                                                    Clock* clock);

@@ -19,7 +19,8 @@ const Buckets kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
 
 const Buckets kChoices = {1, 2, 5, 10, 20};
 
-// The label of taopd_teacher_refused_requests_total; null for an answer that is no refusal.
+// Returns the label of taopd_teacher_refused_requests_total, or null if the answer is not a
+// refusal.
 const char* RefusalReason(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
@@ -81,7 +82,7 @@ RequestMetrics::RequestMetrics(const std::string& model_name, prometheus::Regist
                         "Sequences that a request asks for from one prompt.", kChoices)),
       score_s_(Make(registry, "taopd_teacher_score_seconds",
                     "From a sequence's arrival in the engine to its scores.", kFirstTokenSeconds)) {
-  // Present from the start, so that a rate can be taken of them.
+  // These series exist from the start, so that rates can be computed.
   for (const char* reason : {"stop", "length", "abort", "error"})
     successes_.Add({{"model_name", model_name}, {"finished_reason", reason}});
   for (const char* reason : {"invalid", "only_scores", "queue_full", "draining", "deadline"})
@@ -95,7 +96,7 @@ void RequestMetrics::RecordToken(absl::Duration since_last) {
 void RequestMetrics::RecordGeneration(const RequestTimes& times, absl::Time started_at,
                                       int64_t num_prompt_tokens, int64_t max_new_tokens,
                                       int64_t num_choices, const GeneratedTokens& generated) {
-  // An engine that does not tell a part leaves an infinite time.
+  // A time that the engine does not report is infinite.
   const auto observe = [](Histogram& histogram, absl::Duration duration) {
     if (absl::AbsDuration(duration) == absl::InfiniteDuration()) return;
     histogram.Observe(absl::ToDoubleSeconds(duration));

@@ -1,5 +1,5 @@
-// How long requests take in the engine, and how large they are, under vLLM's names with vLLM's
-// buckets. Only requests that generate count there; scores have a histogram of their own.
+// Metrics of the requests' times in the engine and of their sizes, under vLLM's names and with
+// vLLM's buckets. Only requests that generate count there; scores have a histogram of their own.
 //
 // Thread-safe.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace taopd {
 
-// When the parts of one request came; InfinitePast for a part that did not.
+// The times at which the parts of one request arrived; InfinitePast for missing parts.
 struct RequestTimes {
   absl::Time arrived_at = absl::InfinitePast();
   absl::Time first_token_at = absl::InfinitePast();
@@ -26,18 +26,19 @@ struct RequestTimes {
 
 class RequestMetrics {
  public:
-  // The series are made in `registry`, which must outlive the object.
+  // Creates the series in `registry`, which must outlive the object.
   RequestMetrics(const std::string& model_name, prometheus::Registry* registry);
 
-  // The time between two tokens of one request.
+  // Records the time between two tokens of one request.
   void RecordToken(absl::Duration since_last);
-  // A request that generated, and has got its result. `num_choices`: see InferenceRequest.
+  // Records a request that has generated and got its result. `num_choices` is explained at
+  // InferenceRequest.
   void RecordGeneration(const RequestTimes& times, absl::Time started_at, int64_t num_prompt_tokens,
                         int64_t max_new_tokens, int64_t num_choices,
                         const GeneratedTokens& generated);
-  // A request that only scored.
+  // Records a request that only scored.
   void RecordScore(const RequestTimes& times);
-  // A request that was refused, cancelled, too late, or failed.
+  // Records a request that was refused, cancelled, too late, or failed.
   void RecordFailure(absl::StatusCode code, bool generates);
 
  private:

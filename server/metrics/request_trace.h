@@ -1,5 +1,5 @@
-// A timeline of requests in the Chrome trace event format, which chrome://tracing and Perfetto
-// show: for each sequence, the time it waited, its prompt, and its tokens.
+// A timeline of requests in Chrome's trace event format, which chrome://tracing and Perfetto show.
+// Each sequence has its wait, its prompt, and its tokens.
 //
 // Thread-safe. The events are kept in memory, at most kMaxEvents of them, and written at the end.
 #pragma once
@@ -21,13 +21,13 @@ class RequestTrace {
 
   explicit RequestTrace(absl::Time start) : start_(start) {}
 
-  // A stretch of time of sequence `sequence`. Parts of one sequence must not overlap; a part that
-  // is empty or without end is left out.
+  // Adds a span of sequence `sequence`. Spans of one sequence must not overlap. A span that is
+  // empty or has no end is left out.
   void Add(uint64_t sequence, const char* name, absl::Time begin, absl::Time end);
-  // Events that found the trace full.
+  // Returns the number of events that found the trace full.
   uint64_t num_lost() const;
 
-  // Writes the trace. Returns what the file system says.
+  // Writes the trace. Returns the errors of the file system.
   absl::Status WriteTo(const std::string& path) const;
 
  private:

@@ -31,7 +31,7 @@ MetricFamily Family(const std::string& name, const std::string& help, MetricType
   return {name, help, type, {std::move(metric)}};
 }
 
-// Refusals by reason: nobody's work had a place, or only this client's.
+// Returns the refusals by reason: no room for anybody, or only none for this client.
 MetricFamily RefusedFamily(const char* name, const char* help, uint64_t full,
                            uint64_t client_share) {
   MetricFamily family =
@@ -58,7 +58,7 @@ MetricFamily IterationTokens(const StepSizes& sizes,
   return family;
 }
 
-// Nothing where no graphs were ever captured.
+// Appends nothing if no graphs were ever captured.
 void AppendGraphFamilies(const GraphStats& graphs, std::vector<MetricFamily>* families) {
   if (graphs.num_captures == 0) return;
   families->push_back(Family("taopd_teacher_cuda_graphs", "Batch sizes with a CUDA graph.",

@@ -1,6 +1,6 @@
-// What GET /metrics shows. The protocols record request counts and latencies; the engine's numbers
-// are read when the text is made. Queue lengths and token counts also appear under vLLM's names,
-// for dashboards and autoscalers that were made for vLLM.
+// The metrics of GET /metrics. The protocols record request counts and latencies; the engine's
+// numbers are read when the text is made. Queue lengths and token counts also appear under vLLM's
+// names, for dashboards and autoscalers made for vLLM.
 //
 // Thread-safe. All label values come from fixed sets, so that a client cannot create new series.
 #pragma once
@@ -26,20 +26,20 @@ class ServerMetrics {
  public:
   ServerMetrics();
 
-  // Also writes a line for each request to `log`, which must outlive the object. To be called
+  // Makes the object also write a line for each request to `log`, which must outlive it. Call it
   // before the first request.
   void SetAccessLog(AccessLog* log) { access_log_ = log; }
 
-  // `method` is "grpc/Score", "POST /v1/completions", ...; `code` is the name of a gRPC code or an
-  // HTTP status. The rest is for the access log.
+  // Records a request. `method` is "grpc/Score", "POST /v1/completions", ...; `code` is the name of
+  // a gRPC code or an HTTP status. The other arguments are for the access log.
   void RecordRequest(const std::string& method, const std::string& code, absl::Duration latency,
                      const std::string& client = "", const std::string& request_id = "");
 
-  // The metrics of the requests of a model, made by the first call, which names the model. Valid as
-  // long as this object.
+  // Returns the metrics of a model's requests. The first call creates them under the model's name.
+  // Valid as long as this object.
   RequestMetrics* OfModel(const std::string& model_name);
 
-  // The metrics in Prometheus's text format 0.0.4.
+  // Returns the metrics in Prometheus's text format 0.0.4.
   std::string Text(ServingState& state);
 
  private:

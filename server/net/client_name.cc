@@ -12,9 +12,10 @@ namespace taopd {
 namespace {
 
 constexpr int kAddressBits = 128;
-constexpr int kMappedBits = 96;  // of an IPv6 address that holds an IPv4 one, before that one
+// Bits before the IPv4 address in an IPv6 address that contains one.
+constexpr int kMappedBits = 96;
 
-// The 16 bytes of an address, or none.
+// Returns the 16 bytes of an address, or nullopt if the text is not an address.
 std::optional<std::string> BytesOf(const std::string& address) {
   std::string bytes(sizeof(in6_addr), '\0');
   if (::inet_pton(AF_INET6, address.c_str(), bytes.data()) == 1) return bytes;
@@ -43,7 +44,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   }
 }
 
-// The address of a hop as X-Forwarded-For has it: bare, or with a port: "10.0.0.7:80",
+// Returns the address of a hop in X-Forwarded-For, with or without a port: "10.0.0.7:80",
 // "[fd00::1]:80".
 std::optional<std::string> AddressOfHop(std::string_view hop) {
   std::string address(hop);
@@ -59,7 +60,7 @@ std::optional<std::string> AddressOfHop(std::string_view hop) {
   return address;
 }
 
-// The "for" of one element of a Forwarded header.
+// Returns the "for" of one element of a Forwarded header.
 std::optional<std::string_view> ForOf(std::string_view element) {
   for (std::string_view pair : Split(element, ';')) {
     if (!absl::StartsWithIgnoreCase({pair.data(), pair.size()}, "for=")) continue;

@@ -1,5 +1,5 @@
-// How the server tells its clients apart when it shares out threads, the queue, the engine and the
-// memory, and whose requests a client may end.
+// The names by which the server distinguishes its clients, when it divides threads, the queue, the
+// engine and the memory, and when a client ends requests.
 #pragma once
 
 #include <atomic>
@@ -12,33 +12,33 @@
 
 namespace taopd {
 
-// The part of an address that one subscriber has: an IPv4 address, or the first half of an IPv6
-// one. Text that is no address is returned as it is. An IPv4 address that is written as an IPv6 one
-// is an IPv4 address.
+// Returns the part of an address that identifies a subscriber: an IPv4 address, or the first half
+// of an IPv6 address. An IPv4 address in IPv6 notation counts as an IPv4 address. Text that is not
+// an address is returned unchanged.
 std::string SubscriberOf(const std::string& address);
 
-// The client's name: the key that it has shown (ApiKeys::NameOf), or, where no key is asked for
-// (`key_name` is empty), the subscriber.
+// Returns the client's name: that of the key that it has shown (ApiKeys::NameOf) or, if no key is
+// required (`key_name` is empty), the subscriber.
 std::string ClientName(const std::string& address, std::string_view key_name);
 
-// The proxies whose word is taken for the address of a client. Thread-safe.
+// The proxies that are trusted to report the address of a client. Thread-safe.
 class TrustedProxies {
  public:
   TrustedProxies() = default;
   TrustedProxies(const TrustedProxies&) = delete;
 
   // `networks` are addresses ("10.0.0.7", "fd00::1") and CIDR ranges ("10.0.0.0/8", "fd00::/8").
-  // Returns INVALID_ARGUMENT if one of them is neither, or has bits behind its prefix. To be called
+  // Returns INVALID_ARGUMENT if one of them is neither, or has bits set after its prefix. Call it
   // before the object is shared.
   absl::Status Set(const std::vector<std::string>& networks);
 
-  // The address of the client behind a connection from `peer`. `hops` are the values of the headers
-  // in which proxies name whom they serve, in the order in which they came: X-Forwarded-For
-  // ("client, proxy"), or, if there is none, Forwarded ("for=client, for=proxy"; RFC 7239).
+  // Returns the address of the client behind a connection from `peer`. `hops` are the values of the
+  // headers in which proxies name their clients, in the order of arrival: X-Forwarded-For ("client,
+  // proxy") or, if there is none, Forwarded ("for=client, for=proxy"; RFC 7239).
   //
   // The values are read from the right. Each one counts only if the hop that added it is trusted,
-  // so a client that writes such a header itself changes nothing. A value that is no address ends
-  // the reading: the client is then the last hop that was known, and num_malformed() grows.
+  // so a client cannot change the result by such a header. A value that is not an address ends the
+  // reading: the client is then the last known hop, and num_malformed() increases.
   std::string ClientAddress(const std::string& peer, const std::vector<std::string_view>& hops,
                             bool forwarded) const;
 
@@ -48,7 +48,7 @@ class TrustedProxies {
 
  private:
   struct Network {
-    std::string bytes;  // 16: IPv4 addresses as IPv6 ones
+    std::string bytes;  // 16 bytes; IPv4 addresses are in IPv6 notation
     int prefix_bits = 0;
   };
 

@@ -1,19 +1,19 @@
-// File descriptors. A flood of connections over one protocol must not take all of them: the other
-// protocol needs some, and so do files and libraries. gRPC 1.51 of itself stops accepting for good
-// when it has once run out of them (CVE-2023-4785).
+// Divides the file descriptors. A flood of connections over one protocol must not take all of them,
+// because the other protocol, files and libraries need some as well. gRPC 1.51 by itself stops
+// accepting for good once it has run out of them (CVE-2023-4785).
 #pragma once
 
 namespace taopd {
 
-// The connections that HTTP may hold: half of what is free now, less a reserve for files and
-// libraries. At least a few.
+// Returns the number of connections that HTTP may hold: half of the free descriptors, minus a
+// reserve for files and libraries, but at least a few.
 int MaxHttpConnections();
 
-// Whether a descriptor that the kernel has just given, always the lowest free one, shows that fewer
-// than `num_kept` are left, beside a reserve for files and libraries.
+// Returns whether a new descriptor, which is always the lowest free one, shows that fewer than
+// `num_kept` are left besides a reserve for files and libraries.
 bool IsScarce(int fd, int num_kept = 0);
 
-// What gRPC leaves to HTTP: a quarter of all, at most 64.
+// Returns the number that gRPC leaves to HTTP: a quarter of all, at most 64.
 int DescriptorsLeftToHttp();
 
 }  // namespace taopd

@@ -43,13 +43,13 @@ int PortOf(int fd) {
                                        : ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-// The listening socket, or -1 with errno set.
+// Returns the listening socket, or -1 with errno set.
 int ListenOn(const addrinfo& info) {
   const int fd =
       ::socket(info.ai_family, info.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, info.ai_protocol);
   if (fd < 0) return -1;
   const int yes = 1, no = 0;
-  // Not SO_REUSEPORT: a second server on the port must fail.
+  // SO_REUSEPORT is not set, because a second server on the port must fail.
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (info.ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
   if (::bind(fd, info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0) return fd;
@@ -74,7 +74,7 @@ absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(infos, &::freeaddrinfo);
   std::string reason = "is the address right?";
-  // A name such as localhost has addresses of both families: clients know the IPv4 one.
+  // A name such as localhost has addresses of both families; clients expect the IPv4 address.
   for (const bool is_ipv4 : {true, false}) {
     for (const addrinfo* info = infos; info != nullptr; info = info->ai_next) {
       if ((info->ai_family == AF_INET) != is_ipv4) continue;

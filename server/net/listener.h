@@ -1,4 +1,4 @@
-// A listening TCP socket, and what the kernel says of those who connect.
+// A listening TCP socket and the sockets that it accepts.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@ class Listener {
   enum class Result {
     kAccepted,
     kNone,           // nobody waits
-    kNoDescriptors,  // somebody waits, but the process or the system has no room
+    kNoDescriptors,  // a client waits, but the process or the system has no descriptors
     kDead,           // the socket will never accept again
   };
 
-  // A name with addresses of both families means the IPv4 one. Port 0 lets the system pick one.
-  // Returns UNAVAILABLE, with the reason, if it cannot listen. A second listener on the same port
-  // fails.
+  // Listens on a port; 0 lets the system pick one. A name with addresses of both families means the
+  // IPv4 address. Returns UNAVAILABLE with the reason if it cannot listen. A second listener on the
+  // same port fails.
   static absl::StatusOr<Listener> Open(const std::string& host, int port);
 
   Listener(Listener&& other) noexcept;
@@ -33,7 +33,7 @@ class Listener {
   int fd() const { return fd_; }
   int port() const { return port_; }
   Result Accept(AcceptedSocket* accepted);
-  // Ends the queue of the kernel. Accept must not be called again.
+  // Closes the socket and the kernel's queue. Accept must not be called again.
   void Close();
 
  private:

@@ -1,4 +1,4 @@
-// The effective settings as JSON, for GET /config.
+// Makes the JSON of the effective settings for GET /config.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace taopd {
 
-// {"name": value, ...} in the order of the declarations. The value of a setting whose name says
-// that it is a secret (a key, a password, a token) is "(redacted)" unless it is empty.
+// Returns {"name": value, ...} in the order of the declarations. The value of a setting whose name
+// marks it as a secret (a key, a password, a token) is "(redacted)" unless it is empty.
 std::string ConfigJson(const SettingTable& settings);
 
 }  // namespace taopd

@@ -46,7 +46,7 @@ struct TeacherOptions {
   int64_t max_num_seqs = 256;
   int64_t max_queued_tokens = int64_t{4} << 20;
   double max_client_queue_share = 0.5;
-  std::string kv_cache_memory_bytes = "auto";  // or a size; 0 = only scores
+  std::string kv_cache_memory_bytes = "auto";  // "auto" or a size; 0 means that it only scores
   bool enable_prefix_caching = true;
   bool cuda_graphs = false;
   int64_t max_cudagraph_capture_size = 0;
@@ -54,7 +54,7 @@ struct TeacherOptions {
   std::string generation_config = "auto";
   std::string tool_call_parser = "none";
   double gpu_memory_utilization = kDefaultMemoryShare;
-  std::string cpu_memory_limit = "0";  // a size; 0 = a share of what is available
+  std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   int64_t max_message_memory_bytes = int64_t{4} << 30;
   double drain_delay = 0.0;
   double shutdown_timeout = 30.0;
@@ -70,13 +70,13 @@ struct TeacherOptions {
 
   void Visit(SettingVisitor& v);
 
-  // served_model_name, or `model` if that is empty.
+  // Returns served_model_name, or `model` if that is empty.
   const std::string& ModelName() const {
     return served_model_name.empty() ? model : served_model_name;
   }
   // REQUIRES: ValidateTeacherOptions succeeded.
   EngineOptions ToEngineOptions() const;
-  // A copy to print, without the keys.
+  // Returns a copy without the keys, for printing.
   TeacherOptions WithoutSecrets() const;
 
  private:
@@ -87,12 +87,12 @@ struct TeacherOptions {
   void VisitGrpc(SettingVisitor& v);
 };
 
-// Checks each setting, and the settings together. Returns INVALID_ARGUMENT naming the setting, its
-// value and what it must be.
+// Checks each setting by itself and in combination. Returns INVALID_ARGUMENT naming the setting,
+// its value and the valid values.
 absl::Status ValidateTeacherOptions(TeacherOptions& options);
 
-// Reads the command line. If it asks for the help or the version, or is wrong, the text is written
-// to `out` or `err` and the exit code is returned instead of the options.
+// Parses the command line. If it requests the help or the version, or is invalid, writes the text
+// to `out` or `err` and returns the exit code instead of the options.
 std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,
                                                       std::ostream& out, std::ostream& err);
 

@@ -1,5 +1,5 @@
 #pragma once
 
 namespace taopd {
-inline constexpr char kTeacherVersion[] = TAOPD_VERSION;  // the project's, from CMake
+inline constexpr char kTeacherVersion[] = TAOPD_VERSION;  // the project's version, from CMake
 }  // namespace taopd

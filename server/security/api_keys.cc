@@ -22,7 +22,8 @@ bool IsKey(std::string_view text) {
   });
 }
 
-// The key of "Bearer KEY", with the scheme in any case; empty if there is none.
+// Returns the key of "Bearer KEY", with the scheme in any letter case, or an empty text if there is
+// none.
 std::string_view BearerOf(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
   if (authorization.size() < kScheme.size()) return {};

@@ -1,5 +1,6 @@
-// The keys that clients must show: "Authorization: Bearer KEY" over HTTP, the same as metadata over
-// gRPC. Only the keys' SHA-256 digests are kept, and neither is ever logged. Thread-safe.
+// The keys that clients must show: "Authorization: Bearer KEY" as a header over HTTP or as metadata
+// over gRPC. Only the keys' SHA-256 digests are kept; neither keys nor digests are logged.
+// Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -16,22 +17,23 @@ namespace taopd {
 
 class ApiKeys {
  public:
-  // `keys` as they were given, and a file with one key a line ("" for none), which Reload reads
-  // again. Empty lines and lines that begin with # are skipped.
+  // Accepts the given `keys` and those in the file `path` ("" for none), which has one key per line
+  // and which Reload reads. Empty lines and lines that begin with # are skipped.
   ApiKeys(const std::vector<std::string>& keys, std::string path);
 
-  // Reads the file. Returns the error of the file, or INVALID_ARGUMENT if it holds no key, or a key
-  // that holds spaces or is empty; the keys then stay as they were. The message names no key.
+  // Reads the file. Returns the error of the file, or INVALID_ARGUMENT if it has no key or an
+  // invalid key (empty or with spaces); the keys stay unchanged then. The message does not contain
+  // a key.
   absl::Status Reload();
 
-  // Whether a key is asked for at all.
+  // Returns whether a key is required at all.
   bool required() const { return !path_.empty() || !fixed_.empty(); }
-  // Whether the value of an Authorization header shows one of the keys, or none is asked for. The
-  // time does not depend on which key comes close.
+  // Returns whether the value of an Authorization header contains one of the keys, or none is
+  // required. The time does not depend on how close a wrong key is.
   bool Accepts(std::string_view authorization) const;
-  // A short name for the key that the header shows, the same for the same key; empty if none is
-  // asked for. It is the begin of the key's digest, so that it says nothing about the key.
-  // REQUIRES: Accepts.
+  // Returns a short name for the key in the header, always the same for the same key, or an empty
+  // name if none is required. It is the beginning of the key's digest, so it does not reveal the
+  // key. REQUIRES: Accepts.
   std::string NameOf(std::string_view authorization) const;
 
  private:

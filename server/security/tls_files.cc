@@ -18,8 +18,8 @@ absl::Status Wrong(const char* setting, const std::string& path) {
   return InvalidArgument(setting, " ", path, ": ", reason.data());
 }
 
-// The protocols' names for SSL_select_next_proto, each behind its length. They outlive every
-// context.
+// The protocols' names for SSL_select_next_proto, each preceded by its length. They must outlive
+// every context.
 constexpr char kHttp11[] = "\x08http/1.1";
 constexpr char kHttp2[] = "\x02h2";
 
@@ -41,7 +41,8 @@ int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_siz
 absl::Status TlsFiles::Reload() {
   if (!paths_.enabled()) return absl::OkStatus();
   {
-    const std::string stamp = Stamp();  // before the files are read: they may change meanwhile
+    // Taken before the files are read, because they may change meanwhile.
+    const std::string stamp = Stamp();
     absl::MutexLock lock(&mutex_);
     stamp_ = stamp;
   }
@@ -56,7 +57,7 @@ absl::Status TlsFiles::Reload() {
                                       SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_alpn_select_cb(context.get(), &ChooseProtocol,
                              const_cast<char*>(protocol_ == Protocol::kHttp2 ? kHttp2 : kHttp11));
-  // A key with a passphrase must fail, not ask the terminal.
+  // A key with a passphrase must fail instead of asking on the terminal.
   SSL_CTX_set_default_passwd_cb(context.get(), [](char*, int, int, void*) { return 0; });
   if (SSL_CTX_use_certificate_chain_file(context.get(), paths_.certificate.c_str()) != 1) {
     return Wrong("ssl_certfile", paths_.certificate);
@@ -72,7 +73,7 @@ absl::Status TlsFiles::Reload() {
     }
     SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(path));
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    // A session that is resumed must have been verified by this server.
+    // A resumed session must have been verified by this server.
     static constexpr unsigned char kSessions[] = "taopd-teacher";
     SSL_CTX_set_session_id_context(context.get(), kSessions, sizeof(kSessions) - 1);
   }

@@ -14,7 +14,7 @@ struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 namespace taopd {
 
 struct TlsPaths {
-  std::string certificate;  // the server's, with its chain; "" for no TLS
+  std::string certificate;  // the server's certificate with its chain; "" for no TLS
   std::string key;
   // If it is not empty, clients must show a certificate of one of these authorities.
   std::string client_authorities;
@@ -24,24 +24,24 @@ struct TlsPaths {
 
 class TlsFiles {
  public:
-  // What is spoken behind TLS. A client that offers other protocols alone is refused.
+  // The protocol inside TLS. A client that offers only other protocols is refused.
   enum class Protocol { kHttp11, kHttp2 };
 
   explicit TlsFiles(TlsPaths paths, Protocol protocol = Protocol::kHttp11)
       : paths_(std::move(paths)), protocol_(protocol) {}
 
   // Reads the files. Returns INVALID_ARGUMENT naming the file, with OpenSSL's reason, if one cannot
-  // be read or the key is not the certificate's; what was read before then stays in use.
+  // be read or the key does not match the certificate; the previous ones stay in use then.
   absl::Status Reload();
-  // Reads the files if one of them is not the one that was read, or tried, last.
+  // Reads the files if one of them has changed since the last attempt to read it.
   absl::Status ReloadIfChanged();
 
   const TlsPaths& paths() const { return paths_; }
-  // For new connections: TLS 1.2 or later. Null before the first Reload.
+  // Returns the context for new connections: TLS 1.2 or later. Null before the first Reload.
   std::shared_ptr<ssl_ctx_st> context() const;
 
  private:
-  // Which files the paths name at present.
+  // Returns a text that identifies the files to which the paths refer at present.
   std::string Stamp() const;
 
   const TlsPaths paths_;

@@ -1,5 +1,6 @@
-// The bytes of one client's socket, plain or through TLS. It never blocks: what would wait says
-// what it waits for. Used by one thread at a time, except for IsGone.
+// Reads and writes the bytes of one client's socket, plain or through TLS. It never blocks: a call
+// that would wait returns the event for which it waits. Used by one thread at a time, except for
+// IsGone.
 //
 // The process must ignore SIGPIPE, which OpenSSL cannot avoid.
 #pragma once
@@ -20,8 +21,8 @@ class Transport {
     size_t num_bytes = 0;  // at least 1 for kOk
   };
 
-  // Owns the socket, which must not block, and makes the server's side of TLS with `context`
-  // unless that is null.
+  // Takes ownership of the socket, which must be nonblocking, and creates the server's side of TLS
+  // with `context` unless that is null.
   Transport(int fd, SSL_CTX* context);
   ~Transport();
   Transport(const Transport&) = delete;
@@ -29,18 +30,18 @@ class Transport {
 
   int fd() const { return fd_; }
   bool is_secure() const { return ssl_ != nullptr; }
-  // What client and server have agreed on in TLS's handshake (ALPN); empty if the client has
-  // offered nothing. REQUIRES: is_secure().
+  // Returns the protocol negotiated in the TLS handshake (ALPN), or an empty text if the client has
+  // offered none. REQUIRES: is_secure().
   std::string_view chosen_protocol() const;
-  // Goes on with TLS's handshake; kOk when it is done. REQUIRES: is_secure().
+  // Continues the TLS handshake. Returns kOk when it is done. REQUIRES: is_secure().
   Status Handshake();
   Result Read(char* buffer, size_t size);
   Result Write(std::string_view bytes);
-  // Whether Read has bytes without the socket being readable.
+  // Returns whether Read has bytes although the socket may not be readable.
   bool has_pending() const { return ssl_ != nullptr && SSL_pending(ssl_.get()) > 0; }
-  // Ends the sending side.
+  // Shuts down the sending side.
   void ShutdownWrite();
-  // Whether the peer has ended its sending side, or is gone. Any thread may call.
+  // Returns whether the peer has shut down its sending side or is gone. Any thread may call it.
   bool IsGone() const;
 
  private:
@@ -51,7 +52,7 @@ class Transport {
   };
   const int fd_;
   const std::unique_ptr<SSL, Free> ssl_;
-  bool is_broken_ = false;  // after a fatal error of TLS no alert may be sent
+  bool is_broken_ = false;  // after a fatal TLS error no alert may be sent
 };
 
 }  // namespace taopd

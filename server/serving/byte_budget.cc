@@ -39,7 +39,7 @@ void ByteBudget::Return(int64_t num_bytes, const std::string& client) {
   const auto found = held_.find(client);
   TAOPD_CHECK(found != held_.end() && found->second >= num_bytes);
   found->second -= num_bytes;
-  // No entry without bytes: clients come and go.
+  // Clients without bytes have no entry, because clients come and go.
   if (found->second == 0) held_.erase(found);
 }
 

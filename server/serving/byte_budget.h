@@ -1,6 +1,5 @@
-// A bound on the memory that request bodies and answers of all protocols take together, and on the
-// part of it that one client takes. It only counts; the memory itself belongs to whoever holds the
-// reservation. Thread-safe.
+// A limit for the memory of request bodies and answers of all protocols together, and for the part
+// of one client. It only counts; the holder of a reservation owns the memory itself. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -15,8 +14,8 @@ namespace taopd {
 
 class ByteBudget {
  public:
-  // Gives its bytes back when it is destroyed; it must not outlive the budget. False if it is
-  // empty: refused, moved from, or default-constructed.
+  // Returns its bytes to the budget when it is destroyed; it must not outlive the budget. Converts
+  // to false if it is empty: refused, moved from, or default-constructed.
   class Reservation {
    public:
     Reservation() = default;
@@ -50,22 +49,22 @@ class ByteBudget {
     kClientShare,  // there is room, but not for this client
   };
 
-  // `max_client_share`: see FitsShare (common/base/fair_share.h). A client that holds some bytes
-  // already leaves what KeptFree says of its share for smaller requests of its own.
+  // FitsShare (common/base/fair_share.h) explains `max_client_share`. A client that already holds
+  // some bytes must leave the part of its share that KeptFree keeps for its own smaller requests.
   explicit ByteBudget(int64_t max_bytes, double max_client_share = 1.0)
       : max_bytes_(max_bytes), max_client_share_(max_client_share) {}
 
-  // Returns an empty reservation if the bytes would exceed the bound or the client's share of it.
-  // The empty name has no share: it may take everything. Never waits.
+  // Returns an empty reservation if the bytes would exceed the limit or the client's share of it. A
+  // client with an empty name may take everything. Never waits.
   Reservation TryReserve(int64_t num_bytes, const std::string& client = "");
-  // What TryReserve would say.
+  // Returns the refusal that TryReserve would give.
   Refusal Check(int64_t num_bytes, const std::string& client) const;
 
   int64_t num_used() const;
   int64_t max_bytes() const { return max_bytes_; }
-  // That hold any bytes.
+  // Returns the number of clients that hold any bytes.
   size_t num_clients() const;
-  // Refusals of TryReserve since the start, for this reason.
+  // Returns the number of TryReserve's refusals for this reason since the start.
   uint64_t num_refused(Refusal reason) const;
 
  private:
@@ -77,7 +76,7 @@ class ByteBudget {
   const double max_client_share_;
   mutable absl::Mutex mutex_;
   int64_t num_used_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the clients that hold any.
+  // Bytes by client, for the clients that hold any.
   std::unordered_map<std::string, int64_t> held_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_refused_full_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t num_refused_share_ ABSL_GUARDED_BY(mutex_) = 0;

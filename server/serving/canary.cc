@@ -14,11 +14,11 @@ namespace {
 
 constexpr int64_t kNumTokens = 64;
 constexpr int32_t kTopK = 16;
-// Nats between the most probable id and the uniform distribution, below which they are equal. A
-// model with random weights is above it by far in some row.
+// The distance in nats between the most probable id and the uniform distribution below which they
+// count as equal. A model with random weights is far above it in some row.
 constexpr double kUniformTolerance = 1e-4;
 
-// The index of the first number with other bits, or none.
+// Returns the index of the first number with other bits, or nullopt.
 std::optional<size_t> FirstOtherBits(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return std::min(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -27,8 +27,8 @@ std::optional<size_t> FirstOtherBits(std::span<const float> a, std::span<const f
   return std::nullopt;
 }
 
-// The position in the sequence of the first row in which one of the arrays is not finite. A tail of
-// -inf is right where nothing is left outside of the ids.
+// Returns the position in the sequence of the first row in which one of the arrays is not finite. A
+// tail of -inf is right if no probability is left outside the ids.
 std::optional<int64_t> FirstBadRow(const ScoreRows& rows) {
   const auto is_bad = [](float value) { return std::isnan(value) || value > 1e-3f; };
   for (int64_t r = 0; r < rows.num_rows; ++r) {
@@ -57,12 +57,12 @@ InferenceRequest Canary::NextRequest() {
   InferenceRequest request;
   request.request_id = "canary";
   request.client = "canary";
-  // A salt of its own: cached keys and values would hide what has become of the weights.
+  // A unique salt, because cached keys and values would hide damage to the weights.
   request.cache_salt = "canary " + std::to_string(num_requests_++);
   const int64_t num_tokens = std::min(kNumTokens, limits_.max_model_len);
   uint64_t state = 0;
   for (int64_t i = 0; i < num_tokens; ++i) {
-    state += 0x9e3779b97f4a7c15;  // the golden ratio: ids from all over the vocabulary
+    state += 0x9e3779b97f4a7c15;  // the golden ratio, for ids from the whole vocabulary
     request.token_ids.push_back(
         static_cast<int32_t>((state >> 32) % static_cast<uint64_t>(limits_.vocab_size)));
   }

@@ -1,6 +1,6 @@
-// A fixed probe of the served model. It is scored at the start and from time to time; a model whose
-// weights have gone wrong in memory answers it with other numbers, with numbers that are not
-// finite, or, if the weights are gone, with a uniform distribution.
+// A fixed probe of the served model. It is scored at the start and from time to time. A model whose
+// weights are damaged in memory answers with other numbers, with numbers that are not finite or, if
+// the weights are gone, with a uniform distribution.
 //
 // Not thread-safe.
 #pragma once
@@ -14,26 +14,27 @@ namespace taopd {
 
 class Canary {
  public:
-  // `bitwise`: the engine promises the same bytes for the same request (a CPU). Otherwise the
-  // log-probs may differ by kTolerance.
+  // `bitwise` is true if the engine guarantees the same bytes for the same request (on a CPU).
+  // Otherwise the log-probs may differ by kTolerance.
   Canary(const EngineLimits& limits, bool bitwise) : limits_(limits), bitwise_(bitwise) {}
 
-  // On a GPU the order of sums depends on the rest of the batch. With bfloat16 weights a log-prob
-  // moves by a few hundredths; damaged weights move it by nats.
+  // On a GPU the order of sums depends on the rest of the batch. With bfloat16 weights this changes
+  // a log-prob by a few hundredths; damaged weights change it by nats.
   static constexpr float kTolerance = 0.25f;
 
-  // False if the model's sequences are too short to score anything.
+  // Returns false if the model's sequences are too short to score anything.
   bool CanProbe() const { return limits_.max_model_len >= 2; }
-  // The probe: the same tokens every time, never from the prefix cache. REQUIRES: CanProbe().
+  // Returns the probe, which always has the same tokens and never uses the prefix cache. REQUIRES:
+  // CanProbe().
   InferenceRequest NextRequest();
-  // OK if the answer is right, INTERNAL saying what is wrong with it; none if it says nothing about
-  // the model: the queue was full, or the engine is draining. The first right answer is the one
-  // that later ones are compared with.
+  // Returns OK if the answer is right, and INTERNAL with the fault if it is wrong. Returns nullopt
+  // if it shows nothing about the model, because the queue was full or the engine is draining.
+  // Later answers are compared with the first right one.
   std::optional<absl::Status> Judge(const absl::StatusOr<InferenceResult>& answer);
 
  private:
   absl::Status Compare(const ScoreRows& rows) const;
-  // INTERNAL naming the first number with other bits than at the start.
+  // Returns INTERNAL naming the first number whose bits differ from those at the start.
   absl::Status CompareBits(const ScoreRows& rows) const;
 
   const EngineLimits limits_;

@@ -7,7 +7,7 @@ namespace taopd {
 std::string Excerpt(std::string_view text) {
   if (text.size() <= kMaxExcerptBytes) return std::string(text);
   size_t end = kMaxExcerptBytes;
-  // Not between the bytes of a UTF-8 character, which has at most four.
+  // Do not cut a UTF-8 character, which has at most four bytes.
   while (end > kMaxExcerptBytes - 4 && (text[end] & 0xc0) == 0x80) --end;
   return Concat(text.substr(0, end), "... (", text.size(), " bytes)");
 }

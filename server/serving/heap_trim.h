@@ -25,12 +25,14 @@ class HeapTrim {
   static constexpr absl::Duration kInterval = absl::Seconds(10);
 
   HeapTrim();
-  // For tests: `held_bytes` is what the process holds, and `trim` returns what is free of it.
+  // For tests: `held_bytes` returns the memory of the process, and `trim` returns its free memory
+  // to the system.
   HeapTrim(std::function<int64_t()> held_bytes, std::function<void()> trim);
 
-  // Call it every second or so. It may take some milliseconds.
+  // Call it about every second. It may take some milliseconds.
   void Tick(absl::Time now);
-  // Trims at once if there is that growth: for after what leaves much free memory.
+  // Trims at once if the process has grown by kGrowthBytes. Call it after work that leaves much
+  // free memory.
   void TrimGrowth(absl::Time now);
 
  private:
@@ -40,7 +42,7 @@ class HeapTrim {
   const std::function<int64_t()> held_bytes_;
   const std::function<void()> trim_;
   absl::Mutex mutex_;
-  int64_t least_bytes_ ABSL_GUARDED_BY(mutex_);  // held since the last time
+  int64_t least_bytes_ ABSL_GUARDED_BY(mutex_);  // least bytes held since the last trim
   absl::Time trimmed_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 

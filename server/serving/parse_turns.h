@@ -1,6 +1,6 @@
-// Whose request body is parsed next. A parsed body takes many times the memory of its text, and the
-// time of a large one is seconds: only few are parsed at once, clients take turns, and small bodies
-// do not wait for large ones.
+// Decides whose request body is parsed next. A parsed body takes many times the memory of its text,
+// and parsing a large one takes seconds. So only a few bodies are parsed at once, clients take
+// turns, and small bodies do not wait for large ones.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -20,7 +20,7 @@ namespace taopd {
 // Thread-safe.
 class ParseTurns {
  public:
-  // How many bodies of at most so many bytes are parsed at once.
+  // The number of bodies of at most `max_bytes` that are parsed at once.
   struct Lane {
     size_t max_bytes;
     int num_turns;
@@ -28,7 +28,7 @@ class ParseTurns {
   static constexpr std::array<Lane, 3> kLanes = {
       {{size_t{64} << 10, 16}, {size_t{1} << 20, 4}, {SIZE_MAX, 2}}};
 
-  // Ends with the object's life, which should end after that of the parsed value.
+  // A turn lasts as long as the object, which should outlive the parsed value.
   class Turn {
    public:
     Turn(ParseTurns* turns, size_t lane, std::string client)
@@ -43,12 +43,12 @@ class ParseTurns {
     const std::string client_;
   };
 
-  // `heap` is trimmed after bodies that are not small.
+  // `heap` is trimmed after bodies that are not small. It must outlive the object.
   explicit ParseTurns(HeapTrim* heap);
 
-  // Waits for the client's turn (server/net/client_name.h) with a body of that size.
+  // Waits for the turn of the client (server/net/client_name.h) with a body of that size.
   Turn Wait(const std::string& client, size_t body_bytes);
-  // Bodies that wait.
+  // Returns the number of waiting bodies.
   size_t num_waiting() const;
 
  private:

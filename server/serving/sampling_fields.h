@@ -29,19 +29,19 @@ std::span<const SamplingField> SamplingFields();
 // Returns INVALID_ARGUMENT, in vLLM's words, if the value is not in the field's range.
 absl::Status SetSamplingField(const SamplingField& field, double value, SamplingParams* sampling);
 
-// The seed of choice `index` of a prompt: seed + index, or another one each time if there is no
-// seed.
+// Returns the seed of choice `index` of a prompt: seed + index or, if there is no seed, a new one
+// each time.
 uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index);
 
-// Estimates of the memory that a copy takes. Each sequence of a request has its own copy of the
-// sampling fields and of the stop strings: a small request for many sequences may need much.
+// Estimate the memory of a copy. Each sequence of a request has its own copy of the sampling fields
+// and of the stop strings, so a small request for many sequences may need much memory.
 int64_t SamplingBytes(const SamplingParams& sampling);
 int64_t StringsBytes(std::span<const std::string> strings);
 
-// What requests get that say nothing about sampling: the defaults, with what generation_config.json
-// in `model_dir` says in their place. Other keys of that file are ignored, and the file need not
-// exist. Returns INVALID_ARGUMENT naming the path, the key and the value if a value is of the wrong
-// type or out of range.
+// Returns the sampling of requests that set no fields: the values of generation_config.json in
+// `model_dir`, otherwise the defaults. Other keys of that file are ignored, and the file need not
+// exist. Returns INVALID_ARGUMENT naming the path, the key and the value if a value has the wrong
+// type or is out of range.
 absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& model_dir);
 
 }  // namespace taopd

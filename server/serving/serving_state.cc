@@ -61,7 +61,7 @@ absl::StatusOr<ByteBudget::Reservation> ServingState::ReserveAnswer(int64_t num_
                                                                     const std::string& client) {
   ByteBudget::Reservation memory = message_budget_.TryReserve(num_bytes, client);
   if (memory) return memory;
-  // Which of the two may have changed meanwhile; the advice is the same.
+  // The reason may have changed meanwhile, but the advice is the same.
   const bool of_client =
       message_budget_.Check(num_bytes, client) == ByteBudget::Refusal::kClientShare;
   return ResourceExhausted(

@@ -1,12 +1,11 @@
-// What the protocols share: the model once it is loaded, whether work is accepted, and the memory
-// of messages.
+// The state that the protocols share: the model once it is loaded, whether work is accepted, and
+// the memory of messages.
 //
 // Life cycle: loading -> ready -> leaving -> draining, or loading -> failed. While it is leaving,
-// the server still accepts work, so that load balancers have the time to see that it is not ready.
+// the server still accepts work, so that load balancers have time to notice that it is not ready.
 //
-// Thread-safe. A model that was
-// handed out stays valid while its shared_ptr is held. The engine's own thread must not release the
-// last reference: destroying an engine joins that thread.
+// Thread-safe. A model stays valid while its shared_ptr is held. The engine's own thread must not
+// release the last reference, because destroying an engine joins that thread.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -43,11 +42,11 @@ struct ServedModel {
   std::string revision;
   std::string dtype;
   std::string device = "cpu";        // as LibTorch writes it
-  int64_t tensor_parallel_size = 1;  // processes that the model is cut into
+  int64_t tensor_parallel_size = 1;  // number of processes over which the model is split
   EngineLimits limits;
-  SamplingParams sampling_defaults;    // of requests that do not say otherwise
+  SamplingParams sampling_defaults;    // for fields that a request does not set
   std::vector<int32_t> eos_token_ids;  // the ids that end a sequence
-  // The ids that end a sequence beside the tokenizer's eos_token. Answers name them as the stop
+  // The ids that end a sequence besides the tokenizer's eos_token. Answers name them as the stop
   // reason, as vLLM's do.
   std::vector<int32_t> further_eos_ids;
   ToolCallFormat tool_call_format = ToolCallFormat::kNone;
@@ -67,49 +66,51 @@ class ServingState {
   void SetLeaving();
   void SetDraining();
   void SetFailed(const absl::Status& status);
-  // What the canary (canary.h) says of the model. While it is not OK, no work is accepted: wrong
-  // scores are worse than none.
+  // Sets the canary's verdict on the model (canary.h). While it is not OK, no work is accepted,
+  // because wrong scores are worse than none.
   void SetCanary(const absl::Status& verdict);
-  // Whether the listeners still answer the server's own connections.
+  // Sets whether the listeners still answer the server's own connections.
   void SetListeners(const absl::Status& status);
 
-  // The model for a new request. Returns UNAVAILABLE, with the reason, if none is accepted.
+  // Returns the model for a new request, or UNAVAILABLE with the reason if no work is accepted.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Admit() const;
-  // The model in any state; null until it is loaded.
+  // Returns the model in any state, or null until it is loaded.
   std::shared_ptr<const ServedModel> model() const;
 
-  // OK while the server has a model and its parts move. Returns UNAVAILABLE while it is loading,
-  // draining or failed, when the device refuses to compute, when a listener no longer answers, and
-  // when work has waited for `stall_timeout` without a heartbeat of the engine, which also beats
-  // during a long step. Call it at least every few seconds: that time counts from the first call
+  // Returns OK while the server has a model and works. Returns UNAVAILABLE while it is loading,
+  // draining or failed, if the device refuses to compute, if a listener no longer answers, and if
+  // work has waited for `stall_timeout` without a heartbeat of the engine, which also beats during
+  // a long step. Call it at least every few seconds, because that time counts from the first call
   // that saw the last beat.
   absl::Status Health();
-  // OK if the server should be sent work: it is healthy, it is not leaving, and its canary is
+  // Returns OK if the server should get work: it is healthy, it is not leaving, and its canary is
   // right.
   absl::Status Ready();
-  // The canary's last verdict; OK before the first.
+  // Returns the canary's last verdict, or OK before the first.
   absl::Status canary() const;
-  // Wrong answers of the canary that the next answer did not confirm.
+  // Counts the canary's wrong answers that the next answer did not confirm.
   void NoteCanaryRecovered() { num_canary_recovered_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t num_canary_recovered() const {
     return num_canary_recovered_.load(std::memory_order_relaxed);
   }
-  // Seconds since the engine's last step; 0 while it is idle or not loaded.
+  // Returns the seconds since the engine's last heartbeat, or 0 while it is idle or not loaded.
   double HeartbeatAgeSeconds();
 
-  // Whose word is taken for the address of a client. Set before the server listens.
+  // Returns the proxies that are trusted to report a client's address. Set them before the server
+  // listens.
   TrustedProxies& trusted_proxies() { return trusted_proxies_; }
 
-  // The memory of all request bodies and answers. Every protocol reserves what it is about to hold.
+  // Returns the budget for all request bodies and answers. Every protocol reserves memory before it
+  // uses it.
   ByteBudget& message_budget() { return message_budget_; }
   // Reserves memory for an answer to this client (server/net/client_name.h), or returns
   // RESOURCE_EXHAUSTED.
   absl::StatusOr<ByteBudget::Reservation> ReserveAnswer(int64_t num_bytes,
                                                         const std::string& client);
 
-  // Whose body is parsed next.
+  // Returns the turns in which bodies are parsed.
   ParseTurns& parse_turns() { return parse_turns_; }
-  // The process's free memory; somebody calls its Tick.
+  // Returns the trimmer of the process's heap. The main thread calls its Tick.
   HeapTrim& heap_trim() { return heap_trim_; }
 
   Clock* clock() const { return clock_; }
@@ -134,9 +135,9 @@ class ServingState {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   absl::Status canary_ ABSL_GUARDED_BY(mutex_);
   absl::Status listeners_ ABSL_GUARDED_BY(mutex_);
-  // The engine's last step, and when this object first saw that value while there was work. The age
-  // counts from there, so an engine that was idle for an hour is not stalled when a request
-  // arrives.
+  // The engine's last step, and the time at which this object first saw it while there was work.
+  // The age counts from that time, so an engine that was idle for an hour is not stalled when a
+  // request arrives.
   absl::Time seen_step_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time seen_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

@@ -1,4 +1,4 @@
-// How a model writes the calls of tools into its text.
+// The format in which a model writes tool calls into its text.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ enum class ToolCallFormat {
   kLlama3Json,  // {"name": .., "parameters": {..}}; {..}, perhaps behind <|python_tag|>
 };
 
-// By vLLM's names of its parsers: "hermes", "llama3_json"; and "none".
+// Parses vLLM's names of its parsers ("hermes", "llama3_json") and "none".
 inline std::optional<ToolCallFormat> ToolCallFormatOf(std::string_view name) {
   if (name == "none") return ToolCallFormat::kNone;
   if (name == "hermes") return ToolCallFormat::kHermes;
