@@ -56,7 +56,7 @@ absl::Status FrameGuard::BeginFrame(absl::Time now) {
     case FrameType::kContinuation:
       return BeginHeaders(frame, now);
     case FrameType::kData:
-      if (stream == streams_.end()) break;  // it has ended, and gRPC skips the frame
+      if (stream == streams_.end()) break;  // the stream has ended, and gRPC skips the frame
       stream->second.window_bytes -= static_cast<int64_t>(frame.length);
       return Charge(stream, now);
     case FrameType::kResetStream:
@@ -91,7 +91,7 @@ absl::Status FrameGuard::BeginHeaders(const Frame& frame, absl::Time now) {
                              num_header_frames_, " frames, the limits are ", kMaxHeaderBlockBytes,
                              " and ", kMaxHeaderFrames);
   }
-  // Not a new stream: its trailers, or those of one that has ended.
+  // The frame does not open a stream: it has trailers, possibly of a stream that has ended.
   if (frame.type != FrameType::kHeaders || frame.stream <= last_stream_) return absl::OkStatus();
   last_stream_ = frame.stream;
   if (static_cast<int64_t>(streams_.size()) >= limits_.max_streams) {
@@ -139,7 +139,8 @@ absl::Status FrameGuard::TakeData(std::string_view data, absl::Time now) {
 
 absl::Status FrameGuard::Charge(Streams::iterator found, absl::Time now) {
   Stream& stream = found->second;
-  // Small messages may wait in gRPC unread. They show in the window, which gRPC then keeps closed.
+  // Small messages may wait in gRPC unread. The window shows them, because gRPC then keeps it
+  // closed.
   const int64_t num_bytes =
       kStreamBytes + std::max(stream.num_held, kInitialWindowBytes - stream.window_bytes);
   if (memory_.Add(num_bytes - stream.num_charged)) {
@@ -155,8 +156,8 @@ absl::Status FrameGuard::Charge(Streams::iterator found, absl::Time now) {
 absl::Status FrameGuard::Refuse(Streams::iterator found, absl::Status why, absl::Time now) {
   const uint32_t id = found->first;
   on_refusal_(why);
-  // The server acknowledges the settings behind everything that it still says of the stream. The
-  // client hears of the refusal then.
+  // The server acknowledges the settings after its last frame on the stream. Then the client gets
+  // the refusal.
   for_server_ += ResetFrame(id) + MakeFrame(FrameType::kSettings, 0, 0);
   settings_.push_back({id, found->second.has_answer_headers, std::move(why)});
   Forget(found);
@@ -230,7 +231,7 @@ absl::Status FrameGuard::EndAnswer(absl::Time now) {
   const auto stream = streams_.find(frame.stream);
   if (frame.type == FrameType::kResetStream && stream != streams_.end()) {
     EndByServer(frame.stream);
-    // A client can make the server reset a stream by what it sends.
+    // A client can send frames that make the server reset a stream.
     return CountReset(now);
   }
   if (frame.type != FrameType::kWindowUpdate || stream == streams_.end() ||
@@ -250,7 +251,8 @@ absl::Status FrameGuard::EndAnswer(absl::Time now) {
 void FrameGuard::EndByServer(uint32_t id) {
   if (const auto stream = streams_.find(id); stream != streams_.end()) Forget(stream);
   for (RefusedCall& call : settings_) {
-    // Its entry stays for the acknowledgement, which is the guard's; the client has a status.
+    // The entry stays for the acknowledgement of the guard's settings; the client already has a
+    // status.
     if (call.stream == id) call.status = absl::OkStatus();
   }
 }

@@ -1,16 +1,16 @@
-// Judges the HTTP/2 frames of one connection before the gRPC library sees them. gRPC 1.51 collects
+// Checks the HTTP/2 frames of one connection before the gRPC library sees them. gRPC 1.51 collects
 // a header block of any size without freeing the thread that reads it, collects a message of any
-// size before it compares it with the limit, and counts neither against a budget. The guard looks
-// at the frames' headers and at the length that precedes each message, never at names and values:
+// size before it compares it with the limit, and counts neither against a budget. The guard reads
+// the frames' headers and the length that precedes each message, but no names and values:
 //
 // - A header block, a frame, or a number of open streams over its limit ends the connection. So do
-//   streams that are reset too often, and answers to PING and SETTINGS that the client does not
+//   too many resets of streams, and too many answers to PING and SETTINGS that the client does not
 //   read.
-// - What a stream's message has brought so far, and each stream itself, is charged to the
+// - The received bytes of a stream's message, and each stream itself, are charged to the
 //   connection's account until the next message of the stream begins or the stream ends. A call
-//   that does not fit, that announces too large a message, or that does not go on with its message
-//   is refused alone: the server is told that the client has reset the stream, and the client gets
-//   a status.
+//   that does not fit, that announces too large a message, or that does not continue its message is
+//   refused by itself: the server sees a reset of the stream by the client, and the client gets a
+//   status.
 //
 // Memory per connection: a hundred bytes for each open stream. Not thread-safe.
 #pragma once
@@ -38,16 +38,16 @@ class FrameGuard {
   // The window of a new stream, which the server must announce and keep.
   static constexpr int kInitialWindowBytes = 65535;
   static constexpr int64_t kMaxHeaderBlockBytes = 64 << 10;
-  static constexpr int kMaxHeaderFrames = 64;  // of one block
-  // The server announces no other limit.
+  static constexpr int kMaxHeaderFrames = 64;  // frames of one block
+  // The server must not announce another limit.
   static constexpr size_t kMaxFrameBytes = 16 << 10;
-  // What gRPC takes for a call beside its message: 12 KiB, and headers of up to 8 KiB.
+  // gRPC's memory for a call besides its message: 12 KiB, and headers of up to 8 KiB.
   static constexpr int64_t kStreamBytes = 20 << 10;
-  static constexpr int kMaxUnreadAnswers = 1000;  // to PING and SETTINGS
-  // For the preface, a frame and a header block, each from its first byte.
+  static constexpr int kMaxUnreadAnswers = 1000;  // answers to PING and SETTINGS
+  // The time limit of the preface, a frame and a header block, each from its first byte.
   static constexpr absl::Duration kFrameTimeout = absl::Seconds(10);
-  // For a message, and a second more for each of kMinBytesPerSecond that have come. The time in
-  // which the server holds the client back does not count.
+  // The time limit of a message, plus one second for every kMinBytesPerSecond bytes received. The
+  // time in which the server holds the client back does not count.
   static constexpr absl::Duration kMessageTimeout = absl::Seconds(30);
   static constexpr int64_t kMinBytesPerSecond = 16 << 10;
 
@@ -55,7 +55,7 @@ class FrameGuard {
     int max_streams = 1024;  // open at once
     int64_t max_message_bytes = 0;
   };
-  // Hears of each call that is refused, and of the end of the connection if the guard ends it.
+  // Called for each refused call, and if the guard ends the connection.
   using OnRefusal = std::function<void(const absl::Status& why)>;
 
   // `resets` is shared by the connections of a client and must outlive the guard.
@@ -67,39 +67,41 @@ class FrameGuard {
         on_refusal_(std::move(on_refusal)),
         begun_at_(now) {}
 
-  // Appends what the server shall read to `to_server`, and what the client shall read to
-  // `to_client`. An error ends the connection: nothing more must be given to the guard.
+  // Append the bytes for the server to `to_server`, and those for the client to `to_client`. An
+  // error ends the connection: the guard must not be called again.
   absl::Status FromClient(std::string_view bytes, absl::Time now, std::string* to_server);
   absl::Status FromServer(std::string_view bytes, absl::Time now, std::string* to_client);
-  // Refuses and ends what has taken too long. Call it every second or so.
+  // Refuses calls and ends the connection if they have taken too long. Call it about every second.
   absl::Status CheckDeadlines(absl::Time now, std::string* to_server);
 
-  // Whether the whole preface of the client has come.
+  // Returns whether the client's whole preface has arrived.
   bool has_preface() const { return num_preface_bytes_ == kPreface.size(); }
-  // The frame that tells the client why the connection ends; empty in the middle of another frame.
+  // Returns the frame that tells the client why the connection ends, or nothing in the middle of
+  // another frame.
   std::string GoAway(const absl::Status& why) const;
 
  private:
   static constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
   struct Stream {
-    int64_t window_bytes = kInitialWindowBytes;  // that the client may still send
-    std::array<uint8_t, 5> prefix{};             // of the present message
+    int64_t window_bytes = kInitialWindowBytes;  // bytes that the client may still send
+    std::array<uint8_t, 5> prefix{};             // prefix of the present message
     size_t num_prefix_bytes = 0;
-    int64_t num_left = 0;  // of the message, once the prefix is complete
-    int64_t num_held = 0;  // of the message, arrived
+    int64_t num_left = 0;  // bytes of the message to come, once the prefix is complete
+    int64_t num_held = 0;  // bytes of the message that have arrived
     int64_t num_charged = 0;
     bool has_answer_headers = false;
-    absl::Time begun_at;  // the message, or the client's last liberty to go on with it
+    // Start of the message, or the last time at which the client was allowed to continue it.
+    absl::Time begun_at;
     int64_t num_since = 0;
 
     bool is_unfinished() const {
       return num_prefix_bytes > 0 && (num_prefix_bytes < prefix.size() || num_left > 0);
     }
   };
-  // A call that is refused, until the server has said its last word on it.
+  // A refused call, until the server has sent its last frame on it.
   struct RefusedCall {
-    uint32_t stream = 0;  // 0: none, the entry is for settings of the client
+    uint32_t stream = 0;  // 0 if the entry is for settings of the client
     bool has_answer_headers = false;
     absl::Status status;
   };
@@ -114,7 +116,7 @@ class FrameGuard {
   absl::Status Refuse(Streams::iterator stream, absl::Status why, absl::Time now);
   void Forget(Streams::iterator stream);
   void Inject(std::string* to_server);
-  // False if the frame is not for the client.
+  // Returns false if the frame is not for the client.
   bool BeginAnswer();
   absl::Status EndAnswer(absl::Time now);
   void EndByServer(uint32_t stream);
@@ -123,22 +125,22 @@ class FrameGuard {
   MemoryAccount memory_;
   ResetRate* const resets_;
   const OnRefusal on_refusal_;
-  absl::Time begun_at_;  // the frame that is being read, or the preface
+  absl::Time begun_at_;  // start of the present frame or of the preface
   Streams streams_;
 
   Http2FrameReader client_;
   size_t num_preface_bytes_ = 0;
   uint32_t last_stream_ = 0;
-  uint32_t header_stream_ = 0;  // of the header block that is open; 0: none is
+  uint32_t header_stream_ = 0;  // stream of the open header block; 0 if there is none
   int64_t num_header_bytes_ = 0;
   int num_header_frames_ = 0;
   absl::Time header_begun_at_;
-  std::string for_server_;  // frames of the guard, to be sent between two others
+  std::string for_server_;  // frames of the guard, to be sent between two other frames
 
   Http2FrameReader server_;
   bool is_answer_header_open_ = false;
   std::string answer_payload_;        // its first bytes
-  std::deque<RefusedCall> settings_;  // that the server has not acknowledged, in their order
+  std::deque<RefusedCall> settings_;  // settings that the server has not acknowledged, in order
   int num_unread_pings_ = 0;
   std::string for_client_;
 };

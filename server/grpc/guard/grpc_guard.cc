@@ -19,14 +19,15 @@
 namespace taopd {
 namespace {
 
-constexpr uint64_t kWakeId = 0, kListenerId = 1;  // connection N is 2 N and, gRPC's side, 2 N + 1
+// Connection N has the ids 2 N and, for gRPC's side, 2 N + 1.
+constexpr uint64_t kWakeId = 0, kListenerId = 1;
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr int kPauseMs = 50;
-constexpr int kMaxAccepted = 64;  // in one turn
+constexpr int kMaxAccepted = 64;  // connections accepted in one turn
 constexpr absl::Duration kFlushTimeout = absl::Seconds(1);
 
-// Makes `*watched` what epoll waits for. A socket that waits for nothing is taken out: a peer that
-// hangs up would wake the thread again and again.
+// Sets the events for which epoll waits to `wanted`. A socket that waits for nothing is removed,
+// because a peer that hangs up would wake the thread again and again.
 void Watch(int epoll, int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
   if (fd < 0 || wanted == *watched) return;
   const int operation = *watched == 0 ? EPOLL_CTL_ADD : wanted == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
@@ -37,7 +38,7 @@ void Watch(int epoll, int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
   *watched = wanted;
 }
 
-// Gives the socket a name that nothing else has, in front of the address.
+// Gives the socket a unique name that ends with the address.
 bool BindAddress(int fd, const std::string& address) {
   static std::atomic<uint64_t> next{1};
   const std::string name = Concat("taopd/", ::getpid(), "-", next++, "/", address);
@@ -95,7 +96,7 @@ void GrpcGuard::Loop() {
     absl::Time now = absl::Now();
     int timeout_ms = static_cast<int>(absl::ToInt64Milliseconds(kTick));
     if (!ready_.empty()) timeout_ms = 0;
-    // The listener stays ready while nothing can be accepted: without a pause, this thread would do
+    // The listener stays ready while nothing can be accepted. Without a pause, this thread would do
     // nothing else.
     if (now < accepts_again_at) timeout_ms = std::min(timeout_ms, kPauseMs);
     Watch(epoll_, listener_.fd(), kListenerId, now < accepts_again_at ? 0u : EPOLLIN,

@@ -1,13 +1,13 @@
-// Accepts the connections of a gRPC server and stands between them and the gRPC library: it ends
-// TLS, judges the frames (FrameGuard), and hands gRPC one end of a pair of sockets for each
-// connection. Debian's gRPC 1.51 can neither be shown strangers' frames nor be left to accept: it
-// stops for good after it has once run out of file descriptors (CVE-2023-4785).
+// Accepts the connections of a gRPC server and relays them to the gRPC library: it terminates TLS,
+// checks the frames (FrameGuard), and gives gRPC one end of a pair of sockets for each connection.
+// Debian's gRPC 1.51 must neither see strangers' frames nor accept connections itself: it stops
+// accepting for good once it has run out of file descriptors (CVE-2023-4785).
 //
-// The end that gRPC gets has a peer whose name is "\0taopd/.../ADDRESS" in Linux's abstract
-// namespace, so that calls know the client's address (PeerAddress, server/grpc/score_conversion.h).
+// The peer of gRPC's end is named "\0taopd/.../ADDRESS" in Linux's abstract namespace, so that
+// calls know the client's address (PeerAddress, server/grpc/score_conversion.h).
 //
-// One thread drives all connections. Connections are closed at once while descriptors are scarce,
-// so that HTTP has some left, and beyond the limits of their number.
+// One thread drives all connections. New connections are closed at once while descriptors are
+// scarce, so that HTTP has some left, and beyond the limits of their number.
 #pragma once
 
 #include <absl/synchronization/notification.h>
@@ -74,10 +74,10 @@ class GrpcGuard {
   };
 
   void Loop();
-  // False if accepting failed for now.
+  // Returns false if accepting has failed for now.
   bool AcceptAll(absl::Time now);
   void Add(const AcceptedSocket& socket, absl::Time now);
-  // The guard's end of a new pair; gRPC has the other one.
+  // Returns the guard's end of a new pair of sockets; gRPC has the other one.
   int Connect(const std::string& address);
   void RunConnection(uint64_t id, absl::Time now);
   void Update(uint64_t id);
@@ -92,11 +92,11 @@ class GrpcGuard {
   int epoll_ = -1;
   int wake_ = -1;
 
-  // The guard's thread only.
+  // Used only by the guard's thread.
   RelayBuffer buffer_;
   std::unordered_map<uint64_t, Entry> connections_;
   std::unordered_map<std::string, Client> clients_;
-  std::vector<uint64_t> ready_;  // have something to do without an event
+  std::vector<uint64_t> ready_;  // connections with work that no event announces
   uint64_t next_id_ = 1;
   absl::Time next_tick_ = absl::InfinitePast();
 

@@ -11,10 +11,11 @@
 namespace taopd {
 namespace {
 
-constexpr int kMaxRounds = 16;  // of one connection, before others have their turn
+constexpr int kMaxRounds = 16;  // rounds of one connection before others get their turns
 constexpr absl::Duration kLingerTimeout = absl::Seconds(2);
 
-// Removes what was sent. The memory goes when nothing is left, since most connections are idle.
+// Removes the bytes that were sent. The memory is freed when nothing is left, since most
+// connections are idle.
 void Drop(std::string* bytes, size_t num_sent) {
   bytes->erase(0, num_sent);
   if (bytes->empty()) bytes->shrink_to_fit();
@@ -45,7 +46,7 @@ void GuardedConnection::Run(absl::Time now) {
     const bool written = PassToClient(now);
     if (!read && !written) return;
   }
-  wants_run_ = true;  // the bytes that TLS has read make no event
+  wants_run_ = true;  // no event announces bytes that TLS has already read
 }
 
 void GuardedConnection::Handshake() {
@@ -81,7 +82,7 @@ bool GuardedConnection::FlushToServer() {
   while (!to_server_.empty()) {
     const ssize_t sent =
         ::send(server_fd_, to_server_.data(), to_server_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    // If gRPC has closed its end, what it has said before is still to be read.
+    // If gRPC has closed its end, its earlier bytes must still be read.
     if (sent < 0 && errno != EAGAIN && errno != EINTR) to_server_.clear();
     if (sent <= 0) return false;
     Drop(&to_server_, static_cast<size_t>(sent));

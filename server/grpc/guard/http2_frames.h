@@ -26,10 +26,10 @@ enum class FrameType : uint8_t {
 
 inline constexpr uint8_t kAckFlag = 0x1;         // of SETTINGS and PING
 inline constexpr uint8_t kEndStreamFlag = 0x1;   // of DATA and HEADERS
-inline constexpr uint8_t kEndHeadersFlag = 0x4;  // of HEADERS and CONTINUATION
+inline constexpr uint8_t kEndHeadersFlag = 0x4;  // for HEADERS and CONTINUATION
 
 struct Frame {
-  size_t length = 0;  // of the payload
+  size_t length = 0;  // length of the payload
   FrameType type = FrameType::kData;
   uint8_t flags = 0;
   uint32_t stream = 0;
@@ -41,7 +41,7 @@ inline uint32_t BigEndian32(const uint8_t* bytes) {
   return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
-// The bytes of a frame. REQUIRES: the payload has less than 16 MiB.
+// Returns the bytes of a frame. REQUIRES: the payload has less than 16 MiB.
 inline std::string MakeFrame(FrameType type, uint8_t flags, uint32_t stream,
                              std::string_view payload = {}) {
   const auto length = static_cast<uint32_t>(payload.size());
@@ -55,15 +55,15 @@ inline std::string MakeFrame(FrameType type, uint8_t flags, uint32_t stream,
 
 class Http2FrameReader {
  public:
-  // What the next bytes are.
+  // The meaning of the bytes that were read.
   struct Step {
-    size_t num_bytes = 0;      // that were taken
+    size_t num_bytes = 0;      // number of bytes that were read
     bool is_header = false;    // frame() is now known
-    std::string_view payload;  // of frame(), next part
-    bool is_end = false;       // of the frame
+    std::string_view payload;  // the next part of frame()'s payload
+    bool is_end = false;       // the frame is complete
   };
 
-  // Takes some of `bytes`, which must not be empty. Call it again with the rest.
+  // Reads some of `bytes`, which must not be empty. Call it again with the rest.
   Step Read(std::string_view bytes) {
     Step step;
     if (num_header_bytes_ < header_.size()) {
@@ -84,7 +84,7 @@ class Http2FrameReader {
   }
 
   const Frame& frame() const { return frame_; }
-  // The frame's header as it came.
+  // Returns the frame's header, unchanged.
   std::string_view header_bytes() const {
     return {reinterpret_cast<const char*>(header_.data()), header_.size()};
   }
@@ -101,7 +101,7 @@ class Http2FrameReader {
 
   std::array<uint8_t, 9> header_{};
   size_t num_header_bytes_ = 0;
-  size_t num_left_ = 0;  // of the payload
+  size_t num_left_ = 0;  // bytes left of the payload
   Frame frame_;
 };
 

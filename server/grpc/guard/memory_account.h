@@ -1,5 +1,6 @@
-// The bytes that one connection holds in the gRPC library, reserved from the budget of all messages
-// in large pieces: small calls touch no lock that connections share. Not thread-safe.
+// Accounts for the bytes that one connection holds in the gRPC library. They are reserved from the
+// budget of all messages in large pieces, so that small calls do not touch a lock that connections
+// share. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@ namespace taopd {
 
 class MemoryAccount {
  public:
-  // What a connection may hold without a reservation.
+  // The bytes that a connection may hold without a reservation.
   static constexpr int64_t kFreeBytes = 64 << 10;
   static constexpr int64_t kPieceBytes = 256 << 10;
 
-  // `budget` must outlive the account. `client`: who holds it (ByteBudget::TryReserve).
+  // `budget` must outlive the account. `client` is the name for ByteBudget::TryReserve.
   MemoryAccount(ByteBudget* budget, std::string client)
       : budget_(budget), client_(std::move(client)) {}
 
-  // Adds bytes, or takes some away if the number is negative. False, with nothing added, if the
+  // Adds bytes, or removes some if the number is negative. Returns false, and adds nothing, if the
   // budget or the client's share of it is used up.
   bool Add(int64_t num_bytes) {
     const int64_t wanted = num_bytes_ + num_bytes;
@@ -31,7 +32,7 @@ class MemoryAccount {
       pieces_.push_back(std::move(piece));
     }
     num_bytes_ = wanted;
-    // One piece more than is needed stays, so that the number may go up and down around a border.
+    // One piece more than needed is kept, so that the number can vary around a boundary.
     while (!pieces_.empty() && num_bytes_ + kPieceBytes <= Covered() - kPieceBytes) {
       pieces_.pop_back();
     }

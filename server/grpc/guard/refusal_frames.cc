@@ -25,7 +25,7 @@ std::string HeaderString(std::string_view text) {
   return static_cast<char>(text.size()) + std::string(text);
 }
 
-// RFC 7541, section 6.2.2: a literal that is not remembered, with a new name.
+// RFC 7541, section 6.2.2: a literal without indexing and with a new name.
 std::string Literal(std::string_view name, std::string_view value) {
   return std::string(1, '\0') + HeaderString(name) + HeaderString(value);
 }

@@ -1,6 +1,6 @@
-// How often the streams of one client end before their time. gRPC 1.51 frees such a stream only
-// long after it has gone (28 KiB each), so a client that opens and resets streams as fast as it can
-// would fill the memory without ever having more open than it may. Not thread-safe.
+// Limits how often one client resets streams. gRPC 1.51 frees a reset stream (28 KiB) only much
+// later, so a client that opens and resets streams as fast as it can would fill the memory without
+// ever exceeding the limit of open streams. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -11,11 +11,11 @@ namespace taopd {
 
 class ResetRate {
  public:
-  // All calls of a few connections at once, when a program is stopped.
+  // Enough for all calls of a few connections, when a program is stopped.
   static constexpr double kBurst = 4096;
   static constexpr double kPerSecond = 512;
 
-  // Counts one. False if there were too many.
+  // Counts one reset. Returns false if there were too many.
   bool Take(absl::Time now) {
     num_taken_ = std::max(0.0, num_taken_ - kPerSecond * absl::ToDoubleSeconds(now - counted_at_));
     counted_at_ = now;
@@ -23,7 +23,7 @@ class ResetRate {
     num_taken_ += 1;
     return true;
   }
-  // Whether nothing is left of what was counted.
+  // Returns whether all counted resets have expired.
   bool IsForgotten(absl::Time now) const {
     return num_taken_ <= kPerSecond * absl::ToDoubleSeconds(now - counted_at_);
   }

@@ -30,7 +30,7 @@ void SetNotFound(const char* what, const std::string& name,
            response);
 }
 
-// The file and what it imports, each once.
+// Adds the file and its imports, each once.
 void AddFiles(const FileDescriptor& file, std::set<std::string>* seen,
               v1r::FileDescriptorResponse* out) {
   if (!seen->insert(file.name()).second) return;

@@ -1,6 +1,6 @@
-// Answers of gRPC's reflection protocol, from the descriptors that this program was compiled with.
-// Thread-safe. gRPC's own reflection service asks for no key and, once linked, is part of every
-// server of the process; hence this one.
+// Answers requests of gRPC's reflection protocol from the descriptors in this program. Thread-safe.
+// It replaces gRPC's own reflection service, which requires no key and, once linked, is part of
+// every server of the process.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace taopd {
 
-// Larger requests are refused: each is repeated in its answer.
+// Larger requests are refused, because each request is repeated in its answer.
 inline constexpr size_t kMaxReflectionRequestBytes = 4096;
 
-// `services` are what list_services gives. A request that cannot be answered gets an
-// error_response: NOT_FOUND for an unknown name, INVALID_ARGUMENT for one that asks for nothing or
-// is too large.
+// `services` is the answer to list_services. A request that cannot be answered gets an
+// error_response: NOT_FOUND for an unknown name, INVALID_ARGUMENT for an empty or too large
+// request.
 grpc::reflection::v1::ServerReflectionResponse AnswerReflection(
     const grpc::reflection::v1::ServerReflectionRequest& request,
     const std::vector<std::string>& services);

@@ -7,8 +7,8 @@
 namespace taopd {
 namespace {
 
-// Reads a request, writes its answer, and so on: one of each at a time. A request that cannot be
-// parsed ends the call. Owns itself.
+// Alternately reads a request and writes its answer, one at a time. A request that cannot be parsed
+// ends the call. Owns itself.
 class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   ReflectionStream(const CallServices& services, grpc::CallbackServerContext* context,
@@ -42,7 +42,7 @@ class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, 
   const std::vector<std::string>* const names_;
   const std::string client_;
   const absl::Time started_at_;
-  absl::Status status_;  // with which the call ends
+  absl::Status status_;  // the final status of the call
   grpc::ByteBuffer request_;
   grpc::ByteBuffer answer_;
 };

@@ -1,4 +1,4 @@
-// The reflection services of both versions, v1 and v1alpha: tools ask for one, then for the other.
+// The reflection services of the versions v1 and v1alpha: tools try one, then the other.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,7 +11,7 @@
 
 namespace taopd {
 
-// A call, which the handler returns. `names` outlive it.
+// Starts a call, which the handler returns. `names` must outlive it.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* BeginReflection(
     const CallServices& services, grpc::CallbackServerContext* context,
     const std::vector<std::string>* names);
@@ -22,7 +22,7 @@ template <typename Version>
 class ReflectionService final : public Version::template WithRawCallbackMethod_ServerReflectionInfo<
                                     typename Version::Service> {
  public:
-  // `names` are the services that are listed. `services` outlives the object.
+  // `names` are the listed services. `services` must outlive the object.
   ReflectionService(const CallServices& services, std::vector<std::string> names)
       : services_(services), names_(std::move(names)) {}
 

@@ -1,6 +1,6 @@
-// What the routes of the HTTP server are for and which fields their bodies have: the source of
-// GET /openapi.json and GET /docs. A test holds the tables to the routes and to the code that reads
-// the fields.
+// The purposes of the HTTP server's routes and the fields of their bodies, from which GET
+// /openapi.json and GET /docs are made. A test compares the tables with the routes and with the
+// code that reads the fields.
 #pragma once
 
 #include <span>
@@ -11,7 +11,8 @@ namespace taopd {
 
 struct FieldDoc {
   const char* name;
-  const char* type;  // of JSON: "string", "integer", "number", "boolean", "array", "object", "any"
+  // JSON type: "string", "integer", "number", "boolean", "array", "object", "any".
+  const char* type;
   const char* text;
 };
 
@@ -19,7 +20,7 @@ struct RouteDoc {
   const char* method;
   const char* path;
   const char* text;
-  // Of a POST body, and of the object sampling_params in it.
+  // The fields of a POST body, and of the object sampling_params in it.
   std::vector<FieldDoc> fields;
   std::vector<FieldDoc> sampling_fields;
   const char* answer_type = "application/json";

@@ -1,13 +1,13 @@
-// The description of the HTTP server, made from RouteDocs.
+// Describes the HTTP server, from RouteDocs.
 #pragma once
 
 #include <string>
 
 namespace taopd {
 
-// An OpenAPI 3.1 document.
+// Returns an OpenAPI 3.1 document.
 std::string OpenApiJson();
-// A plain page that lists routes and fields. It loads nothing from elsewhere.
+// Returns a plain page that lists routes and fields and loads nothing from elsewhere.
 std::string DocsPage();
 
 }  // namespace taopd

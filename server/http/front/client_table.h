@@ -1,4 +1,4 @@
-// How many connections each subscriber (server/net/client_name.h) has. Not thread-safe.
+// Counts the connections of each subscriber (server/net/client_name.h). Not thread-safe.
 #pragma once
 
 #include <string>

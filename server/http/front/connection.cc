@@ -17,10 +17,11 @@ namespace taopd {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr size_t kHeadReadBytes = 16 << 10;  // while a head is read: what is behind it stays small
+// Used while a head is read, so that little is read beyond it.
+constexpr size_t kHeadReadBytes = 16 << 10;
 constexpr size_t kMaxDiscardedBytes = 64 << 20;
-// Of a head and of what follows a request: every connection may hold this much without asking the
-// budget, so that probes are answered when nothing is left of it.
+// Every connection may hold this much of a head and of bytes after a request without a reservation,
+// so that probes are answered when the budget is used up.
 constexpr size_t kFreeHeadBytes = 16 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr int kMaxReadsPerRun = 4;
@@ -85,7 +86,8 @@ void Connection::ReadSome(absl::Time now) {
     waits_for_ = got.status == Transport::Status::kWantWrite ? EPOLLOUT : EPOLLIN;
     if (got.status != Transport::Status::kOk) return;
     Consume(std::string_view(buffer.data(), got.num_bytes), now);
-    // A plain socket that has more is readable again; what TLS has decrypted is not.
+    // A plain socket with more bytes becomes readable again, but not for bytes that TLS has already
+    // decrypted.
     if (!transport_.has_pending()) return;
   }
 }
@@ -99,7 +101,8 @@ void Connection::Consume(std::string_view bytes, absl::Time now) {
   window_.num_bytes += static_cast<int64_t>(bytes.size());
   const size_t taken = parser_.Consume(bytes);
   if (parser_.state() == RequestParser::State::kRefused) return Refuse(parser_.refusal(), now);
-  // What is behind the request waits for its answer. It is never read if that closes.
+  // Bytes after the request wait for its answer. They are never read if that answer closes the
+  // connection.
   if (taken < bytes.size()) unread_.assign(bytes.substr(taken));
   if (parser_.state() != RequestParser::State::kHead && !head_ended_ && !AdmitHead(now)) return;
   if (!ReserveArrived()) {
@@ -112,7 +115,7 @@ bool Connection::AdmitHead(absl::Time now) {
   head_ended_ = true;
   const RequestHead& head = parser_.head();
   if (std::optional<WireAnswer> answer = shared_->handler.Admit(head, access_)) {
-    // A body that was not read would be taken for the next request.
+    // An unread body would be taken for the next request.
     TAOPD_CHECK(answer->close || !head.has_body());
     if (answer->close) {
       parser_.Drop();
@@ -134,7 +137,7 @@ bool Connection::AdmitHead(absl::Time now) {
     CountFor(client);
   }
   if (head.expects_continue && parser_.state() == RequestParser::State::kBody) {
-    // Lost if it does not fit: the client then sends its body after a while, unasked.
+    // It is lost if it does not fit. The client then sends its body after a while anyway.
     transport_.Write(std::string_view(kContinue));
   }
   return true;

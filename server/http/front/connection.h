@@ -1,6 +1,6 @@
-// One client's connection: reads a request, has it answered, sends the answer, and begins again. A
-// front's thread drives it by events; it never waits. While a worker thread answers (kWorking), the
-// connection belongs to that thread, which uses it as an Exchange.
+// One client's connection: reads a request, passes it to a worker, sends the answer, and begins
+// again. A front's thread drives it by events; it never waits. While a worker thread answers
+// (kWorking), the connection belongs to that thread, which uses it as an Exchange.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -30,22 +30,23 @@ class Connection final : public Exchange {
     kReading,    // waits for a request, or reads one
     kWorking,    // a worker answers
     kSending,    // the answer leaves
-    kLingering,  // everything is sent; what still comes is discarded for a while: closing at once
+    kLingering,  // everything is sent; incoming bytes are discarded for a while: closing at once
                  // would reset the connection, and the client could lose the answer
     kClosed,     // to be destroyed
   };
 
-  // What the connections of a front share. Everything must outlive them.
+  // The state that a front's connections share. It must outlive them.
   struct Shared {
     const FrontLimits& limits;
     FrontHandler& handler;
     ByteBudget& budget;
     ClientTable& clients;
     CallTracker& tracker;
-    std::function<void(Connection& connection)> dispatch;  // has a worker answer
-    // Frees memory of a stalled request, for this connection; of the same client if asked to.
+    std::function<void(Connection& connection)> dispatch;  // passes the request to a worker
+    // Frees the memory of a stalled request for this connection; with same_client, of the same
+    // client.
     std::function<bool(Connection& connection, bool same_client)> make_room;
-    std::function<void(uint64_t id)> on_finished;  // by a worker, last
+    std::function<void(uint64_t id)> on_finished;  // called by a worker, last
   };
 
   Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, Access access, Shared* shared,
@@ -95,7 +96,7 @@ class Connection final : public Exchange {
   void Finish(WireAnswer answer) override;
 
  private:
-  // Bytes that moved since `begun_at`: too few in a window means that the peer is too slow.
+  // Counts the bytes since `begun_at`. If a window has too few, the peer is too slow.
   struct Window {
     absl::Time begun_at;
     int64_t num_bytes = 0;
@@ -103,7 +104,7 @@ class Connection final : public Exchange {
 
   void ReadSome(absl::Time now);
   void Consume(std::string_view bytes, absl::Time now);
-  // False if the request was answered without its body.
+  // Returns false if the request was answered without its body.
   bool AdmitHead(absl::Time now);
   bool ReserveArrived();
   bool ExceedsShare(int64_t num_bytes) const;
@@ -135,16 +136,16 @@ class Connection final : public Exchange {
   absl::Time last_progress_at_;
   Window window_;
   RequestParser parser_;
-  std::string unread_;  // bytes behind a complete request
+  std::string unread_;  // bytes after a complete request
   bool head_ended_ = false;
-  bool is_counted_ = false;    // in the tracker
-  int64_t arrived_bytes_ = 0;  // reserved for the present request
+  bool is_counted_ = false;    // counted in the tracker
+  int64_t arrived_bytes_ = 0;  // bytes reserved for the present request
   size_t discarded_bytes_ = 0;
 
   ClientIdentity identity_;
   ParsedRequest request_;
   WireAnswer answer_;
-  size_t sent_bytes_ = 0;  // of answer_
+  size_t sent_bytes_ = 0;  // bytes of answer_ that are sent
   absl::Mutex mutex_;
   std::vector<ByteBudget::Reservation> memory_ ABSL_GUARDED_BY(mutex_);
 };

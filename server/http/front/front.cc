@@ -18,15 +18,15 @@
 namespace taopd {
 namespace {
 
-constexpr uint64_t kWakeId = 0;  // ports have the ids that follow, connections those after them
+constexpr uint64_t kWakeId = 0;  // ports have the following ids, and connections those after them
 constexpr int kMaxEvents = 256;
 constexpr int kMaxAcceptsPerEvent = 64;
 constexpr absl::Duration kSweepInterval = absl::Milliseconds(100);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);
-// Connections beyond the limit, for probes alone, and connections of a port for probes.
+// Limits of connections beyond the maximum, only for probes, and of connections of a probe port.
 constexpr int kMaxOverflow = 16;
 constexpr int kMaxProbeConnections = 64;
-// A request that has made no progress for so long gives its memory to one that does.
+// A request without progress for this long yields its memory to one that progresses.
 constexpr absl::Duration kStalled = absl::Seconds(1);
 
 void Watch(int epoll, int operation, int fd, uint64_t id, uint32_t events) {
@@ -134,7 +134,7 @@ void Front::HandleEvent(uint64_t id, absl::Time now) {
   }
   if (id <= ports_.size()) return Accept(ports_[id - 1].get(), now);
   const auto found = connections_.find(id);
-  // An earlier event of the same round may have closed it, or handed it to a worker.
+  // An earlier event of the same round may have closed it or passed it to a worker.
   if (found == connections_.end() || found->second.watched == 0) return;
   found->second.connection->Run(now);
   Update(id);
@@ -220,7 +220,8 @@ void Front::Update(uint64_t id) {
   const Connection& connection = *entry.connection;
   const uint32_t wanted = connection.waits_for();
   if (wanted != entry.watched) {
-    // Without interest a socket must not be in the set: it would report a reset again and again.
+    // A socket without interest must not be in the set, because it would report a reset again and
+    // again.
     const int operation = wanted == 0          ? EPOLL_CTL_DEL
                           : entry.watched == 0 ? EPOLL_CTL_ADD
                                                : EPOLL_CTL_MOD;
@@ -279,8 +280,8 @@ void Front::Sweep(absl::Time now) {
 }
 
 bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now) {
-  // Of the client with the most connections first; of these, the one that loses least; of these,
-  // the one that has done nothing for the longest time.
+  // The victim belongs to the client with the most connections. Among these it is the one that
+  // loses least, and among those the one that has been idle for the longest time.
   using Loss = std::tuple<int, int, absl::Time>;
   uint64_t victim = 0;
   Loss least{};
@@ -295,7 +296,7 @@ bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::T
     least = loss;
   }
   if (victim == 0) return false;
-  // At once: what of the answer has not left is lost.
+  // Close at once; unsent bytes of the answer are lost.
   connections_.at(victim).connection->Evict(now);
   connections_.at(victim).connection->Cut();
   Update(victim);

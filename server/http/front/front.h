@@ -1,6 +1,6 @@
-// The front of the HTTP server: one thread waits for all connections and reads requests; a request
-// is handed to a worker thread when it is complete. Clients that are slow, idle or many hold no
-// thread, and no more memory than they have filled.
+// The front of the HTTP server. One thread waits for all connections and reads requests; a complete
+// request is passed to a worker thread. Slow, idle or many clients hold no thread, and only the
+// memory that they have filled.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -30,7 +30,7 @@ namespace taopd {
 
 class Front {
  public:
-  // The present TLS context of a listener; asked for each connection.
+  // Returns the present TLS context of a listener; called for each connection.
   using TlsSource = std::function<std::shared_ptr<SSL_CTX>()>;
 
   // `handler` and `budget` must outlive the front. `on_failure` is called, on the front's thread,
@@ -39,11 +39,11 @@ class Front {
         std::function<void()> on_failure);
   ~Front();
 
-  // REQUIRES: before Start. `tls` may be null: plain HTTP.
+  // Call it before Start. If `tls` is null, the listener speaks plain HTTP.
   void AddListener(Listener listener, bool probes_only, TlsSource tls);
   absl::Status Start();
-  // Serves on until no request is in work or `deadline` has passed, then closes everything. May be
-  // called again.
+  // Continues to serve until no request is in progress or `deadline` has passed, then closes
+  // everything. May be called again.
   void Shutdown(absl::Time deadline);
 
  private:

@@ -1,4 +1,4 @@
-// What the front, which speaks HTTP, asks of the program behind it.
+// The interface between the front, which speaks HTTP, and the program behind it.
 #pragma once
 
 #include <absl/time/time.h>
@@ -62,11 +62,12 @@ class FrontHandler {
   // Called when a head is complete, before its body is read. Returns the answer if the request is
   // refused; it must close if the request has a body. Must not block.
   virtual std::optional<WireAnswer> Admit(const RequestHead& head, Access access) = 0;
-  // Whether the request goes to the threads of probes. Must not block.
+  // Returns whether the request goes to the threads for probes. Must not block.
   virtual bool IsProbe(const RequestHead& head) const = 0;
-  // The answer to a request that could not be read. It closes the connection. Must not block.
+  // Returns the answer to a request that could not be read. It closes the connection. Must not
+  // block.
   virtual WireAnswer Refuse(const Refusal& refusal) = 0;
-  // Answers: must call Finish and must not throw. On a worker thread; may block.
+  // Answers the request on a worker thread. Must call Finish and must not throw. May block.
   virtual void Handle(Exchange& exchange) = 0;
 };
 

@@ -11,16 +11,17 @@ namespace taopd {
 
 struct FrontLimits {
   RequestLimits request;
-  // Of all clients, and of one. When one more comes, the connection closes that has done nothing
-  // for the longest time; if all have requests in work, the new one may only ask for probes.
+  // The limits of all clients together and of one. If one more connection arrives, the one that has
+  // been idle for the longest time is closed; if all have requests in progress, the new one may
+  // only request probes.
   int max_connections = 4096;
   int max_connections_per_client = 1024;
-  int num_threads = 256;  // that answer; started when they are needed
-  // Of these threads, what one client may hold (WorkTurns).
+  int num_threads = 256;  // worker threads, started on demand
+  // The share of these threads that one client may hold (WorkTurns).
   double max_client_worker_share = 0.5;
   int num_probe_threads = 2;
 
-  absl::Duration handshake_timeout = absl::Seconds(10);  // of TLS
+  absl::Duration handshake_timeout = absl::Seconds(10);  // TLS handshake
   absl::Duration idle_timeout = absl::Seconds(60);       // between requests
   absl::Duration head_timeout = absl::Seconds(10);       // from a request's first byte
   absl::Duration request_timeout = absl::Seconds(60);    // head and body

@@ -1,6 +1,7 @@
-// Which of the requests that are ready a bounded number of workers answer next, so that one client
-// with many connections does not hold them all: clients take turns by the number of workers that
-// they hold, and none holds more than its share (common/base/fair_share.h). Not thread-safe.
+// Decides which of the complete requests a bounded number of workers answer next, so that one
+// client with many connections does not hold all workers. Clients take turns by the number of
+// workers that they hold, and none holds more than its share (common/base/fair_share.h). Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,13 @@ class WorkTurns {
   WorkTurns(int num_workers, double max_client_share)
       : num_free_(num_workers), max_client_share_(max_client_share) {}
 
-  // This request of the client waits for a worker. REQUIRES: the id is not known.
+  // Adds a request of the client that waits for a worker. REQUIRES: the id is new.
   void Add(uint64_t id, const std::string& client);
-  // The request that a worker shall answer now, which then holds a worker; none if no worker is
-  // free, or none for the clients that wait. Of the client with the fewest workers, and among
-  // equals of the one that has waited for the longest time. A client without a worker always gets
-  // one that is free.
+  // Returns the next request for a worker, which it then holds, or nullopt if no worker is free for
+  // the waiting clients. The request belongs to the client with the fewest workers; ties go to the
+  // client that has waited for the longest time. A client without a worker always gets a free one.
   std::optional<uint64_t> Next();
-  // The request has been answered. Ids that hold no worker are ignored.
+  // Records that the request has been answered. Ids that hold no worker are ignored.
   void End(uint64_t id);
 
   size_t num_clients() const { return clients_.size(); }
@@ -37,7 +37,7 @@ class WorkTurns {
 
   int64_t num_free_;
   const double max_client_share_;
-  std::map<std::string, Client> clients_;  // those that wait or hold workers
+  std::map<std::string, Client> clients_;  // clients that wait or hold workers
   std::unordered_map<uint64_t, std::string> holders_;
   uint64_t next_arrival_ = 0;
 };

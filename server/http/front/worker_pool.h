@@ -1,5 +1,5 @@
-// Threads that run tasks, started when there are more tasks than threads, up to a limit. Tasks
-// start in the order in which they came. Thread-safe.
+// Runs tasks on threads, which are started when there are more tasks than threads, up to a limit.
+// Tasks start in the order of arrival. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -28,11 +28,11 @@ class WorkerPool {
       try {
         threads_.emplace_back([this] { Run(); });
       } catch (const std::system_error&) {
-        // The system has no more threads: those that there are do the work.
+        // The system has no more threads, so the existing ones do the work.
       }
     }
   }
-  // Runs the tasks that are left and ends the threads. No Enqueue may follow.
+  // Runs the remaining tasks and ends the threads. Enqueue must not be called afterwards.
   void Shutdown() {
     {
       absl::MutexLock lock(&mutex_);

@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kFirstCapacity = 4096;
 constexpr int kMaxSizeDigits = 16;
-// What is not data may take this much, and so many times the data: a chunk of one byte has five.
+// Framing may take kFreeFramingBytes plus kFramingPerByte times the data; a chunk of one byte has
+// five bytes of framing.
 constexpr size_t kFreeFramingBytes = 64 << 10;
 constexpr size_t kFramingPerByte = 8;
 
@@ -27,7 +28,7 @@ int HexValue(char c) {
 void AppendToBody(std::string_view bytes, size_t max_bytes, std::string* body) {
   const size_t needed = body->size() + bytes.size();
   if (needed > body->capacity()) {
-    // Into a new string: std::string's own growth at least doubles the capacity.
+    // Use a new string, because std::string's own growth at least doubles the capacity.
     std::string grown;
     grown.reserve(std::min(max_bytes, std::max({needed, 2 * body->capacity(), kFirstCapacity})));
     grown.append(*body);

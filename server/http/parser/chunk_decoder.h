@@ -1,5 +1,5 @@
-// Decodes a body in HTTP/1.1's chunked transfer coding, strictly: sizes are hexadecimal digits
-// alone, lines end with CRLF, extensions are short, and there are no trailers.
+// Decodes a body in HTTP/1.1's chunked transfer coding, strictly: sizes consist only of hexadecimal
+// digits, lines end with CRLF, extensions are short, and there are no trailers.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class ChunkDecoder {
 
   explicit ChunkDecoder(const RequestLimits& limits) : limits_(limits) {}
 
-  // Decodes from the front of `bytes`, which may end anywhere, and removes what it has read. Stops
-  // at the end of the body: what follows is the next request.
+  // Decodes from the front of `bytes`, which may end anywhere, and removes the bytes that it has
+  // read. Stops at the end of the body, where the next request begins.
   State Decode(std::string_view* bytes, std::string* body);
 
   // REQUIRES: Decode has returned kRefused.
@@ -32,14 +32,14 @@ class ChunkDecoder {
   enum class Step { kSize, kExtension, kSizeLf, kData, kDataCr, kDataLf, kEndCr, kEndLf, kDone };
 
   State Refuse(int status, const std::string& message);
-  // One byte of anything but data. False if it is refused.
+  // Reads one byte of anything but data. Returns false if it is refused.
   bool TakeFraming(char c, size_t num_decoded);
   bool TakeSizeDigit(char c, size_t num_decoded);
   bool TakeExtension(char c);
 
   const RequestLimits limits_;
   Step step_ = Step::kSize;
-  uint64_t size_left_ = 0;  // of the present chunk
+  uint64_t size_left_ = 0;  // bytes left of the present chunk
   int num_digits_ = 0;
   size_t extension_bytes_ = 0;
   size_t framing_bytes_ = 0;

@@ -21,22 +21,23 @@ constexpr size_t kMaxPortDigits = 5;
 // Methods that a route can have or that deserve "405 Method Not Allowed".
 constexpr std::array kMethods = {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"};
 
-// Headers that mean one thing to the reader of the first and another to the reader of the last.
+// Headers that must not be repeated, because readers of the first and of the last one would
+// disagree.
 constexpr std::array kSingleHeaders = {
     "authorization", "content-encoding",  "content-length", "content-type",      "expect",
     "host",          "transfer-encoding", "x-request-id",   "x-request-timeout",
 };
 
-// Headers that end here: they are about the connection, or about the framing of the body. An offer
-// to change the protocol is among them: RFC 9110, 7.8 lets a server ignore it, and clients that
-// make it (curl --http2, Java's HttpClient) go on in HTTP/1.1.
+// Headers about the connection or the framing of the body, which are not passed on. They include
+// offers to change the protocol: RFC 9110, 7.8 lets a server ignore them, and clients that make
+// them (curl --http2, Java's HttpClient) continue in HTTP/1.1.
 constexpr std::array kConnectionHeaders = {
     "connection", "content-length",    "expect",  "http2-settings",
     "keep-alive", "proxy-connection",  "te",      "trailer",
     "trailers",   "transfer-encoding", "upgrade",
 };
 
-// Naming one of these in the Connection header asks a proxy to drop it.
+// The Connection header must not name these, because that would ask a proxy to drop them.
 constexpr std::array kNotOfConnection = {"authorization", "content-length", "content-type", "host",
                                          "transfer-encoding"};
 
@@ -57,7 +58,7 @@ bool IsToken(std::string_view text) {
 
 Refusal Bad(const std::string& message) { return {400, message}; }
 
-// The parts of `text` between separators; at least one.
+// Returns the parts of `text` between separators; at least one.
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (;;) {
@@ -68,7 +69,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   }
 }
 
-// Takes the next line, without its CRLF.
+// Removes the next line from `text` and returns it without its CRLF.
 std::string_view TakeLine(std::string_view* text) {
   const size_t end = text->find("\r\n");
   const std::string_view line = text->substr(0, end);
@@ -147,7 +148,7 @@ MaybeRefusal ParseHeaders(std::string_view text, const RequestLimits& limits,
     }
     const size_t colon = line.find(':');
     const std::string_view name = line.substr(0, colon);
-    // Also refuses continued lines, which begin with a space, and spaces before the colon.
+    // This also refuses continuation lines, which begin with a space, and spaces before the colon.
     if (colon == std::string_view::npos || !IsToken(name)) {
       return Bad(Concat("not a header: ", Excerpt(line)));
     }
@@ -161,8 +162,8 @@ MaybeRefusal ParseHeaders(std::string_view text, const RequestLimits& limits,
   return std::nullopt;
 }
 
-// A name or an IPv4 address, or another address in brackets; then perhaps a port. All may be empty
-// but an address in brackets.
+// Returns whether `host` is a name, an IPv4 address, or another address in brackets, possibly
+// followed by a port. All parts may be empty except an address in brackets.
 bool IsHost(std::string_view host) {
   const auto is_name_char = [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
@@ -202,7 +203,7 @@ MaybeRefusal ReadConnection(RequestHead* head) {
       if (!IsToken(token) || Contains(kNotOfConnection, token)) {
         return Bad(Concat("the Connection header must not name ", Excerpt(token)));
       }
-      // HTTP/1.0 clients get one answer a connection, whatever they ask for.
+      // HTTP/1.0 clients get one answer per connection, whatever they request.
       if (EqualsIgnoringCase(token, "close")) head->keep_alive = false;
     }
   }
@@ -240,8 +241,8 @@ MaybeRefusal CheckBody(RequestHead* head) {
   if (!takes_body && head->has_body()) {
     return Bad(Concat("a ", head->method, " request must have no body"));
   }
-  // Without a length the body is empty (RFC 9112, 6.3). What follows is not read as a request all
-  // the same: a client that forgot the length may have sent a body that looks like one.
+  // Without a length the body is empty (RFC 9112, 6.3). The following bytes are nevertheless not
+  // read as a request: a client that forgot the length may have sent a body that looks like one.
   if (takes_body && !head->is_chunked && head->Find("content-length") == nullptr) {
     head->keep_alive = false;
   }

@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// Of the request line, beside the target.
+// The limit of the request line's other parts besides the target.
 constexpr size_t kMaxMethodAndVersionBytes = 64;
 
 }  // namespace
@@ -33,7 +33,7 @@ size_t RequestParser::Consume(std::string_view bytes) {
   return count;
 }
 
-// A head ends at CRLF CRLF and nowhere else: another reader must not find an earlier end.
+// A head ends only at CRLF CRLF, so that no other reader finds an earlier end.
 bool RequestParser::CheckHeadByte(char c) {
   const bool after_cr = !head_text_.empty() && head_text_.back() == '\r';
   if (after_cr != (c == '\n')) {

@@ -1,5 +1,5 @@
-// Reads HTTP/1.x requests from the bytes of a connection, in pieces of any size. It knows no
-// sockets and no time. A refusal is final: bytes behind a refused request are never read as another
+// Reads HTTP/1.x requests from the bytes of a connection, in pieces of any size. It does not depend
+// on sockets or clocks. A refusal is final: bytes after a refused request are never read as another
 // one. Not thread-safe.
 #pragma once
 
@@ -24,7 +24,7 @@ class RequestParser {
     kHead,     // waits for more of the head; also before the first byte
     kBody,     // the head is there, the body is not
     kDone,     // the request is complete
-    kRefused,  // for good
+    kRefused,  // final
   };
 
   explicit RequestParser(const RequestLimits& limits) : limits_(limits) {}
@@ -34,19 +34,19 @@ class RequestParser {
   size_t Consume(std::string_view bytes);
 
   State state() const { return state_; }
-  // Whether a byte of the present request has come.
+  // Returns whether a byte of the present request has arrived.
   bool has_begun() const { return state_ != State::kHead || !head_text_.empty(); }
   // REQUIRES: kBody or kDone.
   const RequestHead& head() const { return request_.head; }
   // REQUIRES: kRefused.
   const Refusal& refusal() const { return *refusal_; }
-  // The memory that the request's text takes here; none where it fits the strings themselves.
+  // Return the heap memory of the request's text; 0 for text that fits in the string objects.
   size_t head_bytes() const { return HeapBytes(head_text_); }
   size_t body_bytes() const { return HeapBytes(request_.body); }
   // Frees the text of a request that will not be answered by a route. REQUIRES: kRefused, or no
   // further calls.
   void Drop();
-  // The request; the parser then waits for the next one. REQUIRES: kDone.
+  // Returns the request and prepares the parser for the next one. REQUIRES: kDone.
   ParsedRequest Take();
 
  private:
@@ -63,8 +63,8 @@ class RequestParser {
   const RequestLimits limits_;
   State state_ = State::kHead;
   std::string head_text_;
-  size_t line_bytes_ = 0;  // of the present line of the head
-  int num_lines_ = 0;      // of the head, complete ones
+  size_t line_bytes_ = 0;  // bytes of the present line of the head
+  int num_lines_ = 0;      // complete lines of the head
   ParsedRequest request_;
   std::optional<ChunkDecoder> chunks_;
   std::optional<Refusal> refusal_;

@@ -1,4 +1,4 @@
-// Routes of the protocols: a body in, an answer of server/http/answer.h out.
+// Routes of the protocols, which map a body to an answer of server/http/answer.h.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace taopd {
 
 using AnswerFunction = std::function<Answer(const std::string& body, const Caller& caller)>;
 
-// A POST route of kind kWork that answers what the function does.
+// Returns a POST route of kind kWork that calls `answer`.
 Route AnswerRoute(const std::string& path, AnswerFunction answer);
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-// The protocols that score and generate, one route each.
+// The routes of the protocols that score and generate.
 #pragma once
 
 #include "server/http/route.h"
