@@ -126,7 +126,7 @@ void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Tim
     endpoint.failing_since = now;
     endpoint.num_failed_probes = 0;
   } else if (endpoint.probe_at > now) {
-    return;  // an attempt from before the endpoint was closed: the pause does not grow
+    return;  // the attempt began before the endpoint was closed, so the pause does not grow
   }
   endpoint.probe_at = now + backoff_->Pause(++endpoint.num_failed_probes);
   const bool all_fail = std::all_of(endpoints_.begin(), endpoints_.end(),

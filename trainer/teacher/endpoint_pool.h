@@ -1,11 +1,10 @@
-// What a client knows about the endpoints of its teacher, and which of them gets the next request.
+// Tracks the endpoints of a client's teacher and chooses the endpoint for the next request.
 //
 // An endpoint whose attempt failed is closed for a pause that doubles with every failed probe.
 // After the pause it gets one request as a probe; a success opens it for all. An outage therefore
-// costs one small probe per pause, however many requests wait. An endpoint that asks to be left
-// alone (pushback) is closed for that time without being regarded as failing. An endpoint that
-// serves another revision is left out like one that fails: a probe finds out when it is right
-// again.
+// costs one small probe per pause, however many requests wait. An endpoint that requests a pause
+// (pushback) is closed for that time without counting as failing. An endpoint that serves another
+// revision is treated like a failing one: a probe notices when it is right again.
 //
 // Not thread-safe: RetryingClient holds its lock.
 #pragma once
@@ -25,38 +24,39 @@ namespace taopd {
 
 class EndpointPool {
  public:
-  // `backoff` outlives the pool.
+  // `backoff` must outlive the pool.
   EndpointPool(const RetryOptions& options, Backoff* backoff);
 
   size_t size() const { return endpoints_.size(); }
   int64_t num_in_flight() const;
-  // Since when every endpoint is failing; InfiniteFuture while one is not.
+  // Returns the time since which every endpoint is failing, or InfiniteFuture while one is not.
   absl::Time outage_since() const { return outage_since_; }
 
-  // Some endpoint can take a request now.
+  // Returns whether some endpoint can take a request now.
   bool AnyOpen(absl::Time now) const;
-  // Some endpoint is failing or has asked to be left alone.
+  // Returns whether some endpoint is failing or has requested a pause.
   bool AnyClosed(absl::Time now) const;
-  // Some endpoint other than `index` is neither failing nor left alone.
+  // Returns whether some endpoint other than `index` is neither failing nor paused.
   bool AnotherWorks(size_t index, absl::Time now) const;
-  // Every endpoint has said that it serves another revision.
+  // Returns whether every endpoint has reported another revision.
   bool AllServeAnotherRevision() const;
-  // The open endpoint with the fewest requests in flight; `last_failed`, which has just failed the
-  // request, comes after all others. REQUIRES: AnyOpen(now).
+  // Returns the open endpoint with the fewest requests in flight. `last_failed`, at which the
+  // request has just failed, comes last. REQUIRES: AnyOpen(now).
   size_t Choose(std::optional<size_t> last_failed, absl::Time now) const;
-  // The endpoint to ask beside `index`, which is slow: open, not failing, and with the fewest
-  // requests in flight.
+  // Returns the endpoint for a second attempt if `index` is slow: open, not failing, and with the
+  // fewest requests in flight.
   std::optional<size_t> ChooseBeside(size_t index, absl::Time now) const;
-  // When the next pause ends: later than `now`, or InfiniteFuture.
+  // Returns the end of the next pause, which is later than `now`, or InfiniteFuture.
   absl::Time NextOpening(absl::Time now) const;
 
-  // An attempt begins; true if it is a probe. Every BeginAttempt is followed by one EndAttempt.
+  // Records the start of an attempt and returns whether it is a probe. Every BeginAttempt must be
+  // followed by one EndAttempt.
   bool BeginAttempt(size_t index);
   void EndAttempt(size_t index, bool is_probe);
-  // Adds what an attempt cost to the endpoint's statistics.
+  // Adds an attempt to the endpoint's statistics.
   void Count(size_t index, const ScoreTransport::Result& result, absl::Duration latency);
 
-  // What an attempt or a question has shown. FAILED_PRECONDITION means another revision.
+  // Record the outcome of an attempt or a query. FAILED_PRECONDITION means another revision.
   void SetFailing(size_t index, const absl::Status& error, absl::Time now);
   void SetWorking(size_t index, absl::Time now);
   void LeaveAlone(size_t index, absl::Time until);
@@ -65,12 +65,12 @@ class EndpointPool {
 
  private:
   struct Endpoint {
-    EndpointStats stats;  // without the time of a failure that lasts
+    EndpointStats stats;  // without the time of a present failure
     int64_t num_in_flight = 0;
     bool is_failing = false;
-    bool serves_another_revision = false;  // while failing: that is why
+    bool serves_another_revision = false;  // the reason of a failing endpoint
     absl::Time failing_since;
-    bool is_probing = false;  // while failing: its one probe is in flight
+    bool is_probing = false;  // the single probe of a failing endpoint is in flight
     int64_t num_failed_probes = 0;
     absl::Time probe_at = absl::InfinitePast();
     absl::Time left_alone_until = absl::InfinitePast();

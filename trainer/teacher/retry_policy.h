@@ -1,5 +1,5 @@
-// Which failed attempts are made again, and after how long a pause. Scoring is idempotent, so a
-// request that a teacher may have computed already can be sent again.
+// The rules by which failed attempts are retried, and the pauses before retries. Scoring is
+// idempotent, so a request can be sent again even if a teacher may have computed it already.
 //
 // Retries, by the status of the attempt:
 //   UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED
@@ -38,19 +38,20 @@ struct RetryOptions {
 
 enum class Retry { kNever, kDoubtful, kUntilBudget };
 
-// REQUIRES: the attempt has failed.
+// Returns the kind of retry after a failed attempt. REQUIRES: the attempt has failed.
 Retry RetryOf(const ScoreTransport::Result& result);
 
-// Whether the endpoint itself is in trouble. Every other status, OK among them, shows that it is
-// there and answers.
+// Returns whether the endpoint itself has failed. Every other status, including OK, shows that it
+// answers.
 bool IsEndpointFailure(const absl::Status& status);
 
-// Pauses that double with every failure and are drawn at random, so that clients do not return in
-// step. Not thread-safe.
+// Draws random pauses whose limit doubles with every failure, so that clients do not retry in step.
+// Not thread-safe.
 class Backoff {
  public:
   explicit Backoff(const RetryOptions& options);
-  // After the n-th failure, n >= 1: uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
+  // Returns the pause after the n-th failure, n >= 1: uniform in [0, min(max_backoff,
+  // initial_backoff * 2^(n-1))].
   absl::Duration Pause(int64_t num_failures);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 absl::Status Closing() { return absl::CancelledError("the teacher client is closing"); }
 
-// "request "r1"", for messages.
+// Returns "request "r1"" for messages.
 std::string Named(const TeacherRequest& request) {
   return Concat("request \"", request.request_id, "\"");
 }
@@ -38,7 +38,7 @@ RetryingClient::~RetryingClient() {
     timer_wake_.Signal();
   }
   transport_->CancelAll();
-  timer_.join();  // it leaves when every request is answered
+  timer_.join();  // it ends when every request is answered
 }
 
 void RetryingClient::SetInfo(const TeacherInfo& info) {
@@ -90,7 +90,7 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
     absl::MutexLock lock(&mutex_);
     if (status.ok() && is_stopping_) status = Closing();
     if (!status.ok()) {
-      // Not from this thread: the caller may hold a lock that `done` takes.
+      // Answer on another thread, because the caller may hold a lock that `done` takes.
       refused_.push_back({std::move(work), status});
       timer_wake_.Signal();
       return;
@@ -99,7 +99,8 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
     work->submitted = now;
     queue_.push_back(std::move(work));
     ScheduleLocked(now, &actions);
-    // Full endpoints need no timer: the next answer makes room. Closed ones do, and a hedge does.
+    // Full endpoints need no timer, because the next answer makes room. Closed ones and hedges need
+    // it.
     if ((!queue_.empty() && endpoints_.AnyClosed(now)) || unhedged_.size() == 1) {
       timer_wake_.Signal();
     }
@@ -110,7 +111,8 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
 void RetryingClient::RunTimer() {
   mutex_.Lock();
   while (!is_stopping_ || num_active_ > 0 || !refused_.empty()) {
-    // One reading for all decisions of a round: a moment that fell between two would be slept over.
+    // One clock reading serves all decisions of a round. With two, a moment between them would be
+    // missed.
     const absl::Time now = clock_->Now();
     Actions actions;
     actions.answers.swap(refused_);
@@ -134,7 +136,7 @@ void RetryingClient::Perform(Actions actions) {
   for (Attempt& attempt : actions.attempts) Begin(std::move(attempt));
   for (Answer& answer : actions.answers) {
     answer.work->done(std::move(answer.scores));
-    answer.work->done = nullptr;  // what it holds goes before the client may
+    answer.work->done = nullptr;  // its captures must be destroyed before the client
     answer.work.reset();
     absl::MutexLock lock(&mutex_);
     if (--num_active_ == 0 && is_stopping_) timer_wake_.Signal();
@@ -145,7 +147,7 @@ void RetryingClient::Begin(Attempt attempt) {
   const Work& work = *attempt.work;
   const size_t endpoint = attempt.endpoint;
   const absl::Duration timeout = attempt.timeout;
-  // std::function wants something that can be copied; it is called once.
+  // std::function requires a copyable object, although it is called once.
   auto shared = std::make_shared<Attempt>(std::move(attempt));
   transport_->Start(endpoint, work.request, *work.info, timeout,
                     [this, shared](ScoreTransport::Result result) {
@@ -183,7 +185,7 @@ void RetryingClient::OnResult(Attempt attempt, ScoreTransport::Result result) {
     if (!unhedged_.empty()) timer_wake_.Signal();
   }
   Perform(std::move(actions));
-  // Last, so that the client outlives this call.
+  // This comes last, so that the client outlives this call.
   absl::MutexLock lock(&mutex_);
   if (--num_active_ == 0 && is_stopping_) timer_wake_.Signal();
 }
@@ -227,11 +229,11 @@ void RetryingClient::BeginLocked(const WorkPtr& work, size_t endpoint, bool is_h
 }
 
 void RetryingClient::HedgeLocked(absl::Time now, Actions* actions) {
-  // Requests that nobody works on come first.
+  // Requests without an attempt come first.
   if (is_stopping_ || !queue_.empty()) return;
   for (auto next = unhedged_.begin(); next != unhedged_.end();) {
     const WorkPtr work = *next;
-    if (work->begun + options_.hedge_after > now) return;  // neither are the later ones due
+    if (work->begun + options_.hedge_after > now) return;  // the later ones are not due either
     const std::optional<size_t> endpoint = endpoints_.ChooseBeside(work->endpoint, now);
     if (!endpoint.has_value()) {
       ++next;
@@ -283,12 +285,12 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   if (work->num_open > 0) return std::nullopt;  // the other attempt decides
   if (BudgetEndLocked(*work) <= now) return GiveUpLocked(std::move(work));
 
-  // At once where an endpoint is left that has not failed the request in this round.
+  // Retry at once if an endpoint is left at which the request has not failed in this round.
   if (work->num_failures % num_endpoints == 0 || !endpoints_.AnotherWorks(attempt.endpoint, now)) {
     const int64_t round = (work->num_failures + num_endpoints - 1) / num_endpoints;
     work->not_before = now + backoff_.Pause(round);
   }
-  // To the front: it waited before the others did.
+  // Put it at the front, because it has waited longer than the others.
   queue_.push_front(std::move(work));
   return std::nullopt;
 }
@@ -320,7 +322,7 @@ absl::Time RetryingClient::BudgetEndLocked(const Work& work) const {
 
 absl::Time RetryingClient::NextWakeLocked(absl::Time now) const {
   if (queue_.empty()) {
-    // One that is due and found no endpoint is looked at again after the next answer.
+    // A request that is due but found no endpoint is considered again after the next answer.
     for (const WorkPtr& work : unhedged_) {
       const absl::Time due = work->begun + options_.hedge_after;
       if (due > now) return due;

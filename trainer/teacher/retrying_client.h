@@ -1,5 +1,5 @@
-// The part of a teacher client that is the same for every transport: a queue of requests, each of
-// which is tried until it is answered or given up.
+// The part of a teacher client that all transports share: a queue of requests, each of which is
+// tried until it is answered or given up.
 //
 // retry_policy.h says which failures are retried, endpoint_pool.h which endpoint gets a request. A
 // request is given up when its outage budget is used up. With hedge_after, a request that waits so
@@ -34,17 +34,17 @@ class RetryingClient {
 
   // `transport` and `clock` must outlive the client.
   RetryingClient(const RetryOptions& options, ScoreTransport* transport, Clock* clock);
-  // Answers what is open with CANCELLED and waits for it, as TeacherClient says.
+  // Answers open requests with CANCELLED and waits for their `done`; see TeacherClient.
   ~RetryingClient();
   RetryingClient(const RetryingClient&) = delete;
   RetryingClient& operator=(const RetryingClient&) = delete;
 
-  // Requests are checked against `info` from now on. Until the first call, Score answers
+  // From now on requests are checked against `info`. Before the first call, Score answers
   // FAILED_PRECONDITION.
   void SetInfo(const TeacherInfo& info);
-  // Reports whether an endpoint answered a question for its TeacherInfo.
+  // Records whether an endpoint answered a query for its TeacherInfo.
   void SetReachability(size_t endpoint, const absl::Status& status);
-  // See TeacherClient. `done` never runs inside of this call, unless a test's transport does so.
+  // See TeacherClient. `done` never runs inside this call, unless a test's transport does so.
   void Score(TeacherRequest request, Done done);
   TeacherClientStats stats() const;
 
@@ -57,7 +57,7 @@ class RetryingClient {
     absl::Time first_failure = absl::InfiniteFuture();
     absl::Time not_before = absl::InfinitePast();
     absl::Status last_error;
-    std::optional<size_t> last_endpoint;  // the one that failed last
+    std::optional<size_t> last_endpoint;  // endpoint of the last failure
     int64_t num_failures = 0;
     int64_t num_doubtful = 0;  // failures of the kind Retry::kDoubtful
     int64_t num_open = 0;      // attempts in flight; two with a hedge
@@ -78,7 +78,7 @@ class RetryingClient {
     WorkPtr work;
     absl::StatusOr<TeacherScores> scores;
   };
-  // What to do once the lock is released.
+  // Work to do once the lock is released.
   struct Actions {
     std::vector<Attempt> attempts;
     std::vector<Answer> answers;
@@ -92,20 +92,20 @@ class RetryingClient {
   void ScheduleLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginLocked(const WorkPtr& work, size_t endpoint, bool is_hedge, absl::Time now,
                    Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Asks a second endpoint for the requests whose first one is slow.
+  // Starts a second attempt for requests whose first endpoint is slow.
   void HedgeLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The work must wait for another endpoint than the one that answered it wrongly.
+  // Returns whether the work must wait for an endpoint other than the one that answered it wrongly.
   bool MustAvoidLocked(const Work& work, size_t endpoint, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordEndpointLocked(const Attempt& attempt, const ScoreTransport::Result& result,
                             absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts the work back into the queue, or answers it if it is not tried again.
+  // Puts the work back into the queue, or returns its answer if it is not retried.
   std::optional<Answer> RequeueLocked(Attempt attempt, const ScoreTransport::Result& result,
                                       absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Answer GiveUpLocked(WorkPtr work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Time BudgetEndLocked(const Work& work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Later than `now`, or InfiniteFuture.
+  // Returns a time later than `now`, or InfiniteFuture.
   absl::Time NextWakeLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RetryOptions options_;
@@ -117,14 +117,15 @@ class RetryingClient {
   std::shared_ptr<const TeacherInfo> info_ ABSL_GUARDED_BY(mutex_);
   Backoff backoff_ ABSL_GUARDED_BY(mutex_);
   EndpointPool endpoints_ ABSL_GUARDED_BY(mutex_);
-  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);     // oldest first
-  std::deque<WorkPtr> unhedged_ ABSL_GUARDED_BY(mutex_);  // in flight once, oldest attempt first
-  std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);   // answered by the timer thread
-  int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;        // attempts and answers being delivered
+  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  // With one attempt in flight, the oldest first.
+  std::deque<WorkPtr> unhedged_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);  // answered by the timer thread
+  int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;       // attempts and answers being delivered
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);
   const absl::Time made_;
-  std::thread timer_;  // last: it uses all of the above
+  std::thread timer_;  // last, because it uses all of the above
 };
 
 }  // namespace taopd

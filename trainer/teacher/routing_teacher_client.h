@@ -1,7 +1,8 @@
-// Several teachers behind one client. The data set of a prompt (TeacherRequest::source) decides
-// which of them scores its responses; the teacher's weight goes into TeacherScores::weight.
+// Puts several teachers behind one client. The data set of a prompt (TeacherRequest::source)
+// determines the teacher that scores its responses; the teacher's weight becomes
+// TeacherScores::weight.
 //
-// Threads: as TeacherClient.
+// Threads: the rules of TeacherClient apply.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,7 @@ namespace taopd {
 struct RoutedTeacher {
   std::string name;
   std::unique_ptr<TeacherClient> client;
-  std::vector<std::string> sources;  // empty: all that no other teacher has
+  std::vector<std::string> sources;  // if empty, all sources that no other teacher has
   double weight = 1.0;
 };
 
@@ -31,7 +32,7 @@ class RoutingTeacherClient final : public TeacherClient {
   // different tokenizers.
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
   absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
-  // Also answers INVALID_ARGUMENT for a source that no teacher has, on the calling thread.
+  // Answers INVALID_ARGUMENT on the calling thread for a source that no teacher has.
   void Score(TeacherRequest request,
              std::function<void(absl::StatusOr<TeacherScores>)> done) override;
   TeacherClientStats stats() const override;
@@ -41,7 +42,7 @@ class RoutingTeacherClient final : public TeacherClient {
 
   const std::vector<RoutedTeacher> teachers_;
   std::map<std::string, const RoutedTeacher*> by_source_;
-  const RoutedTeacher* default_ = nullptr;  // for all other sources; null: there is none
+  const RoutedTeacher* default_ = nullptr;  // for all other sources; may be null
 };
 
 }  // namespace taopd

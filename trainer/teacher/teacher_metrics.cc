@@ -6,7 +6,7 @@
 namespace taopd {
 namespace {
 
-// The part of a metric's name that stands for an endpoint: "grpc://10.0.0.1:5" is 10_0_0_1_5.
+// Returns the part of a metric's name for an endpoint: 10_0_0_1_5 for "grpc://10.0.0.1:5".
 std::string MetricNameOf(const std::string& endpoint) {
   const size_t scheme = endpoint.find("://");
   std::string name = scheme == std::string::npos ? endpoint : endpoint.substr(scheme + 3);
@@ -18,8 +18,8 @@ std::string MetricNameOf(const std::string& endpoint) {
   return name;
 }
 
-// Fills in a name of the glossary: "teacher/endpoint/attempts" is teacher/10_0_0_1_5/attempts, and
-// teacher/math/10_0_0_1_5/attempts of the teacher "math".
+// Fills in a name of the glossary: "teacher/endpoint/attempts" becomes teacher/10_0_0_1_5/attempts
+// or, for the teacher "math", teacher/math/10_0_0_1_5/attempts.
 std::string FillIn(std::string name, const std::string& teacher, const std::string& endpoint = "") {
   constexpr std::string_view kEndpoint = "endpoint/";
   if (const size_t at = name.find(kEndpoint); at != std::string::npos) {

@@ -1,5 +1,5 @@
-// What a run reports about its teachers, from the statistics of their client. All numbers count
-// from the start of the process.
+// The metrics of a run's teachers, from the statistics of their client. All numbers count from the
+// start of the process.
 #pragma once
 
 #include "common/metrics/sink.h"
@@ -7,9 +7,9 @@
 
 namespace taopd {
 
-// The metrics of the group teacher/. In the names of the glossary, "endpoint" stands for an
-// endpoint's host and port with "_" for "." and ":". With several teachers there are the sums of
-// all, and the numbers of each under teacher/NAME/.
+// Returns the metrics of the group teacher/. In the names of the glossary, "endpoint" stands for an
+// endpoint's host and port with "_" for "." and ":". With several teachers there are the sums over
+// all of them, and the numbers of each under teacher/NAME/.
 Metrics TeacherMetrics(const TeacherClientStats& stats);
 
 }  // namespace taopd

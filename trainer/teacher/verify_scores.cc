@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// What one row says; k ids by falling probability.
+// One row of a reply, with k ids in descending order of probability.
 struct Row {
   int64_t index;
   std::span<const int32_t> ids_k;
@@ -32,10 +32,10 @@ absl::Status BadRow(const Row& row, const Parts&... parts) {
 
 bool IsLogProb(float value) { return value <= kLogProbSlack; }  // false for NaN; -inf is legal
 
-// The same log-prob from two places of a reply.
+// Returns whether two values of the same log-prob in a reply agree.
 bool AreEqual(float a, float b) { return a == b || std::abs(a - b) <= kLogProbSlack; }
 
-// The first number that is no id of the teacher.
+// Returns the first number that is not an id of the teacher.
 int64_t EndOfIds(const TeacherInfo& info) {
   return info.head_vocab_size > 0 ? info.head_vocab_size : std::numeric_limits<int32_t>::max();
 }
@@ -96,14 +96,14 @@ absl::Status VerifySampled(const Row& row) {
     }
     return absl::OkStatus();
   }
-  // Outside of the row's ids: no more than the least of them, and a part of the tail.
+  // An id outside the row's ids is at most as probable as the least of them, and part of the tail.
   const float least =
       row.log_probs_k.empty() ? std::numeric_limits<float>::infinity() : row.log_probs_k.back();
   if (sampled > least + kLogProbSlack) {
     return BadRow(row, "sampled_logprobs ", sampled, " of id ", row.sampled_id,
                   " is above the last of the ids, ", least);
   }
-  // As probabilities: a tail that was computed as 1 minus a sum is inexact where it is small.
+  // Compare probabilities, because a small tail that was computed as 1 minus a sum is inexact.
   const double tail =
       row.has_tail ? std::exp(static_cast<double>(row.log_tail)) : 1.0 - MassOfIds(row);
   if (std::exp(static_cast<double>(sampled)) > tail + kMassSlack) {
@@ -184,7 +184,7 @@ int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const T
   return ScoreReplyArrayBytes({.top_k = request.top_k,
                                .num_candidates = request.num_candidates,
                                .entropy = request.entropy,
-                               .rank = false,  // this client asks for neither
+                               .rank = false,  // this client requests neither
                                .support_stats = false,
                                .dense_vocab_size = request.dense ? info.head_vocab_size : 0},
                               num_rows);

@@ -1,5 +1,5 @@
-// The checks that every reply of a teacher passes before it is trained on: a truncated, shuffled or
-// foreign reply must become an error, not a gradient. Pure functions; any thread may call them.
+// The checks that every reply of a teacher must pass before training uses it: a truncated, shuffled
+// or foreign reply must become an error, not a gradient. Pure functions; any thread may call them.
 #pragma once
 
 #include "common/base/status.h"
@@ -7,20 +7,20 @@
 
 namespace taopd {
 
-// Slack for fp32 rounding: in comparisons of log-probs (neighbouring fp32 numbers near 1000 are
-// 6e-5 apart) and in sums of probabilities. A wrong row is off by far more.
+// Slack for fp32 rounding in comparisons of log-probs (neighbouring fp32 numbers near 1000 are 6e-5
+// apart) and in sums of probabilities. A wrong row is off by far more.
 inline constexpr float kLogProbSlack = 1e-3f;
 inline constexpr double kMassSlack = 1e-3;
 
-// The bytes that the arrays of a reply with `num_rows` rows take, if the request asks for the same
-// arrays as `request`. The tokens of `request` do not matter.
+// Returns the bytes of the arrays in a reply with `num_rows` rows to a request for the same arrays
+// as `request`, whose tokens do not matter.
 int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info);
 
 // Returns INVALID_ARGUMENT if the request is malformed or exceeds a limit of the teacher.
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info);
 
 // Returns DATA_LOSS, naming the field, the row and the value, unless all of these hold:
-// - top_k, the revision and the sizes of the arrays are what was asked for.
+// - top_k, the revision and the sizes of the arrays are as requested.
 // - The ids are in [0, head_vocab_size), if that is known, and distinct within a row.
 // - Log-probs are not NaN, are at most 0, and do not rise along a row.
 // - The probabilities of a row's ids and its tail sum to 1. If the teacher sends no tail, log_tail

@@ -71,7 +71,7 @@ class Bench {
     }
   }
 
-  // The next request of the closed loop, if there is one.
+  // Sends the next request of the closed loop, if there is one.
   void SendNext() {
     int64_t index = 0;
     const absl::Time now = absl::Now();
@@ -93,7 +93,7 @@ class Bench {
       Record(num_tokens, num_scored, absl::Now() - begun, scores.status());
       if (load_.rate <= 0) SendNext();
       absl::MutexLock lock(&mutex_);
-      --num_open_;  // last: Run may return
+      --num_open_;  // this comes last, because Run may return
     });
   }
 

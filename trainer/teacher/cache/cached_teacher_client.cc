@@ -25,7 +25,7 @@ CachedTeacherClient::~CachedTeacherClient() {
                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_asking_ == 0; };
     mutex_.Await(absl::Condition(&nobody_asks));
   }
-  teacher_.reset();  // its answers become tasks
+  teacher_.reset();  // its remaining answers become tasks
   {
     absl::MutexLock lock(&mutex_);
     is_last_ = true;
@@ -122,7 +122,7 @@ void CachedTeacherClient::LookUp(TeacherRequest request,
   if (revision.empty()) {
     return done(FailedPrecondition("Score before Connect: the teacher is not known yet"));
   }
-  // A malformed request has no entry; the teacher's client says what is wrong with it.
+  // A malformed request has no entry; the teacher's client reports the fault.
   const bool has_rows = request.score_start >= 1 &&
                         request.score_start < static_cast<int64_t>(request.token_ids.size());
   if (has_rows && uses_cache) {
@@ -152,7 +152,7 @@ void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& 
   auto kept = std::make_shared<TeacherRequest>(request);
   teacher_->Score(std::move(request), [this, kept, identity, done = std::move(done)](
                                           absl::StatusOr<TeacherScores> scores) mutable {
-    // Not on this thread: writing takes longer than the teacher's client may wait.
+    // Write on another thread, because writing takes longer than the teacher's client may wait.
     Enqueue([this, kept, identity, scores = std::move(scores), done = std::move(done)]() mutable {
       if (scores.ok() && !identity.empty()) cache_->Put(*kept, identity, *scores);
       done(std::move(scores));

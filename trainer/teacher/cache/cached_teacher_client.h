@@ -1,8 +1,8 @@
-// A score cache in front of a teacher: a request whose scores are there is answered from the disk,
-// and every other answer is stored. Scores come back with the same bits. A teacher whose scores are
+// A score cache in front of a teacher. A request whose scores are cached is answered from the disk,
+// and every other answer is stored. Cached scores have the same bits. A teacher whose scores are
 // not stable (TeacherInfo) gets no cache.
 //
-// Threads: as TeacherClient. Two threads of the client read and write the cache.
+// Threads: the rules of TeacherClient apply. Two threads of the client read and write the cache.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -22,9 +22,10 @@ namespace taopd {
 
 class CachedTeacherClient final : public TeacherClient {
  public:
-  // `endpoints` name the teacher in the cache. Without a `teacher` (null), Connect takes what the
-  // cache knows of it, and a request that is not in the cache is FAILED_PRECONDITION. Connect is
-  // INVALID_ARGUMENT if `revision` is not empty and the cache knows the teacher with another one.
+  // `endpoints` name the teacher in the cache. If `teacher` is null, Connect returns the
+  // information in the cache, and a request that is not cached gets FAILED_PRECONDITION. Connect
+  // returns INVALID_ARGUMENT if `revision` is not empty and the cache has the teacher with another
+  // revision.
   CachedTeacherClient(std::unique_ptr<ScoreCache> cache, std::vector<std::string> endpoints,
                       std::unique_ptr<TeacherClient> teacher, std::string revision = "");
   ~CachedTeacherClient() override;
@@ -42,7 +43,7 @@ class CachedTeacherClient final : public TeacherClient {
   void Enqueue(Task task);
   void RunTasks();
   void LookUp(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done);
-  // Stores the answer under `identity`, unless that is empty.
+  // Asks the teacher and stores the answer under `identity` unless that is empty.
   void AskTeacher(TeacherRequest request, const std::string& identity,
                   std::function<void(absl::StatusOr<TeacherScores>)> done);
 
@@ -54,13 +55,13 @@ class CachedTeacherClient final : public TeacherClient {
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::string revision_ ABSL_GUARDED_BY(mutex_);  // empty until Connect has succeeded
-  std::string identity_ ABSL_GUARDED_BY(mutex_);  // of the teacher in the cache
+  std::string identity_ ABSL_GUARDED_BY(mutex_);  // the teacher's identity in the cache
   bool uses_cache_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);  // requests and failures
-  int64_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;      // requests that are not answered yet
+  int64_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;      // requests without an answer
   int64_t num_asking_ ABSL_GUARDED_BY(mutex_) = 0;    // threads that use teacher_
-  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;  // the teacher is asked nothing more
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;  // no more requests to the teacher
   bool is_last_ ABSL_GUARDED_BY(mutex_) = false;      // no task will be added
   std::vector<std::thread> threads_;
   std::unique_ptr<TeacherClient> teacher_;

@@ -40,7 +40,7 @@ bool IsOlder(const CacheFile& a, const CacheFile& b) {
   return a.used.tv_nsec < b.used.tv_nsec;
 }
 
-// The entries of the cache. Deletes temporary files that a dead process left.
+// Returns the entries of the cache. Deletes temporary files of dead processes.
 std::vector<CacheFile> ListEntries(const std::string& dir) {
   std::vector<CacheFile> files;
   const auto folders = ListDirectory(dir);
@@ -65,7 +65,8 @@ std::vector<CacheFile> ListEntries(const std::string& dir) {
   return files;
 }
 
-// The bytes of an open file; its time stamp is renewed now and then. Empty if it cannot be read.
+// Returns the bytes of an open file, or nothing if it cannot be read. Renews its time stamp from
+// time to time.
 std::string_view ReadEntry(int fd, std::vector<char>* scratch) {
   struct stat about {};
   if (::fstat(fd, &about) != 0) return {};
@@ -181,7 +182,7 @@ absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes)
 }
 
 void ScoreCache::Trim() {
-  // One process at a time; the others find less when they look themselves.
+  // Only one process trims at a time. Others find less to delete when it is their turn.
   const FileDescriptor lock_file(
       ::open((dir_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (lock_file.get() < 0 || ::flock(lock_file.get(), LOCK_EX) != 0) return;
@@ -212,7 +213,7 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
     info.model_name = json.at("model_name").get<std::string>();
     info.revision = json.at("revision").get<std::string>();
     info.tokenizer_hash = json.at("tokenizer_hash").get<std::string>();
-    // Not in the files of older versions.
+    // Files of older versions lack this member.
     info.eos_token_ids = json.value("eos_token_ids", std::vector<int32_t>());
     info.head_vocab_size = json.at("head_vocab_size").get<int64_t>();
     info.max_model_len = json.at("max_model_len").get<int64_t>();
@@ -222,7 +223,7 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
     info.supports_temperature = json.at("supports_temperature").get<bool>();
     info.supports_entropy = json.at("supports_entropy").get<bool>();
     info.sends_tail = json.at("sends_tail").get<bool>();
-    info.canary = json.value("canary", "");  // caches of before have none
+    info.canary = json.value("canary", "");  // missing in older caches
     return info;
   } catch (const nlohmann::json::exception& error) {
     return DataLoss(path, ": ", error.what());

@@ -1,15 +1,14 @@
-// A directory of teacher's scores by the key of their request (ScoreKey).
+// A directory of teachers' scores by the key of their request (ScoreKey).
 //
-// One file per entry, written under a temporary name and renamed, so that any number of processes
-// may share the directory. A file that is torn or damaged fails its checksum: it is counted,
-// deleted and treated as missing. Entries are not synced to the disk; one that a power failure cuts
-// is such a file.
+// Each entry is a file, written under a temporary name and renamed, so that any number of processes
+// may share the directory. A torn or damaged file fails its checksum: it is counted, deleted and
+// treated as missing. Entries are not synced to the disk, so a power failure may tear them.
 //
 //   DIR/ab/cdef...    entries, by the first digits of their key
-//   DIR/teachers/     what was known of the teachers, for runs without them
+//   DIR/teachers/     information on the teachers, for runs without them
 //
-// When the entries take more than the limit, the ones that were not used for longest are deleted,
-// by the time stamps of their files; a use is recorded at most once an hour.
+// If the entries exceed the limit, the least recently used ones are deleted, by the time stamps of
+// their files. A use is recorded at most once per hour.
 //
 // Thread-safe.
 #pragma once
@@ -30,7 +29,7 @@ namespace taopd {
 
 struct ScoreCacheStats {
   uint64_t hits = 0;
-  uint64_t misses = 0;  // damaged ones among them
+  uint64_t misses = 0;  // including damaged entries
   uint64_t damaged = 0;
   uint64_t evicted = 0;  // by this object
   uint64_t failed_writes = 0;
@@ -39,28 +38,30 @@ struct ScoreCacheStats {
 
 class ScoreCache {
  public:
-  // Makes the directory if there is none. Entries take at most about max_bytes together.
+  // Creates the directory if it does not exist. All entries together take at most about max_bytes.
   static absl::StatusOr<std::unique_ptr<ScoreCache>> Open(const std::string& dir,
                                                           int64_t max_bytes);
 
-  // The scores of the request at a teacher of this revision, if they are there.
+  // Returns the scores of the request by a teacher of this revision, or nullopt if they are not
+  // cached.
   std::optional<TeacherScores> Find(const TeacherRequest& request, const std::string& revision);
   // Stores an answer. A failure, such as a full disk, is counted and logged once.
   void Put(const TeacherRequest& request, const std::string& revision, const TeacherScores& scores);
 
-  // What the teacher at these endpoints was when it was asked last. NOT_FOUND: it never was.
+  // Returns the last known information on the teacher at these endpoints, or NOT_FOUND if there is
+  // none.
   absl::StatusOr<TeacherInfo> FindTeacher(const std::vector<std::string>& endpoints) const;
   absl::Status PutTeacher(const std::vector<std::string>& endpoints, const TeacherInfo& info) const;
 
   ScoreCacheStats stats() const;
-  // Of the entries, as far as this process knows.
+  // Returns the size of the entries as far as this process knows it.
   int64_t size_bytes() const;
 
  private:
   ScoreCache(std::string dir, int64_t max_bytes) : dir_(std::move(dir)), max_bytes_(max_bytes) {}
   std::string PathOf(const std::string& key) const;
   absl::Status Write(const std::string& key, const std::string& bytes);
-  // Counts the entries and deletes old ones until they fit again.
+  // Computes the size of the entries and deletes old ones until they fit again.
   void Trim();
 
   const std::string dir_;

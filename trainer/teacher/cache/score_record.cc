@@ -26,7 +26,7 @@ struct Header {
   uint32_t num_rows = 0;
   uint32_t top_k = 0;
   uint32_t num_candidates = 0;
-  uint32_t vocab_size = 0;  // of dense log-probs; 0: there are none
+  uint32_t vocab_size = 0;  // of dense log-probs; 0 if there are none
   uint32_t id_bits = 0;
   uint32_t num_outside = 0;  // sampled tokens that are not among the ids
   char key[kKeyDigits] = {};
@@ -47,7 +47,8 @@ uint64_t Mix(uint64_t sum, uint64_t word) {
   return sum ^ (sum >> 29);
 }
 
-// REQUIRES: whole words. Four lanes, because the steps of one wait for each other.
+// Uses four lanes, because the steps within a lane depend on each other. REQUIRES: `bytes` are
+// whole words.
 uint64_t Checksum(std::span<const std::byte> bytes) {
   std::array<uint64_t, 4> lanes = {1, 2, 3, 4};
   size_t at = 0;
@@ -90,7 +91,7 @@ size_t PackedBytes(size_t count, uint32_t num_bits) {
   return PaddedBytes((count * num_bits + 7) / 8);
 }
 
-// REQUIRES: a word can be read behind the last value; the checksum stands there.
+// REQUIRES: a word can be read after the last value, where the checksum is.
 void Unpack(const std::byte* from, uint32_t num_bits, std::vector<int32_t>* ids) {
   const uint64_t mask = (uint64_t{1} << num_bits) - 1;
   size_t bit = 0;
@@ -100,7 +101,7 @@ void Unpack(const std::byte* from, uint32_t num_bits, std::vector<int32_t>* ids)
   }
 }
 
-// Where the arrays of an entry begin.
+// The offsets of the arrays of an entry.
 struct Layout {
   size_t log_probs, ids, log_tail, columns, outside, candidate_log_probs, candidate_log_tail,
       entropy, dense, checksum;
@@ -208,7 +209,7 @@ void AppendScoreRecord(const std::string& key, const TeacherScores& scores, std:
     header.num_candidates = static_cast<uint32_t>(scores.candidate_log_probs.size() / rows);
     header.vocab_size = static_cast<uint32_t>(scores.dense_log_probs.size() / rows);
   }
-  // Any NaN but the one that says "none" is kept.
+  // Every NaN is kept except the one that means "none".
   constexpr auto kNone = std::bit_cast<uint32_t>(std::numeric_limits<float>::quiet_NaN());
   const bool has_tail =
       !std::all_of(scores.log_tail.begin(), scores.log_tail.end(),

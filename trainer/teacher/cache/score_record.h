@@ -1,12 +1,12 @@
-// The bytes of one entry of the score cache: a teacher's scores of a sequence, exact to the bit.
+// The format of one entry of the score cache: a teacher's scores of a sequence, exact to the bit.
 //
-// Layout, little-endian, padded to 8 bytes: a header with the key and the sizes; log_probs; ids,
-// packed to as many bits as the largest needs; log_tail, unless all of it is NaN; the sampled
-// log-probs; candidates, entropy and dense log-probs where there are some; a checksum of all
-// before. The sampled token is mostly one of the ids, and then a byte that names its column stands
-// for its log-prob. At k = 16 and a vocabulary of 152k a row takes at most 109 bytes.
+// The layout is little-endian and padded to 8 bytes: a header with the key and the sizes;
+// log_probs; ids, packed with the bits that the largest needs; log_tail, unless all of it is NaN;
+// the sampled log-probs; candidates, entropy and dense log-probs, if there are any; a checksum of
+// everything before. The sampled token is usually one of the ids; then a byte with its column
+// replaces its log-prob. At k = 16 and a vocabulary of 152k a row takes at most 109 bytes.
 //
-// The checksum finds every change within one 8-byte word, and others but for one in 2^64.
+// The checksum detects every change within one 8-byte word, and misses one in 2^64 of the others.
 //
 // Pure functions; any thread may call them.
 #pragma once
@@ -21,15 +21,15 @@
 
 namespace taopd {
 
-// The name of a request's scores: a hash of the teacher's revision and of all that decides the
-// reply. The request_id and the source do not. 64 hexadecimal digits.
+// Returns the key of a request's scores, 64 hexadecimal digits: a hash of the teacher's revision
+// and of everything that determines the reply, which excludes request_id and source.
 std::string ScoreKey(const TeacherRequest& request, const std::string& revision);
 
-// Appends the entry of `scores`, which answer the request of `key`. The revision and the weight are
-// not stored. REQUIRES: the arrays have the sizes that TeacherScores names.
+// Appends the entry of `scores`, the answer to the request of `key`. The revision and the weight
+// are not stored. REQUIRES: the arrays have the sizes stated at TeacherScores.
 void AppendScoreRecord(const std::string& key, const TeacherScores& scores, std::string* bytes);
 
-// Returns DATA_LOSS if the bytes are no whole entry of `key`, or not of `request`'s shape.
+// Returns DATA_LOSS if the bytes are not a complete entry of `key` with the shape of `request`.
 absl::StatusOr<TeacherScores> ParseScoreRecord(std::span<const std::byte> bytes,
                                                const std::string& key,
                                                const TeacherRequest& request);

@@ -15,7 +15,7 @@ namespace {
 std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(bool use_tls, const TlsFiles& tls) {
   if (!use_tls) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = tls.ca;  // empty: the system's list
+  ssl.pem_root_certs = tls.ca;  // if empty, the system's list
   ssl.pem_cert_chain = tls.cert;
   ssl.pem_private_key = tls.key;
   return grpc::SslCredentials(ssl);
@@ -26,15 +26,15 @@ std::shared_ptr<grpc::Channel> MakeChannel(const TeacherEndpoint& endpoint, cons
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
-  // All addresses of a name get their share, and new ones are found when a connection ends.
+  // All addresses of a name are used in turn, and new ones are found when a connection ends.
   arguments.SetLoadBalancingPolicyName("round_robin");
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retry_policy.h decides
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retry_policy.h decides about retries
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A peer that hangs without closing the connection is noticed.
+  // Pings detect a peer that hangs without closing the connection.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingIntervalMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-  // The channel connects again about as often as a probe asks it to.
+  // The channel reconnects about as often as probes request it.
   const int64_t initial_ms =
       std::max<int64_t>(1, absl::ToInt64Milliseconds(options.initial_backoff));
   const int64_t max_ms =
@@ -50,7 +50,7 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-// The request sent. Only what is checked on return is asked for.
+// Returns the request to send. It requests only arrays that are checked on return.
 v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info) {
   v1::ScoreRequest proto;
   proto.set_request_id(request.request_id);
@@ -66,8 +66,8 @@ v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info)
   return proto;
 }
 
-// A message above the limit fails in the same way each time, though gRPC gives it the code of a
-// full queue; its text is the only sign.
+// Returns whether a message was too large. Such a message fails each time, although gRPC gives it
+// the code of a full queue; only its text tells it apart.
 bool IsMessageTooLarge(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
          status.error_message().find("larger than max") != std::string::npos;
@@ -81,7 +81,7 @@ std::optional<absl::Duration> PushbackOf(const grpc::ClientContext& context,
   const auto found = trailers.find(kRetryPushbackKey);
   if (status.ok() || found == trailers.end()) return std::nullopt;
   int64_t milliseconds = 0;
-  // What is no number means "do not retry" (gRPC proposal A6).
+  // Text that is not a number means "do not retry" (gRPC proposal A6).
   if (!absl::SimpleAtoi(std::string(found->second.data(), found->second.size()), &milliseconds) ||
       milliseconds < 0) {
     return kNever;
@@ -99,7 +99,7 @@ struct GrpcScoreTransport::Call {
   const TeacherRequest* request;
   const TeacherInfo* info;
   std::function<void(Result)> done;
-  // Declared last: it must be destroyed before the context.
+  // Declared last, because it must be destroyed before the context.
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ScoreResponse>> reader;
 };
 
@@ -154,7 +154,7 @@ void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
 
 void GrpcScoreTransport::RunCompletions() {
   void* tag = nullptr;
-  bool ok = false;  // the status says more
+  bool ok = false;  // unused, because the status has more details
   while (completions_.Next(&tag, &ok)) {
     std::shared_ptr<Call> call;
     {
@@ -167,7 +167,7 @@ void GrpcScoreTransport::RunCompletions() {
                   static_cast<int64_t>(call->proto.ByteSizeLong()),
                   call->status.ok() ? static_cast<int64_t>(call->reply.ByteSizeLong()) : 0};
     const std::function<void(Result)> done = std::move(call->done);
-    call.reset();  // its memory before what `done` starts
+    call.reset();  // frees its memory before `done` starts more work
     done(std::move(result));
   }
 }
@@ -197,7 +197,7 @@ std::vector<absl::StatusOr<TeacherInfo>> GrpcScoreTransport::AskAll(absl::Durati
     question.reader = stubs_[i]->AsyncGetTeacherInfo(&question.context, {}, &completions);
     question.reader->Finish(&question.reply, &question.status, &question);
   }
-  completions.Shutdown();  // Next ends after what was begun
+  completions.Shutdown();  // Next returns false after the started calls
   void* tag = nullptr;
   bool ok = false;
   while (completions.Next(&tag, &ok)) {

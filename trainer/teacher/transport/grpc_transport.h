@@ -1,8 +1,9 @@
-// Attempts over gRPC: one channel per endpoint, one unary call per sequence. A unary call gives
-// each sequence its own deadline and its own endpoint; a stream would tie many of them to one.
+// Attempts over gRPC: one channel per endpoint, one unary call per sequence. With unary calls each
+// sequence has its own deadline and its own endpoint; a stream would bind many sequences to one
+// endpoint.
 //
-// Threads: any thread may call. Calls end on threads of this object, not on gRPC's own: a thread of
-// gRPC that released the last reference to a channel would wait for itself
+// Threads: Any thread may call it. Calls end on threads of this object, not on gRPC's own: a thread
+// of gRPC that released the last reference to a channel would wait for itself
 // (github.com/grpc/grpc/issues/37858).
 #pragma once
 
@@ -24,7 +25,7 @@ namespace taopd {
 
 class GrpcScoreTransport final : public ScoreTransport {
  public:
-  // `endpoints` speak gRPC; `tls` is for those that use TLS.
+  // All `endpoints` must speak gRPC; `tls` is for those that use TLS.
   GrpcScoreTransport(const std::vector<TeacherEndpoint>& endpoints, const TlsFiles& tls,
                      const TeacherClientOptions& options);
 
@@ -42,7 +43,7 @@ class GrpcScoreTransport final : public ScoreTransport {
   struct Call;
   void RunCompletions();
 
-  // Of the threads that verify replies and run `done`.
+  // The number of threads that verify replies and run `done`.
   static constexpr int kNumThreads = 2;
 
   // Prepares a call: its time limit and its API key.
@@ -58,11 +59,11 @@ class GrpcScoreTransport final : public ScoreTransport {
   std::vector<std::thread> threads_;
 };
 
-// The contents of a reply. Returns DATA_LOSS unless they pass VerifyTeacherScores
+// Returns the contents of a reply, or DATA_LOSS unless they pass VerifyTeacherScores
 // (verify_scores.h).
 absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,
                                             const TeacherRequest& request, const TeacherInfo& info);
-// The contents of a reply. Returns FAILED_PRECONDITION if its protocol version is not known, and
+// Returns the contents of a reply, FAILED_PRECONDITION if its protocol version is unknown, or
 // DATA_LOSS if it has no revision or an impossible vocabulary size.
 absl::StatusOr<TeacherInfo> InfoOfReply(const v1::GetTeacherInfoResponse& reply);
 
