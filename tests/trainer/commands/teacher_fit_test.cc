@@ -1,4 +1,4 @@
-// What is said of a teacher before the first step.
+// Tests of the checks of a teacher before the first step.
 #include "trainer/commands/teacher_fit.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Accepts replies of any size; nothing is asked of it.
+// Accepts replies of any size; it gets no requests.
 class AnySizeTeacher final : public TeacherClient {
  public:
   absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
@@ -31,7 +31,7 @@ class TeacherFitTest : public ::testing::Test {
     config_.data.max_prompt_length = config_.data.max_response_length = 4;
     config_.teacher.top_k = 4;
   }
-  // What is logged of a teacher with these end-of-sequence ids.
+  // Returns the log on a teacher with these end-of-sequence ids.
   std::string LogOf(std::vector<int32_t> ids) {
     teacher_.eos_token_ids = std::move(ids);
     ::testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// Teachers that contradict each other.
+// Tests of teachers that contradict each other.
 #include "common/config/yaml.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/config/train_config.h"

@@ -1,4 +1,4 @@
-// Settings that depend on each other.
+// Tests of settings that depend on each other.
 #include "trainer/config/train_config.h"
 
 #include "common/config/yaml.h"
@@ -28,7 +28,7 @@ TEST(TrainConfig, ObjectiveIsANameOrTerms) {
   EXPECT_EQ(combination.term[0].weight, 2);
   EXPECT_EQ(combination.term[1].objective.beta, 0.25);
   EXPECT_EQ(combination.term[1].objective.max_rho, 3);
-  // What is written reads back.
+  // The written settings can be read again.
   TrainConfig again;
   ASSERT_OK(ReadYamlSettings(WriteYamlSettings(DescribeSettings(terms)), "c.yaml",
                              DescribeSettings(again)));
@@ -59,8 +59,8 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
 }
 
-// Every objective whose row says that it reads the behavior policy, alone and as a term; the others
-// stay allowed.
+// Every objective that reads the behavior policy is refused, alone and as a term; the others stay
+// allowed.
 TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     for (const bool as_term : {false, true}) {

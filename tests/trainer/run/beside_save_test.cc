@@ -1,5 +1,5 @@
-// Checkpoints that several ranks write beside the training: threads of this process, files of a few
-// bytes.
+// Tests of checkpoints that several ranks write during the training. The ranks are threads of this
+// process, and the files have a few bytes.
 #include "trainer/run/beside_save.h"
 
 #include <absl/synchronization/notification.h>
@@ -52,7 +52,7 @@ TEST(BesideSaveTest, IsCompleteWhenAllPartsAreThere) {
       if (group.rank() == 2) may_write.WaitForNotification();
       return WritePart(group, to);
     });
-    // Rank 0 has its part, or soon will; rank 2 has none yet.
+    // Rank 0 has written its part, or soon will; rank 2 has not.
     for (int i = 0; i < 3; ++i) EXPECT_FALSE(save->IsDone(/*waits=*/false));
     EXPECT_FALSE(HasCheckpoint(dir.path(), 7));
     EXPECT_OK(testing::Barrier(group));
@@ -83,7 +83,7 @@ TEST(BesideSaveTest, AnErrorOfOneRankIsThatOfAll) {
         ASSERT_FALSE(save->result().path.ok());
         EXPECT_NE(save->result().path.status().message().find("planted"), std::string::npos)
             << save->result().path.status();
-        // The next one is not disturbed.
+        // The next checkpoint is not affected.
         save = BesideSave::Start(&group, store, 4,
                                  [&](const std::string& to) { return WritePart(group, to); });
         EXPECT_TRUE(save->IsDone(/*waits=*/true));

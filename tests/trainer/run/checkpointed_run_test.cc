@@ -1,4 +1,4 @@
-// Checkpoints that are written while the student goes on learning.
+// Tests of checkpoints that are written while the student continues to train.
 #include <filesystem>
 
 #include "tests/common/dist/rank_threads.h"
@@ -15,7 +15,7 @@ using testing::TempDir;
 
 class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // A run in a directory of its own; the same student in each.
+  // Starts a run in a directory of its own, always with the same student.
   std::unique_ptr<CheckpointedRun> StartRun(const std::string& name) {
     CheckpointedRunOptions options;
     options.name = name;
@@ -35,7 +35,7 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
     Learn(run.get());
     return run;
   }
-  // Something that changes every tensor of a checkpoint.
+  // Changes every tensor of a checkpoint.
   void Learn(CheckpointedRun* run) {
     at::NoGradGuard no_grad;
     for (const auto& [name, parameter] : run->student().decoder->Parameters()) {

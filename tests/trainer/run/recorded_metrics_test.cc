@@ -1,4 +1,4 @@
-// Where a resumed run cuts its records.
+// Tests of where a resumed run cuts its records.
 #include "trainer/run/recorded_metrics.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
   const Case cases[] = {
       // Nothing came after the checkpoint.
       {steps, old, false, known, old_size, 1},
-      // Samples without the line of metrics: the evaluation did not get to its end.
+      // There are samples without the line of metrics, so the evaluation was not completed.
       {steps, old + kSamples, false, known, old_size, 1},
       {steps + evaluation.substr(0, 10), old + kSamples, false, known, old_size, 1},
       {steps + evaluation, old + kSamples, true, known + evaluation.size(),
@@ -58,7 +58,7 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
   }
 }
 
-// The checkpoint was written after the evaluation, because a stop was asked for.
+// The checkpoint was written after the evaluation, because a stop was requested.
 TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
   const testing::TempDir dir;
   const std::string metrics = Concat(kSteps, kEvaluation);
@@ -72,7 +72,7 @@ TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
   EXPECT_OK(ReadRecordedMetrics(dir.File("nowhere"), 0, 0, 0, "").status());
 }
 
-// What a power loss takes: any number of bytes at the end, down to the whole file.
+// A power loss may cut any number of bytes at the end, down to the whole file.
 TEST(RecordedMetrics, AFileThatIsTooShortIsCutAfterItsLastLine) {
   const std::string steps = kSteps, samples = kSamples;
   for (size_t size = 0; size < steps.size(); ++size) {

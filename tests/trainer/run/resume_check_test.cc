@@ -1,4 +1,4 @@
-// What a resumed run may change: as each setting declares it, and nothing else.
+// Tests that a resumed run may change exactly the settings that are declared so.
 #include "trainer/run/resume_check.h"
 
 #include <gmock/gmock.h>
@@ -37,8 +37,8 @@ void Change(const SettingPointer& value) {
   std::visit(change, value);
 }
 
-// The settings that decide what a step computes. A setting that is added and does not say that it
-// may change belongs here as well.
+// The settings that determine the computation of a step. A new setting that is not declared
+// changeable belongs here as well.
 const std::set<std::string> kFixedInTraining = {"run.seed",
                                                 "student.model",
                                                 "student.dtype",
@@ -129,7 +129,7 @@ void ExpectEverySettingBehavesAsDeclared(const std::set<std::string>& fixed) {
     const bool is_fixed = fixed.contains(setting.path);
     unseen.erase(setting.path);
     EXPECT_EQ(setting.may_change, !is_fixed) << setting.path;
-    // As the reference says, row by row.
+    // The reference says so in the setting's row.
     const std::string row = "| `" + setting.path + "` |";
     size_t at = reference.find(row), num_rows = 0;
     bool documented = false;

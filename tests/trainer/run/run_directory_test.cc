@@ -1,4 +1,5 @@
-// A new run takes an old one's place whole or not at all, whatever ends the process meanwhile.
+// Tests that a new run replaces an old one completely or not at all, whatever ends the process
+// meanwhile.
 #include "trainer/run/run_directory.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +71,7 @@ class RunDirectoryTest : public ::testing::Test {
   }
   std::string dir() const { return temp_.File("run"); }
 
-  // `work` in a process that ends without destructors, as by SIGKILL.
+  // Runs `work` in a process that ends without destructors, as after SIGKILL.
   template <typename Fn>
   void InKilledProcess(Fn work) {
     const pid_t pid = fork();
@@ -114,7 +115,7 @@ TEST_F(RunDirectoryTest, NothingToResumeIsRefusedUnlessARunMayStart) {
   ASSERT_OK(RunDirectory::Open(temp_.File("fresh"), kResumeOrStart, kKeepTwo));
 }
 
-// Whatever an earlier run has left stays under another name.
+// The files of an earlier run are kept under another name.
 TEST_F(RunDirectoryTest, ARunThatStartsForWantOfACheckpointDeletesNothing) {
   fs::remove_all(dir() + "/checkpoints");
   WriteFiles(dir(), {{"bad_batches/step-1.json", "{}"}, {"events.jsonl", "{}\n"}});
@@ -137,7 +138,7 @@ TEST_F(RunDirectoryTest, ARunThatStartsForWantOfACheckpointDeletesNothing) {
   }
 }
 
-// A start that has come to nothing leaves nothing to keep.
+// An aborted start leaves nothing to keep.
 TEST_F(RunDirectoryTest, EmptyFilesAreNotKept) {
   fs::remove_all(dir());
   ASSERT_OK(RunLock::Acquire(dir()));

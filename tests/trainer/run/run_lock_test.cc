@@ -1,4 +1,4 @@
-// Two processes and one run directory.
+// Tests of two processes in one run directory.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

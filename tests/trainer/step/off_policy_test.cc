@@ -1,5 +1,5 @@
-// What a step does with a batch that is used more than once: the ratio to the behavior policy, its
-// guards, and what the metrics say of them.
+// Tests of steps that use a batch more than once: the ratio to the behavior policy, its guards, and
+// their metrics.
 #include <cmath>
 #include <map>
 #include <string>
@@ -17,7 +17,8 @@ namespace {
 using testing::TinySetting;
 using testing::TinyTraining;
 
-// The metrics of the second step of a run with a rate at which one update moves the policy far.
+// Returns the metrics of the second step of a run with a rate at which one update moves the policy
+// far.
 std::map<std::string, double> SecondStep(const std::function<void(TrainConfig&)>& change,
                                          double lr = 3e-2) {
   TinySetting setting;
@@ -58,8 +59,8 @@ TEST(OffPolicy, GuardsAreOffByDefaultAndCountedWhenOn) {
   EXPECT_NE(vetoed.at("loss/mean"), plain.at("loss/mean"));
 }
 
-// Responses whose behavior log-probs are moved by the test: the gradient of an objective with a
-// score function is multiplied by rho, and a vetoed response has none.
+// Changes the behavior log-probs of responses. The gradient of an objective with a score function
+// is multiplied by rho, and a vetoed response has no gradient.
 class MovedBehavior : public ::testing::Test {
  protected:
   MovedBehavior() : training_(TinySetting()) {
@@ -72,7 +73,7 @@ class MovedBehavior : public ::testing::Test {
     batch->WaitIdle();
     items_ = {batch->item(0), batch->item(1)};
   }
-  // The gradient of lm_head of the responses, whose rho is multiplied by `rho` (one for each).
+  // Returns the gradient of lm_head for the responses, whose rho are multiplied by rho_0 and rho_1.
   at::Tensor Gradient(double rho_0, double rho_1, const ForwardBackwardOptions& options,
                       RowSums* sums, const char* objective = "sampled_token") {
     std::vector<ScoredRollout> moved = items_;
@@ -110,7 +111,7 @@ TEST_F(MovedBehavior, TheGradientIsMultipliedByRho) {
   EXPECT_NEAR(twice.weighted_loss, 2 * loss, 1e-4 * std::abs(loss));
   EXPECT_TRUE(at::allclose(two, 2 * one, 1e-4, 1e-6));
   EXPECT_NEAR(twice.rho, 2 * static_cast<double>(twice.num_rows), 1e-3);
-  // ta_opd has no such part.
+  // ta_opd has no such factor.
   RowSums ta_one, ta_two;
   const at::Tensor plain = Gradient(1, 1, {}, &ta_one, "ta_opd");
   EXPECT_TRUE(at::equal(Gradient(2, 2, {}, &ta_two, "ta_opd"), plain));
@@ -125,7 +126,8 @@ TEST_F(MovedBehavior, AVetoLeavesOutTheWholeResponseAndNoOther) {
   EXPECT_EQ(veto.num_vetoed, 1);
   const at::Tensor free = Gradient(1e-3, 1, options, &fine);
   EXPECT_EQ(fine.num_vetoed, 0);
-  // As if the first response were not there; its rho of 1e-5 alone would leave a trace.
+  // The result is as without the first response. Without the veto, its rho of 1e-5 would still
+  // leave a trace.
   RowSums second;
   items_[0] = items_[1];
   const at::Tensor twice = Gradient(1, 1, {}, &second);
@@ -160,7 +162,7 @@ TEST(KlProbe, IsZeroAtTheStartAndGrows) {
   }
 }
 
-// A step's scores may still be on their way when its forward pass begins.
+// A step's scores may still be pending when its forward pass begins.
 TEST_F(MovedBehavior, ScoresAreReadBehindTheForwardPassAndCarryTheirTeachersWeight) {
   RowSums expected_sums;
   const at::Tensor expected = Gradient({0.5 * 3.0, 0.5}, items_, {}, &expected_sums);

@@ -1,4 +1,4 @@
-// What counts as a lack of memory, and what a subcommand makes of it.
+// Tests of what counts as a lack of memory, and of the result of a subcommand.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace taopd {
 namespace {
 
-// More than any address space: both allocators refuse it at once.
+// Allocates more than any address space, which both allocators refuse at once.
 void AllocateTooMuch() { at::empty({int64_t{1} << 60}, at::TensorOptions().dtype(at::kByte)); }
 
 TEST(OutOfMemory, HasAnExitCodeOfItsOwn) {

@@ -7,7 +7,7 @@
 namespace taopd {
 namespace {
 
-// Answers when the test says so.
+// Answers on the test's command.
 class ManualRollouts final : public RolloutEngine {
  public:
   void Generate(std::vector<RolloutRequest> requests,
@@ -23,7 +23,7 @@ class ManualRollouts final : public RolloutEngine {
     done_(index, std::move(rollout));
   }
   void Fail(int64_t index, absl::Status status) { done_(index, status); }
-  // What an engine does once every rollout has ended.
+  // Drops the callback, as an engine does once every rollout has ended.
   void DropCallback() { done_ = nullptr; }
 
  private:

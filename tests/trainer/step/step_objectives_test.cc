@@ -1,4 +1,4 @@
-// What a step computes for each objective, aggregation and support, on tiny models.
+// Tests of a step for each objective, aggregation and support, on tiny models.
 #include <cmath>
 #include <map>
 #include <string>
@@ -20,7 +20,7 @@ using testing::SameWeights;
 using testing::TinySetting;
 using testing::TinyTraining;
 
-// The gradient of a parameter against autograd over dense log-softmaxes of both models.
+// Compares the gradient of each parameter with autograd over dense log-softmaxes of both models.
 TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
   at::set_num_threads(2);
   for (const char* kind : {"teacher", "student", "union", "full"}) {
@@ -62,7 +62,7 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
       };
       const at::Tensor log_p_NV = log_probs(*student),
                        log_q_NV = log_probs(*teacher_model).detach();
-      // The support by its definition: 1 where a token is compared.
+      // The support by its definition: 1 for tokens that are compared.
       at::Tensor in_support_NV = at::zeros_like(log_q_NV);
       const auto add_top = [&](const at::Tensor& of) {
         in_support_NV.scatter_(1, std::get<1>(of.detach().topk(config.teacher.top_k, 1)), 1.0);
@@ -84,7 +84,7 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
     EXPECT_NEAR(sums.weighted_loss, loss.item<double>(), 1e-5 * loss.item<double>()) << kind;
     const auto parameters = student->Parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
-      // float32 backward passes of the same loss.
+      // Both are float32 backward passes of the same loss.
       EXPECT_TRUE(at::allclose(gradients[i], parameters[i].second.grad(), 1e-3, 1e-5))
           << kind << parameters[i].first;
     }
@@ -93,7 +93,7 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
 
 // ---- Every objective goes downhill --------------------------------------------------------------
 
-// The rollouts of one step with everything of the teacher's that any objective reads.
+// The rollouts of one step with all scores of the teacher that any objective reads.
 class ScoredStep {
  public:
   ScoredStep() : training_(TinySetting()) {
@@ -113,7 +113,8 @@ class ScoredStep {
     }
   }
 
-  // The loss of the batch under the present weights; its gradients are left in the parameters.
+  // Returns the loss of the batch under the present weights and leaves its gradients in the
+  // parameters.
   double Loss(const Objective& objective, Aggregation aggregation) {
     for (auto& [name, parameter] : training_.student()->Parameters()) {
       parameter.mutable_grad().reset();
@@ -158,11 +159,12 @@ double SquaredNorm(const std::vector<at::Tensor>& gradients) {
   return sum;
 }
 
-// A short step against the gradient lowers the loss by the step times the squared norm. Where the
-// gradient is that of a score-function estimate, the loss of given responses says nothing; what
-// must fall is the full KL, which all of them estimate.
+// A short step against the gradient lowers the loss by the step times the squared norm. For
+// score-function estimates the loss of given responses shows nothing; the full KL, which all of
+// them estimate, must fall instead.
 TEST(StepObjectives, AStepAgainstTheGradientGoesDownhill) {
-  // float32 losses and the curvature over a step that changes the loss by a hundredth.
+  // The tolerance covers float32 losses and the curvature over a step that changes the loss by a
+  // hundredth.
   constexpr double kTolerance = 0.1;
   ScoredStep step;
   const Objective full = *FindObjective("full");
@@ -234,8 +236,8 @@ TEST(StepObjectives, FullKlOnASampleOfRows) {
   EXPECT_EQ(metrics.count("policy/full_kl"), 0u);
   EXPECT_TRUE(SameWeights(*measured, *plain));
 
-  // All rows of the first mini-batch of the first step, where nothing has been updated yet: with
-  // one mini-batch, the bound is the loss.
+  // All rows of the first mini-batch of the first step are measured, before any update. With one
+  // mini-batch, the bound is the loss.
   setting.config.objective.full_kl_rows = 1 << 20;
   setting.config.trainer.mini_batch_size = 6;
   RunSteps(setting, 1, nullptr, &metrics);

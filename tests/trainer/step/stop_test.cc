@@ -1,6 +1,6 @@
-// A step of a run that is asked to stop: abandoned before its first update, finished or left
-// between two mini-batches after it. Whatever the moment, the run that goes on has the bits of one
-// that was left alone.
+// Tests of steps with a stop request: they are abandoned before their first update, and finished or
+// left between two mini-batches after it. Whatever the moment, the resumed run has the bits of an
+// undisturbed one.
 #include <cmath>
 #include <functional>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kLr = 3e-3;
 
-// Six mini-batches, each of several micro-batches.
+// Returns a setting with six mini-batches of several micro-batches each.
 TinySetting SixMiniBatches() {
   TinySetting setting;
   setting.config.trainer.mini_batch_size = 1;
@@ -25,7 +25,7 @@ TinySetting SixMiniBatches() {
   return setting;
 }
 
-// All metrics but times.
+// Returns all metrics except times.
 std::map<std::string, double> Numbers(const StepResult& result) {
   std::map<std::string, double> numbers;
   for (const auto& [name, value] : result.metrics) {
@@ -34,7 +34,7 @@ std::map<std::string, double> Numbers(const StepResult& result) {
   return numbers;
 }
 
-// What the others are compared with.
+// The reference with which the other runs are compared.
 struct Undisturbed {
   explicit Undisturbed(const TinySetting& setting) : training(setting) {
     numbers = Numbers(training.Step(0, 20));
@@ -53,7 +53,7 @@ double LearningRateOf(const TinySetting& setting) {
   return LearningRate(setting.config.optimizer, 0, 20);
 }
 
-// Gives out nothing until it is cancelled.
+// Returns no rollout until it is cancelled.
 class EndlessRollouts final : public RolloutEngine {
  public:
   void Generate(std::vector<RolloutRequest> requests,
@@ -80,7 +80,7 @@ TEST(StoppedStep, GenerationIsCancelled) {
   EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, prompts), absl::StatusCode::kCancelled,
                "stop");
   ExpectUntouched(training);
-  // The run goes on as if nothing had been.
+  // The run continues as if nothing had happened.
   training.context.rollout_engine = engine;
   training.context.on_wait = [] { return absl::OkStatus(); };
   const auto again = TrainOneStep(training.context, 0, LearningRateOf(TinySetting()), prompts);
@@ -90,7 +90,7 @@ TEST(StoppedStep, GenerationIsCancelled) {
   EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student()));
 }
 
-// Does what a wish at the n-th question does, for every n until the step comes to its end.
+// Requests a stop at the n-th query, for every n until the step is completed.
 TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
   const TinySetting setting = SixMiniBatches();
   Undisturbed undisturbed(setting);
@@ -130,7 +130,7 @@ TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
   EXPECT_EQ(num_left, 15);
 }
 
-// Again and again: one mini-batch in each process.
+// Each process computes only one mini-batch.
 TEST(StoppedStep, AStepMayBeLeftInEveryMiniBatch) {
   const TinySetting setting = SixMiniBatches();
   Undisturbed undisturbed(setting);
@@ -154,7 +154,7 @@ TEST(StoppedStep, AStepMayBeLeftInEveryMiniBatch) {
   EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student()));
 }
 
-// Every question takes a second, so a mini-batch of three micro-batches takes three.
+// Every query takes a second, so a mini-batch of three micro-batches takes three seconds.
 TEST(StoppedStep, WhatFitsIntoTheGraceIsFinished) {
   for (const int grace_s : {14, 15}) {
     TinyTraining training(SixMiniBatches());
@@ -192,7 +192,7 @@ TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
   other.trainer.mini_batch_size = 2;
   EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), absl::StatusCode::kDataLoss,
                "1 of 6 mini-batches are done, of 18 rollouts; the configuration has 3");
-  // Rank 1's file alone lacks the sums.
+  // The file of rank 1 alone lacks the sums.
   const TempDir torn;
   ASSERT_OK(WritePendingStep(*left->pending, 1, torn.path()));
   EXPECT_ERROR(ReadPendingStep(torn.path(), setting.config, Shares(), true),
@@ -202,14 +202,14 @@ TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
 // ---- Several ranks ------------------------------------------------------------------------------
 
 struct RankOutcome {
-  std::map<std::string, double> numbers;  // of rank 0, if the step came to its end
-  std::vector<at::Tensor> weights;        // of rank 0
-  std::vector<int> was_left;              // of each rank
+  std::map<std::string, double> numbers;  // metrics of rank 0 if the step was completed
+  std::vector<at::Tensor> weights;        // weights of rank 0
+  std::vector<int> was_left;              // one per rank
 };
 
-// Trains one step on `world` ranks with two fixed shares. It begins at what `from` holds, if it is
-// not empty. If the rank `stopped` is asked to stop at its question `wish`, what is left goes to
-// `to`.
+// Trains one step on `world` ranks with two fixed shares. It continues the step in `from` unless
+// that is empty. The rank `stopped` gets a stop request at its query `wish`, and the rest of the
+// step is written to `to`.
 RankOutcome StepOnRanks(int64_t world, const std::string& from, int64_t stopped, int wish,
                         const std::string& to) {
   RankOutcome outcome;
@@ -273,11 +273,11 @@ RankOutcome StepOnRanks(int64_t world, const std::string& from, int64_t stopped,
 }
 
 TEST(StoppedStep, OneRanksWishLeavesTheStepOnAllAndAnyNumberGoesOn) {
-  constexpr double kOtherRanks = 1e-12;  // relative: sums over rows in another order
+  constexpr double kOtherRanks = 1e-12;  // relative; the sums over rows have another order
   const RankOutcome whole[] = {StepOnRanks(1, "", -1, 0, ""), StepOnRanks(2, "", -1, 0, "")};
   for (const int64_t before : {1, 2}) {
     for (const int64_t after : {1, 2}) {
-      // The last rank, somewhere in its second and third mini-batches.
+      // The last rank stops in its second or third mini-batch.
       for (const int wish : {5, 6, 9}) {
         SCOPED_TRACE(Concat(before, " to ", after, " ranks, question ", wish));
         const TempDir dir;

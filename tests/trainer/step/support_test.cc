@@ -1,4 +1,4 @@
-// Requests and supports of each kind, on a teacher with six tokens whose probabilities are known.
+// Tests of requests and supports of each kind, on a teacher with six tokens of known probabilities.
 #include "trainer/step/support.h"
 
 #include <cmath>
@@ -12,12 +12,12 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-// One row; in descending order of probability the ids are 3, 1, 0, 5, 2, 4.
+// One row. In descending order of probability the ids are 3, 1, 0, 5, 2, 4.
 const std::vector<double> kTeacher = {0.2, 0.25, 0.05, 0.4, 0.02, 0.08};
 
 float LogOf(double probability) { return static_cast<float>(std::log(probability)); }
 
-// Two rows; the student's best two ids: {1, 2} and {3, 1}.
+// Two rows. The student's best two ids are {1, 2} and {3, 1}.
 Rollout ExampleRollout() {
   Rollout rollout;
   rollout.prompt_ids = {5, 4};
@@ -37,7 +37,7 @@ SupportOptions Options(SupportKind kind, int32_t teacher_top_k, int32_t student_
   return options;
 }
 
-// What the teacher answers.
+// Returns the teacher's answer.
 TeacherScores Answer(const TeacherRequest& request) {
   const int32_t order[] = {3, 1, 0, 5, 2, 4};
   TeacherScores scores;
@@ -166,7 +166,7 @@ TEST(Support, ForeignRepliesAreRefused) {
                "1, such as 3");
 }
 
-// The student has no token 3, the teacher's best.
+// The student lacks token 3, the teacher's best.
 TEST(Support, WhatOnlyTheTeacherHasBelongsToItsTail) {
   SupportOptions options = Options(SupportKind::kTeacher, 3, 0);
   options.vocab_size = 3;
@@ -176,14 +176,14 @@ TEST(Support, WhatOnlyTheTeacherHasBelongsToItsTail) {
   EXPECT_FLOAT_EQ(scores.log_probs[0], LogOf(kTeacher[1]));
   EXPECT_EQ(scores.log_probs[2], kMinusInf);
   EXPECT_FLOAT_EQ(scores.log_tail[1], LogOf(1 - kTeacher[1] - kTeacher[0]));
-  // A union: the places that the token leaves are filled by the student's.
+  // In a union the student's tokens fill the places of the missing token.
   Rollout rollout = ExampleRollout();
   rollout.top_ids = {1, 2, 2, 0};
   options = Options(SupportKind::kUnion, 2, 2);
   options.vocab_size = 3;
   scores = Reduced(options, rollout);
   EXPECT_THAT(scores.ids, ElementsAre(1, 2, -1, -1, 1, 2, 0, -1));
-  // A place that stays empty because the token is beyond the vocabulary is not a shared token.
+  // A place that stays empty because its token is beyond the vocabulary does not count as shared.
   EXPECT_EQ(scores.num_shared, 1);
   EXPECT_EQ(scores.num_beyond_vocabulary, 2);
   EXPECT_FLOAT_EQ(scores.log_tail[0], LogOf(1 - kTeacher[1] - kTeacher[2]));

@@ -1,4 +1,4 @@
-// Training on tiny random models with real engines, for tests of the step.
+// Trains tiny random models with real engines, for tests of the step.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -54,7 +54,8 @@ inline std::shared_ptr<Decoder> MakeTinyTeacher(int64_t vocab_size = kTinyVocabu
   return MakeTinyModel(48, 2, /*requires_grad=*/false, "float32", vocab_size);
 }
 
-// Two mini-batches a step, of three prompts with three responses each.
+// Returns a configuration with two mini-batches per step, each with three prompts and three
+// responses per prompt.
 inline TrainConfig TinyConfig() {
   TrainConfig config;
   config.run.seed = 5;
@@ -73,8 +74,8 @@ inline TrainConfig TinyConfig() {
 struct TinySetting {
   TrainConfig config = TinyConfig();
   std::string dtype = "float32";
-  uint64_t shuffle_seed = 0;  // 0: scores arrive as they come
-  AdamWOptions shard = {};    // of several ranks
+  uint64_t shuffle_seed = 0;  // if 0, scores arrive in their natural order
+  AdamWOptions shard = {};    // for several ranks
   int num_threads = 2;
 };
 
@@ -116,7 +117,7 @@ class TinyTraining {
     }
     return batch;
   }
-  // A step that must not fail, on the next prompts.
+  // Runs a step, which must not fail, on the next prompts.
   StepResult Step(int64_t step, int64_t num_steps) {
     auto result = TrainOneStep(context, step, LearningRate(config_.optimizer, step, num_steps),
                                NextPrompts());
@@ -131,7 +132,8 @@ class TinyTraining {
   StepContext context;  // a test may replace parts of it
 
  private:
-  // Before anything is computed: the number of threads decides the order of sums.
+  // Sets the number of threads before anything is computed, because it determines the order of
+  // sums.
   static const TrainConfig& OnThreads(const TinySetting& setting) {
     at::set_num_threads(setting.num_threads);
     return setting.config;

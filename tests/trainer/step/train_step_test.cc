@@ -1,6 +1,6 @@
-// The step on tiny models, with real engines. The losses of 20 steps are committed: a change of the
-// code that is not meant to change the training must reproduce them bit for bit on the machine type
-// that wrote them (golden/README.md).
+// Tests of the step on tiny models with real engines. The losses of 20 steps are committed: a code
+// change that is not meant to change the training must reproduce them bit for bit on the machine
+// type that wrote them (golden/README.md).
 #include "trainer/step/train_step.h"
 
 #include <absl/synchronization/notification.h>
@@ -31,7 +31,8 @@ using testing::SameWeights;
 using testing::TinySetting;
 using testing::TinyTraining;
 
-// What decides how the libraries round: vendor, family, model and the instruction set in use.
+// Returns the properties that determine the rounding of the libraries: vendor, family, model and
+// the instruction set in use.
 std::string Processor() {
   std::ifstream file("/proc/cpuinfo");
   std::string description = at::get_cpu_capability(), line;
@@ -80,8 +81,8 @@ TEST(TrainStep, ArrivalOrderOfScoresDoesNotMatter) {
   }
 }
 
-// Two mini-batches a step, each of one to many micro-batches: the weights of a mini-batch's rows do
-// not depend on how it is cut.
+// A step has two mini-batches of one to many micro-batches. The weights of a mini-batch's rows do
+// not depend on the micro-batches.
 TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
   for (const Aggregation aggregation :
        {Aggregation::kTokenMean, Aggregation::kSeqMeanTokenMean, Aggregation::kSeqMeanTokenSum}) {
@@ -146,7 +147,7 @@ TEST(TrainStep, EverySupportTrains) {
   }
 }
 
-// A single response for each prompt and a single mini-batch: the smallest shapes of a step.
+// A single response per prompt and a single mini-batch are the smallest shapes of a step.
 TEST(TrainStep, OneResponseAPromptAndOneMiniBatchTrain) {
   TinySetting setting;
   setting.config.rollout.n = 1;
@@ -164,8 +165,8 @@ TEST(TrainStep, BFloat16Trains) {
 
 // ---- Mini-batches that are not finite -----------------------------------------------------------
 
-// Gives NaN as the log-probs of some rollouts. The real client refuses such replies; here they
-// stand for whatever makes a loss that is not finite.
+// Returns NaN as the log-probs of some rollouts. The real client refuses such replies; here they
+// stand for any cause of a loss that is not finite.
 class PoisoningTeacher final : public TeacherClient {
  public:
   PoisoningTeacher(TeacherClient* inner, std::set<std::string> request_ids)
@@ -189,7 +190,7 @@ class PoisoningTeacher final : public TeacherClient {
   const std::set<std::string> request_ids_;
 };
 
-// The loss of the rollouts [begin, end) of the first step, under the weights that it starts with.
+// Returns the loss of the rollouts [begin, end) of the first step under the initial weights.
 double LossOfRollouts(int64_t begin, int64_t end) {
   TinyTraining training((TinySetting()));
   const StepContext& context = training.context;
@@ -225,7 +226,7 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
     for (const auto& [name, value] : result.metrics) {
       EXPECT_TRUE(std::isfinite(value)) << c.poisoned << " " << name;
     }
-    // The means are those of the other mini-batch, which the weights at the start were used for.
+    // The means are those of the other mini-batch, which used the initial weights.
     const auto metrics = testing::ByName(result);
     const double expected = LossOfRollouts(c.good_begin, c.good_end);
     EXPECT_NEAR(metrics.at("loss/mean"), expected, 1e-5 * expected) << c.poisoned;
@@ -236,7 +237,8 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
   }
 }
 
-// The report names the response and its token; what is written can be looked at, and is bounded.
+// The report names the response and its token. The files can be inspected, and their number is
+// bounded.
 TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
   TinyTraining training((TinySetting()));
   PoisoningTeacher teacher(training.teacher(), {"step-1-2", "step-1-17"});
@@ -305,7 +307,7 @@ TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
   EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
 }
 
-// Loses the teacher when the first mini-batch is scored: nothing has been updated by then.
+// Loses the teacher after the first mini-batch has been scored, before any update.
 TEST(TrainStep, ATeacherLostAfterTheFirstMiniBatchLeavesTheWeightsUntouched) {
   class LostTeacher final : public TeacherClient {
    public:
@@ -345,7 +347,7 @@ TEST(TrainStep, ATeacherLostAfterTheFirstMiniBatchLeavesTheWeightsUntouched) {
   EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
 }
 
-// Counts the rollouts that have not ended, and holds them until the test lets them go.
+// Counts the open rollouts, and holds them until the test releases them.
 class HeldRollouts final : public RolloutEngine {
  public:
   explicit HeldRollouts(RolloutEngine* inner) : inner_(inner) {}
@@ -366,8 +368,8 @@ class HeldRollouts final : public RolloutEngine {
   RolloutEngine* inner_;
 };
 
-// The engine's threads read the weights, and hand rollouts to the teacher's client, until the last
-// one has ended. So an exception must not leave the step before.
+// The engine's threads read the weights and pass rollouts to the teacher's client until the last
+// one has ended. So an exception must not leave the step earlier.
 TEST(TrainStep, NothingLeavesAStepBeforeTheRolloutsHaveEnded) {
   for (const bool throws : {false, true}) {
     TinyTraining training((TinySetting()));
@@ -413,7 +415,7 @@ TEST(TrainStep, ThePhasesAddUpToTheStep) {
               metrics.at("time/step_s") - metrics.at("time/rollout_wait_s") -
                   metrics.at("time/teacher_wait_s"),
               1e-9);
-  // One span for each rollout and each scoring, and the phases.
+  // There is one span for each rollout, each scoring and each phase.
   const auto trace = nlohmann::json::parse(timeline.Json());
   std::map<std::string, int> spans;
   for (const auto& event : trace.at("traceEvents")) {
@@ -428,7 +430,7 @@ TEST(StepMetrics, RepeatedNgramsAreThoseThatOccurredBefore) {
   EXPECT_EQ(RepeatedNgrams({1, 2, 3, 4}), 0);
   EXPECT_EQ(RepeatedNgrams({1, 2, 3, 4, 5}), 0);
   EXPECT_EQ(RepeatedNgrams({7, 7, 7, 7, 7}), 0.5);
-  // 1234 2341 3412 4123 1234: the last one is the first.
+  // The last one of 1234 2341 3412 4123 1234 repeats the first.
   EXPECT_DOUBLE_EQ(RepeatedNgrams({1, 2, 3, 4, 1, 2, 3, 4}), 0.2);
 }
 

@@ -1,4 +1,5 @@
-// What bfloat16 weights learn with a float32 master, without one, and rounded to nearest.
+// Tests of learning with bfloat16 weights: with a float32 master copy, without one, and rounded to
+// nearest.
 #include "tests/trainer/step/tiny_training.h"
 
 namespace taopd::testing {
@@ -18,7 +19,7 @@ Losses Train(Rounding rounding) {
   TinySetting setting;
   setting.dtype = "bfloat16";
   setting.num_threads = 1;
-  // A fifth of half a last place of a weight of 0.25.
+  // An update is a fifth of half a last place of a weight of 0.25.
   setting.config.optimizer.lr = 1e-4;
   setting.config.optimizer.weight_decay = 0;
   setting.config.optimizer.moments = rounding == Rounding::kStochastic ? "bfloat16" : "float32";
@@ -29,21 +30,21 @@ Losses Train(Rounding rounding) {
     const double loss = ByName(training.Step(step, kSteps)).at("loss/mean");
     if (step < 10) losses.first += loss / 10;
     if (step >= kSteps - 10) losses.last += loss / 10;
-    // What an update does not move by half a last place is forgotten.
+    // Changes of less than half a last place are lost.
     if (rounding == Rounding::kNearest) training.context.optimizer->CopyParametersToMasters();
   }
   return losses;
 }
 
-// Rounded to nearest, updates of a fraction of a last place are lost, and little is learned.
-// Stochastic rounding keeps them on the average: the loss falls as with a master.
+// With rounding to nearest, updates of a fraction of a last place are lost, and little is learned.
+// Stochastic rounding keeps them on average, so the loss falls as with a master copy.
 TEST(WeightPrecisionTest, WithoutAMasterTheLossFallsAsWithOne) {
   const Losses master = Train(Rounding::kMaster), stochastic = Train(Rounding::kStochastic),
                nearest = Train(Rounding::kNearest);
   const auto fall = [](const Losses& losses) { return losses.first - losses.last; };
   EXPECT_GT(fall(master), 0.02);
-  // Rollouts part as soon as weights do. With three seeds the last losses of these two were within
-  // 0.07 of the fall of each other, and that of the third was more than 0.75 of it above.
+  // Rollouts diverge as soon as weights do. With three seeds, the last losses of the first two
+  // differed by at most 0.07 of the fall, and the third was more than 0.75 of it above.
   EXPECT_NEAR(stochastic.last, master.last, 0.25 * fall(master));
   EXPECT_GT(nearest.last, master.last + 0.6 * fall(master));
 }

@@ -1,5 +1,5 @@
-// What the memory plan of a run chooses for settings that are auto, and the recipes of the paper's
-// pairs, which plan into GPUs of 80 GB.
+// Tests of the memory plan's choices for settings that are auto, and of the recipes of the paper's
+// pairs, which fit GPUs of 80 GB.
 #include "trainer/commands/train/memory_plan.h"
 
 #include "common/config/yaml.h"
@@ -58,7 +58,7 @@ TEST_F(MemoryPlanTest, ThePapersSmallPairFitsOneGpu) {
   EXPECT_EQ(plan.max_generation_len, 1024 + 8192);
 }
 
-// AdamW's state lies on the host: float32 copies and bfloat16 moments.
+// AdamW's state is on the host: float32 copies and bfloat16 moments.
 TEST_F(MemoryPlanTest, ThePapersLargePairsFitOneGpu) {
   for (const auto& [name, model] :
        {std::pair{"qwen2.5_7b.yaml", kQwen25_7b}, {"llama3.1_8b.yaml", kLlama31_8b}}) {
@@ -72,7 +72,7 @@ TEST_F(MemoryPlanTest, ThePapersLargePairsFitOneGpu) {
     ASSERT_OK_AND_ASSIGN(const ModelConfig student, LoadModelConfig(dir_.path()));
     EXPECT_GT(HeldBytes(plan.lines, "cpu"), 8 * student.NumParameters());
     EXPECT_THAT(PlanText(plan), ::testing::HasSubstr("total on the host: "));
-    // A CPU has no host beside it.
+    // A CPU cannot offload to a host.
     MemoryBudget cpu = Gpu(800 * kGb);
     cpu.device = "cpu";
     EXPECT_ERROR(ResolveAuto(&config, dir_.path(), cpu), absl::StatusCode::kInvalidArgument,
@@ -100,7 +100,7 @@ TEST_F(MemoryPlanTest, WithoutOffloadTheLargePairsFitEightGpus) {
   }
 }
 
-// Gradients are sharded where nothing else makes room, and not where their order must be fixed.
+// Gradients are sharded if nothing else makes room, but not if their order must be fixed.
 TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   TrainConfig recipe = Recipe("qwen2.5_7b.yaml", kQwen25_7b);
   recipe.optimizer.offload = false;
@@ -123,7 +123,7 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
                "dist.gradients = sharded");
 }
 
-// The less memory there is, the more is computed again, and then the smaller the micro-batch.
+// With less memory, more is recomputed, and then the micro-batch becomes smaller.
 TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   TrainConfig recipe = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   recipe.data.max_response_length = 1024;
@@ -143,7 +143,7 @@ TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
     }
   }
   EXPECT_NE(chosen.back(), chosen.front());
-  // What is given stays.
+  // Given settings stay unchanged.
   TrainConfig given = recipe;
   given.trainer.recompute = RecomputeChoice::kAttention;
   given.trainer.micro_batch_tokens = 3000;
@@ -154,7 +154,7 @@ TEST_F(MemoryPlanTest, WhatIsAutoFollowsTheMemory) {
   EXPECT_EQ(given.rollout.kv_cache_gb, 2.0);
 }
 
-// The pool holds what a run has at once, not what an engine could have.
+// The pool holds the concurrent sequences of a run, not those that an engine could have.
 TEST_F(MemoryPlanTest, ThePoolFollowsTheSequencesOfARun) {
   TrainConfig run = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   run.trainer.mini_batch_size = run.data.train_batch_size = 4;

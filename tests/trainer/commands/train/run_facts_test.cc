@@ -40,7 +40,7 @@ std::string FactOf(const RunFacts& facts, const std::string& name) {
   return "none";
 }
 
-// A resumed run has the tokenizer of its checkpoint; what counts is where the run took it from.
+// A resumed run has the tokenizer of its checkpoint, but the tokenizer's origin counts.
 TEST(FactsOfData, TheTokenizerIsThatOfTheStart) {
   const testing::TempDir dir;
   const std::string toy = testing::SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json");

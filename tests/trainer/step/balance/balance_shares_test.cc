@@ -33,7 +33,7 @@ TEST(BalanceShares, EvenSharesStayAsTheyAre) {
 
 TEST(BalanceShares, MovesAndExchanges) {
   EXPECT_EQ(BalanceShares({{0, 1, 2}, {3}}, {2, 3, 2, 1}), (Lists{{0, 2}, {1, 3}}));
-  // Neither share can give one away; an exchange helps.
+  // No move lowers the maximum, but an exchange does.
   EXPECT_EQ(BalanceShares({{0, 1}, {2, 3}}, {10, 10, 7, 7}), (Lists{{1, 2}, {0, 3}}));
   // A share keeps a sequence, however long.
   EXPECT_EQ(BalanceShares({{0}, {1, 2}}, {100, 1, 1}), (Lists{{0}, {1, 2}}));

@@ -93,7 +93,7 @@ TEST(DealMiniBatch, RanksShareTheWorkAndKeepTheWeights) {
     }
     EXPECT_EQ(seen.size(), static_cast<size_t>(kSequences));
   }
-  // As they were generated: the second rank has most of the tokens.
+  // Without balancing, the second rank has most of the tokens.
   const auto uneven = DealOnRanks(2, 0, false);
   EXPECT_EQ(uneven[0].sequences, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_GT(uneven[1].num_tokens, 4 * uneven[0].num_tokens);

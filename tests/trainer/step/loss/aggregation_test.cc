@@ -13,11 +13,11 @@ TEST(SequenceWeights, TotalsAreThoseOfVerl) {
     for (size_t i = 0; i < lengths.size(); ++i) sum += weights[i] * static_cast<double>(lengths[i]);
     return sum;
   };
-  // With a loss of 1 per token: the means are 1, the sum per sequence is the mean length.
+  // With a loss of 1 per token, the means are 1, and the sum per sequence is the mean length.
   EXPECT_NEAR(total(Aggregation::kTokenMean), 1.0, 1e-15);
   EXPECT_NEAR(total(Aggregation::kSeqMeanTokenMean), 1.0, 1e-15);
   EXPECT_NEAR(total(Aggregation::kSeqMeanTokenSum), 8.0 / 3, 1e-15);
-  // Token-mean weighs all tokens alike; the others by sequence.
+  // Token-mean weights all tokens equally; the others depend on the sequence.
   EXPECT_EQ(SequenceWeights(Aggregation::kTokenMean, lengths)[0],
             SequenceWeights(Aggregation::kTokenMean, lengths)[2]);
   EXPECT_NEAR(SequenceWeights(Aggregation::kSeqMeanTokenMean, lengths)[1], 1.0 / 9, 1e-15);

@@ -20,7 +20,8 @@ TEST(MakeStudentInput, RowsPredictTheResponse) {
   EXPECT_TRUE(at::equal(input.rows_N, at::tensor({2, 3, 4}, at::kLong)));
 }
 
-// A prompt that successive sequences share is there once, without its last token; others are whole.
+// A prompt that successive sequences share is stored once, without its last token; other prompts
+// are complete.
 TEST(MakeStudentInput, SharesPrompts) {
   ScoredRollout a, b, c, d;
   a.rollout.prompt_ids = b.rollout.prompt_ids = {5, 6, 7};
@@ -38,7 +39,7 @@ TEST(MakeStudentInput, SharesPrompts) {
   EXPECT_TRUE(MakeStudentInput({&a, &c}, at::kCPU, /*share_prompts=*/true).batch.parents.empty());
 }
 
-// Two sequences with a support of two tokens, the second of one row.
+// Two sequences with a support of two tokens; the second has one row.
 TEST(MakeHeadTargets, RowsOfAllSequencesInOrder) {
   ScoredRollout a, b;
   a.rollout.response_ids = {8, 9};

@@ -38,7 +38,7 @@ TEST(MicroBatchEnds, EveryItemOnceWithinTheBudget) {
       begin = end;
     }
     EXPECT_EQ(begin, static_cast<int64_t>(tokens.size()));
-    // As few as filling each one to the brim takes.
+    // The number is as small as by filling each micro-batch completely.
     size_t num_full = 0;
     int64_t filled = budget + 1;
     for (const int64_t t : tokens) {

@@ -1,4 +1,4 @@
-// Against numbers computed by hand.
+// Compares with numbers computed by hand.
 #include "trainer/step/timing/model_flops.h"
 
 #include <gtest/gtest.h>

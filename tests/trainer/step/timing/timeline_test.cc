@@ -1,4 +1,4 @@
-// The timeline as viewers read it.
+// Tests of the timeline in the form that viewers read.
 #include "trainer/step/timing/timeline.h"
 
 #include <gtest/gtest.h>
