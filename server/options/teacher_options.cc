@@ -99,8 +99,8 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting("num_threads", &num_threads, "Threads that compute; 0 means all cores.",
             Between<int64_t>(0, 4096));
   v.Setting("tensor_parallel_size", &tensor_parallel_size,
-            "Processes, with a GPU each, that the model is cut into; on a CPU they share its cores "
-            "and its memory.",
+            "Number of processes, with a GPU each, over which the model is cut; on a CPU they "
+            "share its cores and its memory.",
             Between<int64_t>(1, 64));
 }
 
@@ -128,9 +128,9 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(1));
   v.Setting("max_client_queue_share", &max_client_queue_share,
-            "Share of the queue that the work of one client may take while nobody else's waits. N "
-            "clients that flood the server get equal parts, and a part stays free for the next "
-            "one: with 0.5 each is 1 / (N + 1). 1 means no limit.",
+            "Share of the queue that the work of one client may take while no other client waits. "
+            "N clients that flood the server get equal parts, and one part stays free for the next "
+            "client: with 0.5 each part is 1 / (N + 1). 1 means no limit.",
             Share());
   v.Setting(
       "kv_cache_memory_bytes", &kv_cache_memory_bytes,
@@ -138,7 +138,7 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
       "memory plan leaves; 0 means scores only.",
       MemorySizeOrAuto());
   v.Setting("enable_prefix_caching", &enable_prefix_caching,
-            "Use the keys and values of earlier requests that begin alike.");
+            "Reuse the keys and values of earlier requests with a common prefix.");
   v.Setting("cuda_graphs", &cuda_graphs,
             "Capture decode steps as CUDA graphs at the start and replay them, which spares a GPU "
             "the wait for launches where batches are small. Off (vLLM's --enforce-eager), because "
@@ -156,8 +156,8 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
             OneOf({"auto", "vllm"}));
   v.Setting("tool_call_parser", &tool_call_parser,
-            "How the model writes calls of tools, which chats then answer as tool_calls: hermes "
-            "(Qwen), llama3_json, or none, which leaves them in the text.",
+            "Format in which the model writes tool calls, which chats then answer as tool_calls: "
+            "hermes (Qwen), llama3_json, or none, which leaves them in the text.",
             OneOf({"none", "hermes", "llama3_json"}));
   v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
             "Share of a GPU's memory that the teacher may take.", Share());
@@ -247,25 +247,24 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
       Between<int64_t>(1, 1 << 20));
   v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
             "The same, of one client address.", Between<int64_t>(1, 1 << 20));
-  v.Setting(
-      "max_client_memory_share", &max_client_memory_share,
-      "Share of max_message_memory_bytes that the requests and answers of one client may take "
-      "while nobody else holds any; less otherwise, as of the queue.",
-      Share());
+  v.Setting("max_client_memory_share", &max_client_memory_share,
+            "Share of max_message_memory_bytes that the requests and answers of one client may "
+            "take while no other client holds any. If others do, the clients get equal parts, as "
+            "of the queue.",
+            Share());
 }
 
 void TeacherOptions::VisitGrpc(SettingVisitor& v) {
   v.Setting("grpc_reflection", &grpc_reflection,
-            "Serve gRPC reflection, by which tools such as grpcurl find methods and messages. Off, "
-            "because a server for programs need not describe itself.");
+            "Serve gRPC reflection, by which tools such as grpcurl find methods and messages.");
   v.Setting(
       "grpc_max_connection_idle", &grpc_max_connection_idle,
       "Seconds without a call after which a gRPC connection is closed; clients connect again by "
       "themselves. 0 means never.",
       Between(0.0, 1e6));
   v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
-            "Seconds after which a gRPC connection is closed, give or take 10 %, so that clients "
-            "find replicas that have come since. 0 means never.",
+            "Seconds, give or take 10 %, after which a gRPC connection is closed, so that clients "
+            "find new replicas. 0 means never.",
             Between(0.0, 1e6));
   v.Setting(
       "grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
@@ -273,7 +272,7 @@ void TeacherOptions::VisitGrpc(SettingVisitor& v) {
       "0 means any time.",
       Between(0.0, 1e6));
   v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
-            "Calls of one gRPC connection at once; clients hold more of them back.",
+            "Concurrent calls of one gRPC connection; clients delay further calls.",
             Between<int64_t>(1, 1 << 20));
 }
 

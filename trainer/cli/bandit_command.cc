@@ -22,9 +22,11 @@ Subcommand AddBandit(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--k", flags->options.k, "Size of the support")->capture_default_str();
   command->add_option("--steps", flags->options.steps, "Optimizer steps")->capture_default_str();
-  command->add_option("--seed", flags->options.seed, "Of the initial logits and the draws")
+  command->add_option("--seed", flags->options.seed, "Seed of the initial logits and the draws")
       ->capture_default_str();
-  command->add_option("--support", flags->support, "Whose top-k: teacher, student or union")
+  command
+      ->add_option("--support", flags->support,
+                   "Model whose top-k tokens form the support: teacher, student or union")
       ->capture_default_str();
   command->add_option("--learning-rate", flags->options.learning_rate, "Of AdamW")
       ->capture_default_str();

@@ -46,14 +46,14 @@ inline void AddStartFlags(CLI::App* app, StartMode* mode) {
         return "";
       },
       "");
-  auto* resume = app->add_flag("--resume", mode->resume,
-                               "Continue from the newest complete checkpoint of run.dir; without "
-                               "one the command fails, or with --resume=auto starts a new run")
-                     ->transform(value);
+  auto* resume =
+      app->add_flag("--resume", mode->resume,
+                    "Continue from the newest complete checkpoint of run.dir. Without a checkpoint "
+                    "the command fails, or starts a new run with --resume=auto")
+          ->transform(value);
   app->add_option("--allow-change", mode->allow_change,
-                  "With --resume: go on although this setting, or data_fingerprint, "
-                  "data_val_fingerprint, tokenizer_hash or teacher_revision, has changed "
-                  "(repeatable)")
+                  "With --resume: permit a change of this setting, or of data_fingerprint, "
+                  "data_val_fingerprint, tokenizer_hash or teacher_revision (repeatable)")
       ->expected(1)
       ->take_all()
       ->needs(resume);

@@ -17,9 +17,10 @@ Subcommand AddData(CLI::App& app) {
       "data",
       "Show the prompts of a training configuration: counts by file and source, lengths, samples");
   flags->config.AddTo(command);
-  command->add_flag("--json", flags->request.json, "As one JSON object");
+  command->add_flag("--json", flags->request.json, "Print one JSON object");
   command
-      ->add_option("--samples", flags->request.num_samples, "Rendered prompts to show of each part")
+      ->add_option("--samples", flags->request.num_samples,
+                   "Rendered prompts to show of data.train and of data.val")
       ->check(NumberIn(0, 1000))
       ->capture_default_str();
   return {command, [flags] {

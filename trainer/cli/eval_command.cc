@@ -68,11 +68,11 @@ Subcommand AddEval(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--output", request.output_path, "The results as JSON")
       ->capture_default_str();
-  command->add_option(
-      "--responses", request.responses_path,
-      "Every response as JSON Lines; a second start goes on from it. Default: beside the results");
+  command->add_option("--responses", request.responses_path,
+                      "File of all responses as JSON Lines, from which an interrupted evaluation "
+                      "continues. Default: beside the results");
   command->add_flag("--overwrite", request.overwrite,
-                    "Start anew where the responses are of another evaluation");
+                    "Replace the responses of another evaluation");
   return {command, [flags] {
             TrainConfig config;
             if (absl::Status status = ReadEvalConfig(*flags, &config); !status.ok())

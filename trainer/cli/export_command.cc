@@ -10,13 +10,15 @@ namespace taopd {
 Subcommand AddExport(CLI::App& app) {
   auto request = std::make_shared<ExportRequest>();
   CLI::App* command = app.add_subcommand(
-      "export", "Copy the model of a checkpoint, by any number of ranks, to a directory");
+      "export", "Copy the model of a checkpoint, written by any number of ranks, to a directory");
   command->add_option("--run", request->run_dir, "Directory of the run")->required();
-  command->add_option("--output", request->output_dir, "Where the model goes; must not exist")
+  command
+      ->add_option("--output", request->output_dir,
+                   "Directory to write the model to; must not exist")
       ->required();
   command
       ->add_option("--step", request->step,
-                   "The checkpoint after so many steps; without it the newest complete one")
+                   "Number of the checkpoint's step; without it, the newest complete checkpoint")
       ->check(NonNegativeNumber());
   return {command, [request] { return EndCommand(RunExport(*request)); }};
 }

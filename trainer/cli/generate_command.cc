@@ -19,7 +19,8 @@ Subcommand AddGenerate(CLI::App& app) {
       ->excludes(prompt);
   command
       ->add_option("--max-new-tokens", request->max_new_tokens,
-                   "Most tokens to generate; without it, 256 or up to the model's last position")
+                   "Maximum number of tokens to generate; without it, 256 or the rest of the "
+                   "model's positions")
       ->check(PositiveNumber());
   command->add_option("--temperature", request->temperature, "0 = greedy")
       ->check(NonNegativeNumber())

@@ -14,7 +14,7 @@ Subcommand AddObjective(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "objective", "Losses and gradients of cases from a JSONL file, in float64");
-  command->add_option("--input", flags->input_path, "Cases, one JSON object a line")->required();
+  command->add_option("--input", flags->input_path, "Cases, one JSON object per line")->required();
   command->add_option("--output", flags->output_path, "Results, one per line; replaced")
       ->required();
   return {command, [flags] {

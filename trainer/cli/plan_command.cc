@@ -15,14 +15,15 @@ Subcommand AddPlan(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
-      "plan", "Show what memory a training configuration takes, line by line; reads no weights");
+      "plan",
+      "Show the memory that a training configuration takes, line by line; reads no weights");
   flags->config.AddTo(command);
   command->add_option("--device-memory", flags->plan.device_memory,
-                      "Plan for a device of this size in place of this machine's: cuda:80GB, "
-                      "cpu:24GiB, or a size of the kind that trainer.device has here");
+                      "Plan for this device instead of this machine's: cuda:80GB, cpu:24GiB, or a "
+                      "size alone, for the kind of trainer.device here");
   command
       ->add_option("--ranks", flags->plan.num_ranks,
-                   "Plan for one of so many processes that share prompts and optimizer state")
+                   "Plan for one of this many ranks, which divide prompts and optimizer state")
       ->check(NumberIn(1, 1024));
   // The time of a step on devices of these rates.
   CLI::Option* flops =
@@ -38,8 +39,9 @@ Subcommand AddPlan(CLI::App& app) {
                             ->needs(flops);
   flops->needs(memory);
   command
-      ->add_option("--network-gb-per-s", flags->network_gb_per_s,
-                   "The rate at which a rank sends to others, for the estimate of several ranks")
+      ->add_option(
+          "--network-gb-per-s", flags->network_gb_per_s,
+          "The rate at which a rank sends to the others, for the estimate of several ranks")
       ->check(PositiveNumber())
       ->needs(flops);
   command

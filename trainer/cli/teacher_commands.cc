@@ -21,9 +21,9 @@ struct TeacherFlags {
   void AddTo(CLI::App* command) {
     config.AddTo(command, /*required=*/false);
     command->add_option("--teacher", endpoints,
-                        "URL of a server, in place of teacher.endpoints (repeatable)");
-    command->add_option("--top-k", top_k, "In place of teacher.top_k");
-    command->add_option("--temperature", temperature, "In place of teacher.temperature");
+                        "URL of a server; replaces teacher.endpoints (repeatable)");
+    command->add_option("--top-k", top_k, "Replaces teacher.top_k");
+    command->add_option("--temperature", temperature, "Replaces teacher.temperature");
   }
 
   absl::StatusOr<TrainConfig> Read() const {
@@ -75,8 +75,8 @@ Subcommand AddScore(CLI::App& app) {
       ->add_option("--input", flags->request.input_path,
                    "JSON Lines with prompt_ids and response_ids")
       ->required();
-  command->add_option("--cache-dir", flags->teacher.cache_dir, "In place of teacher.cache_dir");
-  command->add_option("--concurrency", flags->request.concurrency, "Requests at a time")
+  command->add_option("--cache-dir", flags->teacher.cache_dir, "Replaces teacher.cache_dir");
+  command->add_option("--concurrency", flags->request.concurrency, "Requests in flight")
       ->check(PositiveNumber())
       ->capture_default_str();
   return {command, [flags] {
@@ -98,11 +98,12 @@ Subcommand AddBenchTeacher(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   BenchTeacherRequest& request = flags->request;
-  CLI::App* command = app.add_subcommand("bench-teacher", "Put a load on a teacher and measure it");
+  CLI::App* command =
+      app.add_subcommand("bench-teacher", "Send requests to a teacher and measure it");
   flags->teacher.AddTo(command);
   command
       ->add_option("--rate", request.rate,
-                   "Requests a second, arriving at random; 0 = --concurrency")
+                   "Requests per second, which arrive at random; 0 = use --concurrency")
       ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--concurrency", request.concurrency, "Requests always in flight")
@@ -111,19 +112,21 @@ Subcommand AddBenchTeacher(CLI::App& app) {
   auto* count = command->add_option("--requests", request.num_requests, "Requests to send")
                     ->check(PositiveNumber())
                     ->capture_default_str();
-  command->add_option("--duration", request.duration_s, "Seconds to send requests for")
+  command->add_option("--duration", request.duration_s, "Seconds during which requests are sent")
       ->check(PositiveNumber())
       ->excludes(count);
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "A length, or a range as 64:256")
+  command
+      ->add_option("--prompt-tokens", flags->prompt_tokens, "A length, or a range such as 64:256")
       ->capture_default_str();
   command->add_option("--response-tokens", flags->response_tokens, "A length, or a range")
       ->capture_default_str();
   command
-      ->add_option("--vocab-size", request.vocab_size,
-                   "Random ids are below it; 0 = the teacher's, or 1000 if it is not known")
+      ->add_option(
+          "--vocab-size", request.vocab_size,
+          "Upper bound of the random ids; 0 = the teacher's vocabulary, or 1000 if it is not known")
       ->check(NonNegativeNumber())
       ->capture_default_str();
-  command->add_option("--seed", request.seed, "Of ids, lengths and arrivals")
+  command->add_option("--seed", request.seed, "Seed of ids, lengths and arrivals")
       ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--json", request.json_path, "The results as JSON");

@@ -31,10 +31,9 @@ struct DistConfig {
   }
   void Visit(SettingVisitor& v) {
     v.Setting("gradients", &gradients,
-              "What a rank keeps of the gradients. whole: sums for all parameters, which it sends "
-              "once a mini-batch; sharded: sums for its share of the parameters, and it sends the "
-              "gradients of every micro-batch; auto: sharded only if the memory plan has no room "
-              "for whole.")
+              "Gradients that a rank keeps. whole: sums for all parameters, sent once per "
+              "mini-batch; sharded: sums for its slice of the parameters, with gradients sent for "
+              "every micro-batch; auto: sharded only if the memory plan has no room for whole.")
         .MayChange();
     v.Setting(
         "deterministic", &deterministic,
@@ -44,25 +43,24 @@ struct DistConfig {
     v.Setting("shares", &shares,
               "Parts of a mini-batch for dist.deterministic; each rank takes 1, 2, 4, ... of them.",
               AtLeast<int64_t>(1));
-    v.Setting(
-         "interface", &interface,
-         "Network interface, or address of this machine, at which the ranks meet and watch each "
-         "other. Empty: the address that this machine has on its way to the master.")
+    v.Setting("interface", &interface,
+              "Network interface, or address of this machine, at which the ranks meet and watch "
+              "each other. Empty: the address from which this machine reaches the master.")
         .MayChange();
     v.Setting("connect_timeout_s", &connect_timeout_s,
-              "How long the ranks wait for each other at the start.", MoreThan(0.0))
+              "Time for which the ranks wait for each other at the start.", MoreThan(0.0))
         .MayChange();
-    v.Setting(
-         "collective_timeout_s", &collective_timeout_s,
-         "How long a rank waits in a collective operation for ranks that live but do not come.",
-         MoreThan(0.0))
+    v.Setting("collective_timeout_s", &collective_timeout_s,
+              "Time for which a rank waits in a collective operation for ranks that live but do "
+              "not join it.",
+              MoreThan(0.0))
         .MayChange();
     v.Setting("heartbeat_timeout_s", &heartbeat_timeout_s,
-              "A rank that gives no sign of life for so long ends the run of all.", AtLeast(1.0))
+              "If a rank sends no heartbeat for this time, all ranks end.", AtLeast(1.0))
         .MayChange();
     v.Setting("check_collectives", &check_collectives,
-              "Compare what the ranks call before each collective operation (Gloo): an error in "
-              "place of a hang, for developers. Slow.")
+              "Compare the ranks' calls before each collective operation (Gloo), for developers: "
+              "an error instead of a hang. Slow.")
         .MayChange();
   }
 };

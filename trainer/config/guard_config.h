@@ -23,7 +23,7 @@ struct GuardRuleConfig {
   double limit = 0;
   GuardAction action = GuardAction::kWarn;
   void Visit(SettingVisitor& v) {
-    v.Setting("limit", &limit, "Where the alarm begins; 0 = this guard is off.", AtLeast(0.0))
+    v.Setting("limit", &limit, "Limit of the alarm; 0 = this guard is off.", AtLeast(0.0))
         .MayChange();
     v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.").MayChange();
   }
@@ -64,18 +64,16 @@ struct GuardConfig {
         "Alarm when rollout/response_length_mean is below limit times its value at the start.",
         short_responses);
     v.Section("repetition", "Alarm when rollout/repeated_ngrams exceeds limit.", repetition);
-    v.Section(
-        "kl_to_start",
-        "Alarm when policy/kl_to_start exceeds limit, in nats a token; the metric is measured "
-        "only if the limit is above 0.",
-        kl_to_start);
+    v.Section("kl_to_start",
+              "Alarm when policy/kl_to_start exceeds limit, in nats per token; the metric is "
+              "measured only if the limit is above 0.",
+              kl_to_start);
     v.Setting("baseline_steps", &baseline_steps,
-              "The value at the start is the mean over the first so many steps.",
-              AtLeast<int64_t>(1))
+              "Number of first steps whose mean is the value at the start.", AtLeast<int64_t>(1))
         .MayChange();
     v.Setting("patience", &patience,
-              "A guard acts when its alarm has lasted for so many steps; a warning comes at the "
-              "first.",
+              "A guard acts when its alarm has lasted for this many steps; a warning is logged at "
+              "the first.",
               AtLeast<int64_t>(1))
         .MayChange();
     v.Setting("kl_probe_rollouts", &kl_probe_rollouts,

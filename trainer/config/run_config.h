@@ -32,7 +32,7 @@ inline SettingWords<PlanPolicy> WordsOf(PlanPolicy) {
 // Settings of trainer that both commands have.
 inline void VisitHeadWorkspace(double* head_workspace_mb, SettingVisitor& v) {
   v.Setting("head_workspace_mb", head_workspace_mb,
-            "Most memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
+            "Maximum memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
       .MayChange();
 }
 inline void VisitKeepCheckpoints(int64_t* keep_checkpoints, SettingVisitor& v) {
@@ -44,7 +44,7 @@ inline void VisitDevice(std::string* device, SettingVisitor& v) {
   v.Setting("device", device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
 }
 inline void VisitNumThreads(int64_t* num_threads, SettingVisitor& v) {
-  v.Setting("num_threads", num_threads, "Threads for numerics; 0 = one a core.",
+  v.Setting("num_threads", num_threads, "Threads for numerics; 0 = one per core.",
             AtLeast<int64_t>(0))
       .MayChange();
 }
@@ -102,13 +102,11 @@ struct OptimizerConfig {
     v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
               Between(0.0, 1.0));
     v.Setting("moments", &moments,
-              "How AdamW's two moments are stored: float32, or bfloat16 with stochastic rounding, "
+              "Storage of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
               "which takes half the memory.");
-    v.Setting(
-        "master", &master,
-        "What takes the updates of bfloat16 weights: float32, a copy of them, of four bytes a "
-        "parameter; none, the weights themselves, with stochastic rounding. float32 weights "
-        "have no copy.");
+    v.Setting("master", &master,
+              "How bfloat16 weights are updated: float32, through a float32 copy of four bytes per "
+              "parameter; none, directly, with stochastic rounding. float32 weights have no copy.");
     v.Setting("offload", &offload,
               "Keep AdamW's moments and float32 copies in the host's memory and update there, for "
               "students whose training exceeds a GPU; refused if the device is a CPU.")

@@ -39,11 +39,10 @@ struct SftDataConfig {
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
-              "JSONL or Parquet files; prompts are text, a list of messages, or token ids under "
-              "KEY_ids, "
-              "and responses are text or token ids.")
+              "JSON Lines or Parquet files; prompts are text, a list of messages, or token ids "
+              "under KEY_ids, and responses are text or token ids.")
         .MayChange();
-    v.Setting("val", &val, "JSONL files for the validation loss.").MayChange();
+    v.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
     v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
     v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.",
               NotEmpty());
@@ -53,7 +52,7 @@ struct SftDataConfig {
     v.Setting("add_special_tokens", &add_special_tokens,
               "Let the tokenizer add its BOS to text prompts.");
     v.Setting("append_eos", &append_eos,
-              "End each response with the model's end of sequence where it lacks one.");
+              "End each response with the model's end-of-sequence token if it lacks one.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
   }
 };

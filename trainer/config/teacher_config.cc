@@ -69,14 +69,14 @@ void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0))
       .MayChange();
   v.Setting("outage_budget_s", &outage_budget_s,
-            "How long a sequence is retried before the run ends with code 69.", AtLeast(0.0))
+            "Time for which a sequence is retried before the run ends with code 69.", AtLeast(0.0))
       .MayChange();
-  v.Setting("connect_timeout_s", &connect_timeout_s, "How long to wait for a teacher at the start.",
+  v.Setting("connect_timeout_s", &connect_timeout_s, "Time to wait for a teacher at the start.",
             MoreThan(0.0))
       .MayChange();
   v.Setting("hedge_after_s", &hedge_after_s,
-            "After this time without an answer a second server is asked as well, and the first "
-            "answer counts; 0 = never.",
+            "After this time without an answer, the request is also sent to a second server, and "
+            "the first valid answer counts; 0 = never.",
             AtLeast(0.0))
       .MayChange();
   v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1))
@@ -98,7 +98,8 @@ void TeacherConfig::Visit(SettingVisitor& v) {
             "Directory of a score cache, which several processes may share; empty: none.")
       .MayChange();
   v.Setting("cache_gb", &cache_gb,
-            "Most space of the score cache, in GiB; what has not been used for longest goes first.",
+            "Maximum size of the score cache, in GiB; beyond it the least recently used entries "
+            "are deleted.",
             MoreThan(0.0))
       .MayChange();
   v.Setting("cache_only", &cache_only,
@@ -112,8 +113,8 @@ void TeacherEntryConfig::Visit(SettingVisitor& v) {
   v.Setting("model", &model, "As teacher.model.");
   v.Setting("revision", &revision, "As teacher.revision.");
   v.Setting("sources", &sources,
-            "Data sources that this teacher teaches (data.source_key); empty: all that no other "
-            "teacher names.");
+            "Data sources whose responses this teacher scores (data.source_key); empty: all that "
+            "no other teacher names.");
   v.Setting("weight", &weight, "Factor of the loss on its sequences.", AtLeast(0.0));
 }
 

@@ -82,16 +82,16 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("save_minutes", &c.save_minutes,
-            "Also write a checkpoint after the first step that ends so many minutes after the last "
-            "checkpoint; 0 = never.",
+            "Also write a checkpoint after the first step that ends this many minutes after the "
+            "last checkpoint; 0 = never.",
             AtLeast(0.0))
       .MayChange();
-  v.Setting(
-       "stop_grace_s", &c.stop_grace_s,
-       "A run that is asked to stop after the first update of a step finishes the step if that "
-       "is likely to take at most so many seconds; otherwise it saves what is left of the step "
-       "between two mini-batches. Leave time for a checkpoint before whoever asks kills it.",
-       AtLeast(0.0))
+  v.Setting("stop_grace_s", &c.stop_grace_s,
+            "If a run is asked to stop after the first update of a step, it finishes the step if "
+            "that is likely to take at most this many seconds. Otherwise it saves between two "
+            "mini-batches, with the rest of the step. Leave time for a checkpoint before the "
+            "supervisor kills the run.",
+            AtLeast(0.0))
       .MayChange();
   v.Setting(
        "async_save", &c.async_save,
@@ -113,8 +113,8 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
       .MayChange();
   VisitDiskPlan(&c.disk_plan, v);
   v.Setting("trace_steps", &c.trace_steps,
-            "Write a timeline of the first so many steps of this process to RUN_DIR/trace.json, "
-            "for chrome://tracing or Perfetto.",
+            "Write a timeline of this many first steps of the process to RUN_DIR/trace.json, for "
+            "chrome://tracing or Perfetto.",
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("rollout_dumps", &c.rollout_dumps,
@@ -122,8 +122,8 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("rollout_dumps_mb", &c.rollout_dumps_mb,
-            "When rollouts.jsonl exceeds this size in MiB, it becomes rollouts.1.jsonl, which is "
-            "replaced.",
+            "When rollouts.jsonl exceeds this size in MiB, it is renamed to rollouts.1.jsonl, "
+            "which it replaces.",
             MoreThan(0.0))
       .MayChange();
   VisitDevice(&c.device, v);
@@ -173,8 +173,8 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
          "In place of name, a weighted sum: [{name: ta_opd, weight: 1}, {name: sampled_token, "
          "weight: 0.1}].");
   v.Setting("support", &support,
-            "Whose top-k tokens are compared one by one: teacher, student (those of the policy "
-            "that generated), or union.");
+            "Model whose top-k tokens are compared one by one: teacher, student (the policy that "
+            "generated), or union of both.");
   v.Setting("student_top_k", &student_top_k,
             "Student tokens per position for support student and union; 0 = teacher.top_k.",
             AtLeast<int64_t>(0));
@@ -232,9 +232,9 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             AutoOr(AtLeast<int64_t>(1)))
       .MayChange();
   v.Setting("recompute", &recompute,
-            "What the backward pass computes again instead of keeping it: none; attention, with "
-            "its projections; full, everything between layers; auto: the first of these with which "
-            "the memory plan fits. The gradients are the same.")
+            "Activations that the backward pass computes again to save memory: none; attention, "
+            "with its projections; full, everything between layers; auto: the first of these with "
+            "which the memory plan fits. The gradients are the same.")
       .MayChange();
   VisitHeadWorkspace(&head_workspace_mb, v);
   v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.")
@@ -252,22 +252,22 @@ void TrainerConfig::Visit(SettingVisitor& v) {
   v.Setting("best_is", &best_is, "Which value of best_metric is the best: smallest or largest.")
       .MayChange();
   v.Setting("early_stop_evaluations", &early_stop_evaluations,
-            "Finish after so many evaluations in a row without a new best of best_metric; 0 = "
+            "Finish after this many consecutive evaluations without a new best of best_metric; 0 = "
             "never.",
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("max_wall_time_s", &max_wall_time_s,
-            "Save and end with code 78 before this process has run so long, with room for one "
-            "more step and a checkpoint; 0 = no limit.",
+            "Save and end with code 78 before this process has run for this time, with room for "
+            "one more step and a checkpoint; 0 = no limit.",
             AtLeast(0.0))
       .MayChange();
   v.Setting("max_nonfinite_steps", &max_nonfinite_steps,
-            "Updates skipped in a row for a non-finite loss or gradient before the run ends with "
-            "code 76.",
+            "Consecutive steps without any update, because losses or gradients are not finite, "
+            "after which the run ends with code 76.",
             AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("max_bad_batches", &max_bad_batches,
-            "Skipped mini-batches that are written to RUN_DIR/bad_batches for a look.",
+            "Maximum number of skipped mini-batches that are written to RUN_DIR/bad_batches.",
             AtLeast<int64_t>(0))
       .MayChange();
   VisitProcess(*this, v);

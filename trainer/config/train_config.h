@@ -136,13 +136,13 @@ struct DataConfig {
     v.Setting("train_batch_size", &train_batch_size, "Prompts per step.", AtLeast<int64_t>(1));
     v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.",
               AtLeast<int64_t>(1));
-    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.",
+    v.Setting("max_response_length", &max_response_length, "Maximum number of tokens to generate.",
               AtLeast<int64_t>(1));
     v.Setting("filter_overlong_prompts", &filter_overlong_prompts,
               "Drop (and count) longer prompts; otherwise truncation decides.");
     v.Setting("truncation", &truncation,
-              "What becomes of longer prompts that are not dropped: error, or the left end, the "
-              "right end or the middle is cut off (and counted).");
+              "Treatment of longer prompts that are not dropped: error, or cut off (and count) the "
+              "left end, the right end or the middle.");
     v.Setting("drop_duplicates", &drop_duplicates,
               "Use equal prompts once; otherwise they are only counted.");
     v.Setting("add_special_tokens", &add_special_tokens,
@@ -171,9 +171,10 @@ struct RolloutConfig {
               AtLeast<int64_t>(0));
     v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1))
         .MayChange();
-    v.Setting("kv_cache_gb", &kv_cache_gb,
-              "Most memory of the rollout's KV cache, in GiB; auto: what the memory plan leaves.",
-              AutoOr(MoreThan(0.0)))
+    v.Setting(
+         "kv_cache_gb", &kv_cache_gb,
+         "Maximum memory of the rollouts' KV cache, in GiB; auto: the memory that the plan leaves.",
+         AutoOr(MoreThan(0.0)))
         .MayChange();
     v.Setting("cuda_graphs", &cuda_graphs,
               "Capture decode steps as CUDA graphs and replay them; they are captured again for "
@@ -286,11 +287,11 @@ struct EvalConfig {
                 return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
               }))
         .MayChange();
-    v.Setting("max_response_length", &max_response_length, "Most tokens to generate.",
+    v.Setting("max_response_length", &max_response_length, "Maximum number of tokens to generate.",
               AtLeast<int64_t>(1))
         .MayChange();
-    v.Setting("num_prompts", &num_prompts, "Use the first so many problems; 0 = all.",
-              AtLeast<int64_t>(0))
+    v.Setting("num_prompts", &num_prompts,
+              "Use only this many problems, from the first on; 0 = all.", AtLeast<int64_t>(0))
         .MayChange();
     v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.",
               OneOf(grading::GraderNames()))
@@ -299,7 +300,8 @@ struct EvalConfig {
               "RE2 expression whose first group is the answer in a response (exact, numeric); its "
               "first match counts. Empty: all text.")
         .MayChange();
-    v.Setting("require_stop", &require_stop, "A response cut at max_response_length is wrong.")
+    v.Setting("require_stop", &require_stop,
+              "Count a response that is cut at max_response_length as wrong.")
         .MayChange();
     v.Setting("kl_top_k", &kl_top_k,
               "Teacher tokens per position for measure kl; 0 = teacher.top_k.", AtLeast<int64_t>(0))
@@ -333,12 +335,12 @@ struct TrainConfig {
            "[\"grpc://a:50051\"], sources: [gsm8k]}, {name: rest, endpoints: "
            "[\"grpc://b:50051\"]}].");
     v.Section("data", "Prompts.", data);
-    v.Section("rollout", "How the student generates.", rollout);
+    v.Section("rollout", "Generation by the student.", rollout);
     v.Section("objective", "The loss of a position and how positions are summed.", objective);
     v.Section("optimizer", "AdamW and its schedule.", optimizer);
     v.Section("trainer", "Steps, batches, evaluation, checkpoints, ports.", trainer);
     v.Section("eval", "Held-out evaluation; the same keys serve `taopd-trainer eval`.", eval);
-    v.Section("guard", "What is done when a run goes wrong; see docs/run-control.md.", guard);
+    v.Section("guard", "Guards against collapse; see docs/run-control.md.", guard);
     v.Section("dist", "Several ranks; see docs/scaling.md.", dist);
   }
 };

@@ -70,8 +70,8 @@ Subcommand AddGrade(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "grade",
-      "Verdicts on answers: JSON lines {response, answer, grader?, data_source?} in, {correct, "
-      "extracted, reason} out, behind the other keys of the line");
+      "Judge answers: reads JSON lines {response, answer, grader?, data_source?}, and appends "
+      "{correct, extracted, reason} to the other keys of the line");
   command->add_option("--grader", flags->grader, "Grader of lines that name none")
       ->capture_default_str();
   command->add_option("--answer-pattern", flags->pattern,

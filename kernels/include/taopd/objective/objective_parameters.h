@@ -41,16 +41,17 @@ inline constexpr ObjectiveParameter kObjectiveParameters[] = {
      "entropy_aware adds its forward KL where the teacher's entropy is above it, in nats.", 0,
      std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
     {"max_rho", &ObjectiveParameters::max_rho, kReadsRhoGuards,
-     "Hold the importance ratio of reused batches at this number, which biases the loss; 0 = "
+     "Truncate the importance ratio of reused batches at this number, which biases the loss; 0 = "
      "never.",
      0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
     {"mask_rho_below", &ObjectiveParameters::mask_rho_below, kReadsRhoGuards,
-     "Leave out the sampled token's part where its importance ratio is below this number, such as "
-     "0.5; 0 = never.",
+     "Mask the sampled token's part if its importance ratio is below this number, such as 0.5; 0 = "
+     "never.",
      0, 1, /*open=*/false, "from 0 to 1"},
     {"mask_rho_above", &ObjectiveParameters::mask_rho_above, kReadsRhoGuards,
-     "The same where it is above this number, such as 2; 0 = never.", 0,
-     std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
+     "Mask the sampled token's part if its importance ratio is above this number, such as 2; 0 = "
+     "never.",
+     0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
 };
 
 }  // namespace taopd
