@@ -41,7 +41,7 @@ constexpr SamplingField kSamplingFields[] = {
      [](double x, SamplingParams* out) { out->presence_penalty = static_cast<float>(x); }},
     {"frequency_penalty", "must be in [-2, 2]", "In [-2, 2].", IsPenalty, false, false,
      [](double x, SamplingParams* out) { out->frequency_penalty = static_cast<float>(x); }},
-    {"min_tokens", "must be greater than or equal to 0", "No end before so many tokens.",
+    {"min_tokens", "must be greater than or equal to 0", "Minimum number of tokens before the end.",
      [](double x) { return x >= 0.0 && x <= kMaxMinTokens; }, true, false,
      [](double x, SamplingParams* out) { out->min_tokens = static_cast<int64_t>(x); }},
 };

@@ -18,7 +18,7 @@ const Fields kEnvelopeFields = {
     {"user", "string", "No effect."},
     {"session_id", "string", "No effect."},
     {"priority", "integer", "No effect."},
-    {"cache_salt", "string", "Prefixes are shared between requests of equal salts only."},
+    {"cache_salt", "string", "Cached prefixes are shared only between requests with equal salts."},
     {"stream", "boolean", "Send tokens as they are generated, as server-sent events."},
     {"stream_options", "object", "include_usage and continuous_usage_stats."},
 };
@@ -33,19 +33,19 @@ Fields NumberDocs() {
 const Fields kSamplingFieldDocs =
     Fields{
         {"n", "integer", "Choices for each prompt."},
-        {"seed", "integer", "Choice i has seed + i; -1 and nothing: random."},
+        {"seed", "integer", "Choice i has the seed + i; -1 or none: a random seed."},
     } +
     NumberDocs() +
     Fields{
-        {"ignore_eos", "boolean", "Go on after an end-of-sequence token."},
+        {"ignore_eos", "boolean", "Continue after an end-of-sequence token."},
         {"stop", "any", "A text or texts that end the answer."},
         {"stop_token_ids", "array", "Token ids that end the answer."},
-        {"include_stop_str_in_output", "boolean", "Keep what has ended the answer in its text."},
+        {"include_stop_str_in_output", "boolean", "Keep the stop text or token in the answer."},
         {"skip_special_tokens", "boolean", "Leave special tokens out of the text."},
         {"spaces_between_special_tokens", "boolean", "Only true is supported."},
-        {"logit_bias", "object", "Token id to what is added to its logit."},
-        {"allowed_token_ids", "array", "No other tokens are generated."},
-        {"bad_words", "array", "Texts that are not generated."},
+        {"logit_bias", "object", "Map from token id to the number that is added to its logit."},
+        {"allowed_token_ids", "array", "The only tokens that may be generated."},
+        {"bad_words", "array", "Texts that may not be generated."},
         {"watermarking", "boolean", "No effect."},
         {"stream_interval", "integer", "No effect: a chunk has one token or more."},
         {"length_penalty", "number", "No effect without beam search."},
@@ -64,19 +64,21 @@ const Fields kSamplingFieldDocs =
     };
 
 const Fields kScoringFields = {
-    {"prompt_logprobs", "integer", "Log-probs of the prompt's tokens, and of so many others."},
+    {"prompt_logprobs", "integer",
+     "Log-probs of the prompt's tokens, and of this many most probable ones."},
     {"prompt_logprobs_start", "integer", "The first position that is reported, from 1."},
     {"prompt_logprob_token_ids", "array", "Ids whose log-probs are reported at each position."},
     {"prompt_logprobs_format", "string", "\"objects\", or \"base64\" for arrays."},
 };
 
 const Fields kReportFields = {
-    {"max_tokens", "integer", "How many tokens are generated at most."},
+    {"max_tokens", "integer", "Maximum number of tokens to generate."},
     {"echo", "boolean", "Repeat the prompt, or the last message, in the answer."},
     {"return_token_ids", "boolean", "Report token ids, too."},
     {"return_tokens_as_token_ids", "boolean", "Name tokens \"token_id:N\" in log-probs."},
     {"add_special_tokens", "boolean", "Whether the tokenizer adds its special tokens to a text."},
-    {"truncate_prompt_tokens", "integer", "Keep so many tokens of each prompt; -1: what fits."},
+    {"truncate_prompt_tokens", "integer",
+     "Keep this many tokens of each prompt; -1: as many as fit."},
     {"truncation_side", "string", "\"left\" keeps the end, \"right\" the beginning."},
 };
 
@@ -102,18 +104,19 @@ const Fields kCompletionFields =
     Fields{
         {"prompt", "any", "A text, token ids, or a list of either."},
         {"prompt_embeds", "any", "Not supported."},
-        {"logprobs", "integer", "Log-probs of generated tokens, and of so many others."},
+        {"logprobs", "integer",
+         "Log-probs of generated tokens, and of this many most probable ones."},
         {"suffix", "string", "Not supported."},
     };
 
 const Fields kChatFields =
     kEnvelopeFields + kSamplingFieldDocs + kScoringFields + kReportFields + kChatTemplateFields +
     Fields{
-        {"max_completion_tokens", "integer", "In place of max_tokens."},
+        {"max_completion_tokens", "integer", "Replaces max_tokens."},
         {"logprobs", "boolean", "Log-probs of generated tokens."},
-        {"top_logprobs", "integer", "Of so many other tokens, too."},
+        {"top_logprobs", "integer", "Also report this many most probable tokens."},
         {"return_prompt_text", "boolean", "Report the rendered conversation."},
-        {"parallel_tool_calls", "boolean", "If false, the first call alone is answered."},
+        {"parallel_tool_calls", "boolean", "If false, only the first tool call is returned."},
         {"include_reasoning", "boolean", "No effect."},
     };
 
@@ -121,7 +124,7 @@ const Fields kTokenFields =
     kEnvelopeFields +
     Fields{
         {"token_ids", "array", "The prompt."},
-        {"sampling_params", "object", "How tokens are sampled and what is reported."},
+        {"sampling_params", "object", "Settings of sampling and of the answer's contents."},
         {"output_mode", "string", "\"tokens\", or \"text\" for texts, too."},
         {"return_token_ids", "boolean", "Report the prompt's ids."},
         {"features", "object", "Not supported."},
@@ -136,8 +139,10 @@ const Fields kTokenFields =
 const Fields kTokenSamplingFields =
     kSamplingFieldDocs + kScoringFields +
     Fields{
-        {"max_tokens", "integer", "Without it, what the context leaves."},
-        {"logprobs", "integer", "Log-probs of generated tokens, and of so many others."},
+        {"max_tokens", "integer",
+         "Maximum number of tokens to generate; by default, as many as the context leaves."},
+        {"logprobs", "integer",
+         "Log-probs of generated tokens, and of this many most probable ones."},
         {"prompt_logprob_start", "integer",
          "With lists of prompt_logprob_token_ids: the first row."},
         {"detokenize", "boolean", "Whether log-probs name their tokens."},
@@ -150,19 +155,20 @@ const Fields kTokenSamplingFields =
 const Fields kSglangFields = {
     {"text", "any", "A prompt or prompts as text."},
     {"input_ids", "array", "A prompt or prompts as token ids."},
-    {"sampling_params", "object", "How tokens are sampled."},
+    {"sampling_params", "object", "Settings of sampling."},
     {"model", "string", "No effect."},
     {"rid", "string", "The answer's id."},
     {"stream", "boolean", "Send everything so far with each token, as server-sent events."},
     {"return_logprob", "boolean", "Report log-probs."},
-    {"logprob_start_len", "any", "Where they begin in the prompt; -1: at its last token."},
-    {"top_logprobs_num", "integer", "Of so many most probable tokens, too."},
-    {"token_ids_logprob", "array", "Of these ids, too."},
+    {"logprob_start_len", "any", "First prompt position with log-probs; -1: the last token."},
+    {"top_logprobs_num", "integer", "Also report this many most probable tokens."},
+    {"token_ids_logprob", "array", "Also report these ids."},
     {"return_text_in_logprobs", "boolean", "Name tokens by their text."},
     {"return_flat_raw_top_logprobs", "boolean", "The prompt's top log-probs as flat arrays."},
-    {"return_flat_raw_top_logprobs_b64", "boolean", "The same in base64."},
+    {"return_flat_raw_top_logprobs_b64", "boolean",
+     "The prompt's top log-probs as flat arrays in base64."},
     {"return_prompt_token_ids", "boolean", "Report the prompt's ids."},
-    {"cache_salt", "string", "Prefixes are shared between requests of equal salts only."},
+    {"cache_salt", "string", "Cached prefixes are shared only between requests with equal salts."},
     {"extra_key", "string", "The same."},
     {"priority", "integer", "No effect."},
     {"log_metrics", "boolean", "No effect."},
@@ -176,10 +182,11 @@ const Fields kSglangFields = {
 const Fields kSglangSamplingFields =
     kSamplingFieldDocs +
     Fields{
-        {"max_new_tokens", "integer", "How many tokens are generated at most; 0 scores only."},
-        {"min_new_tokens", "integer", "No end before so many tokens."},
-        {"sampling_seed", "integer", "Of the random numbers."},
-        {"no_stop_trim", "boolean", "Keep what has ended the answer in its text."},
+        {"max_new_tokens", "integer",
+         "Maximum number of tokens to generate; with 0, the prompt is only scored."},
+        {"min_new_tokens", "integer", "Minimum number of tokens before the end."},
+        {"sampling_seed", "integer", "Seed of the random numbers."},
+        {"no_stop_trim", "boolean", "Keep the stop text or token in the answer."},
         {"json_schema", "string", "A JSON schema that the text satisfies."},
         {"regex", "string", "A regular expression that the text matches."},
         {"ebnf", "string", "A grammar whose rule root is the text."},
@@ -189,8 +196,8 @@ const Fields kSglangSamplingFields =
 
 const Fields kTrlFields = {
     {"sequences", "array", "Prompts with their completions, as token ids."},
-    {"prompt_lengths", "array", "Where the completions begin."},
-    {"top_logprobs", "integer", "How many log-probs are reported for each token."},
+    {"prompt_lengths", "array", "Positions at which the completions begin."},
+    {"top_logprobs", "integer", "Number of log-probs that are reported for each token."},
     {"temperature", "number", "No effect on scores."},
     {"response_format", "string", "\"json\", or \"binary\" for arrays in base64."},
 };
