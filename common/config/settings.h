@@ -188,7 +188,7 @@ template <typename Struct>
 void SettingVisitor::List(const std::string& name, std::vector<Struct>* items,
                           const std::string& help) {
   auto list = std::make_shared<SectionListOf<Struct>>(items);
-  settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
+  settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list, nullptr});
 }
 
 // The WordSetting of an enum.
