@@ -1,6 +1,7 @@
 """The pages say what is: links, paths, names, generated parts, and commands that run. pages.py and
 documented_commands.py beside this file do the reading and the running."""
 
+import concurrent.futures
 import functools
 import json
 import os
@@ -179,9 +180,11 @@ class CommandsTest(unittest.TestCase):
     def test_commands_run(self):
         pages = {page: text for page, text in PAGES.items() if blocks(text, "sh")}
         self.assertGreaterEqual(len(pages), 8)
-        for page, text in pages.items():
+        # Pages mostly wait for programs that start.
+        with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+            results = dict(zip(pages, pool.map(self.run_page, pages.values())))
+        for page, (code, output) in results.items():
             with self.subTest(page):
-                code, output = self.run_page(text)
                 self.assertEqual(code, 0, output[-3000:])
 
     def test_commands_that_fail(self):
