@@ -208,6 +208,12 @@ def secret_in_the_environment(objects):
     container(objects)["env"].append({"name": "TAOPD_API_KEY", "value": "x"})
 
 
+@fault("no_secret_is_stored")
+def token_in_the_manifest(objects):
+    next(variable for variable in container(objects, "Job")["env"] if variable["name"] == "TAOPD_CONTROL_TOKEN").update(
+        {"value": "x", "valueFrom": None})
+
+
 @fault("objects_are_unique_and_have_the_namespace")
 def twice(objects):
     objects.append(dict(teacher(objects)))
