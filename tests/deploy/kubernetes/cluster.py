@@ -10,7 +10,6 @@ import unittest
 import manifests
 from environment import BIN_DIR, MODEL, ROOT, tool
 from kubelet import Deployment, Pod
-from kubernetes_test import ABSENT_FLAGS, flags_of
 from manifests import find, of_kind
 from programs import wait_for
 
@@ -38,10 +37,9 @@ class Cluster(unittest.TestCase):
 
     # ---- The cluster's parts ----------------------------------------------------------------------------------------
 
-    def pod(self, template, objects, program, runs=None, settings=()):
+    def pod(self, template, objects, runs=None, settings=()):
         volumes = self.volumes | ({"/runs": runs} if runs else {})
-        absent = set(ABSENT_FLAGS[program]) - flags_of(program)
-        pod = Pod(template, objects, BIN_DIR, volumes, self.path, absent, settings)
+        pod = Pod(template, objects, BIN_DIR, volumes, self.path, settings)
         self.addCleanup(pod.kill)
         return pod
 
@@ -55,7 +53,7 @@ class Cluster(unittest.TestCase):
 
         def make():
             # The addresses of the Service, of which trainers know all.
-            pod = self.pod(template, objects, "taopd-teacher")
+            pod = self.pod(template, objects)
             address = next(spare)
             pod.command = [argument.replace(pod.address, address) for argument in pod.command]
             pod.address = address
@@ -77,7 +75,7 @@ class Cluster(unittest.TestCase):
     def trainer(self, objects, runs, settings=()):
         job = of_kind(objects, "Job")[0]
         runs.mkdir(exist_ok=True)
-        return self.pod(job["spec"]["template"], objects, "taopd-trainer", runs, settings)
+        return self.pod(job["spec"]["template"], objects, runs, settings)
 
     # ---- What a run has done ----------------------------------------------------------------------------------------
 

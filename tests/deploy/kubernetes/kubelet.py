@@ -57,7 +57,7 @@ def expand(text, values):
 class Pod:
     """One pod with one container. Thread-safe to look at; start, terminate and wait are for one thread."""
 
-    def __init__(self, template, objects, bin_dir, volumes, work, absent_flags=(), settings=()):
+    def __init__(self, template, objects, bin_dir, volumes, work, settings=()):
         """`volumes`: mount path -> directory. `settings`: further arguments, as a user would add them."""
         self.spec = template["spec"]
         self.container = self.spec["containers"][0]
@@ -71,15 +71,9 @@ class Pod:
         self.paths = dict(volumes) | self._config_volumes(maps) | {"/tmp": self._directory("tmp")}
         environment = container_environment(template, self.container, maps)
         program = self.container["command"][0]
-        arguments = [expand(argument, environment) for argument in self.container["args"]]
-        arguments = [self._localize(argument) for argument in arguments
-                     if argument.split("=")[0] not in absent_flags]
+        arguments = [self._localize(expand(argument, environment)) for argument in self.container["args"]]
         self.command = [str(bin_dir / program), *arguments, *settings]
-        # Without its plain port the server answers probes on the HTTP port.
-        ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
-        if "--health-port" in absent_flags and "health" in ports:
-            ports["health"] = ports["http"]
-        self.ports = ports
+        self.ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
         self.environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1",
                             **{key: self._localize(value) for key, value in environment.items()}}
         self.process = None

@@ -20,13 +20,6 @@ import schemas  # noqa: E402
 from environment import BIN_DIR, project_version  # noqa: E402
 from manifests import all_containers, all_sets, everything, find, get, render  # noqa: E402
 
-# TEMPORARY: flags of the manifests that this version of the program does not have yet. A flag that has arrived must be
-# taken out (test_absent_flags says so); at a release the list is empty.
-ABSENT_FLAGS = {
-    "taopd-teacher": [],
-    "taopd-trainer": [],
-}
-
 RULES_FOR_PODS = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
                   "images_have_versions", "references_resolve")
 
@@ -50,7 +43,7 @@ def unknown_arguments(objects):
     unknown = []
     for where, container in all_containers(objects, init=False):
         program = container["command"][0]
-        known = flags_of(program) | set(ABSENT_FLAGS[program])
+        known = flags_of(program)
         for argument in container["args"]:
             flag, _, value = argument.partition("=")
             if flag.startswith("--") and flag not in known:
@@ -136,11 +129,6 @@ mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
             with self.subTest(name):
                 self.assertEqual(unknown_arguments(objects), [])
 
-    def test_absent_flags(self):
-        for program, flags in ABSENT_FLAGS.items():
-            arrived = sorted(set(flags) & flags_of(program))
-            self.assertEqual(arrived, [], f"{program} has these now: take them out of ABSENT_FLAGS")
-
     def test_settings_are_used(self):
         """Each line of settings.env reaches an argument."""
         objects = render("laptop")
@@ -216,7 +204,6 @@ mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
         job = find(objects, "JobSet", "trainer")["spec"]["replicatedJobs"][0]["template"]["spec"]
         self.assertEqual((job["completions"], job["parallelism"]), (4, 4))
         self.assertIn({"name": "PET_NNODES", "value": "4"}, job["template"]["spec"]["containers"][0]["env"])
-
 
     def test_another_namespace(self):
         """The namespace is one value of an overlay's settings."""

@@ -35,7 +35,7 @@ class RanksLifeTest(cluster.Cluster):
                     variable.pop("valueFrom", None)
                     variable["value"] = {"DEVICE": "cpu", "NUM_THREADS": "1"}[variable["name"]]
         runs.mkdir()
-        return RankSet(objects, lambda template: self.pod(template, objects, "taopd-trainer", runs, settings))
+        return RankSet(objects, lambda template: self.pod(template, objects, runs, settings))
 
     def end(self, ranks, evicted):
         """Evicts one rank; all of them save and end."""
