@@ -60,12 +60,13 @@ class Cluster(unittest.TestCase):
             return pod
         return Deployment(thing, replicas, make)
 
-    def experiment(self, name="life", overlay="laptop", scheme="grpc"):
+    def experiment(self, name="life", overlay="laptop", scheme="grpc", flags=()):
         """The objects of the experiment, as a user renders them."""
         settings = [word for key, value in EXPERIMENT.items() for word in ("--set", f"{key}={value}")]
         done = subprocess.run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student",
                                "student", "--overlay", overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"),
-                               "--program", BIN_DIR / "taopd-trainer", *settings], cwd=ROOT, capture_output=True, text=True, check=False)
+                               "--program", BIN_DIR / "taopd-trainer", *settings, *flags], cwd=ROOT, capture_output=True,
+                              text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return manifests.parse(done.stdout)
 

@@ -117,7 +117,7 @@ class Pod:
     def start(self):
         with open(self.log, "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment,
-                                            cwd=self.paths["/tmp"])
+                                            cwd=self.paths["/tmp"], start_new_session=True)
         self.started = "startupProbe" not in self.container
         self.ready = self.started and "readinessProbe" not in self.container
         self._stop_probing.clear()
@@ -175,7 +175,7 @@ class Pod:
     def kill(self):
         self._stop_probing.set()
         if self.is_up():
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)  # all of the container's, also those of `launch`
         if self.process is not None:
             self.process.wait()
         if self._prober is not None:

@@ -27,8 +27,8 @@ class RanksLifeTest(cluster.Cluster):
         self.teacher = self.teachers(1, "cluster/teacher")
         self.teacher.start()
 
-    def ranks(self, kind, runs, settings=()):
-        objects = self.experiment(overlay=KINDS[kind])
+    def ranks(self, kind, runs, settings=(), flags=()):
+        objects = self.experiment(overlay=KINDS[kind], flags=flags)
         for _, template in workloads(objects):  # this machine has no GPU, and two processors for all
             for variable in template["spec"]["containers"][0]["env"]:
                 if variable["name"] in ("DEVICE", "NUM_THREADS"):
@@ -81,6 +81,19 @@ class RanksLifeTest(cluster.Cluster):
         for kind, runs in disturbed.items():
             with self.subTest(kind):
                 self.assert_same_bits(runs, reference)
+
+    def test_several_ranks_a_pod(self):
+        """Two pods, in each of which `launch` starts two ranks: they train together, and a pod's eviction saves."""
+        for kind in KINDS:
+            with self.subTest(kind):
+                runs = self.path / f"runs-{kind}"
+                ranks = self.ranks(kind, runs, flags=("--gpus", "2", "--ranks", "4", "--cpus", "2"))
+                self.assertEqual(ranks.size, 2)
+                ranks.start()
+                self.wait_for_step(ranks.pods[0], runs, 2)
+                self.assertIn("ranks=4", ranks.pods[0].log.read_text())
+                codes = self.end(ranks, evicted=1)
+                self.assertEqual(ranks.follow_policy(codes), "RestartJobSetAndIgnoreMaxRestarts")
 
     def test_failures_that_need_a_person(self):
         """A configuration that one rank refuses ends the experiment; a rank that keeps dying ends it at last."""
