@@ -271,6 +271,17 @@ TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   EXPECT_EQ(alone->generated->ids, results[3]->generated->ids);
 }
 
+// Sequences of one prompt share its block until they write to it.
+TEST_F(EngineLifecycleTest, AFailedCopyIsMadeAgainBeforeItsSequencesRunAlone) {
+  decoder_->next_copy_fails = true;
+  Make();
+  const auto results = RunAll(engine_.get(), {Generation({1, 2}, 3), Generation({1, 2}, 3)});
+  for (const auto& result : results) ASSERT_OK(result);
+  EXPECT_EQ(results[0]->generated->ids, results[1]->generated->ids);
+  EXPECT_FALSE(decoder_->next_copy_fails);
+  EXPECT_EQ(decoder_->num_copies, 1);
+}
+
 TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
   decoder_->nan_id = 13;
   Make();

@@ -60,6 +60,11 @@ class MarkovDecoder final : public Decoder {
     return Rows(batch.token_ids_T);
   }
   at::Tensor Logits(const at::Tensor& hidden_NV) override { return hidden_NV.contiguous(); }
+  void CopyBlock(KvPages* pages, int32_t from, int32_t to) override {
+    TORCH_CHECK(!std::exchange(next_copy_fails, false), "this copy fails");
+    Decoder::CopyBlock(pages, from, to);
+    ++num_copies;
+  }
   int64_t PrepareInference() override { return 0; }
   void KeepForInferenceOnly() override {}
   uint64_t weight_version() const override { return 0; }
@@ -101,6 +106,8 @@ class MarkovDecoder final : public Decoder {
   // Set while the engine is idle.
   int64_t poison_id = -1;  // the model throws when a token has this id
   int64_t nan_id = -1;     // logits after this id are NaN
+  bool next_copy_fails = false;
+  int num_copies = 0;  // that were made; read while the engine is idle
 
  private:
   at::Tensor Rows(const at::Tensor& token_ids_T) {

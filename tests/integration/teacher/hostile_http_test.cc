@@ -162,6 +162,10 @@ TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
     clients.back().Send(
         testing::PostHead("Content-Length: " + std::to_string(body.size()) + "\r\n") + body);
   }
+  for (int i = 0; i < 700; ++i) {
+    clients.emplace_back(teacher_->http_port());
+    clients.back().Send("GET /health HTTP/1.1\r\nHost: a\r\nA: ");
+  }
   for (int i = 0; i < 5; ++i) ExpectAlive();
   clients.clear();  // cancels them
   ExpectServes();

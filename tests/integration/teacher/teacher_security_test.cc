@@ -110,6 +110,27 @@ TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
 
+TEST_F(TeacherSecurityTest, ABadFileOfKeysDoesNotKeepTheOldCertificate) {
+  TempDir dir;
+  const testing::Certificate first("first", nullptr, true), second("second", nullptr, true);
+  second.Write(dir.File("second"));
+  const std::string server = dir.File("server"), keys = dir.File("keys");
+  testing::Certificate("localhost", &first, false).Write(server);
+  WriteFile(keys, std::string(kOfFile) + "\n");
+  Start({"--ssl-certfile", server + ".crt", "--ssl-keyfile", server + ".key", "--api-key-file",
+         keys});
+  testing::Certificate("localhost", &second, false).Write(server);
+  WriteFile(keys, "");
+  ::kill(teacher_->pid(), SIGHUP);
+  WaitForError("stays as it was");
+  httplib::SSLClient https("127.0.0.1", teacher_->http_port());
+  https.set_ca_cert_path(dir.File("second.crt").c_str());
+  https.enable_server_certificate_verification(true);
+  const auto answer = https.Get("/health");
+  ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+  EXPECT_EQ(answer->status, 200);
+}
+
 TEST_F(TeacherSecurityTest, MessageThatInflatesTakesNoMemory) {
   Start();
   v1::ScoreRequest request;

@@ -153,6 +153,30 @@ TEST_F(TeacherTensorParallelTest, LostRankEndsTheTeacher) {
   }
 }
 
+// A rank that is stopped holds the engine's step, and with it the thread of a request.
+TEST_F(TeacherTensorParallelTest, AStuckStepFailsHealthAndDoesNotKeepTheProcess) {
+  Start({"--tensor-parallel-size", "2", "--stall-timeout", "1", "--shutdown-timeout", "1"});
+  const pid_t rank = Ranks().at(0);
+  ::kill(rank, SIGSTOP);
+  std::thread client([this] {
+    httplib::Client http("127.0.0.1", teacher_->http_port());
+    http.set_read_timeout(60);
+    EXPECT_FALSE(http.Post("/v1/completions", Prompts()[0].dump(), "application/json"));
+  });
+  std::string unhealthy;
+  while (unhealthy.empty()) {
+    const httplib::Result health = http_->Get("/health");
+    ASSERT_TRUE(health);
+    if (health->status != 200) unhealthy = health->body;
+  }
+  EXPECT_THAT(unhealthy, HasSubstr("the engine has made no step for"));
+  ::kill(teacher_->pid(), SIGTERM);
+  EXPECT_EQ(teacher_->WaitForExit(), 70);
+  EXPECT_THAT(teacher_->Errors(), HasSubstr("a step of the engine that has not returned"));
+  client.join();
+  ::kill(rank, SIGKILL);
+}
+
 TEST_F(TeacherTensorParallelTest, LostRankZeroLeavesNothingBehind) {
   Start({"--tensor-parallel-size", "2"});
   const pid_t rank = Ranks().at(0);

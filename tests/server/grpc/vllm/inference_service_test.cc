@@ -286,13 +286,14 @@ TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
     EXPECT_EQ(control_->GetServerInfo(&context, {}, &server).error_code(),
               grpc::StatusCode::UNAVAILABLE);
   }
+  fake_.model->tensor_parallel_size = 4;
   Ready();
   grpc::ClientContext contexts[3];
   ASSERT_TRUE(control_->GetServerInfo(&contexts[0], {}, &server).ok());
   EXPECT_EQ(server.api_version(), "vllm");
   EXPECT_EQ(server.max_model_len(), 64u);
   EXPECT_EQ(server.max_running_requests(), 16u);
-  EXPECT_EQ(server.parallelism().tensor_parallel_size(), 1u);
+  EXPECT_EQ(server.parallelism().tensor_parallel_size(), 4u);
   ASSERT_TRUE(control_->GetModelInfo(&contexts[1], {}, &model).ok());
   EXPECT_EQ(model.served_model_name(), "fake");
   EXPECT_TRUE(model.supports_text_input());
