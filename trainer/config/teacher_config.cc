@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "trainer/teacher/transport/endpoint.h"
+
 namespace taopd {
 namespace {
 
@@ -46,14 +48,12 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
 }  // namespace
 
 void TeacherConfig::Visit(SettingVisitor& v) {
-  v.Setting("endpoints", &endpoints,
-            "Servers of one model: grpc://host:port (taopd-teacher), vllm+http://host:port, "
-            "sglang+http://host:port; grpcs, vllm+https and sglang+https over TLS. Requests go to "
-            "the least busy one.",
-            SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
-              return list.empty() ? InvalidArgument("must name at least one server")
-                                  : absl::OkStatus();
-            }))
+  v.Setting(
+       "endpoints", &endpoints,
+       "Servers of one model: " + DescribeTeacherSchemes() + ". Requests go to the least busy one.",
+       SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
+         return list.empty() ? InvalidArgument("must name at least one server") : absl::OkStatus();
+       }))
       .MayChange();
   v.Setting("model", &model,
             "Name of the model at vLLM or SGLang; empty: the first that the server lists.");

@@ -8,16 +8,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-
-namespace httplib {
-class Client;
-}
+#include "trainer/http/http_client.h"
+#include "trainer/http/server_address.h"
 
 namespace taopd {
 
@@ -35,35 +32,27 @@ struct OpenAiOptions {
   double first_pause_s = 0.5;
 };
 
-struct OpenAiUrl {
-  std::string host;    // scheme://host:port
-  std::string prefix;  // the path before /completions
-};
-// Returns INVALID_ARGUMENT if `text` is not an http or https URL, or has a query or a fragment.
-absl::StatusOr<OpenAiUrl> ParseOpenAiUrl(const std::string& text);
+// Reads OpenAiOptions::url. Returns INVALID_ARGUMENT if it is not an http or https URL, or has a
+// query or a fragment.
+absl::StatusOr<ServerAddress> ParseOpenAiUrl(const std::string& text);
 
-// Thread-safe, but each thread needs a connection of its own.
+// Thread-safe.
 class OpenAiClient {
  public:
-  // The pauses use `clock`, which must outlive the client.
-  OpenAiClient(const OpenAiOptions& options, OpenAiUrl url, Clock* clock);
-  ~OpenAiClient();
+  // `clock` outlives the client. It measures and sleeps the pauses.
+  OpenAiClient(const OpenAiOptions& options, ServerAddress server, Clock* clock);
 
-  const std::string& host() const { return url_.host; }
-  // Returns the address of a path, for messages.
-  std::string AddressOf(const std::string& path) const { return url_.host + url_.prefix + path; }
+  // The address of a path, for messages.
+  std::string AddressOf(const std::string& path) const {
+    return server_.Url() + server_.prefix + path;
+  }
 
-  // Opens a connection with a time limit for each attempt. The connection must not outlive the
-  // client. One thread may use it at a time.
-  std::unique_ptr<httplib::Client> Open(double timeout_s) const;
-
-  // Sends a request and returns the JSON object of the 200 reply. `path` follows the prefix; an
-  // empty `body` is not sent. Errors quote the server's message: UNAVAILABLE after the last retry,
-  // PERMISSION_DENIED (401, 403), NOT_FOUND (404), INVALID_ARGUMENT (any other refusal), and
-  // RESOURCE_EXHAUSTED or DATA_LOSS for a reply that is too long or not a JSON object.
-  absl::StatusOr<nlohmann::ordered_json> Send(httplib::Client* connection,
-                                              const std::string& method, const std::string& path,
-                                              const std::string& body);
+  // Sends a request and returns the body of the 200 reply. `path` comes after the prefix; an empty
+  // `body` sends a GET. `timeout` limits each attempt. Errors name the address and hold the
+  // server's own words: UNAVAILABLE after the last retry, else those of ErrorOfReply
+  // (server_replies.h), or DATA_LOSS for a reply that is too long.
+  absl::StatusOr<std::string> Send(const std::string& path, const std::string& body,
+                                   absl::Duration timeout);
 
   // Returns the number of retries so far.
   int64_t num_retries() const { return num_retries_; }
@@ -74,13 +63,14 @@ class OpenAiClient {
 
  private:
   struct Attempt;
-  Attempt SendOnce(httplib::Client* connection, const std::string& method, const std::string& path,
-                   const std::string& body) const;
+  Attempt SendOnce(const std::string& path, const std::string& body, absl::Duration timeout);
   void Pause(absl::Duration duration) const;
 
   const OpenAiOptions options_;
-  const OpenAiUrl url_;
+  const HttpCredentials credentials_;
+  const ServerAddress server_;
   Clock* const clock_;
+  HttpClient http_;
   std::atomic<int64_t> num_retries_{0};
   std::atomic<bool> given_up_{false};
 };

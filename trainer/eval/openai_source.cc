@@ -1,23 +1,25 @@
 #include "trainer/eval/openai_source.h"
 
-#include <httplib.h>
-
 #include <algorithm>
 #include <atomic>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/io/jsonl.h"
+#include "trainer/http/server_replies.h"
+
 namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Time limit of the request for the list of models.
-constexpr double kListTimeoutS = 30;
+// The time limit of the request for the list of models.
+constexpr absl::Duration kListTimeout = absl::Seconds(30);
 
 // Reads the reply to a completion or to a chat, which hold their texts in different fields.
 absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
+  if (!reply.is_object()) return DataLoss("the reply is not a JSON object");
   const auto choices = reply.find("choices");
   if (choices == reply.end() || !choices->is_array() || choices->empty() ||
       !choices->front().is_object()) {
@@ -52,8 +54,8 @@ absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
 
 class HttpSource final : public OpenAiSource {
  public:
-  HttpSource(const OpenAiOptions& options, OpenAiUrl url, Clock* clock)
-      : options_(options), client_(options, std::move(url), clock) {}
+  HttpSource(const OpenAiOptions& options, ServerAddress server, Clock* clock)
+      : options_(options), client_(options, std::move(server), clock) {}
   ~HttpSource() override {
     client_.set_given_up(true);
     for (std::thread& worker : workers_) worker.join();
@@ -67,8 +69,7 @@ class HttpSource final : public OpenAiSource {
 
  private:
   Json RequestBody(const EvalTask& task, const EvalSampling& sampling) const;
-  absl::StatusOr<EvalResponse> Ask(httplib::Client* connection, const EvalTask& task,
-                                   const EvalSampling& sampling);
+  absl::StatusOr<EvalResponse> Ask(const EvalTask& task, const EvalSampling& sampling);
 
   const OpenAiOptions options_;
   OpenAiClient client_;
@@ -78,28 +79,17 @@ class HttpSource final : public OpenAiSource {
 };
 
 absl::Status HttpSource::ChooseModel() {
-  const auto reply = client_.Send(client_.Open(kListTimeoutS).get(), "GET", "/models", /*body=*/"");
+  const std::string path = "/models";
+  const auto reply = client_.Send(path, /*body=*/"", kListTimeout);
   if (absl::IsNotFound(reply.status()) && !options_.model.empty()) {
     model_ = options_.model;  // the server does not list its models
     return absl::OkStatus();
   }
   TAOPD_RETURN_IF_ERROR(reply.status());
-  const auto data = reply->find("data");
-  if (data == reply->end() || !data->is_array()) {
-    return Unavailable(client_.AddressOf("/models"),
-                       ": the reply holds no list \"data\" of models");
-  }
-  std::string known;
-  for (const Json& entry : *data) {
-    if (!entry.is_object() || !entry.contains("id") || !entry.at("id").is_string()) continue;
-    const auto id = entry.at("id").get<std::string>();
-    if (model_.empty() && (options_.model.empty() || options_.model == id)) model_ = id;
-    known += (known.empty() ? "\"" : ", \"") + id + "\"";
-  }
-  if (!model_.empty()) return absl::OkStatus();
-  if (options_.model.empty()) return NotFound(client_.host(), ": the server lists no model");
-  return NotFound(client_.host(), ": the server has no model \"", options_.model, "\"; it has ",
-                  known);
+  const absl::StatusOr<ListedModel> model = FindListedModel(*reply, options_.model);
+  TAOPD_RETURN_IF_ERROR(Annotate(model.status(), client_.AddressOf(path)));
+  model_ = model->id;
+  return absl::OkStatus();
 }
 
 void HttpSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
@@ -112,14 +102,13 @@ void HttpSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling
   for (size_t w = 0; w < num_workers; ++w) {
     // The caller may drop `tasks` once the last done has run, so the number of tasks is a copy.
     workers_.emplace_back([this, &tasks, num_tasks = tasks.size(), sampling, done] {
-      const std::unique_ptr<httplib::Client> connection = client_.Open(options_.timeout_s);
       for (size_t i = next_++; i < num_tasks; i = next_++) {
         // After a final failure the remaining requests need not be sent.
         if (client_.given_up()) {
           done(i, absl::CancelledError("not asked: an earlier request failed"));
           continue;
         }
-        auto response = Ask(connection.get(), tasks[i], sampling);
+        auto response = Ask(tasks[i], sampling);
         if (!response.ok()) client_.set_given_up(true);
         done(i, std::move(response));
       }
@@ -147,19 +136,18 @@ Json HttpSource::RequestBody(const EvalTask& task, const EvalSampling& sampling)
   return body;
 }
 
-absl::StatusOr<EvalResponse> HttpSource::Ask(httplib::Client* connection, const EvalTask& task,
-                                             const EvalSampling& sampling) {
+absl::StatusOr<EvalResponse> HttpSource::Ask(const EvalTask& task, const EvalSampling& sampling) {
   const PromptRecord& problem = *task.problem;
   const bool chat = !problem.messages.is_null();
   const std::string path = chat ? "/chat/completions" : "/completions";
   const std::string body =
       RequestBody(task, sampling).dump(-1, ' ', false, Json::error_handler_t::replace);
-  const auto reply = client_.Send(connection, "POST", path, body);
+  const auto reply = client_.Send(path, body, absl::Seconds(options_.timeout_s));
   if (!reply.ok()) return Annotate(reply.status(), problem.id);
-  auto response = ReadResponse(*reply, chat);
-  if (!response.ok()) {
-    return Annotate(response.status(), Concat(problem.id, ": ", client_.AddressOf(path)));
-  }
+  const std::string where = Concat(problem.id, ": ", client_.AddressOf(path));
+  TAOPD_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(*reply, where));
+  auto response = ReadResponse(json, chat);
+  if (!response.ok()) return Annotate(response.status(), where);
   return response;
 }
 
@@ -167,8 +155,8 @@ absl::StatusOr<EvalResponse> HttpSource::Ask(httplib::Client* connection, const 
 
 absl::StatusOr<std::unique_ptr<OpenAiSource>> OpenAiSource::Connect(const OpenAiOptions& options,
                                                                     Clock* clock) {
-  TAOPD_ASSIGN_OR_RETURN(OpenAiUrl url, ParseOpenAiUrl(options.url));
-  auto source = std::make_unique<HttpSource>(options, std::move(url), clock);
+  TAOPD_ASSIGN_OR_RETURN(ServerAddress server, ParseOpenAiUrl(options.url));
+  auto source = std::make_unique<HttpSource>(options, std::move(server), clock);
   TAOPD_RETURN_IF_ERROR(source->ChooseModel());
   return source;
 }

@@ -16,10 +16,7 @@ namespace taopd {
 
 // retry_policy.h says which failures are retried.
 struct TeacherClientOptions {
-  // Servers of the same model, all of one kind (transport/endpoint.h):
-  //   grpc://host:port, grpcs://host:port             taopd-teacher
-  //   vllm+http://host:port, vllm+https://host:port   vLLM, or any server with its completions API
-  //   sglang+http://host:port, sglang+https://...     SGLang
+  // Servers of the same model, all of one protocol (transport/teacher_protocols.h).
   std::vector<std::string> endpoints;
   absl::Duration request_timeout = absl::Seconds(120);  // limit of one attempt
   // Limit of one request, attempts and pauses together, counted from its first failure. For a

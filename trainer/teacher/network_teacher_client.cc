@@ -13,6 +13,7 @@
 #include "trainer/teacher/transport/endpoint.h"
 #include "trainer/teacher/transport/grpc_transport.h"
 #include "trainer/teacher/transport/http_transport.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 namespace {
@@ -222,7 +223,7 @@ absl::StatusOr<std::unique_ptr<ScoreTransport>> MakeTransport(
     if (!content.ok()) return InvalidArgument(name, ": ", content.status().message());
     *text = *std::move(content);
   }
-  if (endpoints[0].protocol == TeacherProtocol::kGrpc) {
+  if (endpoints[0].protocol->make_http == nullptr) {
     return std::make_unique<GrpcScoreTransport>(endpoints, tls, options);
   }
   return std::make_unique<HttpScoreTransport>(endpoints, options);

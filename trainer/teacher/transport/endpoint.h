@@ -1,33 +1,29 @@
-// Endpoints of teachers as users write them.
-//
-//   grpc://host:port            taopd-teacher
-//   vllm+http://host:port/path  vLLM's API; the path before /v1 is optional, and so is the port
-//   sglang+http://host:port     SGLang's API
-//
-// grpcs, vllm+https and sglang+https are the same over TLS. An IPv6 address stands in brackets.
+// Endpoints of teachers as users write them: a scheme of teacher_protocols.h, which says what the
+// server speaks, and an address. Over HTTP the port is optional, and so is the path before /v1. An
+// IPv6 address stands in brackets.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
+#include "trainer/http/server_address.h"
 
 namespace taopd {
 
-enum class TeacherProtocol { kGrpc, kVllm, kSglang };
+struct TeacherProtocol;
 
-struct TeacherEndpoint {
-  std::string name;  // as the user wrote it
-  TeacherProtocol protocol = TeacherProtocol::kGrpc;
-  bool tls = false;
-  std::string address;  // host:port
-  std::string prefix;   // of HTTP: the path before /v1 or /generate, without a slash at its end
+// The prefix is the path before /v1 or /generate.
+struct TeacherEndpoint : ServerAddress {
+  std::string name;                           // as the user wrote it
+  const TeacherProtocol* protocol = nullptr;  // a row of the table
 
   // What gRPC calls it: "dns:///host:port" makes it use every address of the name.
   std::string GrpcTarget() const { return "dns:///" + address; }
-  // What HTTP calls it, without a path: "https://host:port".
-  std::string Url() const { return (tls ? "https://" : "http://") + address; }
 };
+
+// "grpc://host:port (taopd-teacher; over TLS grpcs), ...", for messages and help texts.
+std::string DescribeTeacherSchemes();
 
 // Returns INVALID_ARGUMENT, naming what is wrong, if the endpoint is malformed.
 absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text);

@@ -3,13 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "common/base/status.h"
-#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/teacher_client.h"
-#include "trainer/teacher/transport/endpoint.h"
 
 namespace taopd {
 
@@ -36,21 +33,5 @@ class HttpProtocol {
   // Room for a reply of `num_tokens` tokens, of which `num_rows` are scored.
   virtual int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const = 0;
 };
-
-// vLLM: POST /v1/completions with prompt_logprobs. Two frontends with two shapes of reply.
-std::unique_ptr<HttpProtocol> MakeVllmProtocol();
-// SGLang: POST /generate with return_logprob.
-std::unique_ptr<HttpProtocol> MakeSglangProtocol();
-// REQUIRES: `protocol` is one of HTTP.
-std::unique_ptr<HttpProtocol> MakeHttpProtocol(TeacherProtocol protocol);
-
-// A model that a server lists.
-struct ListedModel {
-  std::string id;
-  int64_t max_model_len = 0;  // 0: not told
-};
-// Finds `wanted`, or the first model if it is empty, in a reply of kModelsPath. Returns
-// FAILED_PRECONDITION if it is not listed and DATA_LOSS for a reply of another shape.
-absl::StatusOr<ListedModel> FindListedModel(const std::string& body, const std::string& wanted);
 
 }  // namespace taopd

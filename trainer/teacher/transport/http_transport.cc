@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "common/io/sha256.h"
+#include "trainer/http/server_replies.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
@@ -28,30 +30,21 @@ constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8},
 // well. A server whose answers jump is found by asking twice.
 constexpr double kCanarySteps = 256;
 
-// The server's own words, in any of the shapes of its errors, or the start of the body.
-std::string WordsOf(const std::string& body) {
-  const auto value = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (value.is_object()) {
-    for (const char* key : {"error", "message", "detail"}) {
-      const auto found = value.find(key);
-      if (found == value.end()) continue;
-      if (found->is_string()) return found->get<std::string>().substr(0, 500);
-      if (found->is_object() && found->contains("message") && found->at("message").is_string()) {
-        return found->at("message").get<std::string>().substr(0, 500);
-      }
-    }
-  }
-  return body.substr(0, 200);
+// A server that lacks the model or the path is there, and may have it later.
+absl::Status WithoutNotFound(const absl::Status& error) {
+  return absl::IsNotFound(error) ? FailedPrecondition(error.message()) : error;
 }
 
 }  // namespace
 
 HttpScoreTransport::HttpScoreTransport(const std::vector<TeacherEndpoint>& endpoints,
                                        const TeacherClientOptions& options)
-    : endpoints_(endpoints),
+    : num_endpoints_(endpoints.size()),
       options_(options),
-      protocol_(MakeHttpProtocol(endpoints[0].protocol)),
-      connections_(endpoints, options),
+      credentials_{options.api_key, /*api_key_env=*/"", options.tls_ca_file, options.tls_cert_file,
+                   options.tls_key_file},
+      protocol_(endpoints[0].protocol->make_http()),
+      http_({endpoints.begin(), endpoints.end()}, credentials_),
       max_threads_(endpoints.size() * static_cast<size_t>(options.max_in_flight_per_endpoint)) {}
 
 HttpScoreTransport::~HttpScoreTransport() {
@@ -85,7 +78,7 @@ void HttpScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
   work_.Signal();
 }
 
-void HttpScoreTransport::CancelAll() { connections_.CancelAll(); }
+void HttpScoreTransport::CancelAll() { http_.CancelAll(); }
 
 void HttpScoreTransport::RunJobs() {
   mutex_.Lock();
@@ -112,7 +105,7 @@ ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const Teache
                                                    absl::Duration timeout) {
   const std::string body = protocol_->RequestBody(request, info.model_name);
   const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
-  const auto reply = connections_.Exchange(
+  const auto reply = http_.Exchange(
       endpoint, protocol_->score_path(), body,
       protocol_->MaxReplyBytes(num_tokens, num_tokens - request.score_start, request.top_k),
       timeout);
@@ -141,34 +134,15 @@ ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const Teache
 
 absl::Status HttpScoreTransport::ErrorOf(const HttpReply& reply,
                                          const TeacherRequest& request) const {
-  const std::string message = Concat("HTTP ", reply.status, ": ", WordsOf(reply.body));
-  switch (reply.status) {
-    case 400:
-    case 413:
-    case 422:
-      return protocol_->ExplainRefusal(InvalidArgument(message), request);
-    case 401:
-    case 403:
-      return absl::PermissionDeniedError(Concat(
-          message, options_.api_key.empty() ? " (no API key was sent)" : " (an API key was sent)"));
-    case 404:  // the server is there and has no such model or path
-      return FailedPrecondition(message);
-    case 429:
-      return ResourceExhausted(message);
-    case 408:
-    case 502:
-    case 503:
-    case 504:
-      return Unavailable(message);
-    default:
-      return reply.status >= 500 ? Internal(message) : InvalidArgument(message);
-  }
+  const absl::Status error = ErrorOfReply(reply, credentials_);
+  if (absl::IsInvalidArgument(error)) return protocol_->ExplainRefusal(error, request);
+  return WithoutNotFound(error);
 }
 
 std::vector<absl::StatusOr<TeacherInfo>> HttpScoreTransport::AskAll(absl::Duration timeout) {
-  std::vector<absl::StatusOr<TeacherInfo>> answers(endpoints_.size());
+  std::vector<absl::StatusOr<TeacherInfo>> answers(num_endpoints_);
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < endpoints_.size(); ++i) {
+  for (size_t i = 0; i < num_endpoints_; ++i) {
     threads.emplace_back([this, i, timeout, &answers] { answers[i] = Ask(i, timeout); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -176,15 +150,15 @@ std::vector<absl::StatusOr<TeacherInfo>> HttpScoreTransport::AskAll(absl::Durati
 }
 
 absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Duration timeout) {
-  TAOPD_ASSIGN_OR_RETURN(
-      const HttpReply models,
-      connections_.Exchange(endpoint, HttpProtocol::kModelsPath, "", kMaxModelsBytes, timeout));
+  TAOPD_ASSIGN_OR_RETURN(const HttpReply models, http_.Exchange(endpoint, HttpProtocol::kModelsPath,
+                                                                "", kMaxModelsBytes, timeout));
   if (models.status != 200) return Annotate(ErrorOf(models, {}), HttpProtocol::kModelsPath);
-  TAOPD_ASSIGN_OR_RETURN(const ListedModel model, FindListedModel(models.body, options_.model));
+  const absl::StatusOr<ListedModel> model = FindListedModel(models.body, options_.model);
+  TAOPD_RETURN_IF_ERROR(WithoutNotFound(model.status()));
   TeacherInfo info;
-  info.model_name = model.id;
+  info.model_name = model->id;
   info.max_model_len = protocol_->MaxTokens(
-      model.max_model_len > 0 ? model.max_model_len : std::numeric_limits<int32_t>::max());
+      model->max_model_len > 0 ? model->max_model_len : std::numeric_limits<int32_t>::max());
   info.max_top_k = options_.probe_top_k;
   info.supports_entropy = false;
   info.sends_tail = false;
@@ -205,10 +179,9 @@ absl::StatusOr<TeacherScores> HttpScoreTransport::Probe(size_t endpoint,
   probe.score_start = 1;
   probe.top_k = static_cast<int32_t>(options_.probe_top_k);
   const std::string body = protocol_->RequestBody(probe, info.model_name);
-  TAOPD_ASSIGN_OR_RETURN(
-      const HttpReply reply,
-      connections_.Exchange(endpoint, protocol_->score_path(), body,
-                            protocol_->MaxReplyBytes(2, 1, probe.top_k), timeout));
+  TAOPD_ASSIGN_OR_RETURN(const HttpReply reply,
+                         http_.Exchange(endpoint, protocol_->score_path(), body,
+                                        protocol_->MaxReplyBytes(2, 1, probe.top_k), timeout));
   if (reply.status != 200) {
     const absl::Status error = ErrorOf(reply, probe);
     // No other request would fare better.

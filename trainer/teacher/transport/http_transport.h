@@ -19,9 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/http/http_client.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
-#include "trainer/teacher/transport/http_connections.h"
+#include "trainer/teacher/transport/endpoint.h"
 #include "trainer/teacher/transport/http_protocol.h"
 
 namespace taopd {
@@ -65,10 +66,11 @@ class HttpScoreTransport final : public ScoreTransport {
   // The error of a reply other than 200.
   absl::Status ErrorOf(const HttpReply& reply, const TeacherRequest& request) const;
 
-  const std::vector<TeacherEndpoint> endpoints_;
+  const size_t num_endpoints_;
   const TeacherClientOptions options_;
+  const HttpCredentials credentials_;
   const std::unique_ptr<HttpProtocol> protocol_;
-  HttpConnections connections_;
+  HttpClient http_;
   const size_t max_threads_;
 
   absl::Mutex mutex_;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/io/jsonl.h"
-#include "trainer/teacher/transport/http_protocol.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/io/jsonl.h"
-#include "trainer/teacher/transport/http_protocol.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 namespace {

@@ -1,8 +1,10 @@
 #include "trainer/teacher/transport/endpoint.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/status_matchers.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 namespace {
@@ -18,16 +20,29 @@ TEST(EndpointTest, BecomesATarget) {
 
 TEST(EndpointTest, BecomesAUrl) {
   const TeacherEndpoint plain = *ParseTeacherEndpoint("vllm+http://teacher:8000");
-  EXPECT_EQ(plain.protocol, TeacherProtocol::kVllm);
+  EXPECT_EQ(plain.protocol->make_http, &MakeVllmProtocol);
   EXPECT_EQ(plain.Url(), "http://teacher:8000");
   EXPECT_EQ(plain.prefix, "");
   const TeacherEndpoint secure = *ParseTeacherEndpoint("sglang+https://[::1]/a/b/");
-  EXPECT_EQ(secure.protocol, TeacherProtocol::kSglang);
+  EXPECT_EQ(secure.protocol->make_http, &MakeSglangProtocol);
   EXPECT_EQ(secure.Url(), "https://[::1]:443");
   EXPECT_EQ(secure.prefix, "/a/b");
   EXPECT_EQ(ParseTeacherEndpoint("vllm+http://teacher")->Url(), "http://teacher:80");
   EXPECT_EQ(ParseTeacherEndpoint("vllm+http://teacher:1/v1/")->prefix, "");
   EXPECT_EQ(ParseTeacherEndpoint("vllm+http://teacher:1/x/v1")->prefix, "/x");
+}
+
+TEST(EndpointTest, EverySchemeOfTheTableIsKnownAndNamed) {
+  const std::string error(ParseTeacherEndpoint("").status().message());
+  for (const TeacherProtocol& protocol : kTeacherProtocols) {
+    for (const bool tls : {false, true}) {
+      const std::string scheme = tls ? protocol.tls_scheme : protocol.scheme;
+      ASSERT_OK_AND_ASSIGN(const TeacherEndpoint endpoint, ParseTeacherEndpoint(scheme + "://a:1"));
+      EXPECT_EQ(endpoint.protocol, &protocol);
+      EXPECT_EQ(endpoint.tls, tls);
+      EXPECT_THAT(error, ::testing::HasSubstr(scheme));
+    }
+  }
 }
 
 TEST(EndpointTest, MalformedOnesAreNamed) {

@@ -229,7 +229,7 @@ TEST_P(HttpTeacherTest, AModelIsChosenByName) {
   options.model = "nothing";
   ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
   EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
-               "does not serve the model \"nothing\" but example, other");
+               "the server has no model \"nothing\"; it has \"example\", \"other\"");
   options.model = "other";
   ASSERT_OK_AND_ASSIGN(client, MakeNetworkTeacherClient(options));
   ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));

@@ -1,4 +1,4 @@
-// Blocking HTTP exchanges with the endpoints of a teacher, each with a time limit of its own.
+// Blocking HTTP exchanges with a group of servers, each with a time limit of its own.
 //
 // cpp-httplib limits the time of a single read, so a server that sends a byte now and then would
 // hold a thread for ever. One thread of this object therefore closes the connection of every
@@ -20,8 +20,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "trainer/teacher/client_options.h"
-#include "trainer/teacher/transport/endpoint.h"
+#include "trainer/http/server_address.h"
 
 namespace httplib {
 class Client;
@@ -29,27 +28,35 @@ class Client;
 
 namespace taopd {
 
+// The client's identity, and its trust in servers. The files are in PEM format and for https alone.
+struct HttpCredentials {
+  std::string api_key;        // sent as "authorization: Bearer KEY"; empty: none
+  std::string api_key_env;    // the environment variable that it comes from, for messages
+  std::string tls_ca_file;    // who signed the servers' certificates; empty: the system's list
+  std::string tls_cert_file;  // of this client; empty: it has none
+  std::string tls_key_file;
+};
+
 struct HttpReply {
   int status = 0;
   std::string body;
   std::optional<absl::Duration> retry_after;  // as the server asks
 };
 
-class HttpConnections {
+class HttpClient {
  public:
   // Makes the process ignore SIGPIPE, which a write to a closed connection would send.
-  HttpConnections(const std::vector<TeacherEndpoint>& endpoints,
-                  const TeacherClientOptions& options);
+  HttpClient(std::vector<ServerAddress> servers, const HttpCredentials& credentials);
   // REQUIRES: no exchange is in progress.
-  ~HttpConnections();
+  ~HttpClient();
 
-  // Sends one request and receives the reply. `path` comes after the endpoint's prefix; an empty
-  // body makes it a GET. Errors:
+  // Sends one request and receives the reply, whatever its status. `server` is an index. `path`
+  // comes after the server's prefix; an empty body makes it a GET. Errors:
   //   UNAVAILABLE        no connection, or it broke
   //   DEADLINE_EXCEEDED  the time limit
   //   CANCELLED          CancelAll has been called
   //   DATA_LOSS          the reply has more than max_reply_bytes, or is no HTTP
-  absl::StatusOr<HttpReply> Exchange(size_t endpoint, const std::string& path,
+  absl::StatusOr<HttpReply> Exchange(size_t server, const std::string& path,
                                      const std::string& body, int64_t max_reply_bytes,
                                      absl::Duration timeout);
   // Ends all exchanges soon: those in progress and later ones.
@@ -61,14 +68,14 @@ class HttpConnections {
     absl::Time deadline;
   };
 
-  std::unique_ptr<httplib::Client> Connect(size_t endpoint) const;
+  std::unique_ptr<httplib::Client> Connect(const ServerAddress& server) const;
   void CloseLateOnes();
 
-  const std::vector<TeacherEndpoint> endpoints_;
-  const TeacherClientOptions options_;
+  const std::vector<ServerAddress> servers_;
+  const HttpCredentials credentials_;
   absl::Mutex mutex_;
   absl::CondVar changed_;
-  // The connections that nobody uses, of each endpoint.
+  // The connections that nobody uses, of each server.
   std::vector<std::vector<std::unique_ptr<httplib::Client>>> idle_ ABSL_GUARDED_BY(mutex_);
   std::list<Active> active_ ABSL_GUARDED_BY(mutex_);
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;

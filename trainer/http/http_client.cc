@@ -1,4 +1,4 @@
-#include "trainer/teacher/transport/http_connections.h"
+#include "trainer/http/http_client.h"
 
 #include <absl/strings/numbers.h>
 #include <absl/time/clock.h>
@@ -40,7 +40,7 @@ std::string DescribeFailure(httplib::Error error) {
     case httplib::Error::SSLConnection:
       return "the TLS handshake failed: does the server speak TLS on this port?";
     case httplib::Error::SSLLoadingCerts:
-      return "the certificates of teacher.tls_ca_file cannot be used";
+      return "the certificates of tls_ca_file cannot be used";
     case httplib::Error::SSLServerVerification:
       return "the server's certificate is not trusted: see teacher.tls_ca_file";
     default:
@@ -50,14 +50,13 @@ std::string DescribeFailure(httplib::Error error) {
 
 }  // namespace
 
-HttpConnections::HttpConnections(const std::vector<TeacherEndpoint>& endpoints,
-                                 const TeacherClientOptions& options)
-    : endpoints_(endpoints), options_(options), idle_(endpoints.size()) {
+HttpClient::HttpClient(std::vector<ServerAddress> servers, const HttpCredentials& credentials)
+    : servers_(std::move(servers)), credentials_(credentials), idle_(servers_.size()) {
   ::signal(SIGPIPE, SIG_IGN);
   closer_ = std::thread([this] { CloseLateOnes(); });
 }
 
-HttpConnections::~HttpConnections() {
+HttpClient::~HttpClient() {
   {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
@@ -66,13 +65,13 @@ HttpConnections::~HttpConnections() {
   closer_.join();
 }
 
-void HttpConnections::CancelAll() {
+void HttpClient::CancelAll() {
   absl::MutexLock lock(&mutex_);
   is_cancelled_ = true;
   changed_.Signal();
 }
 
-void HttpConnections::CloseLateOnes() {
+void HttpClient::CloseLateOnes() {
   absl::MutexLock lock(&mutex_);
   while (!is_stopping_) {
     const absl::Time now = absl::Now();
@@ -89,27 +88,27 @@ void HttpConnections::CloseLateOnes() {
   }
 }
 
-std::unique_ptr<httplib::Client> HttpConnections::Connect(size_t endpoint) const {
-  auto connection = std::make_unique<httplib::Client>(
-      endpoints_[endpoint].Url(), options_.tls_cert_file, options_.tls_key_file);
-  if (endpoints_[endpoint].tls && !options_.tls_ca_file.empty()) {
-    connection->set_ca_cert_path(options_.tls_ca_file.c_str());
+std::unique_ptr<httplib::Client> HttpClient::Connect(const ServerAddress& server) const {
+  auto connection = std::make_unique<httplib::Client>(server.Url(), credentials_.tls_cert_file,
+                                                      credentials_.tls_key_file);
+  if (server.tls && !credentials_.tls_ca_file.empty()) {
+    connection->set_ca_cert_path(credentials_.tls_ca_file.c_str());
   }
   connection->set_keep_alive(true);
   connection->set_tcp_nodelay(true);
   return connection;
 }
 
-absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::string& path,
-                                                    const std::string& body,
-                                                    int64_t max_reply_bytes,
-                                                    absl::Duration timeout) {
+absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string& path,
+                                               const std::string& body, int64_t max_reply_bytes,
+                                               absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   httplib::Request request;
   request.method = body.empty() ? "GET" : "POST";
-  request.path = endpoints_[endpoint].prefix + path;
+  request.path = servers_[server].prefix + path;
   request.set_header("Accept", "application/json");
-  if (!options_.api_key.empty()) request.set_header("Authorization", "Bearer " + options_.api_key);
+  if (!credentials_.api_key.empty())
+    request.set_header("Authorization", "Bearer " + credentials_.api_key);
   if (!body.empty()) request.set_header("Content-Type", "application/json");
   request.body = body;
   HttpReply reply;
@@ -125,14 +124,14 @@ absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::
     std::list<Active>::iterator active;
     {
       absl::MutexLock lock(&mutex_);
-      if (is_cancelled_) return absl::CancelledError("the teacher client is closing");
-      std::vector<std::unique_ptr<httplib::Client>>& idle = idle_[endpoint];
+      if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
+      std::vector<std::unique_ptr<httplib::Client>>& idle = idle_[server];
       if (!is_fresh && !idle.empty()) {
         connection = std::move(idle.back());
         idle.pop_back();
       } else {
         is_fresh = true;
-        connection = Connect(endpoint);
+        connection = Connect(servers_[server]);
       }
       active_.push_back({connection.get(), deadline});
       active = std::prev(active_.end());
@@ -147,7 +146,7 @@ absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::
     absl::MutexLock lock(&mutex_);
     active_.erase(active);
     if (result && !is_cancelled_ && !is_late) {
-      idle_[endpoint].push_back(std::move(connection));
+      idle_[server].push_back(std::move(connection));
     }
     if (too_long) return DataLoss("the reply is longer than ", max_reply_bytes, " bytes");
     if (result) {
@@ -155,7 +154,7 @@ absl::StatusOr<HttpReply> HttpConnections::Exchange(size_t endpoint, const std::
       reply.retry_after = RetryAfterOf(*result);
       return reply;
     }
-    if (is_cancelled_) return absl::CancelledError("the teacher client is closing");
+    if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
     if (is_late) {
       return absl::DeadlineExceededError("no whole reply within the time limit");
     }

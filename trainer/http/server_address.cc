@@ -1,0 +1,56 @@
+#include "trainer/http/server_address.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+bool IsHostCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '.' || c == '_';
+}
+
+bool IsAddressCharacter(char c) {  // of IPv6, with a zone
+  return IsHostCharacter(c) || c == ':' || c == '%';
+}
+
+bool IsPathCharacter(char c) { return c > ' ' && c < 127 && c != '?' && c != '#'; }
+
+bool IsHost(const std::string& host) {
+  const bool is_bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return is_bracketed ? std::all_of(host.begin() + 1, host.end() - 1, IsAddressCharacter)
+                      : !host.empty() && std::all_of(host.begin(), host.end(), IsHostCharacter);
+}
+
+}  // namespace
+
+absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, bool is_http) {
+  ServerAddress server;
+  server.tls = tls;
+  if (const size_t slash = text.find('/'); is_http && slash != std::string::npos) {
+    server.prefix = text.substr(slash);
+    text.resize(slash);
+    if (!std::all_of(server.prefix.begin(), server.prefix.end(), IsPathCharacter))
+      return InvalidArgument("has a malformed path");
+    while (server.prefix.ends_with('/')) server.prefix.pop_back();
+  }
+  size_t colon = text.rfind(':');
+  if (colon != std::string::npos && text.back() == ']') colon = std::string::npos;
+  if (colon == std::string::npos) {
+    if (!is_http) return InvalidArgument("has no port");
+    colon = text.size();
+    text += tls ? ":443" : ":80";
+  }
+  if (!IsHost(text.substr(0, colon))) return InvalidArgument("has a malformed host");
+  int port = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end || port < 1 || port > 65535)
+    return InvalidArgument("has no port in [1, 65535]");
+  server.address = std::move(text);
+  return server;
+}
+
+}  // namespace taopd

@@ -1,0 +1,31 @@
+// Errors and lists of models in the replies of vLLM, SGLang and servers like them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/http/http_client.h"
+
+namespace taopd {
+
+// The error of a reply other than 200, with the server's own words:
+//   INVALID_ARGUMENT    any 4xx but these:
+//   PERMISSION_DENIED   401, 403; says whether a key was sent and where it is read from
+//   NOT_FOUND           404: the server has no such model or path
+//   RESOURCE_EXHAUSTED  429
+//   UNAVAILABLE         408, 502, 503, 504
+//   INTERNAL            any other 5xx
+absl::Status ErrorOfReply(const HttpReply& reply, const HttpCredentials& credentials);
+
+// A model that a server lists.
+struct ListedModel {
+  std::string id;
+  int64_t max_model_len = 0;  // 0: not told
+};
+// Finds `wanted`, or the first model if it is empty, in the reply to "GET /v1/models". Returns
+// NOT_FOUND, naming the models that there are, if it is not listed, and DATA_LOSS for a reply of
+// another shape.
+absl::StatusOr<ListedModel> FindListedModel(const std::string& body, const std::string& wanted);
+
+}  // namespace taopd
