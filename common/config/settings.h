@@ -102,7 +102,7 @@ struct Setting {
   std::function<absl::Status()> check;
   // Owns the SectionList or WordSetting that `value` points to; null for other types.
   std::shared_ptr<SectionList> list;
-  std::shared_ptr<WordSetting> word;
+  std::shared_ptr<WordSetting> word = nullptr;
   // Whether a run may be resumed with another value. For all other settings that is an error,
   // unless the user names them (trainer/run/resume_check.h).
   bool may_change = false;
@@ -188,7 +188,7 @@ template <typename Struct>
 void SettingVisitor::List(const std::string& name, std::vector<Struct>* items,
                           const std::string& help) {
   auto list = std::make_shared<SectionListOf<Struct>>(items);
-  settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list, nullptr});
+  settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
 }
 
 // The WordSetting of an enum.

@@ -88,6 +88,7 @@ TESTED_ELSEWHERE = {
     "kernels/cpu/isa": "each test of kernels/cpu, which runs on every instruction set",
     "kernels/cuda/gemm": "tests/gpu, on a GPU",
     "trainer/cli": "tests/integration, with the real program",
+    "trainer/http": "tests/trainer/teacher/transport and tests/trainer/eval, through both of its users",
     "trainer/rollout": "tests/integration, with the real program",
     "trainer/student": "tests/integration, with the real program",
 }

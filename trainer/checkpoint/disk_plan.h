@@ -31,7 +31,7 @@ struct DiskUse {
   int64_t num_parameters = 0;
   int64_t bytes_per_weight = 0;
   int64_t state_bytes_per_parameter = 0;  // of the optimizer
-  CheckpointOptions checkpoints;
+  CheckpointOptions checkpoints = {};
   int64_t max_pinned = 0;  // checkpoints that are kept beside those
   int64_t total_steps = 0;
 };

@@ -30,8 +30,8 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
       student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
       return student;
     };
-    EXPECT_FALSE(run->Start(StartMode(), "student.model", make_student).has_value());
-    EXPECT_FALSE(run->OpenOutput().has_value());
+    EXPECT_OK(run->Start(StartMode(), "student.model", make_student));
+    EXPECT_OK(run->OpenOutput());
     Learn(run.get());
     return run;
   }
@@ -129,8 +129,8 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
                                                     OptimizerConfig(), run.optimizer_shard());
         return student;
       };
-      ASSERT_FALSE(run.Start(StartMode(), "student.model", make_student).has_value());
-      ASSERT_FALSE(run.OpenOutput().has_value());
+      ASSERT_OK(run.Start(StartMode(), "student.model", make_student));
+      ASSERT_OK(run.OpenOutput());
       Learn(&run);
       if (std::string(name) == "in_line") {
         EXPECT_OK(run.Save());

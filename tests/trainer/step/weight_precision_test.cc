@@ -22,8 +22,10 @@ Losses Train(Rounding rounding) {
   // An update is a fifth of half a last place of a weight of 0.25.
   setting.config.optimizer.lr = 1e-4;
   setting.config.optimizer.weight_decay = 0;
-  setting.config.optimizer.moments = rounding == Rounding::kStochastic ? "bfloat16" : "float32";
-  setting.config.optimizer.master = rounding == Rounding::kStochastic ? "none" : "float32";
+  if (rounding == Rounding::kStochastic) {
+    setting.config.optimizer.moments = MomentsDtype::kBfloat16;
+    setting.config.optimizer.master = MasterWeights::kNone;
+  }
   TinyTraining training(setting);
   Losses losses;
   for (int64_t step = 0; step < kSteps; ++step) {
