@@ -192,8 +192,8 @@ int64_t MaxPinnedCheckpoints(const TrainConfig& config) {
 
 absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
-  TAOPD_ASSIGN_OR_RETURN(const WeightDtype dtype, DtypeOf(config, model));
-  const bool is_float32 = dtype == WeightDtype::kFloat32;
+  TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
+  const bool is_float32 = dtype == DataType::kFloat32;
   return PlanDisk({.num_parameters = model.NumParameters(),
                    .bytes_per_weight = is_float32 ? 4 : 2,
                    .state_bytes_per_parameter = config.optimizer.StateBytesPerParameter(is_float32),
