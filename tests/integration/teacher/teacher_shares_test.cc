@@ -1,5 +1,7 @@
 // Tests of the real taopd-teacher with one client that floods it and one that does not.
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
@@ -63,6 +65,62 @@ TEST_F(TeacherSharesTest, APoliteClientIsAnsweredWhileAnotherFloodsTheQueue) {
   EXPECT_THAT(metrics, HasSubstr("taopd_teacher_refused_for_queue_total{reason=\"client_share\"} " +
                                  std::to_string(num_refused_) + "\n"));
   EXPECT_EQ(teacher_->Terminate(), 0);
+}
+
+// The steps are counted by the metric, which also counts those that run while requests and answers
+// are on their way, so the least number of several tries is compared. The pool holds only a part of
+// the flooder's sequences, and the longest prompt below just fits a step.
+TEST_F(TeacherSharesTest, ShortRequestsBesideManyLongTextsTakeThreeSteps) {
+  constexpr int kMostSteps = 3, kTries = 15, kStepTokens = 256;
+  Start({"--api-key", "key-of-flooder", "--api-key", "key-of-polite", "--kv-cache-memory-bytes",
+         "16MiB", "--max-num-batched-tokens", std::to_string(kStepTokens)});
+  const auto num_steps = [this] {
+    const std::string metrics = http_->Get("/metrics")->body;
+    const std::string name = "\nvllm:iteration_tokens_total_count";
+    return std::stod(metrics.substr(metrics.find(' ', metrics.find(name))));
+  };
+  const auto ask = [this](const nlohmann::json& body) {
+    const auto answer =
+        http_->Post("/v1/completions", KeyOf("polite"), body.dump(), "application/json");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 200) << answer->body;
+  };
+  std::atomic<bool> stop{false};
+  std::thread flooder([&] {
+    httplib::Client client("127.0.0.1", teacher_->http_port());
+    const nlohmann::json body = {{"prompt", {1, 403, 407, 261}}, {"n", 256},  {"max_tokens", 480},
+                                 {"ignore_eos", true},           {"seed", 1}, {"stream", true}};
+    httplib::Request request;
+    request.method = "POST";
+    request.path = "/v1/completions";
+    request.headers = KeyOf("flooder");
+    request.set_header("Content-Type", "application/json");
+    request.body = body.dump();
+    request.content_receiver = [&](const char*, size_t, uint64_t, uint64_t) { return !stop; };
+    while (!stop) client.send(request);
+  });
+  while (http_->Get("/metrics")
+             ->body.find("vllm:num_preemptions_total{model_name=\"" + testing::StoriesModel() +
+                         "\"} 0\n") != std::string::npos) {
+    std::this_thread::yield();
+  }
+  for (const int num_tokens : {8, kStepTokens / 4 + 1, kStepTokens - 1}) {
+    for (const bool score : {false, true}) {
+      double least = INFINITY;
+      for (int i = 0; i < kTries; ++i) {
+        std::vector<int> prompt;
+        for (int t = 0; t < num_tokens; ++t) prompt.push_back(3 + (t * 7 + i * 11) % 500);
+        nlohmann::json body = {{"prompt", prompt}, {"max_tokens", score ? 0 : 1}};
+        if (score) body.update({{"echo", true}, {"prompt_logprobs", 1}});
+        const double before = num_steps();
+        ask(body);
+        least = std::min(least, num_steps() - before);
+      }
+      EXPECT_LE(least, kMostSteps) << num_tokens << (score ? " scored" : "");
+    }
+  }
+  stop = true;
+  flooder.join();
 }
 
 }  // namespace
