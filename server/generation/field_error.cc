@@ -7,8 +7,8 @@ constexpr char kPayload[] = "taopd/field";
 
 }  // namespace
 
-absl::Status FieldStatus(std::string_view name, const std::string& message) {
-  absl::Status status = absl::InvalidArgumentError(message);
+absl::Status FieldStatus(std::string_view name, const std::string& message, absl::StatusCode code) {
+  absl::Status status(code, message);
   status.SetPayload(kPayload, absl::Cord(absl::string_view(name.data(), name.size())));
   return status;
 }

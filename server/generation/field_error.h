@@ -9,11 +9,11 @@
 
 namespace taopd {
 
-// INVALID_ARGUMENT about the field `name`, which the status carries for protocols that report it
-// apart. `message` ends as vLLM's do: with "(parameter=NAME)".
-absl::Status FieldStatus(std::string_view name, const std::string& message);
+// An error about the field `name`, which the status carries for protocols that report it apart.
+absl::Status FieldStatus(std::string_view name, const std::string& message,
+                         absl::StatusCode code = absl::StatusCode::kInvalidArgument);
 
-// The same with the parts of a message that lacks that end.
+// INVALID_ARGUMENT with the parts of a message, which ends as vLLM's do: with "(parameter=NAME)".
 template <typename... Parts>
 absl::Status FieldError(std::string_view name, const Parts&... parts) {
   return FieldStatus(name, Concat(parts..., " (parameter=", name, ")"));

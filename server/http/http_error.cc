@@ -1,5 +1,7 @@
 #include "server/http/http_error.h"
 
+#include <httplib.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -9,6 +11,13 @@ namespace taopd {
 namespace {
 
 constexpr char kJson[] = "application/json";
+constexpr char kValidation[] = "taopd/validation";  // a payload of errors of this kind
+
+absl::Status ValidationError(const std::string& param, const std::string& message) {
+  absl::Status status = FieldStatus(param, "1 validation error:\n  " + message);
+  status.SetPayload(kValidation, absl::Cord());
+  return status;
+}
 
 }  // namespace
 
@@ -24,19 +33,17 @@ std::string HttpError::Json() const {
   return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-HttpError BadField(const std::string& param, const std::string& message) {
-  return {400, "BadRequestError", param, message};
+absl::Status WrongType(const std::string& field, const std::string& expected) {
+  return ValidationError("body." + field, Concat("{'loc': ('body', '", field,
+                                                 "'), 'msg': 'Input should be ", expected, "'}"));
 }
 
-HttpError BadRequest(const std::string& message) {
-  return {400, "BadRequestError", std::nullopt, message};
+absl::Status MissingField(const std::string& field) {
+  return ValidationError("body." + field,
+                         Concat("{'loc': ('body', '", field, "'), 'msg': 'Field required'}"));
 }
 
-HttpError WrongType(const std::string& field, const std::string& expected) {
-  return {400, "Bad Request", "body." + field,
-          Concat("1 validation error:\n  {'loc': ('body', '", field, "'), 'msg': 'Input should be ",
-                 expected, "'}")};
-}
+absl::Status BadBody(const std::string& message) { return ValidationError("body", message); }
 
 HttpError FromStatus(const absl::Status& status) {
   const std::string message(status.message());
@@ -44,9 +51,10 @@ HttpError FromStatus(const absl::Status& status) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kFailedPrecondition:
-      return {400, "BadRequestError", FieldOf(status), message};
+      return {400, status.GetPayload(kValidation) ? "Bad Request" : "BadRequestError",
+              FieldOf(status), message};
     case absl::StatusCode::kNotFound:
-      return {404, "NotFoundError", std::nullopt, message};
+      return {404, "NotFoundError", FieldOf(status), message};
     case absl::StatusCode::kResourceExhausted:
       return {429, "RateLimitError", std::nullopt, message};
     case absl::StatusCode::kCancelled:
@@ -58,11 +66,6 @@ HttpError FromStatus(const absl::Status& status) {
     default:
       return {500, "InternalServerError", std::nullopt, message};
   }
-}
-
-std::optional<HttpError> ErrorOf(const absl::Status& status) {
-  if (status.ok()) return std::nullopt;
-  return FromStatus(status);
 }
 
 void SendJson(std::string json, httplib::Response& response) {

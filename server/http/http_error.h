@@ -1,12 +1,14 @@
 // JSON answers, and errors in vLLM's shape: {"error":{"message","type","param","code"}}.
 #pragma once
 
-#include <httplib.h>
-
 #include <optional>
 #include <string>
 
 #include "common/base/status.h"
+
+namespace httplib {
+struct Response;
+}
 
 namespace taopd {
 
@@ -19,17 +21,15 @@ struct HttpError {
   std::string Json() const;
 };
 
-// A 400 BadRequestError about one field.
-HttpError BadField(const std::string& param, const std::string& message);
-// A 400 BadRequestError that concerns no single field.
-HttpError BadRequest(const std::string& message);
-// vLLM's answer to a field of the wrong JSON type.
-HttpError WrongType(const std::string& field, const std::string& expected);
-// The HTTP form of a status of the engine or the server: 400, 404, 429, 499, 500, 503 or 504. The
-// error of a field (server/generation/field_error.h) has its name in `param`.
+// Errors of bodies in vLLM's words: a field of the wrong JSON type, a field that must be there, and
+// a body that is not a JSON object. FromStatus gives them vLLM's type of such errors.
+absl::Status WrongType(const std::string& field, const std::string& expected);
+absl::Status MissingField(const std::string& field);
+absl::Status BadBody(const std::string& message);
+
+// The HTTP form of a status: 400, 404, 429, 499, 500, 503 or 504. The error of a field
+// (server/generation/field_error.h) has its name in `param`.
 HttpError FromStatus(const absl::Status& status);
-// The same; nullopt for OK.
-std::optional<HttpError> ErrorOf(const absl::Status& status);
 
 // Makes `json` the body of the response.
 void SendJson(std::string json, httplib::Response& response);

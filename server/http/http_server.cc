@@ -74,8 +74,9 @@ std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Ti
   if (text == nullptr) return absl::InfiniteFuture();
   double seconds = 0.0;
   if (!absl::SimpleAtod(*text, &seconds) || !(seconds > 0.0 && seconds <= kMaxTimeoutSeconds)) {
-    return BadRequest(Concat("X-Request-Timeout must be a number of seconds above 0 and at most ",
-                             kMaxTimeoutSeconds, ", got ", Excerpt(*text)));
+    return FromStatus(
+        InvalidArgument("X-Request-Timeout must be a number of seconds above 0 and at most ",
+                        kMaxTimeoutSeconds, ", got ", Excerpt(*text)));
   }
   return begun_at + absl::Seconds(seconds);
 }
@@ -84,8 +85,8 @@ std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Ti
 std::optional<HttpError> CheckRequestId(const RequestHead& head) {
   const std::string* id = head.Find("x-request-id");
   if (id == nullptr || id->size() <= kMaxRequestIdBytes) return std::nullopt;
-  return BadRequest(
-      Concat("X-Request-Id has ", id->size(), " bytes, the limit is ", kMaxRequestIdBytes));
+  return FromStatus(InvalidArgument("X-Request-Id has ", id->size(), " bytes, the limit is ",
+                                    kMaxRequestIdBytes));
 }
 
 class HttpServerImpl final : public HttpServer, public FrontHandler {

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "common/base/log.h"
+#include "server/generation/field_error.h"
+#include "server/http/http_error.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -109,8 +111,8 @@ std::optional<int64_t> JsonFields::Integer(const std::string& name, int64_t low,
     Fail(WrongType(prefix_ + name, "a valid integer"));
   } else {
     const std::string got(Excerpt(value->is_string() ? value->get<std::string>() : value->dump()));
-    Fail(BadField(name, Concat(name, " must be between ", low, " and ", high, ", got ", got,
-                               ". (parameter=", name, ", value=", got, ")")));
+    Fail(FieldValueError(name, got, name, " must be between ", low, " and ", high, ", got ", got,
+                         "."));
   }
   return std::nullopt;
 }

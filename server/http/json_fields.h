@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "server/http/http_error.h"
+#include "common/base/status.h"
 
 namespace taopd {
 
@@ -24,10 +24,8 @@ class JsonFields {
   explicit JsonFields(const nlohmann::json& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 
-  const std::optional<HttpError>& error() const { return error_; }
-  void Fail(HttpError error) {
-    if (!error_) error_ = std::move(error);
-  }
+  const absl::Status& error() const { return error_; }
+  void Fail(const absl::Status& error) { error_.Update(error); }
 
   // The value; null if it is absent or JSON's null. The object must outlive it.
   const nlohmann::json* Find(const std::string& name);
@@ -55,7 +53,7 @@ class JsonFields {
   const nlohmann::json& object_;
   const std::string prefix_;
   std::set<std::string> asked_;
-  std::optional<HttpError> error_;
+  absl::Status error_;
 };
 
 // The value as an integer, if it is a number without a fraction; the nearest one where 64 bits do

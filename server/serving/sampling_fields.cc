@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "common/base/random.h"
 #include "common/io/file.h"
@@ -11,39 +12,55 @@
 namespace taopd {
 namespace {
 
-constexpr double kMaxTopK = std::numeric_limits<int32_t>::max();
-constexpr double kMaxMinTokens = std::numeric_limits<int32_t>::max();
+constexpr double kMaxInt32 = std::numeric_limits<int32_t>::max();
 
-bool IsUnit(double x) { return x >= 0.0 && x <= 1.0; }
+template <typename T>
+T TypeOf(T SamplingParams::*);
+
+template <auto kMember>
+constexpr SamplingField Row(const char* name, const char* range, const char* doc,
+                            bool (*in_range)(double), bool in_generation_config) {
+  using T = decltype(TypeOf(kMember));
+  return {name,
+          range,
+          doc,
+          in_range,
+          std::is_integral_v<T>,
+          in_generation_config,
+          [](double x, SamplingParams* out) { out->*kMember = static_cast<T>(x); },
+          [](const SamplingParams& from) { return static_cast<double>(from.*kMember); }};
+}
+
 bool IsPenalty(double x) { return x >= -2.0 && x <= 2.0; }
 
 constexpr SamplingField kSamplingFields[] = {
-    {"temperature", "must be in [0, 2]", "In [0, 2]; 0 takes the most probable token.",
-     [](double x) { return x >= 0.0 && x <= 2.0; }, false, true,
-     [](double x, SamplingParams* out) { out->temperature = static_cast<float>(x); }},
-    {"top_p", "must be in (0, 1]", "In (0, 1].",
-     // Smaller values would be 0 as a float.
-     [](double x) { return static_cast<float>(x) > 0.0f && x <= 1.0; }, false, true,
-     [](double x, SamplingParams* out) { out->top_p = static_cast<float>(x); }},
-    {"top_k", "must be 0 (disable), or at least 1 and below 2^31", "0 or -1: off.",
-     [](double x) { return x >= -1.0 && x <= kMaxTopK; }, true, true,
-     [](double x, SamplingParams* out) { out->top_k = static_cast<int32_t>(x); }},
-    {"min_p", "must be in [0, 1]", "In [0, 1].", IsUnit, false, true,
-     [](double x, SamplingParams* out) { out->min_p = static_cast<float>(x); }},
-    {"repetition_penalty", "must be greater than zero and finite", "Above 0; 1: off.",
-     [](double x) {
-       const float penalty = static_cast<float>(x);
-       return penalty > 0.0f && std::isfinite(penalty);
-     },
-     false, true,
-     [](double x, SamplingParams* out) { out->repetition_penalty = static_cast<float>(x); }},
-    {"presence_penalty", "must be in [-2, 2]", "In [-2, 2].", IsPenalty, false, false,
-     [](double x, SamplingParams* out) { out->presence_penalty = static_cast<float>(x); }},
-    {"frequency_penalty", "must be in [-2, 2]", "In [-2, 2].", IsPenalty, false, false,
-     [](double x, SamplingParams* out) { out->frequency_penalty = static_cast<float>(x); }},
-    {"min_tokens", "must be greater than or equal to 0", "Minimum number of tokens before the end.",
-     [](double x) { return x >= 0.0 && x <= kMaxMinTokens; }, true, false,
-     [](double x, SamplingParams* out) { out->min_tokens = static_cast<int64_t>(x); }},
+    Row<&SamplingParams::temperature>(
+        "temperature", "must be in [0, 2]", "In [0, 2]; 0 takes the most probable token.",
+        [](double x) { return x >= 0.0 && x <= 2.0; }, true),
+    Row<&SamplingParams::top_p>(
+        "top_p", "must be in (0, 1]", "In (0, 1].",
+        // Smaller values would be 0 as a float.
+        [](double x) { return static_cast<float>(x) > 0.0f && x <= 1.0; }, true),
+    Row<&SamplingParams::top_k>(
+        "top_k", "must be 0 (disable), or at least 1 and below 2^31", "0 or -1: off.",
+        [](double x) { return x >= -1.0 && x <= kMaxInt32; }, true),
+    Row<&SamplingParams::min_p>(
+        "min_p", "must be in [0, 1]", "In [0, 1].", [](double x) { return x >= 0.0 && x <= 1.0; },
+        true),
+    Row<&SamplingParams::repetition_penalty>(
+        "repetition_penalty", "must be greater than zero and finite", "Above 0; 1: off.",
+        [](double x) {
+          return static_cast<float>(x) > 0.0f && std::isfinite(static_cast<float>(x));
+        },
+        true),
+    Row<&SamplingParams::presence_penalty>("presence_penalty", "must be in [-2, 2]", "In [-2, 2].",
+                                           IsPenalty, false),
+    Row<&SamplingParams::frequency_penalty>("frequency_penalty", "must be in [-2, 2]",
+                                            "In [-2, 2].", IsPenalty, false),
+    Row<&SamplingParams::min_tokens>(
+        "min_tokens", "must be greater than or equal to 0",
+        "Minimum number of tokens before the end.",
+        [](double x) { return x >= 0.0 && x <= kMaxInt32; }, false),
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ struct SamplingField {
   bool in_generation_config;  // the model's generation_config.json may give the default
   // REQUIRES: the value is in the range, and whole if is_integer is true.
   void (*set)(double value, SamplingParams* sampling);
+  double (*get)(const SamplingParams& sampling);
 };
 
 std::span<const SamplingField> SamplingFields();

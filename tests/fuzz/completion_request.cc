@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)taopd::ParseTokenRequest(body, *fake.model);
   (void)taopd::ParseSglangRequest(body, *fake.model);
   const auto parsed = taopd::ParseCompletionRequest(body, *fake.model);
-  if (const auto* request = std::get_if<taopd::CompletionRequest>(&parsed)) {
+  if (const auto* request = parsed.ok() ? &*parsed : nullptr) {
     TAOPD_CHECK(!request->prompts.empty());
     for (const auto& prompt : request->prompts) {
       const auto num_ids = static_cast<int64_t>(prompt.token_ids.size());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "server/serving/sampling_fields.h"
+
 namespace taopd {
 namespace {
 
@@ -61,9 +63,6 @@ absl::Status SetCandidates(const char* field, int32_t k, vllm::CandidateTokens* 
 
 absl::Status SetDecoding(const engine::SamplingParams& sampling, vllm::GenerateRequest* out) {
   vllm::DecodingParameters* decoding = out->mutable_decoding();
-  decoding->set_presence_penalty(sampling.presence_penalty());
-  decoding->set_frequency_penalty(sampling.frequency_penalty());
-  decoding->set_repetition_penalty(sampling.repetition_penalty());
   for (const auto& [id, bias] : sampling.logit_bias()) {
     if (id < 0) return InvalidArgument("logit_bias has the id ", id, ": must not be negative");
     (*decoding->mutable_logit_bias())[static_cast<uint32_t>(id)] = bias;
@@ -95,14 +94,12 @@ std::vector<int32_t> IdsOf(const json& config, const char* key) {
 std::string ChangedDefaults(const SamplingParams& defaults) {
   const SamplingParams neutral;
   nlohmann::ordered_json changed = nlohmann::ordered_json::object();
-  const auto add = [&changed](const char* name, auto value, auto neutral_value) {
-    if (value != neutral_value) changed[name] = value;
-  };
-  add("temperature", defaults.temperature, neutral.temperature);
-  add("top_p", defaults.top_p, neutral.top_p);
-  add("top_k", defaults.top_k, neutral.top_k);
-  add("min_p", defaults.min_p, neutral.min_p);
-  add("repetition_penalty", defaults.repetition_penalty, neutral.repetition_penalty);
+  for (const SamplingField& field : SamplingFields()) {
+    const double value = field.get(defaults);
+    if (!field.in_generation_config || value == field.get(neutral)) continue;
+    changed[field.name] = field.is_integer ? nlohmann::ordered_json(static_cast<int64_t>(value))
+                                           : nlohmann::ordered_json(value);
+  }
   return changed.empty() ? "" : changed.dump();
 }
 
@@ -141,11 +138,7 @@ absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
       return InvalidArgument("input is required: tokenized or text");
   }
   out.set_temperature(sampling.has_temperature() ? sampling.temperature() : 1.0f);
-  vllm::RandomSampling* random = out.mutable_sampling();
-  random->set_top_k(sampling.top_k());
-  random->set_top_p(sampling.top_p());
-  random->set_min_p(sampling.min_p());
-  if (sampling.has_seed()) random->set_seed(sampling.seed());
+  if (sampling.has_seed()) out.mutable_sampling()->set_seed(sampling.seed());
   TAOPD_RETURN_IF_ERROR(SetDecoding(sampling, &out));
   vllm::ResponseOptions* response = out.mutable_response();
   response->set_output_text(false);

@@ -12,9 +12,9 @@
 
 namespace taopd {
 
-// The request of one sequence, for AdmitInference, which judges its values. Returns
-// INVALID_ARGUMENT, naming the field, for what this interface alone can ask for and the server does
-// not have.
+// The request of one sequence, for AdmitInference, which judges its values and reads the numbers of
+// sampling (InferenceExtras). Returns INVALID_ARGUMENT, naming the field, for what this interface
+// alone can ask for and the server does not have.
 absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
     const vllm::grpc::engine::GenerateRequest& request);
 

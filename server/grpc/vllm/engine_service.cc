@@ -94,7 +94,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::Generate(
   const auto start = [&](const engine::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
     const engine::SamplingParams& params = message.sampling_params();
-    InferenceExtras extras = {.n = std::max<int64_t>(params.n(), 1)};
+    InferenceExtras extras = {.n = std::max<int64_t>(params.n(), 1), .sampling = &params};
     if (params.has_truncate_prompt_tokens())
       extras.truncate_prompt_tokens = params.truncate_prompt_tokens();
     TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(message));

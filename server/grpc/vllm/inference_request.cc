@@ -64,13 +64,13 @@ absl::Status ReadTruncation(const vllm::GenerateRequest& request, const Inferenc
 
 // In these messages 0 means "off" for the fields whose neutral value is another, and greedy for the
 // temperature.
-absl::Status ReadSampling(const vllm::GenerateRequest& request, SamplingParams* sampling) {
+absl::Status ReadSampling(const vllm::GenerateRequest& request, const InferenceExtras& extras,
+                          SamplingParams* sampling) {
   sampling->temperature = 0.0f;
-  for (const google::protobuf::Message* part :
-       {static_cast<const google::protobuf::Message*>(&request),
-        static_cast<const google::protobuf::Message*>(&request.sampling()),
-        static_cast<const google::protobuf::Message*>(&request.decoding())}) {
-    TAOPD_RETURN_IF_ERROR(ApplySamplingNumbers(*part, sampling));
+  const std::initializer_list<const google::protobuf::Message*> parts = {
+      &request, &request.sampling(), &request.decoding(), extras.sampling};
+  for (const google::protobuf::Message* part : parts) {
+    if (part != nullptr) TAOPD_RETURN_IF_ERROR(ApplySamplingNumbers(*part, sampling));
   }
   v1::SamplingOptions ids;
   *ids.mutable_logit_bias() = request.decoding().logit_bias();
@@ -182,7 +182,7 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const InferenceEx
   if (request.sampling().has_seed()) out->seed = SignedSeed(request.sampling().seed());
   TAOPD_RETURN_IF_ERROR(ReadTruncation(request, extras, out));
   TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, out));
-  TAOPD_RETURN_IF_ERROR(ReadSampling(request, &out->sampling));
+  TAOPD_RETURN_IF_ERROR(ReadSampling(request, extras, &out->sampling));
   TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, out));
   TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, out, options));
   TAOPD_RETURN_IF_ERROR(ReadGrammar(request.decoding(), model, out));

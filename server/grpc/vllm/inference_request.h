@@ -33,6 +33,8 @@ struct AdmittedInference {
 struct InferenceExtras {
   int64_t n = 1;
   std::optional<int64_t> truncate_prompt_tokens = std::nullopt;  // -1 = what the model takes
+  // A message whose numbers of sampling are read as those of the request are. Optional.
+  const google::protobuf::Message* sampling = nullptr;
 };
 
 // Thread-safe. Memory is reserved for the fields and the answers of all sequences. Errors:

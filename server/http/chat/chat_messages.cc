@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "server/generation/field_error.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -14,24 +15,22 @@ constexpr size_t kMaxRoleBytes = 256;
 // Of all calls together, since each text is parsed again.
 constexpr size_t kMaxArgumentsBytes = size_t{4} << 20;
 
-std::optional<HttpError> ReadPart(const ordered_json& part, const std::string& where,
-                                  std::string* text) {
+absl::Status ReadPart(const ordered_json& part, const std::string& where, std::string* text) {
   if (!part.is_object()) return WrongType(where, "a valid dictionary");
   const std::string type =
       part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "text";
   const char* key = type == "refusal" ? "refusal" : "text";
   if (type != "text" && type != "refusal" && type != "input_text" && type != "output_text") {
-    return BadField("messages", Concat(where, " has the type \"", type.substr(0, 64),
-                                       "\": the model reads text only. (parameter=messages)"));
+    return FieldError("messages", where, " has the type \"", type.substr(0, 64),
+                      "\": the model reads text only.");
   }
   if (!part.contains(key) || !part[key].is_string())
     return WrongType(where + "." + key, "a valid string");
   *text = part[key].get<std::string>();
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> NormalizeContent(bool as_parts, const std::string& where,
-                                          ordered_json* message) {
+absl::Status NormalizeContent(bool as_parts, const std::string& where, ordered_json* message) {
   ordered_json parts = ordered_json::array();
   std::string joined;
   const auto add = [&](const std::string& text) {
@@ -45,7 +44,7 @@ std::optional<HttpError> NormalizeContent(bool as_parts, const std::string& wher
   } else if (content.is_array()) {
     for (size_t i = 0; i < content.size(); ++i) {
       std::string text;
-      if (auto error = ReadPart(content[i], Concat(where, ".content.", i), &text)) return error;
+      TAOPD_RETURN_IF_ERROR(ReadPart(content[i], Concat(where, ".content.", i), &text));
       add(text);
     }
   } else if (!content.is_null()) {
@@ -56,13 +55,14 @@ std::optional<HttpError> NormalizeContent(bool as_parts, const std::string& wher
   } else {
     (*message)["content"] = std::move(joined);
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // `bytes_left` is what texts of arguments may still have.
-std::optional<HttpError> NormalizeToolCalls(const std::string& where, size_t* bytes_left,
-                                            ordered_json* message) {
-  if (!message->contains("tool_calls") || (*message)["tool_calls"].is_null()) return std::nullopt;
+absl::Status NormalizeToolCalls(const std::string& where, size_t* bytes_left,
+                                ordered_json* message) {
+  if (!message->contains("tool_calls") || (*message)["tool_calls"].is_null())
+    return absl::OkStatus();
   ordered_json& calls = (*message)["tool_calls"];
   if (!calls.is_array()) return WrongType(where + ".tool_calls", "a valid list");
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -82,16 +82,16 @@ std::optional<HttpError> NormalizeToolCalls(const std::string& where, size_t* by
       continue;
     }
     if (text.size() > *bytes_left) {
-      return BadField("messages",
-                      Concat("the arguments of all tool_calls have more than the limit of ",
-                             kMaxArgumentsBytes, " bytes. (parameter=messages)"));
+      return FieldError("messages", "the arguments of all tool_calls have more than the limit of ",
+                        kMaxArgumentsBytes, " bytes.");
     }
     *bytes_left -= text.size();
     auto parsed = ParseOrderedJson(text, name + ".arguments");
-    if (!parsed.ok()) return BadField("messages", Excerpt(std::string(parsed.status().message())));
+    if (!parsed.ok())
+      return FieldStatus("messages", Excerpt(std::string(parsed.status().message())));
     function["arguments"] = *std::move(parsed);
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 void NormalizeReasoning(ordered_json* message) {
@@ -105,12 +105,12 @@ void NormalizeReasoning(ordered_json* message) {
 
 }  // namespace
 
-std::optional<HttpError> NormalizeMessages(bool as_parts, ordered_json* messages) {
+absl::Status NormalizeMessages(bool as_parts, ordered_json* messages) {
   if (!messages->is_array()) return WrongType("messages", "a valid list");
   if (messages->empty()) {
-    return BadField("messages",
-                    "Cannot apply chat template to an empty conversation. Provide at least one "
-                    "message. (parameter=messages)");
+    return FieldError(
+        "messages",
+        "Cannot apply chat template to an empty conversation. Provide at least one message.");
   }
   size_t bytes_left = kMaxArgumentsBytes;
   for (size_t i = 0; i < messages->size(); ++i) {
@@ -121,11 +121,11 @@ std::optional<HttpError> NormalizeMessages(bool as_parts, ordered_json* messages
       return WrongType(where + ".role", "a valid string");
     if (message["role"].get_ref<const std::string&>().size() > kMaxRoleBytes)
       return WrongType(where + ".role", Concat("a string of at most ", kMaxRoleBytes, " bytes"));
-    if (auto error = NormalizeContent(as_parts, where, &message)) return error;
-    if (auto error = NormalizeToolCalls(where, &bytes_left, &message)) return error;
+    TAOPD_RETURN_IF_ERROR(NormalizeContent(as_parts, where, &message));
+    TAOPD_RETURN_IF_ERROR(NormalizeToolCalls(where, &bytes_left, &message));
     NormalizeReasoning(&message);
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 std::string ContentText(const ordered_json& message) {

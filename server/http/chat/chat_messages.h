@@ -16,7 +16,7 @@ namespace taopd {
 // - the arguments of tool calls, which are JSON texts, become values;
 // - "reasoning" and "reasoning_content" are the same.
 // Returns a 400 that names the message otherwise.
-std::optional<HttpError> NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
+absl::Status NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
 
 // The text of a message's content after NormalizeMessages.
 std::string ContentText(const nlohmann::ordered_json& message);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
 #include "server/http/chat/chat_messages.h"
 #include "server/http/chat/tool_choice.h"
@@ -19,9 +20,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::optional<HttpError> ReadReasoningEffort(JsonFields& fields, ordered_json* kwargs) {
+absl::Status ReadReasoningEffort(JsonFields& fields, ordered_json* kwargs) {
   const std::optional<std::string> effort = fields.Text("reasoning_effort");
-  if (!effort) return std::nullopt;
+  if (!effort) return absl::OkStatus();
   static const std::set<std::string> kEfforts = {"none", "minimal", "low", "medium",
                                                  "high", "xhigh",   "max"};
   if (!kEfforts.contains(*effort)) {
@@ -30,28 +31,25 @@ std::optional<HttpError> ReadReasoningEffort(JsonFields& fields, ordered_json* k
   }
   (*kwargs)["reasoning_effort"] = *effort;
   if (!kwargs->contains("enable_thinking")) (*kwargs)["enable_thinking"] = *effort != "none";
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> RefuseOtherInputs(JsonFields& fields) {
+absl::Status RefuseOtherInputs(JsonFields& fields) {
   if (fields.Find("chat_template") != nullptr) {
-    return BadField("chat_template",
-                    "chat_template is not accepted with a request: the model's own is used. "
-                    "(parameter=chat_template)");
+    return FieldError("chat_template",
+                      "chat_template is not accepted with a request: the model's own is used.");
   }
   for (const char* name : {"mm_processor_kwargs", "media_io_kwargs"}) {
     const nlohmann::json* value = fields.Find(name);
     if (value != nullptr && !value->empty()) {
-      return BadField(
-          name,
-          Concat(name, " is not supported: the model reads text only. (parameter=", name, ")"));
+      return FieldError(name, name, " is not supported: the model reads text only.");
     }
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> ReadReports(JsonFields& fields, const ServedModel& model, bool* echo,
-                                     ChatRequest* request) {
+absl::Status ReadReports(JsonFields& fields, const ServedModel& model, bool* echo,
+                         ChatRequest* request) {
   *echo = fields.Bool("echo").value_or(false);
   const std::optional<int64_t> max_tokens = fields.ClampedInteger("max_tokens");
   const std::optional<int64_t> max_completion_tokens =
@@ -59,31 +57,23 @@ std::optional<HttpError> ReadReports(JsonFields& fields, const ServedModel& mode
   request->max_tokens =
       max_completion_tokens ? *max_completion_tokens : max_tokens.value_or(INT64_MAX);
   if (request->max_tokens < 1) {
-    return BadField("max_tokens",
-                    Concat("max_tokens must be at least 1, got ", request->max_tokens,
-                           ". (parameter=max_tokens, value=", request->max_tokens, ")"));
+    return FieldValueError("max_tokens", request->max_tokens, "max_tokens must be at least 1, got ",
+                           request->max_tokens, ".");
   }
   request->return_tokens_as_token_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
   request->return_token_ids = fields.Bool("return_token_ids").value_or(false);
   request->return_prompt_text = fields.Bool("return_prompt_text").value_or(false);
   std::optional<int32_t> top_logprobs;
-  if (auto error = ReadLogprobs(fields, "top_logprobs", "sample", model, &top_logprobs))
-    return error;
+  TAOPD_RETURN_IF_ERROR(ReadLogprobs(fields, "top_logprobs", "sample", model, &top_logprobs));
   const bool wants_logprobs = fields.Bool("logprobs").value_or(false);
   if (top_logprobs.value_or(0) > 0 && !wants_logprobs) {
-    return BadField("top_logprobs",
-                    "when using `top_logprobs`, `logprobs` must be set to true. "
-                    "(parameter=top_logprobs)");
+    return FieldError("top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.");
   }
   if (wants_logprobs) request->logprobs = top_logprobs.value_or(0);
-  if (auto error =
-          ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs)) {
-    return error;
-  }
+  TAOPD_RETURN_IF_ERROR(
+      ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs));
   if (request->stream && request->prompt_logprobs.value_or(0) != 0) {
-    return BadField("prompt_logprobs",
-                    "`prompt_logprobs` are not available when `stream=True`. "
-                    "(parameter=prompt_logprobs)");
+    return FieldError("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
   }
   if (*echo && !request->prompt_logprobs) request->prompt_logprobs = top_logprobs.value_or(0);
   return ReadScoring(fields, model, request);
@@ -91,84 +81,81 @@ std::optional<HttpError> ReadReports(JsonFields& fields, const ServedModel& mode
 
 }  // namespace
 
-std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::string& body,
-                                                 const ServedModel& model) {
-  if (auto error = ReadToolChoice(fields)) return *std::move(error);
-  if (auto error = RefuseOtherInputs(fields)) return *std::move(error);
+absl::StatusOr<ChatBody> ParseChatBody(const std::string& body) {
+  TAOPD_ASSIGN_OR_RETURN(ordered_json ordered, ParseOrderedBody(body));
+  static const std::set<std::string> kOfTheTemplate = {"messages", "documents",
+                                                       "chat_template_kwargs"};
+  nlohmann::json fields = nlohmann::json::object();
+  for (const auto& [key, value] : ordered.items()) {
+    const bool leave_out = kOfTheTemplate.contains(key) && !value.is_null();
+    fields[key] = leave_out ? nlohmann::json(true) : nlohmann::json(value);
+  }
+  return ChatBody{std::move(ordered), std::move(fields)};
+}
+
+absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, ordered_json* ordered,
+                                        const ServedModel& model) {
+  TAOPD_RETURN_IF_ERROR(ReadToolChoice(fields));
+  TAOPD_RETURN_IF_ERROR(RefuseOtherInputs(fields));
   for (const char* name : {"messages", "tools", "documents", "chat_template_kwargs"})
     fields.Find(name);
   ChatOptions options;
   options.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   options.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
-  if (fields.error()) return *fields.error();
+  TAOPD_RETURN_IF_ERROR(fields.error());
   if (model.tokenizer == nullptr || model.chat_template == nullptr) {
-    return BadField("messages",
-                    "The model has no chat template or no tokenizer.json: send token ids to "
-                    "/v1/completions. (parameter=messages)");
+    return FieldError(
+        "messages",
+        "The model has no chat template or no tokenizer.json: send token ids to /v1/completions.");
   }
-  // Templates see the keys in the order of the request.
-  auto ordered = ParseOrderedJson(body, "body", kMaxBodyValueBytes);
-  if (!ordered.ok()) return BadRequest(Excerpt(std::string(ordered.status().message())));
   if (!ordered->contains("messages")) {
-    return HttpError{
-        400, "Bad Request", "body.messages",
-        "1 validation error:\n  {'loc': ('body', 'messages'), 'msg': 'Field required'}"};
+    return MissingField("messages");
   }
   ordered_json messages = std::move((*ordered)["messages"]);
-  if (auto error = NormalizeMessages(model.chat_template->takes_parts(), &messages))
-    return *std::move(error);
+  TAOPD_RETURN_IF_ERROR(NormalizeMessages(model.chat_template->takes_parts(), &messages));
   options.tools = ordered->value("tools", ordered_json());
   options.documents = ordered->value("documents", ordered_json());
   options.kwargs = ordered->value("chat_template_kwargs", ordered_json());
   if (options.kwargs.is_null()) options.kwargs = ordered_json::object();
   if (!options.kwargs.is_object()) return WrongType("chat_template_kwargs", "a valid dictionary");
-  if (auto error = ReadReasoningEffort(fields, &options.kwargs)) return *std::move(error);
+  TAOPD_RETURN_IF_ERROR(ReadReasoningEffort(fields, &options.kwargs));
   const auto rendering = model.chat_template->Render(messages, options);
   if (!rendering.ok()) {
-    return BadField("messages", Concat(Excerpt(std::string(rendering.status().message())),
-                                       " (parameter=messages)"));
+    return FieldError("messages", Excerpt(std::string(rendering.status().message())));
   }
   return RenderedChat{rendering->text, messages.back()["role"].get<std::string>(),
                       ContentText(messages.back()), std::move(options.tools)};
 }
 
-std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& body,
-                                         const ServedModel& model, ChatRequest* request) {
-  if (auto error = ReadEnvelope(fields, model, request)) return error;
-  if (auto error = ReadSampling(fields, model.sampling_defaults, model, request)) return error;
+absl::Status ReadChatRequest(JsonFields& fields, ordered_json* ordered, const ServedModel& model,
+                             ChatRequest* request) {
+  TAOPD_RETURN_IF_ERROR(ReadEnvelope(fields, model, request));
+  TAOPD_RETURN_IF_ERROR(ReadSampling(fields, model.sampling_defaults, model, request));
   bool echo = false;
-  if (auto error = ReadReports(fields, model, &echo, request)) return error;
-  if (auto error = ReadTruncation(fields, request)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadReports(fields, model, &echo, request));
+  TAOPD_RETURN_IF_ERROR(ReadTruncation(fields, request));
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   const bool new_message = fields.Bool("add_generation_prompt").value_or(true);
   fields.Bool("include_reasoning");  // of a parser that this server does not have
-  auto rendered = RenderChat(fields, body, model);
-  if (fields.error()) return fields.error();
-  if (HttpError* error = std::get_if<HttpError>(&rendered)) return std::move(*error);
-  RenderedChat& chat = std::get<RenderedChat>(rendered);
-  if (auto error =
-          ErrorOf(AddPromptText(chat.text, add_special_tokens, "messages", model, request))) {
-    return error;
-  }
-  if (auto error = ReadToolCalls(fields, chat.tools, model, request)) return error;
-  if (auto error = FinishStructuredOutput(body, {}, request)) return error;
-  if (fields.error()) return fields.error();
+  absl::StatusOr<RenderedChat> rendered = RenderChat(fields, ordered, model);
+  TAOPD_RETURN_IF_ERROR(fields.error());
+  TAOPD_ASSIGN_OR_RETURN(RenderedChat chat, std::move(rendered));
+  TAOPD_RETURN_IF_ERROR(AddPromptText(chat.text, add_special_tokens, "messages", model, request));
+  TAOPD_RETURN_IF_ERROR(ReadToolCalls(fields, chat.tools, model, request));
+  TAOPD_RETURN_IF_ERROR(FinishStructuredOutput(*ordered, {}, request));
+  TAOPD_RETURN_IF_ERROR(fields.error());
   request->prompt_text = std::move(chat.text);
   request->role = new_message ? "assistant" : chat.last_role;
   if (echo && chat.last_role == request->role) request->echoed_text = std::move(chat.last_text);
   return FinishPrompts(model, /*echo_only=*/false, request);
 }
 
-std::variant<ChatRequest, HttpError> ParseChatRequest(const std::string& body,
-                                                      const ServedModel& model) {
+absl::StatusOr<ChatRequest> ParseChatRequest(const std::string& body, const ServedModel& model) {
+  TAOPD_ASSIGN_OR_RETURN(ChatBody chat, ParseChatBody(body));
+  JsonFields fields(chat.fields);
   ChatRequest request;
-  auto error = ReadBody(body, [&](const nlohmann::json& json) {
-    JsonFields fields(json);
-    auto refused = ReadChatRequest(fields, body, model, &request);
-    if (!refused) fields.LogUnknown("/v1/chat/completions");
-    return refused;
-  });
-  if (error) return *std::move(error);
+  TAOPD_RETURN_IF_ERROR(ReadChatRequest(fields, &chat.ordered, model, &request));
+  fields.LogUnknown("/v1/chat/completions");
   return request;
 }
 

@@ -29,12 +29,20 @@ struct ChatRequest : GenerationRequest {
 
 // Reads and checks a body, renders its messages with the model's chat template and tokenizes the
 // text. Any thread may call; calls beyond a few at once wait (ReadBody).
-std::variant<ChatRequest, HttpError> ParseChatRequest(const std::string& body,
-                                                      const ServedModel& model);
+absl::StatusOr<ChatRequest> ParseChatRequest(const std::string& body, const ServedModel& model);
 
-// The same for a body that is parsed already; `body` is its text.
-std::optional<HttpError> ReadChatRequest(JsonFields& fields, const std::string& body,
-                                         const ServedModel& model, ChatRequest* request);
+// A body with a conversation. It is parsed once, with the keys in the order of the text, as the
+// chat template sees them.
+struct ChatBody {
+  nlohmann::ordered_json ordered;
+  // For JsonFields: the same without what only the template reads, which is `true` there.
+  nlohmann::json fields;
+};
+absl::StatusOr<ChatBody> ParseChatBody(const std::string& body);
+
+// The same as ParseChatRequest for a body that is parsed already. Takes `ordered` apart.
+absl::Status ReadChatRequest(JsonFields& fields, nlohmann::ordered_json* ordered,
+                             const ServedModel& model, ChatRequest* request);
 
 // What a conversation becomes. `role` and `echoed_text` are left alone.
 struct RenderedChat {
@@ -44,9 +52,9 @@ struct RenderedChat {
   nlohmann::ordered_json tools;  // with keys in the order of the request; null if there are none
 };
 
-// Reads messages, tools and the options of the chat template, and renders them. Shared with
-// /tokenize.
-std::variant<RenderedChat, HttpError> RenderChat(JsonFields& fields, const std::string& body,
-                                                 const ServedModel& model);
+// Reads messages, tools and the options of the chat template, which it takes out of `ordered`, and
+// renders them. Shared with /tokenize.
+absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, nlohmann::ordered_json* ordered,
+                                        const ServedModel& model);
 
 }  // namespace taopd

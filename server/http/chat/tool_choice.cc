@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/generation/field_error.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -23,40 +24,37 @@ const std::string* NameOf(const Json& tool) {
   return found->template get_ptr<const std::string*>();
 }
 
-std::optional<HttpError> CheckNamed(const json& choice, const json& tools) {
+absl::Status CheckNamed(const json& choice, const json& tools) {
   const json function = choice.value("function", json());
   if (!function.is_object()) {
-    return BadField("tool_choice.function",
-                    Concat("Invalid value for `function` in `tool_choice`! ", kUsage,
-                           " (parameter=tool_choice.function)"));
+    return FieldError("tool_choice.function", "Invalid value for `function` in `tool_choice`! ",
+                      kUsage);
   }
   if (!function.contains("name")) {
-    return BadField("tool_choice.function.name",
-                    Concat("Expected field `name` in `function` in `tool_choice`! ", kUsage,
-                           " (parameter=tool_choice.function.name)"));
+    return FieldError("tool_choice.function.name",
+                      "Expected field `name` in `function` in `tool_choice`! ", kUsage);
   }
   const json& name = function["name"];
   if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
-    return BadField("tool_choice.function.name",
-                    Concat("Invalid `name` in `function` in `tool_choice`! ", kUsage,
-                           " (parameter=tool_choice.function.name)"));
+    return FieldError("tool_choice.function.name",
+                      "Invalid `name` in `function` in `tool_choice`! ", kUsage);
   }
   for (const json& tool : tools) {
     const std::string* const known = NameOf(tool);
-    if (known != nullptr && *known == name.get_ref<const std::string&>()) return std::nullopt;
+    if (known != nullptr && *known == name.get_ref<const std::string&>()) return absl::OkStatus();
   }
-  return BadField("tool_choice",
-                  "The tool specified in `tool_choice` does not match any of the specified `tools` "
-                  "(parameter=tool_choice)");
+  return FieldError(
+      "tool_choice",
+      "The tool specified in `tool_choice` does not match any of the specified `tools`");
 }
 
-std::optional<HttpError> CheckThereIsAFunction(const json& tools) {
+absl::Status CheckThereIsAFunction(const json& tools) {
   for (const json& tool : tools) {
-    if (NameOf(tool) != nullptr) return std::nullopt;
+    if (NameOf(tool) != nullptr) return absl::OkStatus();
   }
-  return BadField("tool_choice",
-                  "tool_choice requires a function call, but tools contains no function tool the "
-                  "model can call. (parameter=tool_choice)");
+  return FieldError("tool_choice",
+                    "tool_choice requires a function call, but tools contains no function tool the "
+                    "model can call.");
 }
 
 ordered_json ParametersOf(const ordered_json& tool) {
@@ -66,8 +64,7 @@ ordered_json ParametersOf(const ordered_json& tool) {
 }
 
 // The schema of a list of calls.
-std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel,
-                                       ordered_json* schema) {
+absl::Status SchemaOfCalls(const ordered_json& tools, bool parallel, ordered_json* schema) {
   ordered_json any_of = ordered_json::array(), definitions = ordered_json::object();
   for (const ordered_json& tool : tools) {
     const std::string* const name = NameOf(tool);
@@ -75,14 +72,13 @@ std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel,
     ordered_json parameters = ParametersOf(tool);
     const ordered_json own = parameters.value("$defs", ordered_json::object());
     if (!own.is_object()) {
-      return BadField("tools", Concat("`$defs` in the parameters of tool '", Excerpt(*name),
-                                      "' must be an object. (parameter=tools)"));
+      return FieldError("tools", "`$defs` in the parameters of tool '", Excerpt(*name),
+                        "' must be an object.");
     }
     for (const auto& [key, value] : own.items()) {
       if (definitions.contains(key) && definitions[key] != value) {
-        return BadField("tools", Concat("Tool definition '", Excerpt(key),
-                                        "' has multiple schemas, which is not supported. "
-                                        "(parameter=tools)"));
+        return FieldError("tools", "Tool definition '", Excerpt(key),
+                          "' has multiple schemas, which is not supported.");
       }
       definitions[key] = value;
     }
@@ -97,7 +93,7 @@ std::optional<HttpError> SchemaOfCalls(const ordered_json& tools, bool parallel,
              {"items", {{"type", "object"}, {"anyOf", std::move(any_of)}}}};
   if (!parallel) (*schema)["maxItems"] = 1;
   if (!definitions.empty()) (*schema)["$defs"] = std::move(definitions);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 void Force(const ordered_json& schema, ChatRequest* request) {
@@ -110,48 +106,45 @@ void Force(const ordered_json& schema, ChatRequest* request) {
 
 }  // namespace
 
-std::optional<HttpError> ReadToolChoice(JsonFields& fields) {
+absl::Status ReadToolChoice(JsonFields& fields) {
   const json* tools = fields.Find("tools");
   const json* choice = fields.Find("tool_choice");
   if (tools != nullptr && tools->is_array() && tools->empty()) {
-    return BadField("tools",
-                    "`tools` must not be an empty array. Either provide at least one tool or omit "
-                    "the field entirely. (parameter=tools)");
+    return FieldError("tools",
+                      "`tools` must not be an empty array. Either provide at least one tool or "
+                      "omit the field entirely.");
   }
-  if (choice == nullptr || *choice == json("none")) return std::nullopt;
+  if (choice == nullptr || *choice == json("none")) return absl::OkStatus();
   if (tools == nullptr) {
-    return BadField("tool_choice",
-                    "When using `tool_choice`, `tools` must be set. (parameter=tool_choice)");
+    return FieldError("tool_choice", "When using `tool_choice`, `tools` must be set.");
   }
-  if (*choice == json("auto")) return std::nullopt;
+  if (*choice == json("auto")) return absl::OkStatus();
   if (*choice == json("required")) return CheckThereIsAFunction(*tools);
   if (choice->is_object()) return CheckNamed(*choice, *tools);
-  return BadField("tool_choice",
-                  Concat("Invalid value for `tool_choice`: ",
-                         choice->is_string() ? Excerpt(choice->get_ref<const std::string&>())
-                                             : std::string(choice->type_name()),
-                         "! Only named tools, \"none\", \"auto\" or \"required\" are supported. "
-                         "(parameter=tool_choice)"));
+  return FieldError("tool_choice", "Invalid value for `tool_choice`: ",
+                    choice->is_string() ? Excerpt(choice->get_ref<const std::string&>())
+                                        : std::string(choice->type_name()),
+                    "! Only named tools, \"none\", \"auto\" or \"required\" are supported.");
 }
 
-std::optional<HttpError> ReadToolCalls(JsonFields& fields, const ordered_json& tools,
-                                       const ServedModel& model, ChatRequest* request) {
+absl::Status ReadToolCalls(JsonFields& fields, const ordered_json& tools, const ServedModel& model,
+                           ChatRequest* request) {
   request->parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
   const json* choice = fields.Find("tool_choice");
-  if (!tools.is_array()) return std::nullopt;
-  if (choice != nullptr && *choice == json("none")) return std::nullopt;
+  if (!tools.is_array()) return absl::OkStatus();
+  if (choice != nullptr && *choice == json("none")) return absl::OkStatus();
   if (choice != nullptr && *choice == json("required")) {
     ordered_json schema;
-    if (auto error = SchemaOfCalls(tools, request->parallel_tool_calls, &schema)) return error;
+    TAOPD_RETURN_IF_ERROR(SchemaOfCalls(tools, request->parallel_tool_calls, &schema));
     Force(schema, request);
     request->forced_calls = ForcedCalls::kList;
-    return std::nullopt;
+    return absl::OkStatus();
   }
   if (choice != nullptr && choice->is_object()) {
     const json* outputs = fields.Find("structured_outputs");
     if (outputs != nullptr && outputs->is_object() &&
         (outputs->contains("json") || outputs->contains("regex") || outputs->contains("choice"))) {
-      return BadRequest(
+      return InvalidArgument(
           "You can only either use constraints for structured outputs or tools, not both.");
     }
     request->forced_function = choice->at("function").at("name").get<std::string>();
@@ -162,12 +155,12 @@ std::optional<HttpError> ReadToolCalls(JsonFields& fields, const ordered_json& t
       break;
     }
     request->forced_calls = ForcedCalls::kFunction;
-    return std::nullopt;
+    return absl::OkStatus();
   }
   request->tool_calls = model.tool_call_format;
   // Some models have the tags as special tokens.
   if (request->tool_calls == ToolCallFormat::kHermes) request->skip_special_tokens = false;
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -12,12 +12,12 @@
 namespace taopd {
 
 // Checks tools and tool_choice, with vLLM's messages.
-std::optional<HttpError> ReadToolChoice(JsonFields& fields);
+absl::Status ReadToolChoice(JsonFields& fields);
 
 // Sets what the choice makes of the answer. If it forces a call, the text follows the schema that
 // vLLM makes of the tools, in place of what the request says of its form. `tools` have their keys
 // in the order of the request. Call it after ReadToolChoice has accepted the choice.
-std::optional<HttpError> ReadToolCalls(JsonFields& fields, const nlohmann::ordered_json& tools,
-                                       const ServedModel& model, ChatRequest* request);
+absl::Status ReadToolCalls(JsonFields& fields, const nlohmann::ordered_json& tools,
+                           const ServedModel& model, ChatRequest* request);
 
 }  // namespace taopd

@@ -19,11 +19,11 @@ struct CompletionRequest : GenerationRequest {
 };
 
 // Reads and checks a body. Any thread may call; calls beyond a few at once wait (ReadBody).
-std::variant<CompletionRequest, HttpError> ParseCompletionRequest(const std::string& body,
-                                                                  const ServedModel& model);
+absl::StatusOr<CompletionRequest> ParseCompletionRequest(const std::string& body,
+                                                         const ServedModel& model);
 
 // The same for a body that is parsed already.
-std::optional<HttpError> ReadCompletionRequest(JsonFields& fields, const ServedModel& model,
-                                               CompletionRequest* request);
+absl::Status ReadCompletionRequest(JsonFields& fields, const ServedModel& model,
+                                   CompletionRequest* request);
 
 }  // namespace taopd

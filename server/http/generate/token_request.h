@@ -19,11 +19,10 @@ struct TokenRequest : GenerationRequest {
 };
 
 // Reads and checks a body. Any thread may call; calls beyond a few at once wait (ReadBody).
-std::variant<TokenRequest, HttpError> ParseTokenRequest(const std::string& body,
-                                                        const ServedModel& model);
+absl::StatusOr<TokenRequest> ParseTokenRequest(const std::string& body, const ServedModel& model);
 
 // The same for a body that is parsed already. `sampling` are the fields of its sampling_params.
-std::optional<HttpError> ReadTokenRequest(JsonFields& fields, JsonFields& sampling,
-                                          const ServedModel& model, TokenRequest* request);
+absl::Status ReadTokenRequest(JsonFields& fields, JsonFields& sampling, const ServedModel& model,
+                              TokenRequest* request);
 
 }  // namespace taopd

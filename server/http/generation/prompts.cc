@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
 
 namespace taopd {
@@ -9,27 +10,24 @@ namespace {
 
 constexpr int64_t kMaxAllChoices = 16384;
 
-std::optional<HttpError> CheckScoring(const GenerationRequest& request) {
+absl::Status CheckScoring(const GenerationRequest& request) {
   const PromptScoring& scoring = request.scoring;
   for (const GenerationPrompt& prompt : request.prompts) {
     const int64_t num_tokens = static_cast<int64_t>(prompt.token_ids.size());
     if (scoring.start > num_tokens) {
-      return BadField("prompt_logprobs_start",
-                      Concat("prompt_logprobs_start ", scoring.start, " is beyond a prompt of ",
-                             num_tokens, " tokens. (parameter=prompt_logprobs_start)"));
+      return FieldError("prompt_logprobs_start", "prompt_logprobs_start ", scoring.start,
+                        " is beyond a prompt of ", num_tokens, " tokens.");
     }
     const int64_t num_lists =
         scoring.num_candidates == 0
             ? 0
             : static_cast<int64_t>(scoring.candidate_ids.size()) / scoring.num_candidates;
     if (!scoring.one_list && num_lists != num_tokens - scoring.start) {
-      return BadField("prompt_logprob_token_ids",
-                      Concat("prompt_logprob_token_ids has ", num_lists, " lists, but ",
-                             num_tokens - scoring.start,
-                             " positions are scored. (parameter=prompt_logprob_token_ids)"));
+      return FieldError("prompt_logprob_token_ids", "prompt_logprob_token_ids has ", num_lists,
+                        " lists, but ", num_tokens - scoring.start, " positions are scored.");
     }
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // vLLM reports log-probs under softmax(logits), whatever the temperature: its logprobs_mode
@@ -46,7 +44,7 @@ void SetReports(GenerationRequest* request) {
 
 }  // namespace
 
-std::optional<HttpError> ReadTruncation(JsonFields& fields, GenerationRequest* request) {
+absl::Status ReadTruncation(JsonFields& fields, GenerationRequest* request) {
   constexpr char kName[] = "truncate_prompt_tokens";
   request->truncate_prompt_tokens = fields.ClampedInteger(kName);
   const std::optional<std::string> side = fields.Text("truncation_side");
@@ -57,11 +55,11 @@ std::optional<HttpError> ReadTruncation(JsonFields& fields, GenerationRequest* r
   if (request->truncate_prompt_tokens.value_or(0) < -1) {
     return WrongType(kName, "greater than or equal to -1");
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> AddPromptIds(const nlohmann::json& ids, const char* field,
-                                      const ServedModel& model, GenerationRequest* request) {
+absl::Status AddPromptIds(const nlohmann::json& ids, const char* field, const ServedModel& model,
+                          GenerationRequest* request) {
   GenerationPrompt prompt;
   prompt.token_ids.reserve(ids.size());
   for (const nlohmann::json& item : ids) {
@@ -69,22 +67,21 @@ std::optional<HttpError> AddPromptIds(const nlohmann::json& ids, const char* fie
     if (!id) return WrongType(field, "texts, or lists of valid integers");
     if (*id < 0) return WrongType(field, "greater than or equal to 0");
     if (*id >= model.limits.vocab_size) {
-      return BadRequest(Concat("Token id ", item.dump(), " is out of vocabulary"));
+      return InvalidArgument("Token id ", item.dump(), " is out of vocabulary");
     }
     prompt.token_ids.push_back(static_cast<int32_t>(*id));
   }
-  return ErrorOf(AddPrompt(std::move(prompt), model.limits, request));
+  return AddPrompt(std::move(prompt), model.limits, request);
 }
 
-std::optional<HttpError> FinishPrompts(const ServedModel& model, bool echo_only,
-                                       GenerationRequest* request) {
+absl::Status FinishPrompts(const ServedModel& model, bool echo_only, GenerationRequest* request) {
   if (request->prompts.size() > static_cast<size_t>(kMaxAllChoices / request->n)) {
-    return BadField("n", Concat("n = ", request->n, " choices of each of ", request->prompts.size(),
-                                " prompts: at most ", kMaxAllChoices, " choices. (parameter=n)"));
+    return FieldError("n", "n = ", request->n, " choices of each of ", request->prompts.size(),
+                      " prompts: at most ", kMaxAllChoices, " choices.");
   }
-  if (auto error = CheckScoring(*request)) return error;
+  TAOPD_RETURN_IF_ERROR(CheckScoring(*request));
   SetReports(request);
-  return ErrorOf(FitPrompts(model.limits, echo_only, request));
+  return FitPrompts(model.limits, echo_only, request);
 }
 
 }  // namespace taopd

@@ -13,15 +13,14 @@
 namespace taopd {
 
 // truncate_prompt_tokens and truncation_side. Call it before prompts are added.
-std::optional<HttpError> ReadTruncation(JsonFields& fields, GenerationRequest* request);
+absl::Status ReadTruncation(JsonFields& fields, GenerationRequest* request);
 
 // Adds a prompt of token ids, truncated as the request asks. `field` names it in messages.
-std::optional<HttpError> AddPromptIds(const nlohmann::json& ids, const char* field,
-                                      const ServedModel& model, GenerationRequest* request);
+absl::Status AddPromptIds(const nlohmann::json& ids, const char* field, const ServedModel& model,
+                          GenerationRequest* request);
 
 // Checks what can only be checked when all prompts are known, fits the prompts (FitPrompts), and
 // sets what is reported of generated tokens.
-std::optional<HttpError> FinishPrompts(const ServedModel& model, bool echo_only,
-                                       GenerationRequest* request);
+absl::Status FinishPrompts(const ServedModel& model, bool echo_only, GenerationRequest* request);
 
 }  // namespace taopd

@@ -4,47 +4,47 @@
 
 #include "common/base/random.h"
 #include "common/io/jsonl.h"
+#include "server/http/http_error.h"
 #include "server/http/json_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
 
-std::optional<HttpError> ReadBody(
-    const std::string& body,
-    const std::function<std::optional<HttpError>(const nlohmann::json&)>& read) {
-  const absl::StatusOr<nlohmann::json> json = ParseJson(body, "body", kMaxBodyValueBytes);
-  if (!json.ok()) {
-    return HttpError{
-        400, "Bad Request", "body",
-        Concat("1 validation error:\n  ", Excerpt(std::string(json.status().message())))};
-  }
-  if (!json->is_object()) {
-    return HttpError{400, "Bad Request", "body",
-                     "1 validation error:\n  the body must be a JSON object"};
-  }
-  return read(*json);
+namespace {
+
+template <typename Json>
+absl::StatusOr<Json> CheckBody(absl::StatusOr<Json> json) {
+  if (!json.ok()) return BadBody(Excerpt(std::string(json.status().message())));
+  if (!json->is_object()) return BadBody("the body must be a JSON object");
+  return json;
 }
 
-std::optional<HttpError> ErrorOfAbandoned(const Caller& caller) {
-  if (caller.is_gone && caller.is_gone())
-    return FromStatus(absl::CancelledError("the client has gone"));
-  if (absl::Now() > caller.deadline) {
-    return FromStatus(
-        absl::DeadlineExceededError("the deadline passed before the request was read"));
-  }
-  return std::nullopt;
+}  // namespace
+
+absl::StatusOr<nlohmann::json> ParseBody(const std::string& body) {
+  return CheckBody(ParseJson(body, "body", kMaxBodyValueBytes));
 }
 
-std::optional<HttpError> ReadFieldsInTurn(
-    const std::string& body, const Caller& caller, ServingState& state, const std::string& route,
-    const std::function<std::optional<HttpError>(JsonFields&)>& read) {
-  return ParseInTurn(body, caller, state, [&] {
-    return ReadBody(body, [&](const nlohmann::json& json) {
-      JsonFields fields(json);
-      auto error = read(fields);
-      if (!error) fields.LogUnknown(route);
-      return error;
-    });
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedBody(const std::string& body) {
+  return CheckBody(ParseOrderedJson(body, "body", kMaxBodyValueBytes));
+}
+
+absl::Status CheckWaiting(const Caller& caller) {
+  if (caller.is_gone && caller.is_gone()) return absl::CancelledError("the client has gone");
+  if (absl::Now() > caller.deadline)
+    return absl::DeadlineExceededError("the deadline passed before the request was read");
+  return absl::OkStatus();
+}
+
+absl::Status ReadFieldsInTurn(const std::string& body, const Caller& caller, ServingState& state,
+                              const std::string& route,
+                              const std::function<absl::Status(JsonFields&)>& read) {
+  return ParseInTurn(body, caller, state, [&]() -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ParseBody(body));
+    JsonFields fields(json);
+    TAOPD_RETURN_IF_ERROR(read(fields));
+    fields.LogUnknown(route);
+    return absl::OkStatus();
   });
 }
 

@@ -20,7 +20,7 @@ namespace taopd {
 // GenerationRequest.
 template <typename Request>
 struct Dialect {
-  std::variant<Request, HttpError> (*parse)(const std::string& body, const ServedModel& model);
+  absl::StatusOr<Request> (*parse)(const std::string& body, const ServedModel& model);
   // An estimate, from above, of the whole answer's bytes.
   int64_t (*answer_bytes)(const Request& request);
   absl::StatusOr<std::string> (*write)(const Request& request, const ServedModel& model,
@@ -70,14 +70,15 @@ Answer RunDialect(const Dialect<Request>& dialect, const std::string& body, cons
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   auto parsed = ParseInTurn(body, caller, state, [&] { return dialect.parse(body, **model); });
-  if (HttpError* error = std::get_if<HttpError>(&parsed)) return std::move(*error);
-  Request& request = std::get<Request>(parsed);
+  if (!parsed.ok()) return FromStatus(parsed.status());
+  Request& request = *parsed;
   if (dialect.takes_header_id && !caller.request_id.empty()) request.request_id = caller.request_id;
   auto memory =
       ReserveMemory(request, {.whole = dialect.answer_bytes(request)}, **model, caller, &state);
   if (!memory.ok()) return FromStatus(memory.status());
   caller.hold_memory(*std::move(memory));
-  if (auto error = CompileGrammar(caller, **model, &request)) return *std::move(error);
+  if (const absl::Status compiled = CompileGrammar(caller, **model, &request); !compiled.ok())
+    return FromStatus(compiled);
   const int64_t created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
   const bool generates = request.prompts.front().max_new_tokens > 0;
   if (request.stream && generates)

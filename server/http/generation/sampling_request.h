@@ -12,27 +12,28 @@
 
 namespace taopd {
 
+// Returns NOT_FOUND if another model is served.
+absl::Status CheckModelName(const std::string& name, const ServedModel& model);
+
 // model, request_id, user, session_id, priority, cache_salt, stream, stream_options.
-std::optional<HttpError> ReadEnvelope(JsonFields& fields, const ServedModel& model,
-                                      GenerationRequest* request);
+absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
 
 // How tokens are sampled, when the text ends, n and seed, and the fields that are refused. Absent
 // fields keep `defaults`.
-std::optional<HttpError> ReadSampling(JsonFields& fields, const SamplingParams& defaults,
-                                      const ServedModel& model, GenerationRequest* request);
+absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
+                          const ServedModel& model, GenerationRequest* request);
 
 // `name` is logprobs, top_logprobs or prompt_logprobs; `kind` is "sample" or "prompt".
-std::optional<HttpError> ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
-                                      const ServedModel& model, std::optional<int32_t>* out);
+absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
+                          const ServedModel& model, std::optional<int32_t>* out);
 
 // prompt_logprobs_start, prompt_logprob_token_ids and prompt_logprobs_format, which vLLM does not
 // have. Call it when the prompts and prompt_logprobs are known.
-std::optional<HttpError> ReadScoring(JsonFields& fields, const ServedModel& model,
-                                     GenerationRequest* request);
+absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
 
 // The list of ids, or of lists of ids with one for each scored position, whose log-probs are asked
 // for.
-std::optional<HttpError> ReadCandidates(JsonFields& fields, const char* name,
-                                        const ServedModel& model, PromptScoring* scoring);
+absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedModel& model,
+                            PromptScoring* scoring);
 
 }  // namespace taopd

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
 #include "server/generation/request_limits.h"
 #include "server/http/generation/prompts.h"
@@ -20,19 +21,18 @@ constexpr char kText[] = "text";
 constexpr char kStart[] = "logprob_start_len";
 constexpr char kCandidates[] = "token_ids_logprob";
 
-std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& model,
-                                     SglangRequest* request) {
+absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, SglangRequest* request) {
   const nlohmann::json* ids = fields.Find(kIds);
   const nlohmann::json* text = fields.Find(kText);
   if ((ids == nullptr) == (text == nullptr)) {
-    return BadRequest("Either text or input_ids must be provided, and not both.");
+    return InvalidArgument("Either text or input_ids must be provided, and not both.");
   }
   if (text != nullptr) {
     request->is_batch = text->is_array();
     if (text->is_string())
-      return ErrorOf(AddPromptText(text->get<std::string>(), true, kText, model, request));
+      return AddPromptText(text->get<std::string>(), true, kText, model, request);
     for (const std::string& item : fields.Texts(kText)) {
-      if (auto error = ErrorOf(AddPromptText(item, true, kText, model, request))) return error;
+      TAOPD_RETURN_IF_ERROR(AddPromptText(item, true, kText, model, request));
     }
   } else {
     if (!ids->is_array()) return WrongType(kIds, "a list of token ids, or a list of such lists");
@@ -40,16 +40,16 @@ std::optional<HttpError> ReadPrompts(JsonFields& fields, const ServedModel& mode
     if (!request->is_batch) return AddPromptIds(*ids, kIds, model, request);
     for (const nlohmann::json& item : *ids) {
       if (!item.is_array()) return WrongType(kIds, "a list of lists of token ids");
-      if (auto error = AddPromptIds(item, kIds, model, request)) return error;
+      TAOPD_RETURN_IF_ERROR(AddPromptIds(item, kIds, model, request));
     }
   }
-  if (request->prompts.empty() && !fields.error())
-    return BadRequest("You must pass at least one prompt");
-  return std::nullopt;
+  if (request->prompts.empty() && fields.error().ok())
+    return InvalidArgument("You must pass at least one prompt");
+  return absl::OkStatus();
 }
 
 // The form of the text, under SGLang's names. An empty text is none.
-std::optional<HttpError> ReadGrammar(JsonFields& sampling, SglangRequest* request) {
+absl::Status ReadGrammar(JsonFields& sampling, SglangRequest* request) {
   using Kind = GrammarSpec::Kind;
   for (const auto& [name, kind] :
        {std::pair("json_schema", Kind::kJsonSchema), std::pair("regex", Kind::kRegex),
@@ -57,60 +57,52 @@ std::optional<HttpError> ReadGrammar(JsonFields& sampling, SglangRequest* reques
     std::string text = sampling.Text(name).value_or("");
     if (text.empty()) continue;
     if (request->grammar) {
-      return BadField(name,
-                      Concat("Only one of regex, json_schema, ebnf or structural_tag can be set. "
-                             "(parameter=",
-                             name, ")"));
+      return FieldError(name, "Only one of regex, json_schema, ebnf or structural_tag can be set.");
     }
     request->grammar.emplace();
     request->grammar->spec.kind = kind;
     request->grammar->spec.text = std::move(text);
     request->grammar->field = name;
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // max_new_tokens, min_new_tokens and no_stop_trim have names of their own.
-std::optional<HttpError> ReadParams(JsonFields& sampling, const ServedModel& model,
-                                    SglangRequest* request) {
-  if (auto error = ReadSampling(sampling, SamplingParams(), model, request)) return error;
+absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, SglangRequest* request) {
+  TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->include_stop_str_in_output |= sampling.Bool("no_stop_trim").value_or(false);
   request->max_tokens = sampling.ClampedInteger("max_new_tokens").value_or(kDefaultMaxNewTokens);
   request->sampling.min_tokens = sampling.Integer("min_new_tokens").value_or(0);
   request->seed = SignedSeed(sampling.Integer("sampling_seed"));
-  if (auto error = ReadGrammar(sampling, request)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadGrammar(sampling, request));
   const nlohmann::json* custom = sampling.Find("custom_params");
   if (custom != nullptr && !custom->empty()) {
-    return BadField("custom_params",
-                    "custom_params is not supported by this server. (parameter=custom_params)");
+    return FieldError("custom_params", "custom_params is not supported by this server.");
   }
   if (request->max_tokens < 0) {
-    return BadField("max_new_tokens",
-                    Concat("max_new_tokens must be at least 0, got ", request->max_tokens,
-                           ". (parameter=max_new_tokens, value=", request->max_tokens, ")"));
+    return FieldValueError("max_new_tokens", request->max_tokens,
+                           "max_new_tokens must be at least 0, got ", request->max_tokens, ".");
   }
   if (request->stream && request->max_tokens > kMaxStreamedTokens) {
-    return BadField("max_new_tokens",
-                    Concat("max_new_tokens must be at most ", kMaxStreamedTokens,
-                           " in a stream, whose events repeat everything so far, got ",
-                           request->max_tokens, ". (parameter=max_new_tokens)"));
+    return FieldError("max_new_tokens", "max_new_tokens must be at most ", kMaxStreamedTokens,
+                      " in a stream, whose events repeat everything so far, got ",
+                      request->max_tokens, ".");
   }
   if (request->sampling.min_tokens < 0) {
-    return BadField("min_new_tokens",
-                    Concat("min_new_tokens must be at least 0, got ", request->sampling.min_tokens,
-                           ". (parameter=min_new_tokens)"));
+    return FieldError("min_new_tokens", "min_new_tokens must be at least 0, got ",
+                      request->sampling.min_tokens, ".");
   }
   return sampling.error();
 }
 
-std::optional<HttpError> ReadStarts(JsonFields& fields, SglangRequest* request) {
+absl::Status ReadStarts(JsonFields& fields, SglangRequest* request) {
   const nlohmann::json* value = fields.Find(kStart);
   const size_t num_prompts = request->prompts.size();
   if (value != nullptr && value->is_array()) {
     request->start_lens = fields.Integers(kStart);
     if (request->start_lens.size() != num_prompts) {
-      return BadField(kStart, Concat(kStart, " has ", request->start_lens.size(), " entries for ",
-                                     num_prompts, " prompts. (parameter=", kStart, ")"));
+      return FieldError(kStart, kStart, " has ", request->start_lens.size(), " entries for ",
+                        num_prompts, " prompts.");
     }
   } else {
     request->start_lens.assign(num_prompts, fields.Integer(kStart).value_or(-1));
@@ -121,23 +113,22 @@ std::optional<HttpError> ReadStarts(JsonFields& fields, SglangRequest* request) 
     int64_t& start = request->start_lens[i];
     if (start == -1) start = num_tokens - 1;
     if (start < 0 || start >= num_tokens) {
-      return BadField(kStart,
-                      Concat(kStart, " ", start, " must be -1, or from 0 to ", num_tokens - 1,
-                             " for a prompt of ", num_tokens, " tokens. (parameter=", kStart, ")"));
+      return FieldError(kStart, kStart, " ", start, " must be -1, or from 0 to ", num_tokens - 1,
+                        " for a prompt of ", num_tokens, " tokens.");
     }
     prompt.score_start = start + 1;
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampling,
-                                           const ServedModel& model, SglangRequest* request) {
+absl::Status ReadSglangRequest(JsonFields& fields, JsonFields& sampling, const ServedModel& model,
+                               SglangRequest* request) {
   request->model = fields.Text("model").value_or("");
   request->request_id = fields.Text("rid").value_or("");
   if (request->request_id.empty()) request->request_id = RandomRequestId();
-  if (auto error = ErrorOf(CheckRequestId("rid", request->request_id))) return error;
+  TAOPD_RETURN_IF_ERROR(CheckRequestId("rid", request->request_id));
   request->stream = fields.Bool("stream").value_or(false);
   request->return_logprob = fields.Bool("return_logprob").value_or(false);
   request->text_in_logprobs = fields.Bool("return_text_in_logprobs").value_or(false);
@@ -145,29 +136,26 @@ std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampl
   request->flat = fields.Bool("return_flat_raw_top_logprobs").value_or(false) || request->base64;
   request->return_token_ids = fields.Bool("return_prompt_token_ids").value_or(false);
   request->cache_salt = fields.Text("cache_salt").value_or(fields.Text("extra_key").value_or(""));
-  if (auto error = ErrorOf(CheckCacheSalt(request->cache_salt))) return error;
+  TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request->cache_salt));
   for (const char* name : {"priority", "log_metrics", "return_hidden_states", "lora_path",
                            "image_data", "session_params", "bootstrap_room"}) {
     const nlohmann::json* value = fields.Find(name);
     const bool neutral = value == nullptr || value->empty() || *value == nlohmann::json(0) ||
                          *value == nlohmann::json(false) || std::string(name) == "log_metrics" ||
                          std::string(name) == "priority";
-    if (!neutral)
-      return BadField(name,
-                      Concat(name, " is not supported by this server. (parameter=", name, ")"));
+    if (!neutral) return FieldError(name, name, " is not supported by this server.");
   }
   std::optional<int32_t> top_k;
-  if (auto error = ReadLogprobs(fields, "top_logprobs_num", "prompt", model, &top_k)) return error;
-  if (auto error = ReadCandidates(fields, kCandidates, model, &request->scoring)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadLogprobs(fields, "top_logprobs_num", "prompt", model, &top_k));
+  TAOPD_RETURN_IF_ERROR(ReadCandidates(fields, kCandidates, model, &request->scoring));
   fields.Find("sampling_params");
-  if (auto error = ReadParams(sampling, model, request)) return error;
-  if (auto error = ReadPrompts(fields, model, request)) return error;
-  if (auto error = ReadStarts(fields, request)) return error;
-  if (fields.error()) return fields.error();
+  TAOPD_RETURN_IF_ERROR(ReadParams(sampling, model, request));
+  TAOPD_RETURN_IF_ERROR(ReadPrompts(fields, model, request));
+  TAOPD_RETURN_IF_ERROR(ReadStarts(fields, request));
+  TAOPD_RETURN_IF_ERROR(fields.error());
   if (!request->scoring.one_list) {
-    return BadField(kCandidates,
-                    Concat(kCandidates, " must be one list of ids, which all positions ",
-                           "share. (parameter=", kCandidates, ")"));
+    return FieldError(kCandidates, kCandidates,
+                      " must be one list of ids, which all positions share.");
   }
   if (request->return_logprob) {
     request->logprobs = top_k.value_or(0);
@@ -176,26 +164,21 @@ std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampl
   return FinishPrompts(model, /*echo_only=*/false, request);
 }
 
-std::variant<SglangRequest, HttpError> ParseSglangRequest(const std::string& body,
-                                                          const ServedModel& model) {
+absl::StatusOr<SglangRequest> ParseSglangRequest(const std::string& body,
+                                                 const ServedModel& model) {
+  TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ParseBody(body));
+  const nlohmann::json none = nlohmann::json::object();
+  const auto params = json.find("sampling_params");
+  if (params != json.end() && !params->is_object() && !params->is_null())
+    return WrongType("sampling_params", "a valid dictionary");
+  JsonFields fields(json);
+  JsonFields sampling(params != json.end() && params->is_object() ? *params : none,
+                      "sampling_params.");
   SglangRequest request;
-  auto error = ReadBody(body, [&](const nlohmann::json& json) -> std::optional<HttpError> {
-    const nlohmann::json none = nlohmann::json::object();
-    const auto params = json.find("sampling_params");
-    if (params != json.end() && !params->is_object() && !params->is_null())
-      return WrongType("sampling_params", "a valid dictionary");
-    JsonFields fields(json);
-    JsonFields sampling(params != json.end() && params->is_object() ? *params : none,
-                        "sampling_params.");
-    auto refused = ReadSglangRequest(fields, sampling, model, &request);
-    if (!refused) refused = FinishStructuredOutput(body, {"sampling_params"}, &request);
-    if (!refused) {
-      fields.LogUnknown("/generate");
-      sampling.LogUnknown("/generate");
-    }
-    return refused;
-  });
-  if (error) return *std::move(error);
+  TAOPD_RETURN_IF_ERROR(ReadSglangRequest(fields, sampling, model, &request));
+  TAOPD_RETURN_IF_ERROR(FinishStructuredOutput(body, {"sampling_params"}, &request));
+  fields.LogUnknown("/generate");
+  sampling.LogUnknown("/generate");
   return request;
 }
 

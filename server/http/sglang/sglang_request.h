@@ -24,11 +24,10 @@ struct SglangRequest : GenerationRequest {
 };
 
 // Reads and checks a body. Any thread may call; calls beyond a few at once wait (ReadBody).
-std::variant<SglangRequest, HttpError> ParseSglangRequest(const std::string& body,
-                                                          const ServedModel& model);
+absl::StatusOr<SglangRequest> ParseSglangRequest(const std::string& body, const ServedModel& model);
 
 // The same for a body that is parsed already. `sampling` are the fields of its sampling_params.
-std::optional<HttpError> ReadSglangRequest(JsonFields& fields, JsonFields& sampling,
-                                           const ServedModel& model, SglangRequest* request);
+absl::Status ReadSglangRequest(JsonFields& fields, JsonFields& sampling, const ServedModel& model,
+                               SglangRequest* request);
 
 }  // namespace taopd

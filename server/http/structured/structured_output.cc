@@ -5,6 +5,7 @@
 
 #include "common/io/jsonl.h"
 #include "server/generation/engine_requests.h"
+#include "server/generation/field_error.h"
 #include "server/http/generation/request_body.h"
 #include "server/serving/excerpt.h"
 
@@ -39,71 +40,69 @@ struct Asked {
   }
 };
 
-std::optional<HttpError> ReadFormat(JsonFields& fields, Asked* asked) {
+absl::Status ReadFormat(JsonFields& fields, Asked* asked) {
   const nlohmann::json* format = fields.Find(kFormat);
-  if (format == nullptr) return std::nullopt;
+  if (format == nullptr) return absl::OkStatus();
   const char* const types = "'text', 'json_object', 'json_schema' or 'structural_tag'";
   if (!format->is_object()) return WrongType(kFormat, "a valid dictionary");
   JsonFields nested(*format, "response_format.");
   const std::optional<std::string> type = nested.Text("type");
   if (!type) return WrongType("response_format.type", types);
-  if (*type == "text") return std::nullopt;
+  if (*type == "text") return absl::OkStatus();
   if (*type == "json_object") {
     asked->Set(GrammarOfAnyObject(), kFormat);
-    return std::nullopt;
+    return absl::OkStatus();
   }
   if (*type == "structural_tag") {
     asked->SetPath(Kind::kStructuralTag, kFormat, {kFormat});
-    return std::nullopt;
+    return absl::OkStatus();
   }
   if (*type != "json_schema") return WrongType("response_format.type", types);
   const nlohmann::json* holder = nested.Find("json_schema");
   if (holder == nullptr) {
-    return BadField(kFormat,
-                    "When response_format type is 'json_schema', the 'json_schema' field must be "
-                    "provided. (parameter=response_format)");
+    return FieldError(
+        kFormat,
+        "When response_format type is 'json_schema', the 'json_schema' field must be provided.");
   }
   if (!holder->is_object()) return WrongType("response_format.json_schema", "a valid dictionary");
   JsonFields schema(*holder, "response_format.json_schema.");
-  if (!schema.Text("name") && !schema.error())
+  if (!schema.Text("name") && schema.error().ok())
     return WrongType("response_format.json_schema.name", "a valid string");
   schema.Text("description");
   schema.Bool("strict");  // the text follows the schema in any case
   const nlohmann::json* value = schema.Find("schema");
-  if (schema.error()) return schema.error();
+  TAOPD_RETURN_IF_ERROR(schema.error());
   if (value == nullptr || !value->is_object())
     return WrongType("response_format.json_schema.schema", "a valid dictionary");
   asked->SetPath(Kind::kJsonSchema, "response_format.json_schema.schema",
                  {kFormat, "json_schema", "schema"});
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> ReadChoices(JsonFields& nested, Asked* asked) {
-  if (nested.Find("choice") == nullptr) return std::nullopt;
+absl::Status ReadChoices(JsonFields& nested, Asked* asked) {
+  if (nested.Find("choice") == nullptr) return absl::OkStatus();
   const std::vector<std::string> choices = nested.Texts("choice");
-  if (nested.error()) return nested.error();
-  if (choices.empty())
-    return BadField(kOutputs, "Choice '[]' cannot be an empty list (parameter=structured_outputs)");
+  TAOPD_RETURN_IF_ERROR(nested.error());
+  if (choices.empty()) return FieldError(kOutputs, "Choice '[]' cannot be an empty list");
   if (choices.size() > kMaxChoices) {
-    return BadField(kOutputs, Concat("structured_outputs.choice has ", choices.size(),
-                                     " choices, the limit is ", kMaxChoices,
-                                     " (parameter=structured_outputs)"));
+    return FieldError(kOutputs, "structured_outputs.choice has ", choices.size(),
+                      " choices, the limit is ", kMaxChoices);
   }
   asked->Set(GrammarOfChoices(choices), "structured_outputs.choice");
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> ReadOutputs(JsonFields& fields, Asked* asked) {
+absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
   const nlohmann::json* outputs = fields.Find(kOutputs);
-  if (outputs == nullptr) return std::nullopt;
+  if (outputs == nullptr) return absl::OkStatus();
   if (!outputs->is_object()) return WrongType(kOutputs, "a valid dictionary");
   JsonFields nested(*outputs, "structured_outputs.");
   const nlohmann::json* schema = nested.Find("json");
   const std::optional<std::string> regex = nested.Text("regex");
   if ((schema != nullptr) + regex.has_value() + (nested.Find("choice") != nullptr) > 1) {
-    return BadField(kOutputs,
-                    "You can only use one kind of constraints for structured outputs ('json', "
-                    "'regex' or 'choice'). (parameter=structured_outputs)");
+    return FieldError(kOutputs,
+                      "You can only use one kind of constraints for structured outputs ('json', "
+                      "'regex' or 'choice').");
   }
   const int before = asked->num_kinds;
   if (schema != nullptr && schema->is_string()) {
@@ -114,7 +113,7 @@ std::optional<HttpError> ReadOutputs(JsonFields& fields, Asked* asked) {
     asked->SetPath(Kind::kJsonSchema, "structured_outputs.json", {kOutputs, "json"});
   }
   if (regex) asked->Set(Kind::kRegex, "structured_outputs.regex", *regex);
-  if (auto error = ReadChoices(nested, asked)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadChoices(nested, asked));
   if (auto grammar = nested.Text("grammar"))
     asked->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
   if (nested.Bool("json_object").value_or(false))
@@ -125,19 +124,16 @@ std::optional<HttpError> ReadOutputs(JsonFields& fields, Asked* asked) {
   for (const char* name : {"whitespace_pattern", "disable_additional_properties"}) {
     const nlohmann::json* value = nested.Find(name);
     if (value != nullptr && *value != nlohmann::json(false)) {
-      return BadField(kOutputs, Concat("structured_outputs.", name,
-                                       " is not supported by this server. "
-                                       "(parameter=structured_outputs)"));
+      return FieldError(kOutputs, "structured_outputs.", name, " is not supported by this server.");
     }
   }
   nested.LogUnknown("requests");
-  if (nested.error()) return nested.error();
+  TAOPD_RETURN_IF_ERROR(nested.error());
   if (asked->num_kinds == before) {
-    return BadField(kOutputs,
-                    "You must use one kind of structured outputs constraint but none are "
-                    "specified (parameter=structured_outputs)");
+    return FieldError(
+        kOutputs, "You must use one kind of structured outputs constraint but none are specified");
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the
@@ -162,33 +158,39 @@ ordered_json PresentForm(const ordered_json& tag) {
 
 }  // namespace
 
-std::optional<HttpError> ReadStructuredOutput(JsonFields& fields, GenerationRequest* request) {
+absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request) {
   Asked asked;
-  if (auto error = ReadOutputs(fields, &asked)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadOutputs(fields, &asked));
   const bool any_whitespace = asked.grammar.spec.any_whitespace;
-  if (auto error = ReadFormat(fields, &asked)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadFormat(fields, &asked));
   asked.grammar.spec.any_whitespace = any_whitespace;
-  if (asked.num_kinds == 0) return std::nullopt;
+  if (asked.num_kinds == 0) return absl::OkStatus();
   if (asked.num_kinds > 1) {
-    return BadField(kOutputs,
-                    "You can only use one kind of structured outputs constraint but multiple are "
-                    "specified (parameter=structured_outputs)");
+    return FieldError(
+        kOutputs,
+        "You can only use one kind of structured outputs constraint but multiple are specified");
   }
   request->grammar = std::move(asked.grammar);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> FinishStructuredOutput(const std::string& body,
-                                                const std::vector<std::string>& place,
-                                                GenerationRequest* request) {
-  if (!request->grammar) return std::nullopt;
+absl::Status FinishStructuredOutput(const std::string& body, const std::vector<std::string>& place,
+                                    GenerationRequest* request) {
+  if (!request->grammar) return absl::OkStatus();
+  if (request->grammar->path.empty()) return FinishStructuredOutput(ordered_json(), place, request);
+  const auto parsed = ParseOrderedJson(body, "body", kMaxBodyValueBytes);
+  if (!parsed.ok()) return InvalidArgument(Excerpt(std::string(parsed.status().message())));
+  return FinishStructuredOutput(*parsed, place, request);
+}
+
+absl::Status FinishStructuredOutput(const ordered_json& body, const std::vector<std::string>& place,
+                                    GenerationRequest* request) {
+  if (!request->grammar) return absl::OkStatus();
   RequestedGrammar& grammar = *request->grammar;
   const bool is_tag = grammar.spec.kind == Kind::kStructuralTag;
   ordered_json value;
   if (!grammar.path.empty()) {
-    auto parsed = ParseOrderedJson(body, "body", kMaxBodyValueBytes);
-    if (!parsed.ok()) return BadRequest(Excerpt(std::string(parsed.status().message())));
-    const ordered_json* found = &*parsed;
+    const ordered_json* found = &body;
     for (const auto* keys : {&place, &std::as_const(grammar.path)}) {
       for (const std::string& key : *keys) found = &found->at(key);  // ReadStructuredOutput saw it
     }
@@ -196,44 +198,40 @@ std::optional<HttpError> FinishStructuredOutput(const std::string& body,
   } else if (is_tag) {
     auto parsed = ParseOrderedJson(grammar.spec.text, grammar.field, kMaxBodyValueBytes);
     if (!parsed.ok() || !parsed->is_object()) {
-      return BadField(kOutputs,
-                      "Invalid structured_outputs structural_tag specification. "
-                      "(parameter=structured_outputs)");
+      return FieldError(kOutputs, "Invalid structured_outputs structural_tag specification.");
     }
     value = *std::move(parsed);
   } else {
-    return std::nullopt;
+    return absl::OkStatus();
   }
   grammar.path.clear();
   const auto replace = ordered_json::error_handler_t::replace;
   grammar.spec.text = (is_tag ? PresentForm(value) : value).dump(-1, ' ', false, replace);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> CompileGrammar(const Caller& caller, const ServedModel& model,
-                                        GenerationRequest* request) {
-  if (!request->grammar) return std::nullopt;
+absl::Status CompileGrammar(const Caller& caller, const ServedModel& model,
+                            GenerationRequest* request) {
+  if (!request->grammar) return absl::OkStatus();
   const std::string& field = request->grammar->field;
   const std::string parameter = field.substr(0, field.find('.'));
   if (model.grammar_compiler == nullptr) {
-    return BadField(parameter, Concat(field,
-                                      ": the model directory has no tokenizer.json, which "
-                                      "structured outputs need. (parameter=",
-                                      parameter, ")"));
+    return FieldError(
+        parameter, field,
+        ": the model directory has no tokenizer.json, which structured outputs need.");
   }
-  if (auto error = ErrorOf(ValidateChoices(*request, model.limits))) return error;
+  TAOPD_RETURN_IF_ERROR(ValidateChoices(*request, model.limits));
   auto grammar = model.grammar_compiler->Compile({.spec = request->grammar->spec,
                                                   .field = field,
                                                   .client = caller.client,
                                                   .deadline = caller.deadline,
                                                   .is_gone = caller.is_gone});
   if (absl::IsInvalidArgument(grammar.status())) {
-    return BadField(
-        parameter, Concat(std::string(grammar.status().message()), " (parameter=", parameter, ")"));
+    return FieldError(parameter, std::string(grammar.status().message()));
   }
-  if (!grammar.ok()) return FromStatus(grammar.status());
+  TAOPD_RETURN_IF_ERROR(grammar.status());
   request->compiled_grammar = *std::move(grammar);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -8,6 +8,7 @@
 #include "server/http/chat/chat_request.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/request_body.h"
+#include "server/http/generation/sampling_request.h"
 #include "server/http/generation/token_text.h"
 
 namespace taopd {
@@ -18,17 +19,13 @@ using nlohmann::ordered_json;
 // An estimate of the bytes that one token takes in an answer with its string.
 constexpr int64_t kBytesPerToken = 64;
 
-std::optional<HttpError> CheckModel(JsonFields& fields, const ServedModel& model) {
+absl::Status CheckModel(JsonFields& fields, const ServedModel& model) {
   const std::string name = fields.Text("model").value_or("");
-  if (!name.empty() && name != model.name) {
-    return HttpError{404, "NotFoundError", "model",
-                     Concat("The model `", name.substr(0, 256),
-                            "` does not exist. Valid aliases: ", model.name, ".")};
-  }
+  if (!name.empty()) TAOPD_RETURN_IF_ERROR(CheckModelName(name, model));
   if (model.tokenizer == nullptr)
-    return BadRequest(
+    return InvalidArgument(
         "the model directory has no tokenizer.json: there is nothing to tokenize with");
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // A special token is its text, or an object with the text as content.
@@ -48,58 +45,59 @@ ordered_json Plain(const ordered_json& value) {
 
 }  // namespace
 
-std::optional<HttpError> ReadTokenizeRequest(JsonFields& fields, const std::string& body,
-                                             const ServedModel& model, TokenizeRequest* request) {
-  if (auto error = CheckModel(fields, model)) return error;
+absl::Status ReadTokenizeRequest(JsonFields& fields, ordered_json* body, const ServedModel& model,
+                                 TokenizeRequest* request) {
+  TAOPD_RETURN_IF_ERROR(CheckModel(fields, model));
   const bool is_chat = fields.Find("messages") != nullptr;
   const nlohmann::json* prompt = fields.Find("prompt");
   request->return_token_strs = fields.Bool("return_token_strs").value_or(false);
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(!is_chat);
   if (is_chat && prompt == nullptr) {
-    auto rendered = RenderChat(fields, body, model);
-    if (fields.error()) return fields.error();
-    if (HttpError* error = std::get_if<HttpError>(&rendered)) return std::move(*error);
-    request->token_ids =
-        model.tokenizer->Encode(std::get<RenderedChat>(rendered).text, add_special_tokens);
-    return std::nullopt;
+    const absl::StatusOr<RenderedChat> rendered = RenderChat(fields, body, model);
+    TAOPD_RETURN_IF_ERROR(fields.error());
+    TAOPD_RETURN_IF_ERROR(rendered.status());
+    request->token_ids = model.tokenizer->Encode(rendered->text, add_special_tokens);
+    return absl::OkStatus();
   }
-  if (fields.error()) return fields.error();
+  TAOPD_RETURN_IF_ERROR(fields.error());
   if (prompt == nullptr) {
-    return HttpError{400, "Bad Request", "body.prompt",
-                     "1 validation error:\n  {'loc': ('body', 'prompt'), 'msg': 'Field required'}"};
+    return MissingField("prompt");
   }
   if (!prompt->is_string()) return WrongType("prompt", "a valid string");
   request->token_ids =
       model.tokenizer->Encode(prompt->get_ref<const std::string&>(), add_special_tokens);
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
-std::optional<HttpError> ReadDetokenizeRequest(JsonFields& fields, const ServedModel& model,
-                                               std::vector<int32_t>* token_ids) {
-  if (auto error = CheckModel(fields, model)) return error;
+absl::Status ReadDetokenizeRequest(JsonFields& fields, const ServedModel& model,
+                                   std::vector<int32_t>* token_ids) {
+  TAOPD_RETURN_IF_ERROR(CheckModel(fields, model));
   const bool given = fields.Find("tokens") != nullptr;
   const std::vector<int64_t> ids = fields.Integers("tokens");
-  if (fields.error()) return fields.error();
+  TAOPD_RETURN_IF_ERROR(fields.error());
   if (!given) {
-    return HttpError{400, "Bad Request", "body.tokens",
-                     "1 validation error:\n  {'loc': ('body', 'tokens'), 'msg': 'Field required'}"};
+    return MissingField("tokens");
   }
   for (const int64_t id : ids) {
     if (id < 0) return WrongType("tokens", "greater than or equal to 0");
     // Ids that no vocabulary has decode to nothing.
     token_ids->push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& state) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   TokenizeRequest request;
-  auto refused = ReadFieldsInTurn(body, caller, state, "/tokenize", [&](JsonFields& fields) {
-    return ReadTokenizeRequest(fields, body, **model, &request);
+  const absl::Status read = ParseInTurn(body, caller, state, [&]() -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(ChatBody chat, ParseChatBody(body));
+    JsonFields fields(chat.fields);
+    TAOPD_RETURN_IF_ERROR(ReadTokenizeRequest(fields, &chat.ordered, **model, &request));
+    fields.LogUnknown("/tokenize");
+    return absl::OkStatus();
   });
-  if (refused) return *std::move(refused);
+  if (!read.ok()) return FromStatus(read);
   auto memory = state.ReserveAnswer(static_cast<int64_t>(request.token_ids.size()) * kBytesPerToken,
                                     caller.client);
   if (!memory.ok()) return FromStatus(memory.status());
@@ -121,10 +119,10 @@ Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   std::vector<int32_t> token_ids;
-  auto refused = ReadFieldsInTurn(body, caller, state, "/detokenize", [&](JsonFields& fields) {
-    return ReadDetokenizeRequest(fields, **model, &token_ids);
-  });
-  if (refused) return *std::move(refused);
+  const absl::Status read = ReadFieldsInTurn(
+      body, caller, state, "/detokenize",
+      [&](JsonFields& fields) { return ReadDetokenizeRequest(fields, **model, &token_ids); });
+  if (!read.ok()) return FromStatus(read);
   auto memory =
       state.ReserveAnswer(static_cast<int64_t>(token_ids.size()) * kBytesPerToken, caller.client);
   if (!memory.ok()) return FromStatus(memory.status());
@@ -138,8 +136,7 @@ Answer DescribeTokenizer(ServingState& state) {
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   if ((*model)->tokenizer == nullptr)
-    return HttpError{404, "NotFoundError", std::nullopt,
-                     "the model directory has no tokenizer.json"};
+    return FromStatus(absl::NotFoundError("the model directory has no tokenizer.json"));
   ordered_json info = ordered_json::object();
   if (!(*model)->tokenizer_config_json.empty()) {
     auto config = ParseOrderedJson((*model)->tokenizer_config_json, "tokenizer_config.json");

@@ -21,9 +21,9 @@ struct TokenizeRequest {
   bool return_token_strs = false;
 };
 // Reads the fields of bodies that are parsed already; `body` is the text.
-std::optional<HttpError> ReadTokenizeRequest(JsonFields& fields, const std::string& body,
-                                             const ServedModel& model, TokenizeRequest* request);
-std::optional<HttpError> ReadDetokenizeRequest(JsonFields& fields, const ServedModel& model,
-                                               std::vector<int32_t>* token_ids);
+absl::Status ReadTokenizeRequest(JsonFields& fields, nlohmann::ordered_json* body,
+                                 const ServedModel& model, TokenizeRequest* request);
+absl::Status ReadDetokenizeRequest(JsonFields& fields, const ServedModel& model,
+                                   std::vector<int32_t>* token_ids);
 
 }  // namespace taopd

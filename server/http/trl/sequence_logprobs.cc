@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/generation/field_error.h"
 #include "server/generation/memory.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
@@ -22,35 +23,35 @@ constexpr size_t kMaxSequences = 1024;
 constexpr char kSequences[] = "sequences";
 constexpr char kLengths[] = "prompt_lengths";
 
-std::optional<HttpError> ReadSequences(JsonFields& fields, const ServedModel& model,
-                                       SequenceLogprobsRequest* request) {
+absl::Status ReadSequences(JsonFields& fields, const ServedModel& model,
+                           SequenceLogprobsRequest* request) {
   const nlohmann::json* sequences = fields.Find(kSequences);
   request->prompt_lengths = fields.Integers(kLengths);
-  if (fields.error()) return fields.error();
+  TAOPD_RETURN_IF_ERROR(fields.error());
   if (sequences == nullptr || !sequences->is_array() || sequences->empty())
     return WrongType(kSequences, "a non-empty list of lists of token ids");
   if (sequences->size() > kMaxSequences) {
-    return BadField(kSequences, Concat(kSequences, " holds ", sequences->size(),
-                                       " sequences, at most ", kMaxSequences, " are allowed"));
+    return FieldStatus(kSequences, Concat(kSequences, " holds ", sequences->size(),
+                                          " sequences, at most ", kMaxSequences, " are allowed"));
   }
   if (sequences->size() != request->prompt_lengths.size()) {
-    return BadField(kLengths,
-                    Concat(kSequences, " and ", kLengths, " must have the same length, ",
-                           sequences->size(), " is not ", request->prompt_lengths.size()));
+    return FieldStatus(kLengths,
+                       Concat(kSequences, " and ", kLengths, " must have the same length, ",
+                              sequences->size(), " is not ", request->prompt_lengths.size()));
   }
   for (size_t i = 0; i < sequences->size(); ++i) {
     const nlohmann::json& ids = (*sequences)[i];
     if (!ids.is_array()) return WrongType(kSequences, "a list of lists of token ids");
     const int64_t length = request->prompt_lengths[i];
     if (length < 0 || length > static_cast<int64_t>(ids.size())) {
-      return BadField(kLengths, Concat("sequence ", i, " has prompt_length ", length,
-                                       ", which is not between 0 and its length ", ids.size()));
+      return FieldStatus(kLengths, Concat("sequence ", i, " has prompt_length ", length,
+                                          ", which is not between 0 and its length ", ids.size()));
     }
-    if (auto error = AddPromptIds(ids, kSequences, model, request)) return error;
+    TAOPD_RETURN_IF_ERROR(AddPromptIds(ids, kSequences, model, request));
     // Nothing precedes the first token.
     request->prompts.back().score_start = std::max<int64_t>(length, 1);
   }
-  return std::nullopt;
+  return absl::OkStatus();
 }
 
 // Row r of a completion that begins at `length`; -1 for the first token of a sequence.
@@ -146,27 +147,24 @@ void AppendSorted(const Position& position, std::string* log_probs, std::string*
 
 }  // namespace
 
-std::optional<HttpError> ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
-                                              SequenceLogprobsRequest* request) {
+absl::Status ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
+                                  SequenceLogprobsRequest* request) {
   request->request_id = RandomRequestId();
   request->max_tokens = 0;
   const std::string format = fields.Text("response_format").value_or("json");
   fields.Number(
       "temperature");  // of the sampled token, which is not reported: as with TRL's server
-  if (auto error =
-          ReadLogprobs(fields, "top_logprobs", "prompt", model, &request->prompt_logprobs)) {
-    return error;
-  }
+  TAOPD_RETURN_IF_ERROR(
+      ReadLogprobs(fields, "top_logprobs", "prompt", model, &request->prompt_logprobs));
   if (!request->prompt_logprobs) {
     request->prompt_logprobs =
         static_cast<int32_t>(std::min<int64_t>(kDefaultTopLogprobs, model.limits.max_logprobs));
   }
   if (format != "json" && format != "binary") {
-    return BadField("response_format",
-                    "response_format must be \"json\" or \"binary\". (parameter=response_format)");
+    return FieldError("response_format", "response_format must be \"json\" or \"binary\".");
   }
   request->binary = format == "binary";
-  if (auto error = ReadSequences(fields, model, request)) return error;
+  TAOPD_RETURN_IF_ERROR(ReadSequences(fields, model, request));
   return FinishPrompts(model, /*echo_only=*/false, request);
 }
 
@@ -205,10 +203,10 @@ Answer RunSequenceLogprobs(const std::string& body, const Caller& caller, Servin
   const auto model = state.Admit();
   if (!model.ok()) return FromStatus(model.status());
   SequenceLogprobsRequest request;
-  auto refused = ReadFieldsInTurn(
+  const absl::Status read = ReadFieldsInTurn(
       body, caller, state, "/get_sequence_logprobs/",
       [&](JsonFields& fields) { return ReadSequenceLogprobs(fields, **model, &request); });
-  if (refused) return *std::move(refused);
+  if (!read.ok()) return FromStatus(read);
   // Padding makes all sequences as long as the longest.
   int64_t max_len = 0;
   for (const GenerationPrompt& prompt : request.prompts)

@@ -24,8 +24,8 @@ struct SequenceLogprobsRequest : GenerationRequest {
 Answer RunSequenceLogprobs(const std::string& body, const Caller& caller, ServingState& state);
 
 // Reads the fields of a body that is parsed already.
-std::optional<HttpError> ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
-                                              SequenceLogprobsRequest* request);
+absl::Status ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
+                                  SequenceLogprobsRequest* request);
 
 // The answer. `rows` are those of the sequences; nullopt where nothing was scored. Returns INTERNAL
 // if a log-probability is NaN or +inf.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -175,6 +176,64 @@ constexpr Protocol kProtocols[] = {
      .cuts_max_tokens = false},
 };
 
+// The texts of a stream's events, in their order, by the path of the text in an event.
+std::vector<std::string> StreamedTexts(Servers& servers, const char* path, json body,
+                                       const char* text) {
+  body["stream"] = true;
+  const httplib::Result result = servers.http.Post(path, body.dump(), "application/json");
+  std::vector<std::string> texts;
+  if (!result) return texts;
+  std::istringstream lines(result->body);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const json event = json::parse(line.substr(6));
+    const json::json_pointer where(text);
+    if (event.contains(where) && event[where].is_string()) texts.push_back(event[where]);
+  }
+  return texts;
+}
+
+std::vector<std::string> StreamedByVllmInference(Servers& servers) {
+  vllm::GenerateRequest request;
+  for (const uint32_t id : IdsOf("dfh")) request.mutable_token_ids()->add_ids(id);
+  request.mutable_stopping()->set_max_new_tokens(3);
+  request.mutable_stopping()->set_ignore_eos(true);
+  grpc::ClientContext context;
+  auto reader = vllm::Inference::NewStub(servers.grpc)->GenerateStream(&context, request);
+  std::vector<std::string> texts;
+  vllm::GenerateResponse message;
+  while (reader->Read(&message)) texts.push_back(message.outputs().text());
+  EXPECT_TRUE(reader->Finish().ok());
+  return texts;
+}
+
+// Id v is the letter 'a' + v, and one id is a byte that no text in UTF-8 has.
+class BrokenTokenizer final : public Tokenizer {
+ public:
+  explicit BrokenTokenizer(int32_t broken) : broken_(broken) {}
+
+  std::vector<int32_t> Encode(std::string_view text, bool) const override {
+    std::vector<int32_t> ids;
+    for (const char letter : text) ids.push_back(letter - 'a');
+    return ids;
+  }
+  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
+  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
+    return TokenBytes(ids[0]);
+  }
+  std::string TokenBytes(int32_t id) const override {
+    return id == broken_ ? "\xFF" : std::string(1, static_cast<char>('a' + id));
+  }
+  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
+  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
+  int64_t vocab_size() const override { return testing::kFakeVocab; }
+  const std::string& hash() const override { return hash_; }
+
+ private:
+  const int32_t broken_;
+  const std::string hash_;
+};
+
 class DialectsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -294,6 +353,50 @@ TEST_F(DialectsTest, PromptsAreTruncatedWhereTheFieldExists) {
     const auto whole = Seen(protocol, {.truncate = 4});
     EXPECT_THAT(whole.at(0).token_ids, ElementsAre(3, 5, 7)) << protocol.name;
   }
+}
+
+// The second of three tokens is a broken character: it waits for the third, which might have
+// completed it.
+TEST_F(DialectsTest, TextThatEndsInABrokenCharacterIsHeldBack) {
+  InferenceRequest greedy;
+  greedy.token_ids = {3, 5, 7};
+  greedy.sampling.emplace();
+  greedy.sampling->max_new_tokens = 3;
+  greedy.sampling->ignore_eos = true;
+  const std::vector<int32_t> ids = testing::FakeGenerate(greedy).ids;
+  ASSERT_TRUE(ids[1] != ids[0] && ids[1] != ids[2]);
+  fake_.model->tokenizer = std::make_unique<BrokenTokenizer>(ids[1]);
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  const auto letter = [](int32_t id) { return std::string(1, static_cast<char>('a' + id)); };
+  const std::string whole = letter(ids[0]) + std::string(kReplacement) + letter(ids[2]);
+
+  const json fields = VllmFields({.max_tokens = 3});
+  json completion = fields, chat = fields;
+  completion["prompt"] = {3, 5, 7};
+  chat["messages"] = {{{"role", "user"}, {"content", "dfh"}}};
+  const json tokens = {
+      {"token_ids", {3, 5, 7}}, {"sampling_params", fields}, {"output_mode", "text"}};
+  const json sglang = {{"input_ids", {3, 5, 7}},
+                       {"sampling_params", {{"max_new_tokens", 3}, {"ignore_eos", true}}}};
+  const std::pair<const char*, std::vector<std::string>> streams[] = {
+      {"completions", StreamedTexts(*servers_, "/v1/completions", completion, "/choices/0/text")},
+      {"chat", StreamedTexts(*servers_, "/v1/chat/completions", chat, "/choices/0/delta/content")},
+      {"tokens", StreamedTexts(*servers_, "/inference/v1/generate", tokens, "/choices/0/text")},
+      {"vllm.Inference", StreamedByVllmInference(*servers_)},
+  };
+  for (const auto& [name, texts] : streams) {
+    std::string joined;
+    for (const std::string& text : texts) {
+      EXPECT_FALSE(text.ends_with(kReplacement)) << name;
+      joined += text;
+    }
+    EXPECT_EQ(joined, whole) << name;
+  }
+  // Each event of SGLang's holds everything so far.
+  const auto so_far = StreamedTexts(*servers_, "/generate", sglang, "/text");
+  ASSERT_FALSE(so_far.empty());
+  for (const std::string& text : so_far) EXPECT_FALSE(text.ends_with(kReplacement));
+  EXPECT_EQ(so_far.back(), whole);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/http/completions/completion_request.h"
+#include "server/http/http_error.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
@@ -40,16 +41,15 @@ class SpacedTokenizer final : public Tokenizer {
 };
 
 // The request of a prompt of one token and these fields.
-std::variant<CompletionRequest, HttpError> ParseFields(json fields, const ServedModel& model) {
+absl::StatusOr<CompletionRequest> ParseFields(json fields, const ServedModel& model) {
   fields["prompt"] = {1};
   return ParseCompletionRequest(fields.dump(), model);
 }
 
 CompletionRequest Accepted(const json& fields, const ServedModel& model) {
-  const auto parsed = ParseFields(fields, model);
-  if (const HttpError* error = std::get_if<HttpError>(&parsed)) ADD_FAILURE() << error->message;
-  const auto* request = std::get_if<CompletionRequest>(&parsed);
-  return request != nullptr ? *request : CompletionRequest();
+  auto parsed = ParseFields(fields, model);
+  EXPECT_OK(parsed);
+  return parsed.ok() ? *std::move(parsed) : CompletionRequest();
 }
 
 CompletionRequest Accepted(const json& fields) {
@@ -58,9 +58,8 @@ CompletionRequest Accepted(const json& fields) {
 
 HttpError Refused(const json& fields, bool with_tokenizer = true) {
   const auto parsed = ParseFields(fields, *MakeFakeModel(with_tokenizer).model);
-  const HttpError* error = std::get_if<HttpError>(&parsed);
-  if (error == nullptr) ADD_FAILURE() << fields << " is accepted";
-  return error != nullptr ? *error : HttpError();
+  EXPECT_FALSE(parsed.ok()) << fields << " is accepted";
+  return FromStatus(parsed.status());
 }
 
 TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
@@ -111,10 +110,7 @@ TEST(CompletionSamplingTest, FurtherEndsOfSequenceAreStopIdsUnlessTheyAreIgnored
   const FakeModel fake = MakeFakeModel();
   fake.model->further_eos_ids = {9, 6};
   const auto stop_ids = [&](const json& fields) {
-    const auto parsed = ParseFields(fields, *fake.model);
-    const auto* request = std::get_if<CompletionRequest>(&parsed);
-    EXPECT_NE(request, nullptr);
-    return request == nullptr ? std::vector<int32_t>() : request->sampling.stop_token_ids;
+    return Accepted(fields, *fake.model).sampling.stop_token_ids;
   };
   EXPECT_THAT(stop_ids({{"stop_token_ids", {6}}}), ElementsAre(6, 9));
   EXPECT_THAT(stop_ids(json::object()), ElementsAre(9, 6));
@@ -241,8 +237,7 @@ TEST(CompletionSamplingTest, MaxTokensIsCutToTheContext) {
 TEST(CompletionSamplingTest, ChoicesOfAllPromptsAreLimited) {
   const std::string body = R"({"prompt":[[1],[2]],"n":8193})";
   const auto parsed = ParseCompletionRequest(body, *MakeFakeModel().model);
-  ASSERT_TRUE(std::holds_alternative<HttpError>(parsed));
-  EXPECT_THAT(std::get<HttpError>(parsed).message, HasSubstr("at most 16384 choices"));
+  EXPECT_ERROR(parsed, absl::StatusCode::kInvalidArgument, "at most 16384 choices");
 }
 
 }  // namespace

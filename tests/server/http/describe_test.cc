@@ -14,6 +14,7 @@
 #include "server/http/trl/sequence_logprobs.h"
 #include "server/options/config_json.h"
 #include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
@@ -74,45 +75,47 @@ TEST_F(DescribeTest, TheFieldsAreThoseThatAreRead) {
   {
     JsonFields fields(completion_json);
     CompletionRequest request;
-    EXPECT_FALSE(ReadCompletionRequest(fields, model(), &request));
+    EXPECT_OK(ReadCompletionRequest(fields, model(), &request));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/v1/completions").fields));
   }
   {
     JsonFields fields(chat_json);
     ChatRequest request;
-    EXPECT_FALSE(ReadChatRequest(fields, chat, model(), &request));
+    auto body = nlohmann::ordered_json::parse(chat);
+    EXPECT_OK(ReadChatRequest(fields, &body, model(), &request));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/v1/chat/completions").fields));
   }
   {
     JsonFields fields(token_json), sampling(none);
     TokenRequest request;
-    EXPECT_FALSE(ReadTokenRequest(fields, sampling, model(), &request));
+    EXPECT_OK(ReadTokenRequest(fields, sampling, model(), &request));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/inference/v1/generate").fields));
     EXPECT_EQ(sampling.asked(), NamesOf(DocOf("/inference/v1/generate").sampling_fields));
   }
   {
     JsonFields fields(sglang_json), sampling(none);
     SglangRequest request;
-    EXPECT_FALSE(ReadSglangRequest(fields, sampling, model(), &request));
+    EXPECT_OK(ReadSglangRequest(fields, sampling, model(), &request));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/generate").fields));
     EXPECT_EQ(sampling.asked(), NamesOf(DocOf("/generate").sampling_fields));
   }
   {
     JsonFields fields(trl_json);
     SequenceLogprobsRequest request;
-    EXPECT_FALSE(ReadSequenceLogprobs(fields, model(), &request));
+    EXPECT_OK(ReadSequenceLogprobs(fields, model(), &request));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/get_sequence_logprobs/").fields));
   }
   {
     JsonFields fields(chat_json);
     TokenizeRequest request;
-    EXPECT_FALSE(ReadTokenizeRequest(fields, chat, model(), &request));
+    auto body = nlohmann::ordered_json::parse(chat);
+    EXPECT_OK(ReadTokenizeRequest(fields, &body, model(), &request));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/tokenize").fields));
   }
   {
     JsonFields fields(detokenize_json);
     std::vector<int32_t> ids;
-    EXPECT_FALSE(ReadDetokenizeRequest(fields, model(), &ids));
+    EXPECT_OK(ReadDetokenizeRequest(fields, model(), &ids));
     EXPECT_EQ(fields.asked(), NamesOf(DocOf("/detokenize").fields));
   }
 }

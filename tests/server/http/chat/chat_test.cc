@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/generation/field_error.h"
 #include "server/http/chat/chat_messages.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
@@ -244,12 +245,11 @@ TEST(ChatMessagesTest, ArgumentsOfAllCallsTogetherAreLimited) {
       {"function", {{"name", "f"}, {"arguments", "[\"" + std::string(1 << 20, 'x') + "\"]"}}}};
   const ordered_json message = {{"role", "assistant"}, {"tool_calls", {call, call}}};
   ordered_json messages = ordered_json::array({message});
-  EXPECT_FALSE(NormalizeMessages(/*as_parts=*/false, &messages));
+  EXPECT_OK(NormalizeMessages(/*as_parts=*/false, &messages));
   messages = ordered_json::array({message, message});
-  const auto error = NormalizeMessages(/*as_parts=*/false, &messages);
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->param, "messages");
-  EXPECT_THAT(error->message, HasSubstr("more than the limit of 4194304 bytes"));
+  const absl::Status error = NormalizeMessages(/*as_parts=*/false, &messages);
+  EXPECT_EQ(FieldOf(error), "messages");
+  EXPECT_THAT(error.message(), HasSubstr("more than the limit of 4194304 bytes"));
 }
 
 TEST(ChatMessagesTest, ToolCallsAndReasoningAreNormalized) {
@@ -257,7 +257,7 @@ TEST(ChatMessagesTest, ToolCallsAndReasoningAreNormalized) {
       R"([{"role":"assistant","content":null,"reasoning_content":"r",
            "tool_calls":[{"function":{"name":"f","arguments":"{\"b\": 1, \"a\": 2}"}},
                          {"function":{"name":"g","arguments":""}}]}])");
-  ASSERT_FALSE(NormalizeMessages(/*as_parts=*/false, &messages));
+  ASSERT_OK(NormalizeMessages(/*as_parts=*/false, &messages));
   EXPECT_EQ(messages[0]["content"], "");
   EXPECT_EQ(messages[0]["reasoning"], "r");
   EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"].dump(), R"({"b":1,"a":2})");

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/generation/field_error.h"
+#include "server/http/http_error.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
@@ -13,7 +15,9 @@ using testing::MakeFakeModel;
 
 std::variant<CompletionRequest, HttpError> Parse(const std::string& body,
                                                  bool with_tokenizer = false) {
-  return ParseCompletionRequest(body, *MakeFakeModel(with_tokenizer).model);
+  auto parsed = ParseCompletionRequest(body, *MakeFakeModel(with_tokenizer).model);
+  if (!parsed.ok()) return FromStatus(parsed.status());
+  return *std::move(parsed);
 }
 
 TEST(CompletionRequestTest, DefaultsAreVllms) {
@@ -294,7 +298,7 @@ TEST(CompletionRequestTest, PromptsAreTruncatedAsAsked) {
 }
 
 TEST(HttpErrorTest, JsonShape) {
-  EXPECT_EQ(BadField("f", "m \xFF").Json(),
+  EXPECT_EQ(FromStatus(FieldStatus("f", "m \xFF")).Json(),
             "{\"error\":{\"message\":\"m "
             "\xEF\xBF\xBD\",\"type\":\"BadRequestError\",\"param\":\"f\",\"code\":400}}");
   EXPECT_EQ(FromStatus(ResourceExhausted("q")).status, 429);
