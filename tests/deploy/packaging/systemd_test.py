@@ -94,7 +94,7 @@ class UnitsTest(unittest.TestCase):
                                         self.path / name).returncode, 0)
 
     def test_both_have_the_same_confinement(self):
-        ends = [(UNITS / name).read_text().split("# What the service may do", 1)[1] for name in NAMES]
+        ends = [(UNITS / name).read_text().split("# The service may read", 1)[1] for name in NAMES]
         self.assertEqual(*ends)
 
     def test_the_teachers_command(self):
