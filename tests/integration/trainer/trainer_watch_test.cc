@@ -299,7 +299,8 @@ TEST_F(TrainerWatchTest, TheTimelineOpensInAViewer) {
       ++spans[event.at("cat") == "training" ? event.at("name") : event.at("cat")];
     }
   }
-  // Each of the two mini-batches of a step has a span for the sum over ranks and one for the update.
+  // Each of the two mini-batches of a step has a span for the sum over ranks and another for the
+  // update.
   EXPECT_EQ(spans["optimizer"], 12);
   EXPECT_EQ(spans["pack"], 3);
   EXPECT_EQ(spans["rollout_wait"] > 0, true);

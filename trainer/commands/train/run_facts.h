@@ -15,7 +15,7 @@ namespace taopd {
 struct DataUse {
   bool sources_choose_teachers = false;  // rows go to teachers by their source
   // The weights of the files (data.train_weights); empty if all rows are used once.
-  std::vector<DataShare> shares;
+  std::vector<DataShare> shares = {};
 };
 
 // Returns a hash of the token ids and answers of all rows, in their order, and of `use`.
