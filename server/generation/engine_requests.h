@@ -1,4 +1,4 @@
-// From a request to the engine's requests, one for each choice. Pure functions, any thread.
+// Turns a request of any protocol into the engine's requests, one per choice. Pure functions.
 #pragma once
 
 #include <optional>
@@ -9,16 +9,16 @@
 
 namespace taopd {
 
-// What the engine is to score of a prompt; nullopt if that is nothing.
+// Returns what the engine should score of a prompt, or nullopt if there is nothing to score.
 std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
                                          const GenerationPrompt& prompt);
 
-// The engine's requests of all choices, in their order. With `scores`, the first choice of each
-// prompt scores it. A choice with nothing to compute has neither score nor sampling.
+// Returns the engine's requests of all choices, in their order. If `scores`, the first choice of
+// each prompt scores it. A choice with nothing to compute has neither score nor sampling.
 std::vector<InferenceRequest> EngineRequests(const GenerationRequest& request, const Caller& caller,
                                              const ServedModel& model, bool scores);
 
-// Checks the fields of all choices as the engine will, with its errors.
+// Checks the fields of all choices as the engine does, and returns its errors.
 absl::Status ValidateChoices(const GenerationRequest& request, const EngineLimits& limits);
 
 }  // namespace taopd

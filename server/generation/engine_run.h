@@ -1,7 +1,7 @@
-// The choices of one request in the engine: submitted together, cancelled together.
+// The choices of one request in the engine, which are submitted and cancelled together.
 //
-// Thread-safe. The engine's callbacks share the ownership of a run, but not of the model: the owner
-// of the run keeps the model until the run has ended and its call is done.
+// Thread-safe. The engine's callbacks share the ownership of a run, but not of the model. The owner
+// of the run must keep the model until the run has ended and its call is done.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -16,37 +16,37 @@
 
 namespace taopd {
 
-// What a choice has generated since its last update: at least one token.
+// The tokens that a choice has generated since its last update: at least one.
 struct ChoiceUpdate {
   size_t choice = 0;
   GeneratedTokens tokens;  // the new ones; `finish` is valid if is_last
   bool is_last = false;
 };
 
-// No function may block. They run in the order of the events: on the delivery thread of the run,
-// or, in a run without one, on the engine's thread, or inside of Start if the requests are refused.
+// The functions must not block. They run in the order of the events, on the run's delivery thread.
+// A run without one calls them on the engine's thread, or within Start if requests are refused.
 struct EngineEvents {
   // A choice has one more token. Optional.
   std::function<void(ChoiceUpdate update)> on_update;
-  // The choice has ended well. Optional.
+  // The choice has ended without an error. Optional.
   std::function<void(size_t choice, InferenceResult result)> on_result;
-  // Every choice has ended: OK, or the first error. The rest is cancelled at the first error. The
-  // last call.
+  // All choices have ended. `status` is OK or the first error, at which the others are cancelled.
+  // This is the last call.
   std::function<void(const absl::Status& status)> on_end;
 };
 
 class EngineRun : public std::enable_shared_from_this<EngineRun> {
  public:
-  // `engine` outlives the run's work, and `delivery`, which may be null, its last event.
+  // `engine` must outlive the run's work, and `delivery`, which may be null, its last event.
   EngineRun(InferenceEngine* engine, DeliveryThread* delivery, EngineEvents events)
       : engine_(engine), delivery_(delivery), events_(std::move(events)) {}
 
-  // To be called once, on an object that a shared_ptr owns. A request that asks for nothing ends
-  // with an empty result. REQUIRES: there are requests.
+  // Call it once, on an object that a shared_ptr owns. A request that asks for nothing ends with an
+  // empty result. REQUIRES: `requests` is not empty.
   void Start(std::vector<InferenceRequest> requests);
-  // Ends it without having started it, as the last thing: calls on_end.
+  // Ends a run that was not started, and calls on_end.
   void Refuse(const absl::Status& status);
-  // Ends the choices soon; on_end is still called. Any number of times, also before Start.
+  // Ends the choices soon; on_end is still called. May be called several times, and before Start.
   void Cancel();
   bool is_cancelled() const {
     absl::MutexLock lock(&mutex_);

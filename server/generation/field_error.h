@@ -1,4 +1,4 @@
-// Errors about one field of a request. Any thread may call.
+// Errors about one field of a request. Pure functions.
 #pragma once
 
 #include <optional>
@@ -9,22 +9,23 @@
 
 namespace taopd {
 
-// An error about the field `name`, which the status carries for protocols that report it apart.
+// Returns an error about the field `name`. The status carries the name, for protocols that report
+// it apart from the message.
 absl::Status FieldStatus(std::string_view name, const std::string& message,
                          absl::StatusCode code = absl::StatusCode::kInvalidArgument);
 
-// INVALID_ARGUMENT with the parts of a message, which ends as vLLM's do: with "(parameter=NAME)".
+// Returns INVALID_ARGUMENT with a message that ends with "(parameter=NAME)", as in vLLM.
 template <typename... Parts>
 absl::Status FieldError(std::string_view name, const Parts&... parts) {
   return FieldStatus(name, Concat(parts..., " (parameter=", name, ")"));
 }
-// The same with the end "(parameter=NAME, value=VALUE)".
+// Returns INVALID_ARGUMENT with a message that ends with "(parameter=NAME, value=VALUE)".
 template <typename Value, typename... Parts>
 absl::Status FieldValueError(std::string_view name, const Value& value, const Parts&... parts) {
   return FieldStatus(name, Concat(parts..., " (parameter=", name, ", value=", value, ")"));
 }
 
-// The field that the error is about, if FieldStatus made it.
+// Returns the field that an error of FieldStatus is about; nullopt for other errors.
 std::optional<std::string> FieldOf(const absl::Status& status);
 
 }  // namespace taopd

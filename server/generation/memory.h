@@ -1,4 +1,4 @@
-// The memory of a request's choices and of its answer, reserved before any work begins.
+// Reserves the memory of a request's choices and of its answer before any work begins.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,16 @@
 
 namespace taopd {
 
-// Estimates, from above, of an answer's bytes.
+// Upper estimates of the bytes of an answer.
 struct AnswerBytes {
-  int64_t whole = 0;     // of what is held until the end; limited together with the fields' copies
-  int64_t messages = 0;  // of messages that wait if the client does not read
+  int64_t whole = 0;     // held until the end; limited together with the copies of the fields
+  int64_t messages = 0;  // messages that wait while the client does not read
 };
 
-// Reserves the memory of the answer and of what each choice has a copy of. Any thread may call.
-// Errors:
-//   INVALID_ARGUMENT    the request is too large for any moment: the copies, the answer, or the
-//                       prompts of all choices, which wait in the engine's queue together;
-//   RESOURCE_EXHAUSTED  requests and answers take all the memory that they may take now.
+// Reserves the memory of the answer and of the fields that each choice copies. Thread-safe. Errors:
+//   INVALID_ARGUMENT    the request could never be served: the copies, the answer or the prompts of
+//                       all choices, which wait in the engine's queue together, are too large;
+//   RESOURCE_EXHAUSTED  requests and answers already take all the memory that they may.
 absl::StatusOr<ByteBudget::Reservation> ReserveMemory(const GenerationRequest& request,
                                                       const AnswerBytes& answer,
                                                       const ServedModel& model,

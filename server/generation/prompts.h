@@ -1,4 +1,4 @@
-// Prompts of a request: truncating them and fitting them into the model's context. Errors are
+// Truncates the prompts of a request and fits them into the model's context. Errors are
 // INVALID_ARGUMENT, in vLLM's words.
 #pragma once
 
@@ -12,12 +12,12 @@ namespace taopd {
 // Adds a prompt, truncated as the request asks.
 absl::Status AddPrompt(GenerationPrompt prompt, const EngineLimits& limits,
                        GenerationRequest* request);
-// Adds a prompt that is a text. `field` names it in messages.
+// Adds a text as a prompt. Messages call it `field`.
 absl::Status AddPromptText(const std::string& text, bool add_special_tokens, const char* field,
                            const ServedModel& model, GenerationRequest* request);
 
-// Cuts what each prompt may generate to what the context leaves. If `echo_only`, max_tokens 0 asks
-// for one token that is not reported.
+// Cuts the number of new tokens of each prompt to what the context leaves. If `echo_only`,
+// max_tokens 0 asks for one token that is not reported.
 absl::Status FitPrompts(const EngineLimits& limits, bool echo_only, GenerationRequest* request);
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// Limits of a request's fields, and what its numbers mean, for every protocol that generates.
-// Errors are INVALID_ARGUMENT and name the field (field_error.h). Any thread may call.
+// The limits and meanings of fields that all protocols for generation share. Errors are
+// INVALID_ARGUMENT and name the field (field_error.h). Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace taopd {
 inline constexpr int64_t kMaxChoices = 16384;      // per prompt; vLLM's VLLM_MAX_N_SEQUENCES
 inline constexpr size_t kMaxCacheSaltBytes = 128;  // vLLM's
 
-// `name` is the protocol's: "request_id" or "rid".
+// `name` is the protocol's name of the field: "request_id" or "rid".
 absl::Status CheckRequestId(std::string_view name, std::string_view id);
 absl::Status CheckNumChoices(int64_t n);
 absl::Status CheckCacheSalt(std::string_view salt);
 
-// The seed of a protocol whose field has a sign: as in vLLM, -1 is none, and every other number is
-// the seed of its 64 bits.
+// Returns the seed of a signed field. As in vLLM, -1 means none; any other number is taken as an
+// unsigned number of 64 bits.
 std::optional<uint64_t> SignedSeed(std::optional<int64_t> seed);
 
 }  // namespace taopd

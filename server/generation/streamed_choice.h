@@ -1,5 +1,4 @@
-// One choice of an answer that comes in updates: its tokens so far, and how much of its text is
-// sent.
+// One choice of a streamed answer: its tokens so far, and how much of its text has been sent.
 #pragma once
 
 #include <optional>
@@ -14,16 +13,16 @@ namespace taopd {
 // Not thread-safe.
 class StreamedChoice {
  public:
-  // `tokenizer` may be null, for a choice without text; else it must outlive the object, and so
-  // must `request`.
+  // `request` must outlive the object, and so must `tokenizer`, which is null for a choice without
+  // text.
   StreamedChoice(const Tokenizer* tokenizer, const GenerationRequest& request,
                  std::vector<int32_t> prompt_ids)
       : request_(request), ids_(std::move(prompt_ids)), num_prompt_tokens_(ids_.size()) {
     if (tokenizer != nullptr) text_.emplace(tokenizer, request);
   }
 
-  // Appends the update's tokens. Returns the text that can be sent now and was not sent before:
-  // what may be the beginning of a stop string is held back until it is not.
+  // Appends the tokens of the update. Returns the text that has become ready to be sent. Text that
+  // may be the beginning of a stop string is held back.
   std::string Add(const ChoiceUpdate& update);
 
   const std::vector<int32_t>& ids() const { return ids_; }  // prompt and generated tokens
