@@ -65,7 +65,7 @@ absl::StatusOr<int64_t> MaxNewTokens(int64_t num_prompt_tokens, int64_t num_posi
 absl::Status Generate(const GenerateRequest& request) {
   SetNumThreads(0);
   auto student = LoadStudent(request.model_dir, request.dtype, request.device, nullptr);
-  if (!student.ok()) return BadData(student.status());
+  if (!student.ok()) return BadModel(student.status());
   const ModelConfig& model = student->decoder->config();
   InferenceRequest generation;
   generation.request_id = "generate";

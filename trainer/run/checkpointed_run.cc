@@ -62,7 +62,7 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const std::string& se
                                          &options_.optimizer, "", optimizer_shard())
                            : make_student();
   if (const absl::Status loaded = group_->AgreeOnStatus(student.status()); !loaded.ok()) {
-    return BesideChanges(BadData(Annotate(loaded, setting)));
+    return BesideChanges(BadModel(Annotate(loaded, setting)));
   }
   student_ = *std::move(student);
   if (!resumed()) return absl::OkStatus();

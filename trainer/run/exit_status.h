@@ -34,5 +34,11 @@ inline absl::Status BadUsage(absl::Status status) {
 inline absl::Status BadData(absl::Status status) {
   return WithExitCode(kExitData, std::move(status));
 }
+// Gives the code to a failure of loading a model: RESOURCE_EXHAUSTED means that the memory does not
+// suffice.
+inline absl::Status BadModel(absl::Status status) {
+  const ExitCode code = absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitData;
+  return WithExitCode(code, std::move(status));
+}
 
 }  // namespace taopd

@@ -155,8 +155,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_di
     auto decoder = MakeDecoderOf(stored, std::move(config), options);
     if (!decoder.ok()) return Annotate(decoder.status(), model_dir);
     return decoder;
-  } catch (const c10::Error& error) {  // out of memory, on the device or the machine
-    return ResourceExhausted(model_dir, ": ", error.what_without_backtrace());
+  } catch (const c10::Error& error) {  // on the device or the machine
+    return ResourceExhausted(model_dir, ": out of memory: ", error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return ResourceExhausted(model_dir, ": out of memory");
   }

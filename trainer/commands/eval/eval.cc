@@ -163,7 +163,7 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
       request.model_dir.empty() ? config.student.model : request.model_dir;
   auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
                              request.model_dir.empty() ? config.student.tokenizer : "");
-  if (!student.ok()) return BadData(student.status());
+  if (!student.ok()) return BadModel(student.status());
   auto prompt_model = PromptModelOf(config.data, *student);
   if (!prompt_model.ok()) return BadData(prompt_model.status());
   DataConfig data = config.data;
