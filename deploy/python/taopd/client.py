@@ -1,0 +1,180 @@
+"""A client of taopd-teacher for threads. aio.py has the same for asyncio."""
+
+import concurrent.futures
+import threading
+from typing import Any, Callable, Iterable, Iterator, Sequence, TypeVar, overload
+
+import grpc
+
+from taopd.connection import Endpoint, Numbers, Pending, Tls, batch_of, calls, is_batch, log_retry
+from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
+from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
+
+T = TypeVar("T")
+
+
+class Teacher:
+    """A connection to one teacher. Any thread may use it; close it, or use it in `with`, to end its threads and connection.
+
+    The first call asks the teacher for its revision, and every later request is refused by a teacher that serves another one,
+    so all scores of one object are of the same weights.
+
+        with Teacher("grpc://127.0.0.1:50051") as teacher:
+            scores = teacher.score([1, 403, 407, 261], start=1, top_k=2)
+            scores.ids, scores.logprobs   # [3, 2]
+            scores.log_tail               # [3]
+
+    Args:
+        endpoint: "grpc://HOST:PORT", or "grpcs://HOST:PORT" for TLS.
+        api_key: sent as `authorization: Bearer KEY`.
+        tls: files for TLS.
+        retries: limits of attempts and pauses; retry.py has the rules.
+        max_in_flight: requests of batches that are sent at once; others wait in the client.
+    """
+
+    def __init__(self, endpoint: str, *, api_key: str | None = None, tls: Tls | None = None,
+                 retries: RetryOptions = RetryOptions(), max_in_flight: int = 64):
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight {max_in_flight} must be at least 1")
+        self._endpoint = Endpoint(endpoint, api_key, tls)
+        self._retries = retries
+        self._channel = self._endpoint.channel(grpc)
+        self._calls = calls(self._channel)
+        self._pool = concurrent.futures.ThreadPoolExecutor(max_in_flight, "taopd-teacher")
+        self._numbers = Numbers()
+        self._closed = threading.Event()
+        self._stops = {self._closed}  # one more for each batch
+        self._info: TeacherInfo | None = None
+
+    def __enter__(self) -> "Teacher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Teacher({self._endpoint.url!r})"
+
+    def close(self) -> None:
+        """Ends the connection. Open calls fail with CANCELLED."""
+        for stop in list(self._stops):
+            stop.set()
+        self._channel.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def info(self) -> TeacherInfo:
+        """Describes the served model. The answer of the first call is kept."""
+        if self._info is None:
+            call = self._calls["GetTeacherInfo"]
+            self._info = self._repeat(lambda timeout: TeacherInfo.of_reply(call(b"", **self._with(timeout))))
+        return self._info
+
+    @overload
+    def score(self, token_ids: Ids, start: int, top_k: int, *, candidate_ids: Any = ..., **options: Any) -> Scores: ...
+    @overload
+    def score(self, token_ids: Sequence[Ids], start: int | Sequence[int], top_k: int, *,
+              candidate_ids: Sequence[Any] | None = ..., **options: Any) -> list[Scores]: ...
+
+    def score(self, token_ids, start, top_k, *, candidate_ids=None, **options):
+        """Scores one sequence, or a batch.
+
+        Args:
+            token_ids: [P] one sequence, or several sequences of any lengths.
+            start: the first scored position; for a batch, one number for all or one per sequence.
+            top_k: k, the number of most probable ids per row.
+            candidate_ids: [R, M] ids whose log-probs are wanted; for a batch, one array per sequence.
+            options: temperature, entropy, rank, support_stats, dense, expected_revision, as in ScoreRequest.
+
+        Returns:
+            Scores, or for a batch a list of them in the order of token_ids.
+
+        Raises:
+            ValueError: an argument that no teacher can accept.
+            TeacherError: the teacher's refusal, or the last failure when the outage budget is used up. The first error of a
+                batch ends it.
+        """
+        if not is_batch(token_ids):
+            return self._score(ScoreRequest(token_ids, start, top_k, candidate_ids=candidate_ids, **options), self._closed)
+        requests = batch_of(token_ids, start, top_k, candidate_ids, options)
+        self.info()
+        stop = threading.Event()
+        self._stops.add(stop)
+        futures = [self._pool.submit(self._score, request, stop) for request in requests]
+        try:
+            concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+            for future in futures:
+                if future.done():
+                    future.result()  # raises the first error before those that wait behind it
+            return [future.result() for future in futures]
+        finally:
+            stop.set()
+            self._stops.discard(stop)
+            for future in futures:
+                future.cancel()
+
+    def score_stream(self, requests: Iterable[ScoreRequest]) -> Iterator[tuple[ScoreRequest, Scores | TeacherError]]:
+        """Scores many sequences on one stream. `requests` may be a generator, which is read on a thread of gRPC as fast as the
+        teacher accepts requests. Yields each request with its scores or its error, in the order of completion. Nothing is
+        repeated; a failure of the stream itself raises TeacherError."""
+        info, pending = self.info(), Pending()
+
+        def encoded() -> Iterator[bytes]:
+            for request in requests:
+                request = self._numbers.name(request)
+                pending.add(request)
+                yield request.encode(info)
+        call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
+        try:
+            for reply in call:
+                request = pending.take(reply["request_id"])
+                yield request, request.result_of(reply, info)
+        except grpc.RpcError as failure:
+            raise error_of(failure, self._endpoint.url) from failure
+        finally:
+            call.cancel()
+
+    def generate(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> list[Generation]:
+        """Generates `n` sequences from one prompt, and returns them in order. `options`: those of GenerateRequest."""
+        request = GenerateRequest(token_ids, max_new_tokens, **options)
+        if request.stream_tokens:
+            raise ValueError("stream_tokens is for generate_stream")
+        return self._repeat(lambda timeout: in_order(list(self._generations(request, timeout)), request.n))
+
+    def generate_stream(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> Iterator[Generation]:
+        """Like generate, but yields each sequence when it is finished, or with stream_tokens each token. Nothing is repeated;
+        closing the iterator ends the work."""
+        return self._generations(GenerateRequest(token_ids, max_new_tokens, **options), None)
+
+    def _generations(self, request: GenerateRequest, timeout: float | None) -> Iterator[Generation]:
+        call = self._calls["Generate"](request.encode(self.info()), **self._with(timeout))
+        try:
+            for reply in call:
+                yield request.generation_of(reply)
+        except grpc.RpcError as failure:
+            raise error_of(failure, self._endpoint.url) from failure
+        finally:
+            call.cancel()
+
+    def _with(self, timeout: float | None) -> dict[str, Any]:
+        return {"timeout": timeout, "metadata": self._endpoint.metadata}
+
+    def _score(self, request: ScoreRequest, stop: threading.Event) -> Scores:
+        info, call = self.info(), self._calls["Score"]
+        request = self._numbers.name(request)
+        data = request.encode(info)
+        return self._repeat(lambda timeout: request.scores_of(call(data, **self._with(timeout)), info), stop)
+
+    def _repeat(self, attempt: Callable[[float], T], stop: threading.Event | None = None) -> T:
+        """Calls `attempt` with its time limit until it succeeds or its error is final."""
+        attempts = Attempts(self._retries)
+        while True:
+            try:
+                return attempt(attempts.timeout_s())
+            except grpc.RpcError as failure:
+                error = error_of(failure, self._endpoint.url)
+            except TeacherError as refused:
+                error = refused
+            pause = attempts.pause_after(error)
+            log_retry(self._endpoint.url, error, pause)
+            if (stop or self._closed).wait(pause):
+                raise error

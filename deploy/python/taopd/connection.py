@@ -1,0 +1,137 @@
+"""What the two clients share: the address, the channel's settings, and how arguments become requests."""
+
+import dataclasses
+import itertools
+import logging
+import pathlib
+import re
+from typing import Any, Sequence
+
+import grpc
+import numpy as np
+
+from taopd import wire
+from taopd.messages import ScoreRequest
+from taopd.retry import TeacherError
+
+log = logging.getLogger("taopd")
+
+SERVICE = "/taopd.v1.Teacher/"
+MAX_MESSAGE_BYTES = 64 << 20
+# As the trainer's channels: pings notice a teacher that hangs, all addresses of a name are used in turn, and retry.py alone
+# decides about retries.
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.lb_policy_name", "round_robin"), ("grpc.enable_retries", 0), ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1), ("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 250), ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000)]
+# The calls: method -> the message of the reply. Requests are encoded before they are sent.
+REPLIES = {"GetTeacherInfo": "GetTeacherInfoResponse", "Score": "ScoreResponse", "ScoreStream": "ScoreStreamResponse",
+           "Generate": "GenerateResponse"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tls:
+    """Paths of PEM files for grpcs:// endpoints.
+
+    Attributes:
+        ca_file: the authorities that sign the teacher's certificate; None: gRPC's own list.
+        cert_file, key_file: the client's certificate, for teachers that ask for one; both or none.
+    """
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("tls: cert_file and key_file belong together")
+        read = [pathlib.Path(path).read_bytes() if path else None for path in (self.ca_file, self.key_file, self.cert_file)]
+        return grpc.ssl_channel_credentials(*read)
+
+
+class Endpoint:
+    """grpc://HOST:PORT, or grpcs:// with TLS."""
+
+    def __init__(self, url: str, api_key: str | None, tls: Tls | None):
+        match = re.fullmatch(r"(grpcs?)://((?:\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5}))", url)
+        if not match or not 1 <= int(match[3]) <= 65535:
+            raise ValueError(f"endpoint {url!r} must be grpc://HOST:PORT or grpcs://HOST:PORT")
+        if match[1] == "grpc" and tls is not None:
+            raise ValueError(f"endpoint {url!r}: tls needs grpcs://")
+        if api_key is not None and not (api_key and api_key.isascii() and api_key.isprintable()):
+            raise ValueError("api_key must be printable ASCII and not empty")
+        self.url, self.target = url, "dns:///" + match[2]
+        self.credentials = (tls or Tls()).credentials() if match[1] == "grpcs" else None
+        self.metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
+
+    def channel(self, grpc_module: Any) -> Any:
+        """A channel of grpc or grpc.aio."""
+        if self.credentials is not None:
+            return grpc_module.secure_channel(self.target, self.credentials, CHANNEL_OPTIONS)
+        return grpc_module.insecure_channel(self.target, CHANNEL_OPTIONS)
+
+
+def calls(channel: Any) -> dict[str, Any]:
+    """Method -> the callable of the channel. Requests are bytes, replies are dicts of their fields."""
+    kinds = {"GetTeacherInfo": channel.unary_unary, "Score": channel.unary_unary, "ScoreStream": channel.stream_stream,
+             "Generate": channel.unary_stream}
+    return {method: make(SERVICE + method, response_deserializer=wire.decoder(REPLIES[method]))
+            for method, make in kinds.items()}
+
+
+class Numbers:
+    """Gives requests without a request_id the next number. Safe for threads, because itertools.count is."""
+
+    def __init__(self):
+        self._next = itertools.count()
+
+    def name(self, request: ScoreRequest) -> ScoreRequest:
+        if not request.request_id:
+            return dataclasses.replace(request, request_id=f"{next(self._next)}")
+        return request
+
+
+def is_batch(token_ids: Any) -> bool:
+    """Whether token_ids are several sequences."""
+    if hasattr(token_ids, "ndim"):
+        return token_ids.ndim > 1
+    return len(token_ids) > 0 and (hasattr(token_ids[0], "__len__") and np.ndim(token_ids[0]) > 0)
+
+
+def batch_of(token_ids: Sequence[Any], start: Any, top_k: int, candidate_ids: Any, options: dict[str, Any]) -> list[ScoreRequest]:
+    """The requests of a batch. `start`: one number, or one per sequence; candidate_ids: one array per sequence."""
+    starts = [start] * len(token_ids) if np.ndim(start) == 0 else list(start)
+    candidates = [None] * len(token_ids) if candidate_ids is None else list(candidate_ids)
+    for name, values in (("start", starts), ("candidate_ids", candidates)):
+        if len(values) != len(token_ids):
+            raise ValueError(f"{name} has {len(values)} entries for {len(token_ids)} sequences")
+    requests = []
+    for i, (ids, first, wanted) in enumerate(zip(token_ids, starts, candidates)):
+        try:
+            requests.append(ScoreRequest(ids, first, top_k, candidate_ids=wanted, **options))
+        except ValueError as error:
+            raise ValueError(f"sequence {i}: {error}") from error
+    return requests
+
+
+def log_retry(url: str, error: TeacherError, pause_s: float) -> None:
+    log.warning("%s: %s; trying again in %.1f s", url, error, pause_s)
+
+
+class Pending:
+    """The requests of a stream that have no answer yet."""
+
+    def __init__(self):
+        self._requests: dict[str, ScoreRequest] = {}
+
+    def add(self, request: ScoreRequest) -> None:
+        if request.request_id in self._requests:
+            raise ValueError(f"request_id {request.request_id!r} is in the stream already")
+        self._requests[request.request_id] = request
+
+    def take(self, request_id: str) -> ScoreRequest:
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            raise TeacherError(grpc.StatusCode.DATA_LOSS, f"a reply to request {request_id!r}, which was not sent")
+        return request
