@@ -1,0 +1,65 @@
+"""deploy/wheel: the wheel installs into a new environment, its programs start, and its client asks its teacher. Downloads torch
+with NVIDIA's libraries (several GB unpacked)."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import venv
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import named_results  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, project_version  # noqa: E402
+
+CLIENT = """
+import json, pathlib, subprocess, sys, time, taopd
+teacher = subprocess.Popen([sys.argv[1], "--model", sys.argv[2], "--port", "0", "--grpc-port", "0", "--ready-file", "ready"])
+try:
+    while not pathlib.Path("ready").exists():
+        assert teacher.poll() is None
+        time.sleep(0.05)
+    with taopd.Teacher(f"grpc://127.0.0.1:{json.loads(pathlib.Path('ready').read_text())['grpc_port']}") as client:
+        print(client.score([1, 403, 407, 261], 1, 2).ids.tolist())
+finally:
+    teacher.terminate()
+    assert teacher.wait(60) == 0
+"""
+
+
+class WheelTest(unittest.TestCase):
+    def test_wheel(self):
+        with tempfile.TemporaryDirectory() as directory:
+            place = pathlib.Path(directory)
+
+            def run(*words):
+                return subprocess.run([str(word) for word in words], cwd=place, capture_output=True, text=True, check=False)
+            done = run(ROOT / "deploy/wheel", "--bin-dir", BIN_DIR, "--output", place)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            [wheel] = place.glob("*.whl")
+            self.assertLess(wheel.stat().st_size, 60e6)
+            venv.create(place / "venv", with_pip=True)
+            programs = place / "venv/bin"
+            done = run(programs / "pip", "install", "--quiet", wheel)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for program in ("taopd-teacher", "taopd-trainer"):
+                self.assertEqual(run(programs / program, "--version").stdout.split()[-1], project_version())
+            [installed] = place.glob("venv/lib/python3*/site-packages/taopd")
+            for program in installed.glob("bin/*"):
+                needed = run("ldd", program).stdout
+                self.assertNotIn("not found", needed)
+            licences = installed.parent / f"taopd-{project_version()}.dist-info/licenses"
+            self.assertTrue(list(licences.glob("libgrpc*/copyright")))
+            done = run(programs / "python", "-c", CLIENT, programs / "taopd-teacher", MODEL)
+            self.assertIn("[[403, 385], [407, 383], [261, 407]]", done.stdout, done.stderr)
+            [torch] = installed.parent.glob("torch-*.dist-info/METADATA")
+            text = torch.read_text(encoding="utf-8")
+            torch.write_text(text.replace("\nVersion: 2.", "\nVersion: 1.", 1), encoding="utf-8")
+            done = run(programs / "taopd-trainer", "--version")
+            self.assertEqual(done.returncode, 69)
+            self.assertRegex(done.stderr, r"taopd-trainer needs torch 2\.[\d.]+, and torch 1\.[\d.]+ is installed: pip install")
+
+
+if __name__ == "__main__":
+    named_results.main()
