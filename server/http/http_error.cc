@@ -1,7 +1,5 @@
 #include "server/http/http_error.h"
 
-#include <httplib.h>
-
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,7 +8,6 @@
 namespace taopd {
 namespace {
 
-constexpr char kJson[] = "application/json";
 constexpr char kValidation[] = "taopd/validation";  // a payload of errors of this kind
 
 absl::Status ValidationError(const std::string& param, const std::string& message) {
@@ -66,18 +63,6 @@ HttpError FromStatus(const absl::Status& status) {
     default:
       return {500, "InternalServerError", std::nullopt, message};
   }
-}
-
-void SendJson(std::string json, httplib::Response& response) {
-  response.body = std::move(json);
-  response.set_header("Content-Type", kJson);
-}
-
-void SendError(const HttpError& error, httplib::Response& response) {
-  response.status = error.status;
-  if (error.status == 429 || error.status == 503) response.set_header("Retry-After", "1");
-  if (error.status == 503) response.set_header("Connection", "close");
-  SendJson(error.Json(), response);
 }
 
 }  // namespace taopd

@@ -1,14 +1,10 @@
-// JSON answers, and errors in vLLM's shape: {"error":{"message","type","param","code"}}.
+// Errors in vLLM's shape: {"error":{"message","type","param","code"}}.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "common/base/status.h"
-
-namespace httplib {
-struct Response;
-}
 
 namespace taopd {
 
@@ -30,11 +26,5 @@ absl::Status BadBody(const std::string& message);
 // The HTTP form of a status: 400, 404, 429, 499, 500, 503 or 504. The error of a field
 // (server/generation/field_error.h) has its name in `param`.
 HttpError FromStatus(const absl::Status& status);
-
-// Makes `json` the body of the response.
-void SendJson(std::string json, httplib::Response& response);
-// Makes the error the response, with the headers that its status asks for: Retry-After for 429
-// and 503, and the end of the connection for 503.
-void SendError(const HttpError& error, httplib::Response& response);
 
 }  // namespace taopd

@@ -13,8 +13,6 @@
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/http/front/front.h"
-#include "server/http/http_answer.h"
-#include "server/http/http_error.h"
 #include "server/http/route.h"
 #include "server/http/routes/completion_routes.h"
 #include "server/http/routes/model_routes.h"
@@ -168,11 +166,10 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   WireAnswer Refuse(const Refusal& refusal) override {
-    httplib::Response response;
-    SendError({refusal.status, ErrorType(refusal.status), std::nullopt, refusal.message}, response);
-    response.set_header("Connection", "close");
     metrics_->RecordRequest("other", std::to_string(refusal.status), absl::ZeroDuration());
-    return WholeAnswer(response, {});
+    return WholeAnswer(
+        ErrorResponse({refusal.status, ErrorType(refusal.status), std::nullopt, refusal.message}),
+        {.close = true});
   }
 
   void Handle(Exchange& exchange) override {
@@ -181,55 +178,50 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     const std::string label = Concat(route->method, " ", route->path);
     const absl::Time begun_at = exchange.begun_at();
     const AnswerStyle style = {head.method == "HEAD", head.is_http_1_1, !head.keep_alive};
-    const httplib::Request request = ToHttplibRequest(exchange);
-    httplib::Response response;
+    const std::string body = std::move(exchange.request().body);
+    int status = 0;
     WireAnswer rest;
     try {
-      Run(*route, request, exchange, begun_at, response);
-      rest = SendAnswer(response, style, exchange);
+      HttpResponse response = Run(*route, body, exchange);
+      status = response.status;
+      rest = SendAnswer(std::move(response), style, exchange);
     } catch (const std::exception& error) {
       rest = Failed(label, error.what(), style);
-      response.status = 500;
+      status = 500;
     } catch (...) {
       rest = Failed(label, "unknown", style);
-      response.status = 500;
+      status = 500;
     }
     const std::string* request_id = head.Find("x-request-id");
-    metrics_->RecordRequest(label, std::to_string(response.status), absl::Now() - begun_at,
+    metrics_->RecordRequest(label, std::to_string(status), absl::Now() - begun_at,
                             exchange.client(),
                             request_id == nullptr ? "" : std::string(Excerpt(*request_id)));
     exchange.Finish(std::move(rest));
   }
 
  private:
-  void Run(const Route& route, const httplib::Request& request, Exchange& exchange,
-           absl::Time begun_at, httplib::Response& response) {
+  HttpResponse Run(const Route& route, const std::string& body, Exchange& exchange) const {
     const RequestHead& head = exchange.request().head;
-    if (const auto error = CheckRequestId(head)) return SendError(*error, response);
-    const auto deadline = DeadlineOf(head, begun_at);
-    if (const HttpError* error = std::get_if<HttpError>(&deadline)) {
-      return SendError(*error, response);
-    }
-    HttpCall call = {.request = request,
-                     .response = response,
-                     .client = NameOf(head, exchange.client()),
-                     .deadline = std::get<absl::Time>(deadline),
-                     .is_gone = [&exchange] { return exchange.IsGone(); },
-                     .hold_memory =
-                         [&exchange](ByteBudget::Reservation memory) {
-                           exchange.HoldMemory(std::move(memory));
-                         }};
-    response.status = 200;
-    route.handle(call);
+    if (const auto error = CheckRequestId(head)) return ErrorResponse(*error);
+    const auto deadline = DeadlineOf(head, exchange.begun_at());
+    if (const HttpError* error = std::get_if<HttpError>(&deadline)) return ErrorResponse(*error);
+    const std::string* request_id = head.Find("x-request-id");
+    return route.handle(body, {.request_id = request_id == nullptr ? std::string() : *request_id,
+                               .client = NameOf(head, exchange.client()),
+                               .deadline = std::get<absl::Time>(deadline),
+                               .is_gone = [&exchange] { return exchange.IsGone(); },
+                               .hold_memory =
+                                   [&exchange](ByteBudget::Reservation memory) {
+                                     exchange.HoldMemory(std::move(memory));
+                                   }});
   }
 
   // The head may have left already: nothing may follow what was begun, so that the connection ends.
   WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
-    httplib::Response response;
-    SendError({500, "InternalServerError", std::nullopt, "internal error"}, response);
     style.close = true;
-    return WholeAnswer(response, style);
+    return WholeAnswer(ErrorResponse({500, "InternalServerError", std::nullopt, "internal error"}),
+                       style);
   }
 
   const Route* Find(std::string_view method, std::string_view path) const {
@@ -241,15 +233,13 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
 
   // An answer to a head; a body behind it is not read.
   WireAnswer Early(const RequestHead& head, const HttpError& error) {
-    httplib::Response response;
-    SendError(error, response);
-    return Early(head, response);
+    return Early(head, ErrorResponse(error));
   }
-  WireAnswer Early(const RequestHead& head, httplib::Response& response) {
+  WireAnswer Early(const RequestHead& head, HttpResponse response) {
     // A client must not be able to make new series of metrics.
     metrics_->RecordRequest("other", std::to_string(response.status), absl::ZeroDuration());
-    return WholeAnswer(
-        response, {head.method == "HEAD", head.is_http_1_1, !head.keep_alive || head.has_body()});
+    const bool close = !head.keep_alive || head.has_body();
+    return WholeAnswer(std::move(response), {head.method == "HEAD", head.is_http_1_1, close});
   }
 
   static std::string_view AuthorizationOf(const RequestHead& head) {
@@ -267,11 +257,9 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
 
   // vLLM's answer.
   WireAnswer Unauthorized(const RequestHead& head) {
-    httplib::Response response;
-    response.status = 401;
-    response.set_header("WWW-Authenticate", "Bearer");
-    SendJson("{\"error\":\"Unauthorized\"}", response);
-    return Early(head, response);
+    HttpResponse response = JsonResponse("{\"error\":\"Unauthorized\"}", 401);
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return Early(head, std::move(response));
   }
 
   WireAnswer NoRoute(const RequestHead& head) {
@@ -280,21 +268,17 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       if (route.path != head.path()) continue;
       allowed += (allowed.empty() ? "" : ", ") + route.method;
     }
-    httplib::Response response;
-    response.status = allowed.empty() ? 404 : 405;
-    if (!allowed.empty()) response.set_header("Allow", allowed);
     // vLLM's answers. A client that posts work expects an error in the shape of all others, too.
     if (!allowed.empty()) {
-      SendJson("{\"detail\":\"Method Not Allowed\"}", response);
-    } else if (head.method != "POST") {
-      SendJson("{\"detail\":\"Not Found\"}", response);
-    } else {
-      const HttpError error{404, "NotFoundError", std::nullopt,
-                            Concat("there is no route POST ", Excerpt(head.path()),
-                                   "; GET /openapi.json lists the routes")};
-      SendJson("{\"detail\":\"Not Found\"," + error.Json().substr(1), response);
+      HttpResponse response = JsonResponse("{\"detail\":\"Method Not Allowed\"}", 405);
+      response.headers.emplace_back("Allow", allowed);
+      return Early(head, std::move(response));
     }
-    return Early(head, response);
+    if (head.method != "POST") return Early(head, JsonResponse("{\"detail\":\"Not Found\"}", 404));
+    const HttpError error{404, "NotFoundError", std::nullopt,
+                          Concat("there is no route POST ", Excerpt(head.path()),
+                                 "; GET /openapi.json lists the routes")};
+    return Early(head, JsonResponse("{\"detail\":\"Not Found\"," + error.Json().substr(1), 404));
   }
 
   ServingState* const state_;

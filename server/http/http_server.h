@@ -1,6 +1,5 @@
 // The HTTP listener. It serves the routes of server/http/routes/, with answers in vLLM's shapes.
-// This header does not include cpp-httplib, of which only the classes Request and Response are
-// used: the front reads and writes the bytes.
+// The front (server/http/front/front.h) reads and writes the bytes.
 #pragma once
 
 #include <absl/time/time.h>

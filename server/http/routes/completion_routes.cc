@@ -1,12 +1,9 @@
 #include "server/http/routes/completion_routes.h"
 
-#include <variant>
-
 #include "server/http/chat/chat.h"
 #include "server/http/completions/completion.h"
 #include "server/http/describe/openapi.h"
 #include "server/http/generate/token_generation.h"
-#include "server/http/routes/answer_route.h"
 #include "server/http/sglang/sglang.h"
 #include "server/http/tokenize/tokenize.h"
 #include "server/http/trl/sequence_logprobs.h"
@@ -29,11 +26,8 @@ Answer Load(ServingState& state) {
 
 // A GET route whose answer is a JSON text or an error.
 Route Describing(const char* path, ServingState* state, Answer (*describe)(ServingState&)) {
-  return {"GET", path, RouteKind::kWork, [state, describe](HttpCall& call) {
-            Answer answer = describe(*state);
-            if (const HttpError* error = std::get_if<HttpError>(&answer))
-              return SendError(*error, call.response);
-            SendJson(std::get<std::string>(std::move(answer)), call.response);
+  return {"GET", path, RouteKind::kWork, [state, describe](const std::string&, const Caller&) {
+            return ToResponse(describe(*state));
           }};
 }
 
@@ -41,14 +35,17 @@ Route Describing(const char* path, ServingState* state, Answer (*describe)(Servi
 
 Routes CompletionRoutes(ServingState* state) {
   using Run = Answer (*)(const std::string&, const Caller&, ServingState&);
-  const auto answering = [state](const char* path, Run run) {
-    return AnswerRoute(path, [state, run](const std::string& body, const Caller& caller) {
-      return run(body, caller, *state);
-    });
+  const auto answering = [state](const char* path, Run run) -> Route {
+    return {"POST", path, RouteKind::kWork,
+            [state, run](const std::string& body, const Caller& caller) {
+              return ToResponse(run(body, caller, *state));
+            }};
   };
-  const auto openapi = [](HttpCall& call) { SendJson(OpenApiJson(), call.response); };
-  const auto docs = [](HttpCall& call) {
-    call.response.set_content(DocsPage(), "text/html; charset=utf-8");
+  const auto openapi = [](const std::string&, const Caller&) {
+    return JsonResponse(OpenApiJson());
+  };
+  const auto docs = [](const std::string&, const Caller&) {
+    return TextResponse("text/html; charset=utf-8", DocsPage());
   };
   return {answering("/v1/completions", RunCompletion),
           answering("/v1/chat/completions", RunChat),

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/http/http_error.h"
 #include "server/options/version.h"
 
 namespace taopd {
@@ -40,15 +39,15 @@ std::string ModelsJson(const ServedModel& model) {
 }  // namespace
 
 Routes ModelRoutes(ServingState* state) {
-  const auto version = [](HttpCall& call) {
+  const auto version = [](const std::string&, const Caller&) {
     nlohmann::json body;
     body["version"] = kTeacherVersion;
-    SendJson(body.dump(), call.response);
+    return JsonResponse(body.dump());
   };
-  const auto models = [state](HttpCall& call) {
+  const auto models = [state](const std::string&, const Caller&) {
     const auto model = state->Admit();
-    if (!model.ok()) return SendError(FromStatus(model.status()), call.response);
-    SendJson(ModelsJson(**model), call.response);
+    if (!model.ok()) return ErrorResponse(FromStatus(model.status()));
+    return JsonResponse(ModelsJson(**model));
   };
   return {{"GET", "/version", RouteKind::kWork, version},
           {"GET", "/v1/models", RouteKind::kWork, models}};

@@ -1,23 +1,25 @@
 #include "server/http/routes/probe_routes.h"
 
 #include "common/metrics/prometheus.h"
-#include "server/http/http_error.h"
 
 namespace taopd {
+namespace {
+
+HttpResponse OkOrError(const absl::Status& status) {
+  return status.ok() ? HttpResponse() : ErrorResponse(FromStatus(status));
+}
+
+}  // namespace
 
 Routes ProbeRoutes(ServingState* state, ServerMetrics* metrics) {
-  const auto health = [state](HttpCall& call) {
-    if (const absl::Status status = state->Health(); !status.ok()) {
-      SendError(FromStatus(status), call.response);
-    }
+  const auto health = [state](const std::string&, const Caller&) {
+    return OkOrError(state->Health());
   };
-  const auto ready = [state](HttpCall& call) {
-    if (const absl::Status status = state->Ready(); !status.ok()) {
-      SendError(FromStatus(status), call.response);
-    }
+  const auto ready = [state](const std::string&, const Caller&) {
+    return OkOrError(state->Ready());
   };
-  const auto text = [state, metrics](HttpCall& call) {
-    call.response.set_content(metrics->Text(*state), kPrometheusContentType);
+  const auto text = [state, metrics](const std::string&, const Caller&) {
+    return TextResponse(kPrometheusContentType, metrics->Text(*state));
   };
   return {{"GET", "/health", RouteKind::kProbe, health},
           {"GET", "/ping", RouteKind::kProbe, health},

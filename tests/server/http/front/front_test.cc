@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/http/http_answer.h"
+#include "server/http/http_response.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/status_matchers.h"
 
@@ -55,19 +55,13 @@ class EchoHandler final : public FrontHandler {
     if (path != "/stream" && path != "/endless") {
       return exchange.Finish(Plain(200, request.body, style.close));
     }
-    httplib::Response response;
-    response.status = 200;
-    response.set_chunked_content_provider(
-        "text/plain", [endless = path == "/endless"](size_t, httplib::DataSink& sink) {
-          const std::string text = endless ? std::string(1 << 16, 'x') : "one";
-          if (!sink.write(text.data(), text.size())) return false;
-          if (endless) return true;
-          sink.write("", 0);
-          sink.write("two", 3);
-          sink.done();
-          return true;
-        });
-    WireAnswer rest = SendAnswer(response, style, exchange);
+    HttpResponse response;
+    response.stream = [endless = path == "/endless"](const SendPiece& send) {
+      while (endless && send(std::string(1 << 16, 'x'))) continue;
+      if (endless) return;
+      for (const char* piece : {"one", "", "two"}) send(piece);
+    };
+    WireAnswer rest = SendAnswer(std::move(response), style, exchange);
     if (path == "/endless") endless_ended_.Notify();
     exchange.Finish(std::move(rest));
   }

@@ -1,0 +1,45 @@
+// The response of a route, and the bytes that the front sends for it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/answer.h"
+#include "server/http/front/front_handler.h"
+
+namespace taopd {
+
+struct HttpResponse {
+  int status = 200;
+  // Content-Type and others; the front adds those about the connection and the body's length.
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  std::string body = {};
+  // If it is set, it makes the body while it is sent, and `body` is not used (EventStream::run).
+  std::function<void(const SendPiece&)> stream = nullptr;
+  bool close = false;  // the connection ends after the response
+};
+
+HttpResponse TextResponse(std::string content_type, std::string text);
+HttpResponse JsonResponse(std::string json, int status = 200);
+// Returns the error with the headers that its status asks for: Retry-After for 429 and 503, and the
+// end of the connection for 503.
+HttpResponse ErrorResponse(const HttpError& error);
+HttpResponse ToResponse(Answer answer);
+
+// The properties of a request that its answer depends on.
+struct AnswerStyle {
+  bool is_head = false;  // HEAD: no body
+  bool is_http_1_1 = true;
+  bool close = false;
+};
+
+// Returns the answer of a response that has no stream.
+WireAnswer WholeAnswer(HttpResponse response, const AnswerStyle& style);
+
+// Does the same for a response without a stream. A stream is sent while it is made, in chunks, and
+// what is left to send is returned.
+WireAnswer SendAnswer(HttpResponse response, const AnswerStyle& style, Exchange& exchange);
+
+}  // namespace taopd
