@@ -331,13 +331,13 @@ struct EngineOptions {
   // instead. 0 means that the engine only scores. kAutoKvCache (common/memory/engine_plan.h), which
   // LoadEngine accepts, leaves the size to the memory plan.
   int64_t kv_cache_bytes = int64_t{4} << 30;
-  // Whether requests reuse the keys and values of earlier requests with the same prefix.
+  // If true, requests reuse the keys and values of earlier requests with the same prefix.
   bool prefix_caching = true;
   // The number of processes, and on CUDA of devices, over which LoadEngine splits the model
   // (common/model/config/tensor_parallel.h). All memory limits above apply to each of them.
   int64_t tensor_parallel_size = 1;
-  // Whether decode steps are replayed from CUDA graphs, which are captured when the engine is made.
-  // Refused if graphs are impossible (CheckCudaGraphs), and together with tensor_parallel_size.
+  // The CUDA graphs from which decode steps are replayed, captured when the engine is made. They are
+  // refused if they are impossible (CheckCudaGraphs), and together with tensor_parallel_size.
   CudaGraphOptions cuda_graphs;
   // The part of the device's memory that LoadEngine's memory plan may use.
   MemoryLimits memory;

@@ -35,8 +35,8 @@ namespace {
 constexpr timespec kHealthInterval = {.tv_sec = 0, .tv_nsec = 500'000'000};
 // The time for answers to leave a process whose device has failed.
 constexpr absl::Duration kFailedDrain = absl::Seconds(5);
-// How long the process may take to end after the deadline of a drain, when all that is left is to
-// abort work: a step of the engine, and the answers that say so.
+// The time that the process has to end after the deadline of a drain. It then only aborts work: a
+// step of the engine ends, and answers say so.
 constexpr absl::Duration kEndGrace = absl::Seconds(10);
 constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 

@@ -27,9 +27,9 @@ class GeneratedText {
   bool Push(int32_t id);
 
   const std::string& text() const { return matcher_.text(); }
-  // How much of text() no later token can cut away; see StopStringMatcher.
+  // Returns the bytes of text() that no later token can cut away; see StopStringMatcher.
   size_t num_streamable() const { return matcher_.num_streamable(); }
-  // The index of the request's stop string that is complete, if one is.
+  // Returns the index of the request's stop string that is complete, if one is.
   std::optional<size_t> stop_string() const { return matcher_.matched(); }
 
  private:
@@ -49,7 +49,7 @@ void PushLast(int32_t id, bool stopped, const GenerationRequest& request, Genera
 GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
                            const GenerationRequest& request);
 
-// Whether the sequence has ended with one of the request's stop_token_ids.
+// Returns whether the sequence has ended with one of the request's stop_token_ids.
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request);
 
 }  // namespace taopd

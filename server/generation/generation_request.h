@@ -22,8 +22,8 @@ namespace taopd {
 struct GenerationPrompt {
   std::vector<int32_t> token_ids;
   std::optional<std::string> text;  // as sent; nullopt if ids were sent
-  // How many tokens the engine may generate: max_tokens, cut to what the model's context leaves, as
-  // in vLLM. 0 if the prompt is only scored.
+  // The maximum number of tokens to generate: max_tokens, cut to what the model's context leaves,
+  // as in vLLM. It is 0 if the prompt is only scored.
   int64_t max_new_tokens = 1;
   int64_t score_start = 0;  // the first scored position; 0 means PromptScoring::start
 };

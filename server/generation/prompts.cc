@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-// What the prompt and the generated tokens of one choice may hold together.
+// Returns the maximum number of tokens of a prompt and its generated tokens together.
 int64_t ContextLimit(const EngineLimits& limits, bool generates) {
   return generates ? std::min(limits.max_model_len, limits.max_generation_len)
                    : limits.max_model_len;

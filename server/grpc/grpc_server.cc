@@ -67,8 +67,8 @@ void Limit(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
 }
 
-// What is listed. The health service has no descriptor here: a tool that was told of it could not
-// describe it.
+// The services that reflection lists. The health service has no descriptor here, so a tool that
+// was told of it could not describe it.
 std::vector<std::string> ServiceNames() {
   return {v1::Teacher::service_full_name(),
           vllm::Inference::service_full_name(),
@@ -160,7 +160,7 @@ class GrpcServerImpl final : public GrpcServer {
     service_.DrainStreams();
     service_.tracker().WaitUntilIdle(deadline);
     guard_->StopAccepting();
-    // What is left are calls past the deadline, and health watches, which never end by themselves.
+    // Only calls past the deadline are left, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     // Calls that came after the tracker was idle have ended as well, since gRPC waits for them.

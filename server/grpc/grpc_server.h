@@ -17,7 +17,7 @@
 
 namespace taopd {
 
-// How long connections live, and how much one may ask for at once.
+// Limits of the life and of the concurrent work of a connection.
 struct GrpcConnectionLimits {
   // A connection without calls is closed after this time. Clients connect again by themselves.
   absl::Duration max_idle = absl::InfiniteDuration();
@@ -36,7 +36,7 @@ struct GrpcServerOptions {
   // Asked for by all calls but those of the health service; null if there are none. Must outlive
   // the server.
   const ApiKeys* keys = nullptr;
-  // Whether grpc.reflection.v1 and v1alpha are served; they ask for a key, too.
+  // If true, grpc.reflection.v1 and v1alpha are served; they ask for a key, too.
   bool reflection = false;
   GrpcConnectionLimits limits;
 };

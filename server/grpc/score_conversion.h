@@ -34,11 +34,11 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
 // "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
 std::string PeerAddress(const std::string& peer);
 
-// How long a client should wait before it sends a refused request again.
+// The time that a client should wait before it sends a refused request again.
 inline constexpr int kRetryPushbackMs = 500;
 
 // If the status is RESOURCE_EXHAUSTED, tells the client how long to wait before it tries again
-// (kRetryPushbackKey). To be called before the call is finished.
+// (kRetryPushbackKey). Call it before the call is finished.
 void AddRetryPushback(const absl::Status& status, grpc::CallbackServerContext* context);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);

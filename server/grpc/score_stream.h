@@ -61,7 +61,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     absl::Time started_at;
     ByteBudget::Reservation memory;  // for its answer
   };
-  // What to do once the lock is released: gRPC may run a reaction inside of these calls.
+  // The operations to start once the lock is released: gRPC may run a reaction inside these calls.
   struct Next {
     bool read = false;
     const v1::ScoreStreamResponse* write = nullptr;

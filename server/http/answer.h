@@ -1,4 +1,4 @@
-// What a protocol answers: a JSON text, an error, or a stream of pieces.
+// The answer of a protocol: a JSON text, an error, or a stream of pieces.
 #pragma once
 
 #include <functional>

@@ -80,7 +80,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
 }
 
 absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request request) {
-  // Of this call and of the job, which may end after the call.
+  // The state that this call shares with the job, which may end after the call.
   struct Shared {
     absl::Notification done;
     absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");

@@ -43,7 +43,7 @@ struct GrammarHostOptions {
 
 class GrammarHost {
  public:
-  // How many ends of the process a compilation or a mask survives.
+  // The number of ends of the process that a compilation or a mask survives.
   static constexpr int kMaxEnds = 2;
 
   // Receives the size of the compiled form; INVALID_ARGUMENT if the spec cannot be compiled or

@@ -88,7 +88,7 @@ struct GrammarText {
   int num_ends = 0;          // how many processes ended while it waited
 
   absl::Mutex mutex;
-  // How many ids stand before the newest mask; UINT64_MAX = there is no mask yet.
+  // The number of ids before the newest mask; UINT64_MAX means that there is no mask yet.
   uint64_t position ABSL_GUARDED_BY(mutex) = UINT64_MAX;
   bool restricts ABSL_GUARDED_BY(mutex) = false;
   std::string bits ABSL_GUARDED_BY(mutex);

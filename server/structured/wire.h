@@ -39,7 +39,7 @@ enum class GrammarOp : uint8_t {
   kMask,
 };
 
-// What a kMask holds.
+// The content of a kMask.
 enum class MaskState : uint8_t {
   kRestricts,   // bits, 64 per word
   kAllAllowed,  // nothing: the text has ended

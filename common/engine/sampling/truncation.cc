@@ -55,7 +55,7 @@ bool Truncation::KeepFew(const SamplingParams& params, int64_t top_k) {
   if (top_k > kMostFew || (top_k == 0 && params.top_p >= 1.0f)) return false;
   const int64_t wanted = top_k > 0 ? top_k : kFirstFew;
   float bound = BoundOfTop(row_.lane_max_L, wanted);
-  // Whether the collected ids are all that min_p leaves.
+  // If true, the collected ids are all that min_p leaves.
   const bool complete = bound <= cut_.threshold;
   if (complete) bound = cut_.threshold;
   if (!CollectAtLeast(row_.logits_V, row_.lane_max_L, bound, 8 * kMostFew, &few_ids_)) return false;

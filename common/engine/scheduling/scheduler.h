@@ -180,7 +180,7 @@ class Scheduler {
     return waiting_.WaitingOf(client);
   }
   SchedulerStats stats() const;
-  // Whether the engine's thread has something to do.
+  // Returns whether the engine's thread has something to do.
   bool has_work() const { return num_waiting() > 0 || num_running() > 0 || !dropped_.empty(); }
   const BlockPool& pool() const { return pool_; }
 
@@ -268,14 +268,14 @@ class Scheduler {
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
   bool TakeRoom(Sequence* sequence, Right right, Step* step);
-  // Whether a sequence may pass others that found no room.
+  // Returns whether a sequence may pass others that found no room.
   bool MayPass(const Sequence& sequence) const;
-  // The newest sequence of the client that holds most, or `requester`.
+  // Returns the newest sequence of the client that holds most, or `requester`.
   Sequence* VictimFor(Sequence* requester) const;
   bool IsFirst(const Sequence& sequence) const {
     return sequence.handle == sequences_.begin()->first;
   }
-  // Whether a sequence that waits may run without the pool although the pool could hold it.
+  // Returns whether a waiting sequence may run without the pool although the pool could hold it.
   bool MayRunUncached(const Sequence& sequence) const;
 
   Sequence* LeaderOf(const Sequence& sequence) const;

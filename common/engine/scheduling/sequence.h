@@ -44,8 +44,8 @@ struct Sequence {
   // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
-  // Whether nothing is left to compute, because the sequence is complete or has failed. Set by
-  // Append, and by Scheduler::Advance for a sequence that only scores.
+  // If true, nothing is left to compute, because the sequence is complete or has failed. Append
+  // sets it, and Scheduler::Advance does for a sequence that only scores.
   bool finished = false;
   // Not OK if this sequence failed, e.g. because its logits are not finite.
   absl::Status status;
@@ -67,8 +67,8 @@ struct Sequence {
   // After a late mask, the number of further tokens whose rows are computed only once their masks
   // are there. Written by the ModelRunner.
   int num_patient_tokens = 0;
-  // Whether the sequence's mask was late in the present step, so that its row was computed but no
-  // token was sampled. Written by the ModelRunner.
+  // If true, the sequence's mask was late in the present step, so that its row was computed but no
+  // token was sampled. The ModelRunner writes it.
   bool sits_out = false;
   // Guarded by the engine's lock.
   bool cancelled = false;

@@ -1,5 +1,5 @@
-// What the handlers of all gRPC services share. A handler runs for calls alone that have shown a
-// key, if keys are asked for (server/grpc/key_check.h).
+// The state that the handlers of all gRPC services share. If the server has keys, a handler runs
+// only for calls that have shown one (server/grpc/key_check.h).
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -1,6 +1,6 @@
-// What the calls that need the engine have in common: they own themselves, end their sequences when
-// the client goes, tell a client that is refused when to try again, and record their end. (A
-// ScoreStream, which reads as well, does the same in its own way.)
+// The common part of calls that need the engine. Such a call owns itself, ends its sequences when
+// the client goes, tells a refused client when to try again, and records its end. (A ScoreStream,
+// which also reads, does the same in its own way.)
 //
 // The functions are called in the handler, which returns their result. gRPC runs no reaction before
 // the handler has returned.
@@ -27,7 +27,7 @@ struct CallEnvironment {
   const char* method;  // as the metrics name it: "grpc/Generate"
 };
 
-// What a call keeps until gRPC's last reaction.
+// The objects that a call keeps until gRPC's last reaction.
 struct EngineWork {
   // The model stays until then, so that no engine is destroyed by its own thread.
   std::shared_ptr<const ServedModel> model;

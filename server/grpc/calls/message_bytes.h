@@ -13,11 +13,11 @@
 
 namespace taopd {
 
-// Of a parsed request (see parsed_size.h). A message of the largest size fits if it is one array or
-// one text.
+// The maximum size of a parsed request (parsed_size.h). A message of the largest size fits if it is
+// one array or one text.
 inline constexpr int64_t kMaxParsedBytes = 2 * kMaxMessageBytes + (64 << 10);
 
-// Parses `bytes` and lets go of them, whatever comes of it. Returns INVALID_ARGUMENT, naming the
+// Parses `bytes` and releases them, also if it fails. Returns INVALID_ARGUMENT, naming the
 // type, if the bytes are malformed or the message would take more than kMaxParsedBytes.
 absl::Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message);
 

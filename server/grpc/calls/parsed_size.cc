@@ -22,7 +22,7 @@ constexpr int kMaxDepth = 100;
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kStartGroup = 3, kEndGroup = 4,
                    kFixed32 = 5;
 
-// What malloc takes for so many bytes.
+// Returns the memory that malloc takes for this many bytes.
 constexpr int64_t Allocated(int64_t num_bytes) {
   return std::max<int64_t>(32, (num_bytes + 8 + 15) / 16 * 16);
 }
@@ -70,7 +70,7 @@ uint32_t WireTypeOf(const FieldDescriptor& field) {
   }
 }
 
-// Of a number in an array.
+// Returns the size of a number in an array.
 int64_t NumberBytes(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -91,7 +91,7 @@ int64_t SlotBytes(const FieldDescriptor& field) {
 
 int64_t ComputeObjectBytes(const Descriptor& type);
 
-// Of a key or a value inside of a map's entry.
+// Returns the size of a key or a value inside a map's entry.
 int64_t InlineBytes(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
@@ -169,7 +169,7 @@ class SizeWalk {
     }
   }
 
-  // Whether protobuf takes a value of this form for the field; it keeps others as unknown fields.
+  // Returns whether protobuf reads a value of this form into the field; others stay unknown fields.
   static bool IsOf(const FieldDescriptor& field, uint32_t wire_type) {
     return wire_type == WireTypeOf(field) || (wire_type == kLengthDelimited && field.is_packable());
   }

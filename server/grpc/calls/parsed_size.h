@@ -1,4 +1,4 @@
-// What protobuf takes to parse a message, known from the message's bytes before it is parsed.
+// Computes the memory of a parsed message from its bytes, before protobuf parses it.
 //
 // protobuf makes an object of every element: an empty string of a repeated field, two bytes on the
 // wire, takes 64 bytes, and so does a field that the message's type does not have. A message of

@@ -13,9 +13,9 @@
 namespace taopd {
 namespace {
 
-// Of a token in messages and in the engine's arrays, both of which are alive for a moment.
+// The size of a token in messages and in the engine's arrays, which exist together for a moment.
 constexpr int64_t kBytesPerToken = 2 * (4 + 4 + 4);
-// Of a message that waits to be sent, with one token.
+// The size of a message with one token that waits to be sent.
 constexpr int64_t kBytesPerMessage = 256;
 
 // Unlike the other protocols, this one does not cut max_new_tokens: an answer that is shorter than

@@ -18,7 +18,7 @@ namespace taopd {
 absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
     const vllm::grpc::engine::GenerateRequest& request);
 
-// What every message of an answer needs.
+// The log-probs that the messages of an answer contain.
 struct EngineAnswerOptions {
   bool logprobs = false;
   bool top_logprobs = false;

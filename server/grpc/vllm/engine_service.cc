@@ -19,7 +19,7 @@ namespace {
 namespace engine = vllm::grpc::engine;
 using Stream = std::shared_ptr<MessageStream<engine::GenerateResponse>>;
 
-// What the events of a call share.
+// The state that the events of a call share.
 struct EngineAnswer {
   EngineAnswer(const AdmittedInference& admitted, const EngineAnswerOptions& answer_options)
       : request(admitted.request), options(answer_options) {

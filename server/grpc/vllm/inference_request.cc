@@ -15,7 +15,7 @@
 namespace taopd {
 namespace {
 
-// Of a message that waits to be sent, with a token and its text.
+// The size of a message with a token and its text that waits to be sent.
 constexpr int64_t kBytesOfTokenMessage = 512;
 constexpr int64_t kBytesPerCandidate = 32;
 

@@ -11,7 +11,7 @@
 
 namespace taopd {
 
-// What the answer holds besides what the request says.
+// The optional parts of an answer that GenerationRequest has no field for.
 struct InferenceAnswerOptions {
   bool prompt_ids = false;
   bool text = true;
@@ -29,11 +29,11 @@ struct AdmittedInference {
   ByteBudget::Reservation answer_memory;
 };
 
-// What vllm.grpc.engine has and the messages of vllm.Inference cannot say.
+// Parameters of vllm.grpc.engine that the messages of vllm.Inference have no field for.
 struct InferenceExtras {
   int64_t n = 1;
   std::optional<int64_t> truncate_prompt_tokens = std::nullopt;  // -1 = what the model takes
-  // A message whose numbers of sampling are read as those of the request are. Optional.
+  // A message whose sampling fields are read like those of the request; null if there is none.
   const google::protobuf::Message* sampling = nullptr;
 };
 

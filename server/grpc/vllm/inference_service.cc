@@ -12,7 +12,7 @@ namespace taopd {
 
 namespace {
 
-// What the events of a call share.
+// The state that the events of a call share.
 struct Answer {
   explicit Answer(const AdmittedInference& admitted)
       : request(admitted.request),

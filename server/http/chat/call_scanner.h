@@ -9,8 +9,8 @@
 
 namespace taopd {
 
-// Where the JSON object or array that begins at text[begin] ends: the index behind its last
-// bracket, or npos if it does not end. Only brackets and strings are looked at.
+// Returns the index behind the last bracket of the JSON object or array that begins at text[begin],
+// or npos if it does not end. Only brackets and strings are looked at.
 size_t JsonValueEnd(std::string_view text, size_t begin);
 
 class CallScanner {
@@ -20,7 +20,7 @@ class CallScanner {
   size_t Push(std::string_view text);
 
   bool is_complete() const { return state_ == State::kComplete; }
-  // What came is no JSON object.
+  // Returns true if the text so far is not a JSON object.
   bool has_failed() const { return state_ == State::kFailed; }
   // The function's name; empty until all of it has come.
   const std::string& name() const { return name_; }

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMaxRoleBytes = 256;
-// Of all calls together, since each text is parsed again.
+// The limit of the arguments of all calls together, since each text is parsed again.
 constexpr size_t kMaxArgumentsBytes = size_t{4} << 20;
 
 absl::Status ReadPart(const ordered_json& part, const std::string& where, std::string* text) {

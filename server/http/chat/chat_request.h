@@ -19,7 +19,7 @@ struct ChatRequest : GenerationRequest {
   std::string echoed_text;  // what stands in front of the answer's text
   std::string prompt_text;  // the rendered conversation
   bool return_prompt_text = false;
-  // How calls of tools are taken out of the answer's text; kNone leaves them there.
+  // The format of tool calls, which are taken out of the answer's text; kNone leaves them there.
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
   // All of the text is calls, because the request says so.
   ForcedCalls forced_calls = ForcedCalls::kNone;
@@ -44,7 +44,7 @@ absl::StatusOr<ChatBody> ParseChatBody(const std::string& body);
 absl::Status ReadChatRequest(JsonFields& fields, nlohmann::ordered_json* ordered,
                              const ServedModel& model, ChatRequest* request);
 
-// What a conversation becomes. `role` and `echoed_text` are left alone.
+// A conversation after its chat template was applied.
 struct RenderedChat {
   std::string text;
   std::string last_role;

@@ -37,7 +37,7 @@ class ForcedCallStream {
   const ForcedCalls forced_;
   const std::string function_;
   int64_t num_calls_ = 0;
-  // Of kList: the present object.
+  // The state of the present object of kList.
   bool in_object_ = false;
   bool is_named_ = false;
   CallScanner scanner_;

@@ -47,9 +47,9 @@ struct AnswerDelta {
 };
 
 // Splits a text while it comes. What may be the beginning of a tag is held back until it is not.
-// What begins as a call but never names a function becomes content. As in vLLM, text behind the
-// first call is dropped, and llama3_json finds calls only at the beginning of the text. Takes time
-// in proportion to the text. Not thread-safe.
+// Text that begins as a call but never names a function becomes content. As in vLLM, text behind
+// the first call is dropped, and llama3_json finds calls only at the beginning of the text. Takes
+// time in proportion to the text. Not thread-safe.
 class ToolCallStream {
  public:
   explicit ToolCallStream(ToolCallFormat format)

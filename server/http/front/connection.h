@@ -61,11 +61,11 @@ class Connection final : public Exchange {
   // For whom the connection counts: who has connected or, while a trusted proxy's request is read
   // and answered, the client that the proxy names.
   const std::string& subscriber() const { return subscriber_; }
-  // Whose request is being read or answered; before its head is read, who has connected.
+  // The client whose request is read or answered; before its head is read, the one that connected.
   const std::string& client_name() const { return identity_.name; }
-  // What the socket must be ready for before Run has something to do: EPOLLIN, EPOLLOUT or 0.
+  // The event that Run waits for: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
-  // Whether Run has something to do although the socket is not ready.
+  // Returns whether Run has something to do although the socket is not ready.
   bool wants_run() const {
     return state_ == State::kReading && (!unread_.empty() || transport_.has_pending());
   }
@@ -75,11 +75,11 @@ class Connection final : public Exchange {
   void CheckDeadlines(absl::Time now);
   // Goes on after the worker's Finish.
   void Resume(absl::Time now);
-  // How much is lost if the connection is closed in favour of another one: kRankOfBodies while a
-  // body is read, less before. None while it is answered.
+  // Returns a rank of the loss if the connection is closed in favour of another one: kRankOfBodies
+  // while a body is read, less before that, and nullopt while the request is answered.
   static constexpr int kRankOfBodies = 3;
   std::optional<int> EvictionRank() const;
-  // When a byte last came or left.
+  // Returns the time at which a byte last came or left.
   absl::Time last_progress_at() const { return last_progress_at_; }
   // Refuses a request that has begun, with 503, and gives its memory back.
   void Evict(absl::Time now);

@@ -72,7 +72,8 @@ class Front {
   // Closes the connection that loses least, among those that `may_close` names. False if there is
   // none.
   bool EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now);
-  // Whether one more connection may be made, and for what; closes others for it. None if not.
+  // Returns what one more connection may ask for, or nullopt if there is no place for it. May close
+  // others to make a place.
   std::optional<Access> MakePlace(const Port& port, const AcceptedSocket& socket, absl::Time now);
   bool MakeRoom(const Connection& connection, bool same_client);
   void Dispatch(Connection& connection);

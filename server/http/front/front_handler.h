@@ -22,7 +22,7 @@ class Exchange {
   virtual ParsedRequest& request() = 0;           // the body may be moved from
   virtual const std::string& client() const = 0;  // the address (ClientIdentity), without the port
   virtual absl::Time begun_at() const = 0;        // when the first byte came
-  // Whether the client has closed its side or is gone. Never waits; any thread may call.
+  // Returns whether the client has closed its side or is gone. Never waits; any thread may call.
   virtual bool IsGone() const = 0;
   // Keeps the reservation until the answer has been sent. Any thread may call.
   virtual void HoldMemory(ByteBudget::Reservation memory) = 0;
@@ -34,7 +34,7 @@ class Exchange {
   virtual void Finish(WireAnswer answer) = 0;
 };
 
-// What may be asked for on a connection.
+// The routes that a connection may ask for.
 enum class Access {
   kAll,
   kProbePort,  // probes alone: the listener is for them
@@ -42,7 +42,7 @@ enum class Access {
 };
 inline constexpr size_t kNumAccesses = 3;
 
-// Whose request it is.
+// The client of a request.
 struct ClientIdentity {
   std::string address;  // for logs: the connection's, or the one that a trusted proxy names
   std::string name;     // for turns and shares (server/net/client_name.h)
@@ -52,8 +52,8 @@ struct ClientIdentity {
 class FrontHandler {
  public:
   virtual ~FrontHandler() = default;
-  // Whether Identify may name another client than the one that has connected from this address.
-  // Must not block.
+  // Returns whether Identify may name another client than the one that has connected from this
+  // address. Must not block.
   virtual bool IsTrustedProxy(const std::string& /*peer*/) const { return false; }
   // Called when a head was admitted; `peer` is the connection's address. Must not block.
   virtual ClientIdentity Identify(const RequestHead& head, const std::string& peer) const {

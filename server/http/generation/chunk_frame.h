@@ -1,4 +1,4 @@
-// What streams of OpenAI's shape have in common.
+// The common parts of streams in OpenAI's shape.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,7 @@
 
 namespace taopd {
 
-// What the chunks of one stream of OpenAI's shape have in common. All references outlive the
-// object.
+// The common part of the chunks of one stream. All references must outlive the object.
 class ChunkFrame {
  public:
   // `id_prefix` and `object` are the protocol's: "cmpl-" and "text_completion".

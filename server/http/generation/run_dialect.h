@@ -16,8 +16,8 @@
 
 namespace taopd {
 
-// How a protocol reads its requests and writes its answers. `Request` derives from
-// GenerationRequest.
+// The functions with which a protocol reads its requests and writes its answers. `Request` derives
+// from GenerationRequest.
 template <typename Request>
 struct Dialect {
   absl::StatusOr<Request> (*parse)(const std::string& body, const ServedModel& model);
@@ -29,9 +29,9 @@ struct Dialect {
   // Sends all updates of `generation`, then the end of the stream. Errors become an event.
   void (*stream)(const Request& request, const ServedModel& model, const PromptScores& scores,
                  int64_t created_unix_s, Generation* generation, const SendPiece& send);
-  // Whether a stream needs the prompts' scores; empty ones otherwise.
+  // Returns whether a stream needs the prompts' scores; if not, `stream` receives empty ones.
   bool (*streams_scores)(const Request& request);
-  // Whether the header X-Request-Id replaces the body's id.
+  // If true, the header X-Request-Id replaces the body's id.
   bool takes_header_id = true;
 };
 

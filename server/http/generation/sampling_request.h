@@ -18,8 +18,8 @@ absl::Status CheckModelName(const std::string& name, const ServedModel& model);
 // model, request_id, user, session_id, priority, cache_salt, stream, stream_options.
 absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
 
-// How tokens are sampled, when the text ends, n and seed, and the fields that are refused. Absent
-// fields keep `defaults`.
+// Reads the fields of sampling, the end of the text, n and the seed, and refuses fields that are
+// not supported. Absent fields keep `defaults`.
 absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
                           const ServedModel& model, GenerationRequest* request);
 

@@ -19,7 +19,7 @@ constexpr char kFormat[] = "response_format";
 constexpr char kOutputs[] = "structured_outputs";
 constexpr size_t kMaxChoices = 10'000;
 
-// What the fields ask for, of which there may be only one.
+// The form that the fields ask for. A request may ask for one only.
 struct Asked {
   int num_kinds = 0;
   RequestedGrammar grammar;

@@ -22,7 +22,7 @@ class GrammarMatcher {
   virtual ~GrammarMatcher() = default;
   // Takes the next id. Returns INVALID_ARGUMENT if the grammar does not allow it.
   virtual absl::Status Accept(int32_t id) = 0;
-  // Whether a stop id has been accepted, which ends the text.
+  // Returns whether a stop id has been accepted, which ends the text.
   virtual bool HasEnded() const = 0;
   // Sets bit v % 64 of bits[v / 64] for the ids that may follow and clears it for the others.
   // Returns false, and leaves the bits unchanged, if all ids may follow. REQUIRES: !HasEnded().
