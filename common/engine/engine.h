@@ -336,8 +336,8 @@ struct EngineOptions {
   // The number of processes, and on CUDA of devices, over which LoadEngine splits the model
   // (common/model/config/tensor_parallel.h). All memory limits above apply to each of them.
   int64_t tensor_parallel_size = 1;
-  // The CUDA graphs from which decode steps are replayed, captured when the engine is made. They are
-  // refused if they are impossible (CheckCudaGraphs), and together with tensor_parallel_size.
+  // The CUDA graphs from which decode steps are replayed. The engine captures them when it is made.
+  // Refused if graphs are impossible (CheckCudaGraphs), and together with tensor_parallel_size.
   CudaGraphOptions cuda_graphs;
   // The part of the device's memory that LoadEngine's memory plan may use.
   MemoryLimits memory;
