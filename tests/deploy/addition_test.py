@@ -131,6 +131,18 @@ class AdditionTest(unittest.TestCase):
             self.assertAlmostEqual(tail, 0.29, delta=0.04)
         self.assertNotEqual(first_words["teacher"][:3], first_words["student"][:3])
 
+    def test_teachers_of_other_dialects(self):
+        def first_words(files, who):
+            words = [row["response"].split("+")[0][:-1] for row in rows(files[f"{who}_sft.jsonl"])]
+            return sorted(set(words), key=words.count, reverse=True)
+        most = {who: first_words(self.files, who)[0] for who in ("teacher", "student")}
+        for dialect, expected in (("student", {most["student"]}), ("mixed", set(most.values()))):
+            with tempfile.TemporaryDirectory() as out_dir:
+                files = generate(out_dir, *SMALL, "--teacher-dialect", dialect)
+            self.assertEqual(set(first_words(files, "teacher")[:len(expected)]), expected)
+            for name in ("train.jsonl", "val.jsonl", "student_sft.jsonl"):  # nothing else differs
+                self.assertEqual(files[name], self.files[name], name)
+
     def test_student_has_noise(self):
         wrong = sum(not SCRATCHPAD.fullmatch(row["response"]) for row in rows(self.files["student_sft.jsonl"]))
         # A response is hit with probability 1 - .97^42 = .72; some hits keep the shape (a digit for a digit).

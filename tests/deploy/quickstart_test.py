@@ -7,13 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-WAIT_S = 300
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from stub_tree import ROOT, WAIT_S, StubTree  # noqa: E402
 
 
 def is_alive(pid):
@@ -23,60 +22,9 @@ def is_alive(pid):
         return False
 
 
-class QuickstartTest(unittest.TestCase):
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.root = pathlib.Path(directory.name)
-        shutil.copytree(ROOT / "deploy", self.root / "deploy")
-        shutil.copy(ROOT / "CMakeLists.txt", self.root)
-        (self.root / "build/cpu").mkdir(parents=True)
-        (self.root / "build/cpu/build.ninja").touch()
-        for program in ("trainer", "teacher"):
-            stub = (HERE / f"stub_{program}.py").read_text(encoding="ascii")
-            self.write_program(f"build/cpu/bin/taopd-{program}", f"#!{sys.executable}\n{stub}")
-        for name in ("deploy/setup", "path/ninja"):
-            self.write_program(name, "#!/bin/sh\n")
-        # The real generator takes two seconds (addition_test.py tests it).
-        self.write_program("deploy/examples/addition/generate.py", """import sys, pathlib
-for name in ("train", "val"):
-    pathlib.Path(sys.argv[1], name + ".jsonl").touch()
-""")
-        self.log = self.root / "log.jsonl"
-        path = f"{self.root}/path:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.environment = {**os.environ, "PATH": path, "STUB_LOG": str(self.log), "TAOPD_DEPS": str(self.root / "deps")}
-
-    def write_program(self, name, text):
-        path = self.root / name
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_text(text, encoding="ascii")
-        path.chmod(0o755)
-
-    def start(self, *arguments, **environment):
-        return subprocess.Popen([self.root / "deploy/quickstart", *arguments], env={**self.environment, **environment},
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.root,
-                                start_new_session=True)
-
+class QuickstartTest(StubTree):
     def run_quickstart(self, *arguments, **environment):
-        process = self.start(*arguments, **environment)
-        output, _ = process.communicate(timeout=WAIT_S)
-        return process.returncode, output
-
-    def events(self, command=None):
-        if not self.log.exists():
-            return []
-        events = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [event for event in events if command in (None, event["command"])]
-
-    def wait_for_events(self, command, number):
-        end = time.monotonic() + WAIT_S
-        while len(self.events(command)) < number:
-            self.assertLess(time.monotonic(), end, f"no {command}")
-            time.sleep(0.02)
-
-    def wait_for_event(self, command):
-        self.wait_for_events(command, 1)
-        return self.events(command)[0]
+        return self.run_script("deploy/quickstart", *arguments, **environment)
 
     def test_whole_run(self):
         code, output = self.run_quickstart()
@@ -264,6 +212,25 @@ for name in ("train", "val"):
         for run_dir in dirs:
             self.assertTrue((self.root / run_dir / "summary.json").exists(), run_dir)
             self.assertIn(f"| `{run_dir.rpartition('/')[2]}` | 80.0%", output)
+
+    def test_runs_of_a_file(self):
+        (self.root / "runs.tsv").write_text("one\ttrainer.total_steps=3\n"
+                                            "two\tstudent.model=seed-{seed}/one/model\t--teacher=/models/t-{seed}\t"
+                                            "--protocol=vllm+http\n")
+        code, output = self.run_quickstart("--runs", "runs.tsv", "--seeds", "2", "--set", "trainer.total_steps=5")
+        self.assertEqual(code, 0, output)
+        trains = [t["settings"] for t in self.events("train")]
+        self.assertEqual([t["run.dir"] for t in trains], [f"runs/sweep/seed-{s}/{n}" for s in (0, 1) for n in ("one", "two")])
+        self.assertEqual([t["trainer.total_steps"] for t in trains], ["3", "5", "3", "5"])
+        self.assertEqual([t["student.model"] for t in trains][1::2], ["seed-0/one/model", "seed-1/one/model"])
+        self.assertEqual([t["teacher.endpoints"] for t in trains][:2], ['["grpc://127.0.0.1:4242"]', '["vllm+http://127.0.0.1:1"]'])
+        self.assertEqual([e["model"] for e in self.events("teacher")][1::2], ["/models/t-0", "/models/t-1"])
+        self.assertIn("| `two` | 80.0%", output)
+        for arguments, part in ((("--runs", "no.tsv"), "no.tsv does not exist"), (("--protocol", "http"), "--protocol http"),
+                                (("--runs", "runs.tsv", "--compare", "full"), "--runs excludes")):
+            code, output = self.run_quickstart(*arguments)
+            self.assertEqual(code, 1, output)
+            self.assertIn(part, output)
 
     def test_jobs_of_a_sweep_run_at_once(self):
         process = self.start("--compare", "ta_opd,full", "--sweep", "teacher.top_k=4,8", "--jobs", "3", STUB_TRAIN="wait")

@@ -2,6 +2,7 @@
 """Makes the addition experiment's data and tokenizer: the same bytes for the same seed on every machine.
 
     generate.py OUT_DIR [--seed 0] [--train 4320] [--val 1000] [--teacher-sft 28800] [--student-sft 26880]
+                [--teacher-dialect own]
 
 The task is 4-digit addition with a worked scratchpad, least significant column first, all of fixed width:
 
@@ -169,11 +170,12 @@ def fresh_problems(rng, count, taken):
     return found
 
 
-def sft_rows(rng, pairs, words, noise):
-    cumulative = zipf_weights(len(words))
+def sft_rows(rng, pairs, dialects, noise):
+    """Rows take the dialects in turn."""
+    cumulative = zipf_weights(len(CONNECTIVES))
     alphabet = list(SYMBOLS) + [" " + word for word in CONNECTIVES]
-    for a, b in pairs:
-        tokens = response_tokens(rng, a, b, words, cumulative)
+    for i, (a, b) in enumerate(pairs):
+        tokens = response_tokens(rng, a, b, dialects[i % len(dialects)], cumulative)
         tokens = [alphabet[uniform(rng, len(alphabet))] if rng.random() < noise else t for t in tokens]
         yield {"prompt": prompt_text(a, b), "response": "".join(tokens)}
 
@@ -186,6 +188,8 @@ def main():
     parser.add_argument("--val", type=int, default=1000, help="held-out problems")
     parser.add_argument("--teacher-sft", type=int, default=28800, help="the teacher's examples (450 steps of 64)")
     parser.add_argument("--student-sft", type=int, default=26880, help="the student's examples (420 steps of 64)")
+    parser.add_argument("--teacher-dialect", choices=("own", "mixed", "student"), default="own",
+                        help="the ranks of the teacher's connectives: its own, the student's, or each in half of the rows")
     args = parser.parse_args()
 
     (args.out_dir / "tokenizer").mkdir(parents=True, exist_ok=True)
@@ -200,10 +204,12 @@ def main():
         rows = ({"prompt": prompt_text(a, b), "answer": answer_text(a, b)} for a, b in pairs)
         write_jsonl(args.out_dir / f"{name}.jsonl", rows)
     dialect = shuffled(rng["dialect"], CONNECTIVES)
-    for name, count, words, noise in (("teacher", args.teacher_sft, list(CONNECTIVES), 0.0),
-                                      ("student", args.student_sft, dialect, STUDENT_NOISE)):
+    own = list(CONNECTIVES)
+    of_teacher = {"own": (own,), "mixed": (own, dialect), "student": (dialect,)}[args.teacher_dialect]
+    for name, count, dialects, noise in (("teacher", args.teacher_sft, of_teacher, 0.0),
+                                         ("student", args.student_sft, (dialect,), STUDENT_NOISE)):
         pairs = fresh_problems(rng[name], count, taken)
-        write_jsonl(args.out_dir / f"{name}_sft.jsonl", sft_rows(rng[name], pairs, words, noise))
+        write_jsonl(args.out_dir / f"{name}_sft.jsonl", sft_rows(rng[name], pairs, dialects, noise))
 
 
 if __name__ == "__main__":

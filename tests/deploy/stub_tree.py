@@ -1,0 +1,73 @@
+"""A copy of deploy/ with stubs in the place of the programs, for tests of the scripts that run them."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WAIT_S = 300
+
+
+class StubTree(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
+        shutil.copytree(ROOT / "deploy", self.root / "deploy")
+        shutil.copy(ROOT / "CMakeLists.txt", self.root)
+        (self.root / "build/cpu").mkdir(parents=True)
+        (self.root / "build/cpu/build.ninja").touch()
+        for program in ("trainer", "teacher"):
+            stub = (HERE / f"stub_{program}.py").read_text(encoding="ascii")
+            self.write_program(f"build/cpu/bin/taopd-{program}", f"#!{sys.executable}\n{stub}")
+        for name in ("deploy/setup", "path/ninja"):
+            self.write_program(name, "#!/bin/sh\n")
+        # The real generator takes two seconds (addition_test.py tests it).
+        self.write_program("deploy/examples/addition/generate.py", """import sys, pathlib
+pathlib.Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+for name in ("train", "val"):
+    pathlib.Path(sys.argv[1], name + ".jsonl").touch()
+""")
+        self.log = self.root / "log.jsonl"
+        path = f"{self.root}/path:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "STUB_LOG": str(self.log), "TAOPD_DEPS": str(self.root / "deps")}
+
+    def write_program(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text, encoding="ascii")
+        path.chmod(0o755)
+
+    def start(self, *arguments, script="deploy/quickstart", **environment):
+        return subprocess.Popen([self.root / script, *arguments], env={**self.environment, **environment},
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.root,
+                                start_new_session=True)
+
+    def run_script(self, script, *arguments, **environment):
+        """Returns the exit code and the output."""
+        process = self.start(*arguments, script=script, **environment)
+        output, _ = process.communicate(timeout=WAIT_S)
+        return process.returncode, output
+
+    def events(self, command=None):
+        if not self.log.exists():
+            return []
+        events = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [event for event in events if command in (None, event["command"])]
+
+    def wait_for_events(self, command, number):
+        end = time.monotonic() + WAIT_S
+        while len(self.events(command)) < number:
+            self.assertLess(time.monotonic(), end, f"no {command}")
+            time.sleep(0.02)
+
+    def wait_for_event(self, command):
+        self.wait_for_events(command, 1)
+        return self.events(command)[0]
