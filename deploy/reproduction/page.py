@@ -36,8 +36,8 @@ def machine():
 def number(name, value):
     if name.startswith(("accuracy", "greedy")):
         return f"{value:.1%}"
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
-        return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 100 else f"{value:.0f}"
+    if value == 0 or 1e-4 <= abs(value) < 1e5:
+        return f"{value:.3f}" if abs(value) < 10 and value % 1 else f"{value:.0f}"
     return f"{value:.1e}"
 
 
@@ -131,6 +131,8 @@ def _with_code(text):
 def _links(verdict, run_dir):
     """Links to the reports of a claim's runs that are there."""
     found = []
+    if run_dir is None:
+        return ""
     for seed in range(verdict.seeds):
         names = [(r.name, f"{r.name}/report.html") for r in verdict.claim.runs]
         names += [("bandit", "bandit.html")] if verdict.claim.name in ("bandit", "landscape") else []
@@ -157,11 +159,13 @@ def _section(verdict, run_dir):
             f"{seeds}</div><p>{markup.escape(claim.claim)}</p>{note}<dl>{body}</dl></section>")
 
 
-def html(verdicts, about, run_dir):
+def html(verdicts, about, run_dir=None):
+    """The page that is to be written into `run_dir`; without it, a page without links to runs."""
     items = "".join(f'<li>{_chip(v.word)}<a href="#{_anchor(v.claim.name)}">{markup.escape(v.claim.name)}</a></li>'
                     for v in verdicts)
     meanings = ", ".join(f"<b>{word}</b>: {text}" for word, text in MEANING.items() if word != NOT_RUN)
-    compare = '<p><a href="compare.html">All runs, drawn over each other</a></p>' if (run_dir / "compare.html").exists() else ""
+    has_comparison = run_dir is not None and (run_dir / "compare.html").exists()
+    compare = '<p><a href="compare.html">All runs, drawn over each other</a></p>' if has_comparison else ""
     return ('<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1"><title>The paper\'s claims, reproduced</title>'
             f"<style>{STYLE}</style></head><body><main><h1>The paper's claims at the size of a laptop</h1>"
