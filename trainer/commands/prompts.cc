@@ -25,6 +25,16 @@ absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptM
   return options;
 }
 
+TeacherPromptOptions TeacherPromptOptionsOf(const DataConfig& data) {
+  TeacherPromptOptions options;
+  options.key = data.teacher_prompt_key;
+  options.words = RowTemplate(data.teacher_prompt_template);
+  options.missing = data.teacher_prompt_missing;
+  options.max_length = data.MaxTeacherPromptLength();
+  options.sibling_length = data.max_response_length;
+  return options;
+}
+
 absl::StatusOr<PromptTemplate> WordsOf(const std::string& section,
                                        const std::string& prompt_template,
                                        const std::string& system_prompt) {
@@ -61,6 +71,12 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          WordsOf("data", data.prompt_template, data.system_prompt));
   options.drop_duplicates = data.drop_duplicates;
+  options.teacher = TeacherPromptOptionsOf(data);
+  if (data.HasSibling() && model.tokenizer == nullptr) {
+    return InvalidArgument(
+        "data.teacher_prompt_template has {sibling}, whose text needs a tokenizer.json in the "
+        "student's directory");
+  }
   TrainingPrompts prompts;
   TAOPD_ASSIGN_OR_RETURN(prompts.dataset, LoadPrompts(data.train, model.tokenizer, options));
   auto shares = WeighFiles(prompts.dataset, data.train_weights);
@@ -80,7 +96,10 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          WordsOf("eval", eval.prompt_template, eval.system_prompt));
-  if (eval.measure == EvalMeasure::kKl) options.response_key = "response";
+  if (eval.measure == EvalMeasure::kKl) {
+    options.response_key = "response";
+    options.teacher = TeacherPromptOptionsOf(data);
+  }
   TAOPD_ASSIGN_OR_RETURN(PromptDataset dataset, LoadPrompts(data.val, model.tokenizer, options));
   const auto available = static_cast<int64_t>(dataset.records.size());
   if (eval.num_prompts > available) {
@@ -125,6 +144,7 @@ void LogDataset(const std::string& name, const PromptDataset& dataset) {
                    {"overlong_dropped", file.num_overlong},
                    {"truncated", file.num_truncated},
                    {"unknown_bytes", file.num_unknown_bytes},
+                   {"teacher_prompt_missing", file.num_teacher_prompt_missing},
                    {"duplicates", file.num_duplicates}});
   }
 }

@@ -56,18 +56,24 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
   return absl::OkStatus();
 }
 
+// Returns the setting that bounds the prompts that are sent to the teacher.
+const char* LengthSetting(const DataConfig& data) {
+  return data.LongestSentPrompt() == data.max_prompt_length ? "data.max_prompt_length"
+                                                            : "data.max_teacher_prompt_length";
+}
+
 // Checks that the scores of the longest sequence fit in one reply, whatever the protocol.
 absl::Status CheckSizeFits(const TrainConfig& config, const TeacherClient& client,
                            const TeacherInfo& teacher, int64_t vocab_size) {
   TeacherRequest longest =
       MakeTeacherRequest(MakeSupportOptions(config, vocab_size), Rollout(), "");
-  longest.score_start = static_cast<int32_t>(config.data.max_prompt_length);
+  longest.score_start = config.data.LongestSentPrompt();
   longest.token_ids.resize(
-      static_cast<size_t>(config.data.max_prompt_length + config.data.max_response_length));
+      static_cast<size_t>(longest.score_start + config.data.max_response_length));
   const absl::Status fits = client.CheckSize(longest, teacher);
   if (fits.ok()) return absl::OkStatus();
   return FailedPrecondition(
-      "the scores of a sequence of data.max_prompt_length ", config.data.max_prompt_length,
+      "the scores of a sequence of ", LengthSetting(config.data), " ", longest.score_start,
       " + data.max_response_length ", config.data.max_response_length, " tokens with ",
       longest.top_k,
       " log-probs each (teacher.top_k) are too many for one reply: ", fits.message());
@@ -139,9 +145,9 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& cl
     return FailedPrecondition("teacher.temperature ", config.teacher.temperature,
                               ": the teacher supports only 1");
   }
-  const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
+  const int64_t longest = config.data.LongestSentPrompt() + config.data.max_response_length;
   if (longest > teacher.max_model_len) {
-    return FailedPrecondition("data.max_prompt_length + data.max_response_length = ", longest,
+    return FailedPrecondition(LengthSetting(config.data), " + data.max_response_length = ", longest,
                               " exceeds the teacher's max_model_len ", teacher.max_model_len);
   }
   return CheckSizeFits(config, client, teacher, model.vocab_size);

@@ -1,5 +1,7 @@
 #include "trainer/config/train_config.h"
 
+#include <algorithm>
+
 #include "taopd/objective/check_objective.h"
 #include "taopd/objective/objective_parameters.h"
 
@@ -157,6 +159,33 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
 
 }  // namespace
 
+void DataConfig::VisitTeacherPrompt(SettingVisitor& v) {
+  v.Setting("teacher_prompt_key", &teacher_prompt_key,
+            "Key of a prompt for the teacher, read as the student's; the teacher scores the "
+            "responses behind it. Empty: the teacher sees the student's prompt.");
+  v.Setting("teacher_prompt_template", &teacher_prompt_template,
+            "In place of a key, words around the prompt for the teacher, such as '{prompt} "
+            "Solution: {solution}'. {prompt}, {answer} and the row's keys stand for their text, "
+            "{sibling} for another response of this step to the same prompt that is right; {{ and "
+            "}} stand for braces.");
+  v.Setting("teacher_prompt_missing", &teacher_prompt_missing,
+            "What to do if a row lacks a part of the teacher's prompt, or no sibling is right: "
+            "error; plain: the teacher sees the student's prompt; skip: leave the row out, or the "
+            "response out of the loss. teacher/prompt_missing counts.");
+  v.Setting("max_teacher_prompt_length", &max_teacher_prompt_length,
+            "Longest prompt of the teacher in tokens, of which each {sibling} takes "
+            "max_response_length; longer ones are refused, or dropped with "
+            "filter_overlong_prompts. 0 = max_prompt_length.",
+            AtLeast<int64_t>(0));
+}
+
+int64_t DataConfig::LongestSentPrompt() const {
+  if (!HasTeacherPrompt()) return max_prompt_length;
+  const bool sends_plain = teacher_prompt_missing == MissingTeacherPrompt::kPlain || HasSibling();
+  return sends_plain ? std::max(max_prompt_length, MaxTeacherPromptLength())
+                     : MaxTeacherPromptLength();
+}
+
 void ObjectiveTermConfig::Visit(SettingVisitor& v) {
   v.Setting("name", &name, "An objective.", OneOf(ObjectiveNames()));
   v.Setting("weight", &weight, "Factor of its loss.");
@@ -278,9 +307,61 @@ Recompute RecomputeOf(const TrainerConfig& config) {
   return config.recompute == RecomputeChoice::kAttention ? Recompute::kAttention : Recompute::kNone;
 }
 
+namespace {
+
+absl::Status CheckTeacherPrompt(const TrainConfig& config) {
+  const DataConfig& data = config.data;
+  if (!data.HasTeacherPrompt()) {
+    if (data.teacher_prompt_missing == MissingTeacherPrompt::kError &&
+        data.max_teacher_prompt_length == 0) {
+      return absl::OkStatus();
+    }
+    return InvalidArgument(
+        "data.teacher_prompt_missing and data.max_teacher_prompt_length need "
+        "data.teacher_prompt_key or data.teacher_prompt_template");
+  }
+  if (!data.teacher_prompt_key.empty() && !data.teacher_prompt_template.empty()) {
+    return InvalidArgument(
+        "data.teacher_prompt_key and data.teacher_prompt_template: give one of them");
+  }
+  if (!data.teacher_prompt_key.empty()) return absl::OkStatus();
+  const RowTemplate words(data.teacher_prompt_template);
+  if (!words.Has("prompt")) {
+    return InvalidArgument("data.teacher_prompt_template = ", data.teacher_prompt_template,
+                           ": must contain {prompt}");
+  }
+  if (!words.Has(kSibling)) return absl::OkStatus();
+  const std::vector<std::string> names = words.Names();
+  const int64_t of_siblings =
+      std::count(names.begin(), names.end(), kSibling) * data.max_response_length;
+  if (data.MaxTeacherPromptLength() <= of_siblings) {
+    return InvalidArgument("data.max_teacher_prompt_length = ", data.max_teacher_prompt_length,
+                           ": leaves no room beside the ", of_siblings,
+                           " tokens of {sibling} (data.max_response_length for each)");
+  }
+  if (config.rollout.n < 2) {
+    return InvalidArgument("data.teacher_prompt_template has {sibling}: rollout.n = ",
+                           config.rollout.n, " must be at least 2");
+  }
+  if (data.teacher_prompt_missing == MissingTeacherPrompt::kError) {
+    return InvalidArgument(
+        "data.teacher_prompt_template has {sibling}: a step may have no right response, so "
+        "data.teacher_prompt_missing must be plain or skip");
+  }
+  if (config.eval.measure == EvalMeasure::kKl && !data.val.empty()) {
+    return InvalidArgument(
+        "eval.measure = kl: the given responses of data.val have no {sibling}, which "
+        "data.teacher_prompt_template asks for");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
+  TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
   TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.objective.Terms()));
   if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {

@@ -14,6 +14,7 @@
 #include "trainer/config/guard_config.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
+#include "trainer/data/teacher_prompt.h"
 #include "trainer/data/truncation.h"
 #include "trainer/grading/grader.h"
 
@@ -102,6 +103,21 @@ struct DataConfig {
   bool drop_duplicates = false;
   bool add_special_tokens = true;
   bool shuffle = true;
+  std::string teacher_prompt_key;
+  std::string teacher_prompt_template;
+  MissingTeacherPrompt teacher_prompt_missing = MissingTeacherPrompt::kError;
+  int64_t max_teacher_prompt_length = 0;  // 0: max_prompt_length
+
+  bool HasTeacherPrompt() const {
+    return !teacher_prompt_key.empty() || !teacher_prompt_template.empty();
+  }
+  bool HasSibling() const { return RowTemplate(teacher_prompt_template).Has(kSibling); }
+  int64_t MaxTeacherPromptLength() const {
+    return max_teacher_prompt_length > 0 ? max_teacher_prompt_length : max_prompt_length;
+  }
+  // Returns the length of the longest prompt that is sent to the teacher.
+  int64_t LongestSentPrompt() const;
+  void VisitTeacherPrompt(SettingVisitor& v);
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
               "JSON Lines or Parquet files of prompts; a prompt is text, a list of messages (as in "
@@ -148,6 +164,7 @@ struct DataConfig {
     v.Setting("add_special_tokens", &add_special_tokens,
               "Let the tokenizer add its BOS to text prompts.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+    VisitTeacherPrompt(v);
   }
 };
 

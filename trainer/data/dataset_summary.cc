@@ -14,27 +14,9 @@ using Json = nlohmann::ordered_json;
 constexpr int kBarWidth = 40;
 constexpr size_t kMaxBins = 16;
 
-}  // namespace
-
-std::vector<SourceCounts> CountSources(const PromptDataset& dataset) {
-  std::map<std::string, SourceCounts> counts;
-  for (const PromptRecord& record : dataset.records) {
-    SourceCounts& count = counts[record.source];
-    count.source = record.source;
-    ++count.num_records;
-    count.num_answers += record.answer.empty() ? 0 : 1;
-  }
-  std::vector<SourceCounts> list;
-  for (auto& [source, count] : counts) list.push_back(std::move(count));
-  return list;
-}
-
-LengthHistogram MeasureLengths(const PromptDataset& dataset) {
+LengthHistogram HistogramOf(std::vector<int64_t> lengths) {
   LengthHistogram histogram;
-  if (dataset.records.empty()) return histogram;
-  std::vector<int64_t> lengths;
-  for (const PromptRecord& record : dataset.records)
-    lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
+  if (lengths.empty()) return histogram;
   std::sort(lengths.begin(), lengths.end());
   const size_t count = lengths.size();
   histogram.min = lengths.front();
@@ -52,6 +34,65 @@ LengthHistogram MeasureLengths(const PromptDataset& dataset) {
     histogram.bins.push_back({low, low + width, end - begin});
   }
   return histogram;
+}
+
+Json TokensJson(const LengthHistogram& lengths) {
+  Json tokens = {{"total", lengths.total},   {"min", lengths.min}, {"mean", lengths.mean},
+                 {"median", lengths.median}, {"p99", lengths.p99}, {"max", lengths.max}};
+  tokens["histogram"] = Json::array();
+  for (const auto& bin : lengths.bins) {
+    tokens["histogram"].push_back({{"low", bin.low}, {"high", bin.high}, {"count", bin.count}});
+  }
+  return tokens;
+}
+
+// Formats the lengths of "a prompt" or "a teacher's prompt".
+std::string LengthsText(const char* what, const Json& tokens) {
+  std::string text = absl::StrFormat(
+      "  tokens of %s: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n", what,
+      tokens["min"].get<long long>(), tokens["mean"].get<double>(),
+      tokens["median"].get<long long>(), tokens["p99"].get<long long>(),
+      tokens["max"].get<long long>(), tokens["total"].get<long long>());
+  int64_t most = 1;
+  for (const Json& bin : tokens["histogram"]) most = std::max(most, bin["count"].get<int64_t>());
+  for (const Json& bin : tokens["histogram"]) {
+    const auto count = bin["count"].get<int64_t>();
+    text += absl::StrFormat("  %6lld to %6lld %8lld ", bin["low"].get<long long>(),
+                            bin["high"].get<long long>() - 1, static_cast<long long>(count)) +
+            std::string(count * kBarWidth / most, '#') + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<SourceCounts> CountSources(const PromptDataset& dataset) {
+  std::map<std::string, SourceCounts> counts;
+  for (const PromptRecord& record : dataset.records) {
+    SourceCounts& count = counts[record.source];
+    count.source = record.source;
+    ++count.num_records;
+    count.num_answers += record.answer.empty() ? 0 : 1;
+  }
+  std::vector<SourceCounts> list;
+  for (auto& [source, count] : counts) list.push_back(std::move(count));
+  return list;
+}
+
+LengthHistogram MeasureLengths(const PromptDataset& dataset) {
+  std::vector<int64_t> lengths;
+  for (const PromptRecord& record : dataset.records)
+    lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
+  return HistogramOf(std::move(lengths));
+}
+
+LengthHistogram MeasureTeacherLengths(const PromptDataset& dataset) {
+  std::vector<int64_t> lengths;
+  for (const PromptRecord& record : dataset.records) {
+    if (!record.teacher_prompt.ids.empty())
+      lengths.push_back(static_cast<int64_t>(record.teacher_prompt.ids.size()));
+  }
+  return HistogramOf(std::move(lengths));
 }
 
 Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
@@ -84,13 +125,13 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
                                   {"num_records", source.num_records},
                                   {"num_answers", source.num_answers}});
   }
-  const LengthHistogram lengths = MeasureLengths(dataset);
-  Json& tokens = summary["prompt_tokens"];
-  tokens = {{"total", lengths.total},   {"min", lengths.min}, {"mean", lengths.mean},
-            {"median", lengths.median}, {"p99", lengths.p99}, {"max", lengths.max}};
-  tokens["histogram"] = Json::array();
-  for (const auto& bin : lengths.bins) {
-    tokens["histogram"].push_back({{"low", bin.low}, {"high", bin.high}, {"count", bin.count}});
+  summary["prompt_tokens"] = TokensJson(MeasureLengths(dataset));
+  const bool has_teacher_prompts =
+      std::any_of(dataset.records.begin(), dataset.records.end(),
+                  [](const PromptRecord& record) { return !record.teacher_prompt.is_plain(); });
+  if (has_teacher_prompts) {
+    summary["num_teacher_prompts_missing"] = dataset.num_teacher_prompt_missing();
+    summary["teacher_prompt_tokens"] = TokensJson(MeasureTeacherLengths(dataset));
   }
   summary["samples"] = Json::array();
   const auto size = static_cast<int64_t>(dataset.records.size());
@@ -98,11 +139,15 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
   for (int64_t i = 0; i < num_samples; ++i) {
     const PromptRecord& record =
         dataset.records[num_samples == 1 ? 0 : i * (size - 1) / (num_samples - 1)];
-    summary["samples"].push_back({{"id", record.id},
-                                  {"source", record.source},
-                                  {"answer", record.answer},
-                                  {"prompt", record.prompt},
-                                  {"prompt_ids", record.prompt_ids}});
+    Json& sample = summary["samples"].emplace_back();
+    sample = {{"id", record.id},
+              {"source", record.source},
+              {"answer", record.answer},
+              {"prompt", record.prompt},
+              {"prompt_ids", record.prompt_ids}};
+    if (!has_teacher_prompts) continue;
+    sample["teacher_prompt"] = record.teacher_prompt.text;
+    sample["teacher_prompt_ids"] = record.teacher_prompt.ids;
   }
   return summary;
 }
@@ -134,19 +179,11 @@ std::string DatasetSummaryText(const Json& summary) {
                             source["num_answers"].get<long long>()) +
             source["source"].get<std::string>() + "\n";
   }
-  const Json& tokens = summary["prompt_tokens"];
-  text += absl::StrFormat(
-      "  tokens of a prompt: min %lld, mean %.1f, median %lld, p99 %lld, max %lld; in all %lld\n",
-      tokens["min"].get<long long>(), tokens["mean"].get<double>(),
-      tokens["median"].get<long long>(), tokens["p99"].get<long long>(),
-      tokens["max"].get<long long>(), tokens["total"].get<long long>());
-  int64_t most = 1;
-  for (const Json& bin : tokens["histogram"]) most = std::max(most, bin["count"].get<int64_t>());
-  for (const Json& bin : tokens["histogram"]) {
-    const auto count = bin["count"].get<int64_t>();
-    text += absl::StrFormat("  %6lld to %6lld %8lld ", bin["low"].get<long long>(),
-                            bin["high"].get<long long>() - 1, static_cast<long long>(count)) +
-            std::string(count * kBarWidth / most, '#') + "\n";
+  text += LengthsText("a prompt", summary["prompt_tokens"]);
+  if (summary.contains("teacher_prompt_tokens")) {
+    text += absl::StrFormat("  %lld prompts lack a part of the teacher's prompt\n",
+                            summary["num_teacher_prompts_missing"].get<long long>()) +
+            LengthsText("a teacher's prompt", summary["teacher_prompt_tokens"]);
   }
   for (const Json& sample : summary["samples"]) {
     text += "  --- " + sample["id"].get<std::string>() + " (" +
@@ -154,6 +191,10 @@ std::string DatasetSummaryText(const Json& summary) {
             sample["answer"].get<std::string>() + "\n" + sample["prompt"].get<std::string>() +
             "\n  ids";
     for (const Json& id : sample["prompt_ids"]) text += Concat(" ", id.get<int64_t>());
+    text += "\n";
+    if (!sample.contains("teacher_prompt")) continue;
+    text += "  the teacher's\n" + sample["teacher_prompt"].get<std::string>() + "\n  ids";
+    for (const Json& id : sample["teacher_prompt_ids"]) text += Concat(" ", id.get<int64_t>());
     text += "\n";
   }
   return text;

@@ -33,6 +33,9 @@ struct LengthHistogram {
 
 std::vector<SourceCounts> CountSources(const PromptDataset& dataset);  // sorted by name
 LengthHistogram MeasureLengths(const PromptDataset& dataset);
+// Measures the teacher's own prompts. A {sibling} counts as its mark, which is not tokenized yet,
+// so records with one are left out.
+LengthHistogram MeasureTeacherLengths(const PromptDataset& dataset);
 
 struct SummaryOptions {
   std::vector<double> weights;  // one per file; if empty, every file has the weight 1

@@ -38,8 +38,9 @@ class Loader {
  private:
   void Add(PromptReader::Row row, FileCounts* counts) {
     counts->num_own_system += row.own_system ? 1 : 0;
+    counts->num_teacher_prompt_missing += row.teacher_prompt_missing ? 1 : 0;
     if (row.dropped) {
-      ++counts->num_overlong;
+      counts->num_overlong += row.overlong ? 1 : 0;
       return;
     }
     if (SeenBefore(row.record)) {
@@ -52,7 +53,7 @@ class Loader {
     dataset_.records.push_back(std::move(row.record));
   }
 
-  // Returns whether an earlier record has the same prompt and the same given response. A match of
+  // Returns whether an earlier record has the same prompts and the same given response. A match of
   // the hashes is confirmed by a comparison, so the count is exact.
   bool SeenBefore(const PromptRecord& record) {
     const std::string key = Concat(record.prompt, options_.tokenize ? "" : record.messages.dump());
@@ -64,7 +65,8 @@ class Loader {
     for (auto it = begin; it != end; ++it) {
       const PromptRecord& other = dataset_.records[it->second];
       if (other.prompt_ids == record.prompt_ids && other.prompt == record.prompt &&
-          other.messages == record.messages && other.response_ids == record.response_ids) {
+          other.messages == record.messages && other.response_ids == record.response_ids &&
+          other.teacher_prompt == record.teacher_prompt) {
         return true;
       }
     }
@@ -92,10 +94,11 @@ absl::StatusOr<PromptDataset> LoadPrompts(const std::vector<std::string>& paths,
   }
   PromptDataset dataset = loader.Take();
   if (dataset.records.empty()) {
-    const int64_t overlong = dataset.num_overlong();
+    const int64_t overlong = dataset.num_overlong(), missing = dataset.num_teacher_prompt_missing();
     return InvalidArgument(
         "no rows in ", list.empty() ? "an empty list of files" : list,
-        overlong > 0 ? Concat(" (", overlong, " over-long prompts dropped)") : "");
+        overlong > 0 ? Concat(" (", overlong, " over-long prompts dropped)") : "",
+        missing > 0 ? Concat(" (", missing, " rows without the teacher's prompt dropped)") : "");
   }
   return dataset;
 }

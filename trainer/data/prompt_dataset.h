@@ -19,6 +19,7 @@
 #include "common/text/tokenizer/tokenizer.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/data/prompt_template.h"
+#include "trainer/data/teacher_prompt.h"
 #include "trainer/data/truncation.h"
 
 namespace taopd {
@@ -39,6 +40,7 @@ struct PromptRecord {
   std::string source;
   // The given response (supervised data, held-out text), or empty.
   std::vector<int32_t> response_ids;
+  TeacherPrompt teacher_prompt;  // plain unless DatasetOptions::teacher is used
 };
 
 // Turns messages into the text that the model sees, up to the start of its response.
@@ -55,6 +57,8 @@ struct DatasetOptions {
   std::string response_key;
   // The template's system message is added to chats that have none.
   PromptTemplate prompt_template;
+  // The teacher's prompt gets the same template, chat template and tokenizer as the student's.
+  TeacherPromptOptions teacher;
   // Makes a text prompt a user message. A system message in the template has the same effect.
   bool text_as_chat = false;
   // Turns a chat into text: the contents of its messages with an empty line between them.
@@ -87,6 +91,8 @@ struct FileCounts {
   int64_t num_duplicates = 0;     // rows seen before, in this file or an earlier one
   // Chats that keep their own system message instead of the template's.
   int64_t num_own_system = 0;
+  // Rows for which a part of the teacher's prompt is missing: dropped, or used with the student's.
+  int64_t num_teacher_prompt_missing = 0;
 };
 
 struct PromptDataset {
@@ -98,6 +104,9 @@ struct PromptDataset {
   int64_t num_truncated() const { return Sum(&FileCounts::num_truncated); }
   int64_t num_unknown_bytes() const { return Sum(&FileCounts::num_unknown_bytes); }
   int64_t num_duplicates() const { return Sum(&FileCounts::num_duplicates); }
+  int64_t num_teacher_prompt_missing() const {
+    return Sum(&FileCounts::num_teacher_prompt_missing);
+  }
 
  private:
   int64_t Sum(int64_t FileCounts::*count) const {

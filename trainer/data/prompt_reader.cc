@@ -1,5 +1,6 @@
 #include "trainer/data/prompt_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/data/row_reader.h"
@@ -53,8 +54,31 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
 
 }  // namespace
 
+PromptReader::PromptReader(const Tokenizer* tokenizer, const DatasetOptions& options)
+    : tokenizer_(tokenizer), options_(options) {
+  const TeacherPromptOptions& teacher = options.teacher;
+  if (!teacher.is_used()) return;
+  auto of_teacher = std::make_unique<DatasetOptions>(options);
+  of_teacher->teacher = TeacherPromptOptions();
+  if (!teacher.key.empty()) of_teacher->prompt_key = teacher.key;
+  const std::vector<std::string> names = teacher.words.Names();
+  of_teacher->max_prompt_length =
+      teacher.max_length -
+      teacher.sibling_length * std::count(names.begin(), names.end(), std::string(kSibling));
+  of_teacher->truncation = Truncation::kError;
+  auto reader = std::make_unique<PromptReader>(tokenizer, *of_teacher);
+  reader->row_words_ = teacher.words;
+  reader->reads_for_teacher_ = true;
+  teacher_options_ = std::move(of_teacher);
+  teacher_reader_ = std::move(reader);
+}
+
 std::vector<std::string> PromptReader::Columns() const {
   std::vector<std::string> columns = {options_.prompt_key, options_.prompt_key + "_ids"};
+  if (const std::string& key = options_.teacher.key; !key.empty()) {
+    columns.insert(columns.end(), {key, key + "_ids"});
+  }
+  for (const std::string& name : options_.teacher.words.Names()) columns.push_back(name);
   if (!options_.answer_key.empty()) {
     columns.insert(columns.end(), {options_.answer_key, kVerlAnswer});
   }
@@ -75,6 +99,7 @@ absl::StatusOr<PromptReader::Row> PromptReader::Read(const Json& row, PromptReco
   TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &result.record));
   TAOPD_RETURN_IF_ERROR(ReadSource(row, &result.record));
   if (!options_.response_key.empty()) TAOPD_RETURN_IF_ERROR(ReadResponse(row, &result.record));
+  if (teacher_reader_ != nullptr) TAOPD_RETURN_IF_ERROR(ReadTeacherPrompt(row, &result));
   return result;
 }
 
@@ -85,7 +110,7 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
   const std::string& key = options_.prompt_key;
   const PromptTemplate& words = options_.prompt_template;
   if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
-    if (!words.name.empty() || !words.system.empty()) {
+    if (!words.name.empty() || !words.system.empty() || !row_words_.empty()) {
       return InvalidArgument(
           "\"", key,
           "_ids\" are token ids: no prompt template or system prompt can be put around them");
@@ -98,7 +123,7 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
     return InvalidArgument("has neither \"", key, "\" nor \"", key, "_ids\"");
   }
   if (prompt->is_string()) {
-    const std::string text = FillTemplate(words, prompt->get<std::string>());
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, WithWords(row, prompt->get<std::string>()));
     if (text.empty()) return InvalidArgument("the prompt is empty");
     if (!options_.text_as_chat && words.system.empty()) {
       record->prompt = text;
@@ -106,7 +131,7 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
     }
     record->messages = Json::array({Json{{"role", "user"}, {"content", text}}});
   } else {
-    TAOPD_RETURN_IF_ERROR(ReadMessages(*prompt, record));
+    TAOPD_RETURN_IF_ERROR(ReadMessages(row, *prompt, record));
   }
   if (!words.system.empty()) result->own_system = !AddSystemMessage(&record->messages);
   if (options_.messages_as_text) return JoinMessages(record);
@@ -121,7 +146,8 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
 }
 
 // Reads a list of messages and puts the template's text around the last one, the question.
-absl::Status PromptReader::ReadMessages(const Json& prompt, PromptRecord* record) const {
+absl::Status PromptReader::ReadMessages(const Json& row, const Json& prompt,
+                                        PromptRecord* record) const {
   const std::string& key = options_.prompt_key;
   const PromptTemplate& words = options_.prompt_template;
   if (!prompt.is_array()) {
@@ -129,15 +155,38 @@ absl::Status PromptReader::ReadMessages(const Json& prompt, PromptRecord* record
   }
   TAOPD_RETURN_IF_ERROR(CheckMessages(prompt, key));
   record->messages = prompt;
-  if (words.name.empty()) return absl::OkStatus();
+  if (words.name.empty() && row_words_.empty()) return absl::OkStatus();
   Json& last = record->messages.back();
   if (last["role"] != "user" || !last["content"].is_string()) {
     return InvalidArgument("\"", key,
                            "\": the last message is not a user's text, so the prompt template ",
                            words.name, " has no question");
   }
-  last["content"] = FillTemplate(words, last["content"].get<std::string>());
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, WithWords(row, last["content"]));
+  last["content"] = text;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> PromptReader::WithWords(const Json& row,
+                                                    const std::string& question) const {
+  std::string text = FillTemplate(options_.prompt_template, question);
+  if (row_words_.empty()) return text;
+  return row_words_.Fill([&](const std::string& name) -> absl::StatusOr<std::string> {
+    if (name == "prompt") return text;
+    if (name == kSibling) return Concat("{", kSibling, "}");
+    std::string value;
+    if (name == "answer") {
+      PromptRecord record;
+      TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &record));
+      value = record.answer;
+    } else if (const Json* found = FindPath(row, name); found != nullptr && !found->is_null()) {
+      if (!found->is_string() && !found->is_number())
+        return InvalidArgument("\"", name, "\" is neither text nor a number");
+      value = found->is_string() ? found->get<std::string>() : found->dump();
+    }
+    if (value.empty()) return absl::NotFoundError(Concat("has no \"", name, "\""));
+    return value;
+  });
 }
 
 // Returns false if the messages have a system message of their own, which is kept.
@@ -180,6 +229,12 @@ absl::Status PromptReader::LimitLength(Row* result) const {
                                : "");
   }
   if (!result->overlong) return absl::OkStatus();
+  if (reads_for_teacher_) {
+    return InvalidArgument("the teacher's prompt has ", prompt_length,
+                           " tokens, more than max_teacher_prompt_length leaves room for, ",
+                           options_.max_prompt_length,
+                           " (filter_overlong_prompts drops such rows)");
+  }
   if (options_.truncation == Truncation::kError) {
     return InvalidArgument("the prompt has ", prompt_length,
                            " tokens, more than max_prompt_length ", options_.max_prompt_length,
@@ -209,6 +264,54 @@ absl::Status PromptReader::Tokenize(const std::string& text, const std::string& 
                              ", beyond the model's vocabulary size ", options_.vocab_size);
     }
   }
+  return absl::OkStatus();
+}
+
+// ---- The teacher's prompt -----------------------------------------------------------------------
+
+absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const {
+  const std::string& key = teacher_options_->prompt_key;
+  const auto has = [&](const std::string& path) {
+    const Json* value = FindPath(row, path);
+    return value != nullptr && !value->is_null();
+  };
+  Row read;
+  absl::Status status = !has(key) && !has(key + "_ids")
+                            ? absl::NotFoundError(Concat("has no \"", key, "\""))
+                            : teacher_reader_->ReadPrompt(row, &read);
+  if (absl::IsNotFound(status)) {
+    const MissingTeacherPrompt missing = options_.teacher.missing;
+    if (missing == MissingTeacherPrompt::kError) {
+      return InvalidArgument(status.message(),
+                             " for the teacher's prompt (teacher_prompt_missing plain uses the "
+                             "student's prompt, skip drops such rows)");
+    }
+    result->teacher_prompt_missing = true;
+    result->dropped = missing == MissingTeacherPrompt::kSkip;
+    return absl::OkStatus();
+  }
+  if (!status.ok()) return Annotate(status, "the teacher's prompt");
+  TAOPD_RETURN_IF_ERROR(teacher_reader_->LimitLength(&read));
+  result->overlong |= read.overlong;
+  result->dropped |= read.dropped;
+  return TakeTeacherPrompt(std::move(read.record), &result->record.teacher_prompt);
+}
+
+absl::Status PromptReader::TakeTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const {
+  const std::string mark = Concat("{", kSibling, "}");
+  int64_t num_marks = 0;
+  for (size_t at = 0; (at = read.prompt.find(mark, at)) != std::string::npos; at += mark.size())
+    ++num_marks;
+  const std::vector<std::string> names = options_.teacher.words.Names();
+  prompt->has_sibling = options_.teacher.words.Has(kSibling);
+  if (prompt->has_sibling && num_marks != std::count(names.begin(), names.end(), kSibling)) {
+    return InvalidArgument("the teacher's prompt: the row's own text contains ", mark,
+                           ", which stands for a response");
+  }
+  // The special tokens of a chat are in its text.
+  prompt->add_special_tokens = read.messages.is_null() && options_.add_special_tokens;
+  prompt->text = std::move(read.prompt);
+  if (!prompt->has_sibling) prompt->ids = std::move(read.prompt_ids);
   return absl::OkStatus();
 }
 

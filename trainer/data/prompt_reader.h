@@ -1,6 +1,7 @@
 // Reads one row of a data file as a prompt. LoadPrompts (prompt_dataset.h) uses it for each row.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,17 +16,17 @@ namespace taopd {
 class PromptReader {
  public:
   // `tokenizer` may be null. Both must outlive the reader.
-  PromptReader(const Tokenizer* tokenizer, const DatasetOptions& options)
-      : tokenizer_(tokenizer), options_(options) {}
+  PromptReader(const Tokenizer* tokenizer, const DatasetOptions& options);
 
   // Returns the dotted paths that Read uses.
   std::vector<std::string> Columns() const;
 
   struct Row {
     PromptRecord record;
-    bool overlong = false;    // the prompt was longer than max_prompt_length
-    bool dropped = false;     // the row was dropped for that reason; `record` is incomplete
+    bool overlong = false;    // a prompt was longer than its limit
+    bool dropped = false;     // the row was dropped for a prompt; `record` is incomplete
     bool own_system = false;  // the chat kept its own system message instead of the template's
+    bool teacher_prompt_missing = false;  // a part of the teacher's prompt is missing
   };
   // `record` holds the id and the default source of the row. Returns INVALID_ARGUMENT with the
   // invalid key.
@@ -33,7 +34,14 @@ class PromptReader {
 
  private:
   absl::Status ReadPrompt(const nlohmann::ordered_json& row, Row* result) const;
-  absl::Status ReadMessages(const nlohmann::ordered_json& prompt, PromptRecord* record) const;
+  absl::Status ReadMessages(const nlohmann::ordered_json& row, const nlohmann::ordered_json& prompt,
+                            PromptRecord* record) const;
+  // Returns the text of a question with the templates around it. Returns NOT_FOUND if the row lacks
+  // a part of it.
+  absl::StatusOr<std::string> WithWords(const nlohmann::ordered_json& row,
+                                        const std::string& question) const;
+  absl::Status ReadTeacherPrompt(const nlohmann::ordered_json& row, Row* result) const;
+  absl::Status TakeTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const;
   bool AddSystemMessage(nlohmann::ordered_json* messages) const;
   absl::Status JoinMessages(PromptRecord* record) const;
   absl::Status LimitLength(Row* result) const;
@@ -45,6 +53,12 @@ class PromptReader {
 
   const Tokenizer* const tokenizer_;
   const DatasetOptions& options_;
+  // The reader of the teacher's prompts and its options; null if these are the student's.
+  std::unique_ptr<const DatasetOptions> teacher_options_;
+  std::unique_ptr<const PromptReader> teacher_reader_;
+  // The words around the prompt, if this reader is the teacher's; otherwise empty.
+  RowTemplate row_words_;
+  bool reads_for_teacher_ = false;
 };
 
 }  // namespace taopd

@@ -19,6 +19,7 @@ ScoredRollout AsRollout(const PromptRecord& record) {
   item.rollout.prompt_ids = record.prompt_ids;
   item.rollout.response_ids = record.response_ids;
   item.rollout.source = record.source;
+  item.teacher_prompt_ids = record.teacher_prompt.ids;
   // The response was not sampled, so there are no log-probs; ta_opd does not read them.
   item.rollout.behavior_log_probs.assign(record.response_ids.size(), 0.0f);
   return item;
@@ -41,7 +42,8 @@ absl::StatusOr<std::vector<ScoredRollout>> ScoreRecords(
   for (const PromptRecord& record : records) items.push_back(AsRollout(record));
   const auto replies = std::make_shared<Replies>(std::move(items));
   for (size_t i = 0; i < records.size(); ++i) {
-    teacher->Score(MakeTeacherRequest(support, replies->items[i].rollout, Concat("eval-", i)),
+    teacher->Score(MakeTeacherRequest(support, replies->items[i].rollout, Concat("eval-", i),
+                                      replies->items[i].teacher_prompt_ids),
                    [replies, support, i](absl::StatusOr<TeacherScores> reply) {
                      ScoredRollout& item = replies->items[i];
                      auto scores = reply.ok()

@@ -28,7 +28,8 @@ struct KlEvaluationOptions {
   EvalJournal* journal = nullptr;
 };
 
-// Asks the teacher to score the records' responses and returns two metrics:
+// Asks the teacher to score the records' responses, behind its own prompts if the records have
+// them, and returns two metrics:
 //   eval/kl_to_teacher  The mean over the response tokens of the reverse KL between student and
 //                       teacher on the teacher's top-k tokens plus the tail, both at temperature 1,
 //                       in nats. This is the value of ta_opd: a lower bound of the full KL, and

@@ -40,6 +40,11 @@ ScoredRollout OneRow(const ScoredRollout& item, int64_t row) {
   one.rollout.prompt_ids = rollout.prompt_ids;
   one.rollout.prompt_ids.insert(one.rollout.prompt_ids.end(), rollout.response_ids.begin(),
                                 rollout.response_ids.begin() + row);
+  if (!item.teacher_prompt_ids.empty()) {
+    one.teacher_prompt_ids = item.teacher_prompt_ids;
+    one.teacher_prompt_ids.insert(one.teacher_prompt_ids.end(), rollout.response_ids.begin(),
+                                  rollout.response_ids.begin() + row);
+  }
   one.rollout.response_ids = {rollout.response_ids[row]};
   one.rollout.source = rollout.source;
   one.rollout.behavior_log_probs = {rollout.behavior_log_probs[row]};
@@ -87,7 +92,8 @@ absl::Status FetchDense(const StepContext& context, const SupportOptions& suppor
   const auto replies = std::make_shared<Replies>(rows->size());
   for (size_t i = 0; i < rows->size(); ++i) {
     TeacherRequest request =
-        MakeTeacherRequest(dense, (*rows)[i].rollout, Concat("step-", step + 1, "-full-kl-", i));
+        MakeTeacherRequest(dense, (*rows)[i].rollout, Concat("step-", step + 1, "-full-kl-", i),
+                           (*rows)[i].teacher_prompt_ids);
     context.teacher->Score(std::move(request), [replies, i](absl::StatusOr<TeacherScores> scores) {
       absl::MutexLock lock(&replies->mutex);
       replies->scores[i] = std::move(scores);

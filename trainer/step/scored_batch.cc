@@ -6,11 +6,12 @@
 namespace taopd {
 
 ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
-                         int64_t size, Timeline* timeline)
+                         int64_t size, Timeline* timeline, std::unique_ptr<TeacherViews> views)
     : teacher_(teacher),
       support_(support),
       name_(std::move(name)),
       timeline_(timeline),
+      views_(std::move(views)),
       start_(absl::Now()),
       items_(size),
       handed_over_(timeline != nullptr ? size : 0),
@@ -21,9 +22,10 @@ ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, 
 std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherClient* teacher,
                                                 std::vector<RolloutRequest> requests,
                                                 const SupportOptions& support,
-                                                const std::string& name, Timeline* timeline) {
-  std::shared_ptr<ScoredBatch> batch(
-      new ScoredBatch(teacher, support, name, static_cast<int64_t>(requests.size()), timeline));
+                                                const std::string& name, Timeline* timeline,
+                                                std::unique_ptr<TeacherViews> views) {
+  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(
+      teacher, support, name, static_cast<int64_t>(requests.size()), timeline, std::move(views)));
   engine->Generate(std::move(requests), [batch](int64_t index, absl::StatusOr<Rollout> rollout) {
     batch->OnRollout(index, std::move(rollout));
   });
@@ -33,7 +35,7 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
 std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
   const size_t size = items.size();
   std::shared_ptr<ScoredBatch> batch(
-      new ScoredBatch(nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr));
+      new ScoredBatch(nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr, nullptr));
   batch->items_ = std::move(items);
   absl::MutexLock lock(&batch->mutex_);
   batch->generated_.assign(size, true);
@@ -45,20 +47,36 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (KeepRollout(index, std::move(rollout))) {
     if (timeline_ != nullptr) {
-      handed_over_[index] = absl::Now();
-      timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_,
-                     handed_over_[index]);
+      timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_, absl::Now());
     }
-    TeacherRequest request =
-        MakeTeacherRequest(support_, items_[index].rollout, Concat(name_, "-", index));
-    teacher_->Score(std::move(request),
-                    [self = shared_from_this(), index](absl::StatusOr<TeacherScores> reply) {
-                      self->OnScores(index, std::move(reply));
-                    });
+    std::vector<TeacherView> views;
+    if (views_ == nullptr) {
+      views.push_back({index, {}, false});
+    } else {
+      views = views_->Finish(index, items_[index].rollout);
+    }
+    for (TeacherView& view : views) AskTeacher(std::move(view));
   }
   // This comes last, because a waiter may destroy the client as soon as nothing is being generated.
   absl::MutexLock lock(&mutex_);
   --num_generating_;
+}
+
+void ScoredBatch::AskTeacher(TeacherView view) {
+  const int64_t index = view.index;
+  ScoredRollout& item = items_[index];
+  item.teacher_prompt_ids = std::move(view.prompt_ids);
+  item.lacks_teacher_prompt = view.is_missing;
+  if (timeline_ != nullptr) handed_over_[index] = absl::Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_scoring_;
+  }
+  teacher_->Score(MakeTeacherRequest(support_, item.rollout, Concat(name_, "-", index),
+                                     item.teacher_prompt_ids),
+                  [self = shared_from_this(), index](absl::StatusOr<TeacherScores> reply) {
+                    self->OnScores(index, std::move(reply));
+                  });
 }
 
 bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
@@ -70,7 +88,6 @@ bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (!error_.ok()) return false;
   items_[index].rollout = *std::move(rollout);
   generated_[index] = true;
-  ++num_scoring_;
   return true;
 }
 
@@ -90,7 +107,9 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
     }
     return;
   }
-  items_[index].scores = *std::move(scores);
+  ScoredRollout& item = items_[index];
+  item.scores = *std::move(scores);
+  if (item.lacks_teacher_prompt && views_->options().skips_missing) item.scores.weight = 0;
   scored_[index] = true;
 }
 

@@ -16,6 +16,7 @@
 
 #include "trainer/step/scored_rollout.h"
 #include "trainer/step/support.h"
+#include "trainer/step/teacher_views.h"
 #include "trainer/step/timing/timeline.h"
 
 namespace taopd {
@@ -25,11 +26,13 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // Starts generating and scoring `requests`, and returns immediately. `engine` and `teacher` must
   // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
   // prefixes the ids of the requests to the teacher. A timeline, if given, gets the spans of each
-  // rollout and of its scoring, and must outlive every callback as well.
+  // rollout and of its scoring, and must outlive every callback as well. `views`, if given, are the
+  // prompts that the teacher sees; otherwise it sees those of the requests.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
                                             std::vector<RolloutRequest> requests,
                                             const SupportOptions& support, const std::string& name,
-                                            Timeline* timeline = nullptr);
+                                            Timeline* timeline = nullptr,
+                                            std::unique_ptr<TeacherViews> views = nullptr);
 
   // Returns a batch of existing rollouts, which have their scores if these will be needed.
   static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
@@ -55,10 +58,11 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
 
  private:
   ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size,
-              Timeline* timeline);
+              Timeline* timeline, std::unique_ptr<TeacherViews> views);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   // Stores the rollout. Returns false if it or the batch has failed, so that no scores are needed.
   bool KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout);
+  void AskTeacher(TeacherView view);
   void OnScores(int64_t index, absl::StatusOr<TeacherScores> reply);
   // Waits until flags [begin, end) are all set.
   absl::Status WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin, int64_t end,
@@ -67,7 +71,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   TeacherClient* const teacher_;
   const SupportOptions support_;
   const std::string name_;
-  Timeline* const timeline_;  // may be null
+  Timeline* const timeline_;                   // may be null
+  const std::unique_ptr<TeacherViews> views_;  // may be null
   const absl::Time start_;
 
   // Item i is written by one callback at a time and read once it is scored.

@@ -39,6 +39,11 @@ struct SupportScores {
 struct ScoredRollout {
   Rollout rollout;
   SupportScores scores;  // one row for each token of rollout.response_ids
+  // The prompt that the teacher saw in front of the response; empty if it saw the student's. It
+  // stays with the rank that generated the response, and is not stored.
+  std::vector<int32_t> teacher_prompt_ids;
+  // Whether the teacher should have seen a prompt of its own that is missing (teacher_views.h).
+  bool lacks_teacher_prompt = false;
 };
 
 }  // namespace taopd

@@ -13,6 +13,7 @@
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/step/bad_batch.h"
 #include "trainer/step/loss/aggregation.h"
+#include "trainer/step/teacher_views.h"
 #include "trainer/step/timing/timeline.h"
 #include "trainer/teacher/teacher_client.h"
 
@@ -30,6 +31,8 @@ struct StepContext {
   // Generates with the student's weights, which the step changes in place.
   RolloutEngine* rollout_engine = nullptr;
   TeacherClient* teacher = nullptr;
+  // If not null, the teacher sees prompts of its own.
+  const TeacherViewOptions* teacher_views = nullptr;
   // The objective, the workspace and the student's temperature, which is that of the rollouts.
   HeadOptions head;
   Aggregation aggregation = Aggregation::kTokenMean;

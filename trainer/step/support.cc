@@ -116,13 +116,14 @@ SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size)
 }
 
 TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout,
-                                  std::string request_id) {
+                                  std::string request_id,
+                                  const std::vector<int32_t>& teacher_prompt_ids) {
   TeacherRequest request;
   request.request_id = std::move(request_id);
-  request.token_ids = rollout.prompt_ids;
+  request.token_ids = teacher_prompt_ids.empty() ? rollout.prompt_ids : teacher_prompt_ids;
+  request.score_start = static_cast<int64_t>(request.token_ids.size());
   request.token_ids.insert(request.token_ids.end(), rollout.response_ids.begin(),
                            rollout.response_ids.end());
-  request.score_start = static_cast<int64_t>(rollout.prompt_ids.size());
   request.top_k = options.teacher_top_k;
   request.temperature = options.teacher_temperature;
   request.entropy = options.teacher_entropy;

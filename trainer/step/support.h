@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "trainer/config/train_config.h"
@@ -41,10 +42,12 @@ struct SupportOptions {
 // Returns the support on which the configuration's objective compares.
 SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size);
 
-// Returns the request for the teacher's scores of a rollout's response. REQUIRES: rollout.top_ids
-// has student_top_k ids for each response token.
+// Returns the request for the teacher's scores of a rollout's response, behind the teacher's own
+// prompt or, if that is empty, behind the student's. REQUIRES: rollout.top_ids has student_top_k
+// ids for each response token.
 TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout,
-                                  std::string request_id);
+                                  std::string request_id,
+                                  const std::vector<int32_t>& teacher_prompt_ids = {});
 
 // Reduces the teacher's reply to that request to the support. A token that the student's vocabulary
 // lacks (the teacher's may be padded) leaves its row, and its probability is added to the tail. For

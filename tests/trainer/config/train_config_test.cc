@@ -59,6 +59,47 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
 }
 
+TEST(TrainConfig, TheTeachersPromptIsAKeyOrATemplate) {
+  const auto check = [](const std::string& data, const std::string& more = "") {
+    TrainConfig config;
+    return Check(Concat("{}\ndata: {max_response_length: 100, ", data, "}\n", more), &config);
+  };
+  const auto refused = [&](const std::string& data, const std::string& says,
+                           const std::string& more = "") {
+    EXPECT_ERROR(check(data, more), absl::StatusCode::kInvalidArgument, says);
+  };
+  EXPECT_OK(check("teacher_prompt_key: hint"));
+  EXPECT_OK(check("teacher_prompt_template: '{prompt} {sibling}', teacher_prompt_missing: skip"));
+  refused("teacher_prompt_key: hint, teacher_prompt_template: '{prompt}'", "give one of them");
+  refused("teacher_prompt_template: 'Solution: {solution}'", "must contain {prompt}");
+  refused("teacher_prompt_missing: plain", "need data.teacher_prompt_key or");
+  refused("max_teacher_prompt_length: 5", "need data.teacher_prompt_key or");
+  refused("max_teacher_prompt_length: -1", "data.max_teacher_prompt_length = -1");
+  refused("teacher_prompt_key: hint, teacher_prompt_missing: drop",
+          "must be one of error, plain, skip");
+  const std::string sibling = "teacher_prompt_template: '{prompt} {sibling}', ";
+  refused(sibling + "train_batch_size: 72", "teacher_prompt_missing must be plain or skip");
+  refused(sibling + "teacher_prompt_missing: plain", "rollout.n = 1", "rollout: {n: 1}");
+  refused(sibling + "teacher_prompt_missing: plain, max_teacher_prompt_length: 100",
+          "leaves no room beside the 100 tokens of {sibling}");
+  refused(sibling + "teacher_prompt_missing: plain, val: [v]", "eval.measure = kl",
+          "eval: {measure: kl}");
+}
+
+TEST(TrainConfig, TheLongestSentPromptDependsOnTheTeachersPrompt) {
+  DataConfig data;
+  data.max_prompt_length = 10;
+  EXPECT_EQ(data.LongestSentPrompt(), 10);
+  data.teacher_prompt_key = "hint";
+  EXPECT_EQ(data.LongestSentPrompt(), 10);
+  data.max_teacher_prompt_length = 7;
+  EXPECT_EQ(data.LongestSentPrompt(), 7);
+  data.teacher_prompt_missing = MissingTeacherPrompt::kPlain;
+  EXPECT_EQ(data.LongestSentPrompt(), 10);
+  data.max_teacher_prompt_length = 30;
+  EXPECT_EQ(data.LongestSentPrompt(), 30);
+}
+
 // Every objective that reads the behavior policy is refused, alone and as a term; the others stay
 // allowed.
 TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {

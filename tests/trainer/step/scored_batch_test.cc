@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "tests/support/byte_tokenizer.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -58,13 +59,14 @@ class ManualTeacher final : public TeacherClient {
 
 class ScoredBatchTest : public ::testing::Test {
  protected:
-  std::shared_ptr<ScoredBatch> Start(int count) {
+  std::shared_ptr<ScoredBatch> Start(int count, std::unique_ptr<TeacherViews> views = nullptr) {
     std::vector<RolloutRequest> requests(count);
     for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
     SupportOptions support;
     support.teacher_top_k = 2;
     support.vocab_size = 10;
-    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test");
+    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test", nullptr,
+                              std::move(views));
   }
   static absl::Status GoOn() { return absl::OkStatus(); }
   ManualRollouts rollouts_;
@@ -85,6 +87,56 @@ TEST_F(ScoredBatchTest, AFinishedRolloutGoesToTheTeacherAtOnce) {
   ASSERT_OK(batch->WaitScored(0, 2, GoOn));
   EXPECT_EQ(batch->item(1).scores.log_tail.size(), 3u);
   EXPECT_EQ(batch->item(0).rollout.response_ids.size(), 1u);
+}
+
+// Makes views of one prompt: the rollout of one token is wrong, the others are right.
+class ScoredViewsTest : public ScoredBatchTest {
+ protected:
+  std::unique_ptr<TeacherViews> Views(int count, bool skips_missing) {
+    prompt_.teacher_prompt.has_sibling = true;
+    prompt_.teacher_prompt.text = "a{sibling}";
+    TeacherViewOptions options;
+    options.tokenizer = &tokenizer_;
+    options.skips_missing = skips_missing;
+    options.is_right = [](const PromptRecord&, const Rollout& rollout) {
+      return rollout.response_ids.size() > 1;
+    };
+    return std::make_unique<TeacherViews>(options,
+                                          std::vector<const PromptRecord*>(count, &prompt_), count);
+  }
+  testing::ByteTokenizer tokenizer_;
+  PromptRecord prompt_;
+};
+
+TEST_F(ScoredViewsTest, TheTeacherSeesItsOwnPromptAndScoresTheResponse) {
+  auto batch = Start(3, Views(3, true));
+  rollouts_.Finish(0, 1);
+  EXPECT_TRUE(teacher_.pending.empty()) << "it waits for a right response";
+  rollouts_.Finish(1, 2);
+  ASSERT_EQ(teacher_.pending.size(), 1u);
+  EXPECT_EQ(teacher_.pending[0].first.token_ids, (std::vector<int32_t>{'a', 1, 1, 0}));
+  EXPECT_EQ(teacher_.pending[0].first.score_start, 3);
+  rollouts_.Finish(2, 1);
+  ASSERT_EQ(teacher_.pending.size(), 3u);
+  EXPECT_EQ(teacher_.pending[1].first.token_ids, (std::vector<int32_t>{7, 1, 1, 1}));
+  for (size_t i = 0; i < 3; ++i) teacher_.Answer(i);
+  ASSERT_OK(batch->WaitScored(0, 3, GoOn));
+  EXPECT_EQ(batch->item(0).scores.log_tail.size(), 1u);
+  EXPECT_EQ(batch->item(0).teacher_prompt_ids, (std::vector<int32_t>{'a', 1, 1}));
+  // The only right response has no sibling: it is scored behind the student's prompt, for nothing.
+  EXPECT_TRUE(batch->item(1).lacks_teacher_prompt);
+  EXPECT_EQ(batch->item(1).scores.weight, 0.0);
+  EXPECT_EQ(batch->item(0).scores.weight, 1.0);
+  batch->WaitIdle();
+}
+
+TEST_F(ScoredViewsTest, AFailedSiblingEndsTheWait) {
+  auto batch = Start(3, Views(3, false));
+  rollouts_.Finish(0, 1);
+  rollouts_.Fail(1, Internal("numerics"));
+  rollouts_.Finish(2, 2);
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kInternal, "rollout 1: numerics");
+  batch->WaitIdle();
 }
 
 TEST_F(ScoredBatchTest, PartsAreReadyBeforeTheWhole) {

@@ -49,6 +49,10 @@ std::string DataFingerprint(const std::vector<PromptRecord>& records, const Data
     Add(std::span<const int32_t>(record.response_ids), &hash);
     Add(std::span<const char>(record.answer), &hash);
     if (use.sources_choose_teachers) Add(std::span<const char>(record.source), &hash);
+    if (use.has_teacher_prompts) {
+      Add(std::span<const char>(record.teacher_prompt.text), &hash);
+      Add(std::span<const int32_t>(record.teacher_prompt.ids), &hash);
+    }
   }
   for (const DataShare& share : use.shares) {
     Add(std::span<const int64_t>(&share.num_records, 1), &hash);

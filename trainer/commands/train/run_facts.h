@@ -14,6 +14,7 @@ namespace taopd {
 // The uses of the training data, besides the rows and their order, on which a step depends.
 struct DataUse {
   bool sources_choose_teachers = false;  // rows go to teachers by their source
+  bool has_teacher_prompts = false;      // the teacher sees prompts of its own
   // The weights of the files (data.train_weights); empty if all rows are used once.
   std::vector<DataShare> shares = {};
 };

@@ -161,6 +161,7 @@ class TrainingRun {
   std::unique_ptr<grading::Grader> grader_;
   Timeline timeline_;
   int64_t num_traced_steps_ = 0;
+  TeacherViewOptions teacher_views_;  // used if the teacher has prompts of its own
   StepContext context_;
   std::unique_ptr<InferenceEngine> engine_;
   std::optional<LocalRolloutEngine> rollout_engine_;

@@ -11,6 +11,7 @@
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/teacher_fit.h"
+#include "trainer/commands/teacher_views.h"
 #include "trainer/commands/train/memory_plan.h"
 #include "trainer/commands/train/run_facts.h"
 #include "trainer/commands/train/training_run.h"
@@ -110,7 +111,9 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
 
 absl::StatusOr<RunFacts> TrainingRun::FactsOfRun() const {
   const StudentConfig& student = config_.student;
-  const DataUse use = {.sources_choose_teachers = !config_.teachers.empty(), .shares = shares_};
+  const DataUse use = {.sources_choose_teachers = !config_.teachers.empty(),
+                       .has_teacher_prompts = config_.data.HasTeacherPrompt(),
+                       .shares = shares_};
   TAOPD_ASSIGN_OR_RETURN(
       RunFacts facts,
       FactsOfData(prompts_, use, evaluates() ? config_.data.val : std::vector<std::string>(),
@@ -168,6 +171,10 @@ absl::Status TrainingRun::CheckNames() {
   grader_ = *std::move(grader);
   if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
     return BadUsage(checked);
+  if (absl::Status checked = CheckSiblingsStayTogether(config_, group_->world_size());
+      !checked.ok()) {
+    return BadUsage(checked);
+  }
   return absl::OkStatus();
 }
 
@@ -238,6 +245,10 @@ absl::Status TrainingRun::LoadData() {
       {"data/truncated", static_cast<double>(training->dataset.num_truncated())},
       {"data/unknown_bytes", static_cast<double>(training->dataset.num_unknown_bytes())},
       {"data/duplicates", static_cast<double>(training->dataset.num_duplicates())}};
+  if (config_.data.HasTeacherPrompt()) {
+    data_metrics_.emplace_back("data/teacher_prompt_missing",
+                               training->dataset.num_teacher_prompt_missing());
+  }
   prompts_ = std::move(training->dataset.records);
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
@@ -292,6 +303,10 @@ absl::Status TrainingRun::StartEngine() {
                                   group_->rank(), group_->world_size());
   context_.rollout_engine = &*rollout_engine_;
   context_.teacher = teacher_.get();
+  if (config_.data.HasTeacherPrompt()) {
+    teacher_views_ = MakeTeacherViewOptions(config_, student_, *grader_);
+    context_.teacher_views = &teacher_views_;
+  }
   context_.head = MakeHeadOptions(config_);
   context_.aggregation = config_.objective.aggregation;
   context_.on_wait = [this] { return OnWait(); };

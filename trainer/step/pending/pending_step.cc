@@ -173,7 +173,7 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool
   TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), has_scores, &item, &numbers, reader));
   const size_t rows = item.rollout.response_ids.size();
   const bool is_whole =
-      numbers.counts.size() == 4 && rows > 0 &&
+      (numbers.counts.size() == 4 || numbers.counts.size() == 5) && rows > 0 &&
       (!has_scores ||
        (numbers.weight.size() == 1 && item.rollout.behavior_log_probs.size() == rows &&
         item.scores.log_tail.size() == rows && item.scores.sampled_log_probs.size() == rows &&
@@ -183,6 +183,7 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool
   item.scores.support_size = numbers.counts[1];
   item.scores.num_shared = numbers.counts[2];
   item.scores.num_beyond_vocabulary = numbers.counts[3];
+  item.lacks_teacher_prompt = numbers.counts.size() == 5 && numbers.counts[4] != 0;
   if (has_scores) item.scores.weight = numbers.weight[0];
   return item;
 }
@@ -208,7 +209,8 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
     const SupportScores& scores = item->scores;
     RolloutNumbers& its = of_rollouts.emplace_back();
     its.counts = {static_cast<int64_t>(item->rollout.finish), scores.support_size,
-                  scores.num_shared, scores.num_beyond_vocabulary};
+                  scores.num_shared, scores.num_beyond_vocabulary,
+                  item->lacks_teacher_prompt ? 1 : 0};
     its.weight = {scores.weight};
     TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), NeedsScores(step, sequence),
                                        item.get(), &its, writer));

@@ -56,8 +56,14 @@ StepInProgress::StepInProgress(const StepContext& context, int64_t number, doubl
     GoOnWith(*pending);
   } else {
     PackWeights();
-    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher, TakeMine(prompts),
-                                support_, BatchName(), context.timeline);
+    std::vector<RolloutRequest> mine = TakeMine(prompts);
+    std::unique_ptr<TeacherViews> views;
+    if (context.teacher_views != nullptr) {
+      views = std::make_unique<TeacherViews>(*context.teacher_views, prompts_,
+                                             context.config->rollout.n);
+    }
+    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher, std::move(mine), support_,
+                                BatchName(), context.timeline, std::move(views));
   }
   record_.lr = lr;
 }
@@ -283,8 +289,10 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
 absl::StatusOr<StepResult> StepInProgress::Finish() {
   batch_->WaitIdle();
   StepResult result;
+  int64_t num_teacher_prompts_missing = 0;
   for (int64_t i = 0; i < batch_->size(); ++i) {
     record_.num_beyond_vocabulary += batch_->item(i).scores.num_beyond_vocabulary;
+    num_teacher_prompts_missing += batch_->item(i).lacks_teacher_prompt ? 1 : 0;
     result.rollouts.push_back(batch_->item(i).rollout);
   }
   result.prompts = prompts_;
@@ -299,12 +307,18 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
   all.Add(&record_.rollouts.num_tokens);
   all.Add(&record_.rollouts.num_truncated);
   all.Add(&record_.rollouts.repeated_ngrams);
+  all.Add(&num_teacher_prompts_missing);
   all.Add(&record_.full_kl.full_kl);
   all.Add(&record_.full_kl.ta_opd);
   all.Add(&record_.full_kl.num_rows);
   TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
   record_.duration += context_.clock->Now() - start_;
   result.metrics = MakeStepMetrics(record_, times_, support_, head_);
+  if (context_.teacher_views != nullptr) {
+    result.metrics.emplace_back("teacher/prompt_missing",
+                                static_cast<double>(num_teacher_prompts_missing) /
+                                    static_cast<double>(record_.rollouts.num_rollouts));
+  }
   result.num_skipped_updates = record_.num_skipped_updates;
   return result;
 }

@@ -1,0 +1,54 @@
+// The prompt that the teacher sees in place of the student's: privileged context such as a worked
+// solution, a hint, or another response to the same prompt.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/settings.h"
+#include "trainer/data/row_template.h"
+
+namespace taopd {
+
+// The treatment of a row, or of a response, for which a part of the teacher's prompt is missing.
+enum class MissingTeacherPrompt {
+  kError,  // the row is an error
+  kPlain,  // the teacher sees the student's prompt
+  kSkip,   // the row is dropped; a response without a sibling has no part in the loss
+};
+inline SettingWords<MissingTeacherPrompt> WordsOf(MissingTeacherPrompt) {
+  return {{MissingTeacherPrompt::kError, "error"},
+          {MissingTeacherPrompt::kPlain, "plain"},
+          {MissingTeacherPrompt::kSkip, "skip"}};
+}
+
+// The name that stands in a template for a right response to the same prompt.
+inline constexpr char kSibling[] = "sibling";
+
+struct TeacherPromptOptions {
+  // The prompt is at `key`, and is read as the student's is, or is the student's with `words`
+  // around it. If both are empty, the teacher sees the student's prompt.
+  std::string key;
+  RowTemplate words;
+  MissingTeacherPrompt missing = MissingTeacherPrompt::kError;
+  int64_t max_length = INT64_MAX;  // tokens; a longer prompt is an error
+  // The tokens that are reserved for each {sibling}.
+  int64_t sibling_length = 0;
+  bool is_used() const { return !key.empty() || !words.empty(); }
+};
+
+// The teacher's prompt of one row.
+struct TeacherPrompt {
+  // The text that the teacher sees; empty if the file gives token ids. If has_sibling is set, the
+  // places of the sibling are still marked with {sibling}.
+  std::string text;
+  std::vector<int32_t> ids;  // empty if has_sibling is set
+  bool has_sibling = false;
+  bool add_special_tokens = false;  // how the text is tokenized once it is complete
+  // True if the teacher sees the student's prompt.
+  bool is_plain() const { return ids.empty() && !has_sibling; }
+  friend bool operator==(const TeacherPrompt&, const TeacherPrompt&) = default;
+};
+
+}  // namespace taopd

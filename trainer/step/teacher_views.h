@@ -1,0 +1,74 @@
+// What the teacher sees of a step's rollouts: its own prompt in front of each response. It does not
+// depend on LibTorch.
+//
+// A row's own prompt for the teacher (PromptRecord::teacher_prompt) is known from the start. A
+// prompt with {sibling} needs a right response to the same prompt: among the prompt's other
+// rollouts, the first right one after the scored rollout, in the order of the samples and from the
+// first again after the last. A rollout waits only until that choice is certain, so scoring
+// overlaps generation, and the choice does not depend on timing.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/text/tokenizer/tokenizer.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/rollout/rollout_engine.h"
+
+namespace taopd {
+
+struct TeacherViewOptions {
+  // The student's; must outlive the views. Used only for {sibling}.
+  const Tokenizer* tokenizer = nullptr;
+  // Grades a response. Called on the threads that finish rollouts, once per rollout. Used only for
+  // {sibling}.
+  std::function<bool(const PromptRecord& prompt, const Rollout& rollout)> is_right;
+  // A prompt that a sibling makes longer counts as missing.
+  int64_t max_prompt_length = INT64_MAX;
+  // Whether a response whose prompt is missing has no part in the loss.
+  bool skips_missing = false;
+};
+
+struct TeacherView {
+  int64_t index = 0;                // the rollout
+  std::vector<int32_t> prompt_ids;  // empty if the teacher sees the student's prompt
+  // The row lacks the teacher's prompt, or no other response is right.
+  bool is_missing = false;
+};
+
+// Any thread may call it.
+class TeacherViews {
+ public:
+  // `prompts` are those of the rollouts, in groups of `group_size` rollouts of one prompt.
+  TeacherViews(const TeacherViewOptions& options, std::vector<const PromptRecord*> prompts,
+               int64_t group_size);
+
+  // Takes note of a finished rollout, which must live as long as the views. Returns the views that
+  // are certain now: that of the rollout, those of others that have waited for it, or none. Each
+  // view is returned once.
+  std::vector<TeacherView> Finish(int64_t index, const Rollout& rollout);
+  const TeacherViewOptions& options() const { return options_; }
+
+ private:
+  enum class Grade : int8_t { kUnknown, kWrong, kRight };
+  // Fills `view` if the sibling of the rollout is certain, or that it has none.
+  bool Decide(int64_t index, TeacherView* view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the teacher's prompt with the response of rollout `sibling` in it.
+  std::vector<int32_t> WithSibling(int64_t index, int64_t sibling) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const TeacherViewOptions options_;
+  const std::vector<const PromptRecord*> prompts_;
+  const int64_t group_size_;
+  mutable absl::Mutex mutex_;
+  std::vector<const Rollout*> rollouts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Grade> grades_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> waits_ ABSL_GUARDED_BY(mutex_);  // finished, and its view is not certain
+};
+
+}  // namespace taopd
