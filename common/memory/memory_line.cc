@@ -77,6 +77,12 @@ const char* NameOf(MemoryItem item) {
       return "heap";
     case kScoredRollouts:
       return "scored rollouts";
+    case kTeacherWeights:
+      return "teacher weights";
+    case kTeacherAverage:
+      return "teacher average";
+    case kTeacherEngine:
+      return "teacher engine";
     case kBeyondRollouts:
       return "training, beyond the rollouts' memory";
     case kMessages:

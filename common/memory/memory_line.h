@@ -42,6 +42,9 @@ enum class MemoryItem {
   kHeap,
   kScoredRollouts,
   kBeyondRollouts,
+  kTeacherWeights,
+  kTeacherAverage,
+  kTeacherEngine,
   // A server's.
   kMessages,
   kStructuredOutput,

@@ -185,6 +185,9 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
       {kCudaGraphs, "lower rollout.max_num_seqs or set rollout.cuda_graphs to false"},
       {kHeadWorkspace, "lower trainer.head_workspace_mb"},
       {kCheckpointCopy, "set trainer.async_save to off"},
+      {kTeacherWeights, "set teacher.weights to live, or teacher.kind to server"},
+      {kTeacherAverage, "set teacher.weights to live or start, or teacher.kind to server"},
+      {kTeacherEngine, "lower trainer.head_workspace_mb"},
       {kScoredRollouts, "lower data.train_batch_size, rollout.n or teacher.top_k"},
   };
   const auto found = remedies.find(item);
@@ -224,6 +227,8 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
       "float32" + share);
   add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
       (input.bfloat16_moments ? "bfloat16" : "float32") + share);
+  add(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * of_shard : 0,
+      "float32" + share);
   if (input.copies_checkpoints) {
     add(kCheckpointCopy, "cpu", P * SizeOf(engine.dtype) + HeldBytes(lines, state_device),
         "weights, master weights and moments, while they are written beside a step");

@@ -25,6 +25,7 @@ struct TrainingPlanInput {
   Recompute recompute = Recompute::kNone;
   bool bfloat16_moments = false;
   bool float32_master = true;  // for bfloat16 weights
+  bool keeps_average = false;  // a float32 average of the weights is the student's teacher
   // Above 0: master weights and moments are on the host, which updates this many elements at a
   // time.
   int64_t offload_elements = 0;
@@ -66,8 +67,9 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
 //   master weights          4 P, if the weights are not float32 and have a master copy; of several
 //                           ranks, each holds its part; on the host with offload_elements
 //   optimizer moments       8 P, or 4 P in bfloat16; divided and placed like the master weights
+//   teacher average         4 P with keeps_average; divided and placed like the master weights
 //   offload buffers         two buffers of gradients and weights, on the host
-//   checkpoint copy         weights, master weights and moments, with copies_checkpoints
+//   checkpoint copy         weights, master weights, moments and average, with copies_checkpoints
 //   gradients               4 P: one sum in float32; of several ranks, each holds its part if they
 //                           are sharded
 //   gradient buckets        with several ranks: the gradients in flight between them, and of

@@ -10,6 +10,7 @@
 #include "trainer/step/support.h"
 #include "trainer/teacher/cache/cached_teacher_client.h"
 #include "trainer/teacher/client_options.h"
+#include "trainer/teacher/engine_teacher_client.h"
 #include "trainer/teacher/routing_teacher_client.h"
 
 namespace taopd {
@@ -51,16 +52,44 @@ TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   return options;
 }
 
-// Makes the client of one teacher: its servers, and the cache in front of them.
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(const TeacherClientOptions& options,
-                                                             const TeacherConfig& config) {
-  TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(options));
+// The settings from which the client of one teacher is made.
+struct OneTeacher {
+  const TeacherClientOptions& options;
+  const TeacherConfig& config;
+  SelfTeacher* self;  // null if the command has no student
+};
+
+// Makes a client of servers, and the cache in front of them.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeServerClient(const OneTeacher& teacher) {
+  const TeacherConfig& config = teacher.config;
+  TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(teacher.options));
   if (config.cache_dir.empty()) return client;
   auto cache = ScoreCache::Open(config.cache_dir, BytesOfGib(config.cache_gb));
   if (!cache.ok()) return Annotate(cache.status(), "teacher.cache_dir");
   if (config.cache_only) client.reset();
-  return std::make_unique<CachedTeacherClient>(*std::move(cache), options.endpoints,
-                                               std::move(client), options.revision);
+  return std::make_unique<CachedTeacherClient>(*std::move(cache), teacher.options.endpoints,
+                                               std::move(client), teacher.options.revision);
+}
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeSelfClient(const OneTeacher& teacher) {
+  if (teacher.self == nullptr)
+    return InvalidArgument("kind self: this command has no student; it needs a server");
+  return std::make_unique<EngineTeacherClient>([self = teacher.self] { return self->Start(); });
+}
+
+using MakeOneClient = absl::StatusOr<std::unique_ptr<TeacherClient>> (*)(const OneTeacher&);
+// The one list of the kinds of teachers and the functions that make their clients.
+constexpr std::pair<TeacherKind, MakeOneClient> kTeacherKinds[] = {
+    {TeacherKind::kServer, MakeServerClient},
+    {TeacherKind::kSelf, MakeSelfClient},
+};
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientOf(TeacherKind kind,
+                                                            const OneTeacher& teacher) {
+  for (const auto& [known, make] : kTeacherKinds) {
+    if (known == kind) return make(teacher);
+  }
+  return Internal("no teacher of kind ", WordOf(kind));
 }
 
 // Returns the maximum number of sequences in a run's engine at once. With eval.num_prompts = 0 the
@@ -81,7 +110,8 @@ int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config) {
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
+                                                                 SelfTeacher* self) {
   TeacherClientOptions options = ClientOptionsOf(config);
   if (!config.teacher.cache_only) {
     TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
@@ -90,8 +120,9 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
     options.endpoints = config.teacher.endpoints;
     options.model = config.teacher.model;
     options.revision = config.teacher.revision;
-    auto client = MakeOneClient(options, config.teacher);
-    if (!client.ok()) return Annotate(client.status(), "teacher.endpoints");
+    auto client = MakeClientOf(config.teacher.kind, {options, config.teacher, self});
+    const bool is_self = config.teacher.kind == TeacherKind::kSelf;
+    if (!client.ok()) return Annotate(client.status(), is_self ? "teacher" : "teacher.endpoints");
     return client;
   }
   std::vector<RoutedTeacher> teachers;
@@ -99,7 +130,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
     options.endpoints = entry.endpoints;
     options.model = entry.model;
     options.revision = entry.revision;
-    auto client = MakeOneClient(options, config.teacher);
+    auto client = MakeClientOf(entry.kind, {options, config.teacher, self});
     if (!client.ok()) return Annotate(client.status(), Concat("teachers: ", entry.name));
     teachers.push_back({entry.name, *std::move(client), entry.sources, entry.weight});
   }
@@ -108,6 +139,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
                                                                   bool retry) {
+  if (config.teacher.kind == TeacherKind::kSelf)
+    return InvalidArgument("teacher.kind = self: there is no server to measure");
   TeacherClientOptions options = ClientOptionsOf(config);
   TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
   options.endpoints = config.teacher.endpoints;

@@ -8,15 +8,19 @@
 #include "kernels/torch/head/student_head.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/config/train_config.h"
+#include "trainer/student/self_teacher.h"
 #include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
 
 // Makes the client of the teacher, or of all teachers, with its score cache. Does not connect.
+// `self` is asked for its engine when the client connects, and must outlive it; a command without a
+// student has none, and a teacher of kind self is refused.
 // Returns INVALID_ARGUMENT for a malformed endpoint and for a TLS file, an API key or a cache
 // directory that cannot be used.
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config);
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
+                                                                 SelfTeacher* self = nullptr);
 
 // Makes the client of one teacher without the cache. If `retry` is false, the first failure of a
 // request is its result. REQUIRES: config.teachers is empty.

@@ -23,12 +23,21 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
     return InvalidArgument(where, ".name = \"", entry.name,
                            "\": must be letters, digits, _ and - (metrics are named after it)");
   }
-  if (entry.endpoints.empty()) {
+  if (entry.kind == TeacherKind::kSelf) {
+    if (!entry.endpoints.empty() || !entry.model.empty() || !entry.revision.empty()) {
+      return InvalidArgument(where, " ", entry.name,
+                             ": kind self has no endpoints, model or revision");
+    }
+  } else if (entry.endpoints.empty()) {
     return InvalidArgument(where, ".endpoints of ", entry.name, ": must name at least one server");
   }
   for (size_t i = 0; i < index; ++i) {
     if (teachers[i].name == entry.name) {
       return InvalidArgument("teachers has two entries of the name ", entry.name);
+    }
+    if (teachers[i].kind == TeacherKind::kSelf && entry.kind == TeacherKind::kSelf) {
+      return InvalidArgument("teachers ", teachers[i].name, " and ", entry.name,
+                             " are both of kind self: teacher.weights is that of one");
     }
     if (teachers[i].sources.empty() && entry.sources.empty()) {
       return InvalidArgument("teachers ", teachers[i].name, " and ", entry.name,
@@ -45,9 +54,77 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
   return absl::OkStatus();
 }
 
+// Settings that only a kind of teacher reads must not be set for another one.
+absl::Status CheckKinds(const TeacherConfig& teacher,
+                        const std::vector<TeacherEntryConfig>& teachers) {
+  const TeacherConfig defaults;
+  if (teacher.kind == TeacherKind::kSelf) {
+    if (!teachers.empty())
+      return InvalidArgument("teacher.kind = self: with teachers, give an entry of it the kind");
+    const std::pair<const char*, bool> of_servers[] = {
+        {"endpoints", teacher.endpoints != defaults.endpoints},
+        {"model", !teacher.model.empty()},
+        {"revision", !teacher.revision.empty()},
+        {"hedge_after_s", teacher.hedge_after_s != defaults.hedge_after_s},
+        {"tls_ca_file", !teacher.tls_ca_file.empty()},
+        {"tls_cert_file", !teacher.tls_cert_file.empty()},
+        {"api_key_env", !teacher.api_key_env.empty()},
+        {"api_key_file", !teacher.api_key_file.empty()},
+        {"cache_dir", !teacher.cache_dir.empty()}};
+    for (const auto& [name, is_set] : of_servers) {
+      if (is_set)
+        return InvalidArgument("teacher.", name, ": is for servers, and teacher.kind is self");
+    }
+  }
+  const bool sets_ema = teacher.ema != defaults.ema, refreshes = teacher.refresh_every > 0;
+  if (HasSelfTeacher(teacher, teachers)) {
+    if (sets_ema && teacher.weights != TeacherWeights::kEma) {
+      return InvalidArgument("teacher.ema = ", teacher.ema, ": is for teacher.weights ema, not ",
+                             WordOf(teacher.weights));
+    }
+    if (refreshes && teacher.weights != TeacherWeights::kStart) {
+      return InvalidArgument("teacher.refresh_every = ", teacher.refresh_every,
+                             ": is for teacher.weights start, not ", WordOf(teacher.weights));
+    }
+    return absl::OkStatus();
+  }
+  if (sets_ema || refreshes || teacher.weights != defaults.weights) {
+    return InvalidArgument(
+        "teacher.weights, teacher.ema and teacher.refresh_every are for a teacher of kind self");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
+bool HasSelfTeacher(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers) {
+  return teacher.kind == TeacherKind::kSelf ||
+         std::any_of(teachers.begin(), teachers.end(), [](const TeacherEntryConfig& entry) {
+           return entry.kind == TeacherKind::kSelf;
+         });
+}
+
+bool KeepsAverage(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers) {
+  return HasSelfTeacher(teacher, teachers) && KeepsAverage(teacher.weights, teacher.refresh_every);
+}
+
 void TeacherConfig::Visit(SettingVisitor& v) {
+  v.Setting("kind", &kind,
+            "server: asked over the network; self: the student, with the weights of "
+            "teacher.weights (docs/self-distillation.md).");
+  v.Setting("weights", &weights,
+            "Weights of a teacher of kind self: start: those of student.model; ema: an average "
+            "over the steps; live: those of the step, without a gradient through the teacher.");
+  v.Setting("ema", &ema,
+            "Factor of the average in each step, for weights ema: average = ema * average + (1 - "
+            "ema) * weights.",
+            SettingCheck<double>([](const double& factor) {
+              return factor >= 0 && factor < 1 ? absl::OkStatus()
+                                               : InvalidArgument("must be in [0, 1)");
+            }));
+  v.Setting("refresh_every", &refresh_every,
+            "Replace weights start by the present ones every so many steps; 0 = never.",
+            AtLeast<int64_t>(0));
   v.Setting(
        "endpoints", &endpoints,
        "Servers of one model: " + DescribeTeacherSchemes() + ". Requests go to the least busy one.",
@@ -109,6 +186,7 @@ void TeacherConfig::Visit(SettingVisitor& v) {
 
 void TeacherEntryConfig::Visit(SettingVisitor& v) {
   v.Setting("name", &name, "Name, for messages and metrics: letters, digits, _ and -.");
+  v.Setting("kind", &kind, "As teacher.kind; self at most once.");
   v.Setting("endpoints", &endpoints, "As teacher.endpoints.");
   v.Setting("model", &model, "As teacher.model.");
   v.Setting("revision", &revision, "As teacher.revision.");
@@ -127,6 +205,7 @@ absl::Status CheckTeachers(const TeacherConfig& teacher,
   if (!teacher.api_key_env.empty() && !teacher.api_key_file.empty()) {
     return InvalidArgument("teacher.api_key_env and teacher.api_key_file: give one of them");
   }
+  TAOPD_RETURN_IF_ERROR(CheckKinds(teacher, teachers));
   if (teacher.cache_only && teacher.cache_dir.empty()) {
     return InvalidArgument("teacher.cache_only = true: needs teacher.cache_dir");
   }

@@ -9,9 +9,26 @@
 
 namespace taopd {
 
+// Where a teacher is.
+enum class TeacherKind { kServer, kSelf };
+inline SettingWords<TeacherKind> WordsOf(TeacherKind) {
+  return {{TeacherKind::kServer, "server"}, {TeacherKind::kSelf, "self"}};
+}
+// The weights of the student that is its own teacher (trainer/student/self_teacher.h).
+enum class TeacherWeights { kStart, kEma, kLive };
+inline SettingWords<TeacherWeights> WordsOf(TeacherWeights) {
+  return {{TeacherWeights::kStart, "start"},
+          {TeacherWeights::kEma, "ema"},
+          {TeacherWeights::kLive, "live"}};
+}
+
 // The section `teacher`. With several teachers its settings, except `endpoints` and `model`, apply
 // to each of them.
 struct TeacherConfig {
+  TeacherKind kind = TeacherKind::kServer;
+  TeacherWeights weights = TeacherWeights::kStart;
+  double ema = 0.99;
+  int64_t refresh_every = 0;
   std::vector<std::string> endpoints = {"grpc://127.0.0.1:50051"};
   std::string model;
   std::string revision;
@@ -36,6 +53,7 @@ struct TeacherConfig {
 // One entry of the list `teachers`.
 struct TeacherEntryConfig {
   std::string name;
+  TeacherKind kind = TeacherKind::kServer;
   std::vector<std::string> endpoints;
   std::string model;
   std::string revision;
@@ -43,6 +61,14 @@ struct TeacherEntryConfig {
   double weight = 1.0;
   void Visit(SettingVisitor& v);
 };
+
+// Returns whether the student is a teacher.
+bool HasSelfTeacher(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers);
+// Returns whether these weights are an average that the optimizer keeps (AdamW).
+inline bool KeepsAverage(TeacherWeights weights, int64_t refresh_every) {
+  return weights == TeacherWeights::kEma || refresh_every > 0;
+}
+bool KeepsAverage(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers);
 
 // Returns INVALID_ARGUMENT, naming the setting, if the settings contradict each other: two teachers
 // with one name, a source that two of them teach, TLS files without a pair, ...

@@ -143,10 +143,16 @@ absl::Status OptimizerShardsToWrite::Write(const std::string& dir) const {
 absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
   TAOPD_ASSIGN_OR_RETURN(const ShardFiles shards, OpenShards(dir));
   std::vector<AdamW::StateSlice> state = optimizer->State();
-  const auto is_master = [](const std::string& name) { return name.starts_with("master."); };
-  const bool has_masters = std::any_of(shards.chunks.begin(), shards.chunks.end(),
-                                       [&](const auto& tensor) { return is_master(tensor.first); });
-  if (!has_masters) std::erase_if(state, [&](const auto& slice) { return is_master(slice.name); });
+  // Returns whether the files have tensors of this kind. If not, none is read.
+  const auto has = [&](const char* kind) {
+    const bool found =
+        std::any_of(shards.chunks.begin(), shards.chunks.end(),
+                    [&](const auto& tensor) { return tensor.first.starts_with(kind); });
+    if (!found)
+      std::erase_if(state, [&](const auto& slice) { return slice.name.starts_with(kind); });
+    return found;
+  };
+  const bool has_masters = has("master."), has_averages = has("average.");
   std::vector<at::Tensor> loaded;
   for (const AdamW::StateSlice& slice : state) {
     const auto chunks = shards.chunks.find(slice.name);
@@ -167,6 +173,7 @@ absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
     at::Tensor values = state[i].values;
     values.copy_(loaded[i]);
   }
+  if (!has_averages && optimizer->keeps_average()) optimizer->UpdateAverage(0);
   optimizer->RestoreNumUpdates(shards.num_updates);
   return absl::OkStatus();
 }

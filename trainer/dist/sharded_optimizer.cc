@@ -2,22 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 
 #include "common/base/check.h"
+#include "trainer/dist/gather_pieces.h"
 
 namespace taopd {
 namespace {
-
-// Return the elements of a piece in its parameter and in a bucket's buffer.
-at::Tensor InParameter(const FlatGradients& gradients, const ParameterPiece& piece) {
-  return gradients.parameters()[piece.position].second.view({-1}).narrow(0, piece.offset,
-                                                                         piece.size);
-}
-
-at::Tensor InBuffer(const at::Tensor& buffer, int64_t begin, const ParameterPiece& piece) {
-  return buffer.narrow(0, piece.flat_begin - begin, piece.size);
-}
 
 // Blocks of kFlatAlignment elements hold elements of one parameter each, so their sums do not
 // depend on the layout.
@@ -35,14 +25,6 @@ at::Tensor BlockSums(const at::Tensor& slice) {
   }
   return sums;
 }
-
-// A bucket of weights that is being gathered from all ranks.
-struct GatheredBucket {
-  FlatRange range;
-  at::Tensor slice, all;
-  ProcessGroup::WorkPtr work;
-};
-constexpr size_t kMaxGathersInFlight = 4;
 
 }  // namespace
 
@@ -140,35 +122,13 @@ absl::Status ShardedOptimizer::Update(double lr, double grad_norm) {
 }
 
 absl::Status ShardedOptimizer::GatherWeights() {
-  const at::NoGradGuard no_grad;
-  const ParameterLayout& layout = optimizer_->layout();
   const FlatGradients& gradients = optimizer_->gradients();
-  const at::TensorOptions weights = gradients.parameters().at(0).second.options();
-  std::deque<GatheredBucket> in_flight;
-  const auto receive = [&]() -> absl::Status {
-    const GatheredBucket oldest = std::move(in_flight.front());
-    in_flight.pop_front();
-    TAOPD_RETURN_IF_ERROR(oldest.work->Wait());
-    for (const ParameterPiece& piece : layout.Pieces({oldest.range})) {
-      InParameter(gradients, piece).copy_(InBuffer(oldest.all, oldest.range.begin, piece));
-    }
-    return absl::OkStatus();
+  const auto in_parameter = [&](const ParameterPiece& piece) {
+    return gradients.parameters()[piece.position].second.view({-1}).narrow(0, piece.offset,
+                                                                           piece.size);
   };
-  for (const GradientBucket& bucket : layout.buckets()) {
-    if (in_flight.size() == kMaxGathersInFlight) TAOPD_RETURN_IF_ERROR(receive());
-    const FlatRange mine = layout.SliceOfBucket(bucket, group_->rank());
-    GatheredBucket next;
-    next.range = bucket.range;
-    next.slice = at::zeros({mine.size()}, weights.requires_grad(false));
-    for (const ParameterPiece& piece : layout.Pieces({mine})) {
-      InBuffer(next.slice, mine.begin, piece).copy_(InParameter(gradients, piece));
-    }
-    next.all = at::empty({bucket.range.size()}, next.slice.options());
-    next.work = group_->StartAllGather(next.all, next.slice);
-    in_flight.push_back(std::move(next));
-  }
-  while (!in_flight.empty()) TAOPD_RETURN_IF_ERROR(receive());
-  return absl::OkStatus();
+  return GatherPieces(optimizer_->layout(), group_, gradients.parameters().at(0).second.options(),
+                      in_parameter, in_parameter);
 }
 
 void ShardedOptimizer::Skip() { optimizer_->ClearGradients(); }

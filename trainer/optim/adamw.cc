@@ -14,6 +14,7 @@ namespace taopd {
 namespace {
 
 constexpr char kMaster[] = "master.";
+constexpr char kAverage[] = "average.";
 
 at::Tensor Elements(const at::Tensor& tensor, const ParameterPiece& piece) {
   return tensor.view({-1}).narrow(0, piece.offset, piece.size);
@@ -31,9 +32,8 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
   const at::NoGradGuard no_grad;
   // The buffers are as long as the shard, including its gaps.
   int64_t shard_size = 0;
-  std::vector<int64_t> place_of_range;
   for (const FlatRange& range : shard_) {
-    place_of_range.push_back(shard_size);
+    place_of_range_.push_back(shard_size);
     shard_size += range.size();
   }
   const auto& named = gradients_.parameters();
@@ -47,9 +47,7 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
   const at::Tensor exp_avg_S = buffer(moments), exp_avg_sq_S = buffer(moments);
   at::Tensor master_S;
   for (const ParameterPiece& piece : pieces_) {
-    size_t range = 0;
-    while (shard_[range].end <= piece.flat_begin) ++range;
-    const int64_t place = place_of_range[range] + piece.flat_begin - shard_[range].begin;
+    const int64_t place = PlaceOf(piece);
     const at::Tensor& parameter = named[piece.position].second;
     AdamWState state;
     state.parameter = Elements(parameter, piece);
@@ -68,7 +66,38 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
     states_.push_back(std::move(state));
   }
   CopyParametersToMasters();
+  if (options.keeps_average) {
+    average_S_ = buffer(at::kFloat);
+    UpdateAverage(0);
+  }
   if (config.offload) host_ = std::make_unique<HostUpdate>(states_);
+}
+
+int64_t AdamW::PlaceOf(const ParameterPiece& piece) const {
+  size_t range = 0;
+  while (shard_[range].end <= piece.flat_begin) ++range;
+  return place_of_range_[range] + piece.flat_begin - shard_[range].begin;
+}
+
+at::Tensor AdamW::AverageOf(const ParameterPiece& piece) const {
+  return average_S_.narrow(0, PlaceOf(piece), piece.size);
+}
+
+void AdamW::UpdateAverage(double decay) {
+  const at::NoGradGuard no_grad;
+  TAOPD_CHECK(keeps_average());
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const AdamWState& state = states_[i];
+    at::Tensor average = AverageOf(pieces_[i]);
+    const at::Tensor& weights = state.master.defined() ? state.master : state.parameter;
+    if (decay == 0) {
+      average.copy_(weights);
+      continue;
+    }
+    // A sum with a factor may be rounded once or twice, by the place of the element in the tensor.
+    const at::Tensor added = weights.to(average.device(), at::kFloat).mul(1 - decay);
+    average.mul_(decay).add_(added);
+  }
 }
 
 bool AdamW::HasMaster(const at::Tensor& parameter) const {
@@ -130,17 +159,20 @@ std::vector<AdamW::StateSlice> AdamW::State() const {
     add("exp_avg.", states_[i].exp_avg);
     add("exp_avg_sq.", states_[i].exp_avg_sq);
     if (HasMaster(parameter)) add(kMaster, states_[i].master);
+    if (keeps_average()) add(kAverage, AverageOf(pieces_[i]));
   }
   return state;
 }
 
-std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes(bool with_masters) const {
+std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes(bool with_masters,
+                                                               bool with_averages) const {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, parameter] : gradients_.parameters()) {
     shapes["exp_avg." + name] = shapes["exp_avg_sq." + name] = parameter.sizes().vec();
     if (with_masters && parameter.scalar_type() != at::kFloat) {
       shapes[kMaster + name] = parameter.sizes().vec();
     }
+    if (with_averages) shapes[kAverage + name] = parameter.sizes().vec();
   }
   return shapes;
 }
@@ -162,10 +194,12 @@ absl::Status AdamW::Load(const std::string& path) {
                          SafetensorsFile::Open(path));
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_updates, NumUpdatesOf(*file));
   const auto& tensors = file->tensors();
-  const bool has_masters = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return tensor.first.starts_with(kMaster);
-  });
-  const auto shapes = SavedShapes(has_masters);
+  const auto has = [&](const char* kind) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const auto& tensor) { return tensor.first.starts_with(kind); });
+  };
+  const bool has_masters = has(kMaster), has_averages = has(kAverage);
+  const auto shapes = SavedShapes(has_masters, has_averages);
   if (shapes.size() != file->tensors().size()) {
     return DataLoss(path, ": holds ", file->tensors().size(),
                     " tensors, the optimizer of this model has ", shapes.size());
@@ -180,6 +214,7 @@ absl::Status AdamW::Load(const std::string& path) {
   if (!has_masters) CopyParametersToMasters();
   for (StateSlice& slice : State()) {
     if (!has_masters && slice.name.starts_with(kMaster)) continue;
+    if (!has_averages && slice.name.starts_with(kAverage)) continue;
     const TensorView& view = file->tensors().at(slice.name);
     const at::ScalarType stored = *ScalarTypeOfSafetensors(view.dtype);
     at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(stored));
@@ -189,6 +224,7 @@ absl::Status AdamW::Load(const std::string& path) {
     }
     slice.values.copy_(loaded);
   }
+  if (!has_averages && keeps_average()) UpdateAverage(0);
   num_updates_ = num_updates;
   return absl::OkStatus();
 }

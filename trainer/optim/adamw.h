@@ -51,6 +51,8 @@ struct AdamWOptions {
   ParameterLayoutOptions layout;
   int64_t shard = 0;  // index in [0, layout.num_shards)
   bool shard_gradients = false;
+  // Keeps a float32 average of the weights beside the moments (UpdateAverage).
+  bool keeps_average = false;
 };
 
 class AdamW {
@@ -79,12 +81,21 @@ class AdamW {
   // Sets all gradients to zero without an update.
   void ClearGradients();
 
+  // Sets average = decay * average + (1 - decay) * weights, in float32, for the shard's elements;
+  // the weights are the master copies where there are some. The average starts as the weights. The
+  // bits do not depend on the shards. REQUIRES: keeps_average.
+  void UpdateAverage(double decay);
+  bool keeps_average() const { return average_S_.defined(); }
+  // Returns the average of the elements of a piece, which must belong to the shard.
+  at::Tensor AverageOf(const ParameterPiece& piece) const;
+
   int64_t num_updates() const { return num_updates_; }
   // For a state that was restored through State().
   void RestoreNumUpdates(int64_t num_updates) { num_updates_ = num_updates; }
 
   // Consecutive elements of one tensor of the optimizer's state, named after its parameter:
-  // exp_avg.NAME, exp_avg_sq.NAME, and master.NAME if the parameter has a master copy.
+  // exp_avg.NAME, exp_avg_sq.NAME, master.NAME if the parameter has a master copy, and average.NAME
+  // with keeps_average.
   struct StateSlice {
     std::string name;
     std::vector<int64_t> shape;  // shape of the whole tensor, which is the parameter's
@@ -100,23 +111,29 @@ class AdamW {
   // Writes that file.
   absl::Status Save(const std::string& path) const;
   // Reads a file of Save; a shard reads its part. Moments saved in the other type are converted, to
-  // bfloat16 by rounding to nearest. Saved master copies are ignored if the optimizer has none;
-  // missing ones are copied from the parameters. Returns DATA_LOSS if the parameters in the file
-  // have other names or shapes. If Load fails, nothing changes.
+  // bfloat16 by rounding to nearest. Saved master copies and averages are ignored if the optimizer
+  // has none; missing ones are copied from the parameters. Returns DATA_LOSS if the parameters in
+  // the file have other names or shapes. If Load fails, nothing changes.
   absl::Status Load(const std::string& path);
   // Copies the parameters to their master copies. For a saved state without master copies.
   void CopyParametersToMasters();
 
  private:
   bool HasMaster(const at::Tensor& parameter) const;
+  // Returns the place of a piece of the shard in buffers of the shard's length.
+  int64_t PlaceOf(const ParameterPiece& piece) const;
   std::vector<at::Tensor> GradientsOf(const std::vector<ParameterPiece>& pieces) const;
   // Returns the shapes of all tensors of a saved state, by name.
-  std::map<std::string, std::vector<int64_t>> SavedShapes(bool with_masters) const;
+  std::map<std::string, std::vector<int64_t>> SavedShapes(bool with_masters,
+                                                          bool with_averages) const;
 
   const OptimizerConfig config_;
   FlatGradients gradients_;
   const std::vector<FlatRange> shard_;
   const std::vector<ParameterPiece> pieces_;
+  // The place of each range of shard_ in buffers of the shard's length.
+  std::vector<int64_t> place_of_range_;
+  at::Tensor average_S_;  // undefined without keeps_average
   // One per element of pieces_: views of the parameters and of flat buffers.
   std::vector<AdamWState> states_;
   std::unique_ptr<HostUpdate> host_;  // updates states_ on the host; null unless config.offload

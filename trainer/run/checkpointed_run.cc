@@ -24,6 +24,7 @@ AdamWOptions CheckpointedRun::optimizer_shard() const {
   options.layout.num_shards = group_->world_size();
   options.shard = group_->rank();
   options.shard_gradients = shard_gradients_;
+  options.keeps_average = keeps_average_;
   return options;
 }
 
@@ -156,7 +157,8 @@ absl::Status CheckpointedRun::CheckDisk() {
   DiskPlan plan = PlanDisk(
       {.num_parameters = student_.decoder->config().NumParameters(),
        .bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype)),
-       .state_bytes_per_parameter = options_.optimizer.StateBytesPerParameter(dtype == at::kFloat),
+       .state_bytes_per_parameter = options_.optimizer.StateBytesPerParameter(dtype == at::kFloat) +
+                                    (keeps_average_ ? 4 : 0),
        .checkpoints = options_.checkpoints,
        .max_pinned = options_.max_pinned,
        .total_steps = options_.total_steps});

@@ -38,7 +38,8 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
   const int64_t num_parameters = config.NumParameters();
   const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
   const int64_t state_bytes =
-      optimizer.StateBytesPerParameter(dtype == at::kFloat) * OfShard(num_parameters, shard);
+      (optimizer.StateBytesPerParameter(dtype == at::kFloat) + (shard.keeps_average ? 4 : 0)) *
+      OfShard(num_parameters, shard);
   int64_t training_bytes = GradientBytes(num_parameters, shard);
   if (!optimizer.offload) {
     training_bytes += state_bytes;

@@ -11,6 +11,7 @@
 #include "trainer/commands/eval/evaluation_report.h"
 #include "trainer/commands/measure_student.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/teacher/self_teacher.h"
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/eval/local_source.h"
 #include "trainer/eval/openai_source.h"
@@ -123,7 +124,14 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
 absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& request,
                               const std::string& model_dir, const PromptDataset& problems,
                               Student* student) {
-  auto client = MakeTeacherClient(config);
+  if (KeepsAverage(config.teacher, config.teachers)) {
+    return BadUsage(InvalidArgument("teacher.weights = ", WordOf(config.teacher.weights),
+                                    ", teacher.refresh_every = ", config.teacher.refresh_every,
+                                    ": only a run has these weights; use start or live"));
+  }
+  const std::unique_ptr<ProcessGroup> alone = ProcessGroup::Alone();
+  SelfTeacher self(MakeSelfTeacherOptions(config), student, alone.get());
+  auto client = MakeTeacherClient(config, &self);
   if (!client.ok()) return BadUsage(client.status());
   if (absl::Status taught = CheckSourcesAreTaught(config, problems.records, "data.val");
       !taught.ok()) {

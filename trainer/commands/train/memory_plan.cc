@@ -10,6 +10,7 @@
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
+#include "trainer/commands/teacher/self_teacher.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"
@@ -70,6 +71,8 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
+  input.keeps_average = KeepsAverage(config.teacher, config.teachers);
+  input.engine.other_lines = SelfTeacherLines(config, model, dtype, budget);
   input.support_size = support.kind == SupportKind::kFullVocabulary
                            ? model.vocab_size
                            : support.teacher_top_k + support.student_top_k;
@@ -194,13 +197,16 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
   const bool is_float32 = dtype == DataType::kFloat32;
-  return PlanDisk({.num_parameters = model.NumParameters(),
-                   .bytes_per_weight = is_float32 ? 4 : 2,
-                   .state_bytes_per_parameter = config.optimizer.StateBytesPerParameter(is_float32),
-                   .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
-                                   .keep_every = config.trainer.keep_every},
-                   .max_pinned = MaxPinnedCheckpoints(config),
-                   .total_steps = config.trainer.total_steps});
+  const bool keeps_average = KeepsAverage(config.teacher, config.teachers);
+  return PlanDisk(
+      {.num_parameters = model.NumParameters(),
+       .bytes_per_weight = is_float32 ? 4 : 2,
+       .state_bytes_per_parameter =
+           config.optimizer.StateBytesPerParameter(is_float32) + (keeps_average ? 4 : 0),
+       .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
+                       .keep_every = config.trainer.keep_every},
+       .max_pinned = MaxPinnedCheckpoints(config),
+       .total_steps = config.trainer.total_steps});
 }
 
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,

@@ -110,6 +110,10 @@ absl::Status TrainingRun::RollBack(const GuardAlarm& alarm) {
                         Annotate(path.status(), what));
   }
   output_.store(&run_.output());
+  if (self_teacher_) {
+    const absl::Status taken = self_teacher_->TakeAverage();
+    if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
+  }
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);

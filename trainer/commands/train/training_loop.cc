@@ -63,6 +63,10 @@ absl::Status TrainingRun::Step() {
 
   ++state_.step;
   has_saved_ = false;
+  if (self_teacher_) {
+    const absl::Status taken = self_teacher_->StepDone(state_.step);
+    if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
+  }
   state_.epoch = order_->epoch();
   state_.epoch_index = order_->index();
   const int64_t num_minis = config_.data.train_batch_size / config_.trainer.mini_batch_size;

@@ -166,6 +166,7 @@ class TrainingRun {
   std::unique_ptr<InferenceEngine> engine_;
   std::optional<LocalRolloutEngine> rollout_engine_;
   TeacherInfo teacher_info_;
+  std::optional<SelfTeacher> self_teacher_;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher_;
   std::string memory_plan_;                 // as a table, for a failure
   double peak_flops_ = 0;                   // of this rank's device; 0: not known

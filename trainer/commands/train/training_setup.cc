@@ -10,8 +10,9 @@
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/teacher/self_teacher.h"
+#include "trainer/commands/teacher/teacher_views.h"
 #include "trainer/commands/teacher_fit.h"
-#include "trainer/commands/teacher_views.h"
 #include "trainer/commands/train/memory_plan.h"
 #include "trainer/commands/train/run_facts.h"
 #include "trainer/commands/train/training_run.h"
@@ -59,6 +60,7 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, CheckConfig()));
   TAOPD_RETURN_IF_ERROR(AgreeOnPlan());
   run_.ShardGradients(config_.dist.ShardsGradients(group_->world_size()));
+  run_.KeepAverage(KeepsAverage(config_.teacher, config_.teachers));
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
                        &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
@@ -163,7 +165,9 @@ absl::Status TrainingRun::Connect() {
 }
 
 absl::Status TrainingRun::CheckNames() {
-  auto client = MakeTeacherClient(config_);
+  if (HasSelfTeacher(config_.teacher, config_.teachers))
+    self_teacher_.emplace(MakeSelfTeacherOptions(config_), &student_, group_);
+  auto client = MakeTeacherClient(config_, self_teacher_ ? &*self_teacher_ : nullptr);
   if (!client.ok()) return BadUsage(client.status());
   teacher_ = *std::move(client);
   auto grader = grading::Grader::Make(config_.eval.grader, config_.eval.answer_pattern);

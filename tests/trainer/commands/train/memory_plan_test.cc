@@ -225,5 +225,39 @@ TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
   }
 }
 
+// Returns the bytes that are held for an item, or 0.
+int64_t BytesOf(const EnginePlan& plan, MemoryItem item) {
+  int64_t bytes = 0;
+  for (const MemoryLine& line : plan.lines) {
+    if (line.item == item && line.kind == MemoryKind::kHeld) bytes += line.bytes;
+  }
+  return bytes;
+}
+
+TEST_F(MemoryPlanTest, AStudentThatTeachesHasALineForEachThingItHolds) {
+  const auto plan_with = [&](TeacherWeights weights, int64_t num_ranks) {
+    TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+    config.teacher.kind = TeacherKind::kSelf;
+    config.teacher.weights = weights;
+    auto plan = ResolveAuto(&config, dir_.path(), Gpu(80 * kGb), {.num_ranks = num_ranks});
+    EXPECT_OK(plan.status());
+    return plan.ok() ? *plan : EnginePlan();
+  };
+  TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  ASSERT_OK_AND_ASSIGN(const EnginePlan server, ResolveAuto(&config, dir_.path(), Gpu(80 * kGb)));
+  EXPECT_EQ(BytesOf(server, MemoryItem::kTeacherEngine), 0);
+  ASSERT_OK_AND_ASSIGN(const ModelConfig model, LoadModelConfig(dir_.path()));
+  const int64_t P = model.NumParameters();
+  const EnginePlan live = plan_with(TeacherWeights::kLive, 1);
+  EXPECT_EQ(BytesOf(live, MemoryItem::kTeacherWeights), 0);
+  EXPECT_GT(BytesOf(live, MemoryItem::kTeacherEngine), 0);
+  const EnginePlan start = plan_with(TeacherWeights::kStart, 1);
+  EXPECT_EQ(BytesOf(start, MemoryItem::kTeacherWeights), 2 * P);
+  EXPECT_EQ(BytesOf(start, MemoryItem::kTeacherAverage), 0);
+  const EnginePlan ema = plan_with(TeacherWeights::kEma, 4);
+  EXPECT_EQ(BytesOf(ema, MemoryItem::kTeacherWeights), 2 * P);
+  EXPECT_EQ(BytesOf(ema, MemoryItem::kTeacherAverage), (P + 3) / 4 * 4);
+}
+
 }  // namespace
 }  // namespace taopd::testing

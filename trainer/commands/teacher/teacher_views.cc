@@ -1,4 +1,4 @@
-#include "trainer/commands/teacher_views.h"
+#include "trainer/commands/teacher/teacher_views.h"
 
 #include "trainer/eval/accuracy.h"
 

@@ -1,0 +1,59 @@
+#include "trainer/dist/gather_pieces.h"
+
+#include <deque>
+#include <utility>
+
+namespace taopd {
+namespace {
+
+// A bucket that is being gathered from all ranks.
+struct GatheredBucket {
+  FlatRange range;
+  at::Tensor slice, all;
+  ProcessGroup::WorkPtr work;
+};
+constexpr size_t kMaxGathersInFlight = 4;
+
+at::Tensor InBuffer(const at::Tensor& buffer, int64_t begin, const ParameterPiece& piece) {
+  return buffer.narrow(0, piece.flat_begin - begin, piece.size);
+}
+
+}  // namespace
+
+absl::Status GatherPieces(const ParameterLayout& layout, ProcessGroup* group,
+                          const at::TensorOptions& options, const PieceElements& mine,
+                          const PieceElements& all) {
+  const at::NoGradGuard no_grad;
+  if (group->world_size() == 1) {
+    for (const ParameterPiece& piece : layout.Pieces(layout.Shard(0)))
+      all(piece).copy_(mine(piece));
+    return absl::OkStatus();
+  }
+  std::deque<GatheredBucket> in_flight;
+  const auto receive = [&]() -> absl::Status {
+    const GatheredBucket oldest = std::move(in_flight.front());
+    in_flight.pop_front();
+    TAOPD_RETURN_IF_ERROR(oldest.work->Wait());
+    for (const ParameterPiece& piece : layout.Pieces({oldest.range})) {
+      all(piece).copy_(InBuffer(oldest.all, oldest.range.begin, piece));
+    }
+    return absl::OkStatus();
+  };
+  for (const GradientBucket& bucket : layout.buckets()) {
+    if (in_flight.size() == kMaxGathersInFlight) TAOPD_RETURN_IF_ERROR(receive());
+    const FlatRange range = layout.SliceOfBucket(bucket, group->rank());
+    GatheredBucket next;
+    next.range = bucket.range;
+    next.slice = at::zeros({range.size()}, options.requires_grad(false));
+    for (const ParameterPiece& piece : layout.Pieces({range})) {
+      InBuffer(next.slice, range.begin, piece).copy_(mine(piece));
+    }
+    next.all = at::empty({bucket.range.size()}, next.slice.options());
+    next.work = group->StartAllGather(next.all, next.slice);
+    in_flight.push_back(std::move(next));
+  }
+  while (!in_flight.empty()) TAOPD_RETURN_IF_ERROR(receive());
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

@@ -1,0 +1,24 @@
+// Collects on every rank what each rank holds for its shard of the parameters.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+
+#include "common/base/status.h"
+#include "common/dist/process_group.h"
+#include "trainer/optim/parameter_layout.h"
+
+namespace taopd {
+
+// Returns the elements of a piece, one-dimensional.
+using PieceElements = std::function<at::Tensor(const ParameterPiece& piece)>;
+
+// Copies each rank's own elements, `mine`, to `all` on every rank. On the way they have the type
+// and the device of `options`. `mine` is asked for pieces of this rank's shard, `all` for pieces
+// of all shards. All ranks must call it; returns the errors of the group.
+absl::Status GatherPieces(const ParameterLayout& layout, ProcessGroup* group,
+                          const at::TensorOptions& options, const PieceElements& mine,
+                          const PieceElements& all);
+
+}  // namespace taopd

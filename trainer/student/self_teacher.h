@@ -1,0 +1,67 @@
+// The student as its own teacher: an engine over its start weights, over an average of its weights,
+// or over its live weights. Usually its prompt has privileged context that the student lacks
+// (trainer/data/teacher_prompt.h).
+//
+//   start  The weights of student.model. On a CPU they stay in the mapped files. With refresh_every
+//          they are replaced by the present weights every N steps.
+//   ema    After each step, average = ema * average + (1 - ema) * weights. The average starts as
+//          the student's weights; it is float32 beside the optimizer's state, and sharded, saved
+//          and restored with it (AdamW).
+//   live   The student's own decoder, with the weights of the step. The scores are constants: no
+//          gradient flows through the teacher.
+//
+// The weights that a refresh replaces are an average with ema = 0 that is not updated in between.
+// The engine reads them in the student's type, from a copy that every rank has.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/dist/process_group.h"
+#include "common/engine/engine.h"
+#include "trainer/config/teacher_config.h"
+#include "trainer/student/student.h"
+#include "trainer/teacher/engine_teacher_client.h"
+
+namespace taopd {
+
+struct SelfTeacherOptions {
+  TeacherWeights weights = TeacherWeights::kStart;
+  double ema = 0.99;
+  int64_t refresh_every = 0;
+  // The model from which the student starts, as LoadStudent takes it.
+  std::string model_dir;
+  std::string dtype;
+  std::string device;
+  std::string tokenizer_dir;
+  EngineOptions engine;
+};
+
+// Used by the training thread only.
+class SelfTeacher {
+ public:
+  // `student` may still be empty; Start needs it. With an average, the student's optimizer must
+  // keep one (AdamWOptions::keeps_average). `group` has the ranks that share the optimizer. Both
+  // must outlive the object.
+  SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group);
+
+  // Loads the weights and makes the engine. Returns INVALID_ARGUMENT if a prompt and its response
+  // can be longer than the model's positions, and the errors of the model's files. All ranks must
+  // call it.
+  absl::StatusOr<EngineTeacherClient::Started> Start();
+  // Brings the weights up to date after step `step` (1-based). No request may be open. All ranks
+  // must call it; returns the errors of the group.
+  absl::Status StepDone(int64_t step);
+  // Does the same after the optimizer's state was restored, without changing the average.
+  absl::Status TakeAverage();
+
+ private:
+  bool has_average() const { return KeepsAverage(options_.weights, options_.refresh_every); }
+
+  SelfTeacherOptions options_;
+  const Student* const student_;
+  ProcessGroup* const group_;
+  std::shared_ptr<Decoder> decoder_;  // null before Start; the student's own with live weights
+};
+
+}  // namespace taopd

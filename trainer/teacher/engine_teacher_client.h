@@ -1,0 +1,44 @@
+// A teacher in this process: a client that asks an inference engine instead of a server. The engine
+// computes the scores that taopd-teacher would send for the same weights, with the same bits.
+//
+// Threads: the rules of TeacherClient apply; `done` runs on the engine's thread.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
+#include <functional>
+#include <memory>
+
+#include "common/engine/engine.h"
+#include "trainer/teacher/teacher_client.h"
+
+namespace taopd {
+
+class EngineTeacherClient final : public TeacherClient {
+ public:
+  struct Started {
+    std::unique_ptr<InferenceEngine> engine;
+    TeacherInfo info;
+  };
+  // The first Connect that succeeds calls `start` and keeps the engine. What the engine reads must
+  // outlive the client.
+  explicit EngineTeacherClient(std::function<absl::StatusOr<Started>()> start);
+  ~EngineTeacherClient() override;
+
+  // Ignores the timeout. Returns the errors of `start`.
+  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
+  // Beside the errors of TeacherClient, `done` receives those of the engine.
+  void Score(TeacherRequest request,
+             std::function<void(absl::StatusOr<TeacherScores>)> done) override;
+  TeacherClientStats stats() const override;
+
+ private:
+  const std::function<absl::StatusOr<Started>()> start_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const Started> started_ ABSL_GUARDED_BY(mutex_);  // null before Connect
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace taopd
