@@ -150,5 +150,33 @@ class AdditionTest(unittest.TestCase):
         self.assertLess(wrong / 2000, 0.72)
 
 
+class HintedAdditionTest(unittest.TestCase):
+    """The self-distillation experiment's generator, which uses the one above."""
+
+    def test_the_solution_is_the_response_without_its_words(self):
+        generator = ROOT / "deploy/examples/hinted_addition/generate.py"
+        files = []
+        for _ in range(2):
+            with tempfile.TemporaryDirectory() as out_dir:
+                subprocess.run([sys.executable, generator, out_dir, "--train", "50", "--val", "20", "--sft", "400"],
+                               check=True)
+                files.append({path.name: path.read_bytes() for path in pathlib.Path(out_dir).rglob("*")
+                              if path.is_file()})
+        self.assertEqual(files[0], files[1])
+        solution = re.compile(r"(?:\.\d\+\d\+[01]=\d\d){3}#(\d{4})")
+        problems = {name: rows(files[0][f"{name}.jsonl"]) for name in ("train", "val")}
+        for row in problems["train"] + problems["val"]:
+            a, b = re.fullmatch(r"(\d{3})\+(\d{3})=", row["prompt"]).groups()
+            self.assertEqual(row["answer"], f"{int(a) + int(b):04d}")
+            self.assertEqual(solution.fullmatch(row["solution"])[1], row["answer"])
+        held_out = {row["prompt"] for row in problems["val"]}
+        supervised = rows(files[0]["student_sft.jsonl"])
+        hinted = [row for row in supervised if ";" in row["prompt"]]
+        self.assertEqual(len(hinted), 200)
+        for row in hinted:
+            self.assertEqual(re.sub(" [a-z]+", ".", row["response"]), row["prompt"].split(";")[0])
+        self.assertFalse(held_out & {row["prompt"].split(";")[-1] for row in supervised + problems["train"]})
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -29,9 +29,13 @@ SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch
          "rollout.max_num_seqs=4", "data.max_response_length=8", "data.truncation=left", "trainer.eval_every=1",
          "teacher.connect_timeout_s=60", "eval.n=1", "eval.num_prompts=2", "eval.max_response_length=8")
 
-# In front of taopd-trainer: the command as printed, and settings that shorten it. A page's endpoint wins over ours.
+# In front of taopd-trainer: the command as printed, and settings that shorten it. A page's endpoint wins over ours, and a
+# student that is its own teacher has none.
 TRAINER_SHIM = """#!/bin/bash
 endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
+for file in "$@"; do
+  if [[ -f $file ]] && grep -q "kind: self" "$file"; then endpoint=(); fi
+done
 case $1 in
   sft) exec {program} "$@" --set trainer.total_steps=2 ;;
   train | data | eval) exec {program} "$1" "${{endpoint[@]}}" "${{@:2}}" {short} ;;
@@ -131,7 +135,8 @@ class Clone:
             self.make_model()
         else:
             (self.path / "tiny").symlink_to(tiny.path / "tiny")
-        rows = "".join(json.dumps({"prompt": f"{i} + {i} =", "answer": str(2 * i)}) + "\n" for i in range(4))
+        rows = "".join(json.dumps({"prompt": f"{i} + {i} =", "answer": str(2 * i), "solution": f"{i} * 2"}) + "\n"
+                       for i in range(4))
         self.write("data/rows.jsonl", rows)
 
     def write(self, name, text, mode=0o644):

@@ -100,6 +100,12 @@ TOKENIZER_CONFIG = {
 }
 
 
+def write_tokenizer(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in (("tokenizer.json", tokenizer_json()), ("tokenizer_config.json", TOKENIZER_CONFIG)):
+        (directory / name).write_text(json.dumps(content, indent=1) + "\n", encoding="ascii")
+
+
 # ---- Problems -----------------------------------------------------------------------------------
 
 def uniform(rng, count):
@@ -192,9 +198,7 @@ def main():
                         help="the ranks of the teacher's connectives: its own, the student's, or each in half of the rows")
     args = parser.parse_args()
 
-    (args.out_dir / "tokenizer").mkdir(parents=True, exist_ok=True)
-    for name, content in (("tokenizer.json", tokenizer_json()), ("tokenizer_config.json", TOKENIZER_CONFIG)):
-        (args.out_dir / "tokenizer" / name).write_text(json.dumps(content, indent=1) + "\n", encoding="ascii")
+    write_tokenizer(args.out_dir / "tokenizer")
 
     # One stream per file: asking for more of one changes no other.
     rng = {name: random.Random(f"{args.seed} {name}") for name in ("val", "train", "teacher", "student", "dialect")}
