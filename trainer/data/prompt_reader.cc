@@ -1,5 +1,7 @@
 #include "trainer/data/prompt_reader.h"
 
+#include <absl/strings/str_replace.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -257,7 +259,11 @@ absl::Status PromptReader::Tokenize(const std::string& text, const std::string& 
     return InvalidArgument("\"", key, "\" is text but the model has no tokenizer.json; give \"",
                            key, "_ids\"");
   }
-  *ids = tokenizer_->Encode(text, add_special_tokens);
+  // The sibling's tokens are reserved; its mark is not sent.
+  const bool has_mark = row_words_.Has(kSibling);
+  *ids = tokenizer_->Encode(
+      has_mark ? absl::StrReplaceAll(text, {{Concat("{", kSibling, "}"), ""}}) : text,
+      add_special_tokens);
   for (int32_t id : *ids) {
     if (id >= options_.vocab_size) {
       return InvalidArgument("\"", key, "\" tokenizes to id ", id,

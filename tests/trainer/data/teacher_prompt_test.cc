@@ -142,8 +142,10 @@ TEST_F(TeacherPromptTest, ASiblingLeavesItsMarkAndRoom) {
   EXPECT_TRUE(prompt.has_sibling);
   EXPECT_TRUE(prompt.ids.empty());
   EXPECT_EQ(prompt.text, "ab like {sibling}");
-  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n"), absl::StatusCode::kInvalidArgument,
-               "leaves room for, 20");
+  // The mark itself takes no room.
+  EXPECT_OK(Load("{\"prompt\":\"abcdefghijklmn\"}\n").status());
+  EXPECT_ERROR(Load("{\"prompt\":\"abcdefghijklmno\"}\n"), absl::StatusCode::kInvalidArgument,
+               "has 21 tokens, more than max_teacher_prompt_length leaves room for, 20");
   options_.teacher.max_length = 60;
   EXPECT_ERROR(Load("{\"prompt\":\"see {sibling}\"}\n"), absl::StatusCode::kInvalidArgument,
                "the row's own text contains {sibling}");
