@@ -1,4 +1,4 @@
-// What may be wrong with a row that a head is given.
+// The errors that a row given to a head may have.
 #pragma once
 
 namespace taopd::cpu {
