@@ -38,6 +38,9 @@ if(TAOPD_FUZZ)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 
+# Paths in messages (__FILE__) are relative to the tree, so the same source gives the same object in any directory.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+
 find_program(TAOPD_CCACHE ccache)
 if(TAOPD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # base_dir and nohashdir let two build directories or clones share results; the sloppiness is
