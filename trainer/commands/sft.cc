@@ -10,7 +10,7 @@
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
-#include "trainer/commands/train/run_facts.h"
+#include "trainer/commands/train/setup/run_facts.h"
 #include "trainer/commands/until_stored.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"

@@ -28,7 +28,7 @@
 #include "common/io/sha256.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
-#include "trainer/commands/train/memory_plan.h"
+#include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {

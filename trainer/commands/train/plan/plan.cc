@@ -6,7 +6,7 @@
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
-#include "trainer/commands/train/memory_plan.h"
+#include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/run/effective_config.h"
 
 namespace taopd {

@@ -1,4 +1,4 @@
-#include "trainer/commands/train/memory_plan.h"
+#include "trainer/commands/train/plan/memory_plan.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 

@@ -1,0 +1,212 @@
+#include "trainer/commands/train/run_guard.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "common/io/jsonl.h"
+#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/until_stored.h"
+#include "trainer/step/kl_probe.h"
+
+namespace taopd {
+
+RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations)
+    : parts_(*parts),
+      saves_(*saves),
+      evaluations_(*evaluations),
+      run_(parts->run),
+      guard_(parts->config.guard) {
+  saves_.OnPrepare([this] {
+    run_.SetCheckpointFile("guard.json", guard_.State());
+    if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
+  });
+}
+
+absl::Status RunGuard::Restore() {
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, RestoreFiles()));
+  const absl::Status best = evaluations_.Restore();
+  return best.ok() ? absl::OkStatus() : WithExitCode(kExitInternal, best);
+}
+
+absl::Status RunGuard::RestoreFiles() {
+  const auto rollbacks = ReadRollbacks(run_.run_dir(), parts_.state.step);
+  if (!rollbacks.ok()) return BadData(rollbacks.status());
+  rollbacks_ = *rollbacks;
+  const std::string dir = run_.checkpoint_dir();
+  if (dir.empty()) return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(saves_.Restore());
+  guard_ = CollapseGuard(parts_.config.guard);
+  if (FileExists(dir + "/guard.json")) {
+    const auto text = ReadFileToString(dir + "/guard.json");
+    const absl::Status restored = text.ok() ? guard_.Restore(*text) : text.status();
+    if (!restored.ok()) return BadData(Annotate(restored, dir + "/guard.json"));
+  }
+  if (FileExists(dir + "/probe.json")) {
+    const auto text = ReadFileToString(dir + "/probe.json");
+    auto probe = text.ok() ? ReadProbe(*text) : absl::StatusOr<std::vector<Rollout>>(text.status());
+    if (!probe.ok()) return BadData(Annotate(probe.status(), dir + "/probe.json"));
+    probe_ = *std::move(probe);
+  }
+  return absl::OkStatus();
+}
+
+void RunGuard::SettleIntent() {
+  if (!FileExists(run_.run_dir() + "/rollbacks.json")) return;
+  if (absl::Status settled = RecordRollback(rollbacks_, std::nullopt); !settled.ok())
+    LogWarning("rollbacks.json is not written", {{"error", settled}});
+}
+
+void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
+  const GuardConfig& config = parts_.config.guard;
+  const int64_t step = parts_.state.step;
+  // Rank 0's metrics go to all.
+  if (config.kl_to_start.limit == 0 || !parts_.is_root()) return;
+  if (probe_.empty()) {
+    // They were generated before the step's first update. A resumed run may have switched the
+    // metric on, or a skipped step may have had none.
+    if (step > 1) {
+      LogWarning("policy/kl_to_start is measured from here, not from the start of the run",
+                 {{"step", step - 1}});
+    }
+    const auto size = std::min<size_t>(result.rollouts.size(), config.kl_probe_rollouts);
+    probe_.assign(result.rollouts.begin(), result.rollouts.begin() + static_cast<int64_t>(size));
+  }
+  if (probe_.empty() || step % config.kl_every != 0) return;
+  metrics->emplace_back("policy/kl_to_start",
+                        MeasureKlToStart(parts_.student.decoder.get(), parts_.context.head, probe_,
+                                         parts_.config.trainer.MicroBatchTokens()));
+}
+
+void RunGuard::LogAlarm(const GuardAlarm& alarm) {
+  const int64_t step = parts_.state.step;
+  LogWarning("guard", {{"guard", alarm.guard},
+                       {"step", step},
+                       {"metric", alarm.metric},
+                       {"value", alarm.value},
+                       {"limit", alarm.limit},
+                       {"steps_in_a_row", alarm.num_in_a_row},
+                       {"action", WordOf(alarm.action)}});
+  WriteEvent({{"event", "guard"},
+              {"step", step},
+              {"guard", alarm.guard},
+              {"metric", alarm.metric},
+              {"value", alarm.value},
+              {"limit", alarm.limit},
+              {"steps_in_a_row", alarm.num_in_a_row},
+              {"action", WordOf(alarm.action)}});
+}
+
+absl::Status RunGuard::Observe(const Metrics& metrics) {
+  const GuardConfig& config = parts_.config.guard;
+  GuardAlarm worst;
+  const std::vector<GuardAlarm> alarms = guard_.Observe(parts_.state.step, metrics);
+  // The step's rollouts came from the weights of the step before.
+  if (guard_.last_good_step() == parts_.state.step) saves_.NewestIsGood();
+  for (const GuardAlarm& alarm : alarms) {
+    // Log an alarm at its first step and when the guard begins to act; in between it would only be
+    // repeated.
+    if (alarm.num_in_a_row == 1 || alarm.num_in_a_row == config.patience) LogAlarm(alarm);
+    if (alarm.action > worst.action) worst = alarm;
+  }
+  const std::string what =
+      Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value, " is beyond ",
+             worst.limit, " for ", worst.num_in_a_row, " steps in a row");
+  switch (worst.action) {
+    case GuardAction::kNone:
+    case GuardAction::kWarn:
+      return absl::OkStatus();
+    case GuardAction::kPause:
+      // Pause only once, because the user who resumes the run has seen the alarm.
+      if (worst.num_in_a_row == config.patience) parts_.run_state->RequestPause(true);
+      return absl::OkStatus();
+    case GuardAction::kStop:
+      return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(what)));
+    case GuardAction::kRollBack:
+      if (rollbacks_.count >= config.max_rollbacks) {
+        return saves_.FailSaved(WithExitCode(
+            kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")));
+      }
+      return RollBack(worst);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
+  // The metrics of a step are those of the weights before its update.
+  const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
+  saves_.TakeSavedBeside(/*waits=*/true);
+  const Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor);
+  absl::Status given_up;
+  bool has_begun = false;
+  const auto path = run_.RollBack(good, [&](int64_t to_step) {
+    has_begun = true;
+    given_up = UntilStored("rollbacks.json", &run_, parts_.run_state, [&] {
+      return RecordRollback(rollbacks_, RollbackIntent{to_step, after});
+    });
+    return given_up;
+  });
+  TAOPD_RETURN_IF_ERROR(given_up);
+  if (!path.ok()) {
+    // The run continues from where it can, at its full rate.
+    const absl::Status undone =
+        has_begun ? RecordRollback(rollbacks_, std::nullopt) : absl::OkStatus();
+    if (!undone.ok())
+      LogWarning("rollbacks.json still has the roll-back that failed", {{"error", undone}});
+    const std::string what = Concat("guard.", alarm.guard, " asks to roll back",
+                                    has_begun ? "" : ", and nothing is changed");
+    return WithExitCode(absl::IsNotFound(path.status()) ? kExitNumerics : kExitData,
+                        Annotate(path.status(), what));
+  }
+  parts_.output.store(&run_.output());
+  if (parts_.self_teacher) {
+    const absl::Status taken = parts_.self_teacher->TakeAverage();
+    if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
+  }
+  if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
+    LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
+  const absl::Status position = parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
+  if (!position.ok()) return BadData(position);
+  TAOPD_RETURN_IF_ERROR(Restore());
+  saves_.StateIsSaved();
+  LogRollback(alarm, from, *path);
+  return absl::OkStatus();
+}
+
+void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path) {
+  const int64_t to_step = parts_.state.step;
+  LogWarning("rolled back", {{"guard", alarm.guard},
+                             {"from_step", from_step},
+                             {"to_step", to_step},
+                             {"checkpoint", path},
+                             {"lr_factor", rollbacks_.lr_factor},
+                             {"rollbacks", rollbacks_.count}});
+  WriteEvent({{"event", "rolled_back"},
+              {"guard", alarm.guard},
+              {"from_step", from_step},
+              {"to_step", to_step},
+              {"lr_factor", rollbacks_.lr_factor},
+              {"rollbacks", rollbacks_.count}});
+  parts_.run_state->Update([&](RunStatus& status) {
+    status.step = to_step;
+    status.last_checkpoint = path;
+    status.saved_step = to_step;
+  });
+}
+
+absl::Status RunGuard::RecordRollback(const Rollbacks& rollbacks,
+                                      const std::optional<RollbackIntent>& intent) {
+  return parts_.group->AgreeOnStatus(
+      parts_.is_root() ? WriteRollbacks(rollbacks, run_.run_dir(), intent) : absl::OkStatus());
+}
+
+// Events are kept even if a roll-back cuts the metrics.
+void RunGuard::WriteEvent(nlohmann::ordered_json event) {
+  if (!parts_.is_root()) return;
+  event["time"] = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  auto writer = JsonlWriter::Open(run_.run_dir() + "/events.jsonl");
+  const absl::Status written = writer.ok() ? writer->Write(event) : writer.status();
+  if (!written.ok()) LogWarning("an event is not written", {{"error", written}});
+}
+
+}  // namespace taopd

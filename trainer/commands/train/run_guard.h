@@ -1,0 +1,54 @@
+// The collapse guard of a distillation run and its roll-backs.
+//
+// All ranks call the same functions in the same order. Not thread-safe.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+#include "trainer/commands/train/run_evaluations.h"
+#include "trainer/commands/train/run_saves.h"
+#include "trainer/guard/collapse_guard.h"
+#include "trainer/guard/rollbacks.h"
+#include "trainer/step/train_step.h"
+
+namespace taopd {
+
+class RunGuard {
+ public:
+  // All must outlive the object. Checkpoints of `saves` hold the guard's state.
+  RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations);
+
+  // Restores what a resumed or rolled back run remembers beside its state: the guard, the
+  // roll-backs, the rest of a step, the best evaluation.
+  absl::Status Restore();
+  // Settles the intent of a roll-back that a crash has left in rollbacks.json.
+  void SettleIntent();
+  // Returns the factor of the learning rate, over all roll-backs.
+  double lr_factor() const { return rollbacks_.lr_factor; }
+  // Adds the metrics that the guard needs.
+  void AddMetrics(const StepResult& result, Metrics* metrics);
+  // Shows the metrics of a step to the guard and carries out its action. After a roll-back,
+  // state.step is that of an earlier checkpoint. An error ends the run.
+  absl::Status Observe(const Metrics& metrics);
+
+ private:
+  absl::Status RestoreFiles();
+  absl::Status RollBack(const GuardAlarm& alarm);
+  absl::Status RecordRollback(const Rollbacks& rollbacks,
+                              const std::optional<RollbackIntent>& intent);
+  void LogAlarm(const GuardAlarm& alarm);
+  void LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path);
+  void WriteEvent(nlohmann::ordered_json event);
+
+  TrainingParts& parts_;
+  RunSaves& saves_;
+  RunEvaluations& evaluations_;
+  CheckpointedRun& run_;
+  CollapseGuard guard_;
+  Rollbacks rollbacks_;
+  std::vector<Rollout> probe_;  // responses for policy/kl_to_start; empty if it is off
+};
+
+}  // namespace taopd

@@ -1,0 +1,41 @@
+// The report of a distillation run on a step: its metrics, including those of all ranks, the live
+// status, and a warning if answers are never found.
+//
+// All ranks call the same functions in the same order. Not thread-safe.
+#pragma once
+
+#include <string>
+
+#include "trainer/commands/train/rollout_log.h"
+#include "trainer/commands/train/training_parts.h"
+#include "trainer/step/train_step.h"
+
+namespace taopd {
+
+class RunReport {
+ public:
+  // `parts` must outlive the object.
+  explicit RunReport(TrainingParts* parts);
+
+  // Adds metrics to those of the step, makes them those of rank 0 on all ranks, and writes them.
+  absl::Status Write(const StepResult& result, Metrics* metrics);
+
+ private:
+  // The grades of rollouts.
+  struct Answers {
+    int64_t graded = 0, correct = 0, found = 0;
+    // A response in which no answer was found, and what was expected.
+    std::string unread, expected;
+  };
+  Answers Grade(const StepResult& result) const;
+  // `answers` are of this step and all ranks.
+  void WarnIfNeverFound(const Answers& answers);
+  void UpdateStatus(const Metrics& metrics);
+
+  TrainingParts& parts_;
+  RolloutLog rollout_log_;
+  int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
+  bool has_warned_ = false;
+};
+
+}  // namespace taopd

@@ -1,0 +1,182 @@
+#include "trainer/commands/train/run_saves.h"
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "trainer/commands/until_stored.h"
+
+namespace taopd {
+
+RunSaves::RunSaves(TrainingParts* parts)
+    : parts_(*parts),
+      run_(parts->run),
+      save_interval_(parts->start, absl::Minutes(parts->config.trainer.save_minutes)) {}
+
+absl::Status RunSaves::Restore() {
+  const std::string dir = run_.checkpoint_dir();
+  if (dir.empty()) return absl::OkStatus();
+  SetPending(nullptr);
+  if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
+    auto pending = ReadPendingStep(left, parts_.config, parts_.context.shares, parts_.is_root());
+    if (!pending.ok()) return BadData(pending.status());
+    SetPending(std::make_shared<const PendingStep>(*std::move(pending)));
+  }
+  newest_ = parts_.state.step;
+  last_good_ = -1;
+  return absl::OkStatus();
+}
+
+void RunSaves::Prepare() {
+  TakeSavedBeside(/*waits=*/true);
+  if (prepare_) prepare_();
+  PinAll();
+}
+
+void RunSaves::SaveBeside() {
+  const absl::Time start = absl::Now();
+  // A single rank without room prevents the copy.
+  const bool has_room = CheckpointCopyBytes(parts_.student) <= parts_.copy_limit_bytes;
+  const auto without_room = parts_.config.trainer.async_save == AsyncSave::kOff
+                                ? absl::StatusOr<int64_t>(1)
+                                : parts_.group->AgreeOnLargest(has_room ? 0 : 1);
+  if (without_room.value_or(1) > 0) {
+    Save().IgnoreError();
+    return;
+  }
+  Prepare();
+  if (const absl::Status begun = run_.SaveBeside(); !begun.ok()) {
+    LogWarning("the checkpoint is written before the next step", {{"error", begun}});
+    Save().IgnoreError();
+    return;
+  }
+  has_saved_ = true;
+  save_interval_.Saved(absl::Now());
+  newest_before_ = std::exchange(newest_, parts_.state.step);
+  save_time_ += absl::Now() - start;
+  parts_.Trace("save", start);
+}
+
+void RunSaves::TakeSavedBeside(bool waits) {
+  const absl::Time start = absl::Now();
+  const std::optional<SavedBeside> saved = run_.TakeSavedBeside(waits);
+  if (!saved) return;
+  parts_.wall_time.SaveTook(saved->duration);
+  if (saved->path.ok()) {
+    parts_.run_state->Update([&](RunStatus& status) {
+      status.last_checkpoint = *saved->path;
+      status.storage_problem.clear();
+      status.saved_step = saved->step;
+    });
+  } else {
+    NotSaved(saved->path.status());
+    if (saved->step == parts_.state.step) has_saved_ = false;
+    if (last_good_ == saved->step) last_good_ = newest_before_;
+    newest_ = newest_before_;
+  }
+  if (waits) save_time_ += absl::Now() - start;
+}
+
+bool RunSaves::IsSaved() {
+  TakeSavedBeside(/*waits=*/true);
+  return has_saved_;
+}
+
+void RunSaves::NotSaved(const absl::Status& status) {
+  if (parts_.is_root()) {
+    LogWarning("the weights stay in memory; the save is tried again after each step",
+               {{"step", parts_.state.step},
+                {"saved_step", run_.newest_saved_step()},
+                {"failed_saves", run_.num_failed_saves()},
+                {"error", status}});
+  }
+  parts_.run_state->Update(
+      [&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
+}
+
+absl::Status RunSaves::SaveOrWait() {
+  return UntilStored(Concat("the checkpoint of step ", parts_.state.step), &run_, parts_.run_state,
+                     [this] { return Save(); });
+}
+
+absl::Status RunSaves::Save() {
+  const absl::Time start = absl::Now();
+  RunState& run_state = *parts_.run_state;
+  // A run that waits for room stays in that phase, in which a stop request abandons the state.
+  const TrainerPhase before = run_state.status().phase;
+  const bool waits = before == TrainerPhase::kWaitingForStorage;
+  if (!waits) run_state.Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
+  Prepare();
+  auto saved = run_.Save();
+  has_saved_ = saved.ok();
+  if (saved.ok()) {
+    newest_ = parts_.state.step;
+    save_interval_.Saved(absl::Now());
+  }
+  parts_.wall_time.SaveTook(absl::Now() - start);
+  save_time_ += absl::Now() - start;
+  parts_.Trace("save", start);
+  run_state.Update([&](RunStatus& status) {
+    status.phase = before;
+    if (!saved.ok()) return;
+    status.last_checkpoint = *saved;
+    status.storage_problem.clear();
+    status.saved_step = parts_.state.step;
+  });
+  if (saved.ok()) return absl::OkStatus();
+  // Once for each step; the end of a run tries more often.
+  if (!waits) NotSaved(saved.status());
+  return WithExitCode(kExitStorage, saved.status());
+}
+
+void RunSaves::NewestIsGood() {
+  if (newest_ >= 0) last_good_ = newest_;
+}
+
+void RunSaves::Pin(int64_t best_step, int64_t named_best_step) {
+  best_ = best_step;
+  named_best_ = named_best_step;
+  PinAll();
+}
+
+void RunSaves::PinAll() { run_.Pin({best_, named_best_, last_good_}); }
+
+void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
+  pending_ = std::move(pending);
+  if (pending_ == nullptr) return run_.SetPending(0, nullptr);
+  run_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
+    return WritePendingStep(*pending_, parts_.group->rank(), dir + "/" + kPendingDir);
+  });
+}
+
+absl::Status RunSaves::Stopped() {
+  parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
+  TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  const auto code = parts_.group->AgreeOnLargest(parts_.run_state->stop_code());
+  if (!code.ok()) return WithExitCode(kExitUnavailable, code.status());
+  return run_.Stopped(static_cast<ExitCode>(*code));
+}
+
+absl::Status RunSaves::FailSaved(const absl::Status& failure) {
+  if (!IsSaved()) TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  return failure;
+}
+
+absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t updates_before,
+                                   const std::string& where, const std::string& what) {
+  AdamW& optimizer = *parts_.student.optimizer;
+  optimizer.ClearGradients();
+  std::string saved = "the newest checkpoint is intact";
+  // After an update the weights are between two steps, so the older checkpoint must suffice. A
+  // single rank of several cannot save without the others, which do not know of the failure yet.
+  if (optimizer.num_updates() == updates_before && parts_.group->world_size() == 1) {
+    parts_.state = before;
+    if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");
+  }
+  return WithExitCode(
+      kExitOutOfMemory,
+      ResourceExhausted(where, ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
+                        ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
+                        "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
+                        parts_.memory_plan));
+}
+
+}  // namespace taopd

@@ -1,0 +1,87 @@
+// The checkpoints of a distillation run while it trains, and the ends of a run, which save first.
+//
+// All ranks call the same functions in the same order. Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "trainer/commands/train/training_parts.h"
+#include "trainer/guard/save_interval.h"
+#include "trainer/step/pending/pending_step.h"
+
+namespace taopd {
+
+class RunSaves {
+ public:
+  // `parts` must outlive the object.
+  explicit RunSaves(TrainingParts* parts);
+
+  // Calls `prepare` before each save: it gives the checkpoint its further files.
+  void OnPrepare(std::function<void()> prepare) { prepare_ = std::move(prepare); }
+  // Takes the rest of a step from the checkpoint that the state was loaded from, if it has one.
+  absl::Status Restore();
+
+  // Saves the present state. A failure is logged, and the next step tries again.
+  absl::Status Save();
+  // Saves the present state before the run ends, however long that takes (until_stored.h).
+  absl::Status SaveOrWait();
+  // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
+  void SaveBeside();
+  // Records a checkpoint that was written during a step, if there is one. If `waits` is true, waits
+  // until it is written.
+  void TakeSavedBeside(bool waits);
+  // Whether trainer.save_minutes asks for a checkpoint.
+  bool IsDue(absl::Time now) const { return save_interval_.IsDue(now); }
+  // Returns whether the present step is saved. Waits for a checkpoint that is being written.
+  bool IsSaved();
+  // The state has changed since it was saved, or is that of a checkpoint.
+  void StateChanged() { has_saved_ = false; }
+  void StateIsSaved() { has_saved_ = true; }
+  // Returns the time that saves took since the last call.
+  absl::Duration TakeTime() { return std::exchange(save_time_, absl::ZeroDuration()); }
+
+  // The weights of the newest checkpoint have made a step without an alarm.
+  void NewestIsGood();
+  // Keeps the checkpoints of the best evaluation and of best.json, and the last good one. The steps
+  // are -1 if there is none.
+  void Pin(int64_t best_step, int64_t named_best_step);
+
+  // Makes later checkpoints lie between two mini-batches of the step or, if null, between steps.
+  void SetPending(std::shared_ptr<const PendingStep> pending);
+  // The rest of the step after state.step that a stopped run has left; null if there is none.
+  const PendingStep* pending() const { return pending_.get(); }
+
+  // ---- Ends: each returns the status with which the run ends ----
+  // A run that was asked to stop.
+  absl::Status Stopped();
+  // The failure, after the present step is saved, if it can be.
+  absl::Status FailSaved(const absl::Status& failure);
+  // Memory ran out `where`. Saves `before` if no update has followed it, that is, if the optimizer
+  // still has made `updates_before` updates.
+  absl::Status OutOfMemory(const TrainState& before, int64_t updates_before,
+                           const std::string& where, const std::string& what);
+
+ private:
+  void Prepare();
+  void NotSaved(const absl::Status& status);
+  void PinAll();
+
+  TrainingParts& parts_;
+  CheckpointedRun& run_;
+  std::function<void()> prepare_;
+  SaveInterval save_interval_;  // used on rank 0
+  absl::Duration save_time_;
+  bool has_saved_ = false;  // whether the present step is saved or being saved
+  std::shared_ptr<const PendingStep> pending_;
+  // Steps of checkpoints, or -1.
+  int64_t newest_ = -1;         // may still be being written
+  int64_t newest_before_ = -1;  // the newest one before the one that is being written
+  int64_t last_good_ = -1;      // the newest one whose weights have made a step without an alarm
+  int64_t best_ = -1;
+  int64_t named_best_ = -1;
+};
+
+}  // namespace taopd

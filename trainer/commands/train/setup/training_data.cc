@@ -1,0 +1,86 @@
+#include "trainer/commands/train/setup/training_data.h"
+
+#include <algorithm>
+
+#include "trainer/commands/teacher_fit.h"
+#include "trainer/eval/accuracy.h"
+
+namespace taopd {
+namespace {
+
+// The names of the evaluation's metrics are known once data.val is read.
+absl::Status CheckBestMetric(const TrainingParts& parts) {
+  const std::string& name = parts.config.trainer.best_metric;
+  if (name.empty()) return absl::OkStatus();
+  if (!parts.evaluates()) {
+    return InvalidArgument("trainer.best_metric = ", name,
+                           ": nothing is evaluated: eval.measure is none or data.val is empty");
+  }
+  const std::vector<std::string> known =
+      parts.config.eval.measure == EvalMeasure::kKl
+          ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
+          : AccuracyMetricNames(parts.config.eval, parts.problems);
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  std::string names;
+  for (const std::string& one : known) names += Concat(names.empty() ? "" : ", ", one);
+  return InvalidArgument("trainer.best_metric = ", name,
+                         ": is not among what the evaluations measure", DidYouMean(name, known),
+                         ": ", names);
+}
+
+Metrics DataMetrics(const TrainConfig& config, const PromptDataset& dataset) {
+  Metrics metrics = {{"data/prompts", static_cast<double>(dataset.records.size())},
+                     {"data/overlong_dropped", static_cast<double>(dataset.num_overlong())},
+                     {"data/truncated", static_cast<double>(dataset.num_truncated())},
+                     {"data/unknown_bytes", static_cast<double>(dataset.num_unknown_bytes())},
+                     {"data/duplicates", static_cast<double>(dataset.num_duplicates())}};
+  if (config.data.HasTeacherPrompt()) {
+    metrics.emplace_back("data/teacher_prompt_missing", dataset.num_teacher_prompt_missing());
+  }
+  return metrics;
+}
+
+}  // namespace
+
+absl::Status LoadData(TrainingParts& parts) {
+  const auto model = PromptModelOf(parts.config.data, parts.student);
+  if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
+  auto training = LoadTrainingPrompts(parts.config.data, *model);
+  if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
+  auto evaluation = LoadEvalPrompts(parts.config.data, parts.config.eval, *model);
+  if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
+  absl::Status taught =
+      CheckSourcesAreTaught(parts.config, training->dataset.records, "data.train");
+  if (parts.config.eval.measure == EvalMeasure::kKl)
+    taught.Update(CheckSourcesAreTaught(parts.config, evaluation->records, "data.val"));
+  taught.Update(CheckSourcesOccur(parts.config, training->dataset.records));
+  if (!taught.ok()) return BadUsage(taught);
+  LogDataset("data.train", training->dataset);
+  LogDataset("data.val", *evaluation);
+  if (!parts.config.data.train_weights.empty()) parts.shares = training->shares;
+  parts.problems = std::move(evaluation->records);
+  if (absl::Status produced = CheckBestMetric(parts); !produced.ok()) return BadUsage(produced);
+  parts.order.emplace(training->shares, DeriveSeed(parts.config.run.seed, "data"),
+                      parts.config.data.shuffle);
+  parts.data_metrics = DataMetrics(parts.config, training->dataset);
+  parts.prompts = std::move(training->dataset.records);
+  const absl::Status position = parts.order->Restore(parts.state.epoch, parts.state.epoch_index);
+  if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts) {
+  const StudentConfig& student = parts.config.student;
+  const DataUse use = {.sources_choose_teachers = !parts.config.teachers.empty(),
+                       .has_teacher_prompts = parts.config.data.HasTeacherPrompt(),
+                       .shares = parts.shares};
+  TAOPD_ASSIGN_OR_RETURN(
+      RunFacts facts,
+      FactsOfData(parts.prompts, use,
+                  parts.evaluates() ? parts.config.data.val : std::vector<std::string>(),
+                  parts.student, student.tokenizer.empty() ? student.model : student.tokenizer));
+  facts.push_back({"teacher_revision", parts.teacher_info.Identity(), false});
+  return facts;
+}
+
+}  // namespace taopd

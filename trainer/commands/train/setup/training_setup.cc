@@ -1,0 +1,176 @@
+#include "trainer/commands/train/setup/training_setup.h"
+
+#include <cstdlib>
+
+#include "common/base/log.h"
+#include "common/engine/torch_engine.h"
+#include "trainer/commands/process.h"
+#include "trainer/commands/teacher/self_teacher.h"
+#include "trainer/commands/teacher/teacher_views.h"
+#include "trainer/commands/teacher_fit.h"
+#include "trainer/commands/train/plan/training_plan.h"
+#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/training_data.h"
+#include "trainer/report/report.h"
+#include "trainer/step/timing/model_flops.h"
+
+namespace taopd {
+namespace {
+
+absl::Status CheckNames(TrainingParts& parts) {
+  if (HasSelfTeacher(parts.config.teacher, parts.config.teachers))
+    parts.self_teacher.emplace(MakeSelfTeacherOptions(parts.config), &parts.student, parts.group);
+  auto client =
+      MakeTeacherClient(parts.config, parts.self_teacher ? &*parts.self_teacher : nullptr);
+  if (!client.ok()) return BadUsage(client.status());
+  parts.teacher = *std::move(client);
+  auto grader = grading::Grader::Make(parts.config.eval.grader, parts.config.eval.answer_pattern);
+  if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
+  parts.grader = *std::move(grader);
+  if (absl::Status checked = CheckPromptSettings(parts.config.data, parts.config.eval);
+      !checked.ok())
+    return BadUsage(checked);
+  if (absl::Status checked = CheckSiblingsStayTogether(parts.config, parts.group->world_size());
+      !checked.ok()) {
+    return BadUsage(checked);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckConfig(TrainingParts& parts) {
+  TAOPD_RETURN_IF_ERROR(CheckNames(parts));
+  if (const auto device = ParseDevice(parts.config.trainer.device);
+      device.ok() && device->is_cpu()) {
+    if (absl::Status checked = CheckSettingsForCpu(parts.config); !checked.ok())
+      return BadUsage(checked);
+  }
+  TAOPD_RETURN_IF_ERROR(PlanMemory(parts));
+  // Activations are recomputed only when memory is short.
+  if (RecomputeOf(parts.config.trainer) != Recompute::kNone) ReturnFreedMemory();
+  return absl::OkStatus();
+}
+
+absl::Status ConnectTeacher(TrainingParts& parts) {
+  auto info = parts.teacher->Connect(absl::Seconds(parts.config.teacher.connect_timeout_s));
+  // Waiting does not help against a revision that differs from the configuration's.
+  if (absl::IsInvalidArgument(info.status())) return BadUsage(Annotate(info.status(), "teacher"));
+  if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
+  parts.teacher_info = *std::move(info);
+  const absl::Status fits =
+      CheckTeacherFits(parts.config, *parts.teacher, parts.teacher_info, parts.student);
+  if (!fits.ok()) return BadUsage(fits);
+  return absl::OkStatus();
+}
+
+absl::Status OnWait(TrainingParts& parts) {
+  TAOPD_RETURN_IF_ERROR(parts.group->health());
+  const TeacherHealth health = parts.Health();
+  const bool waiting = health.waiting;
+  parts.run_state->Update([&](RunStatus& status) {
+    status.teacher = health;
+    status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
+  });
+  return parts.run_state->stop_requested() ? absl::CancelledError("asked to stop")
+                                           : absl::OkStatus();
+}
+
+absl::Status StartEngine(TrainingParts& parts) {
+  auto engine = MakeRolloutEngine(parts.config, parts.student.decoder);
+  if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
+  parts.engine = *std::move(engine);
+  parts.rollout_engine.emplace(parts.engine.get());
+  parts.peak_flops = parts.config.trainer.peak_flops;
+  if (parts.peak_flops == 0 && parts.student.decoder->device().is_cpu()) {
+    parts.peak_flops = MeasurePeakFlops(parts.student.decoder->lm_head().scalar_type());
+  }
+  return absl::OkStatus();
+}
+
+void FillContext(TrainingParts& parts) {
+  StepContext& context = parts.context;
+  context.config = &parts.config;
+  context.student = parts.student.decoder.get();
+  context.optimizer = parts.student.optimizer.get();
+  context.group = parts.group;
+  context.shares = *Shares::Make(parts.config.dist.deterministic ? parts.config.dist.shares : 0,
+                                 parts.group->rank(), parts.group->world_size());
+  context.rollout_engine = &*parts.rollout_engine;
+  context.teacher = parts.teacher.get();
+  if (parts.config.data.HasTeacherPrompt()) {
+    parts.teacher_views = MakeTeacherViewOptions(parts.config, parts.student, *parts.grader);
+    context.teacher_views = &parts.teacher_views;
+  }
+  context.head = MakeHeadOptions(parts.config);
+  context.aggregation = parts.config.objective.aggregation;
+  context.on_wait = [&parts] { return OnWait(parts); };
+  context.stop_requested = [&parts] { return parts.run_state->stop_requested(); };
+  context.stop_grace = absl::Seconds(parts.config.trainer.stop_grace_s);
+  context.on_bad_batch = [&parts](const BadBatch& batch) {
+    const absl::Status written = WriteBadBatch(batch, parts.run.run_dir() + "/bad_batches",
+                                               parts.config.trainer.max_bad_batches);
+    if (!written.ok()) LogWarning("a skipped mini-batch is not written", {{"error", written}});
+  };
+}
+
+// A port that is in use must not cost an old run, so the server starts before there is a record:
+// until then its metrics page is empty.
+absl::Status StartControl(TrainingParts& parts) {
+  ControlServerOptions control;
+  control.host = parts.config.trainer.host;
+  control.http_port = parts.config.trainer.http_port;
+  control.allowed_hosts = parts.config.trainer.allowed_hosts;
+  if (const std::string& name = parts.config.trainer.token_env; !name.empty()) {
+    const char* token = std::getenv(name.c_str());
+    if (token == nullptr || *token == '\0') {
+      return BadUsage(FailedPrecondition("trainer.token_env = ", name,
+                                         ": the environment has no such variable, or it is empty"));
+    }
+    control.token = token;
+  }
+  ControlPages pages;
+  pages.prometheus_text = [&parts] {
+    const RunOutput* output = parts.output.load();
+    return output != nullptr ? output->PrometheusText() : std::string();
+  };
+  pages.report_html = [dir = parts.run.run_dir()] { return report::MakeReport({dir}); };
+  auto server = ControlServer::Start(control, parts.run_state, std::move(pages));
+  if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
+  parts.control = *std::move(server);
+  LogInfo("control",
+          {{"http", Concat(parts.config.trainer.host, ":", parts.control->http_port())}});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckAndPlan(TrainingParts* parts) {
+  SetNumThreads(parts->config.trainer.num_threads, parts->group->local_world_size());
+  // What only the configuration decides comes before anything is written.
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts->group, CheckConfig(*parts)));
+  return AgreeOnPlan(*parts);
+}
+
+absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
+  const TrainConfig& config = parts->config;
+  CheckpointedRun& run = parts->run;
+  run.ShardGradients(config.dist.ShardsGradients(parts->group->world_size()));
+  run.KeepAverage(KeepsAverage(config.teacher, config.teachers));
+  const auto load_student = [&] {
+    return LoadStudent(config.student.model, config.student.dtype, config.trainer.device,
+                       &config.optimizer, config.student.tokenizer, run.optimizer_shard());
+  };
+  return run.Start(mode, "student.model", load_student);
+}
+
+absl::Status Connect(TrainingParts* parts) {
+  TAOPD_RETURN_IF_ERROR(LoadData(*parts));
+  // Before a teacher is waited for, whose limit may be the same number.
+  const absl::Status fits = CheckLengthFits(parts->config, parts->student.decoder->config());
+  if (!fits.ok()) return BadUsage(Annotate(fits, "rollout"));
+  TAOPD_RETURN_IF_ERROR(ConnectTeacher(*parts));
+  TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
+  FillContext(*parts);
+  return parts->is_root() ? StartControl(*parts) : absl::OkStatus();
+}
+
+}  // namespace taopd

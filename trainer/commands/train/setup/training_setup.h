@@ -1,0 +1,20 @@
+// Makes the parts of a distillation run (training_parts.h): everything that can refuse a run before
+// its first step. Nothing of an old run changes.
+//
+// All ranks call the same functions in the same order. Connect may fail on one of them alone.
+#pragma once
+
+#include "trainer/commands/train/training_parts.h"
+
+namespace taopd {
+
+// Checks what the configuration alone decides, plans the memory, and chooses the settings that are
+// `auto`.
+absl::Status CheckAndPlan(TrainingParts* parts);
+// Loads the student, from a checkpoint or as a new one, into the parts' run.
+absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts);
+// Reads the data, connects to the teacher, and starts the engine and, on rank 0, the control
+// server.
+absl::Status Connect(TrainingParts* parts);
+
+}  // namespace taopd

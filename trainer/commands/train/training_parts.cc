@@ -1,0 +1,42 @@
+#include "trainer/commands/train/training_parts.h"
+
+#include "trainer/commands/train/plan/memory_plan.h"
+
+namespace taopd {
+namespace {
+
+CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup* group) {
+  CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype, group);
+  options.checkpoints.keep_every = config.trainer.keep_every;
+  options.watched_metric = config.trainer.best_metric;
+  options.max_pinned = MaxPinnedCheckpoints(config);
+  return options;
+}
+
+}  // namespace
+
+TrainingParts::TrainingParts(TrainConfig given, RunState* run_state, ProcessGroup* group)
+    : config(std::move(given)),
+      run_state(run_state),
+      group(group),
+      run(MakeTrainingRunOptions(config, group)),
+      wall_time(start, absl::Seconds(config.trainer.max_wall_time_s)) {}
+
+TeacherHealth TrainingParts::Health() const {
+  const TeacherClientStats stats = teacher->stats();
+  return {teacher_info.model_name, stats.waiting,   stats.requests, stats.retries,
+          stats.failures,          stats.in_flight, stats.queued};
+}
+
+absl::Status TrainingParts::UndoStep(const TrainState& before) {
+  state = before;
+  const absl::Status position = order->Restore(state.epoch, state.epoch_index);
+  if (!position.ok()) return WithExitCode(kExitInternal, position);
+  return absl::OkStatus();
+}
+
+void TrainingParts::Trace(const char* name, absl::Time start) {
+  if (context.timeline != nullptr) timeline.Add(TimelineTrack::kTrainer, name, start, absl::Now());
+}
+
+}  // namespace taopd

@@ -1,0 +1,86 @@
+// The parts of a distillation run that its set-up makes and everything else uses:
+//
+//   setup/             makes them: all that can refuse a run before its first step
+//   plan/              the memory plan, and the settings that are auto
+//   training_run.h     the loop over the steps
+//   run_saves.h        checkpoints, and the ends of a run
+//   run_evaluations.h  evaluations, the best checkpoint, early stop
+//   run_guard.h        the collapse guard and roll-backs
+//   run_report.h       the metrics of a step
+//   ranks.h            several ranks
+//
+// With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides
+// (requests, evaluations, metrics) and writes; its decisions go to all ranks.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/commands/configured_parts.h"
+#include "trainer/control/control_server.h"
+#include "trainer/control/run_state.h"
+#include "trainer/data/epoch_order.h"
+#include "trainer/guard/wall_time.h"
+#include "trainer/run/checkpointed_run.h"
+#include "trainer/step/step_context.h"
+#include "trainer/step/timing/timeline.h"
+
+namespace taopd {
+
+// One thread uses it, except where a member says otherwise. Everything points into it, so it stays
+// where it is.
+struct TrainingParts {
+  // `run_state`, which carries the requests of other threads, and `group` must outlive it.
+  TrainingParts(TrainConfig config, RunState* run_state, ProcessGroup* group);
+  TrainingParts(const TrainingParts&) = delete;
+  TrainingParts& operator=(const TrainingParts&) = delete;
+
+  bool is_root() const { return group->is_root(); }
+  bool evaluates() const { return config.eval.measure != EvalMeasure::kNone && !problems.empty(); }
+  TeacherHealth Health() const;
+  // Puts state and position in the data back to where a step began.
+  absl::Status UndoStep(const TrainState& before);
+  // Adds a span that ends now to the timeline, if the present step is traced.
+  void Trace(const char* name, absl::Time start);
+
+  const absl::Time start = absl::Now();
+  // Members are destroyed in reverse: the control server first, then the client, whose callbacks
+  // use the timeline, the engine and the student.
+  TrainConfig config;
+  RunState* const run_state;
+  ProcessGroup* const group;
+  CheckpointedRun run;
+  Student& student = run.student();
+  TrainState& state = run.state();
+
+  std::vector<PromptRecord> prompts;   // data.train
+  std::vector<PromptRecord> problems;  // data.val
+  std::optional<EpochOrder> order;
+  std::vector<DataShare> shares;  // from data.train_weights
+  Metrics data_metrics;           // how the rows of data.train were used
+  std::unique_ptr<grading::Grader> grader;
+
+  Timeline timeline;
+  TeacherViewOptions teacher_views;  // used if the teacher has prompts of its own
+  StepContext context;
+  std::unique_ptr<InferenceEngine> engine;
+  std::optional<LocalRolloutEngine> rollout_engine;
+  TeacherInfo teacher_info;
+  std::optional<SelfTeacher> self_teacher;  // set if the student is a teacher
+  std::unique_ptr<TeacherClient> teacher;
+
+  std::string memory_plan;       // as a table, for a failure
+  double plan_gb = 0;            // planned memory of the device in GiB; 0 without a plan
+  int64_t copy_limit_bytes = 0;  // limit of a checkpoint's copy from the memory plan
+  double peak_flops = 0;         // of this rank's device; 0: not known
+  WallTimeLimit wall_time;
+
+  // Null until the run has begun; read by the control server's threads.
+  std::atomic<const RunOutput*> output = nullptr;
+  std::unique_ptr<ControlServer> control;  // of rank 0
+};
+
+}  // namespace taopd

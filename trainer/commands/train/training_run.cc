@@ -1,0 +1,290 @@
+#include "trainer/commands/train/training_run.h"
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+#include "taopd/objective/check_objective.h"
+#include "trainer/commands/process.h"
+#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/training_data.h"
+#include "trainer/commands/train/setup/training_setup.h"
+#include "trainer/commands/until_stored.h"
+#include "trainer/optim/lr_schedule.h"
+
+namespace taopd {
+
+namespace {
+
+// The next action, which rank 0 chooses for all ranks.
+enum Command : int64_t { kStep = 0, kSave = 1 };
+// The kind of save after a step, which rank 0 chooses for all ranks.
+enum SaveWish : int64_t { kNoSave = 0, kSaveBeside = 1, kSaveNow = 2 };
+
+}  // namespace
+
+TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group)
+    : parts_(std::move(config), state, group),
+      saves_(&parts_),
+      evaluations_(&parts_, &saves_),
+      guard_(&parts_, &saves_, &evaluations_),
+      report_(&parts_) {}
+
+absl::Status TrainingRun::Run(const StartMode& mode) {
+  TAOPD_ASSIGN_OR_RETURN(const bool is_untouched, SetUp(mode));
+  if (is_untouched) return absl::OkStatus();
+  try {
+    return Loop();
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    // A step handles its own exceptions, so the state here is that of the end of a step.
+    return saves_.OutOfMemory(parts_.state, parts_.student.optimizer->num_updates(),
+                              Concat("after step ", parts_.state.step), error.what());
+  }
+}
+
+absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
+  CheckpointedRun& run = parts_.run;
+  ProcessGroup* const group = parts_.group;
+  TAOPD_RETURN_IF_ERROR(CheckAndPlan(&parts_));
+  TAOPD_RETURN_IF_ERROR(LoadStudentOfRun(mode, &parts_));
+  // Before the teacher is asked for: a finished run needs none.
+  TAOPD_ASSIGN_OR_RETURN(const bool is_finished, IsFinished());
+  if (is_finished) return true;
+  if (absl::Status connected = AgreeOnFailure(group, Connect(&parts_)); !connected.ok())
+    return run.BesideChanges(connected);
+  auto facts = FactsOfRun(parts_);
+  if (absl::Status read = group->AgreeOnStatus(facts.status()); !read.ok())
+    return run.BesideChanges(BadData(read));
+  TAOPD_RETURN_IF_ERROR(run.CheckFacts(*facts));
+  // From here on there is something to save: a stop is for the loop.
+  parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
+  TAOPD_RETURN_IF_ERROR(run.OpenOutput());
+  TAOPD_RETURN_IF_ERROR(guard_.Restore());
+  guard_.SettleIntent();
+  parts_.output.store(&run.output());
+  Announce();
+  return false;
+}
+
+absl::StatusOr<bool> TrainingRun::IsFinished() {
+  CheckpointedRun& run = parts_.run;
+  const TrainConfig& config = parts_.config;
+  if (!run.resumed() || run.settings_differ()) return false;
+  const auto records = run.ReadRecords();
+  if (absl::Status read = parts_.group->AgreeOnStatus(records.status()); !read.ok())
+    return BadData(read);
+  evaluations_.Observe(*records);
+  const bool is_evaluated = records->has_evaluation || config.data.val.empty() ||
+                            config.eval.measure == EvalMeasure::kNone || !run.is_last();
+  const auto is_exported = run.IsExported();
+  if (!is_exported.ok()) return WithExitCode(kExitUnavailable, is_exported.status());
+  const bool is_finished = evaluations_.ends_run() && is_evaluated && *is_exported;
+  if (is_finished && parts_.is_root()) {
+    LogInfo(
+        "the run is finished and stays as it is",
+        {{"dir", run.run_dir()}, {"step", parts_.state.step}, {"model", run.run_dir() + "/model"}});
+  }
+  return is_finished;
+}
+
+void TrainingRun::Announce() {
+  const CheckpointedRun& run = parts_.run;
+  const TrainConfig& config = parts_.config;
+  const int64_t step = parts_.state.step;
+  parts_.run_state->Update([&](RunStatus& status) {
+    status.run_name = config.run.name;
+    status.total_steps = config.trainer.total_steps;
+    status.step = step;
+    status.phase = TrainerPhase::kRunning;
+    status.teacher = parts_.Health();
+    status.plan_gb = parts_.plan_gb;
+    if (run.resumed()) {
+      status.last_checkpoint = run.resumed_from();
+      status.saved_step = step;
+    }
+  });
+  if (!parts_.is_root()) return;
+  LogInfo(run.resumed() ? "resumed" : "started",
+          {{"run", config.run.name},
+           {"dir", run.run_dir()},
+           {"step", step},
+           {"parameters", parts_.student.decoder->config().NumParameters()},
+           {"prompts", parts_.prompts.size()},
+           {"objective", NameOf(config.objective.Terms())},
+           {"teacher", parts_.teacher_info.model_name},
+           {"ranks", parts_.group->world_size()}});
+}
+
+absl::Status TrainingRun::Loop() {
+  // A new run evaluates before its first step, a resumed one what it did not get to.
+  if (evaluations_.is_due() && !parts_.run.recorded().has_evaluation) {
+    TAOPD_RETURN_IF_ERROR(evaluations_.Run());
+  }
+  while (!evaluations_.ends_run()) {
+    const absl::StatusOr<bool> stops = WaitForNextStep();
+    if (!stops.ok()) return WithExitCode(kExitUnavailable, stops.status());
+    if (*stops) return saves_.Stopped();
+    TAOPD_RETURN_IF_ERROR(Step());
+  }
+  if (!saves_.IsSaved()) {
+    TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  }
+  RunState* const run_state = parts_.run_state;
+  TAOPD_RETURN_IF_ERROR(
+      UntilStored("the model", &parts_.run, run_state, [this] { return parts_.run.Export(); }));
+  run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Step() {
+  const absl::Time start = absl::Now();
+  TrainState& state = parts_.state;
+  parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kRunning; });
+  std::vector<const PromptRecord*> batch;
+  for (int64_t index : parts_.order->Next(parts_.config.data.train_batch_size))
+    batch.push_back(&parts_.prompts[index]);
+  TAOPD_ASSIGN_OR_RETURN(const StepResult result, TrainOn(batch));
+  TAOPD_RETURN_IF_ERROR(StepDone(result));
+  Metrics metrics = result.metrics;
+  guard_.AddMetrics(result, &metrics);
+  parts_.wall_time.StepTook(absl::Now() - start);
+  state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
+  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeTime()));
+  metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeTime()));
+  if (absl::Status reported = report_.Write(result, &metrics); !reported.ok())
+    return WithExitCode(kExitUnavailable, reported);
+  WriteTimeline();
+  if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
+    return saves_.FailSaved(
+        WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
+                                             state.nonfinite_in_a_row, " steps in a row")));
+  }
+  saves_.TakeSavedBeside(/*waits=*/false);
+  const int64_t step = state.step;
+  TAOPD_RETURN_IF_ERROR(guard_.Observe(metrics));
+  if (state.step != step) return absl::OkStatus();  // rolled back
+  // Save before the evaluation, which may fail or take long.
+  TAOPD_RETURN_IF_ERROR(SaveIfDue());
+  return evaluations_.is_due() ? evaluations_.Run() : absl::OkStatus();
+}
+
+absl::Status TrainingRun::StepDone(const StepResult& result) {
+  const TrainConfig& config = parts_.config;
+  TrainState& state = parts_.state;
+  ++state.step;
+  saves_.StateChanged();
+  if (parts_.self_teacher) {
+    const absl::Status taken = parts_.self_teacher->StepDone(state.step);
+    if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
+  }
+  state.epoch = parts_.order->epoch();
+  state.epoch_index = parts_.order->index();
+  const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
+  state.nonfinite_in_a_row =
+      result.num_skipped_updates == num_minis ? state.nonfinite_in_a_row + 1 : 0;
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::SaveIfDue() {
+  const SaveWish mine = !parts_.is_root()                     ? kNoSave
+                        : parts_.run_state->TakeSaveRequest() ? kSaveNow
+                        : saves_.IsDue(absl::Now())           ? kSaveBeside
+                                                              : kNoSave;
+  const auto wish = parts_.group->AgreeOnLargest(mine);
+  if (!wish.ok()) return WithExitCode(kExitUnavailable, wish.status());
+  if (parts_.run.is_last()) return saves_.SaveOrWait();
+  if (*wish == kSaveNow || parts_.run.num_failed_saves() > 0) {
+    saves_.Save().IgnoreError();
+  } else if (*wish == kSaveBeside || parts_.run.is_due(parts_.config.trainer.save_every)) {
+    saves_.SaveBeside();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRecord*>& batch) {
+  const TrainerConfig& trainer = parts_.config.trainer;
+  TrainState& state = parts_.state;
+  const double lr =
+      guard_.lr_factor() * LearningRate(parts_.config.optimizer, state.step, trainer.total_steps);
+  const TrainState before = state;
+  const int64_t updates_before = parts_.student.optimizer->num_updates();
+  const bool is_traced = num_traced_steps_ < trainer.trace_steps;
+  parts_.context.timeline = is_traced ? &parts_.timeline : nullptr;
+  num_traced_steps_ += is_traced ? 1 : 0;
+  try {
+    const absl::Time start = absl::Now();
+    absl::StatusOr<StepResult> result =
+        TrainOneStep(parts_.context, state.step, lr, batch, saves_.pending());
+    if (!result.ok()) return StepFailed(before, result.status());
+    saves_.SetPending(result->pending);
+    if (result->pending == nullptr) return *std::move(result);
+    const absl::Status undone = parts_.UndoStep(before);
+    state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
+    return undone.ok() ? saves_.Stopped() : undone;
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    return saves_.OutOfMemory(before, updates_before, Concat("step ", before.step + 1),
+                              error.what());
+  }
+}
+
+absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Status& status) {
+  // Without the other ranks nothing can be saved; the newest checkpoint is intact.
+  if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
+  // A step that fails has changed nothing but the position in the data.
+  TAOPD_RETURN_IF_ERROR(parts_.UndoStep(before));
+  if (absl::IsCancelled(status)) return saves_.Stopped();
+  TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  // The engine's: what the teacher lacks is tried again until its outage budget is used up.
+  if (absl::IsResourceExhausted(status)) {
+    return saves_.OutOfMemory(before, parts_.student.optimizer->num_updates(),
+                              Concat("step ", before.step + 1), std::string(status.message()));
+  }
+  ExitCode code = kExitInternal;
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+    code = kExitUnavailable;
+  } else if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
+             absl::IsInvalidArgument(status)) {
+    code = kExitData;
+  }
+  return WithExitCode(code, Annotate(status, Concat("step ", before.step + 1)));
+}
+
+absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
+  RunState* const run_state = parts_.run_state;
+  ProcessGroup* const group = parts_.group;
+  if (parts_.is_root()) {
+    if (run_state->pause_requested()) {
+      run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
+    }
+    // Save requests during the pause are carried out at once, because no step is in progress.
+    run_state->WaitWhilePaused([this] {
+      if (parts_.group->AgreeOnLargest(kSave).ok()) saves_.Save().IgnoreError();
+    });
+    if (parts_.wall_time.IsUp(absl::Now())) {
+      LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
+              {{"step", parts_.state.step},
+               {"max_wall_time_s", parts_.config.trainer.max_wall_time_s}});
+      run_state->RequestStop(kExitStoppedByUser);
+    }
+    TAOPD_RETURN_IF_ERROR(group->AgreeOnLargest(kStep).status());
+  } else {
+    int64_t command = kStep;
+    do {
+      TAOPD_ASSIGN_OR_RETURN(command, group->AgreeOnLargest(kStep));
+      if (command == kSave) saves_.Save().IgnoreError();
+    } while (command == kSave);
+  }
+  // A signal may have reached any of them.
+  TAOPD_ASSIGN_OR_RETURN(const int64_t code, group->AgreeOnLargest(run_state->stop_code()));
+  return code != kExitOk;
+}
+
+// Written after each traced step, so that a killed run leaves a file that can be opened.
+void TrainingRun::WriteTimeline() {
+  if (parts_.context.timeline == nullptr || !parts_.is_root()) return;
+  const absl::Status written =
+      WriteFileAtomically(parts_.run.run_dir() + "/trace.json", parts_.timeline.Json());
+  if (!written.ok()) LogWarning("the timeline is not written", {{"error", written}});
+}
+
+}  // namespace taopd
