@@ -56,7 +56,7 @@ def unknown_flags(pages):
                    "tests/run", "tests/gpu/run", "tests/compat/run"):
         help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
     known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
-    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel", "--directory"}  # of others
+    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--install", "--parallel", "--directory"}  # of others
     return [f"{page}: {flag}" for page, text in pages.items() for code in re.findall(r"`([^`\n]+)`", prose(text))
             for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code) if flag not in known]
 
