@@ -22,7 +22,10 @@ enum SaveWish : int64_t { kNoSave = 0, kSaveBeside = 1, kSaveNow = 2 };
 
 absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_RETURN_IF_ERROR(SetUp(mode));
+  service_.Ready();
   if (is_untouched_) return absl::OkStatus();
+  // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
+  service_.WatchWith([this] { return !is_root() || liveness_->Check().ok(); });
   try {
     return Loop();
   } catch (const std::exception& error) {
@@ -61,6 +64,7 @@ absl::Status TrainingRun::Step() {
     batch.push_back(&prompts_[index]);
   TAOPD_ASSIGN_OR_RETURN(const StepResult result, TrainOn(batch));
 
+  run_state_->Progress();
   ++state_.step;
   has_saved_ = false;
   if (self_teacher_) {
@@ -243,8 +247,10 @@ absl::Status TrainingRun::Save() {
   const TrainerPhase before = run_state_->status().phase;
   const bool waits = before == TrainerPhase::kWaitingForStorage;
   if (!waits) run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
+  run_state_->Progress();
   PrepareSave();
   auto saved = run_.Save();
+  run_state_->Progress();
   has_saved_ = saved.ok();
   if (saved.ok()) {
     newest_checkpoint_ = state_.step;
@@ -337,6 +343,7 @@ absl::Status TrainingRun::FailSaved(const absl::Status& failure) {
 }
 
 absl::Status TrainingRun::Stopped() {
+  service_.Stopping();
   run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
   TAOPD_RETURN_IF_ERROR(SaveOrWait());
   const auto code = group_->AgreeOnLargest(run_state_->stop_code());

@@ -21,11 +21,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/service/service_manager.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/train/ranks.h"
 #include "trainer/commands/train/rollout_log.h"
 #include "trainer/control/control_server.h"
+#include "trainer/control/liveness.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/guard/best_evaluation.h"
 #include "trainer/guard/collapse_guard.h"
@@ -67,6 +69,8 @@ class TrainingRun {
   absl::Status RestoreWatch();
   absl::Status OnWait();
   TeacherHealth Health() const;
+  // What Liveness compares: counts of the loop, the engine and the teacher.
+  Liveness::Activity CurrentActivity() const;
 
   // ---- The loop ----
   absl::Status Loop();
@@ -196,7 +200,10 @@ class TrainingRun {
 
   // Null until the run has begun; read by the control server's threads.
   std::atomic<const RunOutput*> output_ = nullptr;
+  // Set before the control server starts, which asks it.
+  std::optional<Liveness> liveness_;
   std::unique_ptr<ControlServer> control_;
+  ServiceManager service_;  // its watchdog asks liveness_
 };
 
 }  // namespace taopd

@@ -161,6 +161,8 @@ absl::Status TrainingRun::Connect() {
     return BadUsage(Annotate(fits, "rollout"));
   TAOPD_RETURN_IF_ERROR(ConnectTeacher());
   TAOPD_RETURN_IF_ERROR(StartEngine());
+  liveness_.emplace(absl::Seconds(config_.trainer.stall_timeout_s),
+                    [this] { return CurrentActivity(); });
   return is_root() ? StartControl() : absl::OkStatus();
 }
 
@@ -314,7 +316,10 @@ absl::Status TrainingRun::StartEngine() {
   context_.head = MakeHeadOptions(config_);
   context_.aggregation = config_.objective.aggregation;
   context_.on_wait = [this] { return OnWait(); };
-  context_.stop_requested = [this] { return run_state_->stop_requested(); };
+  context_.stop_requested = [this] {
+    run_state_->Progress();  // it is asked before each micro-batch
+    return run_state_->stop_requested();
+  };
   context_.stop_grace = absl::Seconds(config_.trainer.stop_grace_s);
   context_.on_bad_batch = [this](const BadBatch& batch) {
     const absl::Status written =
@@ -328,6 +333,14 @@ TeacherHealth TrainingRun::Health() const {
   const TeacherClientStats stats = teacher_->stats();
   return {teacher_info_.model_name, stats.waiting,   stats.requests, stats.retries,
           stats.failures,           stats.in_flight, stats.queued};
+}
+
+Liveness::Activity TrainingRun::CurrentActivity() const {
+  if (run_state_->is_paused()) return std::nullopt;
+  const TeacherClientStats teacher = teacher_->stats();
+  return {{run_state_->num_progress(), absl::ToUnixNanos(engine_->stats().last_step),
+           static_cast<int64_t>(teacher.requests), static_cast<int64_t>(teacher.retries),
+           static_cast<int64_t>(teacher.failures), teacher.in_flight, teacher.queued}};
 }
 
 absl::Status TrainingRun::OnWait() {
@@ -359,8 +372,13 @@ absl::Status TrainingRun::StartControl() {
   ControlPages pages;
   pages.prometheus_text = [this] {
     const RunOutput* output = output_.load();
-    return output != nullptr ? output->PrometheusText() : std::string();
+    if (output == nullptr) return std::string();
+    // An alert on runs that have failed leaves out what a person has stopped.
+    return Concat(output->PrometheusText(),
+                  "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
+                  static_cast<int>(run_state_->stop_code()), "\n");
   };
+  pages.health = [this] { return liveness_->Check(); };
   pages.report_html = [dir = run_.run_dir()] { return report::MakeReport({dir}); };
   auto server = ControlServer::Start(control, run_state_, std::move(pages));
   if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
