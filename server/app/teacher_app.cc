@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/service/service_manager.h"
 #include "common/io/file.h"
 #include "server/app/canary_runner.h"
 #include "server/app/end_watch.h"
@@ -77,6 +78,7 @@ class TeacherApp {
     }
     loader_ = std::thread([this] { Load(); });
     WatchListeners();
+    service_.WatchWith([this] { return state_.Alive().ok(); });
     const int exit_code = WaitForEnd(signals);
     // From here on a second signal has its default effect and ends the process.
     sigdelset(&signals, SIGHUP);
@@ -207,7 +209,9 @@ class TeacherApp {
     canary_.RunAtStart(model);
     state_.SetReady(std::move(model));
     TellGrpc();
-    if (options_.ready_file.empty() || !state_.canary().ok()) return absl::OkStatus();
+    if (!state_.canary().ok()) return absl::OkStatus();
+    service_.Ready();
+    if (options_.ready_file.empty()) return absl::OkStatus();
     const nlohmann::ordered_json ready = {
         {"http_port", http_->port()}, {"grpc_port", grpc_->port()}, {"pid", ::getpid()}};
     if (const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n");
@@ -266,6 +270,7 @@ class TeacherApp {
 
   // Reports the server as not ready, but keeps serving until load balancers have noticed.
   void Leave() {
+    service_.Stopping();
     state_.SetLeaving();
     TellGrpc();
     if (state_.model() != nullptr) absl::SleepFor(absl::Seconds(options_.drain_delay));
@@ -320,6 +325,7 @@ class TeacherApp {
   std::atomic<bool> http_failed_{false};
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};
+  ServiceManager service_;
   std::thread loader_;
   bool loader_left_behind_ = false;
 };

@@ -102,10 +102,19 @@ absl::Status ServingState::canary() const {
   return canary_;
 }
 
+absl::Status ServingState::Alive() {
+  absl::MutexLock lock(&mutex_);
+  return AliveLocked();
+}
+
 absl::Status ServingState::HealthLocked() {
   TAOPD_RETURN_IF_ERROR(LifeLocked());
+  return AliveLocked();
+}
+
+absl::Status ServingState::AliveLocked() {
   if (!listeners_.ok()) return Unavailable(listeners_.message());
-  if (model_->engine->stats().device_failed)
+  if (model_ != nullptr && model_->engine->stats().device_failed)
     return Unavailable("the device no longer computes; the server must be started again");
   const absl::Duration age = HeartbeatAgeLocked();
   if (age > stall_timeout_) {

@@ -83,6 +83,9 @@ class ServingState {
   // a long step. Call it at least every few seconds, because that time counts from the first call
   // that saw the last beat.
   absl::Status Health();
+  // Returns OK unless the process should be started again: UNAVAILABLE if the device, a listener or
+  // the engine has failed as described at Health. Loading and draining are no reason.
+  absl::Status Alive();
   // Returns OK if the server should get work: it is healthy, it is not leaving, and its canary is
   // right.
   absl::Status Ready();
@@ -118,6 +121,7 @@ class ServingState {
  private:
   absl::Status LifeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CanaryLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status AliveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status HealthLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration HeartbeatAgeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -52,11 +52,11 @@ def unknown_flags(pages):
     help_texts = [output_of("taopd-teacher", "--help"), output_of("taopd-trainer", "--help")]
     help_texts += [output_of("taopd-trainer", command, "--help") for command in commands]
     for script in ("deploy/setup", "deploy/quickstart", "deploy/release", "deploy/experiment", "deploy/images/build",
-                   "deploy/reproduce", "deploy/tools/compare_table", "deploy/tools/docs_site", "deploy/tools/track",
+                   "deploy/reproduce", "deploy/wheel", "deploy/tools/compare_table", "deploy/tools/docs_site", "deploy/tools/track",
                    "tests/run", "tests/gpu/run", "tests/compat/run"):
         help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
     known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
-    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--parallel", "--directory"}  # of others
+    known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--install", "--parallel", "--directory"}  # of others
     return [f"{page}: {flag}" for page, text in pages.items() for code in re.findall(r"`([^`\n]+)`", prose(text))
             for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code) if flag not in known]
 

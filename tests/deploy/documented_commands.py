@@ -22,7 +22,7 @@ from pages import blocks, blocks_with_names
 TIMEOUT_S = 600
 # Checked, not run: they install, build or run for minutes.
 SCRIPTS = ("deploy/setup", "deploy/release", "deploy/experiment", "deploy/images/build", "deploy/tools/compare_table",
-           "deploy/tools/docs_reference", "deploy/tools/docs_site", "deploy/reproduce", "tests/run", "tests/gpu/run",
+           "deploy/tools/docs_reference", "deploy/tools/docs_site", "deploy/reproduce", "deploy/wheel", "tests/run", "tests/gpu/run",
            "tests/fuzz/run", "tests/bench/run")
 TOOLS = ("cmake", "ninja", "hf")  # those of others
 SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch_size=2", "rollout.n=2",

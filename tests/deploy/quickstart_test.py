@@ -60,6 +60,31 @@ class QuickstartTest(StubTree):
         self.assertEqual(self.run_quickstart()[0], 0)
         self.assertEqual(len(self.events("sft")), 4)
 
+    def test_in_a_package(self):
+        """Where the programs are in bin/ nothing is built, and the run is below the caller's directory."""
+        package, caller = self.root / "site-packages/taopd", self.root / "home"
+        caller.mkdir()
+        package.parent.mkdir()
+        shutil.move(self.root / "build/cpu/bin", package / "bin")
+        shutil.move(self.root / "deploy", package / "deploy")
+        (package / "deploy/setup").unlink()
+        (package / "VERSION").write_text("0.1.0\n")
+        for path in (package, *package.rglob("*")):
+            path.chmod(path.stat().st_mode & ~0o222)
+        self.addCleanup(lambda: [path.chmod(0o755) for path in (package, *package.rglob("*")) if path.is_dir()])
+        before = sorted(package.rglob("*"))
+        done = subprocess.run(["bash", package / "deploy/quickstart"], cwd=caller, env=self.environment, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("build", done.stdout)
+        self.assertEqual(json.loads((caller / "runs/quickstart/summary.json").read_text())["student_accuracy_after"], 0.8)
+        self.assertEqual(sorted(package.rglob("*")), before)
+        done = subprocess.run(["bash", package / "deploy/quickstart", "--run-dir", "mine"], cwd=caller, env=self.environment,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("(kept)", done.stdout)
+        self.assertTrue((caller / "mine/report.html").exists())
+
     def test_failed_preparation_is_not_kept(self):
         code, output = self.run_quickstart(STUB_SFT="65")
         self.assertEqual(code, 65, output)

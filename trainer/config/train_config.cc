@@ -95,6 +95,13 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
             "supervisor kills the run.",
             AtLeast(0.0))
       .MayChange();
+  v.Setting("stall_timeout_s", &c.stall_timeout_s,
+            "If for this many seconds no micro-batch, decoding step, reply of a teacher or "
+            "checkpoint has begun or ended, /healthz answers 503 and systemd's watchdog is no "
+            "longer fed, so that the supervisor starts the run again; 0 = never. It must be longer "
+            "than the longest of these takes.",
+            AtLeast(0.0))
+      .MayChange();
   v.Setting(
        "async_save", &c.async_save,
        "Write the checkpoints of save_every and save_minutes beside the next step, from a copy "

@@ -234,6 +234,7 @@ struct TrainerConfig {
   int64_t save_every = 50;
   double save_minutes = 15;
   double stop_grace_s = 240;
+  double stall_timeout_s = 1800;
   AsyncSave async_save = AsyncSave::kAuto;
   int64_t keep_checkpoints = 2;
   int64_t keep_every = 0;

@@ -63,7 +63,9 @@ class HttpControlServer final : public ControlServer {
       response.set_content(pages_.prometheus_text ? pages_.prometheus_text() : std::string(),
                            "text/plain; version=0.0.4; charset=utf-8");
     });
-    server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
+    server_.Get("/healthz", [this](const httplib::Request&, httplib::Response& response) {
+      const absl::Status health = pages_.health ? pages_.health() : absl::OkStatus();
+      if (!health.ok()) return Refuse(503, std::string(health.message()), &response);
       response.set_content("ok\n", "text/plain");
     });
     server_.Get("/", [this](const httplib::Request&, httplib::Response& response) {

@@ -5,7 +5,7 @@
 //                         most every few seconds
 //   GET  /status          JSON
 //   GET  /metrics         Prometheus
-//   GET  /healthz         "ok"
+//   GET  /healthz         "ok", or 503 with the reason why the run should be started again
 //   POST /pause, /resume, /save, /stop
 //
 // Every request must call the server by a name of its own (host_names.h); others get 421. What is
@@ -44,6 +44,7 @@ struct ControlServerOptions {
 struct ControlPages {
   std::function<std::string()> prometheus_text;              // /metrics; may be empty
   std::function<absl::StatusOr<std::string>()> report_html;  // /report; may be empty
+  std::function<absl::Status()> health;                      // /healthz; empty: always OK
 };
 
 class ControlServer {

@@ -50,6 +50,7 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
         return !pause_ || stop_ != kExitOk || save_requested_;
       };
       mutex_.Await(absl::Condition(&has_work));
+      ++num_progress_;
       if (!pause_ || stop_ != kExitOk) return;
     }
     if (TakeSaveRequest()) save();
@@ -65,6 +66,21 @@ bool RunState::WaitToGiveUp(absl::Duration timeout) {
 bool RunState::TakeSaveRequest() {
   absl::MutexLock lock(&mutex_);
   return std::exchange(save_requested_, false);
+}
+
+void RunState::Progress() {
+  absl::MutexLock lock(&mutex_);
+  ++num_progress_;
+}
+
+int64_t RunState::num_progress() const {
+  absl::MutexLock lock(&mutex_);
+  return num_progress_;
+}
+
+bool RunState::is_paused() const {
+  absl::MutexLock lock(&mutex_);
+  return pause_ && stop_ == kExitOk && status_.phase == TrainerPhase::kPaused;
 }
 
 RunStatus RunState::status() const {

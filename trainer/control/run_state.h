@@ -78,10 +78,16 @@ class RunState {
   bool WaitToGiveUp(absl::Duration timeout);
   // Returns whether a save was requested since the last call. The loop must then save.
   bool TakeSaveRequest();
+  // Counts a sign of life: a micro-batch, the begin or the end of a checkpoint. See Liveness.
+  void Progress();
 
   // ---- For servers and signal handling threads ----
 
   RunStatus status() const;
+  // The number of calls of Progress; it counts the end of a pause as well.
+  int64_t num_progress() const;
+  // Whether the loop waits for a person to end a pause.
+  bool is_paused() const;
   // `code` is kExitStopped or kExitStoppedByUser; of several requests the largest code counts. In
   // the phase kWaitingForStorage it tells the run to end without its state.
   void RequestStop(ExitCode code);
@@ -96,6 +102,7 @@ class RunState {
   ExitCode stop_ ABSL_GUARDED_BY(mutex_) = kExitOk;
   bool pause_ ABSL_GUARDED_BY(mutex_) = false;
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t num_progress_ ABSL_GUARDED_BY(mutex_) = 0;
   bool save_requested_ ABSL_GUARDED_BY(mutex_) = false;
   // Taken before mutex_, and held while pass_on_ runs.
   absl::Mutex pass_on_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);

@@ -1,10 +1,13 @@
-"""Starts the programs that the Linux wheel has beside this file. They take LibTorch from the installed torch."""
+"""Starts the programs that the Linux wheel has beside this file. They take LibTorch from the installed torch.
+
+`taopd-trainer quickstart` is deploy/quickstart with these programs; the recipes and examples are in the wheel."""
 
 import importlib.metadata
 import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -32,17 +35,30 @@ def prepare(program: str, required: str, installed: str | None, torch_dir: pathl
     return environment
 
 
+def command_of(program: str, arguments: list[str], environment: dict[str, str]) -> list[str]:
+    """The command line, whose environment may be changed."""
+    if program != "taopd-trainer" or arguments[:1] != ["quickstart"]:
+        return [str(HERE / "bin" / program), *arguments]
+    bash = shutil.which("bash")
+    if bash is None:
+        raise LookupError("taopd-trainer quickstart is a script for bash, which is not installed")
+    # The script calls python3, which must be this one: another may be too old.
+    environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{environment.get('PATH', os.defpath)}"
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return [bash, str(HERE / "deploy/quickstart"), *arguments[1:]]
+
+
 def run(program: str) -> None:
     try:
         spec = importlib.util.find_spec("torch")
         installed = importlib.metadata.version("torch") if spec else None
         torch_dir = pathlib.Path(spec.origin).resolve().parent if spec and spec.origin else None
         environment = prepare(program, torch_required(), installed, torch_dir)
+        command = command_of(program, sys.argv[1:], environment)
     except LookupError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(EXIT_UNUSABLE)
-    path = HERE / "bin" / program
-    os.execve(path, [str(path), *sys.argv[1:]], environment)
+    os.execve(command[0], command, environment)
 
 
 def teacher() -> None:

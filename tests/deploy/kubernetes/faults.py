@@ -118,6 +118,9 @@ CHANGES = [
     ("probes_are_there_and_differ", container, None, "startupProbe"),
     ("probes_are_there_and_differ", container, "status", "livenessProbe", "httpGet", "port"),
     ("probes_are_there_and_differ", container, "/ready", "livenessProbe", "httpGet", "path"),
+    ("liveness_sees_a_hung_step", lambda objects: container(objects, "Job"), "/metrics", "livenessProbe", "httpGet", "path"),
+    ("liveness_sees_a_hung_step", lambda objects: container(objects, "Job"), 1, "livenessProbe", "failureThreshold"),
+    ("liveness_sees_a_hung_step", lambda objects: container(objects, "Job"), 100, "livenessProbe", "failureThreshold"),
     ("startup_fits_the_rollout", teacher, 600, "spec", "progressDeadlineSeconds"),
     ("grace_is_long_enough", pod, 75, "terminationGracePeriodSeconds"),
     ("grace_is_long_enough", lambda objects: pod(objects, "Job"), 299, "terminationGracePeriodSeconds"),
@@ -286,6 +289,11 @@ def long_steps(objects):
 def long_steps_of_the_configuration(objects):
     config = next(thing for thing in of_kind(objects, "ConfigMap") if "train.yaml" in thing["data"])
     config["data"]["train.yaml"] += "\ntrainer: {stop_grace_s: 600}\n"
+
+
+@fault("liveness_sees_a_hung_step")
+def no_stall_timeout(objects):
+    container(objects, "Job")["args"].append("--set=trainer.stall_timeout_s=0")
 
 
 @fault("ranks_agree", "cluster")

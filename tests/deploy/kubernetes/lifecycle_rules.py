@@ -32,6 +32,23 @@ def probes_are_there_and_differ(objects):
 
 
 @rule
+def liveness_sees_a_hung_step(objects):
+    """The page of a trainer that makes no progress says 503 at /healthz after trainer.stall_timeout_s (docs/run-control.md). A busy
+    machine may take a few seconds to answer; a probe must outlast that, and end a hung run within ten minutes more."""
+    for thing, template in workloads(objects):
+        for container in containers(template, init=False):
+            probe = container.get("livenessProbe")
+            if thing["kind"] != "Job" or probe is None or "--resume=auto" not in container.get("args", []):
+                continue
+            if get(probe, "httpGet", "path") != "/healthz":
+                yield f"{name_of(thing)}: its liveness does not depend on the step"
+            if not 60 <= probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3) <= 600:
+                yield f"{name_of(thing)}: its liveness probe acts too early or too late"
+            if settings_of(container).get("trainer.stall_timeout_s") == "0":
+                yield f"{name_of(thing)}: a hung step counts as alive"
+
+
+@rule
 def startup_fits_the_rollout(objects):
     for deployment in of_kind(objects, "Deployment"):
         for container in containers(deployment["spec"]["template"], init=False):

@@ -77,6 +77,7 @@ CASES = {
 
 SERVICE = ('kube_service_info{namespace="a",service="teacher-grpc"}', "1x600")
 READY, STEP = f"taopd_teacher_ready{{{POD}}}", f"taopd_trainer_step{{{RUN}}}"
+STOP_CODE = f"taopd_trainer_stop_code{{{RUN}}}"
 
 
 def deployment(available, wanted="1x600"):
@@ -91,6 +92,9 @@ def job(active, failed="0x600", name="trainer-e"):
     return [(f'kube_job_status_active{{namespace="a",job_name="{name}"}}', active),
             (f'kube_job_failed{{namespace="a",job_name="{name}",condition="true"}}', failed)]
 
+
+# What taopd_trainer_stop_code says after a person's request or trainer.max_wall_time_s; after a signal it says 75.
+STOPPED_BY_USER = 78
 
 # Life -> (series, {time: alerts that fire then}).
 LIVES = {
@@ -133,6 +137,13 @@ LIVES = {
     "a run that fails and whose teacher is no taopd-teacher": (
         [('kube_persistentvolumeclaim_info{namespace="a",persistentvolumeclaim="runs-e"}', "1x600"), (STEP, "0+1x120 stale")] +
         job("1x120 0x480", "0x120 1x480"), {"1h": [], "75m": ["ExperimentFailed"]}),
+    "a run that a person stopped, and that failed when it was started again": (
+        HEALTHY + job("1x120 0x120 1x120 0x240", "0x120 1x120 0x120 1x240") +
+        [(STEP, "0+1x120 stale _x119 120+1x120 stale"), (STOP_CODE, "0x118 78x2 stale _x119 0x120 stale")],
+        {"75m": [], "115m": [], "195m": ["ExperimentFailed"]}),
+    "a run that was stopped by a signal and could not go on": (
+        HEALTHY + job("1x120 0x480", "0x120 1x480") + [(STEP, "0+1x120 stale"), (STOP_CODE, "0x118 75x2 stale")],
+        {"75m": ["ExperimentFailed"]}),
     "objects of the same names in another namespace": (
         HEALTHY + [(name.replace('namespace="a"', 'namespace="b"'), values)
                     for name, values in deployment("0x600") + job("1x600", "1x600")], {"3h": []}),
@@ -147,7 +158,9 @@ def lives_of_exit_codes(spec, codes):
         if action == "Complete":
             life = job("1x120 0x480") + [(STEP, steps)], {"70m": [], "4h": []}
         elif action == "FailJob":
-            life = job("1x120 0x480", "0x120 1x480") + [(STEP, steps)], {"65m": [], "75m": ["ExperimentFailed"]}
+            said, firing = (code, []) if code == STOPPED_BY_USER else (0, ["ExperimentFailed"])
+            life = (job("1x120 0x480", "0x120 1x480") + [(STEP, steps), (STOP_CODE, f"0x118 {said}x2 stale")],
+                    {"65m": [], "75m": firing, "4h": firing})
         elif action == "Ignore":  # another pod goes on
             life = job("1x600") + [(STEP, f"{steps} {again}")], {"65m": [], "75m": [], "3h": []}
         else:  # six more pods end before their first step

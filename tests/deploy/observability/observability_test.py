@@ -22,6 +22,9 @@ from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_f
 
 OBSERVABILITY = ROOT / "deploy/observability"
 RUNBOOK = ROOT / "docs/deploy/runbook.md"
+# NVIDIA/dcgm-exporter, etc/dcp-metrics-included.csv, the counters of its charts.
+DCGM_COUNTERS = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",
+                 "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE")
 METRIC = re.compile(r"\b(?:taopd_teacher|taopd_trainer|vllm:|taopd:)[\w:]*")
 
 
@@ -67,7 +70,7 @@ def declared_trainer_metrics():
     """Gauges of every metric of the glossary, which docs_test compares with the sources."""
     names = re.findall(r"`((?:loss|policy|rollout|optim|time|teacher|data|eval|disk)/[\w/]+)`",
                        (ROOT / "docs/glossary.md").read_text())
-    return {"taopd_trainer_" + name.replace("/", "_") for name in names} | {"taopd_trainer_step"}
+    return {"taopd_trainer_" + name.replace("/", "_") for name in names} | {"taopd_trainer_step", "taopd_trainer_stop_code"}
 
 
 class FilesTest(unittest.TestCase):
@@ -143,6 +146,17 @@ class FilesTest(unittest.TestCase):
         done = subprocess.run([ROOT / "deploy/tools/dashboards", "--check"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_devices(self):
+        """The row of the GPUs has names of dcgm-exporter, and shows the pods of the row's program alone."""
+        for name, pods in (("teacher.json", "$pod"), ("trainer.json", "trainer-$experiment-.*")):
+            expressions = [target["expr"] for panel in dashboards()[name]["panels"] for target in panel.get("targets", [])
+                           if "DCGM" in target["expr"]]
+            self.assertEqual(len(expressions), 6)
+            for expression in expressions:
+                metric, where = re.match(r"(\w+)\{(.*)\}", expression).groups()
+                self.assertIn(metric, DCGM_COUNTERS)
+                self.assertEqual(where, f'namespace="$namespace",pod=~"{pods}"')
+
     def test_dashboards_are_whole(self):
         for name, board in dashboards().items():
             panels = [panel for panel in board["panels"] if panel["type"] != "row"]
@@ -210,7 +224,9 @@ class ExportedTest(unittest.TestCase):
                                teacher.url.removeprefix("http://"), "--trainer", f"127.0.0.1:{port}", "--prometheus", prometheus],
                               capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
-        empty = {"teacher.json": {"Queue time", "Prefix cache"}, "trainer.json": {"Accuracy", "KL to the teacher"}}
+        # And those of a GPU.
+        device = {"GPU busy", "Tensor cores", "Memory traffic", "Device memory", "Power", "Last XID"}
+        empty = {"teacher.json": device | {"Queue time", "Prefix cache"}, "trainer.json": device | {"Accuracy", "KL to the teacher"}}
         for name, board in dashboards().items():
             picture = ElementTree.parse(self.path / f"images/dashboard-{pathlib.Path(name).stem}.svg").getroot()
             panels = [["".join(each.itertext()) for each in group] for group in picture.findall("{*}g")]

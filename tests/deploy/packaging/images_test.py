@@ -160,8 +160,8 @@ class ImagesTest(unittest.TestCase):
         number = wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
         values = TINY | {"run.dir": "/tmp/runs/x", "student.model": "/tmp/student", "trainer.num_threads": 1,
                          "trainer.total_steps": 30, "trainer.save_every": 1,
-                         "data.train": "[/opt/taopd/examples/stories/train.jsonl]",
-                         "data.val": "[/opt/taopd/examples/stories/heldout.jsonl]",
+                         "data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
+                         "data.val": "[/opt/taopd/deploy/examples/stories/heldout.jsonl]",
                          "teacher.endpoints": f"[grpcs://127.0.0.1:{number}]",
                          "teacher.tls_ca_file": "/tmp/secrets/ca.crt", "teacher.api_key_file": "/tmp/secrets/key"}
         mounts = "".join(f'mkdir "$r/tmp/{name}"; mount --bind "{path}" "$r/tmp/{name}"; '
@@ -170,7 +170,7 @@ class ImagesTest(unittest.TestCase):
         def trainer(name, *flags):
             return Program(self, self.inside(
                 self.unpack("taopd-trainer"), "/opt/taopd/bin/taopd-trainer", "train", "--config",
-                "/opt/taopd/recipes/stories.yaml", *settings(values), *flags, mounts=mounts), self.path, name)
+                "/opt/taopd/deploy/recipes/stories.yaml", *settings(values), *flags, mounts=mounts), self.path, name)
         first = trainer("trainer-first")
         wait_for(lambda: (runs / "x/checkpoints/step-000002").exists(), f"two steps ({first.log})", first.process)
         first.kill()
@@ -181,7 +181,7 @@ class ImagesTest(unittest.TestCase):
 
     def test_root_is_read_only(self):
         root = self.unpack("taopd-trainer")
-        command = self.inside(root, "/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/recipes/stories.yaml",
+        command = self.inside(root, "/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/deploy/recipes/stories.yaml",
                               "--set", "run.dir=/runs/x", "--set", "student.model=/none")
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertNotEqual(done.returncode, 0)

@@ -18,10 +18,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import bare_root  # noqa: E402
 import named_results  # noqa: E402
+from pages import broken_links  # noqa: E402
 from environment import BIN_DIR, MODEL, ROOT, project_version, tool  # noqa: E402
 from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
+import packed_pages  # noqa: E402
 import shared_libraries  # noqa: E402
 
 
@@ -75,10 +77,10 @@ class TreeTest(unittest.TestCase):
         wait_for((work / "ready.json").exists, f"the teacher is ready ({teacher.log})", teacher.process)
         ports = json.loads((work / "ready.json").read_text())
         values = TINY | {"run.dir": "/tmp/work/run", "trainer.num_threads": 1, "student.model": "/tmp/work/model",
-                         "data.train": "[/opt/taopd/examples/stories/train.jsonl]",
-                         "data.val": "[/opt/taopd/examples/stories/heldout.jsonl]",
+                         "data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
+                         "data.val": "[/opt/taopd/deploy/examples/stories/heldout.jsonl]",
                          "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"}
-        done = self.inside("/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/recipes/stories.yaml",
+        done = self.inside("/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/deploy/recipes/stories.yaml",
                            *settings(values))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue((work / "run/model/model.safetensors").exists())
@@ -128,7 +130,7 @@ class TreeTest(unittest.TestCase):
 
     def test_experiment(self):
         """deploy/experiment works in the package, with its program and its manifests."""
-        done = subprocess.run([self.tree / "deploy/experiment", "x", "--config", self.tree / "recipes/stories.yaml", "--student", "s",
+        done = subprocess.run([self.tree / "deploy/experiment", "x", "--config", self.tree / "deploy/recipes/stories.yaml", "--student", "s",
                                "--data-dir", "stories", "--overlay", "cluster", "--kubectl", tool("kubectl")],
                               capture_output=True, text=True, check=False, env={name: os.environ[name] for name in ("PATH", "HOME")})
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -136,6 +138,23 @@ class TreeTest(unittest.TestCase):
         done = subprocess.run([tool("kubectl"), "kustomize", self.tree / "deploy/kubernetes/overlays/cluster"],
                               capture_output=True, text=True, check=False)
         self.assertIn("kind: PrometheusRule", done.stdout, done.stderr)
+
+    def test_pages(self):
+        """Every path in the package's pages is in the package, or is said to be of the source tree."""
+        self.assertEqual(list(packed_pages.strangers(self.tree)), [])
+        pages = {str(path.relative_to(self.tree)) for path in self.tree.rglob("*.md")}
+        self.assertGreater(len(pages), 20)
+        self.assertFalse(pages & set(packed_pages.DEVELOPERS))
+        texts = {page: (self.tree / page).read_text(encoding="ascii") for page in pages}
+        self.assertEqual(broken_links(self.tree, texts), [])
+        self.assertNotIn("build/cpu", "".join(texts.values()))
+
+    def test_quickstart(self):
+        """The script finds the package's programs and recipes, and would not build."""
+        done = subprocess.run([self.tree / "deploy/quickstart", "--compare", "none"], capture_output=True, text=True, check=False,
+                              cwd=self.root / "tmp")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('there is no objective "none"', done.stderr)
 
     def test_nothing_points_to_this_machine(self):
         for program in ("taopd-teacher", "taopd-trainer"):
@@ -200,6 +219,20 @@ class FaultsTest(unittest.TestCase):
         self.assertEqual(list((self.path / "out").iterdir()), [])
         for program in ("taopd-teacher", "taopd-probe"):
             self.assertGreater(shared_libraries.needed_glibc(BIN_DIR / program), (2, 17))
+
+    def test_pages_of_the_tree(self):
+        (self.path / "docs").mkdir()
+        (self.path / "docs/there.md").write_text("# There\n")
+        text = ("Run `build/cpu/bin/taopd-teacher`; see [there](there.md#there), [away](away.md) and [sources](../common/x.h).\n"
+                "<!-- source tree -->\n`tests/run`\n<!-- end of source tree -->\n\n`deploy/setup --tests` and [tests/bench](x.md)\n"
+                "```sh\n{}\n```\n")
+        packed = packed_pages.pack(text.format("docs/there.md"), "docs/page.md", self.path)
+        self.assertEqual(packed, "Run `bin/taopd-teacher`; see [there](there.md#there), away and sources.\n"
+                         "`deploy/setup --tests` (source tree) and tests/bench (source tree)\n```sh\ndocs/there.md\n```\n")
+        (self.path / "docs/page.md").write_text(packed)
+        self.assertEqual(list(packed_pages.strangers(self.path)), [])
+        (self.path / "docs/page.md").write_text(packed_pages.pack(text.format("deploy/setup --tests"), "docs/page.md", self.path))
+        self.assertEqual(list(packed_pages.strangers(self.path)), ["docs/page.md:4: deploy/setup"])
 
     def test_search_path(self):
         program = shutil.copy(BIN_DIR / "taopd-teacher", self.path / "program")

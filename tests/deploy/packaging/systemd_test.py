@@ -129,8 +129,14 @@ class UnitsTest(unittest.TestCase):
                                 default_of("trainer.stop_grace_s") + CHECKPOINT_S)
         self.assertEqual(trainer["RestartPreventExitStatus"].split(), ["64", "65", "71", "74", "76", "78"])
         self.assertEqual(teacher["RestartPreventExitStatus"].split(), ["64", "65", "71"])
+        # The start waits for the teacher, and for the model to be read.
+        connect = float(re.search(r"teacher.connect_timeout_s=(\d+)", trainer["ExecStart"])[1])
+        self.assertGreaterEqual(float(trainer["TimeoutStartSec"]), connect + 600)
+        self.assertEqual(trainer["NotifyAccess"], "all")
         self.assertEqual(trainer["SuccessExitStatus"].split(), ["75", "78"])
         for each in (teacher, trainer):
+            self.assertEqual(each["Type"], "notify")
+            self.assertGreater(float(each["WatchdogSec"]), 60)
             self.assertEqual(each["Restart"], "on-failure")
             self.assertGreaterEqual(int(each["LimitNOFILE"]), 65536)
 

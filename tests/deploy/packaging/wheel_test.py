@@ -1,6 +1,7 @@
-"""deploy/wheel: the wheel installs into a new environment, its programs start, and its client asks its teacher. Downloads torch
-with NVIDIA's libraries (several GB unpacked)."""
+"""deploy/wheel: the wheel installs into a new environment, its programs start, its client asks its teacher, and its quickstart
+distils the addition example. Downloads torch with NVIDIA's libraries (several GB unpacked)."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -53,6 +54,12 @@ class WheelTest(unittest.TestCase):
             self.assertTrue(list(licences.glob("libgrpc*/copyright")))
             done = run(programs / "python", "-c", CLIENT, programs / "taopd-teacher", MODEL)
             self.assertIn("[[403, 385], [407, 383], [261, 407]]", done.stdout, done.stderr)
+            # Without this tree, without programs of the system beside the usual tools, and with nothing prepared.
+            clean = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(place / "home")}
+            done = subprocess.run(["taopd-trainer", "quickstart"], cwd=place, env=clean, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+            summary = json.loads((place / "runs/quickstart/summary.json").read_text(encoding="utf-8"))
+            self.assertGreater(summary["student_accuracy_after"], summary["student_accuracy_before"] + 0.3)
             [torch] = installed.parent.glob("torch-*.dist-info/METADATA")
             text = torch.read_text(encoding="utf-8")
             torch.write_text(text.replace("\nVersion: 2.", "\nVersion: 1.", 1), encoding="utf-8")

@@ -68,6 +68,27 @@ TEST(ServingStateTest, FailedDeviceIsNotHealthy) {
   EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "the device no longer computes");
 }
 
+// A process that loads or drains is not to be started again.
+TEST(ServingStateTest, OnlyFailuresCallForAnotherProcess) {
+  ManualClock clock;
+  ServingState state(&clock, absl::Seconds(10));
+  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "loading");
+  EXPECT_OK(state.Alive());
+  const FakeModel fake = MakeFakeModel();
+  state.SetReady(fake.model);
+  EngineStats stats;
+  stats.num_running = 1;
+  fake.engine->SetStats(stats);
+  state.SetDraining();
+  EXPECT_OK(state.Alive());
+  clock.Advance(absl::Seconds(11));
+  EXPECT_ERROR(state.Alive(), absl::StatusCode::kUnavailable, "no step for 11 s");
+  fake.engine->SetStats(EngineStats());
+  EXPECT_OK(state.Alive());
+  state.SetListeners(absl::InternalError("HTTP does not answer"));
+  EXPECT_ERROR(state.Alive(), absl::StatusCode::kUnavailable, "HTTP does not answer");
+}
+
 // A long step beats after each layer.
 TEST(ServingStateTest, BeatsDuringAStepAreHealthy) {
   ManualClock clock;

@@ -89,6 +89,13 @@ TEST_F(ControlServerTest, OtherPages) {
   ASSERT_TRUE(health);
   EXPECT_EQ(health->status, 200);
   EXPECT_EQ(health->body, "ok\n");
+  ControlPages pages;
+  pages.health = [] { return Unavailable("no progress for 2 s"); };
+  ASSERT_OK_AND_ASSIGN(const auto stalled, ControlServer::Start({}, &state_, pages));
+  const auto reason = httplib::Client("127.0.0.1", stalled->http_port()).Get("/healthz");
+  ASSERT_TRUE(reason);
+  EXPECT_EQ(reason->status, 503);
+  EXPECT_EQ(reason->body, "{\"error\":\"no progress for 2 s\"}\n");
   const auto nothing = Get("/nothing");
   ASSERT_TRUE(nothing);
   EXPECT_EQ(nothing->status, 404);

@@ -116,7 +116,9 @@ class Launcher {
   [[noreturn]] void RunChild(int64_t local_rank, int64_t rank) {
     // Ctrl-C of a terminal reaches only this program, which passes it on once.
     setpgid(0, 0);
+    // If this program is killed, the ranks save and end.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != launcher_) _exit(128 + SIGTERM);  // it was killed before
     sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
     const auto set = [](const char* name, const std::string& value) {
       setenv(name, value.c_str(), /*overwrite=*/1);
@@ -128,6 +130,9 @@ class Launcher {
     set("MASTER_ADDR", listener_ ? "127.0.0.1" : options_.master_addr);
     set("MASTER_PORT", Concat(listener_ ? port_ : options_.master_port));
     if (!secret_.empty()) set(kSecretVariable, secret_);
+    // The first rank tells systemd how the run fares.
+    if (local_rank > 0) unsetenv("NOTIFY_SOCKET");
+    if (std::getenv("WATCHDOG_PID") != nullptr) set("WATCHDOG_PID", Concat(getpid()));
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
     unsetenv("TAOPD_LISTEN_FD");
     if (listener_ && rank == 0) {
@@ -177,6 +182,7 @@ class Launcher {
   }
 
   const LaunchOptions& options_;
+  const pid_t launcher_ = getpid();
   sigset_t signals_, signals_before_;
   std::unique_ptr<FileDescriptor> listener_;
   int port_ = 0;

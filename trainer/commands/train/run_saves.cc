@@ -104,8 +104,10 @@ absl::Status RunSaves::Save() {
   const TrainerPhase before = run_state.status().phase;
   const bool waits = before == TrainerPhase::kWaitingForStorage;
   if (!waits) run_state.Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
+  run_state.Progress();
   Prepare();
   auto saved = run_.Save();
+  run_state.Progress();
   has_saved_ = saved.ok();
   if (saved.ok()) {
     newest_ = parts_.state.step;
@@ -148,6 +150,7 @@ void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
 }
 
 absl::Status RunSaves::Stopped() {
+  parts_.service.Stopping();
   parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
   TAOPD_RETURN_IF_ERROR(SaveOrWait());
   const auto code = parts_.group->AgreeOnLargest(parts_.run_state->stop_code());

@@ -28,6 +28,14 @@ TeacherHealth TrainingParts::Health() const {
           stats.failures,          stats.in_flight, stats.queued};
 }
 
+Liveness::Activity TrainingParts::CurrentActivity() const {
+  if (run_state->is_paused()) return std::nullopt;
+  const TeacherClientStats stats = teacher->stats();
+  return {{run_state->num_progress(), absl::ToUnixNanos(engine->stats().last_step),
+           static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
+           static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};
+}
+
 absl::Status TrainingParts::UndoStep(const TrainState& before) {
   state = before;
   const absl::Status position = order->Restore(state.epoch, state.epoch_index);

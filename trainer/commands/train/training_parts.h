@@ -19,8 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/service/service_manager.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/control/control_server.h"
+#include "trainer/control/liveness.h"
 #include "trainer/control/run_state.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/guard/wall_time.h"
@@ -41,6 +43,8 @@ struct TrainingParts {
   bool is_root() const { return group->is_root(); }
   bool evaluates() const { return config.eval.measure != EvalMeasure::kNone && !problems.empty(); }
   TeacherHealth Health() const;
+  // What Liveness compares: counts of the loop, the engine and the teacher.
+  Liveness::Activity CurrentActivity() const;
   // Puts state and position in the data back to where a step began.
   absl::Status UndoStep(const TrainState& before);
   // Adds a span that ends now to the timeline, if the present step is traced.
@@ -80,7 +84,10 @@ struct TrainingParts {
 
   // Null until the run has begun; read by the control server's threads.
   std::atomic<const RunOutput*> output = nullptr;
+  // Set before the control server starts, which asks it.
+  std::optional<Liveness> liveness;
   std::unique_ptr<ControlServer> control;  // of rank 0
+  ServiceManager service;                  // its watchdog asks liveness
 };
 
 }  // namespace taopd

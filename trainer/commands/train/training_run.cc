@@ -30,7 +30,10 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* grou
 
 absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_ASSIGN_OR_RETURN(const bool is_untouched, SetUp(mode));
+  parts_.service.Ready();
   if (is_untouched) return absl::OkStatus();
+  // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
+  parts_.service.WatchWith([this] { return !parts_.is_root() || parts_.liveness->Check().ok(); });
   try {
     return Loop();
   } catch (const std::exception& error) {
@@ -170,6 +173,7 @@ absl::Status TrainingRun::Step() {
 absl::Status TrainingRun::StepDone(const StepResult& result) {
   const TrainConfig& config = parts_.config;
   TrainState& state = parts_.state;
+  parts_.run_state->Progress();
   ++state.step;
   saves_.StateChanged();
   if (parts_.self_teacher) {

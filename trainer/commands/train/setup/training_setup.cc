@@ -103,7 +103,10 @@ void FillContext(TrainingParts& parts) {
   context.head = MakeHeadOptions(parts.config);
   context.aggregation = parts.config.objective.aggregation;
   context.on_wait = [&parts] { return OnWait(parts); };
-  context.stop_requested = [&parts] { return parts.run_state->stop_requested(); };
+  context.stop_requested = [&parts] {
+    parts.run_state->Progress();  // it is asked before each micro-batch
+    return parts.run_state->stop_requested();
+  };
   context.stop_grace = absl::Seconds(parts.config.trainer.stop_grace_s);
   context.on_bad_batch = [&parts](const BadBatch& batch) {
     const absl::Status written = WriteBadBatch(batch, parts.run.run_dir() + "/bad_batches",
@@ -130,8 +133,13 @@ absl::Status StartControl(TrainingParts& parts) {
   ControlPages pages;
   pages.prometheus_text = [&parts] {
     const RunOutput* output = parts.output.load();
-    return output != nullptr ? output->PrometheusText() : std::string();
+    if (output == nullptr) return std::string();
+    // An alert on runs that have failed leaves out what a person has stopped.
+    return Concat(output->PrometheusText(),
+                  "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
+                  static_cast<int>(parts.run_state->stop_code()), "\n");
   };
+  pages.health = [&parts] { return parts.liveness->Check(); };
   pages.report_html = [dir = parts.run.run_dir()] { return report::MakeReport({dir}); };
   auto server = ControlServer::Start(control, parts.run_state, std::move(pages));
   if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
@@ -170,6 +178,8 @@ absl::Status Connect(TrainingParts* parts) {
   TAOPD_RETURN_IF_ERROR(ConnectTeacher(*parts));
   TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
   FillContext(*parts);
+  parts->liveness.emplace(absl::Seconds(parts->config.trainer.stall_timeout_s),
+                          [parts] { return parts->CurrentActivity(); });
   return parts->is_root() ? StartControl(*parts) : absl::OkStatus();
 }
 

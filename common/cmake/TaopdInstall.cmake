@@ -1,0 +1,14 @@
+# cmake --install: the programs and what they are used with, in the folders that GNUInstallDirs names. deploy/release makes packages
+# that need no libraries of this machine; what is installed here finds LibTorch, Arrow and xgrammar where the build has found them.
+include(GNUInstallDirs)
+
+set(taopd_programs taopd-teacher taopd-grammar taopd-trainer taopd-probe)
+set_target_properties(${taopd_programs} PROPERTIES
+  INSTALL_RPATH_USE_LINK_PATH ON BUILD_WITH_INSTALL_RPATH ON)
+install(TARGETS ${taopd_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY deploy/recipes deploy/examples deploy/systemd proto
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/taopd
+  PATTERN __pycache__ EXCLUDE
+  PATTERN CMakeLists.txt EXCLUDE)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,96 @@
+"""deploy/examples/trl_teacher with trl, in an environment that this test makes: its loss is the definition's, and it falls.
+
+TAOPD_TRL_VENV is its place. Exit code 77: the packages cannot be installed.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import venv
+
+import packages
+import named_results
+from environment import BIN_DIR, ROOT
+
+EXAMPLE = ROOT / "deploy/examples/trl_teacher/distil.py"
+REQUIREMENTS = ROOT / "tests/requirements-trl.txt"
+
+
+def prepare_models(place):
+    """Teacher, student and prompts of the addition example, made by deploy/quickstart as a package has it."""
+    package = place / "package"
+    package.mkdir()
+    (package / "bin").symlink_to(BIN_DIR)
+    (package / "VERSION").write_text("test\n")
+    shutil.copytree(ROOT / "deploy", package / "deploy", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["bash", package / "deploy/quickstart", "--prepare-only"], check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "TAOPD_DEPS": str(place / "deps")})
+    [data] = place.glob("deps/examples/addition/*/data")
+    return data.parent
+
+
+class TrlExampleTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        venv_dir = pathlib.Path(os.environ["TAOPD_TRL_VENV"])
+        cls.python = venv_dir / "bin/python"
+        if not cls.python.exists():
+            venv.create(venv_dir, with_pip=True)
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.place = pathlib.Path(directory.name)
+        # A copy, because a build leaves files beside the sources.
+        shutil.copytree(ROOT / "deploy/python", cls.place / "client")
+        installed = subprocess.run([cls.python, "-m", "pip", "install", "--quiet", "-r", REQUIREMENTS, cls.place / "client"],
+                                   check=False)
+        if installed.returncode != 0:
+            print("skipped: trl cannot be installed")
+            sys.exit(77)
+        cls.models = prepare_models(cls.place)
+        ready = cls.place / "ready.json"
+        teacher = subprocess.Popen([BIN_DIR / "taopd-teacher", "--model", cls.models / "teacher/model", "--port", "0", "--grpc-port",
+                                    "0", "--num-threads", "1", "--kv-cache-memory-bytes", "67108864", "--ready-file", ready],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        cls.addClassCleanup(teacher.wait)
+        cls.addClassCleanup(teacher.kill)
+        end = time.monotonic() + 60
+        while not ready.exists():
+            if teacher.poll() is not None or time.monotonic() > end:
+                raise AssertionError("the teacher does not start")
+            time.sleep(0.05)
+        cls.endpoint = f"grpc://127.0.0.1:{json.loads(ready.read_text())['grpc_port']}"
+
+    def run_python(self, *words):
+        done = subprocess.run([self.python, *map(str, words)], capture_output=True, text=True, check=False, cwd=self.place,
+                              env={**os.environ, "HF_HOME": str(self.place / "hub"), "HF_HUB_OFFLINE": "1"})
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        return done.stdout
+
+    def test_the_loss_is_the_definition(self):
+        output = self.run_python(packages.HERE / "trl_oracle.py", EXAMPLE, self.endpoint, self.models / "student/model",
+                                 self.models / "teacher/model")
+        self.assertIn("largest difference", output)
+
+    def test_training(self):
+        output = self.run_python(EXAMPLE, "--teacher", self.endpoint, "--student", self.models / "student/model", "--prompts",
+                                 self.models / "data/train.jsonl", "--output", self.place / "trained", "--steps", 40, "--top-k", 8)
+        losses = [float(loss) for loss in re.findall(r"'loss': '?([\d.e-]+)", output)]
+        self.assertEqual(len(losses), 40, output[-2000:])
+        self.assertLess(sum(losses[-5:]), 0.5 * sum(losses[:5]))
+        self.assertTrue((self.place / "trained/model.safetensors").exists())
+
+    def test_the_class_is_short(self):
+        """The pages say that it takes 40 lines."""
+        body = EXAMPLE.read_text(encoding="ascii").split("class TaopdDistillationTrainer")[1].split("\n\n\n")[0]
+        self.assertLessEqual(len(body.splitlines()), 40)
+
+
+if __name__ == "__main__":
+    named_results.main()

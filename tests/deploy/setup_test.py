@@ -1,0 +1,129 @@
+"""deploy/setup with stand-ins for the system's tools: which machines it refuses, its offline mode, proxies, users without root."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# `python3 -m venv DIR` makes a pip that writes down its arguments, and what an installation of wheels leaves.
+PYTHON = """#!/bin/bash
+mkdir -p "$3/bin"
+cat >"$3/bin/pip" <<'END'
+#!/bin/bash
+echo "pip $*" >>"$LOG"
+while (($#)); do
+  if [[ $1 == --target ]]; then
+    mkdir -p "$2"/torch/include/ATen "$2"/torch/lib "$2"/pyarrow/include/parquet/arrow "$2"/tvm_ffi/include/tvm/ffi "$2"/xgrammar
+    touch "$2"/torch/include/ATen/ATen.h "$2"/torch/lib/libtorch_cpu.so "$2"/pyarrow/include/parquet/arrow/reader.h
+    touch "$2"/pyarrow/libparquet.so.2600 "$2"/tvm_ffi/include/tvm/ffi/function.h "$2"/xgrammar/libxgrammar_bindings.so
+  fi
+  if [[ $1 == --dest ]]; then touch "$2/some.whl"; fi
+  shift
+done
+END
+chmod +x "$3/bin/pip"
+"""
+LOG_IT = """#!/bin/bash
+echo "$(basename "$0") $* [$http_proxy]" >>"$LOG"
+"""
+
+
+class SetupTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+        self.log = self.path / "log"
+        self.log.touch()
+        self.tool("python3", PYTHON)
+        for name in ("apt-get", "sudo"):
+            self.tool(name, LOG_IT)
+        self.packages(installed=True)
+
+    def tool(self, name, text):
+        (self.path / "bin").mkdir(exist_ok=True)
+        path = self.path / "bin" / name
+        path.write_text(text, encoding="ascii")
+        path.chmod(0o755)
+
+    def packages(self, installed):
+        self.tool("dpkg-query", "#!/bin/bash\n" + ('for name in "${@:4}"; do echo "$name ii "; done\n' if installed else "exit 1\n"))
+
+    def setup(self, *arguments, **environment):
+        """(exit code, output, what the stand-ins were asked)"""
+        clean = {"PATH": f"{self.path}/bin:/usr/bin:/bin", "HOME": str(self.path), "LOG": str(self.log),
+                 "TAOPD_DEPS": str(self.path / "deps")}
+        done = subprocess.run(["bash", ROOT / "deploy/setup", *map(str, arguments)], capture_output=True, text=True, check=False,
+                              env=clean | environment)
+        return done.returncode, done.stdout + done.stderr, self.log.read_text()
+
+    def test_online(self):
+        code, output, asked = self.setup()
+        self.assertEqual(code, 0, output)
+        self.assertEqual(len(re.findall("pip install --quiet --no-deps", asked)), 3)
+        self.assertNotIn("--no-index", asked)
+        self.assertIn("nothing to do", self.setup()[1])
+
+    def test_download(self):
+        wheels = self.path / "wheels"
+        code, output, asked = self.setup("--download", wheels, "--cuda", "--tests")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(re.findall(r"pip download .*(?:requirement) \S*/((?:deploy|tests)/\S+)", asked),
+                         [f"deploy/wheels/{name}.txt" for name in ("torch", "arrow", "xgrammar", "cuda")] +
+                         ["tests/requirements.txt", "tests/requirements-deploy.txt"])
+        self.assertEqual(len(re.findall("--require-hashes", asked)), 4)
+        self.assertIn("cmake", (wheels / "packages.txt").read_text().split())
+        self.assertFalse((self.path / "deps").exists())
+        self.assertNotIn("apt-get", asked)
+
+    def test_offline(self):
+        wheels = self.path / "wheels"
+        wheels.mkdir()
+        code, output, asked = self.setup(TAOPD_OFFLINE=str(wheels))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(len(re.findall(f"pip install --no-index --find-links {wheels} ", asked)), 3)
+        self.packages(installed=False)
+        code, output, asked = self.setup(TAOPD_OFFLINE=str(wheels))
+        self.assertEqual(code, 1)
+        self.assertRegex(output, "TAOPD_OFFLINE is set. Install them from a mirror of your distribution:\n.*apt-get install .*cmake")
+        self.assertNotIn("apt-get", asked)
+        self.assertRegex(self.setup(TAOPD_OFFLINE="/none")[1], "/none, which is no directory")
+        self.assertRegex(self.setup("--bench", TAOPD_OFFLINE=str(wheels))[1], "need a network")
+        self.assertRegex(self.setup("--download")[1], "--download needs a directory")
+
+    def test_machines(self):
+        for system, machine, says in (("Darwin", "arm64", "macOS: .* virtual machine or a container"),
+                                      ("MINGW64_NT-10.0", "x86_64", "On Windows, install WSL 2"),
+                                      ("Linux", "aarch64", "this machine is aarch64: .* x86-64 only")):
+            self.tool("uname", f'#!/bin/sh\n[ "$1" = -s ] && echo {system} || echo {machine}\n')
+            code, output, asked = self.setup()
+            self.assertEqual(code, 1)
+            self.assertRegex(output, says)
+            self.assertEqual(asked, "")
+
+    @unittest.skipIf(os.geteuid() != 0, "the other case needs root")
+    def test_proxy_as_root(self):
+        self.packages(installed=False)
+        asked = self.setup(http_proxy="http://proxy:3128")[2]
+        self.assertRegex(asked, r"apt-get update \[http://proxy:3128\]\napt-get install -y .* \[http://proxy:3128\]")
+
+    def test_users_without_root(self):
+        """sudo keeps the proxy; without sudo the command is printed."""
+        self.packages(installed=False)
+        with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory).chmod(0o755)
+            script = pathlib.Path(directory, "setup")
+            script.write_text((ROOT / "deploy/setup").read_text().replace("((EUID != 0))", "((1))"))
+            clean = {"PATH": f"{self.path}/bin:/usr/bin:/bin", "HOME": str(self.path), "LOG": str(self.log), "http_proxy": "http://p"}
+            subprocess.run(["bash", script], env=clean, check=False, capture_output=True)
+            self.assertRegex(self.log.read_text(), r"sudo -n --preserve-env=\S*https_proxy\S* apt-get update")
+            self.tool("sudo", "#!/bin/sh\nexit 1\n")
+            done = subprocess.run(["bash", script], env=clean, check=False, capture_output=True, text=True)
+            self.assertRegex(done.stderr, "may not install them. Run\n.*sudo apt-get update && sudo apt-get install")
+
+
+if __name__ == "__main__":
+    unittest.main()
