@@ -57,7 +57,7 @@ class TeacherService final : public TeacherMethods {
       ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 
-  DeliveryThread delivery_;
+  WorkerPool delivery_{/*max_threads=*/1};
 };
 
 }  // namespace taopd

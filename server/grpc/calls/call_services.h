@@ -8,12 +8,12 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "server/generation/delivery_thread.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
 #include "server/serving/call_tracker.h"
 #include "server/serving/serving_state.h"
+#include "server/serving/worker_pool.h"
 
 namespace taopd {
 
@@ -24,7 +24,7 @@ struct CallServices {
   CallTracker* tracker;
   const ApiKeys* keys;  // null: none are asked for
   // Makes the answers, so that the engine's thread need not. Null: that thread does.
-  DeliveryThread* delivery;
+  WorkerPool* delivery;
 };
 
 // The address of the client, without the port, for logs: the connection's, or the one that a

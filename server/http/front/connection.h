@@ -26,7 +26,7 @@ namespace taopd {
 class Connection final : public Exchange {
  public:
   enum class State {
-    kHandshake,  // of TLS
+    kHandshake,  // TLS handshake
     kReading,    // waits for a request, or reads one
     kWorking,    // a worker answers
     kSending,    // the answer leaves
@@ -124,7 +124,7 @@ class Connection final : public Exchange {
   const uint64_t id_;
   Transport transport_;
   const std::string peer_;
-  const std::string connected_;  // who has connected: AcceptedSocket::subscriber
+  const std::string connected_;  // the subscriber of the AcceptedSocket
   std::string subscriber_;
   const Access access_;
   Shared* const shared_;
