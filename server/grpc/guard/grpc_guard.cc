@@ -187,11 +187,9 @@ void GrpcGuard::Tick(absl::Time now) {
     connections_.at(id).connection->CheckDeadlines(now);
     Update(id);
   }
-  for (auto client = clients_.begin(); client != clients_.end();) {
-    const bool is_gone =
-        client->second.num_connections == 0 && client->second.resets.IsForgotten(now);
-    client = is_gone ? clients_.erase(client) : std::next(client);
-  }
+  std::erase_if(clients_, [now](const auto& client) {
+    return client.second.num_connections == 0 && client.second.resets.IsForgotten(now);
+  });
 }
 
 void GrpcGuard::DoStopAccepting() {

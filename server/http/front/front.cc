@@ -33,7 +33,7 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
       shared_{.limits = limits_,
               .handler = *handler,
               .budget = *budget,
-              .clients = clients_,
+              .connections = clients_,
               .tracker = tracker_,
               .dispatch = [this](Connection& connection) { Dispatch(connection); },
               .make_room = [this](Connection& connection,
@@ -161,7 +161,7 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
            entry.connection->subscriber() == socket.subscriber;
   };
   const bool client_has_place =
-      clients_.NumConnections(socket.subscriber) < limits_.max_connections_per_client ||
+      clients_.Of(socket.subscriber) < limits_.max_connections_per_client ||
       EvictOne(of_client, now);
   if (client_has_place && has_place(Access::kAll, max_connections_)) return Access::kAll;
   return place(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
@@ -243,15 +243,14 @@ void Front::Sweep(absl::Time now) {
 bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now) {
   // The victim belongs to the client with the most connections. Among these it is the one that
   // loses least, and among those the one that has been idle for the longest time.
-  using Loss = std::tuple<int, int, absl::Time>;
+  using Loss = std::tuple<int64_t, int, absl::Time>;
   uint64_t victim = 0;
   Loss least{};
   for (const auto& [id, entry] : connections_) {
     const Connection& connection = *entry.connection;
     const std::optional<int> rank = connection.EvictionRank();
     if (!rank || !may_close(entry)) continue;
-    const Loss loss = {-clients_.NumConnections(connection.subscriber()), *rank,
-                       connection.last_progress_at()};
+    const Loss loss = {-clients_.Of(connection.subscriber()), *rank, connection.last_progress_at()};
     if (victim != 0 && loss >= least) continue;
     victim = id;
     least = loss;

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "common/base/turn_queue.h"
-#include "server/http/front/client_table.h"
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
@@ -25,6 +24,7 @@
 #include "server/net/poller.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/call_tracker.h"
+#include "server/serving/client_amounts.h"
 #include "server/serving/worker_pool.h"
 
 namespace taopd {
@@ -94,8 +94,8 @@ class Front {
   std::vector<std::unique_ptr<Port>> ports_;
   std::unordered_map<uint64_t, Entry> connections_;
   std::array<int, kNumAccesses> num_connections_{};
-  std::vector<uint64_t> ready_;  // have something to do without an event
-  ClientTable clients_;
+  std::vector<uint64_t> ready_;   // have something to do without an event
+  ClientAmounts clients_;         // connections by subscriber
   TurnQueue<Connection*> turns_;  // for workers; a connection that waits does not close
   uint64_t next_id_;
   bool stopping_ = false;
