@@ -252,7 +252,7 @@ class FakeEngine final : public InferenceEngine {
     absl::MutexLock lock(&mutex_);
     return seen_;
   }
-  // What stats() says beyond the queue.
+  // Sets what stats() returns beside the queue.
   void SetStats(const EngineStats& stats) {
     absl::MutexLock lock(&mutex_);
     stats_ = stats;

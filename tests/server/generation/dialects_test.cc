@@ -29,7 +29,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a client asks for. What is not set is left out of the request.
+// A client's wishes. Those that are not set are left out of the request.
 struct Ask {
   std::string prompt = "dfh";  // ids 3, 5 and 7
   int64_t max_tokens = 2;
@@ -235,7 +235,7 @@ class DialectsTest : public ::testing::Test {
     grpc_->Shutdown(absl::Now() + absl::Seconds(10));
   }
 
-  // What the engine is asked for when a protocol sends this.
+  // Returns the requests that reach the engine when a protocol sends this.
   std::vector<InferenceRequest> Seen(const Protocol& protocol, const Ask& ask) {
     const size_t before = fake_.engine->seen().size();
     EXPECT_EQ(protocol.send(*servers_, ask), "") << protocol.name;

@@ -63,7 +63,7 @@ class ProtocolsTest : public ::testing::Test {
     });
     return events;
   }
-  // What the engine's formula says.
+  // Returns the fake engine's log-prob.
   static float LogProb(const std::vector<int32_t>& ids, size_t position, int32_t id) {
     return static_cast<float>(testing::FakeLogProbs(ids, position, 1.0)[id]);
   }

@@ -36,7 +36,7 @@ json Split(ToolCallFormat format, const std::string& text) {
   return Parts(answer.content ? json(*answer.content) : json(), calls);
 }
 
-// The same of the deltas of a text that comes in the pieces.
+// Reads the deltas of a text that comes in these pieces.
 json Streamed(ToolCallFormat format, const std::vector<std::string>& pieces) {
   ToolCallStream stream(format);
   std::string content;
