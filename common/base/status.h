@@ -50,7 +50,7 @@ template <typename... Parts>
 absl::Status Internal(const Parts&... parts) {
   return absl::InternalError(Concat(parts...));
 }
-// For a file or message whose content is damaged or breaks the rules of its format.
+// Reports that the content of a file or message is damaged or breaks its format's rules.
 template <typename... Parts>
 absl::Status DataLoss(const Parts&... parts) {
   return absl::DataLossError(Concat(parts...));

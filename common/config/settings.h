@@ -250,7 +250,7 @@ SettingCheck<T> Between(T low, T high) {
                                  : InvalidArgument("must be between ", low, " and ", high);
   };
 }
-// For settings that may be auto: `check` applies to a number.
+// Returns a check of a setting that may be auto: `check` applies to a number.
 template <typename T>
 SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
   return [check](const std::optional<T>& v) { return v ? check(*v) : absl::OkStatus(); };

@@ -105,9 +105,8 @@ class ProcessGroup {
   absl::Status AllToAll(const at::Tensor& output, const at::Tensor& input);
   absl::Status Broadcast(const at::Tensor& tensor, int64_t root);
 
-  // As AllReduce with kSum, but adds the ranks' numbers with SumTree: a number's sum does not
-  // depend on where in the tensor it stands, as it does with Gloo's ring. Needs memory for three
-  // more tensors.
+  // Sums as AllReduce with kSum does, but with SumTree: a number's sum does not depend on where in
+  // the tensor it stands, as it does with Gloo's ring. Needs memory for three more tensors.
   absl::Status AllReduceTree(const at::Tensor& tensor);
 
   // Returns the text of `root` on every rank; `text` is used only on that rank.

@@ -221,7 +221,7 @@ using InferenceDone = std::function<void(absl::StatusOr<InferenceResult>)>;
 struct EngineLimits {
   int64_t vocab_size = 0;     // token ids must be below this
   int64_t max_model_len = 0;  // prompt plus generated tokens
-  // The same limit for requests that generate. It is below max_model_len if the KV cache is too
+  // The limit of requests that generate. It is below max_model_len if the KV cache is too
   // small for one sequence of that length.
   int64_t max_generation_len = INT64_MAX;
   int32_t max_logprobs = 0;  // largest top_k and num_log_probs; at most vocab_size
@@ -313,7 +313,7 @@ struct EngineOptions {
   // The limit of the queue in front of the engine. One longer request is accepted while the queue
   // is empty.
   int64_t max_queued_tokens = 4 << 20;
-  // The same limit in requests, because short requests have a cost too.
+  // The queue's limit in requests, because short requests have a cost too.
   int64_t max_queued_requests = 1 << 16;
   // The share of the queue, in tokens and in requests, that one client may fill while no other
   // client's work waits; in (0, 1]. With more clients each may fill less

@@ -26,7 +26,7 @@ inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 // must check is_number_integer(). `max_value_bytes` limits the memory of the value, roughly.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
                                          int64_t max_value_bytes = INT64_MAX);
-// Like ParseJson, but keeps the keys of objects in the order of the text.
+// Parses like ParseJson, but keeps the keys of objects in the order of the text.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         const std::string& source,
                                                         int64_t max_value_bytes = INT64_MAX);

@@ -28,22 +28,13 @@ absl::Status FromArrow(const arrow::Status& status, const std::string& where) {
 absl::Status CheckType(const arrow::DataType& type, const std::string& column, int depth) {
   if (depth > kMaxNesting)
     return InvalidArgument("column \"", column, "\": nested deeper than ", kMaxNesting);
-  switch (type.id()) {
-    case arrow::Type::NA:
-    case arrow::Type::BOOL:
-    case arrow::Type::INT8:
-    case arrow::Type::INT16:
-    case arrow::Type::INT32:
-    case arrow::Type::INT64:
-    case arrow::Type::UINT8:
-    case arrow::Type::UINT16:
-    case arrow::Type::UINT32:
-    case arrow::Type::UINT64:
-    case arrow::Type::FLOAT:
-    case arrow::Type::DOUBLE:
-    case arrow::Type::STRING:
-    case arrow::Type::LARGE_STRING:
-      return absl::OkStatus();
+  using arrow::Type;
+  const Type::type id = type.id();
+  if (id == Type::NA || id == Type::BOOL || id == Type::FLOAT || id == Type::DOUBLE ||
+      arrow::is_integer(id) || arrow::is_string(id)) {
+    return absl::OkStatus();
+  }
+  switch (id) {
     case arrow::Type::DICTIONARY:
       return CheckType(*static_cast<const arrow::DictionaryType&>(type).value_type(), column,
                        depth + 1);

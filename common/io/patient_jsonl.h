@@ -18,7 +18,7 @@ class PatientJsonlWriter {
   // The largest number of bytes of lines that wait in memory.
   static constexpr int64_t kMaxWaitingBytes = int64_t{64} << 20;
 
-  // Like JsonlWriter::Open.
+  // Opens the file as JsonlWriter::Open does.
   static absl::StatusOr<PatientJsonlWriter> Open(const std::string& path,
                                                  int64_t truncate_to_bytes = -1,
                                                  int64_t max_waiting_bytes = kMaxWaitingBytes);

@@ -47,7 +47,7 @@ struct EnginePlanInput {
   // of CpuBudget includes what the process already holds, so all of that must be in the plan.
   std::vector<MemoryLine> other_lines;
 
-  // The same as in EngineOptions:
+  // The settings of EngineOptions that need memory:
   int64_t max_model_len = 0;  // 0: max_position_embeddings
   int64_t max_num_seqs = 1;
   int64_t max_num_batched_tokens = 1;

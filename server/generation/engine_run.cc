@@ -24,6 +24,14 @@ void AppendLastTokens(const GeneratedTokens& from, size_t num_tokens, size_t num
   to->finish = from.finish;
 }
 
+void Deliver(WorkerPool* thread, absl::AnyInvocable<void()> task) {
+  if (thread == nullptr) {
+    task();
+  } else {
+    thread->Enqueue(std::move(task));
+  }
+}
+
 void EngineRun::Start(std::vector<InferenceRequest> requests) {
   {
     absl::MutexLock lock(&mutex_);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "server/generation/delivery_thread.h"
+#include "server/serving/worker_pool.h"
 
 namespace taopd {
 
@@ -35,10 +35,14 @@ struct EngineEvents {
   std::function<void(const absl::Status& status)> on_end;
 };
 
+// Gives the task to `thread`, which has one thread, or runs it at once if `thread` is null. Tasks
+// must not block.
+void Deliver(WorkerPool* thread, absl::AnyInvocable<void()> task);
+
 class EngineRun : public std::enable_shared_from_this<EngineRun> {
  public:
   // `engine` must outlive the run's work, and `delivery`, which may be null, its last event.
-  EngineRun(InferenceEngine* engine, DeliveryThread* delivery, EngineEvents events)
+  EngineRun(InferenceEngine* engine, WorkerPool* delivery, EngineEvents events)
       : engine_(engine), delivery_(delivery), events_(std::move(events)) {}
 
   // Call it once, on an object that a shared_ptr owns. A request that asks for nothing ends with an
@@ -58,7 +62,7 @@ class EngineRun : public std::enable_shared_from_this<EngineRun> {
   void CancelOpen();
 
   InferenceEngine* const engine_;
-  DeliveryThread* const delivery_;
+  WorkerPool* const delivery_;
   const EngineEvents events_;
   mutable absl::Mutex mutex_;
   std::vector<RequestHandle> handles_ ABSL_GUARDED_BY(mutex_);

@@ -21,7 +21,7 @@ namespace taopd {
 
 struct GenerationPrompt {
   std::vector<int32_t> token_ids;
-  std::optional<std::string> text;  // as sent; nullopt if ids were sent
+  std::optional<std::string> text;  // the text that was sent; nullopt if ids were sent
   // The maximum number of tokens to generate: max_tokens, cut to what the model's context leaves,
   // as in vLLM. It is 0 if the prompt is only scored.
   int64_t max_new_tokens = 1;
@@ -49,9 +49,9 @@ struct RequestedGrammar {
 
 struct GenerationRequest {
   std::string request_id;  // the client's, or a random one
-  std::string model;       // as the client asked, or the served name
+  std::string model;       // the client's name of the model, or the served name
   std::vector<GenerationPrompt> prompts;
-  int64_t max_tokens = 16;  // as asked; INT64_MAX means what the context leaves
+  int64_t max_tokens = 16;  // the client's value; INT64_MAX means all that the context leaves
   // The number of alternatives to report per generated token. -1 is already replaced by the size of
   // the vocabulary.
   std::optional<int32_t> logprobs;

@@ -30,7 +30,7 @@ namespace {
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr char kLivenessName[] = "liveness";
 constexpr int kHandshakeTimeoutMs = 20'000;
-constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // of all connections
+constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // for all connections together
 
 // protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
 // fill a disk with them; the sender of such a message is told by the status of its call.

@@ -12,14 +12,16 @@ constexpr char kHealth[] = "/grpc.health.v1.Health/";
 constexpr char kOwn[] = "/taopd.v1.Teacher/";
 constexpr char kReflection[] = "/grpc.reflection.";
 
-// Empty without the header, and if there are several: a proxy could read them differently.
+// Returns the header's value. It is empty without the header, and if there are several, which a
+// proxy could read differently.
 std::string ValueOf(const grpc::AuthMetadataProcessor::InputMetadata& headers, const char* name) {
   const auto found = headers.find(name);
   if (found == headers.end() || headers.count(name) != 1) return "";
   return std::string(found->second.data(), found->second.size());
 }
 
-// As the handlers name their method in the metrics. Clients make up paths; labels are a fixed set.
+// Returns the handlers' name of the method in the metrics. Clients make up paths; labels are a
+// fixed set.
 std::string LabelOf(const std::string& path) {
   std::string name = path.substr(std::min<size_t>(path.size(), 1));
   std::replace(name.begin(), name.end(), '/', '.');

@@ -98,7 +98,7 @@ v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model) {
   return info;
 }
 
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+absl::Time DeadlineOf(const CallContext& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
   return absl::FromChrono(deadline);
@@ -118,7 +118,7 @@ std::string PeerAddress(const std::string& peer) {
   return address;
 }
 
-void AddRetryPushback(const absl::Status& status, grpc::CallbackServerContext* context) {
+void AddRetryPushback(const absl::Status& status, CallContext* context) {
   if (!absl::IsResourceExhausted(status)) return;
   context->AddTrailingMetadata(kRetryPushbackKey, std::to_string(kRetryPushbackMs));
 }

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <absl/time/time.h>
-#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <string>
 
 #include "common/engine/engine.h"
 #include "proto/taopd/v1/teacher.pb.h"
+#include "server/grpc/calls/message_bytes.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
@@ -27,7 +27,7 @@ v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::stri
 v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model);
 
 // InfiniteFuture if the client has set no deadline.
-absl::Time DeadlineOf(const grpc::CallbackServerContext& context);
+absl::Time DeadlineOf(const CallContext& context);
 
 // The address of a peer as gRPC writes it: "127.0.0.1" of "unix-abstract:taopd/12-1/127.0.0.1", the
 // name that a connection has from GrpcGuard, and of "ipv4:127.0.0.1:4000"; "::1" of
@@ -39,7 +39,7 @@ inline constexpr int kRetryPushbackMs = 500;
 
 // If the status is RESOURCE_EXHAUSTED, tells the client how long to wait before it tries again
 // (kRetryPushbackKey). Call it before the call is finished.
-void AddRetryPushback(const absl::Status& status, grpc::CallbackServerContext* context);
+void AddRetryPushback(const absl::Status& status, CallContext* context);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // "OK", "INVALID_ARGUMENT", ...

@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "common/wire/teacher_protocol.h"
+#include "server/generation/engine_run.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/score_admission.h"
 #include "server/grpc/score_conversion.h"
 
 namespace taopd {
 
-ScoreStream::ScoreStream(const CallServices& services, const grpc::CallbackServerContext& context,
+ScoreStream::ScoreStream(const CallServices& services, const CallContext& context,
                          std::string address, std::string client,
                          std::function<void(ScoreStream*)> on_done)
     : services_(services),
@@ -90,7 +91,7 @@ void ScoreStream::ReleaseModel() {
   model.swap(model_);
 }
 
-void ScoreStream::Accept(grpc::ByteBuffer* message) {
+void ScoreStream::Accept(CallBytes* message) {
   const absl::Time started_at = services_.state->clock()->Now();
   uint64_t number;
   {

@@ -28,15 +28,14 @@
 
 namespace taopd {
 
-class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                          public std::enable_shared_from_this<ScoreStream> {
+class ScoreStream final : public BidiCall, public std::enable_shared_from_this<ScoreStream> {
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
-  ScoreStream(const CallServices& services, const grpc::CallbackServerContext& context,
-              std::string address, std::string client, std::function<void(ScoreStream*)> on_done);
+  ScoreStream(const CallServices& services, const CallContext& context, std::string address,
+              std::string client, std::function<void(ScoreStream*)> on_done);
 
-  // Called once, in the handler.
+  // Call it once, in the handler.
   void Start();
   // Ends the call with UNAVAILABLE as soon as everything accepted is answered. Any thread may call,
   // at any time.
@@ -70,7 +69,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   };
 
   // Takes a message that has arrived.
-  void Accept(grpc::ByteBuffer* message);
+  void Accept(CallBytes* message);
   void Refuse(uint64_t number, const absl::Status& status);
   absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
   // Makes the answer to a request. Called on the delivery thread.
@@ -90,8 +89,8 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   const std::string address_;
 
   ReactionOrder order_;
-  grpc::ByteBuffer read_;     // filled by the one read in progress
-  grpc::ByteBuffer written_;  // of the one write in progress
+  CallBytes read_;     // filled by the one read in progress
+  CallBytes written_;  // the bytes of the write in progress
 
   absl::Mutex mutex_;
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -103,7 +102,7 @@ class ScoreStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   Answer writing_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool reads_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);  // of a message that could not be parsed
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);  // the error of a message that could not be parsed
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // cancelled, or a write failed
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,21 +12,15 @@
 
 namespace taopd {
 
-grpc::ServerUnaryReactor* TeacherService::GetTeacherInfo(grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer*,
-                                                         grpc::ByteBuffer* answer) {
-  const auto fill = [&](v1::GetTeacherInfoResponse* response) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    *response = ToTeacherInfo(*model);
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<v1::GetTeacherInfoResponse>(services_, context, "grpc/GetTeacherInfo", answer,
-                                                  fill);
+UnaryCall* TeacherService::GetTeacherInfo(CallContext* context, const CallBytes*,
+                                          CallBytes* answer) {
+  return DescribeModel<v1::GetTeacherInfoResponse>(
+      services_, context, "grpc/GetTeacherInfo", answer,
+      [&](const ServedModel& model, auto* response) { *response = ToTeacherInfo(model); });
 }
 
-grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* context,
-                                                const grpc::ByteBuffer* request,
-                                                grpc::ByteBuffer* answer) {
+UnaryCall* TeacherService::Score(CallContext* context, const CallBytes* request,
+                                 CallBytes* answer) {
   const auto start = [&](const v1::ScoreRequest& score, v1::ScoreResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(
@@ -51,8 +45,7 @@ grpc::ServerUnaryReactor* TeacherService::Score(grpc::CallbackServerContext* con
                                                              request, answer, start);
 }
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* TeacherService::ScoreStream(
-    grpc::CallbackServerContext* context) {
+BidiCall* TeacherService::ScoreStream(CallContext* context) {
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
       services_, *context, AddressOf(services_, *context), ClientOf(services_, *context),
@@ -71,8 +64,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* TeacherService::Sco
   return stream.get();
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* TeacherService::Generate(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+StreamedCall* TeacherService::Generate(CallContext* context, const CallBytes* request) {
   return BeginGenerate(context, request, {services_, "grpc/Generate"});
 }
 

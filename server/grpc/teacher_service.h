@@ -27,16 +27,11 @@ class TeacherService final : public TeacherMethods {
   TeacherService(ServingState* state, ServerMetrics* metrics, const ApiKeys* keys)
       : services_{state, metrics, &tracker_, keys, &delivery_} {}
 
-  grpc::ServerUnaryReactor* GetTeacherInfo(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* answer) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScoreStream(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) override;
+  UnaryCall* GetTeacherInfo(CallContext* context, const CallBytes* request,
+                            CallBytes* answer) override;
+  UnaryCall* Score(CallContext* context, const CallBytes* request, CallBytes* answer) override;
+  BidiCall* ScoreStream(CallContext* context) override;
+  StreamedCall* Generate(CallContext* context, const CallBytes* request) override;
 
   // Ends open streams as soon as they have answered what they accepted, and new ones at once. Any
   // thread may call.
@@ -57,7 +52,7 @@ class TeacherService final : public TeacherMethods {
       ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 
-  DeliveryThread delivery_;
+  WorkerPool delivery_{/*max_threads=*/1};
 };
 
 }  // namespace taopd

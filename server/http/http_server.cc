@@ -15,7 +15,6 @@
 #include "server/http/front/front.h"
 #include "server/http/route.h"
 #include "server/http/routes/completion_routes.h"
-#include "server/http/routes/model_routes.h"
 #include "server/http/routes/probe_routes.h"
 #include "server/net/client_name.h"
 #include "server/serving/excerpt.h"
@@ -27,8 +26,7 @@ constexpr double kMaxTimeoutSeconds = 86400.0;
 
 Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
   Routes routes;
-  for (Routes& group :
-       std::array{ProbeRoutes(state, metrics), ModelRoutes(state), CompletionRoutes(state)}) {
+  for (Routes& group : std::array{ProbeRoutes(state, metrics), CompletionRoutes(state)}) {
     std::move(group.begin(), group.end(), std::back_inserter(routes));
   }
   return routes;

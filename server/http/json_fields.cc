@@ -63,7 +63,7 @@ std::optional<Whole> WholeOfText(const std::string& text) {
   return error == std::errc() ? Whole{number} : Beyond(text.front() == '-');
 }
 
-// As vLLM reads a field: booleans and texts, too.
+// Reads booleans and texts, too, as vLLM does.
 std::optional<Whole> WholeOfField(const nlohmann::json& value) {
   if (value.is_boolean()) return Whole{value.get<bool>() ? 1 : 0};
   if (value.is_string()) return WholeOfText(value.get_ref<const std::string&>());

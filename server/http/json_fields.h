@@ -34,8 +34,8 @@ class JsonFields {
   std::optional<int64_t> Integer(const std::string& name,
                                  int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());
-  // The same for a field that is cut to a limit, as max_tokens is: a whole number that 64 bits do
-  // not hold is read as the nearest one that they do.
+  // Does the same for a field that is cut to a limit, such as max_tokens: a whole number that 64
+  // bits do not hold is read as the nearest one that they do.
   std::optional<int64_t> ClampedInteger(const std::string& name);
   std::optional<double> Number(const std::string& name);
   std::optional<std::string> Text(const std::string& name);

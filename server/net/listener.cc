@@ -118,7 +118,7 @@ Listener::Result Listener::Accept(AcceptedSocket* accepted) {
       case EINVAL:
       case ENOTSOCK:
         return Result::kDead;
-      default:  // of the one connection, which is gone
+      default:  // an error of this one connection, which is gone
         continue;
     }
   }

@@ -9,7 +9,7 @@ namespace taopd {
 
 struct AcceptedSocket {
   int fd = -1;             // does not block; closed on exec
-  std::string address;     // of the client, without the port; IPv4 whatever the listener's family
+  std::string address;     // the client's, without the port; IPv4 whatever the listener's family
   std::string subscriber;  // SubscriberOf (client_name.h) of the address
 };
 

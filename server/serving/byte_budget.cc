@@ -1,6 +1,5 @@
 #include "server/serving/byte_budget.h"
 
-#include "common/base/check.h"
 #include "common/base/fair_share.h"
 
 namespace taopd {
@@ -8,8 +7,7 @@ namespace taopd {
 ByteBudget::Refusal ByteBudget::CheckLocked(int64_t num_bytes, const std::string& client) const {
   if (num_bytes > max_bytes_ - num_used_) return Refusal::kFull;
   if (client.empty()) return Refusal::kNone;
-  const auto found = held_.find(client);
-  const int64_t held = found == held_.end() ? 0 : found->second;
+  const int64_t held = held_.Of(client);
   const int64_t taken = num_bytes + (held == 0 ? 0 : KeptFree(num_bytes, max_bytes_));
   return FitsShare(held + taken, max_bytes_ - num_used_ - taken, max_client_share_)
              ? Refusal::kNone
@@ -28,19 +26,14 @@ ByteBudget::Reservation ByteBudget::TryReserve(int64_t num_bytes, const std::str
     return {};
   }
   num_used_ += num_bytes;
-  if (!client.empty() && num_bytes > 0) held_[client] += num_bytes;
+  if (!client.empty()) held_.Add(client, num_bytes);
   return Reservation(this, num_bytes, client);
 }
 
 void ByteBudget::Return(int64_t num_bytes, const std::string& client) {
   absl::MutexLock lock(&mutex_);
   num_used_ -= num_bytes;
-  if (client.empty() || num_bytes == 0) return;
-  const auto found = held_.find(client);
-  TAOPD_CHECK(found != held_.end() && found->second >= num_bytes);
-  found->second -= num_bytes;
-  // Clients without bytes have no entry, because clients come and go.
-  if (found->second == 0) held_.erase(found);
+  if (!client.empty()) held_.Add(client, -num_bytes);
 }
 
 int64_t ByteBudget::num_used() const {

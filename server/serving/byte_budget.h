@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <utility>
+
+#include "server/serving/client_amounts.h"
 
 namespace taopd {
 
@@ -76,8 +77,7 @@ class ByteBudget {
   const double max_client_share_;
   mutable absl::Mutex mutex_;
   int64_t num_used_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Bytes by client, for the clients that hold any.
-  std::unordered_map<std::string, int64_t> held_ ABSL_GUARDED_BY(mutex_);
+  ClientAmounts held_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_refused_full_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t num_refused_share_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/turn_queue.h"
 #include "server/serving/heap_trim.h"
-#include "server/structured/turn_queue.h"
 
 namespace taopd {
 
@@ -44,7 +44,7 @@ class ParseTurns {
   };
 
   // `heap` is trimmed after bodies that are not small. It must outlive the object.
-  explicit ParseTurns(HeapTrim* heap);
+  explicit ParseTurns(HeapTrim* heap) : heap_(heap) {}
 
   // Waits for the turn of the client (server/net/client_name.h) with a body of that size.
   Turn Wait(const std::string& client, size_t body_bytes);
@@ -55,17 +55,15 @@ class ParseTurns {
   struct Waiter {
     bool has_turn = false;
   };
-  struct Queue {
-    int num_free = 0;
-    TurnQueue<Waiter*> waiting;
-  };
+  using Queue = TurnQueue<Waiter*>;
 
   void End(size_t lane, const std::string& client);
   static void GrantTurns(Queue* queue);
 
   HeapTrim* const heap_;
   mutable absl::Mutex mutex_;
-  std::array<Queue, kLanes.size()> queues_ ABSL_GUARDED_BY(mutex_);
+  std::array<Queue, kLanes.size()> queues_ ABSL_GUARDED_BY(mutex_) = {
+      Queue(kLanes[0].num_turns), Queue(kLanes[1].num_turns), Queue(kLanes[2].num_turns)};
 };
 
 }  // namespace taopd

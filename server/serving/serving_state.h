@@ -41,7 +41,7 @@ struct ServedModel {
   std::string root;  // the model's directory
   std::string revision;
   std::string dtype;
-  std::string device = "cpu";        // as LibTorch writes it
+  std::string device = "cpu";        // in LibTorch's notation
   int64_t tensor_parallel_size = 1;  // number of processes over which the model is split
   EngineLimits limits;
   SamplingParams sampling_defaults;    // for fields that a request does not set

@@ -45,7 +45,7 @@ class FormBlame {
  private:
   struct Record {
     int num_strikes = 0;
-    std::string how;  // how it ended the process the last time
+    std::string how;  // the way in which it ended the last process
     absl::Time last;
   };
 

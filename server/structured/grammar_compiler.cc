@@ -48,7 +48,7 @@ GrammarCompiler::~GrammarCompiler() {
   std::vector<Job> left;
   {
     absl::MutexLock lock(&mutex_);
-    while (jobs_.size() > 0) left.push_back(jobs_.Take());
+    left = jobs_.TakeWaiting();
   }
   for (Job& job : left) job.done(absl::CancelledError("the server ends"));
 }
@@ -76,7 +76,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
     }
   }
   if (!refused.ok()) return done(refused);
-  host_.Post([this](GrammarHost&) { TakeJob(); });
+  host_.Post([this](GrammarHost&) { TakeJobs(); });
 }
 
 absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request request) {
@@ -105,21 +105,22 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request reques
   return std::move(shared->result);
 }
 
-void GrammarCompiler::TakeJob() {
-  Job job;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (is_compiling_ || stopping_ || jobs_.size() == 0) return;
-    job = jobs_.Take();
+void GrammarCompiler::TakeJobs() {
+  for (;;) {
+    std::optional<Job> job;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!stopping_) job = jobs_.Next();
+    }
+    if (!job) return;
+    Begin(*std::move(job));
   }
-  is_compiling_ = !Begin(job);
 }
 
-bool GrammarCompiler::Begin(Job& job) {
+void GrammarCompiler::Begin(Job job) {
   const Request& request = job.request;
   const auto end = [&](absl::StatusOr<std::shared_ptr<Grammar>> result) {
     Finish(job, std::move(result));
-    return true;
   };
   if (request.is_gone && request.is_gone()) return end(absl::CancelledError("the client has gone"));
   if (absl::Now() > request.deadline)
@@ -137,12 +138,6 @@ bool GrammarCompiler::Begin(Job& job) {
   const std::shared_ptr<Grammar> form = host_.NewForm(request.spec);
   host_.Compile(form, [this, form, key, shared = std::make_shared<Job>(std::move(job))](
                           const absl::StatusOr<int64_t>& num_bytes) {
-    is_compiling_ = false;
-    {
-      // The tasks of the jobs that came meanwhile have found the compiler busy.
-      absl::MutexLock lock(&mutex_);
-      for (size_t i = 0; i < jobs_.size(); ++i) host_.Post([this](GrammarHost&) { TakeJob(); });
-    }
     absl::Status status = num_bytes.status();
     if (status.ok()) status = Keep({key, form, *num_bytes});
     if (status.ok()) {
@@ -150,8 +145,8 @@ bool GrammarCompiler::Begin(Job& job) {
     } else {
       Finish(*shared, status);
     }
+    TakeJobs();  // those that came meanwhile have found the compiler busy
   });
-  return false;
 }
 
 void GrammarCompiler::Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar) {

@@ -4,8 +4,8 @@
 // One process of the program taopd-grammar (grammar_host.h) compiles the forms and follows the
 // texts. It can reach nothing of the server's, and its time and memory are limited (limits.h).
 // Compiled forms are kept for later requests; the least recently used one is dropped first. Clients
-// take turns with the compiler (turn_queue.h). A form that ends the process twice is refused for a
-// while (form_blame.h).
+// take turns with the compiler (common/base/turn_queue.h). A form that ends the process twice is
+// refused for a while (form_blame.h).
 //
 // Masks are computed while the model computes; docs/teacher-api.md says what they cost.
 //
@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/base/turn_queue.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/structured/form_blame.h"
 #include "server/structured/grammar_host.h"
 #include "server/structured/grammar_spec.h"
 #include "server/structured/grammar_text.h"
-#include "server/structured/turn_queue.h"
 
 namespace taopd {
 
@@ -93,9 +93,9 @@ class GrammarCompiler {
   };
 
   // The functions below run on the host's thread.
-  void TakeJob();
-  // Returns true if the job is done, and false if it is being compiled.
-  bool Begin(Job& job);
+  // Begins the jobs that can be answered at once, and one that is compiled.
+  void TakeJobs();
+  void Begin(Job job);
   void Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar);
   absl::Status Keep(Kept kept);
   // Drops the least recently used form that nobody holds. Returns false if there is none.
@@ -106,10 +106,9 @@ class GrammarCompiler {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  TurnQueue<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  TurnQueue<Job> jobs_ ABSL_GUARDED_BY(mutex_){/*num_turns=*/1};
 
   // Used only by the host's thread.
-  bool is_compiling_ = false;
   std::list<Kept> kept_;  // most recently used first
   int64_t kept_bytes_ = 0;
   FormBlame blame_;

@@ -30,7 +30,7 @@ struct GrammarSpec {
 inline constexpr size_t kMaxGrammarBytes = 128 << 10;
 inline constexpr size_t kMaxRegexBytes = 16 << 10;
 inline constexpr int kMaxGrammarNesting = 64;        // levels of brackets, as vLLM's for schemas
-inline constexpr int kMaxStructuralTagNesting = 80;  // as vLLM's
+inline constexpr int kMaxStructuralTagNesting = 80;  // vLLM's limit
 
 // Returns INVALID_ARGUMENT if the text is empty, too long, nested too deeply or holds a NUL, or if
 // a schema or a structural tag is not JSON. Messages begin with `field`.

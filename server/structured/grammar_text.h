@@ -85,7 +85,7 @@ struct GrammarText {
   std::vector<int32_t> ids;  // so far
   bool is_open = false;      // in the present process
   bool is_wanted = false;    // the mask after `ids` is awaited
-  int num_ends = 0;          // how many processes ended while it waited
+  int num_ends = 0;          // number of processes that ended while it waited
 
   absl::Mutex mutex;
   // The number of ids before the newest mask; UINT64_MAX means that there is no mask yet.

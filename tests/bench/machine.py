@@ -1,16 +1,65 @@
-"""The machine of a benchmark: the place of the installed peers, its processor, and the load by other processes."""
+"""What the benchmarks share: their options, the installed peers, the processor, and the load by other processes."""
 
+import argparse
+import json
 import os
 import pathlib
 import platform
-import re
 import resource
+import subprocess
+import sys
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARIES = ROOT / "build/cpu/bin"
+QWEN3 = ROOT / "tests/bench/qwen3_0.6b.json"  # the shape of Qwen3-0.6B
+
+
+def parser_of(name, description):
+    return argparse.ArgumentParser(prog=f"tests/bench/run {name}", description=description,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def dependencies():
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(os.environ.get("TAOPD_DEPS") or os.path.join(cache, "taopd"))
+
+
+def add_python(parser, packages):
+    oracle = os.environ.get("TAOPD_ORACLE_PYTHON") or str(dependencies() / "oracle-venv/bin/python")
+    parser.add_argument("--python", default=oracle, help=f"Python with {packages} (default: %(default)s)")
+
+
+def check_program(path, remedy):
+    if not os.access(path, os.X_OK):
+        sys.exit(f"{path} does not exist: {remedy}")
+
+
+def last_json(command, environment=None, limit_s=None):
+    """Runs a program and returns the JSON object in its last line; {"failed": why} if there is none."""
+    try:
+        done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True,
+                              check=False, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"stopped after {limit_s:.0f} s (--limit)", "stopped_after_s": limit_s}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode == 0 and lines:
+        return json.loads(lines[-1])
+    reason = (done.stderr or done.stdout).strip().splitlines()
+    return {"failed": reason[-1][:200] if reason else f"ended with {done.returncode}"}
+
+
+def must_run(command, environment=None):
+    """The same for a program that must succeed."""
+    result = last_json(command, environment)
+    if "failed" in result:
+        sys.exit(f"{' '.join(map(str, command))}: {result['failed']}")
+    return result
+
+
+def commit():
+    return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                          check=False).stdout.strip()
 
 
 class Load:
@@ -32,5 +81,9 @@ class Load:
 
 
 def processor():
-    match = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return f"{match.group(1) if match else platform.processor()}, {os.cpu_count()} cores"
+    """The processor's name, its cores, and those of its instruction sets that matter here."""
+    lines = [line.partition(":") for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()]
+    facts = {key.strip(): value.strip() for key, _, value in lines}
+    flags = facts.get("flags", "").split()
+    wanted = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags]
+    return f"{facts.get('model name', platform.processor())}, {os.cpu_count()} cores, {' '.join(wanted)}"

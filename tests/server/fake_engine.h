@@ -252,7 +252,7 @@ class FakeEngine final : public InferenceEngine {
     absl::MutexLock lock(&mutex_);
     return seen_;
   }
-  // What stats() says beyond the queue.
+  // Sets what stats() returns beside the queue.
   void SetStats(const EngineStats& stats) {
     absl::MutexLock lock(&mutex_);
     stats_ = stats;
@@ -377,7 +377,7 @@ class FakeEngine final : public InferenceEngine {
 };
 
 // Id v is the letter 'a' + v; id 30 is the first byte and 31 the second byte of U+00E9.
-class FakeTokenizer final : public Tokenizer {
+class FakeTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int32_t> ids;
@@ -410,6 +410,24 @@ class FakeTokenizer final : public Tokenizer {
 
  private:
   const std::string hash_ = "tokenizer-hash";
+};
+
+// One id is a byte that no text in UTF-8 has, and the others are letters.
+class BrokenTokenizer final : public FakeTokenizer {
+ public:
+  explicit BrokenTokenizer(int32_t broken) : broken_(broken) {}
+  std::vector<int32_t> Encode(std::string_view text, bool) const override {
+    return FakeTokenizer::Encode(text, /*add_special_tokens=*/false);
+  }
+  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
+    return TokenBytes(ids[0]);
+  }
+  std::string TokenBytes(int32_t id) const override {
+    return id == broken_ ? "\xFF" : FakeTokenizer::TokenBytes(id);
+  }
+
+ private:
+  const int32_t broken_;
 };
 
 struct FakeModel {

@@ -15,11 +15,6 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-bool IsTruncated(const SamplingParams& params, size_t vocab_size) {
-  return params.min_p > 0.0f || params.top_p < 1.0f ||
-         (params.top_k > 0 && static_cast<size_t>(params.top_k) < vocab_size);
-}
-
 }  // namespace
 
 // A uniform takes two 32-bit words of the stream (RandomStream::NextUniform).
@@ -30,7 +25,7 @@ double UniformOfStep(uint64_t seed, int64_t step) {
 bool NeedsTemperatureOnly(const SamplingParams& params, const SamplingState* state, int64_t step,
                           int64_t vocab_size) {
   return params.num_log_probs == 0 && !params.ranks && !ChangesLogits(params, state, step) &&
-         (params.temperature == 0.0f || !IsTruncated(params, static_cast<size_t>(vocab_size)));
+         (params.temperature == 0.0f || !IsTruncated(params, vocab_size));
 }
 
 Sampler::Sampler() : Sampler(cpu::WidestInstructionSet()) {}
@@ -86,7 +81,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits_V,
 
   const bool lists = params.num_log_probs > 0;
   const bool lists_raw = lists && params.top_log_probs_mode == LogProbsMode::kRaw;
-  const bool truncated = !greedy && IsTruncated(params, logits_V.size());
+  const bool truncated = !greedy && IsTruncated(params, static_cast<int64_t>(logits_V.size()));
   double total = 0.0;
   if (!greedy || params.log_probs || (lists && !lists_raw) ||
       (drawn == &raw_ && (params.raw_log_probs || lists_raw))) {
@@ -132,7 +127,7 @@ int32_t Sampler::Argmax() const {
 int32_t Sampler::Draw(const SamplingParams& params, int64_t step, double total) {
   const double uniform = UniformOfStep(params.seed, step);
   const std::span<const float> logits_V = drawn_->logits_V;
-  if (IsTruncated(params, logits_V.size())) {
+  if (IsTruncated(params, static_cast<int64_t>(logits_V.size()))) {
     truncation_.Apply(
         {logits_V, weights_V_, drawn_->lane_max, drawn_->block_sums, total, drawn_->max}, params);
     return truncation_.Draw(uniform);

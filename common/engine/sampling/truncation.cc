@@ -35,6 +35,11 @@ Cut Smaller(const Cut& a, const Cut& b) {
 
 }  // namespace
 
+bool IsTruncated(const SamplingParams& params, int64_t vocab_size) {
+  return params.min_p > 0.0f || params.top_p < 1.0f ||
+         (params.top_k > 0 && params.top_k < vocab_size);
+}
+
 void Truncation::Apply(const WeightedRow& row, const SamplingParams& params) {
   row_ = row;
   cut_ = Cut();

@@ -55,6 +55,9 @@ BlockPlace FindBlock(std::span<const double> sums_B, double uniform);
 int32_t DrawInBlock(const BlockPlace& place, std::span<const float> logits,
                     std::span<const float> weights, const Cut& cut);
 
+// Returns whether the parameters remove any of the ids.
+bool IsTruncated(const SamplingParams& params, int64_t vocab_size);
+
 // Reuses scratch memory between calls. Not thread-safe.
 class Truncation {
  public:

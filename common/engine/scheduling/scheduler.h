@@ -303,9 +303,9 @@ class Scheduler {
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> dropped_;
   std::map<RequestHandle, Sequence*> sequences_;  // all but the dropped ones
   std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
-  // By prompt_hash: running sequences whose prompt is not complete, which others may follow.
+  // The running sequences whose prompt is not complete, which others may follow, by prompt_hash.
   std::unordered_map<uint64_t, Sequence*> leaders_;
-  // By the key of the next block that each running sequence will publish.
+  // The running sequences by the key of the next block that each will publish.
   std::unordered_map<PrefixKey, Sequence*, PrefixKeyHash> announced_;
   uint64_t weight_version_ = 0;
   uint64_t next_admission_ = 1;

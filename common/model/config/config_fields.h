@@ -30,7 +30,7 @@ absl::Status ReadString(const nlohmann::ordered_json& json, const char* key, std
 // Reads one id or a list of ids, without repetitions. Older files write -1 for "none".
 absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& json,
                                                   const char* key);
-// Like ReadTokenIds, for a member that has at most one id.
+// Reads a member that has at most one id; see ReadTokenIds.
 absl::Status ReadTokenId(const nlohmann::ordered_json& json, const char* key,
                          std::optional<int32_t>* id);
 

@@ -8,8 +8,8 @@
 namespace taopd {
 namespace {
 
-// As in transformers: matrices and the embedding are normal(0, initializer_range), norms one,
-// biases zero, and the padding token's row of the embedding zero.
+// Returns what transformers begins with: matrices and the embedding are normal(0,
+// initializer_range), norms one, biases and the embedding's row of the padding token zero.
 at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool is_embedding,
                         RandomStream* random) {
   if (slot.init == WeightInit::kOnes) return at::ones(slot.shape);

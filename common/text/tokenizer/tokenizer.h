@@ -21,7 +21,7 @@ class Tokenizer {
   // anything in the file that would make the result differ from HF tokenizers. Errors name the
   // path.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& model_dir);
-  // The same for the text of such a file; `source` names it in messages.
+  // Reads the text of such a file; `source` names it in messages.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(
       const std::string& tokenizer_json, const std::string& source = "tokenizer.json");
 

@@ -11,8 +11,9 @@ namespace {
 
 constexpr char kAuthorization[] = "authorization";
 
-// Empty without the header, and if there are several: a proxy could read them differently.
-std::string_view AuthorizationOf(const grpc::CallbackServerContext& context) {
+// Returns the header's value. It is empty without the header, and if there are several, which a
+// proxy could read differently.
+std::string_view AuthorizationOf(const CallContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kAuthorization);
   if (found == metadata.end() || metadata.count(kAuthorization) != 1) return {};
@@ -21,7 +22,7 @@ std::string_view AuthorizationOf(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-std::string AddressOf(const CallServices& services, const grpc::CallbackServerContext& context) {
+std::string AddressOf(const CallServices& services, const CallContext& context) {
   const std::string peer = PeerAddress(context.peer());
   const TrustedProxies& proxies = services.state->trusted_proxies();
   if (proxies.empty()) return peer;
@@ -34,21 +35,20 @@ std::string AddressOf(const CallServices& services, const grpc::CallbackServerCo
   return proxies.ClientAddress(peer, hops, forwarded);
 }
 
-std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context) {
+std::string ClientOf(const CallServices& services, const CallContext& context) {
   return ClientName(
       AddressOf(services, context),
       services.keys == nullptr ? std::string() : services.keys->NameOf(AuthorizationOf(context)));
 }
 
-grpc::ServerUnaryReactor* FinishAtOnce(const CallServices& services,
-                                       grpc::CallbackServerContext* context, const char* method,
-                                       const std::function<absl::Status()>& work) {
+UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,
+                        const std::function<absl::Status()>& work) {
   const absl::Time started_at = services.state->clock()->Now();
   const absl::Status status = work();
   services.metrics->RecordRequest(method, StatusCodeName(status),
                                   services.state->clock()->Now() - started_at,
                                   AddressOf(services, *context));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();  // makes it anew each time
+  UnaryCall* reactor = context->DefaultReactor();  // makes it anew each time
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }

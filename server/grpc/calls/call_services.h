@@ -8,12 +8,12 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "server/generation/delivery_thread.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
 #include "server/serving/call_tracker.h"
 #include "server/serving/serving_state.h"
+#include "server/serving/worker_pool.h"
 
 namespace taopd {
 
@@ -23,34 +23,45 @@ struct CallServices {
   ServerMetrics* metrics;
   CallTracker* tracker;
   const ApiKeys* keys;  // null: none are asked for
-  // Makes the answers, so that the engine's thread need not. Null: that thread does.
-  DeliveryThread* delivery;
+  // The one thread that turns the engine's results into messages and hands them to gRPC. Both copy
+  // every number of an answer, and the engine's thread, on which results arrive, computes nothing
+  // meanwhile. Null: that thread does it.
+  WorkerPool* delivery;
 };
 
 // The address of the client, without the port, for logs: the connection's, or the one that a
 // trusted proxy names. Any thread may call.
-std::string AddressOf(const CallServices& services, const grpc::CallbackServerContext& context);
+std::string AddressOf(const CallServices& services, const CallContext& context);
 
 // The name of the client (server/net/client_name.h) for the engine's turns and for shares.
 // Any thread may call.
-std::string ClientOf(const CallServices& services, const grpc::CallbackServerContext& context);
+std::string ClientOf(const CallServices& services, const CallContext& context);
 
 // Runs `work`, records the request under `method`, and finishes with its status.
-grpc::ServerUnaryReactor* FinishAtOnce(const CallServices& services,
-                                       grpc::CallbackServerContext* context, const char* method,
-                                       const std::function<absl::Status()>& work);
+UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,
+                        const std::function<absl::Status()>& work);
 
 // A call that needs no engine: as FinishAtOnce, with `fill` for the message whose bytes are the
 // answer. A `fill` that needs the request parses it; the others do not look at it.
 template <typename Response>
-grpc::ServerUnaryReactor* AnswerAtOnce(const CallServices& services,
-                                       grpc::CallbackServerContext* context, const char* method,
-                                       grpc::ByteBuffer* answer,
-                                       const std::function<absl::Status(Response*)>& fill) {
+UnaryCall* AnswerAtOnce(const CallServices& services, CallContext* context, const char* method,
+                        CallBytes* answer, const std::function<absl::Status(Response*)>& fill) {
   return FinishAtOnce(services, context, method, [&]() -> absl::Status {
     Response response;
     TAOPD_RETURN_IF_ERROR(fill(&response));
     *answer = SerializeMessage(response);
+    return absl::OkStatus();
+  });
+}
+
+// Does the same for an answer that describes the served model: `fill(model, response)`. Without a
+// model that accepts work, the call ends with the reason.
+template <typename Response, typename Fill>
+UnaryCall* DescribeModel(const CallServices& services, CallContext* context, const char* method,
+                         CallBytes* answer, const Fill& fill) {
+  return AnswerAtOnce<Response>(services, context, method, answer, [&](auto* out) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, services.state->Admit());
+    fill(*model, out);
     return absl::OkStatus();
   });
 }

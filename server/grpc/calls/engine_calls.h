@@ -24,7 +24,7 @@ namespace taopd {
 
 struct CallEnvironment {
   CallServices services;
-  const char* method;  // as the metrics name it: "grpc/Generate"
+  const char* method;  // its name in the metrics: "grpc/Generate"
 };
 
 // The objects that a call keeps until gRPC's last reaction.
@@ -38,7 +38,7 @@ struct EngineWork {
 
 // Parses the request, whose id it stores as soon as it is known.
 template <typename Request>
-absl::StatusOr<Request> ReadRequest(const grpc::ByteBuffer* bytes, std::string* request_id) {
+absl::StatusOr<Request> ReadRequest(const CallBytes* bytes, std::string* request_id) {
   absl::StatusOr<Request> request = ParseRequest<Request>(bytes);
   if (request.ok()) *request_id = request->request_id().substr(0, kMaxRequestIdBytes);
   return request;
@@ -48,10 +48,8 @@ absl::StatusOr<Request> ReadRequest(const grpc::ByteBuffer* bytes, std::string* 
 // events send to the stream and end it, and returns OK; or it returns why the call is refused. The
 // request ends with `start`.
 template <typename Request, typename Message, typename Start>
-grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginStreamedCall(grpc::CallbackServerContext* context,
-                                                              const CallEnvironment& environment,
-                                                              const grpc::ByteBuffer* bytes,
-                                                              const Start& start) {
+StreamedCall* BeginStreamedCall(CallContext* context, const CallEnvironment& environment,
+                                const CallBytes* bytes, const Start& start) {
   struct Call {
     EngineWork work;
     std::string request_id;
@@ -87,11 +85,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginStreamedCall(grpc::CallbackServ
 // the response, which the call keeps for them, and call `end` once, as the last thing. It writes
 // the bytes of the response on the thread that calls it.
 template <typename Request, typename Response, typename Start>
-grpc::ServerUnaryReactor* BeginUnaryCall(grpc::CallbackServerContext* context,
-                                         const CallEnvironment& environment,
-                                         const grpc::ByteBuffer* bytes, grpc::ByteBuffer* answer,
-                                         const Start& start) {
-  class Call final : public grpc::ServerUnaryReactor {
+UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environment,
+                          const CallBytes* bytes, CallBytes* answer, const Start& start) {
+  class Call final : public UnaryCall {
    public:
     Call(const CallEnvironment& environment, std::string client)
         : environment_(environment),

@@ -8,8 +8,8 @@
 
 namespace taopd {
 
-absl::Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message) {
-  grpc::ByteBuffer taken;
+absl::Status ParseMessage(CallBytes* bytes, google::protobuf::Message* message) {
+  CallBytes taken;
   taken.Swap(bytes);
   const google::protobuf::Descriptor& type = *message->GetDescriptor();
   if (!taken.Valid()) return InvalidArgument("the call has no ", type.full_name());
@@ -22,8 +22,8 @@ absl::Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* me
                          " bytes is malformed, or a text of it is not UTF-8");
 }
 
-grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message) {
-  grpc::ByteBuffer bytes;
+CallBytes SerializeMessage(const google::protobuf::Message& message) {
+  CallBytes bytes;
   bool owned = false;
   TAOPD_CHECK(
       grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, &bytes, &owned)

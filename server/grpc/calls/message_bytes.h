@@ -4,6 +4,7 @@
 #pragma once
 
 #include <google/protobuf/message.h>
+#include <grpcpp/grpcpp.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
@@ -13,25 +14,33 @@
 
 namespace taopd {
 
+// The types of a handler: what it gets, and what it returns for a call with one answer, for a call
+// that streams its answers, and for a call that streams both ways.
+using CallContext = grpc::CallbackServerContext;
+using CallBytes = grpc::ByteBuffer;
+using UnaryCall = grpc::ServerUnaryReactor;
+using StreamedCall = grpc::ServerWriteReactor<CallBytes>;
+using BidiCall = grpc::ServerBidiReactor<CallBytes, CallBytes>;
+
 // The maximum size of a parsed request (parsed_size.h). A message of the largest size fits if it is
 // one array or one text.
 inline constexpr int64_t kMaxParsedBytes = 2 * kMaxMessageBytes + (64 << 10);
 
 // Parses `bytes` and releases them, also if it fails. Returns INVALID_ARGUMENT, naming the
 // type, if the bytes are malformed or the message would take more than kMaxParsedBytes.
-absl::Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message);
+absl::Status ParseMessage(CallBytes* bytes, google::protobuf::Message* message);
 
 // The request of a handler, which gRPC gives as `bytes`.
 template <typename Request>
-absl::StatusOr<Request> ParseRequest(const grpc::ByteBuffer* bytes) {
+absl::StatusOr<Request> ParseRequest(const CallBytes* bytes) {
   Request request;
   // The object is not const. gRPC would keep the bytes until the call ends, and they would count
   // against the memory that it has for all connections.
-  TAOPD_RETURN_IF_ERROR(ParseMessage(const_cast<grpc::ByteBuffer*>(bytes), &request));
+  TAOPD_RETURN_IF_ERROR(ParseMessage(const_cast<CallBytes*>(bytes), &request));
   return request;
 }
 
 // REQUIRES: the message has less than 2 GiB.
-grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);
+CallBytes SerializeMessage(const google::protobuf::Message& message);
 
 }  // namespace taopd

@@ -22,12 +22,12 @@
 namespace taopd {
 
 template <typename Message>
-class MessageStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class MessageStream final : public StreamedCall {
  public:
   // `context` is gRPC's. `on_cancel` runs, at most once, when the client has gone or a message
   // cannot be written; it must lead to End. `on_done` runs last and receives the status with which
   // the call ended.
-  MessageStream(grpc::CallbackServerContext* context, std::function<void()> on_cancel,
+  MessageStream(CallContext* context, std::function<void()> on_cancel,
                 std::function<void(const absl::Status&)> on_done)
       : context_(context), on_cancel_(std::move(on_cancel)), on_done_(std::move(on_done)) {}
 
@@ -110,13 +110,13 @@ class MessageStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     return ended_ && !writing_ && messages_.empty() && !std::exchange(finished_, true);
   }
 
-  grpc::CallbackServerContext* const context_;
+  CallContext* const context_;
   const std::function<void()> on_cancel_;
   const std::function<void(const absl::Status&)> on_done_;
   absl::Mutex mutex_;
   std::deque<Message> messages_ ABSL_GUARDED_BY(mutex_);  // the first is being written, or none is
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ByteBuffer written_;  // of the one write in progress
+  CallBytes written_;  // the bytes of the write in progress
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

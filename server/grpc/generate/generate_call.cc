@@ -119,9 +119,8 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   return admitted;
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginGenerate(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request,
-                                                          const CallEnvironment& environment) {
+StreamedCall* BeginGenerate(CallContext* context, const CallBytes* request,
+                            const CallEnvironment& environment) {
   using Stream = std::shared_ptr<MessageStream<v1::GenerateResponse>>;
   const auto start = [&](const v1::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {

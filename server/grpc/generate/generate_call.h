@@ -18,7 +18,7 @@ namespace taopd {
 struct AdmittedGeneration {
   std::shared_ptr<const ServedModel> model;
   std::vector<InferenceRequest> requests;  // one per sequence
-  ByteBudget::Reservation answer_memory;   // of `requests`, and of messages that wait to be sent
+  ByteBudget::Reservation answer_memory;   // for `requests` and for messages that wait to be sent
 };
 
 // Thread-safe. Errors are those of AdmitScore (server/grpc/score_admission.h), and
@@ -27,9 +27,8 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
                                                    absl::Time deadline, const std::string& client,
                                                    ServingState& state);
 
-// Called in the handler, which returns the result.
-grpc::ServerWriteReactor<grpc::ByteBuffer>* BeginGenerate(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request,
-                                                          const CallEnvironment& environment);
+// Call it in the handler, which returns the result.
+StreamedCall* BeginGenerate(CallContext* context, const CallBytes* request,
+                            const CallEnvironment& environment);
 
 }  // namespace taopd

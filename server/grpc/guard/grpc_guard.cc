@@ -1,8 +1,6 @@
 #include "server/grpc/guard/grpc_guard.h"
 
 #include <absl/time/clock.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -20,23 +18,11 @@ namespace taopd {
 namespace {
 
 // Connection N has the ids 2 N and, for gRPC's side, 2 N + 1.
-constexpr uint64_t kWakeId = 0, kListenerId = 1;
+constexpr uint64_t kListenerId = 1;
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr int kPauseMs = 50;
 constexpr int kMaxAccepted = 64;  // connections accepted in one turn
 constexpr absl::Duration kFlushTimeout = absl::Seconds(1);
-
-// Sets the events for which epoll waits to `wanted`. A socket that waits for nothing is removed,
-// because a peer that hangs up would wake the thread again and again.
-void Watch(int epoll, int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
-  if (fd < 0 || wanted == *watched) return;
-  const int operation = *watched == 0 ? EPOLL_CTL_ADD : wanted == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
-  epoll_event event{};
-  event.events = wanted;
-  event.data.u64 = id;
-  ::epoll_ctl(epoll, operation, fd, &event);
-  *watched = wanted;
-}
 
 // Gives the socket a unique name that ends with the address.
 bool BindAddress(int fd, const std::string& address) {
@@ -54,44 +40,28 @@ bool BindAddress(int fd, const std::string& address) {
 
 GrpcGuard::GrpcGuard(Listener listener, std::unique_ptr<Connections> connections,
                      const Options& options)
-    : listener_(std::move(listener)),
-      acceptor_(std::move(connections)),
-      options_(options),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  TAOPD_CHECK(epoll_ >= 0 && wake_ >= 0);
-  uint32_t watched = 0;
-  Watch(epoll_, wake_, kWakeId, EPOLLIN, &watched);
-  watched = 0;
-  Watch(epoll_, listener_.fd(), kListenerId, EPOLLIN, &watched);
+    : listener_(std::move(listener)), acceptor_(std::move(connections)), options_(options) {
+  TAOPD_CHECK(poller_.is_open());
   thread_ = std::thread([this] { Loop(); });
 }
 
 GrpcGuard::~GrpcGuard() {
   StopAccepting();
   end_requested_ = true;
-  Wake();
+  poller_.Wake();
   thread_.join();
-  ::close(wake_);
-  ::close(epoll_);
 }
 
 void GrpcGuard::StopAccepting() {
   stop_requested_ = true;
-  Wake();
+  poller_.Wake();
   stopped_accepting_.WaitForNotification();
 }
 
-void GrpcGuard::Wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
-}
-
 void GrpcGuard::Loop() {
-  std::array<epoll_event, 64> events;
   absl::Time accepts_again_at = absl::InfinitePast();
   absl::Time ends_at = absl::InfiniteFuture();
-  uint32_t listener_watched = EPOLLIN;
+  uint32_t listener_watched = 0;
   for (;;) {
     absl::Time now = absl::Now();
     int timeout_ms = static_cast<int>(absl::ToInt64Milliseconds(kTick));
@@ -99,21 +69,16 @@ void GrpcGuard::Loop() {
     // The listener stays ready while nothing can be accepted. Without a pause, this thread would do
     // nothing else.
     if (now < accepts_again_at) timeout_ms = std::min(timeout_ms, kPauseMs);
-    Watch(epoll_, listener_.fd(), kListenerId, now < accepts_again_at ? 0u : EPOLLIN,
-          &listener_watched);
-    const int count =
-        ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
+    poller_.Watch(listener_.fd(), kListenerId, now < accepts_again_at ? 0u : EPOLLIN,
+                  &listener_watched);
+    const std::vector<uint64_t>& events = poller_.Wait(timeout_ms);
     now = absl::Now();
     for (const uint64_t id : std::exchange(ready_, {})) RunConnection(id, now);
-    for (int i = 0; i < count; ++i) {
-      const uint64_t id = events[static_cast<size_t>(i)].data.u64;
-      if (id == kListenerId) {
-        if (!AcceptAll(now)) accepts_again_at = now + absl::Milliseconds(kPauseMs);
-      } else if (id == kWakeId) {
-        uint64_t value;
-        [[maybe_unused]] const ssize_t got = ::read(wake_, &value, sizeof(value));
-      } else {
+    for (const uint64_t id : events) {
+      if (id != kListenerId) {
         RunConnection(id / 2, now);
+      } else if (!AcceptAll(now)) {
+        accepts_again_at = now + absl::Milliseconds(kPauseMs);
       }
     }
     if (now >= next_tick_) Tick(now);
@@ -201,11 +166,11 @@ void GrpcGuard::Update(uint64_t id) {
     connections_.erase(id);  // the kernel takes closed sockets out of epoll
     return;
   }
-  Watch(epoll_, connection.client_fd(), 2 * id, connection.client_waits_for(),
-        &entry.client_watched);
+  poller_.Watch(connection.client_fd(), 2 * id, connection.client_waits_for(),
+                &entry.client_watched);
   if (connection.server_fd() < 0) entry.server_watched = 0;
-  Watch(epoll_, connection.server_fd(), 2 * id + 1, connection.server_waits_for(),
-        &entry.server_watched);
+  poller_.Watch(connection.server_fd(), 2 * id + 1, connection.server_waits_for(),
+                &entry.server_watched);
   if (connection.wants_run()) ready_.push_back(id);
 }
 
@@ -222,11 +187,9 @@ void GrpcGuard::Tick(absl::Time now) {
     connections_.at(id).connection->CheckDeadlines(now);
     Update(id);
   }
-  for (auto client = clients_.begin(); client != clients_.end();) {
-    const bool is_gone =
-        client->second.num_connections == 0 && client->second.resets.IsForgotten(now);
-    client = is_gone ? clients_.erase(client) : std::next(client);
-  }
+  std::erase_if(clients_, [now](const auto& client) {
+    return client.second.num_connections == 0 && client.second.resets.IsForgotten(now);
+  });
 }
 
 void GrpcGuard::DoStopAccepting() {

@@ -28,6 +28,7 @@
 #include "server/grpc/guard/reset_rate.h"
 #include "server/net/client_name.h"
 #include "server/net/listener.h"
+#include "server/net/poller.h"
 #include "server/security/tls_files.h"
 #include "server/serving/byte_budget.h"
 
@@ -43,7 +44,7 @@ class GrpcGuard {
   struct Options {
     FrameGuard::Limits limits;
     TlsFiles* tls = nullptr;       // null: plain. Read again when the files change.
-    ByteBudget* budget = nullptr;  // of the messages
+    ByteBudget* budget = nullptr;  // the budget of all messages
     // Each connection of these counts as a client of its own, because it carries the calls of many.
     const TrustedProxies* proxies = nullptr;
     // Hears of each call and each connection that is refused, on the guard's thread.
@@ -64,8 +65,8 @@ class GrpcGuard {
  private:
   struct Entry {
     std::unique_ptr<GuardedConnection> connection;
-    std::string client;           // whom it counts for
-    uint32_t client_watched = 0;  // what epoll waits for
+    std::string client;  // whom it counts for
+    uint32_t client_watched = 0;
     uint32_t server_watched = 0;
   };
   struct Client {
@@ -84,13 +85,11 @@ class GrpcGuard {
   void Tick(absl::Time now);
   void DoStopAccepting();
   bool is_flushed() const;
-  void Wake();
 
   Listener listener_;
   std::unique_ptr<Connections> acceptor_;
   const Options options_;
-  int epoll_ = -1;
-  int wake_ = -1;
+  Poller poller_;
 
   // Used only by the guard's thread.
   RelayBuffer buffer_;

@@ -24,8 +24,8 @@ enum class FrameType : uint8_t {
   kContinuation = 9,
 };
 
-inline constexpr uint8_t kAckFlag = 0x1;         // of SETTINGS and PING
-inline constexpr uint8_t kEndStreamFlag = 0x1;   // of DATA and HEADERS
+inline constexpr uint8_t kAckFlag = 0x1;         // for SETTINGS and PING
+inline constexpr uint8_t kEndStreamFlag = 0x1;   // for DATA and HEADERS
 inline constexpr uint8_t kEndHeadersFlag = 0x4;  // for HEADERS and CONTINUATION
 
 struct Frame {

@@ -9,9 +9,9 @@ namespace {
 
 // Alternately reads a request and writes its answer, one at a time. A request that cannot be parsed
 // ends the call. Owns itself.
-class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ReflectionStream final : public BidiCall {
  public:
-  ReflectionStream(const CallServices& services, grpc::CallbackServerContext* context,
+  ReflectionStream(const CallServices& services, CallContext* context,
                    const std::vector<std::string>* names)
       : services_(services),
         names_(names),
@@ -43,15 +43,14 @@ class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, 
   const std::string client_;
   const absl::Time started_at_;
   absl::Status status_;  // the final status of the call
-  grpc::ByteBuffer request_;
-  grpc::ByteBuffer answer_;
+  CallBytes request_;
+  CallBytes answer_;
 };
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* BeginReflection(
-    const CallServices& services, grpc::CallbackServerContext* context,
-    const std::vector<std::string>* names) {
+BidiCall* BeginReflection(const CallServices& services, CallContext* context,
+                          const std::vector<std::string>* names) {
   return new ReflectionStream(services, context, names);
 }
 

@@ -12,9 +12,8 @@
 namespace taopd {
 
 // Starts a call, which the handler returns. `names` must outlive it.
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* BeginReflection(
-    const CallServices& services, grpc::CallbackServerContext* context,
-    const std::vector<std::string>* names);
+BidiCall* BeginReflection(const CallServices& services, CallContext* context,
+                          const std::vector<std::string>* names);
 
 // Version is grpc::reflection::v1::ServerReflection or v1alpha's: their messages are the same
 // bytes.
@@ -26,8 +25,7 @@ class ReflectionService final : public Version::template WithRawCallbackMethod_S
   ReflectionService(const CallServices& services, std::vector<std::string> names)
       : services_(services), names_(std::move(names)) {}
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ServerReflectionInfo(
-      grpc::CallbackServerContext* context) override {
+  BidiCall* ServerReflectionInfo(CallContext* context) override {
     return BeginReflection(services_, context, &names_);
   }
 

@@ -30,7 +30,7 @@ struct EngineAnswer {
 
   const std::shared_ptr<const GenerationRequest> request;
   const EngineAnswerOptions options;
-  std::deque<InferenceOutput> outputs;  // of each sequence
+  std::deque<InferenceOutput> outputs;  // one per sequence
 };
 
 // Fills in a chunk or the complete answer of a sequence. With prompt log-probs if `with_input`;
@@ -89,8 +89,7 @@ EngineEvents EventsOf(bool streamed, const std::shared_ptr<EngineAnswer>& answer
 VllmEngineService::VllmEngineService(const CallServices& services, RunRegistry* runs)
     : services_(services), runs_(runs), started_at_(services.state->clock()->Now()) {}
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::Generate(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes* request) {
   const auto start = [&](const engine::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
     const engine::SamplingParams& params = message.sampling_params();
@@ -110,86 +109,73 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::Generate(
       context, {services_, "grpc/vllm.grpc.engine.VllmEngine/Generate"}, request, start);
 }
 
-grpc::ServerUnaryReactor* VllmEngineService::HealthCheck(grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer*,
-                                                         grpc::ByteBuffer* answer) {
-  const auto fill = [&](engine::HealthCheckResponse* response) {
-    const absl::Status ready = services_.state->Ready();
-    response->set_healthy(ready.ok());
-    response->set_message(std::string(ready.message()));
-    return absl::OkStatus();
-  };
+UnaryCall* VllmEngineService::HealthCheck(CallContext* context, const CallBytes*,
+                                          CallBytes* answer) {
   return AnswerAtOnce<engine::HealthCheckResponse>(
-      services_, context, "grpc/vllm.grpc.engine.VllmEngine/HealthCheck", answer, fill);
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/HealthCheck", answer,
+      [&](auto* response) {
+        const absl::Status ready = services_.state->Ready();
+        response->set_healthy(ready.ok());
+        response->set_message(std::string(ready.message()));
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* VllmEngineService::Abort(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* request,
-                                                   grpc::ByteBuffer* answer) {
-  const auto fill = [&](engine::AbortResponse*) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<engine::AbortRequest>(request));
-    const std::string client = ClientOf(services_, *context);
-    for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
-    return absl::OkStatus();
-  };
+UnaryCall* VllmEngineService::Abort(CallContext* context, const CallBytes* request,
+                                    CallBytes* answer) {
   return AnswerAtOnce<engine::AbortResponse>(
-      services_, context, "grpc/vllm.grpc.engine.VllmEngine/Abort", answer, fill);
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/Abort", answer,
+      [&](auto*) -> absl::Status {
+        TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<engine::AbortRequest>(request));
+        const std::string client = ClientOf(services_, *context);
+        for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* VllmEngineService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer*,
-                                                          grpc::ByteBuffer* answer) {
-  const auto fill = [&](engine::GetModelInfoResponse* response) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    *response = ToModelInfo(*model);
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<engine::GetModelInfoResponse>(
-      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetModelInfo", answer, fill);
+UnaryCall* VllmEngineService::GetModelInfo(CallContext* context, const CallBytes*,
+                                           CallBytes* answer) {
+  return DescribeModel<engine::GetModelInfoResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetModelInfo", answer,
+      [&](const ServedModel& model, auto* response) { *response = ToModelInfo(model); });
 }
 
-grpc::ServerUnaryReactor* VllmEngineService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                           const grpc::ByteBuffer*,
-                                                           grpc::ByteBuffer* answer) {
-  const auto fill = [&](engine::GetServerInfoResponse* response) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    const EngineStats stats = model->engine->stats();
-    response->set_active_requests(static_cast<uint32_t>(stats.num_running + stats.num_waiting));
-    response->set_uptime_seconds(
-        absl::ToDoubleSeconds(services_.state->clock()->Now() - started_at_));
-    response->set_server_type("vllm-grpc");
-    response->set_data_parallel_size(1);
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<engine::GetServerInfoResponse>(
-      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetServerInfo", answer, fill);
+UnaryCall* VllmEngineService::GetServerInfo(CallContext* context, const CallBytes*,
+                                            CallBytes* answer) {
+  return DescribeModel<engine::GetServerInfoResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetServerInfo", answer,
+      [&](const ServedModel& model, auto* response) {
+        const EngineStats stats = model.engine->stats();
+        response->set_active_requests(static_cast<uint32_t>(stats.num_running + stats.num_waiting));
+        response->set_uptime_seconds(
+            absl::ToDoubleSeconds(services_.state->clock()->Now() - started_at_));
+        response->set_server_type("vllm-grpc");
+        response->set_data_parallel_size(1);
+      });
 }
 
-grpc::ServerUnaryReactor* VllmEngineService::GetLoads(grpc::CallbackServerContext* context,
-                                                      const grpc::ByteBuffer*,
-                                                      grpc::ByteBuffer* answer) {
-  const auto fill = [&](engine::GetLoadsResponse* response) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    const EngineStats stats = model->engine->stats();
-    const int64_t block = model->limits.kv_block_tokens;
-    response->set_timestamp(
-        absl::FormatTime(absl::RFC3339_sec, services_.state->clock()->Now(), absl::UTCTimeZone()));
-    response->set_version(kTeacherVersion);
-    response->set_dp_rank_count(1);
-    engine::SchedulerLoad* load = response->add_loads();
-    load->set_num_running_reqs(static_cast<int32_t>(stats.num_running));
-    load->set_num_waiting_reqs(static_cast<int32_t>(stats.num_waiting));
-    load->set_num_total_reqs(static_cast<int32_t>(stats.num_running + stats.num_waiting));
-    load->set_num_used_tokens(static_cast<int32_t>(stats.kv_blocks_in_use * block));
-    load->set_max_total_num_tokens(static_cast<int32_t>(stats.num_kv_blocks * block));
-    load->set_token_usage(stats.num_kv_blocks == 0 ? 0.0
-                                                   : static_cast<double>(stats.kv_blocks_in_use) /
-                                                         static_cast<double>(stats.num_kv_blocks));
-    load->set_max_running_requests(static_cast<int32_t>(model->limits.max_num_seqs));
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<engine::GetLoadsResponse>(
-      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetLoads", answer, fill);
+UnaryCall* VllmEngineService::GetLoads(CallContext* context, const CallBytes*, CallBytes* answer) {
+  return DescribeModel<engine::GetLoadsResponse>(
+      services_, context, "grpc/vllm.grpc.engine.VllmEngine/GetLoads", answer,
+      [&](const ServedModel& model, auto* response) {
+        const EngineStats stats = model.engine->stats();
+        const int64_t block = model.limits.kv_block_tokens;
+        response->set_timestamp(absl::FormatTime(absl::RFC3339_sec, services_.state->clock()->Now(),
+                                                 absl::UTCTimeZone()));
+        response->set_version(kTeacherVersion);
+        response->set_dp_rank_count(1);
+        engine::SchedulerLoad* load = response->add_loads();
+        load->set_num_running_reqs(static_cast<int32_t>(stats.num_running));
+        load->set_num_waiting_reqs(static_cast<int32_t>(stats.num_waiting));
+        load->set_num_total_reqs(static_cast<int32_t>(stats.num_running + stats.num_waiting));
+        load->set_num_used_tokens(static_cast<int32_t>(stats.kv_blocks_in_use * block));
+        load->set_max_total_num_tokens(static_cast<int32_t>(stats.num_kv_blocks * block));
+        load->set_token_usage(stats.num_kv_blocks == 0
+                                  ? 0.0
+                                  : static_cast<double>(stats.kv_blocks_in_use) /
+                                        static_cast<double>(stats.num_kv_blocks));
+        load->set_max_running_requests(static_cast<int32_t>(model.limits.max_num_seqs));
+      });
 }
 
 }  // namespace taopd

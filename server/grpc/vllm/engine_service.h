@@ -25,23 +25,15 @@ class VllmEngineService final : public VllmEngineMethods {
 
   // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and
   // the engine gives them with the last token.
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) override;
-  grpc::ServerUnaryReactor* HealthCheck(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* GetLoads(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* answer) override;
+  StreamedCall* Generate(CallContext* context, const CallBytes* request) override;
+  UnaryCall* HealthCheck(CallContext* context, const CallBytes* request,
+                         CallBytes* answer) override;
+  UnaryCall* Abort(CallContext* context, const CallBytes* request, CallBytes* answer) override;
+  UnaryCall* GetModelInfo(CallContext* context, const CallBytes* request,
+                          CallBytes* answer) override;
+  UnaryCall* GetServerInfo(CallContext* context, const CallBytes* request,
+                           CallBytes* answer) override;
+  UnaryCall* GetLoads(CallContext* context, const CallBytes* request, CallBytes* answer) override;
 
  private:
   const CallServices services_;

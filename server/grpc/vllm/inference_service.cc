@@ -30,9 +30,8 @@ const ScoreRows* ScoreOf(const InferenceResult& result) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer* request,
-                                                         grpc::ByteBuffer* answer_bytes) {
+UnaryCall* VllmInferenceService::Generate(CallContext* context, const CallBytes* request,
+                                          CallBytes* answer_bytes) {
   const auto start = [&](const vllm::GenerateRequest& message, vllm::GenerateResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
@@ -53,8 +52,7 @@ grpc::ServerUnaryReactor* VllmInferenceService::Generate(grpc::CallbackServerCon
       context, {services_, "grpc/vllm.Inference/Generate"}, request, answer_bytes, start);
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmInferenceService::GenerateStream(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const CallBytes* request) {
   using Stream = std::shared_ptr<MessageStream<vllm::GenerateResponse>>;
   const auto start = [&](const vllm::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
@@ -95,86 +93,69 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmInferenceService::GenerateStream
 VllmControlService::VllmControlService(const CallServices& services, RunRegistry* runs)
     : services_(services), runs_(runs), instance_id_(Concat(FreshBits())) {}
 
-grpc::ServerUnaryReactor* VllmControlService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                            const grpc::ByteBuffer*,
-                                                            grpc::ByteBuffer* answer) {
-  const auto fill = [&](vllm::ServerInfo* info) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    const EngineLimits& limits = model->limits;
-    info->set_engine_version(kTeacherVersion);
-    info->set_api_version("vllm");
-    info->set_instance_id(instance_id_);
-    vllm::ParallelismInfo* parallelism = info->mutable_parallelism();
-    parallelism->set_tensor_parallel_size(static_cast<uint32_t>(model->tensor_parallel_size));
-    parallelism->set_pipeline_parallel_size(1);
-    parallelism->set_data_parallel_size(1);
-    parallelism->set_decode_context_parallel_size(1);
-    info->set_max_model_len(static_cast<uint32_t>(limits.max_model_len));
-    info->set_kv_block_size(static_cast<uint32_t>(limits.kv_block_tokens));
-    info->set_total_kv_blocks(static_cast<uint64_t>(model->engine->stats().num_kv_blocks));
-    info->set_max_running_requests(static_cast<uint64_t>(limits.max_num_seqs));
-    info->set_max_batched_tokens(static_cast<uint64_t>(limits.max_num_batched_tokens));
-    info->mutable_rl_capabilities();
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<vllm::ServerInfo>(services_, context, "grpc/vllm.Control/GetServerInfo",
-                                        answer, fill);
+UnaryCall* VllmControlService::GetServerInfo(CallContext* context, const CallBytes*,
+                                             CallBytes* answer) {
+  return DescribeModel<vllm::ServerInfo>(
+      services_, context, "grpc/vllm.Control/GetServerInfo", answer,
+      [&](const ServedModel& model, auto* info) {
+        const EngineLimits& limits = model.limits;
+        info->set_engine_version(kTeacherVersion);
+        info->set_api_version("vllm");
+        info->set_instance_id(instance_id_);
+        vllm::ParallelismInfo* parallelism = info->mutable_parallelism();
+        parallelism->set_tensor_parallel_size(static_cast<uint32_t>(model.tensor_parallel_size));
+        parallelism->set_pipeline_parallel_size(1);
+        parallelism->set_data_parallel_size(1);
+        parallelism->set_decode_context_parallel_size(1);
+        info->set_max_model_len(static_cast<uint32_t>(limits.max_model_len));
+        info->set_kv_block_size(static_cast<uint32_t>(limits.kv_block_tokens));
+        info->set_total_kv_blocks(static_cast<uint64_t>(model.engine->stats().num_kv_blocks));
+        info->set_max_running_requests(static_cast<uint64_t>(limits.max_num_seqs));
+        info->set_max_batched_tokens(static_cast<uint64_t>(limits.max_num_batched_tokens));
+        info->mutable_rl_capabilities();
+      });
 }
 
-grpc::ServerUnaryReactor* VllmControlService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                           const grpc::ByteBuffer*,
-                                                           grpc::ByteBuffer* answer) {
-  const auto fill = [&](vllm::ModelInfo* info) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    info->set_model_id(model->root);
-    info->set_served_model_name(model->name);
-    info->set_supports_text_input(model->tokenizer != nullptr);
-    info->set_supports_token_ids_input(true);
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<vllm::ModelInfo>(services_, context, "grpc/vllm.Control/GetModelInfo", answer,
-                                       fill);
+UnaryCall* VllmControlService::GetModelInfo(CallContext* context, const CallBytes*,
+                                            CallBytes* answer) {
+  return DescribeModel<vllm::ModelInfo>(services_, context, "grpc/vllm.Control/GetModelInfo",
+                                        answer, [&](const ServedModel& model, auto* info) {
+                                          info->set_model_id(model.root);
+                                          info->set_served_model_name(model.name);
+                                          info->set_supports_text_input(model.tokenizer != nullptr);
+                                          info->set_supports_token_ids_input(true);
+                                        });
 }
 
-grpc::ServerUnaryReactor* VllmControlService::Abort(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request,
-                                                    grpc::ByteBuffer* answer) {
-  const auto fill = [&](vllm::AbortResponse*) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<vllm::AbortRequest>(request));
-    const std::string client = ClientOf(services_, *context);
-    for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<vllm::AbortResponse>(services_, context, "grpc/vllm.Control/Abort", answer,
-                                           fill);
+UnaryCall* VllmControlService::Abort(CallContext* context, const CallBytes* request,
+                                     CallBytes* answer) {
+  return AnswerAtOnce<vllm::AbortResponse>(
+      services_, context, "grpc/vllm.Control/Abort", answer, [&](auto*) -> absl::Status {
+        TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<vllm::AbortRequest>(request));
+        const std::string client = ClientOf(services_, *context);
+        for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
+        return absl::OkStatus();
+      });
 }
 
-grpc::ServerUnaryReactor* VllmControlService::IsPaused(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer*,
-                                                       grpc::ByteBuffer* answer) {
-  const auto never = [](vllm::IsPausedResponse*) { return absl::OkStatus(); };
+UnaryCall* VllmControlService::IsPaused(CallContext* context, const CallBytes*, CallBytes* answer) {
   return AnswerAtOnce<vllm::IsPausedResponse>(services_, context, "grpc/vllm.Control/IsPaused",
-                                              answer, never);
+                                              answer, [](auto*) { return absl::OkStatus(); });
 }
 
-grpc::ServerUnaryReactor* VllmControlService::IsSleeping(grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer*,
-                                                         grpc::ByteBuffer* answer) {
-  const auto never = [](vllm::IsSleepingResponse*) { return absl::OkStatus(); };
+UnaryCall* VllmControlService::IsSleeping(CallContext* context, const CallBytes*,
+                                          CallBytes* answer) {
   return AnswerAtOnce<vllm::IsSleepingResponse>(services_, context, "grpc/vllm.Control/IsSleeping",
-                                                answer, never);
+                                                answer, [](auto*) { return absl::OkStatus(); });
 }
 
-grpc::ServerUnaryReactor* VllmControlService::GetWeightVersion(grpc::CallbackServerContext* context,
-                                                               const grpc::ByteBuffer*,
-                                                               grpc::ByteBuffer* answer) {
-  const auto fill = [&](vllm::GetWeightVersionResponse* response) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
-    response->set_weight_version(model->revision);
-    return absl::OkStatus();
-  };
-  return AnswerAtOnce<vllm::GetWeightVersionResponse>(
-      services_, context, "grpc/vllm.Control/GetWeightVersion", answer, fill);
+UnaryCall* VllmControlService::GetWeightVersion(CallContext* context, const CallBytes*,
+                                                CallBytes* answer) {
+  return DescribeModel<vllm::GetWeightVersionResponse>(
+      services_, context, "grpc/vllm.Control/GetWeightVersion", answer,
+      [&](const ServedModel& model, auto* response) {
+        response->set_weight_version(model.revision);
+      });
 }
 
 }  // namespace taopd

@@ -27,13 +27,10 @@ class VllmInferenceService final : public VllmInferenceMethods {
   VllmInferenceService(const CallServices& services, RunRegistry* runs)
       : services_(services), runs_(runs) {}
 
-  grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* answer) override;
+  UnaryCall* Generate(CallContext* context, const CallBytes* request, CallBytes* answer) override;
   // Tokens leave as they come, unless prompt log-probs are asked for: they must come first, and the
   // engine gives them with the last token.
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateStream(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  StreamedCall* GenerateStream(CallContext* context, const CallBytes* request) override;
 
  private:
   const CallServices services_;
@@ -44,24 +41,15 @@ class VllmControlService final : public VllmControlMethods {
  public:
   VllmControlService(const CallServices& services, RunRegistry* runs);
 
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* IsPaused(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* IsSleeping(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* answer) override;
-  grpc::ServerUnaryReactor* GetWeightVersion(grpc::CallbackServerContext* context,
-                                             const grpc::ByteBuffer* request,
-                                             grpc::ByteBuffer* answer) override;
+  UnaryCall* GetServerInfo(CallContext* context, const CallBytes* request,
+                           CallBytes* answer) override;
+  UnaryCall* GetModelInfo(CallContext* context, const CallBytes* request,
+                          CallBytes* answer) override;
+  UnaryCall* Abort(CallContext* context, const CallBytes* request, CallBytes* answer) override;
+  UnaryCall* IsPaused(CallContext* context, const CallBytes* request, CallBytes* answer) override;
+  UnaryCall* IsSleeping(CallContext* context, const CallBytes* request, CallBytes* answer) override;
+  UnaryCall* GetWeightVersion(CallContext* context, const CallBytes* request,
+                              CallBytes* answer) override;
 
  private:
   const CallServices services_;

@@ -29,7 +29,7 @@ void RunRegistry::Abort(const std::string& client, const std::string& request_id
   for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
 }
 
-void StartRun(AdmittedInference admitted, EngineEvents events, DeliveryThread* delivery,
+void StartRun(AdmittedInference admitted, EngineEvents events, WorkerPool* delivery,
               RunRegistry* runs, EngineWork* work) {
   work->model = std::move(admitted.model);
   work->answer_memory = std::move(admitted.answer_memory);

@@ -18,7 +18,7 @@ namespace taopd {
 // Thread-safe.
 class RunRegistry {
  public:
-  using Id = std::pair<std::string, std::string>;  // of the client, and the one that it chose
+  using Id = std::pair<std::string, std::string>;  // the client's name, and the id that it chose
 
   void Add(const Id& id, const std::shared_ptr<EngineRun>& run);
   void Remove(const Id& id, const EngineRun* run);
@@ -32,7 +32,7 @@ class RunRegistry {
 // Starts the sequences of an admitted request as one run, whose events come from `delivery`, and
 // keeps in `work` what belongs to it. If the request has a grammar, the run starts when that is
 // compiled, on another thread. `runs` outlives the call.
-void StartRun(AdmittedInference admitted, EngineEvents events, DeliveryThread* delivery,
+void StartRun(AdmittedInference admitted, EngineEvents events, WorkerPool* delivery,
               RunRegistry* runs, EngineWork* work);
 
 }  // namespace taopd

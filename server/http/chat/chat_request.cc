@@ -136,7 +136,7 @@ absl::Status ReadChatRequest(JsonFields& fields, ordered_json* ordered, const Se
   TAOPD_RETURN_IF_ERROR(ReadTruncation(fields, request));
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   const bool new_message = fields.Bool("add_generation_prompt").value_or(true);
-  fields.Bool("include_reasoning");  // of a parser that this server does not have
+  fields.Bool("include_reasoning");  // for a parser that this server does not have
   absl::StatusOr<RenderedChat> rendered = RenderChat(fields, ordered, model);
   TAOPD_RETURN_IF_ERROR(fields.error());
   TAOPD_ASSIGN_OR_RETURN(RenderedChat chat, std::move(rendered));

@@ -15,15 +15,15 @@
 namespace taopd {
 
 struct ChatRequest : GenerationRequest {
-  std::string role;         // of the answer's message
-  std::string echoed_text;  // what stands in front of the answer's text
+  std::string role;         // role of the answer's message
+  std::string echoed_text;  // text in front of the answer's text
   std::string prompt_text;  // the rendered conversation
   bool return_prompt_text = false;
   // The format of tool calls, which are taken out of the answer's text; kNone leaves them there.
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
   // All of the text is calls, because the request says so.
   ForcedCalls forced_calls = ForcedCalls::kNone;
-  std::string forced_function;      // of ForcedCalls::kFunction
+  std::string forced_function;      // name of the function, for ForcedCalls::kFunction
   bool parallel_tool_calls = true;  // false: the first call alone is answered
 };
 
@@ -40,7 +40,7 @@ struct ChatBody {
 };
 absl::StatusOr<ChatBody> ParseChatBody(const std::string& body);
 
-// The same as ParseChatRequest for a body that is parsed already. Takes `ordered` apart.
+// Does the same as ParseChatRequest for a body that is parsed already. Takes `ordered` apart.
 absl::Status ReadChatRequest(JsonFields& fields, nlohmann::ordered_json* ordered,
                              const ServedModel& model, ChatRequest* request);
 

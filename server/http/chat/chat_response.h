@@ -13,6 +13,9 @@
 
 namespace taopd {
 
+// Returns the value of "prompt_text".
+std::string PromptTextJson(const ChatRequest& request);
+
 // `results` are those of the choices; the first holds the prompt's rows if they were asked for.
 // Returns INTERNAL if a log-probability is NaN or +inf.
 absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,

@@ -27,30 +27,20 @@ class ChatChunks {
 
   // The chunk that opens a choice.
   std::string Role(size_t index) const {
-    std::string out = frame_.head() + Concat("{\"index\":", index, ",\"delta\":{\"role\":");
-    AppendJsonString(request_.role, &out);
-    out += ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]";
-    AppendContinuousUsage(0, &out);
-    out += ",\"prompt_token_ids\":";
-    AppendIdsIf(request_.return_token_ids, request_.prompts[0].token_ids, &out);
-    out += ",\"prompt_text\":";
-    if (request_.return_prompt_text) {
-      AppendJsonString(request_.prompt_text, &out);
-    } else {
-      out += "null";
-    }
-    return out + "}";
+    return Concat(
+        frame_.head(), "{\"index\":", index, ",\"delta\":{\"role\":", JsonString(request_.role),
+        ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]", ContinuousUsage(0),
+        ",\"prompt_token_ids\":", IdsJson(request_.prompts[0].token_ids, request_.return_token_ids),
+        ",\"prompt_text\":", PromptTextJson(request_), "}");
   }
 
   std::string Echo(size_t index) const {
-    std::string out = frame_.head() + Concat("{\"index\":", index, ",\"delta\":{\"content\":");
-    AppendJsonString(request_.echoed_text, &out);
-    out += "},\"logprobs\":null,\"finish_reason\":null}]";
-    AppendContinuousUsage(0, &out);
-    return out + "}";
+    return Concat(frame_.head(), "{\"index\":", index,
+                  ",\"delta\":{\"content\":", JsonString(request_.echoed_text),
+                  "},\"logprobs\":null,\"finish_reason\":null}]", ContinuousUsage(0), "}");
   }
 
-  // Empty if there is nothing to say.
+  // Returns an empty text if there is nothing to say.
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
     const std::string text = choice.Add(update);
@@ -59,14 +49,7 @@ class ChatChunks {
     if (!says_something && !update.is_last && !request_.logprobs && !request_.return_token_ids)
       return std::string();
     out += "},\"logprobs\":";
-    if (request_.logprobs) {
-      const auto positions = GeneratedPositions(update.tokens, *request_.logprobs);
-      TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
-      AppendChatLogprobs(choice.ids(), choice.ids().size() - update.tokens.ids.size(), positions,
-                         *request_.logprobs, named_, &out);
-    } else {
-      out += "null";
-    }
+    TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request_, choice.ids(), update.tokens, named_, &out));
     if (update.is_last) {
       const bool has_calls = request_.forced_calls == ForcedCalls::kNone
                                  ? calls_[update.choice].has_calls()
@@ -79,11 +62,8 @@ class ChatChunks {
     } else {
       out += ",\"finish_reason\":null";
     }
-    out += ",\"token_ids\":";
-    AppendIdsIf(request_.return_token_ids, update.tokens.ids, &out);
-    out += "}]";
-    AppendContinuousUsage(choice.num_generated(), &out);
-    return out + frame_.Tail(update.is_last);
+    return out + ",\"token_ids\":" + IdsJson(update.tokens.ids, request_.return_token_ids) + "}]" +
+           ContinuousUsage(choice.num_generated()) + frame_.Tail(update.is_last);
   }
 
   std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
@@ -93,37 +73,33 @@ class ChatChunks {
   bool AppendDelta(const ChoiceUpdate& update, const std::string& text, std::string* out) {
     const bool forced = request_.forced_calls != ForcedCalls::kNone;
     if (!forced && request_.tool_calls == ToolCallFormat::kNone) {
-      *out += "\"content\":";
-      AppendJsonString(text, out);
+      *out += "\"content\":" + JsonString(text);
       return true;
     }
     AnswerDelta delta = forced ? forced_calls_[update.choice].Push(text)
                                : calls_[update.choice].Push(text, update.is_last);
     if (!request_.parallel_tool_calls)
       std::erase_if(delta.calls, [](const ToolCallDelta& call) { return call.index > 0; });
-    if (!delta.content.empty()) {
-      *out += "\"content\":";
-      AppendJsonString(delta.content, out);
-    }
+    if (!delta.content.empty()) *out += "\"content\":" + JsonString(delta.content);
     for (size_t i = 0; i < delta.calls.size(); ++i) {
       const ToolCallDelta& call = delta.calls[i];
       if (i == 0) *out += delta.content.empty() ? "\"tool_calls\":[" : ",\"tool_calls\":[";
       *out += i == 0 ? "{" : ",{";
       if (call.name) *out += Concat("\"id\":\"", NewToolCallId(), "\",\"type\":\"function\",");
-      *out += Concat("\"index\":", call.index, ",\"function\":{\"",
-                     call.name ? "name" : "arguments", "\":");
-      AppendJsonString(call.name ? *call.name : call.arguments, out);
-      *out += "}}";
+      *out +=
+          Concat("\"index\":", call.index, ",\"function\":{\"", call.name ? "name" : "arguments",
+                 "\":", JsonString(call.name ? *call.name : call.arguments), "}}");
     }
     if (!delta.calls.empty()) *out += "]";
     return !delta.empty();
   }
 
-  void AppendContinuousUsage(int64_t num_generated, std::string* out) const {
-    if (!request_.continuous_usage) return;
-    *out += ",\"usage\":";
-    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, out);
-    out->insert(out->size() - 1, ",\"completion_tokens_details\":null");  // of chat only
+  std::string ContinuousUsage(int64_t num_generated) const {
+    if (!request_.continuous_usage) return "";
+    std::string usage =
+        UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false);
+    usage.insert(usage.size() - 1, ",\"completion_tokens_details\":null");  // only chats have it
+    return ",\"usage\":" + usage;
   }
 
   const ChatRequest& request_;
@@ -131,7 +107,7 @@ class ChatChunks {
   TokenText named_;
   const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
-  std::vector<ToolCallStream> calls_;  // of each choice
+  std::vector<ToolCallStream> calls_;  // one per choice
   std::vector<ForcedCallStream> forced_calls_;
 };
 
@@ -146,10 +122,9 @@ void StreamChat(const ChatRequest& request, const ServedModel& model, const Prom
   for (size_t i = 0; i < request.NumChoices() && !request.echoed_text.empty(); ++i) {
     if (!send(Event(chunks.Echo(i)))) return;
   }
-  const auto chunk = [&](const ChoiceUpdate& update) { return chunks.Chunk(update); };
-  if (!StreamUpdates(generation, chunk, send)) return;
-  if (request.include_usage && !send(Event(chunks.UsageChunk()))) return;
-  send(kLastEvent);
+  StreamUpdates(
+      request, generation, [&](const ChoiceUpdate& update) { return chunks.Chunk(update); },
+      [&] { return chunks.UsageChunk(); }, send);
 }
 
 }  // namespace taopd

@@ -22,7 +22,7 @@ enum class ForcedCalls {
 SplitAnswer SplitForcedCalls(ForcedCalls forced, const std::string& function,
                              const std::string& text);
 
-// The same for a text that comes in pieces. Not thread-safe.
+// Takes the calls out of a text that comes in pieces. Not thread-safe.
 class ForcedCallStream {
  public:
   ForcedCallStream(ForcedCalls forced, std::string function)

@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 
-// None if the text is no call.
+// Returns nullopt if the text is not a call.
 std::optional<ToolCall> ParseCall(const std::string& json, bool may_have_parameters) {
   const auto call = ParseOrderedJson(json, "tool call");
   if (!call.ok() || !call->is_object()) return std::nullopt;

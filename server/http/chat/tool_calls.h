@@ -35,7 +35,7 @@ SplitAnswer SplitToolCalls(ToolCallFormat format, const std::string& text);
 
 // One step of a call that is streamed. The first of an index has the name and no arguments.
 struct ToolCallDelta {
-  int64_t index = 0;  // of the call in the answer
+  int64_t index = 0;  // index of the call in the answer
   std::optional<std::string> name;
   std::string arguments;  // the next piece of the JSON text, as the model writes it
 };
@@ -83,7 +83,7 @@ class ToolCallStream {
   State state_;
   std::string pending_;  // text that is not used yet
   CallScanner scanner_;
-  std::string raw_;  // of the present call, while it has no name
+  std::string raw_;  // text of the present call, while it has no name
   bool is_named_ = false;
   int64_t num_calls_ = 0;
 };

@@ -22,7 +22,7 @@ struct CompletionRequest : GenerationRequest {
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const std::string& body,
                                                          const ServedModel& model);
 
-// The same for a body that is parsed already.
+// Does the same for a body that is parsed already.
 absl::Status ReadCompletionRequest(JsonFields& fields, const ServedModel& model,
                                    CompletionRequest* request);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/generation/generated_text.h"
+#include "server/http/generation/chunk_frame.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/token_text.h"
 
@@ -30,21 +31,22 @@ class ChoiceWriter {
       text += finished.text();
       stop_string = finished.stop_string();
     }
-    *out += "{\"index\":" + std::to_string(index) + ",\"text\":";
-    AppendJsonString(text, out);
-    *out += ",\"logprobs\":";
-    TAOPD_RETURN_IF_ERROR(AppendLogprobs(prompt, rows, generated, out));
-    *out += ",\"finish_reason\":\"";
-    *out += hide_generated ? "length" : FinishReasonName(generated.finish);
-    *out += "\",\"stop_reason\":";
-    *out += hide_generated ? "null" : StopReasonJson(generated, stop_string, request_);
-    *out += ",\"token_ids\":";
-    AppendIdsIf(request_.return_token_ids, generated.ids, out);
-    *out += ",\"prompt_logprobs\":";
+    *out += Concat("{\"index\":", index, ",\"text\":", JsonString(text), ",\"logprobs\":");
+    std::vector<int32_t> ids;
+    if (request_.logprobs) ids = prompt.token_ids;
+    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+    int64_t text_offset = 0;
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, request_.echo ? &rows : nullptr, ids,
+                                         generated, named_, &text_offset, out));
+    *out += Concat(",\"finish_reason\":\"",
+                   hide_generated ? "length" : FinishReasonName(generated.finish),
+                   "\",\"stop_reason\":",
+                   hide_generated ? "null" : StopReasonJson(generated, stop_string, request_),
+                   ",\"token_ids\":", IdsJson(generated.ids, request_.return_token_ids),
+                   ",\"prompt_logprobs\":");
     TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, plain_, out));
-    *out += ",\"prompt_token_ids\":";
-    AppendIdsIf(request_.return_token_ids, prompt.token_ids, out);
-    *out += ",\"routed_experts\":null";
+    *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request_.return_token_ids) +
+            ",\"routed_experts\":null";
     if (request_.scoring.num_candidates > 0 && !request_.scoring.compact) {
       *out += ",\"prompt_token_id_logprobs\":";
       AppendCandidateLogprobs(request_, prompt, rows, out);
@@ -54,29 +56,6 @@ class ChoiceWriter {
   }
 
  private:
-  absl::Status AppendLogprobs(const GenerationPrompt& prompt, const std::optional<ScoreRows>& rows,
-                              const GeneratedTokens& generated, std::string* out) {
-    if (!request_.logprobs) {
-      *out += "null";
-      return absl::OkStatus();
-    }
-    std::vector<Position> positions;
-    if (request_.echo) {
-      positions = PromptPositions(prompt.token_ids, request_.scoring.start, rows);
-    }
-    if (request_.max_tokens > 0) {
-      for (Position& position : GeneratedPositions(generated, *request_.logprobs))
-        positions.push_back(std::move(position));
-    }
-    TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
-    std::vector<int32_t> ids = prompt.token_ids;
-    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
-    const size_t first = request_.echo ? 0 : prompt.token_ids.size();
-    int64_t text_offset = 0;
-    AppendCompletionLogprobs(ids, first, positions, *request_.logprobs, named_, &text_offset, out);
-    return absl::OkStatus();
-  }
-
   const CompletionRequest& request_;
   const Tokenizer* const tokenizer_;
   TokenText plain_;  // decoded_token
@@ -84,6 +63,27 @@ class ChoiceWriter {
 };
 
 }  // namespace
+
+absl::Status AppendLogprobs(const CompletionRequest& request, const GenerationPrompt& prompt,
+                            const std::optional<ScoreRows>* echoed_rows,
+                            const std::vector<int32_t>& ids, const GeneratedTokens& generated,
+                            TokenText& tokens, int64_t* text_offset, std::string* out) {
+  if (!request.logprobs) {
+    *out += "null";
+    return absl::OkStatus();
+  }
+  std::vector<Position> positions;
+  if (echoed_rows != nullptr)
+    positions = PromptPositions(prompt.token_ids, request.scoring.start, *echoed_rows);
+  if (request.max_tokens > 0) {
+    for (Position& position : GeneratedPositions(generated, *request.logprobs))
+      positions.push_back(std::move(position));
+  }
+  TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+  const size_t first = echoed_rows != nullptr ? 0 : ids.size() - generated.ids.size();
+  AppendCompletionLogprobs(ids, first, positions, *request.logprobs, tokens, text_offset, out);
+  return absl::OkStatus();
+}
 
 std::string EchoedText(const CompletionRequest& request, const GenerationPrompt& prompt,
                        const Tokenizer* tokenizer) {
@@ -97,12 +97,7 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
                                                    const ServedModel& model,
                                                    const std::vector<InferenceResult>& results,
                                                    int64_t created_unix_s) {
-  std::string out = "{\"id\":";
-  AppendJsonString("cmpl-" + request.request_id, &out);
-  out += ",\"object\":\"text_completion\",\"created\":" + std::to_string(created_unix_s) +
-         ",\"model\":";
-  AppendJsonString(request.model, &out);
-  out += ",\"choices\":[";
+  std::string out = AnswerHead("cmpl-", "text_completion", request, created_unix_s);
   ChoiceWriter choices(request, model);
   int64_t num_generated_tokens = 0;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -111,11 +106,10 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
     TAOPD_RETURN_IF_ERROR(choices.Append(i, results[first].score, *results[i].generated, &out));
     num_generated_tokens += static_cast<int64_t>(results[i].generated->ids.size());
   }
-  out += "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +
-         ",\"usage\":";
-  AppendUsage(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true, &out);
-  out += ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}";
-  return out;
+  return out + "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +
+         ",\"usage\":" +
+         UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true) +
+         ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}";
 }
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-#include "server/http/completions/completion_stream.h"
+// POST /v1/completions with stream: chunks in vLLM's shape, one for each update of a choice.
 
 #include <string>
 #include <utility>
@@ -36,10 +36,12 @@ class ChunkWriter {
     const std::string new_text = choice.Add(update);
     if (!hide_generated) text += new_text;
 
-    std::string out = frame_.head() + "{\"index\":" + std::to_string(i) + ",\"text\":";
-    AppendJsonString(text, &out);
-    out += ",\"logprobs\":";
-    TAOPD_RETURN_IF_ERROR(AppendLogprobs(update, echoes, &out));
+    std::string out =
+        Concat(frame_.head(), "{\"index\":", i, ",\"text\":", JsonString(text), ",\"logprobs\":");
+    const std::optional<ScoreRows>* rows =
+        echoes && request_.logprobs ? &scores_[i / static_cast<size_t>(request_.n)] : nullptr;
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, rows, choice.ids(), update.tokens,
+                                         named_, &text_offsets_[i], &out));
     out += ",\"finish_reason\":";
     if (!update.is_last) {
       out += "null,\"stop_reason\":null";
@@ -49,15 +51,12 @@ class ChunkWriter {
       out += Concat("\"", FinishReasonName(update.tokens.finish), "\",\"stop_reason\":",
                     StopReasonJson(update.tokens, choice.stop_string(), request_));
     }
-    out += ",\"prompt_token_ids\":";
-    AppendIdsIf(is_first && (request_.echo || request_.return_token_ids), prompt.token_ids, &out);
-    out += ",\"token_ids\":";
-    AppendIdsIf(request_.return_token_ids, update.tokens.ids, &out);
-    out += "}]";
+    const bool shows_prompt = is_first && (request_.echo || request_.return_token_ids);
+    out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, shows_prompt) +
+           ",\"token_ids\":" + IdsJson(update.tokens.ids, request_.return_token_ids) + "}]";
     if (request_.continuous_usage) {
-      out += ",\"usage\":";
-      AppendUsage(static_cast<int64_t>(prompt.token_ids.size()), choice.num_generated(),
-                  /*with_details=*/false, &out);
+      out += ",\"usage\":" + UsageJson(static_cast<int64_t>(prompt.token_ids.size()),
+                                       choice.num_generated(), /*with_details=*/false);
     }
     return out + frame_.Tail(update.is_last);
   }
@@ -65,29 +64,6 @@ class ChunkWriter {
   std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
 
  private:
-  absl::Status AppendLogprobs(const ChoiceUpdate& update, bool echoes, std::string* out) {
-    if (!request_.logprobs) {
-      *out += "null";
-      return absl::OkStatus();
-    }
-    const StreamedChoice& choice = choices_[update.choice];
-    const GenerationPrompt& prompt = request_.PromptOf(update.choice);
-    std::vector<Position> positions;
-    if (echoes) {
-      const size_t prompt_index = update.choice / static_cast<size_t>(request_.n);
-      positions = PromptPositions(prompt.token_ids, request_.scoring.start, scores_[prompt_index]);
-    }
-    if (request_.max_tokens > 0) {
-      for (Position& position : GeneratedPositions(update.tokens, *request_.logprobs))
-        positions.push_back(std::move(position));
-    }
-    TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
-    const size_t first = echoes ? 0 : choice.ids().size() - update.tokens.ids.size();
-    AppendCompletionLogprobs(choice.ids(), first, positions, *request_.logprobs, named_,
-                             &text_offsets_[update.choice], out);
-    return absl::OkStatus();
-  }
-
   const CompletionRequest& request_;
   const ServedModel& model_;
   const PromptScores& scores_;
@@ -103,10 +79,9 @@ void StreamCompletion(const CompletionRequest& request, const ServedModel& model
                       const PromptScores& scores, int64_t created_unix_s, Generation* generation,
                       const SendPiece& send) {
   ChunkWriter writer(request, model, scores, created_unix_s);
-  const auto chunk = [&](const ChoiceUpdate& update) { return writer.Chunk(update); };
-  if (!StreamUpdates(generation, chunk, send)) return;
-  if (request.include_usage && !send(Event(writer.UsageChunk()))) return;
-  send(kLastEvent);
+  StreamUpdates(
+      request, generation, [&](const ChoiceUpdate& update) { return writer.Chunk(update); },
+      [&] { return writer.UsageChunk(); }, send);
 }
 
 }  // namespace taopd

@@ -43,13 +43,13 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
       last_progress_at_(now),
       parser_(shared->limits.request),
       identity_{peer_, connected_} {
-  shared_->clients.Add(subscriber_, 1);
+  shared_->connections.Add(subscriber_, 1);
 }
 
 Connection::~Connection() {
   ReleaseMemory();
   if (is_counted_) shared_->tracker.End();
-  shared_->clients.Add(subscriber_, -1);
+  shared_->connections.Add(subscriber_, -1);
 }
 
 void Connection::Run(absl::Time now) {
@@ -129,7 +129,7 @@ bool Connection::AdmitHead(absl::Time now) {
   identity_ = shared_->handler.Identify(head, peer_);
   if (identity_.address != peer_) {
     const std::string client = SubscriberOf(identity_.address);
-    if (shared_->clients.NumConnections(client) >= shared_->limits.max_connections_per_client &&
+    if (shared_->connections.Of(client) >= shared_->limits.max_connections_per_client &&
         !shared_->handler.IsProbe(head)) {
       Refuse({429, "the client has too many requests at once; try again later"}, now);
       return false;
@@ -163,9 +163,9 @@ bool Connection::ReserveArrived() {
 }
 
 void Connection::CountFor(const std::string& subscriber) {
-  shared_->clients.Add(subscriber_, -1);
+  shared_->connections.Add(subscriber_, -1);
   subscriber_ = subscriber;
-  shared_->clients.Add(subscriber_, 1);
+  shared_->connections.Add(subscriber_, 1);
 }
 
 void Connection::BeginCall() {

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "server/http/front/client_table.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
 #include "server/http/parser/request_parser.h"
@@ -20,13 +19,14 @@
 #include "server/security/transport.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/call_tracker.h"
+#include "server/serving/client_amounts.h"
 
 namespace taopd {
 
 class Connection final : public Exchange {
  public:
   enum class State {
-    kHandshake,  // of TLS
+    kHandshake,  // TLS handshake
     kReading,    // waits for a request, or reads one
     kWorking,    // a worker answers
     kSending,    // the answer leaves
@@ -40,7 +40,7 @@ class Connection final : public Exchange {
     const FrontLimits& limits;
     FrontHandler& handler;
     ByteBudget& budget;
-    ClientTable& clients;
+    ClientAmounts& connections;
     CallTracker& tracker;
     std::function<void(Connection& connection)> dispatch;  // passes the request to a worker
     // Frees the memory of a stalled request for this connection; with same_client, of the same
@@ -124,7 +124,7 @@ class Connection final : public Exchange {
   const uint64_t id_;
   Transport transport_;
   const std::string peer_;
-  const std::string connected_;  // who has connected: AcceptedSocket::subscriber
+  const std::string connected_;  // the subscriber of the AcceptedSocket
   std::string subscriber_;
   const Access access_;
   Shared* const shared_;

@@ -1,14 +1,9 @@
 #include "server/http/front/front.h"
 
 #include <absl/time/clock.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -18,8 +13,6 @@
 namespace taopd {
 namespace {
 
-constexpr uint64_t kWakeId = 0;  // ports have the following ids, and connections those after them
-constexpr int kMaxEvents = 256;
 constexpr int kMaxAcceptsPerEvent = 64;
 constexpr absl::Duration kSweepInterval = absl::Milliseconds(100);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);
@@ -28,13 +21,6 @@ constexpr int kMaxOverflow = 16;
 constexpr int kMaxProbeConnections = 64;
 // A request without progress for this long yields its memory to one that progresses.
 constexpr absl::Duration kStalled = absl::Seconds(1);
-
-void Watch(int epoll, int operation, int fd, uint64_t id, uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = id;
-  ::epoll_ctl(epoll, operation, fd, &event);
-}
 
 }  // namespace
 
@@ -47,7 +33,7 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
       shared_{.limits = limits_,
               .handler = *handler,
               .budget = *budget,
-              .clients = clients_,
+              .connections = clients_,
               .tracker = tracker_,
               .dispatch = [this](Connection& connection) { Dispatch(connection); },
               .make_room = [this](Connection& connection,
@@ -58,35 +44,28 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
                       absl::MutexLock lock(&mutex_);
                       finished_.push_back(id);
                     }
-                    Wake();
+                    poller_.Wake();
                   }},
       workers_(limits.num_threads),
       probe_workers_(limits.num_probe_threads) {}
 
-Front::~Front() {
-  Shutdown(absl::Now());
-  for (const int fd : {epoll_, wake_}) {
-    if (fd >= 0) ::close(fd);
-  }
-}
+Front::~Front() { Shutdown(absl::Now()); }
 
 void Front::AddListener(Listener listener, bool probes_only, TlsSource tls) {
   ports_.push_back(std::make_unique<Port>(Port{std::move(listener), probes_only, std::move(tls)}));
 }
 
 absl::Status Front::Start() {
-  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (epoll_ < 0 || wake_ < 0) return Unavailable("epoll: ", std::strerror(errno));
+  if (!poller_.is_open()) return Unavailable("epoll: no file descriptors are left");
   max_connections_ = std::min(limits_.max_connections, MaxHttpConnections());
   if (max_connections_ < limits_.max_connections) {
     LogWarning("few file descriptors: fewer HTTP connections",
                {{"max_connections", max_connections_}, {"asked", limits_.max_connections}});
   }
-  Watch(epoll_, EPOLL_CTL_ADD, wake_, kWakeId, EPOLLIN);
-  next_id_ = kWakeId + 1;
+  next_id_ = Poller::kWakeId + 1;
   for (const auto& port : ports_) {
-    Watch(epoll_, EPOLL_CTL_ADD, port->listener.fd(), next_id_++, EPOLLIN);
+    port->id = next_id_++;
+    Resume(port.get());
   }
   thread_ = std::thread([this] { Loop(); });
   return absl::OkStatus();
@@ -96,26 +75,20 @@ void Front::Shutdown(absl::Time deadline) {
   if (!thread_.joinable()) return;
   tracker_.WaitUntilIdle(deadline);
   stop_requested_ = true;
-  Wake();
+  poller_.Wake();
   thread_.join();
   workers_.Shutdown();
   probe_workers_.Shutdown();
 }
 
-void Front::Wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
-}
-
 void Front::Loop() {
-  std::array<epoll_event, kMaxEvents> events;
   absl::Time next_sweep = absl::Now() + kSweepInterval;
   while (!stopping_ || !connections_.empty()) {
     const int timeout_ms =
         ready_.empty() ? static_cast<int>(absl::ToInt64Milliseconds(kSweepInterval)) : 0;
-    const int count = ::epoll_wait(epoll_, events.data(), kMaxEvents, timeout_ms);
+    const std::vector<uint64_t>& events = poller_.Wait(timeout_ms);
     const absl::Time now = absl::Now();
-    for (int i = 0; i < count; ++i) HandleEvent(events[static_cast<size_t>(i)].data.u64, now);
+    for (const uint64_t id : events) HandleEvent(id, now);
     ResumeFinished(now);
     RunReady(now);
     if (stop_requested_ && !stopping_) BeginStop();
@@ -127,11 +100,6 @@ void Front::Loop() {
 }
 
 void Front::HandleEvent(uint64_t id, absl::Time now) {
-  if (id == kWakeId) {
-    uint64_t ignored;
-    [[maybe_unused]] const ssize_t got = ::read(wake_, &ignored, sizeof(ignored));
-    return;
-  }
   if (id <= ports_.size()) return Accept(ports_[id - 1].get(), now);
   const auto found = connections_.find(id);
   // An earlier event of the same round may have closed it or passed it to a worker.
@@ -162,7 +130,12 @@ void Front::Accept(Port* port, absl::Time now) {
 
 void Front::Pause(Port* port, absl::Time until) {
   port->paused_until = until;
-  Watch(epoll_, EPOLL_CTL_DEL, port->listener.fd(), 0, 0);
+  poller_.Watch(port->listener.fd(), port->id, 0, &port->watched);
+}
+
+void Front::Resume(Port* port) {
+  port->paused_until = absl::InfinitePast();
+  poller_.Watch(port->listener.fd(), port->id, EPOLLIN, &port->watched);
 }
 
 std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& socket,
@@ -188,7 +161,7 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
            entry.connection->subscriber() == socket.subscriber;
   };
   const bool client_has_place =
-      clients_.NumConnections(socket.subscriber) < limits_.max_connections_per_client ||
+      clients_.Of(socket.subscriber) < limits_.max_connections_per_client ||
       EvictOne(of_client, now);
   if (client_has_place && has_place(Access::kAll, max_connections_)) return Access::kAll;
   return place(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
@@ -218,16 +191,7 @@ void Front::Update(uint64_t id) {
   if (found == connections_.end()) return;
   Entry& entry = found->second;
   const Connection& connection = *entry.connection;
-  const uint32_t wanted = connection.waits_for();
-  if (wanted != entry.watched) {
-    // A socket without interest must not be in the set, because it would report a reset again and
-    // again.
-    const int operation = wanted == 0          ? EPOLL_CTL_DEL
-                          : entry.watched == 0 ? EPOLL_CTL_ADD
-                                               : EPOLL_CTL_MOD;
-    Watch(epoll_, operation, connection.fd(), id, wanted);
-    entry.watched = wanted;
-  }
+  poller_.Watch(connection.fd(), id, connection.waits_for(), &entry.watched);
   if (connection.state() == Connection::State::kClosed) {
     --num_connections(connection.access());
     connections_.erase(found);
@@ -252,8 +216,8 @@ void Front::ResumeFinished(absl::Time now) {
     finished.swap(finished_);
   }
   for (const uint64_t id : finished) {
-    turns_.End(id);
     Connection& connection = *connections_.at(id).connection;
+    if (!handler_->IsProbe(connection.request().head)) turns_.Done(connection.client_name());
     connection.Resume(now);
     if (stopping_) connection.Cut();
     Update(id);
@@ -271,26 +235,22 @@ void Front::Sweep(absl::Time now) {
     found->second.connection->CheckDeadlines(now);
     Update(id);
   }
-  for (size_t i = 0; i < ports_.size(); ++i) {
-    Port& port = *ports_[i];
-    if (port.paused_until == absl::InfinitePast() || now < port.paused_until || stopping_) continue;
-    port.paused_until = absl::InfinitePast();
-    Watch(epoll_, EPOLL_CTL_ADD, port.listener.fd(), i + 1, EPOLLIN);
+  for (const auto& port : ports_) {
+    if (port->watched == 0 && now >= port->paused_until && !stopping_) Resume(port.get());
   }
 }
 
 bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now) {
   // The victim belongs to the client with the most connections. Among these it is the one that
   // loses least, and among those the one that has been idle for the longest time.
-  using Loss = std::tuple<int, int, absl::Time>;
+  using Loss = std::tuple<int64_t, int, absl::Time>;
   uint64_t victim = 0;
   Loss least{};
   for (const auto& [id, entry] : connections_) {
     const Connection& connection = *entry.connection;
     const std::optional<int> rank = connection.EvictionRank();
     if (!rank || !may_close(entry)) continue;
-    const Loss loss = {-clients_.NumConnections(connection.subscriber()), *rank,
-                       connection.last_progress_at()};
+    const Loss loss = {-clients_.Of(connection.subscriber()), *rank, connection.last_progress_at()};
     if (victim != 0 && loss >= least) continue;
     victim = id;
     least = loss;
@@ -323,22 +283,19 @@ void Front::Dispatch(Connection& connection) {
   if (handler_->IsProbe(connection.request().head)) {
     return probe_workers_.Enqueue([this, &connection] { handler_->Handle(connection); });
   }
-  turns_.Add(connection.id(), connection.client_name());
-  waiting_.emplace(connection.id(), &connection);
+  turns_.Push(connection.client_name(), &connection);
   StartWork();
 }
 
 void Front::StartWork() {
-  while (const std::optional<uint64_t> id = turns_.Next()) {
-    Connection* const connection = waiting_.extract(*id).mapped();
-    workers_.Enqueue([this, connection] { handler_->Handle(*connection); });
-  }
+  while (const std::optional<Connection*> next = turns_.Next())
+    workers_.Enqueue([this, connection = *next] { handler_->Handle(*connection); });
 }
 
 void Front::BeginStop() {
   stopping_ = true;
   for (const auto& port : ports_) {
-    if (port->paused_until == absl::InfinitePast()) Pause(port.get(), absl::InfiniteFuture());
+    Pause(port.get(), absl::InfiniteFuture());
     port->listener.Close();
   }
   std::vector<uint64_t> ids;

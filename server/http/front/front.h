@@ -16,15 +16,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "server/http/front/client_table.h"
+#include "common/base/turn_queue.h"
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
-#include "server/http/front/work_turns.h"
-#include "server/http/front/worker_pool.h"
 #include "server/net/listener.h"
+#include "server/net/poller.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/call_tracker.h"
+#include "server/serving/client_amounts.h"
+#include "server/serving/worker_pool.h"
 
 namespace taopd {
 
@@ -51,11 +52,13 @@ class Front {
     Listener listener;
     bool probes_only;
     TlsSource tls;
+    uint64_t id = 0;  // the first ids belong to the ports
+    uint32_t watched = 0;
     absl::Time paused_until = absl::InfinitePast();
   };
   struct Entry {
     std::unique_ptr<Connection> connection;
-    uint32_t watched = 0;  // what epoll waits for
+    uint32_t watched = 0;
   };
 
   void Loop();
@@ -63,6 +66,7 @@ class Front {
   void Accept(Port* port, absl::Time now);
   void Add(Port* port, AcceptedSocket socket, absl::Time now);
   void Pause(Port* port, absl::Time until);
+  void Resume(Port* port);
   void Sweep(absl::Time now);
   void ResumeFinished(absl::Time now);
   void RunReady(absl::Time now);
@@ -79,23 +83,20 @@ class Front {
   void Dispatch(Connection& connection);
   void StartWork();
   void BeginStop();
-  void Wake();
 
   const FrontLimits limits_;
   FrontHandler* const handler_;
   const std::function<void()> on_failure_;
-  int max_connections_ = 0;  // as descriptors allow
-  int epoll_ = -1;
-  int wake_ = -1;
+  int max_connections_ = 0;  // the limit that the descriptors allow
+  Poller poller_;
 
   // The front's thread only.
   std::vector<std::unique_ptr<Port>> ports_;
   std::unordered_map<uint64_t, Entry> connections_;
   std::array<int, kNumAccesses> num_connections_{};
-  std::vector<uint64_t> ready_;  // have something to do without an event
-  ClientTable clients_;
-  WorkTurns turns_;
-  std::unordered_map<uint64_t, Connection*> waiting_;  // for their turn; none of them closes
+  std::vector<uint64_t> ready_;   // have something to do without an event
+  ClientAmounts clients_;         // connections by subscriber
+  TurnQueue<Connection*> turns_;  // for workers; a connection that waits does not close
   uint64_t next_id_;
   bool stopping_ = false;
 

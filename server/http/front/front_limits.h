@@ -17,7 +17,7 @@ struct FrontLimits {
   int max_connections = 4096;
   int max_connections_per_client = 1024;
   int num_threads = 256;  // worker threads, started on demand
-  // The share of these threads that one client may hold (WorkTurns).
+  // The share of these threads that one client may hold (TurnQueue).
   double max_client_worker_share = 0.5;
   int num_probe_threads = 2;
 

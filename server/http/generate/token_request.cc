@@ -38,7 +38,7 @@ absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, TokenReq
   TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->detokenize = sampling.Bool("detokenize").value_or(true);
   for (const char* name : {"flat_logprobs", "skip_reading_prefix_cache", "skip_clone"})
-    sampling.Bool(name);  // of vLLM's inside
+    sampling.Bool(name);  // internal to vLLM
   sampling.Integer("output_kind");
   request->max_tokens = sampling.ClampedInteger("max_tokens").value_or(INT64_MAX);
   if (request->max_tokens < 1) {
@@ -77,7 +77,7 @@ absl::Status ReadTokenRequest(JsonFields& fields, JsonFields& sampling, const Se
     }
   }
   for (const char* name : {"token_offsets", "reasoning_ended", "reasoning_parser_kwargs"})
-    fields.Find(name);  // of vLLM's renderer
+    fields.Find(name);  // for vLLM's renderer
   const nlohmann::json* ids = fields.Find(kTokens);
   const nlohmann::json* params = fields.Find(kParams);
   if (mode != "tokens" && mode != "text") return WrongType("output_mode", "'tokens' or 'text'");

@@ -45,29 +45,22 @@ absl::Status AppendChoice(const TokenRequest& request, size_t index,
                           const std::vector<int32_t>& ids, const GeneratedTokens& generated,
                           bool is_last, int64_t num_generated, const std::string& stop_reason,
                           const std::string& text, TokenText& tokens, std::string* out) {
-  *out += "{\"index\":" + std::to_string(index) + ",\"finish_reason\":";
-  *out += is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null";
-  *out += ",\"stop_reason\":" + (is_last ? stop_reason : "null") + ",\"token_ids\":";
-  AppendIds(generated.ids, out);
-  *out += ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":";
-  *out += is_last ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", num_generated, "}]")
-                  : "null";
-  if (request.text_output) {
-    *out += ",\"text\":";
-    AppendJsonString(text, out);
-  }
+  *out +=
+      Concat("{\"index\":", index, ",\"finish_reason\":",
+             is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null",
+             ",\"stop_reason\":", is_last ? stop_reason : "null",
+             ",\"token_ids\":", IdsJson(generated.ids),
+             ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
+             is_last ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", num_generated, "}]")
+                     : "null");
+  if (request.text_output) *out += ",\"text\":" + JsonString(text);
   *out += ",\"logprobs\":";
-  if (request.logprobs) {
+  if (request.text_output || !request.logprobs) {
+    TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, ids, generated, tokens, out));
+  } else {
     const std::vector<Position> positions = GeneratedPositions(generated, *request.logprobs);
     TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
-    if (request.text_output) {
-      AppendChatLogprobs(ids, ids.size() - generated.ids.size(), positions, *request.logprobs,
-                         tokens, out);
-    } else {
-      AppendIdLogprobs(positions, *request.logprobs, out);
-    }
-  } else {
-    *out += "null";
+    AppendIdLogprobs(positions, *request.logprobs, out);
   }
   *out += '}';
   return absl::OkStatus();
@@ -96,9 +89,7 @@ std::string NpyJson(const TokenRequest& request, const std::optional<ScoreRows>&
 }
 
 std::string RequestIdJson(const TokenRequest& request) {
-  std::string json;
-  AppendJsonString("generate-tokens-" + request.request_id, &json);
-  return json;
+  return JsonString("generate-tokens-" + request.request_id);
 }
 
 const char* OutputMode(const TokenRequest& request) {
@@ -118,16 +109,13 @@ class TokenChunks {
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
     const std::string text = choice.Add(update);
-    std::string out = "{\"request_id\":" + RequestIdJson(request_) + ",\"usage\":";
-    if (request_.continuous_usage) {
-      AppendUsage(request_.NumPromptTokens(), choice.num_generated(), /*with_details=*/true, &out);
-    } else {
-      out += "null";
-    }
-    if (request_.return_token_ids && std::exchange(is_first_, false)) {
-      out += ",\"prompt_token_ids\":";
-      AppendIds(request_.prompts[0].token_ids, &out);
-    }
+    std::string out = Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
+                             request_.continuous_usage
+                                 ? UsageJson(request_.NumPromptTokens(), choice.num_generated(),
+                                             /*with_details=*/true)
+                                 : "null");
+    if (request_.return_token_ids && std::exchange(is_first_, false))
+      out += ",\"prompt_token_ids\":" + IdsJson(request_.prompts[0].token_ids);
     out += Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[");
     TAOPD_RETURN_IF_ERROR(AppendChoice(
         request_, update.choice, choice.ids(), update.tokens, update.is_last,
@@ -139,9 +127,9 @@ class TokenChunks {
   std::string UsageChunk() const {
     int64_t num_generated = 0;
     for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
-    std::string out = "{\"request_id\":" + RequestIdJson(request_) + ",\"usage\":";
-    AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
-    return out + Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[]}");
+    return Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
+                  UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false),
+                  ",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[]}");
   }
 
  private:
@@ -162,11 +150,11 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   int64_t num_generated_tokens = 0;
   for (const InferenceResult& result : results)
     num_generated_tokens += static_cast<int64_t>(result.generated->ids.size());
-  std::string out = "{\"request_id\":" + RequestIdJson(request) + ",\"model\":";
-  AppendJsonString(request.model, &out);
-  out += Concat(",\"created\":", created_unix_s, ",\"usage\":");
-  AppendUsage(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true, &out);
-  out += ",\"prompt_logprobs\":";
+  std::string out =
+      Concat("{\"request_id\":", RequestIdJson(request), ",\"model\":", JsonString(request.model),
+             ",\"created\":", created_unix_s, ",\"usage\":",
+             UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true),
+             ",\"prompt_logprobs\":");
   TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, plain, &out));
   out += ",\"prompt_token_id_logprobs\":";
   if (request.npy_candidates) {
@@ -176,9 +164,8 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   } else {
     out += "null";
   }
-  out += ",\"prompt_token_ids\":";
-  AppendIdsIf(request.return_token_ids, prompt.token_ids, &out);
-  out += Concat(",\"mm_placeholders\":null,\"metrics\":null,\"kv_transfer_params\":null,",
+  out += Concat(",\"prompt_token_ids\":", IdsJson(prompt.token_ids, request.return_token_ids),
+                ",\"mm_placeholders\":null,\"metrics\":null,\"kv_transfer_params\":null,",
                 "\"ec_transfer_params\":null,\"output_mode\":\"", OutputMode(request),
                 "\",\"choices\":[");
   for (size_t i = 0; i < results.size(); ++i) {
@@ -204,10 +191,9 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
 void StreamTokens(const TokenRequest& request, const ServedModel& model, const PromptScores&,
                   int64_t /*created_unix_s*/, Generation* generation, const SendPiece& send) {
   TokenChunks chunks(request, model);
-  const auto chunk = [&](const ChoiceUpdate& update) { return chunks.Chunk(update); };
-  if (!StreamUpdates(generation, chunk, send)) return;
-  if (request.include_usage && !send(Event(chunks.UsageChunk()))) return;
-  send(kLastEvent);
+  StreamUpdates(
+      request, generation, [&](const ChoiceUpdate& update) { return chunks.Chunk(update); },
+      [&] { return chunks.UsageChunk(); }, send);
 }
 
 }  // namespace taopd

@@ -6,13 +6,11 @@
 
 namespace taopd {
 
-ChunkFrame::ChunkFrame(const char* id_prefix, const char* object, const GenerationRequest& request,
-                       const ServedModel& model, int64_t created_unix_s)
-    : request_(request), model_(model) {
-  AppendJsonString(id_prefix + request.request_id, &head_);
-  head_ += Concat(",\"object\":\"", object, "\",\"created\":", created_unix_s, ",\"model\":");
-  AppendJsonString(request.model, &head_);
-  head_ += ",\"choices\":[";
+std::string AnswerHead(const char* id_prefix, const char* object, const GenerationRequest& request,
+                       int64_t created_unix_s) {
+  return Concat("{\"id\":", JsonString(id_prefix + request.request_id), ",\"object\":\"", object,
+                "\",\"created\":", created_unix_s, ",\"model\":", JsonString(request.model),
+                ",\"choices\":[");
 }
 
 std::string ChunkFrame::Tail(bool is_last) const {
@@ -23,14 +21,14 @@ std::string ChunkFrame::Tail(bool is_last) const {
 std::string ChunkFrame::UsageChunk(const std::vector<StreamedChoice>& choices) const {
   int64_t num_generated = 0;
   for (const StreamedChoice& choice : choices) num_generated += choice.num_generated();
-  std::string out = head_ + "],\"usage\":";
-  AppendUsage(request_.NumPromptTokens(), num_generated, /*with_details=*/false, &out);
-  return out + ",\"system_fingerprint\":" + SystemFingerprintJson(model_) + "}";
+  return Concat(head_, "],\"usage\":",
+                UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false),
+                ",\"system_fingerprint\":", SystemFingerprintJson(model_), "}");
 }
 
-bool StreamUpdates(Generation* generation,
+void StreamUpdates(const GenerationRequest& request, Generation* generation,
                    const std::function<absl::StatusOr<std::string>(const ChoiceUpdate&)>& chunk,
-                   const SendPiece& send) {
+                   const std::function<std::string()>& usage_chunk, const SendPiece& send) {
   absl::StatusOr<std::optional<ChoiceUpdate>> update = generation->Next();
   while (update.ok() && *update) {
     const absl::StatusOr<std::string> json = chunk(**update);
@@ -38,12 +36,15 @@ bool StreamUpdates(Generation* generation,
       update = json.status();
       break;
     }
-    if (!json->empty() && !send(Event(*json))) return false;
+    if (!json->empty() && !send(Event(*json))) return;
     update = generation->Next();
   }
-  if (update.ok()) return true;
-  if (send(Event(FromStatus(update.status()).Json()))) send(kLastEvent);
-  return false;
+  if (!update.ok()) {
+    if (!send(Event(FromStatus(update.status()).Json()))) return;
+  } else if (request.include_usage && !send(Event(usage_chunk()))) {
+    return;
+  }
+  send(kLastEvent);
 }
 
 }  // namespace taopd

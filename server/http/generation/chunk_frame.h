@@ -12,31 +12,38 @@
 
 namespace taopd {
 
+// Returns the beginning of an answer or of a chunk, up to the inside of "choices". `id_prefix` and
+// `object` are the protocol's: "cmpl-" and "text_completion".
+std::string AnswerHead(const char* id_prefix, const char* object, const GenerationRequest& request,
+                       int64_t created_unix_s);
+
 // The common part of the chunks of one stream. All references must outlive the object.
 class ChunkFrame {
  public:
-  // `id_prefix` and `object` are the protocol's: "cmpl-" and "text_completion".
+  // The arguments are those of AnswerHead.
   ChunkFrame(const char* id_prefix, const char* object, const GenerationRequest& request,
-             const ServedModel& model, int64_t created_unix_s);
+             const ServedModel& model, int64_t created_unix_s)
+      : request_(request),
+        model_(model),
+        head_(AnswerHead(id_prefix, object, request, created_unix_s)) {}
 
-  // The beginning of a chunk, up to the inside of "choices".
   const std::string& head() const { return head_; }
-  // The end of a chunk of a choice, behind its usage.
+  // Returns the end of a chunk of a choice, after its usage.
   std::string Tail(bool is_last) const;
-  // The chunk that ends a stream whose client asks for the usage.
+  // Returns the chunk that ends a stream whose client asks for the usage.
   std::string UsageChunk(const std::vector<StreamedChoice>& choices) const;
 
  private:
   const GenerationRequest& request_;
   const ServedModel& model_;
-  std::string head_ = "{\"id\":";
+  const std::string head_;
 };
 
-// Sends the event of each update; an update whose chunk is empty has none.
-// Returns false if the stream has ended before its time: the client has gone, or there was an
-// error, which has been sent with the end of the stream.
-bool StreamUpdates(Generation* generation,
+// Sends the event of each update, then that of `usage_chunk` if the client asks for the usage, then
+// the end of the stream. An update whose chunk is empty has no event. An error is sent as an event
+// before the end of the stream.
+void StreamUpdates(const GenerationRequest& request, Generation* generation,
                    const std::function<absl::StatusOr<std::string>(const ChoiceUpdate&)>& chunk,
-                   const SendPiece& send);
+                   const std::function<std::string()>& usage_chunk, const SendPiece& send);
 
 }  // namespace taopd

@@ -1,7 +1,5 @@
 #include "server/http/generation/logprob_json.h"
 
-#include <absl/strings/escaping.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -23,7 +21,8 @@ std::span<const int32_t> Before(const std::vector<int32_t>& ids, size_t i) {
   return std::span<const int32_t>(ids).first(i);
 }
 
-// The same for the tokens of a prompt. vLLM does not count the first token, which has no log-prob.
+// Does the same for the tokens of a prompt. vLLM does not count the first token, which has no
+// log-prob.
 std::span<const int32_t> BeforeInPrompt(const std::vector<int32_t>& ids, size_t i) {
   return Before(ids, i).subspan(std::min<size_t>(i, 1));
 }
@@ -46,8 +45,7 @@ void AppendTopLogprobs(const Position& position, size_t num_entries,
   for (const auto& [name, log_prob] : named) {
     *out += separator;
     separator = ',';
-    AppendJsonString(name, out);
-    *out += ':';
+    *out += JsonString(name) + ':';
     AppendLogprob(log_prob, out);
   }
   *out += '}';
@@ -94,11 +92,7 @@ std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRo
 
 template <typename T>
 void AppendArray(const char* name, const std::vector<T>& values, std::string* out) {
-  const absl::string_view bytes(reinterpret_cast<const char*>(values.data()),
-                                values.size() * sizeof(T));
-  *out += ",\"";
-  *out += name;
-  *out += "\":\"" + absl::Base64Escape(bytes) + '"';
+  *out += Concat(",\"", name, "\":") + Base64Json(values);
 }
 
 void AppendCompact(const GenerationRequest& request, const ScoreRows& rows, std::string* out) {
@@ -131,9 +125,7 @@ void AppendBytes(const std::string& text, std::string* out) {
 void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<const int32_t> context,
                      TokenText& tokens, std::string* out) {
   const std::string name = tokens.Name(entry.id, context);
-  *out += "{\"token\":";
-  AppendJsonString(name, out);
-  *out += ",\"logprob\":";
+  *out += "{\"token\":" + JsonString(name) + ",\"logprob\":";
   AppendLogprob(entry.log_prob, out);
   *out += ",\"bytes\":";
   AppendBytes(names_text ? name : tokens.Decode(entry.id, context), out);
@@ -141,21 +133,14 @@ void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<cons
 
 }  // namespace
 
-void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
-  *out += '[';
+std::string IdsJson(const std::vector<int32_t>& ids, bool wanted) {
+  if (!wanted) return "null";
+  std::string out = "[";
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (i > 0) *out += ',';
-    *out += std::to_string(ids[i]);
+    if (i > 0) out += ',';
+    out += std::to_string(ids[i]);
   }
-  *out += ']';
-}
-
-void AppendIdsIf(bool wanted, const std::vector<int32_t>& ids, std::string* out) {
-  if (wanted) {
-    AppendIds(ids, out);
-  } else {
-    *out += "null";
-  }
+  return out + ']';
 }
 
 absl::Status AppendPromptLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
@@ -212,8 +197,7 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
                                                   : tokens.Name(token_ids[first + i], context);
     offsets += comma + std::to_string(*text_offset);
     *text_offset += NumCodePoints(name);
-    names += comma;
-    AppendJsonString(name, &names);
+    names += comma + JsonString(name);
     log_probs += comma;
     tops += comma;
     if (positions[i].empty()) {
@@ -247,30 +231,38 @@ void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
   *out += "]}";
 }
 
-void AppendUsage(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details,
-                 std::string* out) {
-  *out += Concat("{\"prompt_tokens\":", num_prompt_tokens,
-                 ",\"total_tokens\":", num_prompt_tokens + num_generated_tokens,
-                 ",\"completion_tokens\":", num_generated_tokens);
-  if (with_details) *out += ",\"prompt_tokens_details\":null,\"completion_tokens_details\":null";
-  *out += '}';
+absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vector<int32_t>& ids,
+                                const GeneratedTokens& generated, TokenText& tokens,
+                                std::string* out) {
+  if (!request.logprobs) {
+    *out += "null";
+    return absl::OkStatus();
+  }
+  const std::vector<Position> positions = GeneratedPositions(generated, *request.logprobs);
+  TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+  AppendChatLogprobs(ids, ids.size() - generated.ids.size(), positions, *request.logprobs, tokens,
+                     out);
+  return absl::OkStatus();
+}
+
+std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details) {
+  return Concat(
+      "{\"prompt_tokens\":", num_prompt_tokens,
+      ",\"total_tokens\":", num_prompt_tokens + num_generated_tokens,
+      ",\"completion_tokens\":", num_generated_tokens,
+      with_details ? ",\"prompt_tokens_details\":null,\"completion_tokens_details\":null" : "",
+      "}");
 }
 
 std::string SystemFingerprintJson(const ServedModel& model) {
-  std::string json;
-  AppendJsonString(Concat("taopd-", kTeacherVersion, "-", model.revision.substr(0, 8)), &json);
-  return json;
+  return JsonString(Concat("taopd-", kTeacherVersion, "-", model.revision.substr(0, 8)));
 }
 
 std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
                            const GenerationRequest& request) {
-  if (!stop_string) {
-    // The model's own end of sequence is none.
-    return EndsWithStopToken(generated, request) ? std::to_string(generated.ids.back()) : "null";
-  }
-  std::string json;
-  AppendJsonString(request.stop[*stop_string], &json);
-  return json;
+  if (stop_string) return JsonString(request.stop[*stop_string]);
+  // The model's own end of sequence is not reported.
+  return EndsWithStopToken(generated, request) ? std::to_string(generated.ids.back()) : "null";
 }
 
 const char* FinishReasonName(FinishReason reason) {

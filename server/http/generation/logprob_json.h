@@ -1,6 +1,8 @@
 // The parts of answers that several protocols share, as JSON texts in vLLM's shapes.
 #pragma once
 
+#include <absl/strings/escaping.h>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,9 +16,15 @@
 
 namespace taopd {
 
-void AppendIds(const std::vector<int32_t>& ids, std::string* out);
-// The ids if they are wanted, else null.
-void AppendIdsIf(bool wanted, const std::vector<int32_t>& ids, std::string* out);
+// Returns the list of the ids; null if they are not wanted.
+std::string IdsJson(const std::vector<int32_t>& ids, bool wanted = true);
+// Returns little-endian numbers as a base64 text in quotes.
+template <typename T>
+std::string Base64Json(const std::vector<T>& values) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(values.data()),
+                                values.size() * sizeof(T));
+  return "\"" + absl::Base64Escape(bytes) + "\"";
+}
 
 // The value of "prompt_logprobs" of one prompt: null if it was not asked for, else objects keyed by
 // token ids, or the arrays of `compact`:
@@ -45,11 +53,15 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
 void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
                         const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
                         std::string* out);
+// Appends this object for the tokens that `generated` holds, which are the last of `ids`; null if
+// no log-probs were asked for. Returns INTERNAL if a log-prob is NaN or +inf.
+absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vector<int32_t>& ids,
+                                const GeneratedTokens& generated, TokenText& tokens,
+                                std::string* out);
 
 // {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..}, with the two details, which are
 // null, if `with_details`.
-void AppendUsage(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details,
-                 std::string* out);
+std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details);
 
 // The value of "system_fingerprint".
 std::string SystemFingerprintJson(const ServedModel& model);

@@ -19,7 +19,7 @@ inline constexpr int64_t kMaxBodyValueBytes = int64_t{256} << 20;
 
 // The body as a JSON object. Any thread may call, in the client's turn (ParseInTurn).
 absl::StatusOr<nlohmann::json> ParseBody(const std::string& body);
-// The same with the keys of objects in the order of the text.
+// Does the same, with the keys of objects in the order of the text.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedBody(const std::string& body);
 
 // CANCELLED if the caller has gone, DEADLINE_EXCEEDED if its deadline has passed.

@@ -25,7 +25,7 @@ absl::Status Unsupported(const std::string& name) {
 // Fields that vLLM obeys and this server cannot, unless they have the value that changes nothing.
 absl::Status RefuseUnsupported(JsonFields& fields) {
   if (fields.Bool("use_beam_search").value_or(false)) return Unsupported("use_beam_search");
-  fields.Number("length_penalty");  // of beam search only
+  fields.Number("length_penalty");  // only beam search reads it
   if (!fields.Bool("spaces_between_special_tokens").value_or(true))
     return Unsupported("spaces_between_special_tokens");
   fields.Bool("watermarking");               // no server without a watermark obeys it

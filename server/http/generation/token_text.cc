@@ -44,9 +44,7 @@ std::string TokenText::Decode(int32_t id, std::span<const int32_t> context) {
 
 std::string TokenText::DecodedTokenJson(int32_t id, std::span<const int32_t> context) {
   if (tokenizer_ == nullptr) return "null";
-  std::string json;
-  AppendJsonString(Decode(id, context), &json);
-  return json;
+  return JsonString(Decode(id, context));
 }
 
 std::string TokenText::Name(int32_t id, std::span<const int32_t> context) {
@@ -59,8 +57,8 @@ std::string TokenText::NameAlone(int32_t id) {
   return tokenizer_->Decode({id}, /*skip_special_tokens=*/false);
 }
 
-void AppendJsonString(const std::string& text, std::string* out) {
-  *out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+std::string JsonString(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void AppendLogprob(float value, std::string* out) {

@@ -24,7 +24,7 @@ class TokenText {
   std::string DecodedTokenJson(int32_t id, std::span<const int32_t> context);
   // The token in the `logprobs` object: its text, or "token_id:<id>".
   std::string Name(int32_t id, std::span<const int32_t> context);
-  // The same for a token without a context: a part of a character is U+FFFD.
+  // Does the same for a token without a context: a part of a character is U+FFFD.
   std::string NameAlone(int32_t id);
 
  private:
@@ -33,8 +33,8 @@ class TokenText {
   std::unordered_map<int32_t, std::string> whole_;  // decoded texts that need no context
 };
 
-// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
-void AppendJsonString(const std::string& text, std::string* out);
+// Returns a JSON string. Bytes that are not UTF-8 become U+FFFD.
+std::string JsonString(const std::string& text);
 // Appends a float, widened to double and printed as Python does, so that it reads back as the same
 // float. -inf becomes -9999.0, vLLM's value. REQUIRES: neither NaN nor +inf.
 void AppendLogprob(float value, std::string* out);

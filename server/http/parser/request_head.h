@@ -29,7 +29,7 @@ struct Refusal {
 };
 
 struct Header {
-  std::string name;   // as it came
+  std::string name;   // unchanged
   std::string value;  // trimmed of spaces and tabs
 };
 

@@ -1,34 +1,96 @@
 #include "server/http/routes/completion_routes.h"
 
-#include "server/http/chat/chat.h"
-#include "server/http/completions/completion.h"
+#include <nlohmann/json.hpp>
+
 #include "server/http/describe/openapi.h"
-#include "server/http/generate/token_generation.h"
-#include "server/http/sglang/sglang.h"
+#include "server/http/run_dialect.h"
 #include "server/http/tokenize/tokenize.h"
 #include "server/http/trl/sequence_logprobs.h"
+#include "server/options/version.h"
 
 namespace taopd {
 namespace {
 
-Answer Config(ServingState& state) {
-  const auto model = state.Admit();
-  if (!model.ok()) return FromStatus(model.status());
-  return (*model)->config_json;
+using nlohmann::ordered_json;
+
+std::string Dump(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-Answer Load(ServingState& state) {
-  const auto model = state.Admit();
-  if (!model.ok()) return FromStatus(model.status());
-  const EngineStats stats = (*model)->engine->stats();
+// GET /v1/models, as vLLM's.
+Answer Models(const ServedModel& model) {
+  ordered_json permission;
+  permission["id"] = "modelperm-" + model.revision.substr(0, 32);
+  permission["object"] = "model_permission";
+  permission["created"] = model.created_unix_s;
+  permission["allow_create_engine"] = false;
+  permission["allow_sampling"] = true;
+  permission["allow_logprobs"] = true;
+  permission["allow_search_indices"] = false;
+  permission["allow_view"] = true;
+  permission["allow_fine_tuning"] = false;
+  permission["organization"] = "*";
+  permission["group"] = nullptr;
+  permission["is_blocking"] = false;
+  ordered_json entry;
+  entry["id"] = model.name;
+  entry["object"] = "model";
+  entry["created"] = model.created_unix_s;
+  entry["owned_by"] = "taopd";
+  entry["root"] = model.root;
+  entry["parent"] = nullptr;
+  entry["max_model_len"] = model.limits.max_model_len;
+  entry["permission"] = ordered_json::array({permission});
+  return Dump({{"object", "list"}, {"data", ordered_json::array({entry})}});
+}
+
+// GET /get_model_info and /model_info, as SGLang's.
+Answer SglangModelInfo(const ServedModel& model) {
+  ordered_json info;
+  info["model_path"] = model.root;
+  info["tokenizer_path"] = model.root;
+  info["is_generation"] = model.limits.can_generate;
+  info["served_model_name"] = model.name;
+  info["weight_version"] = "default";
+  return Dump(info);
+}
+
+// GET /server_info and /get_server_info, as SGLang's.
+Answer SglangServerInfo(const ServedModel& model) {
+  const EngineStats stats = model.engine->stats();
+  ordered_json info;
+  info["model_path"] = model.root;
+  info["served_model_name"] = model.name;
+  info["revision"] = model.revision;
+  info["dtype"] = model.dtype;
+  info["context_length"] = model.limits.max_model_len;
+  info["max_logprobs"] = model.limits.max_logprobs;
+  info["max_running_requests"] = model.limits.max_num_seqs;
+  info["num_running_requests"] = stats.num_running;
+  info["num_queue_requests"] = stats.num_waiting;
+  info["version"] = kTeacherVersion;
+  return Dump(info);
+}
+
+Answer Config(const ServedModel& model) { return model.config_json; }
+
+Answer Load(const ServedModel& model) {
+  const EngineStats stats = model.engine->stats();
   return Concat("{\"server_load\":", stats.num_running + stats.num_waiting, "}");
 }
 
-// A GET route whose answer is a JSON text or an error.
-Route Describing(const char* path, ServingState* state, Answer (*describe)(ServingState&)) {
+// A GET route that describes the served model, or says why there is none.
+Route Describing(const char* path, ServingState* state, Answer (*describe)(const ServedModel&)) {
   return {"GET", path, RouteKind::kWork, [state, describe](const std::string&, const Caller&) {
-            return ToResponse(describe(*state));
+            const auto model = state->Admit();
+            return ToResponse(model.ok() ? describe(**model) : FromStatus(model.status()));
           }};
+}
+
+// A GET route whose answer is always the same.
+Route Fixed(const char* path, const HttpResponse& response) {
+  return {"GET", path, RouteKind::kWork,
+          [response](const std::string&, const Caller&) { return response; }};
 }
 
 }  // namespace
@@ -41,12 +103,6 @@ Routes CompletionRoutes(ServingState* state) {
               return ToResponse(run(body, caller, *state));
             }};
   };
-  const auto openapi = [](const std::string&, const Caller&) {
-    return JsonResponse(OpenApiJson());
-  };
-  const auto docs = [](const std::string&, const Caller&) {
-    return TextResponse("text/html; charset=utf-8", DocsPage());
-  };
   return {answering("/v1/completions", RunCompletion),
           answering("/v1/chat/completions", RunChat),
           answering("/inference/v1/generate", RunTokenGeneration),
@@ -55,14 +111,16 @@ Routes CompletionRoutes(ServingState* state) {
           answering("/tokenize", RunTokenize),
           answering("/detokenize", RunDetokenize),
           Describing("/tokenizer_info", state, DescribeTokenizer),
+          Describing("/v1/models", state, Models),
           Describing("/get_model_info", state, SglangModelInfo),
           Describing("/model_info", state, SglangModelInfo),
           Describing("/server_info", state, SglangServerInfo),
           Describing("/get_server_info", state, SglangServerInfo),
           Describing("/load", state, Load),
           Describing("/config", state, Config),
-          {"GET", "/openapi.json", RouteKind::kWork, openapi},
-          {"GET", "/docs", RouteKind::kWork, docs}};
+          Fixed("/version", JsonResponse(ordered_json{{"version", kTeacherVersion}}.dump())),
+          Fixed("/openapi.json", JsonResponse(OpenApiJson())),
+          Fixed("/docs", TextResponse("text/html; charset=utf-8", DocsPage()))};
 }
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-// The routes of the protocols that score and generate.
+// The routes of the protocols that score and generate, and those that describe the server.
 #pragma once
 
 #include "server/http/route.h"

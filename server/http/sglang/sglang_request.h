@@ -26,7 +26,7 @@ struct SglangRequest : GenerationRequest {
 // Reads and checks a body. Any thread may call; calls beyond a few at once wait (ReadBody).
 absl::StatusOr<SglangRequest> ParseSglangRequest(const std::string& body, const ServedModel& model);
 
-// The same for a body that is parsed already. `sampling` are the fields of its sampling_params.
+// Does the same for a parsed body. `sampling` are the fields of its sampling_params.
 absl::Status ReadSglangRequest(JsonFields& fields, JsonFields& sampling, const ServedModel& model,
                                SglangRequest* request);
 

@@ -1,7 +1,5 @@
 #include "server/http/sglang/sglang_response.h"
 
-#include <absl/strings/escaping.h>
-
 #include <cmath>
 #include <utility>
 
@@ -11,14 +9,6 @@
 
 namespace taopd {
 namespace {
-
-template <typename T>
-std::string Base64Json(const std::vector<T>& values) {
-  return "\"" +
-         absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(values.data()),
-                                              values.size() * sizeof(T))) +
-         "\"";
-}
 
 absl::Status CheckValues(const std::vector<float>& values) {
   for (const float value : values) {
@@ -53,22 +43,15 @@ class SglangWriter {
                         matched == "null" ? std::to_string(generated.ids.back()) : matched, "}");
       }
     }
-    *out += "{\"text\":";
-    AppendJsonString(text, out);
-    *out += ",\"output_ids\":";
-    AppendIds(generated.ids, out);
-    *out += ",\"meta_info\":{\"id\":";
-    AppendJsonString(
-        request_.NumChoices() == 1 ? request_.request_id : Concat(request_.request_id, "_", choice),
-        out);
-    *out += ",\"finish_reason\":" + (is_last ? finish : "null");
-    *out += Concat(",\"prompt_tokens\":", prompt.token_ids.size(),
+    const std::string id =
+        request_.NumChoices() == 1 ? request_.request_id : Concat(request_.request_id, "_", choice);
+    *out += Concat("{\"text\":", JsonString(text), ",\"output_ids\":", IdsJson(generated.ids),
+                   ",\"meta_info\":{\"id\":", JsonString(id),
+                   ",\"finish_reason\":", is_last ? finish : "null",
+                   ",\"prompt_tokens\":", prompt.token_ids.size(),
                    ",\"completion_tokens\":", generated.ids.size(),
                    ",\"cached_tokens\":0,\"weight_version\":\"default\"");
-    if (request_.return_token_ids) {
-      *out += ",\"prompt_token_ids\":";
-      AppendIds(prompt.token_ids, out);
-    }
+    if (request_.return_token_ids) *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids);
     if (request_.return_logprob) {
       const ScoreRows scored = rows.value_or(ScoreRows());
       for (const auto* values :
@@ -171,8 +154,7 @@ class SglangWriter {
         if (i > 0) *out += ',';
         AppendLogprob(rows.log_probs[i], out);
       }
-      *out += "],\"input_top_logprobs_idx_flat\":";
-      AppendIds(rows.ids, out);
+      *out += "],\"input_top_logprobs_idx_flat\":" + IdsJson(rows.ids);
     }
     *out += Concat(",\"input_top_logprobs_shape\":[", rows.num_rows, ",", k,
                    "],\"input_top_logprobs_null_prefix\":1");

@@ -103,14 +103,13 @@ Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& 
   if (!memory.ok()) return FromStatus(memory.status());
   caller.hold_memory(*std::move(memory));
   std::string out = Concat("{\"count\":", request.token_ids.size(),
-                           ",\"max_model_len\":", (*model)->limits.max_model_len, ",\"tokens\":");
-  AppendIds(request.token_ids, &out);
-  out += ",\"token_strs\":";
+                           ",\"max_model_len\":", (*model)->limits.max_model_len,
+                           ",\"tokens\":", IdsJson(request.token_ids), ",\"token_strs\":");
   if (!request.return_token_strs) return out + "null}";
   out += '[';
   for (size_t i = 0; i < request.token_ids.size(); ++i) {
     if (i > 0) out += ',';
-    AppendJsonString((*model)->tokenizer->IdToToken(request.token_ids[i]), &out);
+    out += JsonString((*model)->tokenizer->IdToToken(request.token_ids[i]));
   }
   return out + "]}";
 }
@@ -127,19 +126,16 @@ Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState
       state.ReserveAnswer(static_cast<int64_t>(token_ids.size()) * kBytesPerToken, caller.client);
   if (!memory.ok()) return FromStatus(memory.status());
   caller.hold_memory(*std::move(memory));
-  std::string out = "{\"prompt\":";
-  AppendJsonString((*model)->tokenizer->Decode(token_ids, /*skip_special_tokens=*/false), &out);
-  return out + "}";
+  const std::string text = (*model)->tokenizer->Decode(token_ids, /*skip_special_tokens=*/false);
+  return "{\"prompt\":" + JsonString(text) + "}";
 }
 
-Answer DescribeTokenizer(ServingState& state) {
-  const auto model = state.Admit();
-  if (!model.ok()) return FromStatus(model.status());
-  if ((*model)->tokenizer == nullptr)
+Answer DescribeTokenizer(const ServedModel& model) {
+  if (model.tokenizer == nullptr)
     return FromStatus(absl::NotFoundError("the model directory has no tokenizer.json"));
   ordered_json info = ordered_json::object();
-  if (!(*model)->tokenizer_config_json.empty()) {
-    auto config = ParseOrderedJson((*model)->tokenizer_config_json, "tokenizer_config.json");
+  if (!model.tokenizer_config_json.empty()) {
+    auto config = ParseOrderedJson(model.tokenizer_config_json, "tokenizer_config.json");
     if (!config.ok()) return FromStatus(Internal(config.status().message()));
     info = Plain(*config);
     info.erase("vocab_file");

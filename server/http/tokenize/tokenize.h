@@ -14,7 +14,7 @@ namespace taopd {
 Answer RunTokenize(const std::string& body, const Caller& caller, ServingState& state);
 Answer RunDetokenize(const std::string& body, const Caller& caller, ServingState& state);
 // tokenizer_config.json as transformers would have read it, or an error if there is no tokenizer.
-Answer DescribeTokenizer(ServingState& state);
+Answer DescribeTokenizer(const ServedModel& model);
 
 struct TokenizeRequest {
   std::vector<int32_t> token_ids;

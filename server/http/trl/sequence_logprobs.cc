@@ -1,7 +1,5 @@
 #include "server/http/trl/sequence_logprobs.h"
 
-#include <absl/strings/escaping.h>
-
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -101,23 +99,14 @@ Arrays MakeArrays(const SequenceLogprobsRequest& request,
   return arrays;
 }
 
-template <typename T>
-void AppendPacked(const char* name, const std::vector<T>& values, std::string* out) {
-  *out += Concat("\"", name, "\":\"");
-  *out += absl::Base64Escape(
-      absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
-  *out += "\",";
-}
-
 std::string BinaryJson(const SequenceLogprobsRequest& request,
                        const std::vector<std::optional<ScoreRows>>& rows) {
   const Arrays arrays = MakeArrays(request, rows);
-  std::string out = "{";
-  AppendPacked("logprobs_b64", arrays.log_probs, &out);
-  AppendPacked("token_ids_b64", arrays.ids, &out);
-  AppendPacked("actual_logprobs_b64", arrays.actual_log_probs, &out);
-  AppendPacked("actual_token_ids_b64", arrays.actual_ids, &out);
-  out += Concat("\"shape\":[", request.prompts.size(), ",", arrays.max_len, ",", arrays.k,
+  std::string out = "{\"logprobs_b64\":" + Base64Json(arrays.log_probs) +
+                    ",\"token_ids_b64\":" + Base64Json(arrays.ids) +
+                    ",\"actual_logprobs_b64\":" + Base64Json(arrays.actual_log_probs) +
+                    ",\"actual_token_ids_b64\":" + Base64Json(arrays.actual_ids);
+  out += Concat(",\"shape\":[", request.prompts.size(), ",", arrays.max_len, ",", arrays.k,
                 "],\"completion_lengths\":[");
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     out += Concat(i > 0 ? "," : "", static_cast<int64_t>(request.prompts[i].token_ids.size()) -

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -35,12 +36,12 @@ constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kStackBytes = 16 << 20;  // per thread; the library is recursive
 
 struct Form {
-  std::unique_ptr<CompiledGrammar> grammar;
+  std::optional<CompiledGrammar> grammar;
   bool is_json = false;
 
   absl::StatusOr<std::unique_ptr<Text>> NewText(const std::vector<int32_t>& stop_ids,
                                                 const Vocabulary* vocabulary) const {
-    TAOPD_ASSIGN_OR_RETURN(auto matcher, grammar->NewMatcher(stop_ids));
+    TAOPD_ASSIGN_OR_RETURN(GrammarMatcher matcher, grammar->NewMatcher(stop_ids));
     return std::make_unique<Text>(std::move(matcher), is_json, vocabulary);
   }
 };

@@ -27,7 +27,7 @@ class JsonStringState {
     }
     return is_allowed;
   }
-  // The same for all bytes of a token.
+  // Adds all bytes of a token. Returns whether every one is allowed.
   bool Push(std::string_view bytes) {
     bool is_allowed = true;
     for (const char c : bytes) is_allowed = Push(c) && is_allowed;

@@ -30,27 +30,27 @@ struct Vocabulary {
 class Text {
  public:
   // If `is_json`, the masks also forbid the bytes that JSON does not allow in strings.
-  Text(std::unique_ptr<GrammarMatcher> matcher, bool is_json, const Vocabulary* vocabulary)
+  Text(GrammarMatcher matcher, bool is_json, const Vocabulary* vocabulary)
       : matcher_(std::move(matcher)), is_json_(is_json), vocabulary_(vocabulary) {}
 
   // After the end of the text, every id is accepted.
   absl::Status Accept(int32_t id) {
     ++position_;
-    if (matcher_->HasEnded()) return absl::OkStatus();
-    TAOPD_RETURN_IF_ERROR(matcher_->Accept(id));
+    if (matcher_.HasEnded()) return absl::OkStatus();
+    TAOPD_RETURN_IF_ERROR(matcher_.Accept(id));
     if (is_json_ && id >= 0 && id < vocabulary_->size())
       json_.Push(std::string_view(vocabulary_->token_bytes[id]));
     return absl::OkStatus();
   }
   // See GrammarMatcher::Fill.
   absl::StatusOr<bool> Fill(std::vector<uint64_t>* bits) {
-    if (matcher_->HasEnded()) return false;
+    if (matcher_.HasEnded()) return false;
     bits->assign((static_cast<size_t>(vocabulary_->size()) + 63) / 64, ~uint64_t{0});
-    TAOPD_ASSIGN_OR_RETURN(const bool restricts, matcher_->Fill(*bits));
+    TAOPD_ASSIGN_OR_RETURN(const bool restricts, matcher_.Fill(*bits));
     if (is_json_) vocabulary_->json_filter.Apply(json_.place(), *bits);
     return restricts || is_json_;
   }
-  bool HasEnded() const { return matcher_->HasEnded(); }
+  bool HasEnded() const { return matcher_.HasEnded(); }
   uint64_t position() const { return position_; }  // ids accepted
 
   // Returns INVALID_ARGUMENT if the text's masks have taken more than their limits.
@@ -67,7 +67,7 @@ class Text {
   }
 
  private:
-  std::unique_ptr<GrammarMatcher> matcher_;
+  GrammarMatcher matcher_;
   const bool is_json_;
   const Vocabulary* const vocabulary_;
   JsonStringState json_;

@@ -60,135 +60,97 @@ ffi::Array<int64_t> IdsOf(const std::vector<int32_t>& ids) {
   return out;
 }
 
-// The methods of a matcher, looked up once.
-struct MatcherMethods {
-  ffi::Function make = Method("GrammarMatcher", "__ffi_init__");
-  ffi::Function accept = Method("GrammarMatcher", "accept_token");
-  ffi::Function fill = Method("GrammarMatcher", "fill_next_token_bitmask");
-  ffi::Function has_ended = Method("GrammarMatcher", "is_terminated");
-};
-
-class XgrammarMatcher final : public GrammarMatcher {
- public:
-  XgrammarMatcher(const MatcherMethods& methods, int64_t vocab_size, ffi::Any matcher)
-      : methods_(methods), vocab_size_(vocab_size), matcher_(std::move(matcher)) {}
-
-  absl::Status Accept(int32_t id) override {
-    return Guarded([&]() -> absl::Status {
-      if (!methods_.accept(matcher_, int64_t{id}, false).cast<bool>())
-        return InvalidArgument("the grammar does not allow the id ", id);
-      has_ended_ = methods_.has_ended(matcher_).cast<bool>();
-      return absl::OkStatus();
-    });
-  }
-
-  bool HasEnded() const override { return has_ended_; }
-
-  absl::StatusOr<bool> Fill(std::span<uint64_t> bits) override {
-    return Guarded([&]() -> absl::StatusOr<bool> {
-      int64_t shape[1] = {(vocab_size_ + 31) / 32};  // words of 32 bits
-      int64_t strides[1] = {1};
-      DLTensor mask = {};
-      mask.data = bits.data();
-      mask.device = {kDLCPU, 0};
-      mask.ndim = 1;
-      mask.dtype = {kDLInt, 32, 1};
-      mask.shape = shape;
-      mask.strides = strides;
-      return methods_.fill(matcher_, &mask, int64_t{0}, false).cast<bool>();
-    });
-  }
-
- private:
-  const MatcherMethods& methods_;
-  const int64_t vocab_size_;
-  const ffi::Any matcher_;
-  bool has_ended_ = false;
-};
-
-class XgrammarCompiled final : public CompiledGrammar {
- public:
-  XgrammarCompiled(const MatcherMethods& methods, int64_t vocab_size, ffi::Any compiled)
-      : methods_(methods),
-        vocab_size_(vocab_size),
-        compiled_(std::move(compiled)),
-        num_bytes_(Method("CompiledGrammar", "memory_size_bytes")(compiled_).cast<int64_t>()) {}
-
-  absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(
-      const std::vector<int32_t>& stop_ids) const override {
-    return Guarded([&]() -> absl::StatusOr<std::unique_ptr<GrammarMatcher>> {
-      ffi::Any matcher =
-          methods_.make(compiled_, IdsOf(stop_ids), false, int64_t{-1}, ffi::Any(nullptr));
-      return std::make_unique<XgrammarMatcher>(methods_, vocab_size_, std::move(matcher));
-    });
-  }
-
-  int64_t num_bytes() const override { return num_bytes_; }
-
- private:
-  const MatcherMethods& methods_;
-  const int64_t vocab_size_;
-  const ffi::Any compiled_;
-  const int64_t num_bytes_;
-};
-
-class Xgrammar final : public GrammarLibrary {
- public:
-  Xgrammar(const std::vector<std::string>& token_bytes, const std::vector<int32_t>& eos_ids)
-      : vocab_size_(static_cast<int64_t>(token_bytes.size())) {
-    ffi::Array<ffi::Any> vocabulary;
-    vocabulary.reserve(vocab_size_);
-    for (const std::string& bytes : token_bytes) vocabulary.push_back(ffi::Bytes(bytes));
-    const ffi::Any tokenizer = Method("TokenizerInfo", "__ffi_init__")(
-        vocabulary, int64_t{kRawBytes}, vocab_size_, IdsOf(eos_ids), false);
-    constexpr int64_t kThreads = 1;  // with one, the library starts no threads of its own
-    compiler_ = Method("GrammarCompiler", "__ffi_init__")(tokenizer, kThreads, false, int64_t{-1});
-  }
-
-  absl::StatusOr<std::unique_ptr<CompiledGrammar>> Compile(const GrammarSpec& spec) override {
-    return Guarded([&]() -> absl::StatusOr<std::unique_ptr<CompiledGrammar>> {
-      return std::make_unique<XgrammarCompiled>(methods_, vocab_size_, CompileOrThrow(spec));
-    });
-  }
-
- private:
-  ffi::Any CompileOrThrow(const GrammarSpec& spec) {
-    const ffi::String text(spec.text);
-    const ffi::Any none(nullptr);
-    switch (spec.kind) {
-      case GrammarSpec::Kind::kJsonSchema: {
-        // Strict, as in vLLM: no additional properties or items unless the schema allows them.
-        const ffi::Any separators =
-            spec.any_whitespace ? none : ffi::Any(ffi::Array<ffi::String>{",", ":"});
-        return Method("GrammarCompiler", "compile_json_schema")(
-            compiler_, text, spec.any_whitespace, none, separators, true, none, false);
-      }
-      case GrammarSpec::Kind::kRegex:
-        return Method("GrammarCompiler", "compile_regex")(compiler_, text);
-      case GrammarSpec::Kind::kEbnf:
-        return Method("GrammarCompiler", "compile_grammar_from_strings")(compiler_, text,
-                                                                         ffi::String("root"));
-      case GrammarSpec::Kind::kLark:
-        return Method("GrammarCompiler", "compile_lark")(compiler_, text, ffi::Array<ffi::String>(),
-                                                         ffi::Array<ffi::Any>());
-      case GrammarSpec::Kind::kStructuralTag:
-        return Method("GrammarCompiler", "compile_structural_tag")(compiler_, text);
-    }
-    throw std::invalid_argument("unknown kind of grammar");
-  }
-
-  const int64_t vocab_size_;
-  const MatcherMethods methods_;
-  ffi::Any compiler_;
-};
-
 }  // namespace
+
+absl::Status GrammarMatcher::Accept(int32_t id) {
+  return Guarded([&]() -> absl::Status {
+    if (!methods_->accept(matcher_, int64_t{id}, false).cast<bool>())
+      return InvalidArgument("the grammar does not allow the id ", id);
+    has_ended_ = methods_->has_ended(matcher_).cast<bool>();
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<bool> GrammarMatcher::Fill(std::span<uint64_t> bits) {
+  return Guarded([&]() -> absl::StatusOr<bool> {
+    int64_t shape[1] = {(methods_->vocab_size + 31) / 32};  // words of 32 bits
+    int64_t strides[1] = {1};
+    DLTensor mask = {};
+    mask.data = bits.data();
+    mask.device = {kDLCPU, 0};
+    mask.ndim = 1;
+    mask.dtype = {kDLInt, 32, 1};
+    mask.shape = shape;
+    mask.strides = strides;
+    return methods_->fill(matcher_, &mask, int64_t{0}, false).cast<bool>();
+  });
+}
+
+CompiledGrammar::CompiledGrammar(const MatcherMethods* methods, ffi::Any compiled)
+    : methods_(methods),
+      compiled_(std::move(compiled)),
+      num_bytes_(Method("CompiledGrammar", "memory_size_bytes")(compiled_).cast<int64_t>()) {}
+
+absl::StatusOr<GrammarMatcher> CompiledGrammar::NewMatcher(
+    const std::vector<int32_t>& stop_ids) const {
+  return Guarded([&]() -> absl::StatusOr<GrammarMatcher> {
+    return GrammarMatcher(methods_, methods_->make(compiled_, IdsOf(stop_ids), false, int64_t{-1},
+                                                   ffi::Any(nullptr)));
+  });
+}
+
+GrammarLibrary::GrammarLibrary(const std::vector<std::string>& token_bytes,
+                               const std::vector<int32_t>& eos_ids)
+    : methods_{.make = Method("GrammarMatcher", "__ffi_init__"),
+               .accept = Method("GrammarMatcher", "accept_token"),
+               .fill = Method("GrammarMatcher", "fill_next_token_bitmask"),
+               .has_ended = Method("GrammarMatcher", "is_terminated"),
+               .vocab_size = static_cast<int64_t>(token_bytes.size())} {
+  ffi::Array<ffi::Any> vocabulary;
+  vocabulary.reserve(methods_.vocab_size);
+  for (const std::string& bytes : token_bytes) vocabulary.push_back(ffi::Bytes(bytes));
+  const ffi::Any tokenizer = Method("TokenizerInfo", "__ffi_init__")(
+      vocabulary, int64_t{kRawBytes}, methods_.vocab_size, IdsOf(eos_ids), false);
+  constexpr int64_t kThreads = 1;  // with one, the library starts no threads of its own
+  compiler_ = Method("GrammarCompiler", "__ffi_init__")(tokenizer, kThreads, false, int64_t{-1});
+}
 
 absl::StatusOr<std::unique_ptr<GrammarLibrary>> GrammarLibrary::Load(
     const std::vector<std::string>& token_bytes, const std::vector<int32_t>& eos_ids) {
   return Guarded([&]() -> absl::StatusOr<std::unique_ptr<GrammarLibrary>> {
-    return std::make_unique<Xgrammar>(token_bytes, eos_ids);
+    return std::unique_ptr<GrammarLibrary>(new GrammarLibrary(token_bytes, eos_ids));
   });
+}
+
+absl::StatusOr<CompiledGrammar> GrammarLibrary::Compile(const GrammarSpec& spec) {
+  return Guarded([&]() -> absl::StatusOr<CompiledGrammar> {
+    return CompiledGrammar(&methods_, CompileOrThrow(spec));
+  });
+}
+
+ffi::Any GrammarLibrary::CompileOrThrow(const GrammarSpec& spec) {
+  const ffi::String text(spec.text);
+  const ffi::Any none(nullptr);
+  switch (spec.kind) {
+    case GrammarSpec::Kind::kJsonSchema: {
+      // Strict, as in vLLM: no additional properties or items unless the schema allows them.
+      const ffi::Any separators =
+          spec.any_whitespace ? none : ffi::Any(ffi::Array<ffi::String>{",", ":"});
+      return Method("GrammarCompiler", "compile_json_schema")(compiler_, text, spec.any_whitespace,
+                                                              none, separators, true, none, false);
+    }
+    case GrammarSpec::Kind::kRegex:
+      return Method("GrammarCompiler", "compile_regex")(compiler_, text);
+    case GrammarSpec::Kind::kEbnf:
+      return Method("GrammarCompiler", "compile_grammar_from_strings")(compiler_, text,
+                                                                       ffi::String("root"));
+    case GrammarSpec::Kind::kLark:
+      return Method("GrammarCompiler", "compile_lark")(compiler_, text, ffi::Array<ffi::String>(),
+                                                       ffi::Array<ffi::Any>());
+    case GrammarSpec::Kind::kStructuralTag:
+      return Method("GrammarCompiler", "compile_structural_tag")(compiler_, text);
+  }
+  throw std::invalid_argument("unknown kind of grammar");
 }
 
 }  // namespace taopd

@@ -16,7 +16,6 @@ the goal; the CPU time, which is the fairer figure on a shared machine; and for 
 from call to end ("busy"), and the part of them during which no rank waited.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -26,9 +25,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
 sys.path.insert(0, str(HERE.parent))
-from machine import Load, dependencies, processor
+from machine import BINARIES, ROOT, Load, add_python, check_program, parser_of, processor
 SHAPE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "bos_token_id": 1,
          "eos_token_id": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 512, "initializer_range": 0.02,
          "intermediate_size": 1536, "max_position_embeddings": 1024, "num_attention_heads": 8, "num_hidden_layers": 8,
@@ -126,20 +124,17 @@ def print_collectives(program):
 
 
 def main():
-    oracle = os.environ.get("TAOPD_ORACLE_PYTHON") or str(dependencies() / "oracle-venv/bin/python")
-    parser = argparse.ArgumentParser(prog="tests/bench/run dist", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of("dist", __doc__)
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")
-    parser.add_argument("--python", default=oracle, help="Python with PyTorch")
-    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/dist_bench"))
+    add_python(parser, "PyTorch")
+    parser.add_argument("--bench", default=str(BINARIES / "dist_bench"))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8, help="in each round, after two that warm up")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
     parser.add_argument("--output", default=str(ROOT / "build/bench-dist.json"))
     options = parser.parse_args()
-    if not pathlib.Path(options.python).exists():
-        sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
+    check_program(options.python, "deploy/setup --oracle, or --python")
     print(f"{processor()}, {options.ranks} processes of one thread", flush=True)
     report = {}
     for name in options.case or CASES:

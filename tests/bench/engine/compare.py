@@ -20,7 +20,6 @@ top 16 with PyTorch. Shares compare the engine's rates with those of loops that 
 multiply, measured in its own process (engine_bench.cc).
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -30,9 +29,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
 sys.path.insert(0, str(HERE.parent))
-from machine import Load, dependencies
+from machine import (BINARIES, QWEN3, ROOT, Load, add_python, check_program, commit, dependencies, last_json, parser_of,
+                     processor)
 
 # name: (kind, sequences, prompt tokens, top_k or new tokens)
 CASES = {
@@ -56,14 +55,12 @@ PEAK_GOAL = 0.3  # share of transformers' peak when scoring
 
 
 def parse_arguments():
-    oracle = os.environ.get("TAOPD_ORACLE_PYTHON") or str(dependencies() / "oracle-venv/bin/python")
-    parser = argparse.ArgumentParser(prog="tests/bench/run engine", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=oracle, help="Python with transformers and llama-cpp-python")
+    parser = parser_of("engine", __doc__)
+    add_python(parser, "transformers and llama-cpp-python")
     parser.add_argument("--vllm-python", default=str(dependencies() / "vllm-venv/bin/python"),
                         help="Python with vLLM (default: %(default)s)")
-    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/engine_bench"))
-    parser.add_argument("--config", default=str(ROOT / "tests/bench/prefill/qwen3_0.6b.json"))
+    parser.add_argument("--bench", default=str(BINARIES / "engine_bench"))
+    parser.add_argument("--config", default=str(QWEN3))
     parser.add_argument("--model-dir", help="reuse these weights; made, and kept, when absent")
     parser.add_argument("--case", action="append", choices=CASES, help="default: all")
     parser.add_argument("--dtype", action="append", choices=["bfloat16", "float32"], help="default: both")
@@ -85,16 +82,10 @@ def run_program(command, options):
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), MKL_NUM_THREADS=str(options.threads),
                        TOKENIZERS_PARALLELISM="false")
     load = Load()
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False,
-                              timeout=options.limit)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"stopped after {options.limit:.0f} s (--limit)"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or not lines:
-        reason = (done.stderr or done.stdout).strip().splitlines()
-        return {"failed": reason[-1][:200] if reason else f"ended with {done.returncode}"}
-    result = dict(json.loads(lines[-1]), others=load.others())
+    result = last_json(command, environment, options.limit)
+    if "failed" in result:
+        return result
+    result["others"] = load.others()
     return by_cpu_time(result) if options.cpu_time else result
 
 
@@ -211,10 +202,10 @@ def print_tables(report, peers):
         read, gemm = shares(case, row["ours"])
         print(f"| {dtype} | {case} | " + " | ".join(cells) + f" | {goal_cell(case, row)} | "
               f"{'' if read is None else f'{read:.0%}'} | {gemm:.0%} |")
-    print("\npeak memory above the start, GB (after loading)\n\n| dtype | case | " + " | ".join(columns) + " | goal |")
+    print("\npeak memory above the start, GB (after loading, in seconds)\n\n| dtype | case | " + " | ".join(columns) + " | goal |")
     print("|" + "---|" * (len(columns) + 3))
     for (dtype, case), row in report.items():
-        cells = [f"{row[name]['peak_bytes'] / 1e9:.2f} ({row[name]['loaded_bytes'] / 1e9:.2f})"
+        cells = [f"{row[name]['peak_bytes'] / 1e9:.2f} ({row[name]['loaded_bytes'] / 1e9:.2f}, {row[name]['load_s']:.1f} s)"
                  if name in row and "failed" not in row[name] else "-" for name in columns]
         goals = []
         for name in ["transformers-whole", "transformers"]:
@@ -223,17 +214,6 @@ def print_tables(report, peers):
                 ratio = row["ours"]["peak_bytes"] / theirs
                 goals.append(f"{ratio:.2f} of {name}'s (goal {PEAK_GOAL}: {'met' if ratio <= PEAK_GOAL else 'MISSED'})")
         print(f"| {dtype} | {case} | " + " | ".join(cells) + f" | {', '.join(goals)} |")
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            model = value.strip()
-        if key.strip() == "flags":
-            wanted = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in value.split()]
-            return f"{model}, {os.cpu_count()} cores, {' '.join(wanted)}"
-    return f"{os.cpu_count()} cores"
 
 
 def measure(options, peers, model_dir):
@@ -259,15 +239,11 @@ def main():
     options = parse_arguments()
     options.case = options.case or list(CASES)
     options.dtype = options.dtype or ["bfloat16", "float32"]
-    if not os.access(options.bench, os.X_OK):
-        print(f"{options.bench} does not exist: ninja -C build/cpu engine_bench", file=sys.stderr)
-        return 1
+    check_program(options.bench, "ninja -C build/cpu engine_bench")
     skipped = missing_peers(options)
     peers = [peer for peer in PEERS if peer not in skipped]
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=False).stdout.strip()
     clock = "CPU time" if options.cpu_time else "clock on the wall"
-    print(f"{processor()}; {options.threads} threads, {clock}; commit {commit}; {options.rounds} rounds")
+    print(f"{processor()}; {options.threads} threads, {clock}; commit {commit()}; {options.rounds} rounds")
     for peer, reason in skipped.items():
         print(f"skipped: {peer}: {reason}", flush=True)
     with tempfile.TemporaryDirectory(prefix="engine") as temporary:
@@ -282,11 +258,10 @@ def main():
     print("\n".join(sorted(failures)))
     rows = [{"dtype": dtype, "case": case, "program": program, **result}
             for (dtype, case), row in report.items() for program, result in row.items()]
-    document = {"processor": processor(), "threads": options.threads, "commit": commit, "skipped": skipped,
+    document = {"processor": processor(), "threads": options.threads, "commit": commit(), "skipped": skipped,
                 "rows": rows}
     pathlib.Path(options.output).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,8 +4,8 @@
 
 PEER is transformers, transformers-by-sequence, transformers-whole, llama.cpp (MODEL is a GGUF file) or vllm. Prints
 one JSON object with the members of engine_bench (engine_bench.cc): seconds, cpu_s, decode_s, decode_cpu_s,
-loaded_bytes, peak_bytes, threads; and version. Memory counts from the end of the imports. `generate` is greedy if the
-peer samples.
+load_s (with the imports), loaded_bytes, peak_bytes, threads; and version. Memory counts from the end of the imports.
+`generate` is greedy if the peer samples.
 """
 
 import itertools
@@ -216,10 +216,11 @@ def main():
     name, model, dtype, threads, kind, *sizes = sys.argv[1:]
     num_sequences, length, num_results, repeat = map(int, sizes)
     num_tokens = max(length + (num_results if kind == "generate" else 1), 32)
+    start = time.perf_counter()
     peer = make_peer(name, model, dtype, int(threads), num_sequences, num_tokens)
     random = np.random.default_rng(1)
     result = {"version": peer.version, "threads": peer.threads,
-              "loaded_bytes": status_bytes("VmRSS") - peer.start_bytes}
+              "loaded_bytes": status_bytes("VmRSS") - peer.start_bytes, "load_s": time.perf_counter() - start}
 
     def run(num_prompts, length, num_results):
         prompts = random.integers(peer.vocab_size, size=(num_prompts, length))

@@ -13,17 +13,16 @@ in the dtype of the weights; "eager, float32 logits"; "chunked", the same in chu
 float32 logits; "liger", Liger's fused linear KL, which is written in Triton and does not run on CPUs, as
 its row says.
 """
-import argparse
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from machine import ROOT, add_python, check_program, commit, last_json, parser_of, processor
 SHAPES = [(256, 1024, 151936), (1024, 256, 4096)]
 TOP_K = [2, 16, 64]
 PEERS = ["eager", "eager, float32 logits", "chunked", "liger"]
@@ -31,46 +30,9 @@ PEERS = ["eager", "eager, float32 logits", "chunked", "liger"]
 SLOW_CALL_S = 5.0
 
 
-def oracle_python() -> str:
-    deps = os.environ.get("TAOPD_DEPS") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "taopd")
-    return os.environ.get("TAOPD_ORACLE_PYTHON") or os.path.join(deps, "oracle-venv/bin/python")
-
-
-def machine() -> dict:
-    info = {"system": platform.platform(), "processor": platform.machine(), "cores": os.cpu_count()}
-    try:
-        for line in open("/proc/cpuinfo", encoding="utf-8"):
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                info["processor"] = value.strip()
-            if key.strip() == "flags":
-                wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-                info["instructions"] = [flag for flag in wanted if flag in value.split()]
-                break
-    except OSError:
-        pass
-    return info
-
-
-def run_side(command: list, environment: dict, limit_s: float) -> dict:
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False,
-                              timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return {"stopped_after_s": limit_s}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or not lines:
-        reason = (done.stderr or done.stdout).strip().splitlines()
-        return {"not_run": reason[-1][:160] if reason else f"ended with {done.returncode}"}
-    return json.loads(lines[-1])
-
-
 def describe(row: dict) -> str:
-    if "not_run" in row:
-        return f"not run: {row['not_run']}"
-    if "stopped_after_s" in row:
-        return f"stopped after {row['stopped_after_s']:.0f} s (--limit)"
+    if "failed" in row:
+        return f"not run: {row['failed']}"
     text = f"{row['time_s'] * 1e3:9.1f} ms ({row['cpu_s'] * 1e3:.0f} of the processor)"
     text += f" {row['gflops']:7.1f} GFLOP/s"
     if row.get("memory_mib") is not None:
@@ -84,11 +46,9 @@ def describe(row: dict) -> str:
     return text
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="tests/bench/run heads", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=oracle_python(),
-                        help="interpreter that has PyTorch (default: %(default)s)")
+def main():
+    parser = parser_of("heads", __doc__)
+    add_python(parser, "PyTorch")
     parser.add_argument("--build", default=str(ROOT / "build/cpu"), help="CMake build directory")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3, help="timed calls of a side")
@@ -103,20 +63,14 @@ def main() -> int:
     options = parser.parse_args()
 
     binary = pathlib.Path(options.build) / "bin/head_call"
-    if not binary.exists():
-        print(f"{binary} does not exist: ninja -C {options.build} head_call", file=sys.stderr)
-        return 1
-    if not os.access(options.python, os.X_OK):
-        print(f"{options.python} does not exist: deploy/setup --oracle, or --python", file=sys.stderr)
-        return 1
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True, check=False).stdout.strip()
+    check_program(binary, f"ninja -C {options.build} head_call")
+    check_program(options.python, "deploy/setup --oracle, or --python")
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
     peers_script = str(pathlib.Path(__file__).with_name("peers.py"))
     shapes = [SHAPES[["large", "small"].index(name)] for name in options.shape or ["large", "small"]]
-    report = {"machine": machine(), "threads": options.threads, "commit": commit, "rows": []}
+    report = {"machine": processor(), "threads": options.threads, "commit": commit(), "rows": []}
     start = time.monotonic()
-    print(f"{report['machine']['processor']}, {options.threads} threads, {commit}")
+    print(f"{report['machine']}, {options.threads} threads, {report['commit']}")
 
     for num_rows, hidden, vocabulary in shapes:
         for dtype in options.dtype or ["bfloat16", "float32"]:
@@ -131,13 +85,13 @@ def main() -> int:
                         if part == "teacher" and k != 16:
                             continue
                         call = [part, data] + shape + [str(options.threads), str(options.repeats)]
-                        ours = run_side([str(binary)] + call, environment, options.limit)
+                        ours = last_json([binary] + call, environment, options.limit)
                         for name in ["ours"] + PEERS:
                             if name in slow or (part == "teacher" and name not in ("ours", "eager")):
                                 continue
                             if dtype == "float32" and name == "eager, float32 logits":
                                 continue  # the same as eager
-                            row = ours if name == "ours" else run_side(
+                            row = ours if name == "ours" else last_json(
                                 [options.python, peers_script, "call", name] + call, environment,
                                 options.limit)
                             row.update(part=part, side=name, shape=[num_rows, hidden, vocabulary],
@@ -165,8 +119,7 @@ def main() -> int:
                             print(f"  {'student':8} {name:22} not run: as with k = 16, above")
     pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(f"\n{options.output}: {len(report['rows'])} rows in {time.monotonic() - start:.0f} s")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -68,7 +68,7 @@ double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size
   return best;
 }
 
-// What one call of the head reads and writes.
+// The tensors that one call of the head reads and writes.
 struct HeadCall {
   bool student;
   at::Tensor hidden, lm_head, d_lm_head;  // d_lm_head only for the student

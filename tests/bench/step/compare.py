@@ -18,7 +18,6 @@ seconds by phase, CPU time and peak memory (trainer and teacher together) beside
 that other processes used meanwhile. On a shared machine the CPU time is the fairer figure.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -30,9 +29,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
 sys.path.insert(0, str(HERE.parent))
-from machine import Load, dependencies, processor
+from machine import BINARIES, QWEN3, ROOT, Load, add_python, check_program, dependencies, parser_of, processor
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
 # The trainer's metrics by phase. The teacher's phase is the trainer's wait for it after the
@@ -203,7 +201,7 @@ def qwen3(options, work):
     model = pathlib.Path(options.model_dir) if options.model_dir else work / "model"
     if not (model / "config.json").exists():
         config = work / "config.json"
-        shape = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text())
+        shape = json.loads(QWEN3.read_text())
         config.write_text(json.dumps(dict(shape, num_hidden_layers=options.layers)))
         subprocess.run([options.engine_bench, "make", str(config), str(model)], check=True)
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
@@ -248,15 +246,12 @@ def print_table(name, ours, peer, peer_name):
 
 
 def main():
-    oracle = os.environ.get("TAOPD_ORACLE_PYTHON") or str(dependencies() / "oracle-venv/bin/python")
-    parser = argparse.ArgumentParser(prog="tests/bench/run step", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    binaries = ROOT / "build/cpu/bin"
+    parser = parser_of("step", __doc__)
     parser.add_argument("--case", action="append", choices=list(GOALS), help="default: both")
-    parser.add_argument("--python", default=oracle, help="Python with PyTorch and transformers")
-    parser.add_argument("--trainer", default=str(binaries / "taopd-trainer"))
-    parser.add_argument("--teacher", default=str(binaries / "taopd-teacher"))
-    parser.add_argument("--engine-bench", default=str(binaries / "engine_bench"))
+    add_python(parser, "PyTorch and transformers")
+    parser.add_argument("--trainer", default=str(BINARIES / "taopd-trainer"))
+    parser.add_argument("--teacher", default=str(BINARIES / "taopd-teacher"))
+    parser.add_argument("--engine-bench", default=str(BINARIES / "engine_bench"))
     parser.add_argument("--steps", type=int, default=30, help="of quickstart, after three that warm up")
     parser.add_argument("--rounds", type=int, help="the programs in turn, so often; steps are pooled (default: 3 of "
                         "quickstart, whose steps are short beside the changes of a machine's speed; 1 of qwen3)")
@@ -267,8 +262,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--output", default=str(ROOT / "build/bench-step.json"))
     options = parser.parse_args()
-    if not pathlib.Path(options.python).exists():
-        sys.exit(f"{options.python} does not exist: deploy/setup --oracle, or --python")
+    check_program(options.python, "deploy/setup --oracle, or --python")
     print(f"{processor()}, {options.threads} threads", flush=True)
     report = {}
     for name in options.case or GOALS:

@@ -9,16 +9,15 @@ its 28 layers. --before names another build's step_profile_bench; both run in tu
 side.
 """
 
-import argparse
 import json
 import os
 import pathlib
-import subprocess
+import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from machine import BINARIES, QWEN3, ROOT, must_run, parser_of
+
 TINY = ROOT / "deploy/examples/addition/config.json"
-QWEN3 = ROOT / "tests/bench/prefill/qwen3_0.6b.json"
 FEW_LAYERS, MORE_LAYERS, ALL_LAYERS = 1, 3, 28
 
 
@@ -39,9 +38,8 @@ def lower(rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tests/bench/run step_profile", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/step_profile_bench"))
+    parser = parser_of("step_profile", __doc__)
+    parser.add_argument("--bench", default=str(BINARIES / "step_profile_bench"))
     parser.add_argument("--before", help="step_profile_bench of another build")
     parser.add_argument("--cases", default="tiny,qwen3_float32,qwen3_bfloat16")
     parser.add_argument("--tokens", type=int, default=256, help="of the Qwen3 step, in sequences of 128")
@@ -54,9 +52,7 @@ def main():
                        OMP_WAIT_POLICY="passive")
 
     def run(binary, *arguments):
-        command = [binary, *map(str, arguments)]
-        output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        return json.loads(output.stdout.strip().splitlines()[-1])
+        return must_run([binary, *arguments], environment)
 
     def measure(binary, case):
         if case == "tiny":  # a mini-batch of addition: 18 prompts, 4 rollouts each

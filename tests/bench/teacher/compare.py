@@ -18,11 +18,9 @@ took the processor and its caches. The rest of the time lies between an answer a
   HTTP, JSON    the same with vLLM's objects, without a tokenizer
 """
 
-import argparse
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,7 +28,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from machine import BINARIES, parser_of, processor
 NAMES = {"engine": "engine", "metered": "metered", "grpc": "gRPC", "http_compact": "HTTP, base64",
          "http_json": "HTTP, JSON"}
 # The limits: more time than the bare engine, bytes of an answer per token, milliseconds of a cache hit.
@@ -39,9 +38,8 @@ HIT_TOKENS = 1000
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="tests/bench/run teacher", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin-dir", default=str(ROOT / "build/cpu/bin"))
+    parser = parser_of("teacher", __doc__)
+    parser.add_argument("--bin-dir", default=str(BINARIES))
     parser.add_argument("--config", default=str(HERE / "small_qwen3.json"))
     parser.add_argument("--model-dir", help="reuse these weights; made, and kept, when absent")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -58,13 +56,6 @@ def parse_arguments():
 def percentile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))]
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
 
 
 def run(command):

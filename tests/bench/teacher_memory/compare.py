@@ -9,7 +9,6 @@ with the peak of the process's resident memory (VmHWM, which includes the touche
 the program ends with 1 unless all plans are within 10 % of the peak.
 """
 
-import argparse
 import concurrent.futures
 import json
 import pathlib
@@ -21,13 +20,11 @@ import tempfile
 import time
 import urllib.request
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
-sys.path.insert(0, str(HERE.parent))
-from machine import processor
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from machine import BINARIES, QWEN3, parser_of, processor
 
 TOLERANCE = 0.10
-QWEN3 = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
+QWEN3_06B = json.loads(QWEN3.read_text(encoding="utf-8"))
 UNTIED = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
     "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 64000,
@@ -42,10 +39,10 @@ EXPERTS = {
     "dtype": "bfloat16"}
 # name: model, dtype, KV pool, flags
 CASES = {
-    "Qwen3-0.6B, bfloat16, scores only": (QWEN3, "bfloat16", "0", []),
-    "Qwen3-0.6B, bfloat16, a pool of 512 MiB": (QWEN3, "bfloat16", "512MiB", []),
-    "Qwen3-0.6B, bfloat16, steps of 4096 tokens": (QWEN3, "bfloat16", "0", ["--max-num-batched-tokens", "4096"]),
-    "Qwen3-0.6B, widened to float32, scores only": (QWEN3, "float32", "0", []),
+    "Qwen3-0.6B, bfloat16, scores only": (QWEN3_06B, "bfloat16", "0", []),
+    "Qwen3-0.6B, bfloat16, a pool of 512 MiB": (QWEN3_06B, "bfloat16", "512MiB", []),
+    "Qwen3-0.6B, bfloat16, steps of 4096 tokens": (QWEN3_06B, "bfloat16", "0", ["--max-num-batched-tokens", "4096"]),
+    "Qwen3-0.6B, widened to float32, scores only": (QWEN3_06B, "float32", "0", []),
     "untied head, 0.3 B, float16, a pool of 128 MiB": (UNTIED, "float16", "128MiB", []),
     "untied head, 0.3 B, bfloat16, scores only": (UNTIED, "bfloat16", "0", []),
     "32 experts, 0.5 B, bfloat16, a pool of 64 MiB": (EXPERTS, "bfloat16", "64MiB", []),
@@ -57,7 +54,6 @@ def post(port, path, body):
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=3600) as answer:
         return json.load(answer)
-
 
 
 def use(port, vocab_size, generates):
@@ -104,10 +100,9 @@ def measure(options, model, config, dtype, pool, flags):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tests/bench/run teacher_memory", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--teacher", default=str(ROOT / "build/cpu/bin/taopd-teacher"))
-    parser.add_argument("--engine-bench", default=str(ROOT / "build/cpu/bin/engine_bench"), help="makes the weights")
+    parser = parser_of("teacher_memory", __doc__)
+    parser.add_argument("--teacher", default=str(BINARIES / "taopd-teacher"))
+    parser.add_argument("--engine-bench", default=str(BINARIES / "engine_bench"), help="makes the weights")
     parser.add_argument("--only", help="names of configurations, separated by semicolons")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--lines", action="store_true", help="also print the plans")

@@ -11,16 +11,14 @@ responses of 4,096 tokens in a process that may have 12 GiB of private writable 
 unless the first moments, which are then the gradients times a constant, have the same bits.
 """
 
-import argparse
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from machine import BINARIES, QWEN3, must_run, parser_of
 TOLERANCE = 0.10
 MODEL = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 768, "intermediate_size": 2048,
@@ -43,15 +41,11 @@ CASES = {
 
 
 def run(bench, model, rollouts, limit_gib, settings):
-    """Returns the bench's numbers and output; the numbers are None if it failed."""
+    """Returns the bench's numbers."""
     with tempfile.TemporaryDirectory() as directory:
         (pathlib.Path(directory) / "config.json").write_text(json.dumps(model), encoding="utf-8")
-        command = [bench, directory, rollouts, str(limit_gib), *(f"{key}={value}" for key, value in settings.items())]
-        result = subprocess.run(command, capture_output=True, text=True, check=False,
-                                env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\nended with {result.returncode}: {result.stderr}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
+        command = [bench, directory, rollouts, limit_gib, *(f"{key}={value}" for key, value in settings.items())]
+        return must_run(command, dict(os.environ, OMP_WAIT_POLICY="passive"))
 
 
 def settings_of(dtype, recompute, moments, prompts, n, response_tokens, micro_batch_tokens, master="float32"):
@@ -79,16 +73,15 @@ def same_gradients(bench, model):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tests/bench/run training_memory", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", default=str(ROOT / "build/cpu/bin/training_memory_bench"))
+    parser = parser_of("training_memory", __doc__)
+    parser.add_argument("--bench", default=str(BINARIES / "training_memory_bench"))
     parser.add_argument("--only", help="names of cases, separated by semicolons")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--lines", action="store_true", help="also print the plan's lines")
     args = parser.parse_args()
-    qwen3 = json.loads((ROOT / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
+    qwen3 = json.loads(QWEN3.read_text(encoding="utf-8"))
     if args.gradients:
         if not same_gradients(args.bench, qwen3):
             sys.exit("recomputation changed the gradients")

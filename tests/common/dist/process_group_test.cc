@@ -32,7 +32,7 @@ ProcessGroupOptions TestOptions() {
   return options;
 }
 
-// What rank r contributes to the sums.
+// Returns rank r's part of the sums.
 at::Tensor Mine(int64_t rank, int64_t size) {
   return at::arange(size, at::kFloat) + 100.0 * static_cast<double>(rank);
 }

@@ -204,7 +204,7 @@ TEST(PlanEngine, WithoutPoolItOnlyScores) {
   EXPECT_THAT(PlanText(plan), HasSubstr("scores only"));
 }
 
-// What everything but the pool takes.
+// Returns the bytes of everything but the pool.
 int64_t BytesBeforePool(EnginePlanInput input) {
   const auto plan = PlanEngine(input);
   EXPECT_TRUE(plan.ok()) << plan.status();

@@ -63,7 +63,7 @@ MemoryKind KindOfLine(const std::vector<MemoryLine>& lines, const std::string& n
   return MemoryKind::kReclaimable;
 }
 
-// Of one of four ranks: a quarter of what is sharded, and what is on its way.
+// One of four ranks holds a quarter of the sharded bytes, and those on their way.
 TEST(TrainingLines, OfSeveralRanks) {
   const ModelConfig config = SmallConfig();
   const int64_t P = config.NumParameters();

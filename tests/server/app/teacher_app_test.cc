@@ -23,7 +23,7 @@ using testing::FakeModel;
 using testing::MakeFakeModel;
 using testing::TempDir;
 
-// What the server prints, with a wait for the line that names the ports.
+// Holds the server's output, and waits for the line that names the ports.
 class PortLine : public std::stringbuf {
  public:
   int sync() override {

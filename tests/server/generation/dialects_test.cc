@@ -29,7 +29,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a client asks for. What is not set is left out of the request.
+// A client's wishes. Those that are not set are left out of the request.
 struct Ask {
   std::string prompt = "dfh";  // ids 3, 5 and 7
   int64_t max_tokens = 2;
@@ -207,33 +207,6 @@ std::vector<std::string> StreamedByVllmInference(Servers& servers) {
   return texts;
 }
 
-// Id v is the letter 'a' + v, and one id is a byte that no text in UTF-8 has.
-class BrokenTokenizer final : public Tokenizer {
- public:
-  explicit BrokenTokenizer(int32_t broken) : broken_(broken) {}
-
-  std::vector<int32_t> Encode(std::string_view text, bool) const override {
-    std::vector<int32_t> ids;
-    for (const char letter : text) ids.push_back(letter - 'a');
-    return ids;
-  }
-  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
-  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
-    return TokenBytes(ids[0]);
-  }
-  std::string TokenBytes(int32_t id) const override {
-    return id == broken_ ? "\xFF" : std::string(1, static_cast<char>('a' + id));
-  }
-  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
-  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
-  int64_t vocab_size() const override { return testing::kFakeVocab; }
-  const std::string& hash() const override { return hash_; }
-
- private:
-  const int32_t broken_;
-  const std::string hash_;
-};
-
 class DialectsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -262,7 +235,7 @@ class DialectsTest : public ::testing::Test {
     grpc_->Shutdown(absl::Now() + absl::Seconds(10));
   }
 
-  // What the engine is asked for when a protocol sends this.
+  // Returns the requests that reach the engine when a protocol sends this.
   std::vector<InferenceRequest> Seen(const Protocol& protocol, const Ask& ask) {
     const size_t before = fake_.engine->seen().size();
     EXPECT_EQ(protocol.send(*servers_, ask), "") << protocol.name;
@@ -365,7 +338,7 @@ TEST_F(DialectsTest, TextThatEndsInABrokenCharacterIsHeldBack) {
   greedy.sampling->ignore_eos = true;
   const std::vector<int32_t> ids = testing::FakeGenerate(greedy).ids;
   ASSERT_TRUE(ids[1] != ids[0] && ids[1] != ids[2]);
-  fake_.model->tokenizer = std::make_unique<BrokenTokenizer>(ids[1]);
+  fake_.model->tokenizer = std::make_unique<testing::BrokenTokenizer>(ids[1]);
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   const auto letter = [](int32_t id) { return std::string(1, static_cast<char>('a' + id)); };
   const std::string whole = letter(ids[0]) + std::string(kReplacement) + letter(ids[2]);

@@ -52,8 +52,8 @@ TEST(EngineRunTest, TheEngineOnlyHandsOver) {
   std::thread::id delivery_id;
   {
     absl::Notification go_on;
-    DeliveryThread delivery;
-    delivery.Post([&] {
+    WorkerPool delivery(/*max_threads=*/1);
+    delivery.Enqueue([&] {
       delivery_id = std::this_thread::get_id();
       go_on.WaitForNotification();
     });

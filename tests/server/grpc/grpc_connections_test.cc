@@ -1,4 +1,4 @@
-// How long gRPC connections live, and how many calls one may hold, over real sockets.
+// Tests the life of gRPC connections, and the number of calls of one, over real sockets.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 

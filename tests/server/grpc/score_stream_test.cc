@@ -29,14 +29,14 @@ TEST(ScoreStreamTest, AnswersAndEnds) {
 // The engine's thread hands the result over, and another one makes the message of it.
 TEST(ScoreStreamTest, AnswersAreMadeOnTheDeliveryThread) {
   absl::Notification go_on, made;
-  DeliveryThread delivery;
+  WorkerPool delivery(/*max_threads=*/1);
   SteppedStream step(&delivery);
   step.Receive(MakeScoreRequest("one"));
-  delivery.Post([&] { go_on.WaitForNotification(); });
+  delivery.Enqueue([&] { go_on.WaitForNotification(); });
   step.engine->Complete(1);
   EXPECT_EQ(step.wire.writing, nullptr);
   go_on.Notify();
-  delivery.Post([&] { made.Notify(); });
+  delivery.Enqueue([&] { made.Notify(); });
   made.WaitForNotification();
   ASSERT_NE(step.wire.writing, nullptr);
   EXPECT_EQ(step.wire.Written().request_id(), "one");

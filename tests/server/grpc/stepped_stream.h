@@ -152,7 +152,7 @@ class SteppedWire final
 class SteppedStream {
  public:
   // With `delivery`, answers are made there, otherwise at once.
-  explicit SteppedStream(DeliveryThread* delivery = nullptr) {
+  explicit SteppedStream(WorkerPool* delivery = nullptr) {
     auto model = std::make_shared<ServedModel>();
     auto owned_engine = std::make_unique<SteppedEngine>();
     engine = owned_engine.get();

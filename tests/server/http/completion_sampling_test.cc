@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 
 // Knows " a" to " o" as single tokens, 16 to 30.
-class SpacedTokenizer final : public Tokenizer {
+class SpacedTokenizer final : public testing::FakeTokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int32_t> ids;
@@ -28,16 +28,8 @@ class SpacedTokenizer final : public Tokenizer {
     }
     return ids;
   }
-  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
   std::string Decode(const std::vector<int32_t>&, bool) const override { return "x"; }
   std::string TokenBytes(int32_t) const override { return "x"; }
-  std::string IdToToken(int32_t) const override { return "x"; }
-  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
-  int64_t vocab_size() const override { return testing::kFakeVocab; }
-  const std::string& hash() const override { return hash_; }
-
- private:
-  const std::string hash_;
 };
 
 // The request of a prompt of one token and these fields.

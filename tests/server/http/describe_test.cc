@@ -1,4 +1,5 @@
 // The description of the server is held to its routes and to the code that reads the fields.
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -8,7 +9,6 @@
 #include "server/http/describe/openapi.h"
 #include "server/http/generate/token_request.h"
 #include "server/http/routes/completion_routes.h"
-#include "server/http/routes/model_routes.h"
 #include "server/http/sglang/sglang_request.h"
 #include "server/http/tokenize/tokenize.h"
 #include "server/http/trl/sequence_logprobs.h"
@@ -58,66 +58,58 @@ TEST_F(DescribeTest, EveryRouteIsDescribed) {
   for (const RouteDoc& route : RouteDocs())
     described.insert(std::string(route.method) + " " + route.path);
   ServingState state(Clock::Real(), absl::Seconds(60));
-  for (const Routes& routes : {CompletionRoutes(&state), ModelRoutes(&state)}) {
-    for (const Route& route : routes) served.insert(route.method + " " + route.path);
-  }
+  for (const Route& route : CompletionRoutes(&state))
+    served.insert(route.method + " " + route.path);
   served.insert("GET /health_generate");  // SGLang's name among the probes
   EXPECT_EQ(described, served);
 }
 
+// The route's table has the fields that `read` asks for in this body.
+void ExpectFields(const std::string& route, const json& body,
+                  const std::function<absl::Status(JsonFields&)>& read) {
+  JsonFields fields(body);
+  EXPECT_OK(read(fields));
+  EXPECT_EQ(fields.asked(), NamesOf(DocOf(route).fields)) << route;
+}
+
 TEST_F(DescribeTest, TheFieldsAreThoseThatAreRead) {
   const std::string chat = R"({"messages":[{"role":"user","content":"b"}]})";
-  const json completion_json = {{"prompt", {1}}}, chat_json = json::parse(chat),
-             token_json = {{"token_ids", {1}}, {"sampling_params", json::object()}},
-             sglang_json = {{"input_ids", {1}}},
-             trl_json = {{"sequences", {{1}}}, {"prompt_lengths", {0}}, {"top_logprobs", 1}},
-             detokenize_json = {{"tokens", {1}}}, none = json::object();
-  {
-    JsonFields fields(completion_json);
+  const json none = json::object();
+  ExpectFields("/v1/completions", {{"prompt", {1}}}, [&](JsonFields& fields) {
     CompletionRequest request;
-    EXPECT_OK(ReadCompletionRequest(fields, model(), &request));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/v1/completions").fields));
-  }
-  {
-    JsonFields fields(chat_json);
+    return ReadCompletionRequest(fields, model(), &request);
+  });
+  ExpectFields("/v1/chat/completions", json::parse(chat), [&](JsonFields& fields) {
     ChatRequest request;
     auto body = nlohmann::ordered_json::parse(chat);
-    EXPECT_OK(ReadChatRequest(fields, &body, model(), &request));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/v1/chat/completions").fields));
-  }
-  {
-    JsonFields fields(token_json), sampling(none);
+    return ReadChatRequest(fields, &body, model(), &request);
+  });
+  const json tokens = {{"token_ids", {1}}, {"sampling_params", none}};
+  JsonFields sampling(none), sglang_sampling(none);
+  ExpectFields("/inference/v1/generate", tokens, [&](JsonFields& fields) {
     TokenRequest request;
-    EXPECT_OK(ReadTokenRequest(fields, sampling, model(), &request));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/inference/v1/generate").fields));
-    EXPECT_EQ(sampling.asked(), NamesOf(DocOf("/inference/v1/generate").sampling_fields));
-  }
-  {
-    JsonFields fields(sglang_json), sampling(none);
+    return ReadTokenRequest(fields, sampling, model(), &request);
+  });
+  EXPECT_EQ(sampling.asked(), NamesOf(DocOf("/inference/v1/generate").sampling_fields));
+  ExpectFields("/generate", {{"input_ids", {1}}}, [&](JsonFields& fields) {
     SglangRequest request;
-    EXPECT_OK(ReadSglangRequest(fields, sampling, model(), &request));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/generate").fields));
-    EXPECT_EQ(sampling.asked(), NamesOf(DocOf("/generate").sampling_fields));
-  }
-  {
-    JsonFields fields(trl_json);
+    return ReadSglangRequest(fields, sglang_sampling, model(), &request);
+  });
+  EXPECT_EQ(sglang_sampling.asked(), NamesOf(DocOf("/generate").sampling_fields));
+  const json sequences = {{"sequences", {{1}}}, {"prompt_lengths", {0}}, {"top_logprobs", 1}};
+  ExpectFields("/get_sequence_logprobs/", sequences, [&](JsonFields& fields) {
     SequenceLogprobsRequest request;
-    EXPECT_OK(ReadSequenceLogprobs(fields, model(), &request));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/get_sequence_logprobs/").fields));
-  }
-  {
-    JsonFields fields(chat_json);
+    return ReadSequenceLogprobs(fields, model(), &request);
+  });
+  ExpectFields("/tokenize", json::parse(chat), [&](JsonFields& fields) {
     TokenizeRequest request;
     auto body = nlohmann::ordered_json::parse(chat);
-    EXPECT_OK(ReadTokenizeRequest(fields, &body, model(), &request));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/tokenize").fields));
-  }
-  {
-    JsonFields fields(detokenize_json);
+    return ReadTokenizeRequest(fields, &body, model(), &request);
+  });
+  ExpectFields("/detokenize", {{"tokens", {1}}}, [&](JsonFields& fields) {
     std::vector<int32_t> ids;
-    EXPECT_OK(ReadDetokenizeRequest(fields, model(), &ids));
-    EXPECT_EQ(fields.asked(), NamesOf(DocOf("/detokenize").fields));
-  }
+    return ReadDetokenizeRequest(fields, model(), &ids);
+  });
 }
 
 TEST_F(DescribeTest, OpenApiAndDocsHoldTheTables) {

@@ -4,9 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "server/http/completions/completion.h"
-#include "server/http/generate/token_generation.h"
-#include "server/http/sglang/sglang.h"
+#include "server/http/run_dialect.h"
 #include "server/http/tokenize/tokenize.h"
 #include "server/http/trl/sequence_logprobs.h"
 #include "tests/server/fake_engine.h"
@@ -65,7 +63,7 @@ class ProtocolsTest : public ::testing::Test {
     });
     return events;
   }
-  // What the engine's formula says.
+  // Returns the fake engine's log-prob.
   static float LogProb(const std::vector<int32_t>& ids, size_t position, int32_t id) {
     return static_cast<float>(testing::FakeLogProbs(ids, position, 1.0)[id]);
   }
@@ -323,7 +321,7 @@ TEST_F(ProtocolsTest, TokenizesAndDetokenizes) {
   fake_.model->tokenizer_config_json =
       R"({"eos_token":{"content":"</s>","lstrip":false},"vocab_file":"x","b":1})";
   EXPECT_EQ(
-      json::parse(std::get<std::string>(DescribeTokenizer(state_))),
+      json::parse(std::get<std::string>(DescribeTokenizer(*fake_.model))),
       json({{"eos_token", "</s>"}, {"b", 1}, {"tokenizer_class", "PreTrainedTokenizerFast"}}));
 }
 

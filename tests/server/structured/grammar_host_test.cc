@@ -191,7 +191,7 @@ TEST(GrammarHostTest, TheProcessHasNeitherDescriptorsNorSecretsNorRights) {
 // Programs in the place of taopd-grammar. They have the socket as descriptor 3.
 class FakeProgramTest : public ::testing::Test {
  protected:
-  // What two compilations of a form come to with the program.
+  // Returns the results of two compilations of a form with the program.
   std::pair<absl::Status, absl::Status> Use(const std::string& script,
                                             absl::Duration wait = absl::Milliseconds(300)) {
     GrammarCompilerOptions options;

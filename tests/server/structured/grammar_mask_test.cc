@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 using Kind = GrammarSpec::Kind;
 
-// What may follow `prefix` if the texts are all there are.
+// Returns the ids that may follow `prefix` if there are only these texts.
 std::set<int32_t> Expected(const std::vector<std::string>& texts, const std::string& prefix) {
   const std::vector<std::string> bytes = SmallVocabulary();
   std::set<int32_t> allowed;
@@ -190,7 +190,7 @@ std::optional<std::string> RandomText(const std::shared_ptr<Grammar>& grammar, u
     if (!allowed.ok() || allowed->empty()) return std::nullopt;
     const std::vector<int32_t> list(allowed->begin(), allowed->end());
     if (allowed->contains(kEosId)) return TextOf(ids);
-    // What closes a string or an object, more often than chance would have it.
+    // Close strings and objects more often than chance would.
     std::vector<int32_t> closing;
     for (const char c : {'"', '}', ']', ',', ':'}) {
       if (allowed->contains(2 + c)) closing.push_back(2 + c);

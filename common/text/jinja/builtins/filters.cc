@@ -19,22 +19,12 @@ Text SoftText(Runtime& runtime, const Value& value) {
   return {ToString(runtime, value), value.text() != nullptr && value.text()->is_safe};
 }
 
-Value Upper(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  arguments.Bind("upper", {});
+using Convert = std::string (*)(std::string_view);
+template <Convert convert>
+Value Converted(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  arguments.Bind(convert == ToUpper ? "upper" : convert == ToLower ? "lower" : "capitalize", {});
   const Text text = SoftText(runtime, self);
-  return runtime.MakeText(ToUpper(text.bytes), text.is_safe);
-}
-
-Value Lower(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  arguments.Bind("lower", {});
-  const Text text = SoftText(runtime, self);
-  return runtime.MakeText(ToLower(text.bytes), text.is_safe);
-}
-
-Value CapitalizeFilter(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  arguments.Bind("capitalize", {});
-  const Text text = SoftText(runtime, self);
-  return runtime.MakeText(Capitalize(text.bytes), text.is_safe);
+  return runtime.MakeText(convert(text.bytes), text.is_safe);
 }
 
 // Unlike in str.title(), words begin after white space and - ( { [ <.
@@ -337,7 +327,7 @@ Value Truncate(Runtime& runtime, const Value& self, const Arguments& arguments) 
 Builtin FindFilter(std::string_view name) {
   static constexpr std::pair<std::string_view, Builtin> kFilters[] = {
       {"abs", Abs},
-      {"capitalize", CapitalizeFilter},
+      {"capitalize", Converted<Capitalize>},
       {"center", Center},
       {"d", Default},
       {"default", Default},
@@ -347,7 +337,7 @@ Builtin FindFilter(std::string_view name) {
       {"format", Format},
       {"indent", Indent},
       {"int", Int},
-      {"lower", Lower},
+      {"lower", Converted<ToLower>},
       {"replace", ReplaceFilter},
       {"round", Round},
       {"safe", Safe},
@@ -356,13 +346,11 @@ Builtin FindFilter(std::string_view name) {
       {"tojson", ToJsonFilter},
       {"trim", Trim},
       {"truncate", Truncate},
-      {"upper", Upper},
+      {"upper", Converted<ToUpper>},
       {"wordcount", WordCount},
   };
-  for (const auto& [filter, function] : kFilters) {
-    if (filter == name) return function;
-  }
-  return FindSequenceFilter(name);
+  const Builtin filter = FindIn(kFilters, name);
+  return filter != nullptr ? filter : FindSequenceFilter(name);
 }
 
 }  // namespace taopd::jinja

@@ -142,10 +142,9 @@ std::optional<Value> FindGlobal(Runtime& runtime, std::string_view name) {
       {"joiner", Joiner},
       {"cycler", Cycler},
   };
-  for (const auto& [global, function] : kGlobals) {
-    if (global == name) return runtime.MakeCallable("function", std::string(name), function);
-  }
-  return std::nullopt;
+  const Function function = FindIn(kGlobals, name);
+  if (function == nullptr) return std::nullopt;
+  return runtime.MakeCallable("function", std::string(name), function);
 }
 
 }  // namespace taopd::jinja

@@ -15,20 +15,15 @@ std::optional<std::string_view> OptionalText(const Value* value, std::string_vie
   return std::string_view(TextArgument(*value, parameter));
 }
 
-Value StripMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto bound = arguments.Bind("strip", {"chars"});
+using StripFunction = std::string_view (*)(std::string_view, std::optional<std::string_view>);
+template <StripFunction strip>
+Value Stripped(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  constexpr std::string_view kName = strip == StripLeft    ? "lstrip"
+                                     : strip == StripRight ? "rstrip"
+                                                           : "strip";
+  const auto bound = arguments.Bind(kName, {"chars"});
   return runtime.MakeText(
-      std::string(Strip(self.text()->bytes, OptionalText(bound[0], "strip: chars"))));
-}
-Value LeftStrip(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto bound = arguments.Bind("lstrip", {"chars"});
-  return runtime.MakeText(
-      std::string(StripLeft(self.text()->bytes, OptionalText(bound[0], "lstrip: chars"))));
-}
-Value RightStrip(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto bound = arguments.Bind("rstrip", {"chars"});
-  return runtime.MakeText(
-      std::string(StripRight(self.text()->bytes, OptionalText(bound[0], "rstrip: chars"))));
+      std::string(strip(self.text()->bytes, OptionalText(bound[0], Concat(kName, ": chars")))));
 }
 
 Value MakeList(Runtime& runtime, const std::vector<std::string_view>& parts) {
@@ -37,7 +32,8 @@ Value MakeList(Runtime& runtime, const std::vector<std::string_view>& parts) {
   return runtime.MakeSequence(std::move(items));
 }
 
-Value SplitWith(Runtime& runtime, const Value& self, const Arguments& arguments, bool from_right) {
+template <bool from_right>
+Value SplitMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("split", {"sep", "maxsplit"});
   const auto separator = OptionalText(bound[0], "split: sep");
   if (separator && separator->empty()) Fail("empty separator");
@@ -45,20 +41,14 @@ Value SplitWith(Runtime& runtime, const Value& self, const Arguments& arguments,
   runtime.Scan(self.text()->bytes.size() * (separator && from_right ? separator->size() : 1));
   return MakeList(runtime, Split(self.text()->bytes, separator, max_splits, from_right));
 }
-Value SplitMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return SplitWith(runtime, self, arguments, false);
-}
-Value RightSplit(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return SplitWith(runtime, self, arguments, true);
-}
 Value SplitLinesMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   arguments.Bind("splitlines", {});
   return MakeList(runtime, SplitLines(self.text()->bytes));
 }
 
 // Splits at the first separator, or at the last if from_right: before, separator, after.
-Value PartitionWith(Runtime& runtime, const Value& self, const Arguments& arguments,
-                    bool from_right) {
+template <bool from_right>
+Value Partition(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("partition", {"sep"}, 1);
   const std::string& separator = TextArgument(*bound[0], "partition: sep");
   if (separator.empty()) Fail("empty separator");
@@ -75,12 +65,6 @@ Value PartitionWith(Runtime& runtime, const Value& self, const Arguments& argume
   }
   return runtime.MakeSequence(std::move(parts), SequenceType::kTuple);
 }
-Value Partition(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return PartitionWith(runtime, self, arguments, false);
-}
-Value RightPartition(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return PartitionWith(runtime, self, arguments, true);
-}
 
 // Returns the part of the text that the optional arguments `start` and `end` select, in bytes.
 std::pair<size_t, size_t> Window(const std::string& text, const Value* start, const Value* end) {
@@ -94,7 +78,8 @@ std::pair<size_t, size_t> Window(const std::string& text, const Value* start, co
   return {offset(start, 0), offset(end, length)};
 }
 
-Value Affix(Runtime& runtime, const Value& self, const Arguments& arguments, bool is_prefix) {
+template <bool is_prefix>
+Value Affix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound =
       arguments.Bind(is_prefix ? "startswith" : "endswith", {"affix", "start", "end"}, 1);
   const std::string& text = self.text()->bytes;
@@ -111,41 +96,25 @@ Value Affix(Runtime& runtime, const Value& self, const Arguments& arguments, boo
   }
   return Value(false);
 }
-Value StartsWith(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Affix(runtime, self, arguments, true);
-}
-Value EndsWith(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Affix(runtime, self, arguments, false);
-}
 
-// Returns the position of a part in code points, or -1 if it does not occur.
-int64_t Locate(Runtime& runtime, const Value& self, const Arguments& arguments, bool from_right) {
+// Returns the position of a part in code points. If it does not occur, returns -1, or fails if it
+// must occur.
+template <bool from_right, bool must_occur>
+Value Locate(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("find", {"sub", "start", "end"}, 1);
   const std::string& text = self.text()->bytes;
   const std::string& part = TextArgument(*bound[0], "find: sub");
   const auto [begin, end] = Window(text, bound[1], bound[2]);
-  if (begin > end) return -1;
-  const std::string_view window = std::string_view(text).substr(begin, end - begin);
-  runtime.Scan(text.size() * (from_right ? std::max<size_t>(part.size(), 1) : 1));
-  const size_t at = from_right ? window.rfind(part) : Find(window, part);
-  if (at == std::string_view::npos) return -1;
-  return NumCodePoints(std::string_view(text).substr(0, begin + at));
-}
-Value FindMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Value(Locate(runtime, self, arguments, false));
-}
-Value RightFind(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Value(Locate(runtime, self, arguments, true));
-}
-Value Index(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const int64_t at = Locate(runtime, self, arguments, false);
-  if (at < 0) Fail("substring not found");
-  return Value(at);
-}
-Value RightIndex(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const int64_t at = Locate(runtime, self, arguments, true);
-  if (at < 0) Fail("substring not found");
-  return Value(at);
+  size_t at = std::string_view::npos;
+  if (begin <= end) {
+    const std::string_view window = std::string_view(text).substr(begin, end - begin);
+    runtime.Scan(text.size() * (from_right ? std::max<size_t>(part.size(), 1) : 1));
+    at = from_right ? window.rfind(part) : Find(window, part);
+  }
+  if (at != std::string_view::npos)
+    return Value(NumCodePoints(std::string_view(text).substr(0, begin + at)));
+  if (must_occur) Fail("substring not found");
+  return Value(int64_t{-1});
 }
 
 Value Count(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -188,7 +157,7 @@ Value JoinMethod(Runtime& runtime, const Value& self, const Arguments& arguments
 
 using Convert = std::string (*)(std::string_view);
 template <Convert convert>
-Value Converted(Runtime& runtime, const Value& self, const Arguments& arguments) {
+Value ConvertedMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   arguments.Bind("method", {});
   return runtime.MakeText(convert(self.text()->bytes));
 }
@@ -199,19 +168,14 @@ Value Is(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return Value(HasProperty(self.text()->bytes, property));
 }
 
-Value RemoveAffix(Runtime& runtime, const Value& self, const Arguments& arguments, bool is_prefix) {
+template <bool is_prefix>
+Value RemoveAffix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind(is_prefix ? "removeprefix" : "removesuffix", {"affix"}, 1);
   const std::string& affix = TextArgument(*bound[0], "affix");
   std::string_view text = self.text()->bytes;
   if (is_prefix && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (!is_prefix && text.ends_with(affix)) text.remove_suffix(affix.size());
   return runtime.MakeText(std::string(text));
-}
-Value RemovePrefix(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return RemoveAffix(runtime, self, arguments, true);
-}
-Value RemoveSuffix(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return RemoveAffix(runtime, self, arguments, false);
 }
 
 // Supports {} and {0} and {name}, without conversions or format specifications.
@@ -298,40 +262,31 @@ Value ListCount(Runtime& runtime, const Value& self, const Arguments& arguments)
   return Value(count);
 }
 
-template <size_t kSize>
-Builtin FindIn(const std::pair<std::string_view, Builtin> (&methods)[kSize],
-               std::string_view name) {
-  for (const auto& [method, function] : methods) {
-    if (method == name) return function;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Builtin FindTextMethod(std::string_view name) {
   static constexpr std::pair<std::string_view, Builtin> kMethods[] = {
-      {"strip", StripMethod},
-      {"lstrip", LeftStrip},
-      {"rstrip", RightStrip},
-      {"split", SplitMethod},
-      {"rsplit", RightSplit},
+      {"strip", Stripped<Strip>},
+      {"lstrip", Stripped<StripLeft>},
+      {"rstrip", Stripped<StripRight>},
+      {"split", SplitMethod<false>},
+      {"rsplit", SplitMethod<true>},
       {"splitlines", SplitLinesMethod},
-      {"partition", Partition},
-      {"rpartition", RightPartition},
-      {"startswith", StartsWith},
-      {"endswith", EndsWith},
-      {"find", FindMethod},
-      {"rfind", RightFind},
-      {"index", Index},
-      {"rindex", RightIndex},
+      {"partition", Partition<false>},
+      {"rpartition", Partition<true>},
+      {"startswith", Affix<true>},
+      {"endswith", Affix<false>},
+      {"find", Locate<false, false>},
+      {"rfind", Locate<true, false>},
+      {"index", Locate<false, true>},
+      {"rindex", Locate<true, true>},
       {"count", Count},
       {"replace", ReplaceMethod},
       {"join", JoinMethod},
-      {"upper", Converted<ToUpper>},
-      {"lower", Converted<ToLower>},
-      {"title", Converted<ToTitle>},
-      {"capitalize", Converted<Capitalize>},
+      {"upper", ConvertedMethod<ToUpper>},
+      {"lower", ConvertedMethod<ToLower>},
+      {"title", ConvertedMethod<ToTitle>},
+      {"capitalize", ConvertedMethod<Capitalize>},
       {"islower", Is<TextProperty::kLower>},
       {"isupper", Is<TextProperty::kUpper>},
       {"isalpha", Is<TextProperty::kAlpha>},
@@ -339,8 +294,8 @@ Builtin FindTextMethod(std::string_view name) {
       {"isnumeric", Is<TextProperty::kDigit>},
       {"isalnum", Is<TextProperty::kAlphaNumeric>},
       {"isspace", Is<TextProperty::kSpace>},
-      {"removeprefix", RemovePrefix},
-      {"removesuffix", RemoveSuffix},
+      {"removeprefix", RemoveAffix<true>},
+      {"removesuffix", RemoveAffix<false>},
       {"format", FormatMethod},
   };
   return FindIn(kMethods, name);

@@ -176,7 +176,8 @@ Value Unique(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return runtime.MakeSequence(std::move(items), SequenceType::kIterator);
 }
 
-Value Extreme(Runtime& runtime, const Value& self, const Arguments& arguments, bool is_max) {
+template <bool is_max>
+Value Extreme(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind(is_max ? "max" : "min", {"case_sensitive", "attribute"});
   const bool is_case_sensitive = bound[0] != nullptr && IsTrue(*bound[0]);
   Value best = Value::OfUndefined("No aggregated item, sequence was empty."), best_key;
@@ -190,12 +191,6 @@ Value Extreme(Runtime& runtime, const Value& self, const Arguments& arguments, b
     best_key = key;
   }
   return best;
-}
-Value Max(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Extreme(runtime, self, arguments, true);
-}
-Value Min(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Extreme(runtime, self, arguments, false);
 }
 
 Value Sum(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -229,8 +224,8 @@ Value Map(Runtime& runtime, const Value& self, const Arguments& arguments) {
 }
 
 // Implements select, reject, selectattr and rejectattr: by the named test, or by truth.
-Value Choose(Runtime& runtime, const Value& self, const Arguments& arguments, bool by_attribute,
-             bool keeps_true) {
+template <bool by_attribute, bool keeps_true>
+Value Choose(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Arguments rest = arguments;
   Value attribute;
   auto take_first = [&] {
@@ -255,18 +250,6 @@ Value Choose(Runtime& runtime, const Value& self, const Arguments& arguments, bo
     if (holds == keeps_true) chosen.push_back(item);
   }
   return runtime.MakeSequence(std::move(chosen), SequenceType::kIterator);
-}
-Value Select(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Choose(runtime, self, arguments, false, true);
-}
-Value Reject(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Choose(runtime, self, arguments, false, false);
-}
-Value SelectAttr(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Choose(runtime, self, arguments, true, true);
-}
-Value RejectAttr(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return Choose(runtime, self, arguments, true, false);
 }
 
 Value Batch(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -303,18 +286,29 @@ Value Attr(Runtime& runtime, const Value& self, const Arguments& arguments) {
 
 Builtin FindSequenceFilter(std::string_view name) {
   static constexpr std::pair<std::string_view, Builtin> kFilters[] = {
-      {"attr", Attr},         {"batch", Batch},   {"count", LengthFilter},
-      {"dictsort", DictSort}, {"first", First},   {"items", Items},
-      {"join", Join},         {"last", Last},     {"length", LengthFilter},
-      {"list", ListFilter},   {"map", Map},       {"max", Max},
-      {"min", Min},           {"reject", Reject}, {"rejectattr", RejectAttr},
-      {"reverse", Reverse},   {"select", Select}, {"selectattr", SelectAttr},
-      {"sort", Sort},         {"sum", Sum},       {"unique", Unique},
+      {"attr", Attr},
+      {"batch", Batch},
+      {"count", LengthFilter},
+      {"dictsort", DictSort},
+      {"first", First},
+      {"items", Items},
+      {"join", Join},
+      {"last", Last},
+      {"length", LengthFilter},
+      {"list", ListFilter},
+      {"map", Map},
+      {"max", Extreme<true>},
+      {"min", Extreme<false>},
+      {"reject", Choose<false, false>},
+      {"rejectattr", Choose<true, false>},
+      {"reverse", Reverse},
+      {"select", Choose<false, true>},
+      {"selectattr", Choose<true, true>},
+      {"sort", Sort},
+      {"sum", Sum},
+      {"unique", Unique},
   };
-  for (const auto& [filter, function] : kFilters) {
-    if (filter == name) return function;
-  }
-  return nullptr;
+  return FindIn(kFilters, name);
 }
 
 }  // namespace taopd::jinja

@@ -44,32 +44,22 @@ bool IsSequence(const Value& value) {
          value.is_list() || value.is_tuple() || value.IsSequence(SequenceType::kRange);
 }
 
-Value HasCase(Runtime& runtime, const Value& self, const Arguments& arguments,
-              TextProperty property) {
+template <TextProperty property>
+Value HasCase(Runtime& runtime, const Value& self, const Arguments& arguments) {
   arguments.Bind("test", {});
   return Value(HasProperty(ToString(runtime, self), property));
-}
-Value IsLower(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return HasCase(runtime, self, arguments, TextProperty::kLower);
-}
-Value IsUpper(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return HasCase(runtime, self, arguments, TextProperty::kUpper);
 }
 
 Value DivisibleBy(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("divisibleby", {"num"}, 1);
   return Value(!IsTrue(Apply(runtime, Operator::kModulo, self, *bound[0])));
 }
-Value IsOdd(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  arguments.Bind("odd", {});
+// Whether the rest of a division by 2 is `rest`: 0 for even numbers, 1 for odd ones.
+template <int64_t rest>
+Value HasRest(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  arguments.Bind(rest == 0 ? "even" : "odd", {});
   if (self.text() != nullptr) Fail("not all arguments converted during string formatting");
-  const Value rest = Apply(runtime, Operator::kModulo, self, Value(int64_t{2}));
-  return Value(AreEqual(rest, Value(int64_t{1})));
-}
-Value IsEven(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  arguments.Bind("even", {});
-  if (self.text() != nullptr) Fail("not all arguments converted during string formatting");
-  return Value(!IsTrue(Apply(runtime, Operator::kModulo, self, Value(int64_t{2}))));
+  return Value(AreEqual(Apply(runtime, Operator::kModulo, self, Value(int64_t{2})), Value(rest)));
 }
 
 // Python's `is`: the same object. Equal small numbers and constants always are.
@@ -113,10 +103,10 @@ Builtin FindTest(std::string_view name) {
       {"iterable", Plain<IsIterable>},
       {"callable", Plain<IsCallable>},
       {"escaped", Plain<IsEscaped>},
-      {"lower", IsLower},
-      {"upper", IsUpper},
-      {"odd", IsOdd},
-      {"even", IsEven},
+      {"lower", HasCase<TextProperty::kLower>},
+      {"upper", HasCase<TextProperty::kUpper>},
+      {"odd", HasRest<1>},
+      {"even", HasRest<0>},
       {"divisibleby", DivisibleBy},
       {"sameas", SameAs},
       {"filter", IsFilter},
@@ -138,10 +128,7 @@ Builtin FindTest(std::string_view name) {
       {"<=", Compare<Operator::kLessEqual>},
       {"le", Compare<Operator::kLessEqual>},
   };
-  for (const auto& [test, function] : kTests) {
-    if (test == name) return function;
-  }
-  return nullptr;
+  return FindIn(kTests, name);
 }
 
 }  // namespace taopd::jinja

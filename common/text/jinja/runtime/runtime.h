@@ -75,6 +75,16 @@ const std::string& TextArgument(const Value& value, std::string_view parameter);
 // A filter, a test or a method, applied to `self`.
 using Builtin = Value (*)(Runtime&, const Value& self, const Arguments& arguments);
 
+// Returns the function of that name, or null.
+template <typename Function, size_t kSize>
+Function FindIn(const std::pair<std::string_view, Function> (&functions)[kSize],
+                std::string_view name) {
+  for (const auto& [known, function] : functions) {
+    if (known == name) return function;
+  }
+  return nullptr;
+}
+
 // These functions find a filter, a test or a method by its name; null if there is none.
 Builtin FindFilter(std::string_view name);
 Builtin FindTest(std::string_view name);

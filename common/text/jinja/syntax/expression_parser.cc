@@ -137,24 +137,36 @@ ExpressionPtr ExpressionParser::ParseExpression(bool with_condition) {
   return value;
 }
 
-ExpressionPtr ExpressionParser::ParseOr() {
-  ExpressionPtr left = ParseAnd();
-  while (IsName("or")) {
+ExpressionPtr ExpressionParser::ParseLogical(std::string_view name, ExpressionKind kind,
+                                             ParseFunction parse_operand) {
+  ExpressionPtr left = (this->*parse_operand)();
+  while (IsName(name)) {
     const Position position = current().position;
     Advance();
-    left = Make(ExpressionKind::kOr, position, List(std::move(left), ParseAnd()));
+    left = Make(kind, position, List(std::move(left), (this->*parse_operand)()));
   }
   return left;
 }
 
-ExpressionPtr ExpressionParser::ParseAnd() {
-  ExpressionPtr left = ParseNot();
-  while (IsName("and")) {
+ExpressionPtr ExpressionParser::ParseBinary(Operators operators, ParseFunction parse_operand) {
+  ExpressionPtr left = (this->*parse_operand)();
+  for (;;) {
     const Position position = current().position;
+    const auto found = std::find_if(operators.begin(), operators.end(),
+                                    [&](const auto& known) { return IsOperator(known.first); });
+    if (found == operators.end()) return left;
     Advance();
-    left = Make(ExpressionKind::kAnd, position, List(std::move(left), ParseNot()));
+    left = Make(ExpressionKind::kBinary, position, List(std::move(left), (this->*parse_operand)()));
+    left->operators = {found->second};
   }
-  return left;
+}
+
+ExpressionPtr ExpressionParser::ParseOr() {
+  return ParseLogical("or", ExpressionKind::kOr, &ExpressionParser::ParseAnd);
+}
+
+ExpressionPtr ExpressionParser::ParseAnd() {
+  return ParseLogical("and", ExpressionKind::kAnd, &ExpressionParser::ParseNot);
 }
 
 ExpressionPtr ExpressionParser::ParseNot() {
@@ -195,14 +207,8 @@ ExpressionPtr ExpressionParser::ParseCompare() {
 }
 
 ExpressionPtr ExpressionParser::ParseSum() {
-  ExpressionPtr left = ParseConcatenate();
-  while (IsOperator("+") || IsOperator("-")) {
-    const Token token = current();
-    Advance();
-    left = Make(ExpressionKind::kBinary, token.position, List(std::move(left), ParseConcatenate()));
-    left->operators = {token.text == "+" ? Operator::kAdd : Operator::kSubtract};
-  }
-  return left;
+  return ParseBinary({{"+", Operator::kAdd}, {"-", Operator::kSubtract}},
+                     &ExpressionParser::ParseConcatenate);
 }
 
 ExpressionPtr ExpressionParser::ParseConcatenate() {
@@ -214,53 +220,32 @@ ExpressionPtr ExpressionParser::ParseConcatenate() {
 }
 
 ExpressionPtr ExpressionParser::ParseProduct() {
-  ExpressionPtr left = ParsePower();
-  for (;;) {
-    const Token token = current();
-    Operator op;
-    if (IsOperator("*")) {
-      op = Operator::kMultiply;
-    } else if (IsOperator("/")) {
-      op = Operator::kDivide;
-    } else if (IsOperator("//")) {
-      op = Operator::kFloorDivide;
-    } else if (IsOperator("%")) {
-      op = Operator::kModulo;
-    } else {
-      return left;
-    }
-    Advance();
-    left = Make(ExpressionKind::kBinary, token.position, List(std::move(left), ParsePower()));
-    left->operators = {op};
-  }
+  return ParseBinary({{"*", Operator::kMultiply},
+                      {"/", Operator::kDivide},
+                      {"//", Operator::kFloorDivide},
+                      {"%", Operator::kModulo}},
+                     &ExpressionParser::ParsePower);
 }
 
 ExpressionPtr ExpressionParser::ParsePower() {
-  ExpressionPtr left = ParseUnary(/*with_filters=*/true);
-  while (IsOperator("**")) {
-    const Position position = current().position;
-    Advance();
-    left = Make(ExpressionKind::kBinary, position,
-                List(std::move(left), ParseUnary(/*with_filters=*/true)));
-    left->operators = {Operator::kPower};
-  }
-  return left;
+  return ParseBinary({{"**", Operator::kPower}}, &ExpressionParser::ParseFiltered);
 }
 
+ExpressionPtr ExpressionParser::ParseFiltered() { return ParseFilterOrTest(ParseUnary()); }
+
 // The sign binds more tightly than the filters after it: -42 | abs is 42.
-ExpressionPtr ExpressionParser::ParseUnary(bool with_filters) {
+ExpressionPtr ExpressionParser::ParseUnary() {
   const Nested nested(this);
   const Position position = current().position;
   ExpressionPtr node;
   if (SkipOperator("-")) {
-    node = Make(ExpressionKind::kNegative, position, List(ParseUnary(/*with_filters=*/false)));
+    node = Make(ExpressionKind::kNegative, position, List(ParseUnary()));
   } else if (SkipOperator("+")) {
-    node = Make(ExpressionKind::kPositive, position, List(ParseUnary(/*with_filters=*/false)));
+    node = Make(ExpressionKind::kPositive, position, List(ParseUnary()));
   } else {
     node = ParsePrimary();
   }
-  node = ParsePostfix(std::move(node));
-  return with_filters ? ParseFilterOrTest(std::move(node)) : std::move(node);
+  return ParsePostfix(std::move(node));
 }
 
 }  // namespace taopd::jinja

@@ -5,6 +5,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,12 @@ class ExpressionParser {
   static std::vector<ExpressionPtr> List(ExpressionPtr a, ExpressionPtr b = nullptr);
   static void CheckDepth(const Expression& expression);
   void TakeArguments(Expression* node);
+  // Parse operands with operators between them, which group from the left.
+  using ParseFunction = ExpressionPtr (ExpressionParser::*)();
+  using Operators = std::initializer_list<std::pair<std::string_view, Operator>>;
+  ExpressionPtr ParseLogical(std::string_view name, ExpressionKind kind,
+                             ParseFunction parse_operand);
+  ExpressionPtr ParseBinary(Operators operators, ParseFunction parse_operand);
   ExpressionPtr ParseOr();
   ExpressionPtr ParseAnd();
   ExpressionPtr ParseNot();
@@ -72,7 +79,8 @@ class ExpressionParser {
   ExpressionPtr ParseConcatenate();
   ExpressionPtr ParseProduct();
   ExpressionPtr ParsePower();
-  ExpressionPtr ParseUnary(bool with_filters);
+  ExpressionPtr ParseFiltered();
+  ExpressionPtr ParseUnary();
   ExpressionPtr ParsePrimary();
   ExpressionPtr ParseName();
   ExpressionPtr ParseList();

@@ -79,9 +79,7 @@ class Parser final : public ExpressionParser {
         {"with", &Parser::ParseWith},      {"generation", &Parser::ParseGeneration},
         {"break", &Parser::ParseJump},     {"continue", &Parser::ParseJump},
     };
-    for (const auto& [name, read] : kTags) {
-      if (name == tag) return (this->*read)();
-    }
+    if (const Read read = FindIn(kTags, tag)) return (this->*read)();
     const Position position = current().position;
     if (std::find(kRefusedTags.begin(), kRefusedTags.end(), tag) != kRefusedTags.end()) {
       FailAt(position, "tag '", tag, "' is not supported in chat templates");

@@ -1,4 +1,5 @@
-"""Writes <variant>.tokenizer.json and <variant>.jsonl next to this script, from the toy tokenizer.
+"""Writes <variant>.jsonl next to this script, from the toy tokenizer and from two variants of it, and the
+variants' <variant>.tokenizer.json.
 
 Versions used: tokenizers 0.23.3, Python 3.11. Rows: text, add_special_tokens, ids, decoded,
 decoded_skip_special; and decode_ids with decode_ids_text, random ids that need not be valid UTF-8.
@@ -103,9 +104,10 @@ for name, spec in variants():
     tokenizer = Tokenizer.from_str(json.dumps(spec))
     for token in spec["added_tokens"]:
         token["id"] = tokenizer.token_to_id(token["content"])  # a token of the vocabulary keeps its id
-    text = json.dumps(spec, indent=1) + "\n"
-    (HERE / f"{name}.tokenizer.json").write_text(text)
-    tokenizer = Tokenizer.from_str(text)
+    tokenizer = Tokenizer.from_str(json.dumps(spec))
+    if name != "toy":
+        members = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in spec.items()]
+        (HERE / f"{name}.tokenizer.json").write_text("{\n" + ",\n".join(members) + "\n}\n")
     contents = [token["content"] for token in spec["added_tokens"]]
     rng = random.Random(name)
     with (HERE / f"{name}.jsonl").open("w") as out:

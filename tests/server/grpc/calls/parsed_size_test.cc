@@ -28,9 +28,9 @@ using google::protobuf::UnknownFieldSet;
 constexpr int64_t kNoLimit = int64_t{1} << 40;
 // Other threads of the test program may hold some memory, and a small message has little itself.
 constexpr int64_t kSlackBytes = 8 << 10;
-// How much too high the bound of a large message may be.
+// The factor by which the bound of a large message may be too high.
 constexpr int64_t kMaxRatio = 4;
-// As gRPC gives a message: in pieces.
+// gRPC gives a message in pieces.
 constexpr int kPieceBytes = 1000;
 
 absl::StatusOr<int64_t> SizeOf(const Message& type, const std::string& bytes,

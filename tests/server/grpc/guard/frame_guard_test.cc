@@ -1,4 +1,4 @@
-// What the guard lets through, refuses and counts, frame by frame, with a clock of the test.
+// Tests the frames that the guard passes on, refuses and counts, with a clock of the test.
 #include "server/grpc/guard/frame_guard.h"
 
 #include <gmock/gmock.h>

@@ -29,7 +29,7 @@ inline std::string GrpcHeaders(const std::string& path = kScorePath, const std::
   return block;
 }
 
-// What precedes a message of this size.
+// Returns the five bytes before a message of this size.
 inline std::string MessagePrefix(uint32_t size) {
   std::string prefix(1, '\0');
   for (const int shift : {24, 16, 8, 0}) prefix.push_back(static_cast<char>(size >> shift & 0xff));

@@ -3,32 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/server/fake_engine.h"
+
 namespace taopd {
 namespace {
 
 using ::testing::ElementsAre;
 
-// Id v is the letter 'a' + v, and one id is a byte that no text in UTF-8 has.
-class Letters final : public Tokenizer {
- public:
-  static constexpr int32_t kBroken = 30;
-
-  std::vector<int32_t> Encode(std::string_view, bool) const override { return {}; }
-  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
-  std::string Decode(const std::vector<int32_t>& ids, bool) const override {
-    return TokenBytes(ids[0]);
-  }
-  std::string TokenBytes(int32_t id) const override {
-    return id == kBroken ? "\xFF" : std::string(1, static_cast<char>('a' + id));
-  }
-  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
-  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
-  int64_t vocab_size() const override { return 32; }
-  const std::string& hash() const override { return hash_; }
-
- private:
-  const std::string hash_;
-};
+// An id that is a byte that no text in UTF-8 has; id v else is the letter 'a' + v.
+constexpr int32_t kBroken = 30;
 
 // Feeds ids one by one, as the engine does; the pieces of the answer.
 struct Feed {
@@ -56,7 +39,7 @@ struct Feed {
     return text;
   }
 
-  const Letters tokenizer;
+  const testing::BrokenTokenizer tokenizer{kBroken};
   const GenerationRequest request;
 };
 
@@ -100,13 +83,13 @@ TEST(InferenceOutputTest, TheTextOfAStopIdIsNoPartUnlessAskedFor) {
 // As over HTTP, and as in vLLM.
 TEST(InferenceOutputTest, ABrokenCharacterIsHeldBackAndDroppedAtTheEnd) {
   Feed feed({});
-  const auto pieces = feed.Run({0, Letters::kBroken, 1}, FinishReason::kLength);
+  const auto pieces = feed.Run({0, kBroken, 1}, FinishReason::kLength);
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[1].text(), "");
   EXPECT_EQ(pieces[2].text(),
             "\xEF\xBF\xBD"
             "b");
-  const auto cut = feed.Run({0, Letters::kBroken}, FinishReason::kLength);
+  const auto cut = feed.Run({0, kBroken}, FinishReason::kLength);
   EXPECT_EQ(Feed::Text(cut), "a");
   EXPECT_EQ(cut.back().finish_info().finish_reason(), vllm::LENGTH);
 }
@@ -114,7 +97,7 @@ TEST(InferenceOutputTest, ABrokenCharacterIsHeldBackAndDroppedAtTheEnd) {
 TEST(InferenceOutputTest, SeveralTokensInOneTake) {
   InferenceAnswerOptions options;
   options.ids = options.logprobs = options.candidates = true;
-  const Letters tokenizer;
+  const testing::BrokenTokenizer tokenizer{kBroken};
   const GenerationRequest request;
   InferenceOutput output(&tokenizer, options, request);
   GeneratedTokens tokens;

@@ -1,5 +1,5 @@
 // Chat completions without sockets: messages, templates, answers and streams.
-#include "server/http/chat/chat.h"
+#include "server/http/run_dialect.h"
 
 #include <nlohmann/json.hpp>
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/http/chat/chat.h"
+#include "server/http/run_dialect.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/stub_engine.h"
@@ -36,7 +36,7 @@ json Split(ToolCallFormat format, const std::string& text) {
   return Parts(answer.content ? json(*answer.content) : json(), calls);
 }
 
-// The same of the deltas of a text that comes in the pieces.
+// Reads the deltas of a text that comes in these pieces.
 json Streamed(ToolCallFormat format, const std::vector<std::string>& pieces) {
   ToolCallStream stream(format);
   std::string content;
@@ -200,11 +200,10 @@ class ScriptEngine final : public testing::StubEngine {
 };
 
 // Token i is piece i - 1.
-class PieceTokenizer final : public Tokenizer {
+class PieceTokenizer final : public testing::FakeTokenizer {
  public:
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
   std::vector<int32_t> Encode(std::string_view, bool) const override { return {1}; }
-  int64_t CountUnknownBytes(std::string_view) const override { return 0; }
   std::string Decode(const std::vector<int32_t>& ids, bool) const override {
     std::string text;
     for (const int32_t id : ids) text += TokenBytes(id);
@@ -213,14 +212,9 @@ class PieceTokenizer final : public Tokenizer {
   std::string TokenBytes(int32_t id) const override {
     return id == 0 ? "" : pieces_.at(static_cast<size_t>(id) - 1);
   }
-  std::string IdToToken(int32_t id) const override { return TokenBytes(id); }
-  std::optional<int32_t> TokenToId(std::string_view) const override { return std::nullopt; }
-  int64_t vocab_size() const override { return testing::kFakeVocab; }
-  const std::string& hash() const override { return hash_; }
 
  private:
   const std::vector<std::string> pieces_;
-  const std::string hash_ = "pieces";
 };
 
 class ToolChatTest : public ::testing::Test {

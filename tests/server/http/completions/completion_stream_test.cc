@@ -1,7 +1,7 @@
 // Streams of completions without sockets.
 #include <nlohmann/json.hpp>
 
-#include "server/http/completions/completion.h"
+#include "server/http/run_dialect.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,5 +1,5 @@
 // Completions without sockets: what the engine is asked, and what becomes of its results.
-#include "server/http/completions/completion.h"
+#include "server/http/run_dialect.h"
 
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,4 +1,4 @@
-#include "server/generation/delivery_thread.h"
+#include "server/serving/worker_pool.h"
 
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
@@ -9,17 +9,17 @@
 namespace taopd {
 namespace {
 
-TEST(DeliveryThreadTest, RunsAllTasksInTheirOrderOnAThreadOfItsOwn) {
+TEST(WorkerPoolTest, OneThreadRunsAllTasksInTheirOrder) {
   std::vector<int> order;
   const std::thread::id here = std::this_thread::get_id();
   {
     absl::Notification go_on;
-    DeliveryThread delivery;
-    delivery.Post([&] {
+    WorkerPool pool(/*max_threads=*/1);
+    pool.Enqueue([&] {
       EXPECT_NE(std::this_thread::get_id(), here);
       go_on.WaitForNotification();
     });
-    for (int i = 0; i < 5; ++i) delivery.Post([&order, i] { order.push_back(i); });
+    for (int i = 0; i < 5; ++i) pool.Enqueue([&order, i] { order.push_back(i); });
     go_on.Notify();
   }
   EXPECT_THAT(order, ::testing::ElementsAre(0, 1, 2, 3, 4));

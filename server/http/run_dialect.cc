@@ -1,20 +1,25 @@
-// The one way from a body to an answer that all protocols of HTTP that generate have in common.
-#pragma once
+#include "server/http/run_dialect.h"
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "server/generation/memory.h"
-#include "server/http/answer.h"
+#include "server/http/chat/chat_request.h"
+#include "server/http/chat/chat_response.h"
+#include "server/http/completions/completion_request.h"
+#include "server/http/completions/completion_response.h"
+#include "server/http/generate/token_request.h"
+#include "server/http/generate/token_response.h"
 #include "server/http/generation/generation.h"
+#include "server/http/generation/logprob_json.h"
 #include "server/http/generation/request_body.h"
+#include "server/http/sglang/sglang_request.h"
+#include "server/http/sglang/sglang_response.h"
 #include "server/http/structured/structured_output.h"
 
 namespace taopd {
+namespace {
 
 // The functions with which a protocol reads its requests and writes its answers. `Request` derives
 // from GenerationRequest.
@@ -62,8 +67,7 @@ Answer StreamAnswer(const Dialect<Request>& dialect, Request request, const Call
   }};
 }
 
-// Blocks until the engine is done, or, if the request asks for a stream, has its first token. Any
-// thread may call.
+// The one way from a body to an answer.
 template <typename Request>
 Answer RunDialect(const Dialect<Request>& dialect, const std::string& body, const Caller& caller,
                   ServingState& state) {
@@ -92,6 +96,56 @@ Answer RunDialect(const Dialect<Request>& dialect, const std::string& body, cons
   return EventStream{[event = Event(*json)](const SendPiece& send) {
     if (send(event)) send(kLastEvent);
   }};
+}
+
+int64_t ChatAnswerBytes(const ChatRequest& request) {
+  constexpr int64_t kBytesPerCharacter = 6;  // \u0000
+  const int64_t text_bytes =
+      static_cast<int64_t>(request.echoed_text.size() + request.prompt_text.size());
+  return EstimateAnswerBytes(request, /*echo=*/false) + kBytesPerCharacter * text_bytes * request.n;
+}
+
+}  // namespace
+
+Answer RunCompletion(const std::string& body, const Caller& caller, ServingState& state) {
+  constexpr Dialect<CompletionRequest> kDialect = {
+      .parse = ParseCompletionRequest,
+      .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, asked.echo); },
+      .write = CompletionResponseJson,
+      .stream = StreamCompletion,
+      .streams_scores = [](const auto& asked) { return asked.echo && asked.prompt_logprobs; }};
+  return RunDialect(kDialect, body, caller, state);
+}
+
+Answer RunChat(const std::string& body, const Caller& caller, ServingState& state) {
+  constexpr Dialect<ChatRequest> kDialect = {.parse = ParseChatRequest,
+                                             .answer_bytes = ChatAnswerBytes,
+                                             .write = ChatResponseJson,
+                                             .stream = StreamChat,
+                                             .streams_scores = [](const auto&) { return false; }};
+  return RunDialect(kDialect, body, caller, state);
+}
+
+Answer RunTokenGeneration(const std::string& body, const Caller& caller, ServingState& state) {
+  constexpr Dialect<TokenRequest> kDialect = {
+      .parse = ParseTokenRequest,
+      .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, /*echo=*/false); },
+      .write = TokenResponseJson,
+      .stream = StreamTokens,
+      .streams_scores = [](const auto&) { return false; }};
+  return RunDialect(kDialect, body, caller, state);
+}
+
+// The events of a stream repeat everything so far, but only one of them exists at a time.
+Answer RunSglang(const std::string& body, const Caller& caller, ServingState& state) {
+  constexpr Dialect<SglangRequest> kDialect = {
+      .parse = ParseSglangRequest,
+      .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, /*echo=*/true); },
+      .write = SglangResponseJson,
+      .stream = StreamSglang,
+      .streams_scores = [](const auto& asked) { return asked.return_logprob; },
+      .takes_header_id = false};
+  return RunDialect(kDialect, body, caller, state);
 }
 
 }  // namespace taopd

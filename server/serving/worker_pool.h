@@ -1,11 +1,12 @@
 // Runs tasks on threads, which are started when there are more tasks than threads, up to a limit.
-// Tasks start in the order of arrival. Thread-safe.
+// Tasks start in the order of arrival; on one thread, each ends before the next one starts.
+// Thread-safe.
 #pragma once
 
+#include <absl/functional/any_invocable.h>
 #include <absl/synchronization/mutex.h>
 
 #include <deque>
-#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,7 +21,7 @@ class WorkerPool {
   }
   ~WorkerPool() { Shutdown(); }
 
-  void Enqueue(std::function<void()> task) {
+  void Enqueue(absl::AnyInvocable<void()> task) {
     absl::MutexLock lock(&mutex_);
     tasks_.push_back(std::move(task));
     if (static_cast<int>(tasks_.size()) > num_idle_ &&
@@ -49,7 +50,7 @@ class WorkerPool {
   }
   void Run() {
     for (;;) {
-      std::function<void()> task;
+      absl::AnyInvocable<void()> task;
       {
         absl::MutexLock lock(&mutex_);
         ++num_idle_;
@@ -65,7 +66,7 @@ class WorkerPool {
 
   const int max_threads_;
   absl::Mutex mutex_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   int num_idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;  // grows under mutex_, and only before Shutdown

@@ -1,0 +1,51 @@
+#include "server/net/poller.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace taopd {
+
+Poller::Poller()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  uint32_t watched = 0;
+  if (is_open()) Watch(wake_, kWakeId, EPOLLIN, &watched);
+}
+
+Poller::~Poller() {
+  for (const int fd : {epoll_, wake_}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void Poller::Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
+  if (fd < 0 || wanted == *watched) return;
+  const int operation = *watched == 0 ? EPOLL_CTL_ADD : wanted == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+  epoll_event event{};
+  event.events = wanted;
+  event.data.u64 = id;
+  ::epoll_ctl(epoll_, operation, fd, &event);
+  *watched = wanted;
+}
+
+const std::vector<uint64_t>& Poller::Wait(int timeout_ms) {
+  ready_.clear();
+  const int count =
+      ::epoll_wait(epoll_, events_.data(), static_cast<int>(events_.size()), timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    const uint64_t id = events_[static_cast<size_t>(i)].data.u64;
+    if (id != kWakeId) {
+      ready_.push_back(id);
+      continue;
+    }
+    uint64_t ignored;
+    [[maybe_unused]] const ssize_t got = ::read(wake_, &ignored, sizeof(ignored));
+  }
+  return ready_;
+}
+
+void Poller::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+}
+
+}  // namespace taopd

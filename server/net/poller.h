@@ -1,0 +1,40 @@
+// The events for which one thread waits: those of sockets, and the wake-ups by other threads.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace taopd {
+
+// Not thread-safe, except for Wake.
+class Poller {
+ public:
+  static constexpr uint64_t kWakeId = 0;  // no socket has this id
+
+  Poller();
+  ~Poller();
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+  // Returns false if the system had no descriptors left.
+  bool is_open() const { return epoll_ >= 0 && wake_ >= 0; }
+
+  // Sets the events of the socket to `wanted` (EPOLLIN, EPOLLOUT), which `watched` remembers; it is
+  // 0 for a new socket. A socket that waits for nothing is removed: a peer that hangs up would
+  // otherwise wake the thread again and again. Does nothing for fd -1.
+  void Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched);
+  // Waits for at most timeout_ms and returns the ids of the sockets that are ready.
+  const std::vector<uint64_t>& Wait(int timeout_ms);
+  // Ends the present or the next Wait. Any thread may call.
+  void Wake();
+
+ private:
+  const int epoll_;
+  const int wake_;
+  std::array<epoll_event, 256> events_;
+  std::vector<uint64_t> ready_;
+};
+
+}  // namespace taopd
