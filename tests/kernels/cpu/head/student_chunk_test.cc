@@ -119,7 +119,7 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   results.loss.resize(c.num_rows);
   results.metrics.resize(c.num_rows * kNumHeadMetrics);
   parallel(c.num_rows, [&](int64_t n, StudentChunkScratch* scratch) {
-    chunk.FinishRow(n, scratch, &results.loss[n], &results.metrics[n * kNumHeadMetrics]);
+    chunk.FinishRows(n, n + 1, scratch, &results.loss[n], &results.metrics[n * kNumHeadMetrics]);
   });
 
   results.gradient_CV.assign(c.num_rows * v_size, 0);
