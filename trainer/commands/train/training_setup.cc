@@ -7,6 +7,7 @@
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
+#include "kernels/cpu/isa/isa.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
@@ -107,7 +108,8 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
            {"prompts", prompts_.size()},
            {"objective", NameOf(config_.objective.Terms())},
            {"teacher", teacher_info_.model_name},
-           {"ranks", group_->world_size()}});
+           {"ranks", group_->world_size()},
+           {"cpu_kernels", cpu::NameOf(cpu::WidestInstructionSet())}});
   return absl::OkStatus();
 }
 
