@@ -42,8 +42,9 @@ int64_t NumBlocks(const StudentChunkOptions& options) {
 
 }  // namespace
 
-int64_t StudentChunk::BytesPerRow(const StudentChunkOptions& options, int32_t k) {
-  const int64_t exps = options.products ? options.vocabulary_size * SizeOf(options.dtype) : 0;
+int64_t StudentChunk::BytesPerRow(const StudentChunkOptions& options, int32_t k, bool with_exps) {
+  const int64_t exps =
+      options.products && with_exps ? options.vocabulary_size * SizeOf(options.dtype) : 0;
   const auto support = static_cast<int64_t>(k * (4 * sizeof(int32_t) + 2 * sizeof(float)));
   const auto sums = static_cast<int64_t>(NumBlocks(options) * 3 * sizeof(float));
   const int64_t ranks = CountsRanksOf(options, k)
@@ -95,7 +96,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
     for (int64_t n = 0; n < num_rows; ++n) largest_C_[n].Reset(size_C_[n]);
   }
   SortByBlock();
-  if (options_.products && !dense_) {
+  if (exps_ != nullptr && options_.products && !dense_) {
     std::memset(exps_, 0, num_rows * options_.vocabulary_size * SizeOf(options_.dtype));
   }
   return RowStatus::kOk;
@@ -170,7 +171,7 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
   job.sum_exp = sum_BC_.data() + block * num_rows_;
   job.sum_exp_x = sum_x_BC_.data() + block * num_rows_;
   job.bfloat16 = options_.dtype == DataType::kBFloat16;
-  if (dense_) {
+  if (dense_ && exps_ != nullptr) {
     job.exps = static_cast<char*>(exps_) + first * num_rows_ * SizeOf(options_.dtype);
   }
   math.column_exp(job);
@@ -209,19 +210,49 @@ void StudentChunk::JoinBlocks(int64_t begin, int64_t num, ComplementSums* rest) 
 }
 
 // Sets e of one token to value divided by its block's factor.
-void StudentChunk::WriteEntry(int64_t row, int32_t id, float value) {
+void StudentChunk::WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const {
   const int64_t block = id / options_.block_size;
-  float& factor = factor_BC_[block * num_rows_ + row];
-  const bool bfloat16 = options_.dtype == DataType::kBFloat16;
-  // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
-  // row's largest.
-  if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
-  const float e = value / factor;
-  const int64_t at = id * num_rows_ + row;
-  if (bfloat16) {
-    BestLayerLoops(options_.dtype).narrow(&e, 1, static_cast<uint16_t*>(exps_) + at);
+  const float e = value / factor_BC_[block * num_rows_ + row];
+  const int64_t at = (id - block * options_.block_size) * num_rows_ + row;
+  if (options_.dtype == DataType::kBFloat16) {
+    BestLayerLoops(options_.dtype).narrow(&e, 1, static_cast<uint16_t*>(block_exps) + at);
   } else {
-    static_cast<float*>(exps_)[at] = e;
+    static_cast<float*>(block_exps)[at] = e;
+  }
+}
+
+void StudentChunk::MakeExps(int64_t block, float* logits, int64_t stride,
+                            StudentChunkScratch* scratch, void* exps) const {
+  const int64_t first = block * options_.block_size;
+  const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
+  if (dense_) {
+    for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
+      const NamedLogit& named = named_[i];
+      if (named.index < 0) continue;
+      logits[(named.id - first) * stride + named.row] = NegativeInfinity<float>();
+    }
+    const RowMath& math = BestRowMath();
+    for (std::vector<float>* values : {&scratch->max, &scratch->shift, &scratch->offset,
+                                       &scratch->exponent, &scratch->sum, &scratch->sum_x}) {
+      values->resize(num_rows_);
+    }
+    math.column_max(logits, stride, num, num_rows_, scratch->max.data());
+    math.column_references({scratch->max.data(), num_rows_, scale_, scratch->shift.data(),
+                            scratch->offset.data(), scratch->exponent.data()});
+    math.column_exp({logits, stride, num, num_rows_, scratch->shift.data(), scratch->offset.data(),
+                     scale_, scratch->sum.data(), scratch->sum_x.data(), exps,
+                     options_.dtype == DataType::kBFloat16});
+  } else {
+    std::memset(exps, 0, num * num_rows_ * SizeOf(options_.dtype));
+  }
+  const int64_t per_row = targets_.k + 1;
+  for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
+    const NamedLogit& named = named_[i];
+    const int64_t entry =
+        named.row * per_row + (named.index < 0 ? int64_t{targets_.k} : int64_t{named.index});
+    if (entry_ids_Ce_[entry] >= 0) {
+      WriteEntry(named.row, named.id, entry_values_Ce_[entry], exps);
+    }
   }
 }
 
@@ -299,7 +330,16 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
   row_scale_C_[row] = WriteRowEntries(input, gradient, targets_.row_weights_N[row], dense_,
                                       targets_.k, scratch->gradient.data(), ids, values);
   for (int64_t i = 0; options_.products && i <= k; ++i) {
-    if (ids[i] >= 0) WriteEntry(row, ids[i], values[i]);
+    if (ids[i] < 0) continue;
+    const int64_t block = ids[i] / options_.block_size;
+    float& factor = factor_BC_[block * num_rows_ + row];
+    // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
+    // row's largest.
+    if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
+    if (exps_ == nullptr) continue;
+    WriteEntry(row, ids[i], values[i],
+               static_cast<char*>(exps_) +
+                   block * options_.block_size * num_rows_ * SizeOf(options_.dtype));
   }
 }
 

@@ -54,7 +54,7 @@ struct StudentChunkOptions {
 // its own.
 struct StudentChunkScratch {
   std::vector<double> log_p, log_q, gradient, term_gradient;
-  std::vector<float> max, shift, offset;
+  std::vector<float> max, shift, offset, exponent, sum, sum_x;
   std::vector<int32_t> order, ids, ranks;
   std::vector<float> taken;
   std::vector<uint8_t> in_top_k;
@@ -63,11 +63,12 @@ struct StudentChunkScratch {
 
 class StudentChunk {
  public:
-  // Returns the bytes that a chunk holds for each of its rows, including the exps.
-  static int64_t BytesPerRow(const StudentChunkOptions& options, int32_t k);
+  // Returns the bytes that a chunk holds for each of its rows, with or without the exps.
+  static int64_t BytesPerRow(const StudentChunkOptions& options, int32_t k, bool with_exps = true);
 
   // `exps` is the caller's memory for [V, C] elements of options.dtype, where C is the size of the
-  // largest chunk. It must outlive this object. May be null if options.products is false.
+  // largest chunk. It must outlive this object. If it is null, the exps are not kept, and MakeExps
+  // computes them again.
   StudentChunk(const StudentChunkOptions& options, void* exps);
 
   // Begins a chunk. The arrays of the targets must not change until the chunk is done. If the
@@ -84,8 +85,14 @@ class StudentChunk {
   void FinishRows(int64_t begin, int64_t end, StudentChunkScratch* scratch, float* loss,
                   float* metrics);
 
+  // Computes the e of one block's tokens again, [tokens, C] of options.dtype, with the bits that
+  // the chunk would have kept. Takes the same logits as TakeBlock. Call it after FinishRows, from
+  // any thread.
+  void MakeExps(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch,
+                void* exps) const;
+
   // The gradient of the chunk's logits, valid until the next Start. gradient() needs
-  // options.products.
+  // options.products; its exps are null if they were not kept.
   LogitGradient gradient() const;
   LogitEntries entries() const;
 
@@ -105,7 +112,7 @@ class StudentChunk {
   // `place` is the row's place among those of FindRanks.
   void FinishRow(int64_t row, int64_t place, const ComplementSums& rest,
                  StudentChunkScratch* scratch, float* loss, float* metrics);
-  void WriteEntry(int64_t row, int32_t id, float value);
+  void WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const;
 
   const StudentChunkOptions options_;
   const float scale_;  // 1 / temperature

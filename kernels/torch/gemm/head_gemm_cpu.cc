@@ -1,6 +1,7 @@
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels/torch/gemm/head_pairs.h"
 #include "kernels/torch/gemm/head_panels.h"
@@ -45,6 +46,12 @@ int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm
   return std::max<int64_t>(cpu::BestPanelGemm().panel_width, 16);
 }
 
+bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
+  // Only AMX is so much faster than memory.
+  constexpr int64_t kRowsOfAmx = 32;
+  return UsePairs(lm_head_VH, gemm) && gemm.row_tile >= kRowsOfAmx;
+}
+
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
   // hidden as float32 and as panels, and one partial d_hidden per slice.
   return hidden_size * static_cast<int64_t>(sizeof(float)) * (2 + kSlices);
@@ -77,7 +84,7 @@ void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
 
 at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
-                           const cpu::PackedGemm& gemm) {
+                           const cpu::PackedGemm& gemm, const MakeExpsOfBlock& make_exps) {
   const at::Tensor weights_VH = lm_head_VH.contiguous();
   const int64_t num_rows = d_logits.num_rows;
   const int64_t h = weights_VH.size(1);
@@ -94,6 +101,11 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
   const bool pairs = UsePairs(weights_VH, gemm);
   const at::Tensor packed_hidden = pairs ? PairsOf(hidden) : PanelsOf(hidden);
+  TORCH_CHECK(d_logits.exps_VC != nullptr || (pairs && make_exps), "the exps were not kept");
+  std::unique_ptr<const PairLogitBlocks> logits;
+  if (d_logits.exps_VC == nullptr) {
+    logits = std::make_unique<const PairLogitBlocks>(hidden_CH, weights_VH, gemm);
+  }
 
   const int64_t num_slices = std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
   const at::Tensor partial_SCH = at::zeros({num_slices, num_rows, h}, at::kFloat);
@@ -102,7 +114,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
       float* d_hidden = partial_SCH.mutable_data_ptr<float>() + slice * num_rows * h;
       if (pairs) {
         PairBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices, packed_hidden, d_hidden,
-                     gemm);
+                     gemm, logits.get(), make_exps);
       } else {
         PanelBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices, packed_hidden,
                       d_hidden);

@@ -56,11 +56,18 @@ int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm
 // Returns the bytes that CpuHeadBackward allocates for each row of a chunk.
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
 
+// Returns whether computing logits a second time takes less time than another pass over lm_head
+// and d_lm_head: the exps of a chunk need not be kept then.
+bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm);
+
 // Returns d_hidden [C, H] = d_logits lm_head as float32 and adds d_logits^T hidden to d_lm_head
 // (float32 [V, H], contiguous; may be undefined). Reads lm_head and updates d_lm_head in one pass.
-// d_logits must be in blocks of kVocabularyBlock and in lm_head's dtype, float32 or bfloat16.
+// d_logits must be in blocks of kVocabularyBlock and in lm_head's dtype, float32 or bfloat16. If
+// its exps are null, `make_exps` makes them block by block, from the block's logits; this needs
+// CpuHeadRecomputes.
 at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
-                           const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
+                           const cpu::PackedGemm& gemm = cpu::BestPackedGemm(),
+                           const MakeExpsOfBlock& make_exps = {});
 
 }  // namespace taopd

@@ -31,8 +31,11 @@ void PrefetchPart(const BFloat16* rows, int64_t num_elements, int64_t part, int6
 class Backward {
  public:
   Backward(const cpu::LogitGradient& d_logits, const HeadWeights& weights,
-           const cpu::PackedGemm& gemm)
+           const cpu::PackedGemm& gemm, const PairLogitBlocks* logits,
+           const MakeExpsOfBlock& make_exps)
       : d_logits_(d_logits),
+        logits_(logits),
+        make_exps_(make_exps),
         weights_(weights),
         gemm_(gemm),
         num_rows_(d_logits.num_rows),
@@ -43,7 +46,9 @@ class Backward {
         gradient_(Buffer(kSummedTokens * num_rows_, at::kBFloat16)),
         factors_(Buffer(cpu::NumPackedPanels(num_rows_) * factor_elements_, at::kBFloat16)),
         panels_(Buffer(cpu::NumPackedPanels(hidden_size_) * panel_elements_, at::kBFloat16)),
-        sums_(Buffer(kVocabularyBlock * hidden_size_, at::kFloat)) {}
+        sums_(Buffer(kVocabularyBlock * hidden_size_, at::kFloat)) {
+    if (logits != nullptr) logits_of_block_ = logits->MakeBuffer();
+  }
 
   // Takes tokens [first, first + num), which begin with a block.
   void Take(int64_t first, int64_t num) {
@@ -51,9 +56,19 @@ class Backward {
     num_ = num;
     float* const token = token_.mutable_data_ptr<float>();
     const auto narrow = cpu::BestLayerLoops(DataType::kBFloat16).narrow;
+    const auto scale = cpu::BestPanelGemm().scale_bf16;
     for (int64_t v = 0; v < num; ++v) {
       const int64_t block = (first + v) / kVocabularyBlock;
-      ScaleBlock(d_logits_, block, first + v - block * kVocabularyBlock, token);
+      if (logits_ != nullptr && v % kVocabularyBlock == 0) {
+        float* const logits = logits_of_block_.mutable_data_ptr<float>();
+        logits_->Compute(block, logits);
+        make_exps_(block, logits, logits_->stride(), GradientOf(v));
+      }
+      const Bfloat16Bits* const exps =
+          logits_ != nullptr
+              ? GradientOf(v)
+              : static_cast<const Bfloat16Bits*>(d_logits_.exps_VC) + (first + v) * num_rows_;
+      scale(exps, d_logits_.factors_BC + block * num_rows_, num_rows_, token);
       narrow(token, num_rows_, GradientOf(v));  // exact: powers of two
     }
   }
@@ -125,6 +140,9 @@ class Backward {
   }
 
   const cpu::LogitGradient& d_logits_;
+  const PairLogitBlocks* const logits_;  // null: d_logits_ has the exps
+  const MakeExpsOfBlock& make_exps_;
+  at::Tensor logits_of_block_;
   const HeadWeights& weights_;
   const cpu::PackedGemm& gemm_;
   const int64_t num_rows_, hidden_size_, factor_elements_, panel_elements_;
@@ -137,31 +155,41 @@ class Backward {
 
 }  // namespace
 
-void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                const TakeLogitBlock& take, const cpu::PackedGemm& gemm) {
-  const HeadWeights weights(lm_head_VH);
-  const int64_t num_rows = hidden_CH.size(0), h = weights.hidden_size;
-  const int64_t panel_elements = cpu::PairPanelElements(h);
+PairLogitBlocks::PairLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                                 const cpu::PackedGemm& gemm)
+    : weights_(lm_head_VH), gemm_(gemm), num_rows_(hidden_CH.size(0)) {
+  const int64_t h = weights_.hidden_size, panel_elements = cpu::PairPanelElements(h);
   const at::Tensor hidden = hidden_CH.contiguous();
-  const at::Tensor panel_buffer =
-      Buffer(cpu::NumPackedPanels(num_rows) * panel_elements, at::kBFloat16);
-  Bfloat16Bits* const panels = Bits(panel_buffer.mutable_data_ptr<BFloat16>());
-  for (int64_t n = 0; n < num_rows; n += kPanelOutputs) {
-    const int64_t num = std::min(kPanelOutputs, num_rows - n);
+  panels_ = Buffer(cpu::NumPackedPanels(num_rows_) * panel_elements, at::kBFloat16);
+  Bfloat16Bits* const panels = Bits(panels_.mutable_data_ptr<BFloat16>());
+  for (int64_t n = 0; n < num_rows_; n += kPanelOutputs) {
+    const int64_t num = std::min(kPanelOutputs, num_rows_ - n);
     Bfloat16Bits* const panel = panels + n / kPanelOutputs * panel_elements;
     cpu::PackPairColumns(Bits(hidden.const_data_ptr<BFloat16>()) + n * h, h, num, h, 0, panel);
     cpu::ZeroPairColumns(h, num, panel);
   }
-  ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
-    const int64_t block_stride = BlockStride(num_rows);
-    // The columns after the rows are read but not used, so they are zero.
-    const at::Tensor block_buffer = at::zeros({kVocabularyBlock * block_stride}, at::kFloat);
-    float* block = block_buffer.mutable_data_ptr<float>();
+}
+
+// The columns after the rows are read but not used.
+at::Tensor PairLogitBlocks::MakeBuffer() const {
+  return at::zeros({kVocabularyBlock * stride()}, at::kFloat);
+}
+
+void PairLogitBlocks::Compute(int64_t block, float* logits) const {
+  gemm_.multiply_pairs(Bits(weights_.Bf16Row(block * kVocabularyBlock)), weights_.hidden_size,
+                       Bits(panels_.const_data_ptr<BFloat16>()),
+                       SizeOfBlock(block, weights_.vocabulary_size), num_rows_,
+                       weights_.hidden_size, logits, stride(), /*accumulate=*/false);
+}
+
+void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                const TakeLogitBlock& take, const cpu::PackedGemm& gemm) {
+  const PairLogitBlocks logits(hidden_CH, lm_head_VH, gemm);
+  ForBlockRanges(lm_head_VH.size(0), [&](int64_t begin, int64_t end) {
+    const at::Tensor buffer = logits.MakeBuffer();
     for (int64_t i = begin; i < end; ++i) {
-      gemm.multiply_pairs(Bits(weights.Bf16Row(i * kVocabularyBlock)), h, panels,
-                          SizeOfBlock(i, weights.vocabulary_size), num_rows, h, block, block_stride,
-                          /*accumulate=*/false);
-      take(i, block, block_stride);
+      logits.Compute(i, buffer.mutable_data_ptr<float>());
+      take(i, buffer.mutable_data_ptr<float>(), logits.stride());
     }
   });
 }
@@ -185,10 +213,11 @@ at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH) {
 
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
-                  const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm) {
+                  const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm,
+                  const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps) {
   const HeadWeights weights(lm_head_VH);
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
-  Backward backward(d_logits, weights, gemm);
+  Backward backward(d_logits, weights, gemm, logits, make_exps);
   const int64_t num_blocks = NumVocabularyBlocks(weights.vocabulary_size);
   const int64_t end =
       std::min(num_blocks * (slice + 1) / num_slices * kVocabularyBlock, weights.vocabulary_size);

@@ -18,6 +18,26 @@
 
 namespace taopd {
 
+// The logits of a chunk, block by block. Packs hidden, and refers to lm_head and `gemm`, which
+// multiplies pairs. Several threads may call Compute at once.
+class PairLogitBlocks {
+ public:
+  PairLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                  const cpu::PackedGemm& gemm);
+
+  // Returns zeros for the logits of one block, as a thread uses them.
+  at::Tensor MakeBuffer() const;
+  int64_t stride() const { return BlockStride(num_rows_); }
+  // Writes the logits of a block to logits[v * stride() + n].
+  void Compute(int64_t block, float* logits) const;
+
+ private:
+  const HeadWeights weights_;
+  const cpu::PackedGemm& gemm_;
+  const int64_t num_rows_;
+  at::Tensor panels_;
+};
+
 // Like CpuHeadLogitBlocks (head_gemm_cpu.h). In all of these functions, `gemm` multiplies pairs.
 void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                 const TakeLogitBlock& take, const cpu::PackedGemm& gemm);
@@ -26,9 +46,11 @@ void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
 // PairBackward.
 at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH);
 
-// Like PanelBackward (head_panels.h).
+// Like PanelBackward (head_panels.h). If d_logits has no exps, `make_exps` makes them from
+// `logits`.
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
-                  const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm);
+                  const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm,
+                  const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps);
 
 }  // namespace taopd

@@ -35,6 +35,7 @@ struct HeadCall {
   StudentTargets targets;
   cpu::StudentChunkOptions options;
   const cpu::PackedGemm* gemm;
+  bool keeps_exps = true;  // otherwise logits are computed twice
   HeadOutput* output;
 };
 
@@ -67,12 +68,17 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
 
 // Returns the memory for the exponentials of a chunk's rows; undefined if none are kept.
 at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
-  if (!call.options.products) return at::Tensor();
+  if (!call.options.products || !call.keeps_exps) return at::Tensor();
   return at::empty({call.options.vocabulary_size, chunk_rows}, call.weights_VH.options());
 }
 
 void* DataOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+
+cpu::StudentChunkScratch& ScratchOfThread() {
+  thread_local cpu::StudentChunkScratch scratch;
+  return scratch;
 }
 
 // Computes rows [begin, begin + num) of the call. Adds their part to d_lm_head_VH, if it is
@@ -88,8 +94,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
   CpuHeadLogitBlocks(
       hidden_CH, call.weights_VH,
       [&](int64_t block, float* logits, int64_t stride) {
-        thread_local cpu::StudentChunkScratch scratch;
-        chunk->TakeBlock(block, logits, stride, &scratch);
+        chunk->TakeBlock(block, logits, stride, &ScratchOfThread());
       },
       *call.gemm);
   constexpr int64_t kGroup = cpu::kRankedRows;
@@ -98,9 +103,12 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
     const int64_t first = first_group * kGroup, last = std::min(num, last_group * kGroup);
     chunk->FinishRows(first, last, &scratch, loss + first, metrics + first * kNumHeadMetrics);
   });
+  const auto make_exps = [&](int64_t block, float* logits, int64_t stride, void* exps) {
+    chunk->MakeExps(block, logits, stride, &ScratchOfThread(), exps);
+  };
   call.output->d_hidden_NH.narrow(0, begin, num)
       .copy_(call.options.products ? CpuHeadBackward(chunk->gradient(), hidden_CH, call.weights_VH,
-                                                     d_lm_head_VH, *call.gemm)
+                                                     d_lm_head_VH, *call.gemm, make_exps)
                                    : CpuHeadBackwardSparse(chunk->entries(), hidden_CH,
                                                            call.weights_VH, d_lm_head_VH));
 }
@@ -156,7 +164,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
                           const HeadTargets& targets, const HeadOptions& options,
                           const at::Tensor& d_lm_head_VH, const cpu::PackedGemm& gemm) {
   HeadOutput output;
-  const HeadCall call = MakeCall(hidden_NH, lm_head_VH, targets, options, gemm, &output);
+  HeadCall call = MakeCall(hidden_NH, lm_head_VH, targets, options, gemm, &output);
   const int64_t num_rows = hidden_NH.size(0);
   const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
                             CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
@@ -166,7 +174,14 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   if (gradient_bytes <= kSmallHeadBytes && tiles_bytes <= options.workspace_bytes) {
     RunInTiles(call, d_lm_head_VH);
   } else {
-    const int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
+    int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
+    if (max_rows < num_rows && call.options.products && CpuHeadRecomputes(call.weights_VH, gemm)) {
+      call.keeps_exps = false;
+      const int64_t fewer_bytes =
+          cpu::StudentChunk::BytesPerRow(call.options, call.targets.k, /*with_exps=*/false) +
+          CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
+      max_rows = std::max<int64_t>(1, options.workspace_bytes / fewer_bytes);
+    }
     RunInChunks(call, RowsOfChunk(num_rows, max_rows, CpuHeadRowTile(call.weights_VH, gemm)),
                 d_lm_head_VH);
   }

@@ -159,6 +159,28 @@ TEST(StudentHead, NumberOfThreadsDoesNotChangeABit) {
   }
 }
 
+// With a workspace that is too small for the exponentials of all rows, AMX computes the logits
+// twice, with the bits of keeping the exponentials.
+TEST(StudentHead, LogitsThatAreComputedTwiceChangeNoBit) {
+  const Problem problem = ProblemOfType(at::kBFloat16, 50, 9001, 12);
+  for (const char* name : {"ta_opd", "sc_ta_opd", "normalized"}) {
+    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+      if (!CpuHeadRecomputes(problem.lm_head, *gemm)) continue;
+      HeadOptions options = OptionsFor(name);
+      HeadRun kept, twice;
+      for (HeadRun* run : {&kept, &twice}) {
+        run->d_lm_head = at::zeros(problem.lm_head.sizes());
+        run->output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                                     run->d_lm_head, *gemm);
+        options.workspace_bytes = 50 * 9001;  // half of the exponentials
+      }
+      EXPECT_TRUE(at::equal(twice.output.loss_N, kept.output.loss_N)) << name;
+      EXPECT_TRUE(at::equal(twice.output.d_hidden_NH, kept.output.d_hidden_NH)) << name;
+      EXPECT_TRUE(at::equal(twice.d_lm_head, kept.d_lm_head)) << name;
+    }
+  }
+}
+
 // Threads share the rows of a small head in tiles: in one group of them, and in two.
 TEST(StudentHead, TilesOfASmallHeadAreItsRows) {
   for (const auto& [num_rows, dtype] :
