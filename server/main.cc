@@ -17,6 +17,7 @@
 #include "common/engine/parallel/worker.h"
 #include "common/io/file.h"
 #include "common/text/tokenizer/tokenizer_config.h"
+#include "kernels/cpu/isa/isa.h"
 #include "server/app/plan_command.h"
 #include "server/app/teacher_app.h"
 #include "server/options/config_json.h"
@@ -93,7 +94,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   model->created_unix_s = absl::ToUnixSeconds(absl::Now());
   LogInfo("engine", {{"device", loaded.device},
                      {"architecture", loaded.architecture},
-                     {"num_parameters", loaded.num_parameters}});
+                     {"num_parameters", loaded.num_parameters},
+                     {"cpu_kernels", cpu::NameOf(cpu::WidestInstructionSet())}});
   return model;
 }
 

@@ -101,7 +101,9 @@ class Team {
 
   void Announce(uint32_t num_threads) {
     const uint32_t number = (job_.load(std::memory_order_relaxed) >> kThreadBits) + 1;
-    job_.store(number << kThreadBits | num_threads, std::memory_order_release);
+    // Sequentially consistent: notify_all looks for waiting threads, and must not do so before the
+    // store is visible to a thread that is about to wait.
+    job_.store(number << kThreadBits | num_threads, std::memory_order_seq_cst);
     job_.notify_all();
   }
 
@@ -123,7 +125,7 @@ class Team {
       if (num_threads == 0) return;
       if (own >= num_threads) continue;
       Call();
-      if (num_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_left_.notify_one();
+      if (num_left_.fetch_sub(1, std::memory_order_seq_cst) == 1) num_left_.notify_one();
     }
   }
 

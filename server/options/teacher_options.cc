@@ -12,6 +12,7 @@
 #include "common/config/flags.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
+#include "kernels/cpu/isa/isa.h"
 #include "server/net/client_name.h"
 #include "server/options/version.h"
 
@@ -331,6 +332,10 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
 std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,
                                                       std::ostream& out, std::ostream& err) {
   TeacherOptions options;
+  if (const std::string problem = cpu::ProblemOfMaxIsa(); !problem.empty()) {
+    err << "taopd-teacher: " << problem << "\n";
+    return kExitUsage;
+  }
   const SettingTable table = DescribeSettings(options);
   CLI::App app(
       "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over "
@@ -338,7 +343,8 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
       "Exit codes: 0 drained or planned, 64 flags, 65 model files, 69 port in use, 70 internal, "
       "71 too little memory.",
       "taopd-teacher");
-  app.set_version_flag("--version", std::string(kTeacherVersion));
+  app.set_version_flag("--version", std::string(kTeacherVersion) + "\nCPU kernels: " +
+                                        cpu::NameOf(cpu::WidestInstructionSet()));
   app.allow_extras();
   AddSettingFlags(table, &app);
   try {

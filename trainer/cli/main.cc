@@ -3,11 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <string>
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/base/run_main.h"
 #include "common/base/thread_waits.h"
+#include "kernels/cpu/isa/isa.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/cli/unknown_argument.h"
 
@@ -15,10 +17,15 @@ namespace taopd {
 namespace {
 
 int Main(int argc, char** argv) {
+  if (const std::string problem = cpu::ProblemOfMaxIsa(); !problem.empty()) {
+    std::fprintf(stderr, "taopd-trainer: %s\n", problem.c_str());
+    return kExitUsage;
+  }
   CLI::App app{
       "taopd-trainer: trains a small language model on its own generations under a teacher"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "taopd-trainer " TAOPD_VERSION);
+  app.set_version_flag("--version", std::string("taopd-trainer " TAOPD_VERSION "\nCPU kernels: ") +
+                                        cpu::NameOf(cpu::WidestInstructionSet()));
   std::string log_level = "info";
   app.add_option("--log-level", log_level, "debug, info, warning or error")->capture_default_str();
   std::vector<Subcommand> subcommands;

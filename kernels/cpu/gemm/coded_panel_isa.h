@@ -26,6 +26,12 @@ TAOPD_INLINE void ExpandBytes(const HighByteTable& table, __m256i codes, const u
 }
 
 TAOPD_INLINE void ExpandStep(const HighByteTable& table, const uint8_t* step, char* to) {
+#ifdef __AVX512BF16__
+  PairVector w[4];
+  ExpandWords(table.bytes, step, w);
+  __builtin_memcpy(to, w, sizeof(w));
+  return;
+#endif
   const __m256i lower_halves = _mm256_set1_epi8(0xf);
 #pragma GCC unroll 2
   for (int64_t part = 0; part < 64; part += 32) {

@@ -3,39 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/gemm/panel_packing.h"
+
 namespace taopd::cpu {
 
-TAOPD_DECLARE_PAIR_ISA_TABLES(PackedGemm, kPackedGemm)
-
-namespace {
-
-// One cache line of each row is transposed at a time: all of it is used before the next line is
-// read.
-constexpr int64_t kLineWords = 16;
-
-// Transposes 32-bit words: words[k * kPanelOutputs + n] is word k of row n.
-void TransposeWords(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t num_words,
-                    char* words) {
-  constexpr int64_t kWord = 4;
-  for (int64_t begin = 0; begin < num_words; begin += kLineWords) {
-    const int64_t end = std::min(begin + kLineWords, num_words);
-    for (int64_t n = 0; n < num_rows; ++n) {
-      for (int64_t k = begin; k < end; ++k) {
-        std::memcpy(words + (k * kPanelOutputs + n) * kWord, rows + n * row_bytes + k * kWord,
-                    kWord);
-      }
-    }
-  }
-}
-
-}  // namespace
+TAOPD_DECLARE_TILE_ISA_TABLES(PackedGemm, kPackedGemm)
 
 void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int64_t num_k,
                      int64_t column, Bfloat16Bits* panel) {
   Bfloat16Bits* to = panel + 2 * column;
-  TransposeWords(reinterpret_cast<const char*>(w),
-                 w_stride * static_cast<int64_t>(sizeof(Bfloat16Bits)), num_n, num_k / 2,
-                 reinterpret_cast<char*>(to));
+  BestPanelPacking().transpose_words(reinterpret_cast<const char*>(w),
+                                     w_stride * static_cast<int64_t>(sizeof(Bfloat16Bits)), num_n,
+                                     num_k / 2, reinterpret_cast<char*>(to));
   if (num_k % 2 == 0) return;
   Bfloat16Bits* last = to + (num_k - 1) * kPanelOutputs;
   for (int64_t n = 0; n < num_n; ++n) {
@@ -46,8 +25,9 @@ void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int
 
 void PackFloatColumns(const float* w, int64_t w_stride, int64_t num_n, int64_t num_k,
                       int64_t column, float* panel) {
-  TransposeWords(reinterpret_cast<const char*>(w), w_stride * static_cast<int64_t>(sizeof(float)),
-                 num_n, num_k, reinterpret_cast<char*>(panel + column));
+  BestPanelPacking().transpose_words(reinterpret_cast<const char*>(w),
+                                     w_stride * static_cast<int64_t>(sizeof(float)), num_n, num_k,
+                                     reinterpret_cast<char*>(panel + column));
 }
 
 void PackPairRows(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_n,
@@ -87,13 +67,13 @@ void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel) {
 std::vector<const PackedGemm*> SupportedPackedGemms() {
   std::vector<const PackedGemm*> gemms;
   for (InstructionSet set : kAllInstructionSets) {
-    if (IsSupported(set)) gemms.push_back(&TAOPD_PAIR_ISA_TABLE(set, kPackedGemm));
+    if (IsSupported(set)) gemms.push_back(&TAOPD_TILE_ISA_TABLE(set, kPackedGemm));
   }
   return gemms;
 }
 
 const PackedGemm& BestPackedGemm() {
-  static const PackedGemm& best = *SupportedPackedGemms().back();
+  static const PackedGemm& best = TAOPD_TILE_ISA_TABLE(WidestInstructionSet(), kPackedGemm);
   return best;
 }
 

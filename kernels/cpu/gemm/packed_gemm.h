@@ -29,6 +29,10 @@
 //    adds the two products of a pair to the sum in a fixed order, odd k and then even k, each with
 //    one rounding to nearest even. It reads denormal inputs as zero and flushes denormal sums to
 //    zero.
+//  - amx_bf16 multiplies pairs with TDPBF16PS, whatever the number of rows, because another
+//    instruction would give other bits. It takes 32 k at a time: two sums start at zero, one adds
+//    up the products of even k and the other those of odd k, in ascending order with one rounding
+//    per product; their sum is then added to the element's. Denormals are as with VDPBF16PS.
 //
 // No alignment is required, but panels should start at a cache line. The functions keep no state;
 // any thread may call them.
@@ -74,11 +78,13 @@ void ZeroPairColumns(int64_t num_k, int64_t column, Bfloat16Bits* panel);
 void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel);
 
 // Computes num_m rows of C for num_n outputs, which are those of ceil(num_n / 64) successive
-// panels. Each panel is read from memory once per call, and the rows of x once per panel. Callers
-// with many rows pass blocks of rows that stay in a cache.
+// panels. If `accumulate` is set, the sums of the elements continue from the numbers in C. Each
+// panel is read from memory once per call, and the rows of x once per panel. Callers with many rows
+// pass blocks of rows that stay in a cache.
 template <typename X, typename Panels>
 using MultiplyPanels = void (*)(const X* x, int64_t x_stride, Panels panels, int64_t num_m,
-                                int64_t num_n, int64_t num_k, float* c, int64_t c_stride);
+                                int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+                                bool accumulate);
 
 // Successive panels of bfloat16 pairs: plain, or coded (coded_panel.h), which gives the same bits.
 struct PairPanels {
@@ -89,10 +95,11 @@ struct PairPanels {
   const CodedPanel* coded = nullptr;  // null: `plain` is used
 };
 
-// Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns. Each factor
-// is either packed as one panel by PackPairRows, or float32 rows in place, of which row r begins at
-// r * stride. The products of 128 steps are summed before they are added to C, so an element's sum
-// depends only on R.
+// Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns. The factors
+// are float32 rows in place, of which row r begins at r * stride, or bfloat16 that is packed: A by
+// PackedGemm::pack_first_factor, and B as one panel by PackPairRows. The products of 128 steps (of
+// 512 rows with amx_bf16) are summed before they are added to C, so an element's sum depends only
+// on R.
 using AddTransposedPairs = void (*)(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
                                     int64_t num_m, int64_t num_n, float* c, int64_t c_stride);
 using AddTransposedFloats = void (*)(const float* a, int64_t a_stride, const float* b,
@@ -109,8 +116,16 @@ struct PackedGemm {
   // The product with float32 weights.
   MultiplyPanels<float, const float*> multiply_floats;
 
+  // The rows that are computed together in registers, and the number of rows that callers with many
+  // should pass at a time: a multiple of the former.
+  int64_t row_tile, row_block;
+
   // The gradients of the weights. Null where multiply_pairs is null.
   AddTransposedPairs add_transposed_pairs;
+  // Packs num_m columns of A, whose row r begins at rows[r] + first, into first_factor_elements(R).
+  void (*pack_first_factor)(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r,
+                            int64_t num_m, Bfloat16Bits* packed);
+  int64_t (*first_factor_elements)(int64_t num_r);
   AddTransposedFloats add_transposed_floats;
 
   // to[i] = from[i] + bias[i], rounded to the nearest bfloat16, ties to even; every NaN becomes the

@@ -43,7 +43,7 @@ TAOPD_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m, int6
 // calls multiply_block(x, steps), where `steps` counts a single last number as a step.
 template <typename Products, typename MultiplyBlock>
 TAOPD_INLINE void ForEachBlock(TileSums<typename Products::X>* tile, const typename Products::X* x,
-                               int64_t num_k, int64_t block_steps,
+                               int64_t num_k, int64_t block_steps, bool accumulate,
                                const MultiplyBlock& multiply_block) {
   const int64_t all_steps = num_k / Products::kInputs;
   const int64_t odd = num_k % Products::kInputs;
@@ -51,7 +51,7 @@ TAOPD_INLINE void ForEachBlock(TileSums<typename Products::X>* tile, const typen
   do {
     tile->steps = all_steps - step < block_steps ? all_steps - step : block_steps;
     tile->single = odd != 0 && step + tile->steps == all_steps;
-    tile->mode = step == 0 ? Sums::kFirst : Sums::kContinue;
+    tile->mode = step == 0 && !accumulate ? Sums::kFirst : Sums::kContinue;
     multiply_block(x + step * Products::kInputs, tile->steps + (tile->single ? 1 : 0));
     step += tile->steps;
   } while (step < all_steps);
@@ -68,23 +68,28 @@ TileSums<typename Products::X> TileOf(int64_t x_stride, int64_t c_stride) {
 
 template <typename Products>
 void MultiplyPlain(const typename Products::X* x, int64_t x_stride, const void* panels,
-                   int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) {
+                   int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+                   bool accumulate) {
   using X = typename Products::X;
   auto tile = TileOf<Products>(x_stride, c_stride);
   tile.weights = static_cast<const char*>(panels);
   for (int64_t n = 0; n < num_n; n += kWidth) {
-    ForEachBlock<Products>(&tile, x, num_k, kBlockSteps, [&](const X* block_x, int64_t steps) {
-      tile.ahead = tile.weights + steps * kStepBytes;
-      ForEachTile(&tile, block_x, num_m, kStepBytes, c + n,
-                  [&](const TileSums<X>& rows_tile, int64_t rows) {
-                    MultiplyRows<Products>(rows_tile, rows, num_n - n);
-                  });
-      tile.weights += steps * kStepBytes;
-    });
+    ForEachBlock<Products>(&tile, x, num_k, kBlockSteps, accumulate,
+                           [&](const X* block_x, int64_t steps) {
+                             tile.ahead = tile.weights + steps * kStepBytes;
+                             ForEachTile(&tile, block_x, num_m, kStepBytes, c + n,
+                                         [&](const TileSums<X>& rows_tile, int64_t rows) {
+                                           MultiplyRows<Products>(rows_tile, rows, num_n - n);
+                                         });
+                             tile.weights += steps * kStepBytes;
+                           });
   }
 }
 
-#ifdef __AVX512BF16__
+#include "kernels/cpu/gemm/amx_gradients_isa.h"
+#include "kernels/cpu/gemm/amx_products_isa.h"
+
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 
 // Computes kRows rows and all outputs of a coded panel, from the expander's position on. The
 // weights are expanded in registers, which costs almost nothing compared with the products, except
@@ -137,30 +142,34 @@ auto CodedTileOf(int64_t rows, bool prefetch) {
 
 template <typename Products>
 void MultiplyCoded(const typename Products::X* x, int64_t x_stride, const CodedPanel* panels,
-                   int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) {
+                   int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+                   bool accumulate) {
   using X = typename Products::X;
   auto tile = TileOf<Products>(x_stride, c_stride);
   for (int64_t n = 0; n < num_n; n += kWidth, ++panels) {
     StepExpander expander(*panels);
-    ForEachBlock<Products>(&tile, x, num_k, kBlockSteps, [&](const X* block_x, int64_t steps) {
-      tile.ahead = reinterpret_cast<const char*>(expander.position()) + steps * kCodedStepBytes;
-      ForEachTile(&tile, block_x, num_m, kCodedStepBytes, c + n,
-                  [&](const TileSums<X>& rows_tile, int64_t rows) {
-                    const auto multiply = CodedTileOf<Products, kTileRows>(rows, num_m > kTileRows);
-                    if (num_n - n >= kWidth) return multiply(rows_tile, expander);
-                    WithWholePanel(rows_tile, rows, num_n - n,
-                                   [&](const TileSums<X>& whole) { multiply(whole, expander); });
-                  });
-      expander.PassTo(expander.step() + steps);
-    });
+    ForEachBlock<Products>(
+        &tile, x, num_k, kBlockSteps, accumulate, [&](const X* block_x, int64_t steps) {
+          tile.ahead = reinterpret_cast<const char*>(expander.position()) + steps * kCodedStepBytes;
+          ForEachTile(
+              &tile, block_x, num_m, kCodedStepBytes, c + n,
+              [&](const TileSums<X>& rows_tile, int64_t rows) {
+                const auto multiply = CodedTileOf<Products, kTileRows>(rows, num_m > kTileRows);
+                if (num_n - n >= kWidth) return multiply(rows_tile, expander);
+                WithWholePanel(rows_tile, rows, num_n - n,
+                               [&](const TileSums<X>& whole) { multiply(whole, expander); });
+              });
+          expander.PassTo(expander.step() + steps);
+        });
   }
 }
 
-#else
+#elif !defined(__AMX_BF16__)
 
 template <typename Products>
 void MultiplyCoded(const typename Products::X* x, int64_t x_stride, const CodedPanel* panels,
-                   int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) {
+                   int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+                   bool accumulate) {
   using X = typename Products::X;
   alignas(kLineBytes) char plain[(kExpandedSteps + 1) * kStepBytes];
   auto tile = TileOf<Products>(x_stride, c_stride);
@@ -169,30 +178,39 @@ void MultiplyCoded(const typename Products::X* x, int64_t x_stride, const CodedP
   const int64_t block_steps = NumTiles(num_m) > 2 ? kExpandedSteps : kFewExpandedSteps;
   for (int64_t n = 0; n < num_n; n += kWidth, ++panels) {
     StepExpander expander(*panels);
-    ForEachBlock<Products>(&tile, x, num_k, block_steps, [&](const X* block_x, int64_t steps) {
-      expander.Expand(steps, plain);
-      tile.ahead = reinterpret_cast<const char*>(expander.position());
-      ForEachTile(&tile, block_x, num_m, kCodedStepBytes, c + n,
-                  [&](const TileSums<X>& rows_tile, int64_t rows) {
-                    MultiplyRows<Products>(rows_tile, rows, num_n - n);
-                  });
-    });
+    ForEachBlock<Products>(&tile, x, num_k, block_steps, accumulate,
+                           [&](const X* block_x, int64_t steps) {
+                             expander.Expand(steps, plain);
+                             tile.ahead = reinterpret_cast<const char*>(expander.position());
+                             ForEachTile(&tile, block_x, num_m, kCodedStepBytes, c + n,
+                                         [&](const TileSums<X>& rows_tile, int64_t rows) {
+                                           MultiplyRows<Products>(rows_tile, rows, num_n - n);
+                                         });
+                           });
   }
 }
 
 #endif
 
+// Not used for pairs by AMX, which has MultiplyAmx.
 template <typename Products>
 void Multiply(const typename Products::X* x, int64_t x_stride, typename Products::Panels panels,
-              int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) {
+              int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+              bool accumulate) {
+#ifndef __AMX_BF16__
   if constexpr (Products::kInputs == 2) {
     if (panels.coded != nullptr) {
-      MultiplyCoded<Products>(x, x_stride, panels.coded, num_m, num_n, num_k, c, c_stride);
+      MultiplyCoded<Products>(x, x_stride, panels.coded, num_m, num_n, num_k, c, c_stride,
+                              accumulate);
       return;
     }
-    MultiplyPlain<Products>(x, x_stride, panels.plain, num_m, num_n, num_k, c, c_stride);
-  } else {
-    MultiplyPlain<Products>(x, x_stride, panels, num_m, num_n, num_k, c, c_stride);
+    MultiplyPlain<Products>(x, x_stride, panels.plain, num_m, num_n, num_k, c, c_stride,
+                            accumulate);
+    return;
+  }
+#endif
+  if constexpr (Products::kInputs == 1) {
+    MultiplyPlain<Products>(x, x_stride, panels, num_m, num_n, num_k, c, c_stride, accumulate);
   }
 }
 
@@ -225,7 +243,7 @@ TileSums<typename Products::X> AddingTile(int64_t x_step, int64_t c_stride) {
   return tile;
 }
 
-#ifdef __AVX512BF16__
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
                           int64_t num_m, int64_t num_n, float* c, int64_t c_stride) {
   constexpr int64_t kStepElements = kWidth * PairProducts::kInputs;
@@ -275,26 +293,43 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
   }
 }
 
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+int64_t ElementsOfPairPanel(int64_t num_r) { return (num_r + 1) / 2 * 2 * kWidth; }
+#endif
+
 #undef TAOPD_INLINE
+
+constexpr PackedGemm TableOfSet() {
+  PackedGemm table{};
+  table.name = kIsaName;
+  // A multiple of every tile's rows.
+  table.row_tile = 12;
+  table.row_block = 96;
+#if defined(__AMX_BF16__)
+  table.row_tile = kAmxRowBlock;
+  table.row_block = 12 * kAmxRowBlock;
+  table.multiply_pairs = MultiplyAmx;
+  table.add_transposed_pairs = AddTransposedAmx;
+  table.pack_first_factor = PackAmxFactor;
+  table.first_factor_elements = ElementsOfAmxFactor;
+#elif defined(__AVX512BF16__)
+  table.multiply_pairs = Multiply<PairProducts>;
+  table.add_transposed_pairs = AddTransposedOfPairs;
+  table.pack_first_factor = PackPairRows;
+  table.first_factor_elements = ElementsOfPairPanel;
+#else
+  table.multiply_widened_pairs = Multiply<PairProducts>;
+#endif
+  table.multiply_floats = Multiply<FloatProducts>;
+  table.add_transposed_floats = AddTransposedOfFloats;
+  table.add_and_round = AddAndRound;
+  return table;
+}
 
 }  // namespace
 
 extern const PackedGemm kPackedGemm;
-const PackedGemm kPackedGemm = {kIsaName,
-#ifdef __AVX512BF16__
-                                Multiply<PairProducts>,
-                                nullptr,
-#else
-                                nullptr,
-                                Multiply<PairProducts>,
-#endif
-                                Multiply<FloatProducts>,
-#ifdef __AVX512BF16__
-                                AddTransposedOfPairs,
-#else
-                                nullptr,
-#endif
-                                AddTransposedOfFloats,
-                                AddAndRound};
+// Not initialized by code, which would run on processors that lack the set.
+constinit const PackedGemm kPackedGemm = TableOfSet();
 
 }  // namespace taopd::cpu::TAOPD_ISA

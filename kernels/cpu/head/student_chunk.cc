@@ -1,6 +1,7 @@
 #include "kernels/cpu/head/student_chunk.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,37 +16,42 @@ constexpr double kLog2 = 0.693147180559945309417;
 // the factor; values are below 2^24 V (RowScale), so none overflows.
 constexpr float kSmallestFactorOfEntries = 0x1p-60f;
 
+// The rows whose blocks are joined together: a cache line of numbers of each block.
+constexpr int64_t kJoinedRows = 16;
+static_assert(kJoinedRows == kRankedRows);
+
+// The largest vocabulary in which ranks are counted, whose logits are then kept, and the most
+// comparisons per row.
+constexpr int64_t kCountedVocabulary = 4096, kMaxComparisons = 1 << 17;
+
+bool CountsRanksOf(const StudentChunkOptions& options, int64_t k) {
+  return options.top_k_metrics && options.vocabulary_size <= kCountedVocabulary &&
+         options.vocabulary_size * k <= kMaxComparisons;
+}
+
+// Returns 2^exponent for an integer <= 0, -inf or NaN.
+double PowerOfTwo(double exponent) {
+  constexpr double kSmallestNormal = -1022;
+  if (!(exponent >= kSmallestNormal)) return std::exp2(exponent);
+  return std::bit_cast<double>((static_cast<int64_t>(exponent) + 1023) << 52);
+}
+
 int64_t NumBlocks(const StudentChunkOptions& options) {
   return (options.vocabulary_size + options.block_size - 1) / options.block_size;
 }
 
-// exp((z - shift) scale + offset) = exp(z scale) 2^-exponent. It is at most 1, and at the largest
-// logit usually above 1/2.
-struct BlockReference {
-  float shift, offset, exponent;
-};
-
-BlockReference ReferenceOf(float max, float scale) {
-  const double scaled = static_cast<double>(max) * scale;
-  const double least = std::ceil(scaled / kLog2);
-  // Above 2^24, not every integer is a float32.
-  auto exponent = static_cast<float>(least);
-  if (exponent < least) exponent = std::nextafter(exponent, std::numeric_limits<float>::infinity());
-  const double offset = std::fmin(scaled - exponent * kLog2, 0.0);
-  // Logits above 1e8, where neighbouring float32 numbers are many nats apart, are not
-  // probabilities.
-  const bool lost = offset < -80;
-  return {max, lost ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(offset),
-          exponent};
-}
-
 }  // namespace
 
-int64_t StudentChunk::BytesPerRow(const StudentChunkOptions& options, int32_t k) {
-  const int64_t exps = options.products ? options.vocabulary_size * SizeOf(options.dtype) : 0;
-  const auto support = static_cast<int64_t>(k * (2 * sizeof(int32_t) + 2 * sizeof(float)));
+int64_t StudentChunk::BytesPerRow(const StudentChunkOptions& options, int32_t k, bool with_exps) {
+  const int64_t exps =
+      options.products && with_exps ? options.vocabulary_size * SizeOf(options.dtype) : 0;
+  const auto support = static_cast<int64_t>(k * (4 * sizeof(int32_t) + 2 * sizeof(float)));
   const auto sums = static_cast<int64_t>(NumBlocks(options) * 3 * sizeof(float));
-  return exps + sums + support + (options.top_k_metrics ? LargestLogits::Bytes(k) : 0);
+  const int64_t ranks = CountsRanksOf(options, k)
+                            ? options.vocabulary_size * static_cast<int64_t>(sizeof(float))
+                        : options.top_k_metrics ? LargestLogits::Bytes(k)
+                                                : 0;
+  return exps + sums + support + ranks;
 }
 
 StudentChunk::StudentChunk(const StudentChunkOptions& options, void* exps)
@@ -60,7 +66,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   num_rows_ = num_rows;
   const int64_t k = targets.k;
   size_C_.resize(num_rows);
-  order_Ck_.resize(num_rows * k);
+  order_k_.resize(k);
   taken_Ck_.resize(num_rows * k);
   entry_ids_Ce_.resize(num_rows * (k + 1));
   entry_values_Ce_.resize(num_rows * (k + 1));
@@ -75,61 +81,82 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
     size_C_[n] = SupportSize(ids, targets.k);
     RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocabulary_size);
     if (status == RowStatus::kOk) {
-      status = OrderSupport(ids, size_C_[n], order_Ck_.data() + n * k);
+      status = OrderSupport(ids, size_C_[n], order_k_.data());
     }
     if (status != RowStatus::kOk) return status;
   }
-  if (options_.top_k_metrics) {
+  if (CountsRanks()) {
+    logits_stride_ = (num_rows + kRankedRows - 1) / kRankedRows * kRankedRows;
+    logits_VC_.resize(options_.vocabulary_size * logits_stride_);
+  } else if (options_.top_k_metrics) {
     if (num_largest_ < num_rows) {
       largest_C_ = std::make_unique<LargestLogits[]>(num_rows);
       num_largest_ = num_rows;
     }
     for (int64_t n = 0; n < num_rows; ++n) largest_C_[n].Reset(size_C_[n]);
   }
-  if (options_.products && !dense_) {
+  SortByBlock();
+  if (exps_ != nullptr && options_.products && !dense_) {
     std::memset(exps_, 0, num_rows * options_.vocabulary_size * SizeOf(options_.dtype));
   }
   return RowStatus::kOk;
+}
+
+// A block's sampled tokens come before its support, because taking the support overwrites logits.
+void StudentChunk::SortByBlock() {
+  const int64_t k = targets_.k;
+  const auto for_each = [&](const auto& use) {
+    for (int32_t n = 0; n < num_rows_; ++n) use(NamedLogit{n, targets_.sampled_ids_N[n], -1});
+    for (int32_t n = 0; n < num_rows_; ++n) {
+      const int32_t* const ids = targets_.support_ids_Nk + n * k;
+      for (int32_t j = 0; j < size_C_[n]; ++j) use(NamedLogit{n, ids[j], j});
+    }
+  };
+  first_B_.assign(num_blocks_ + 1, 0);
+  for_each([&](const NamedLogit& named) { ++first_B_[named.id / options_.block_size + 1]; });
+  for (int64_t block = 0; block < num_blocks_; ++block) first_B_[block + 1] += first_B_[block];
+  named_.resize(first_B_[num_blocks_]);
+  std::vector<int64_t> next(first_B_.begin(), first_B_.end() - 1);
+  for_each(
+      [&](const NamedLogit& named) { named_[next[named.id / options_.block_size]++] = named; });
 }
 
 void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
                              StudentChunkScratch* scratch) {
   const int64_t first = block * options_.block_size;
   const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
-  const int64_t k = targets_.k;
-  for (int64_t n = 0; n < num_rows_; ++n) {
-    const int64_t sampled = targets_.sampled_ids_N[n] - first;
-    if (sampled >= 0 && sampled < num) sampled_logit_C_[n] = logits[sampled * stride + n];
-    const int32_t* ids = targets_.support_ids_Nk + n * k;
-    const int32_t* order = order_Ck_.data() + n * k;
-    const int32_t* end = order + size_C_[n];
-    const int32_t* next =
-        std::lower_bound(order, end, first, [&](int32_t j, int64_t id) { return ids[j] < id; });
-    for (; next != end && ids[*next] < first + num; ++next) {
-      float& logit = logits[(ids[*next] - first) * stride + n];
-      taken_Ck_[n * k + *next] = logit;
+  for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
+    const NamedLogit& named = named_[i];
+    float& logit = logits[(named.id - first) * stride + named.row];
+    if (named.index < 0) {
+      sampled_logit_C_[named.row] = logit;
+    } else {
+      taken_Ck_[named.row * targets_.k + named.index] = logit;
       logit = NegativeInfinity<float>();
     }
   }
 
+  for (int64_t v = 0; CountsRanks() && v < num; ++v) {
+    std::memcpy(logits_VC_.data() + (first + v) * logits_stride_, logits + v * stride,
+                static_cast<size_t>(num_rows_) * sizeof(float));
+  }
   const RowMath& math = BestRowMath();
   for (std::vector<float>* values : {&scratch->max, &scratch->shift, &scratch->offset}) {
     values->resize(num_rows_);
   }
   math.column_max(logits, stride, num, num_rows_, scratch->max.data());
-  float* exponents = factor_BC_.data() + block * num_rows_;
-  for (int64_t n = 0; n < num_rows_; ++n) {
+  ColumnReferences references;
+  references.max = scratch->max.data();
+  references.columns = num_rows_;
+  references.scale = scale_;
+  references.shift = scratch->shift.data();
+  references.offset = scratch->offset.data();
+  references.exponent = factor_BC_.data() + block * num_rows_;
+  math.column_references(references);
+  for (int64_t n = 0; options_.top_k_metrics && !CountsRanks() && n < num_rows_; ++n) {
     const float max = scratch->max[n];
-    // If all are -inf, the sums are zero whatever the reference is. (NaNs also have this maximum.)
-    const bool none = max == NegativeInfinity<float>();
-    const BlockReference reference =
-        none ? BlockReference{0, 0, NegativeInfinity<float>()} : ReferenceOf(max, scale_);
-    scratch->shift[n] = reference.shift;
-    scratch->offset[n] = reference.offset;
-    exponents[n] = reference.exponent;
-    if (!options_.top_k_metrics || none) continue;
     LargestLogits& largest = largest_C_[n];
-    if (max < largest.threshold()) continue;
+    if (max == NegativeInfinity<float>() || max < largest.threshold()) continue;
     largest.OfferColumn(logits + n, stride, num, static_cast<int32_t>(first), &scratch->largest);
   }
 
@@ -144,55 +171,132 @@ void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
   job.sum_exp = sum_BC_.data() + block * num_rows_;
   job.sum_exp_x = sum_x_BC_.data() + block * num_rows_;
   job.bfloat16 = options_.dtype == DataType::kBFloat16;
-  if (dense_) {
+  if (dense_ && exps_ != nullptr) {
     job.exps = static_cast<char*>(exps_) + first * num_rows_ * SizeOf(options_.dtype);
   }
   math.column_exp(job);
 }
 
-// Returns the sums over all blocks, in order, and turns the blocks' exponents into factors.
-ComplementSums StudentChunk::JoinBlocks(int64_t row) {
-  double reference = NegativeInfinity<double>();
+// Writes the sums of rows [begin, begin + num) over all blocks, in order, and turns the blocks'
+// exponents into factors. REQUIRES: num <= kJoinedRows.
+void StudentChunk::JoinBlocks(int64_t begin, int64_t num, ComplementSums* rest) {
+  double reference[kJoinedRows];
+  std::fill_n(reference, num, NegativeInfinity<double>());
   for (int64_t block = 0; block < num_blocks_; ++block) {
-    reference = std::max<double>(reference, factor_BC_[block * num_rows_ + row]);
+    const float* const exponents = factor_BC_.data() + block * num_rows_ + begin;
+    for (int64_t i = 0; i < num; ++i) reference[i] = std::max<double>(reference[i], exponents[i]);
   }
-  if (reference == NegativeInfinity<double>()) reference = 0;
-  ComplementSums rest;
-  rest.reference = reference * kLog2 / scale_;
+  for (int64_t i = 0; i < num; ++i) {
+    if (reference[i] == NegativeInfinity<double>()) reference[i] = 0;
+    rest[i] = ComplementSums{};
+    rest[i].reference = reference[i] * kLog2 / scale_;
+  }
   for (int64_t block = 0; block < num_blocks_; ++block) {
-    const int64_t at = block * num_rows_ + row;
-    const double below = factor_BC_[at] - reference;  // an integer <= 0, or -inf
-    const double factor = std::exp2(below);
-    const double sum = sum_BC_[at];
-    rest.sum += factor * sum;
-    // Avoids 0 * -inf.
-    if (sum != 0)
-      rest.sum_x += factor * sum_x_BC_[at] + (factor == 0 ? 0 : factor * below * kLog2 * sum);
-    const bool normal = !(factor < std::numeric_limits<float>::min());  // a NaN stays
-    factor_BC_[at] = !dense_ ? 1 : normal ? static_cast<float>(factor) : 0;
+    const int64_t at = block * num_rows_ + begin;
+    for (int64_t i = 0; i < num; ++i) {
+      const double below = factor_BC_[at + i] - reference[i];  // an integer <= 0, or -inf
+      const double factor = PowerOfTwo(below);
+      const double sum = sum_BC_[at + i];
+      rest[i].sum += factor * sum;
+      // Avoids 0 * -inf.
+      if (sum != 0) {
+        rest[i].sum_x +=
+            factor * sum_x_BC_[at + i] + (factor == 0 ? 0 : factor * below * kLog2 * sum);
+      }
+      const bool normal = !(factor < std::numeric_limits<float>::min());  // a NaN stays
+      factor_BC_[at + i] = !dense_ ? 1 : normal ? static_cast<float>(factor) : 0;
+    }
   }
-  return rest;
 }
 
 // Sets e of one token to value divided by its block's factor.
-void StudentChunk::WriteEntry(int64_t row, int32_t id, float value) {
+void StudentChunk::WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const {
   const int64_t block = id / options_.block_size;
-  float& factor = factor_BC_[block * num_rows_ + row];
-  const bool bfloat16 = options_.dtype == DataType::kBFloat16;
-  // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
-  // row's largest.
-  if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
-  const float e = value / factor;
-  const int64_t at = id * num_rows_ + row;
-  if (bfloat16) {
-    BestLayerLoops(options_.dtype).narrow(&e, 1, static_cast<uint16_t*>(exps_) + at);
+  const float e = value / factor_BC_[block * num_rows_ + row];
+  const int64_t at = (id - block * options_.block_size) * num_rows_ + row;
+  if (options_.dtype == DataType::kBFloat16) {
+    BestLayerLoops(options_.dtype).narrow(&e, 1, static_cast<uint16_t*>(block_exps) + at);
   } else {
-    static_cast<float*>(exps_)[at] = e;
+    static_cast<float*>(block_exps)[at] = e;
   }
 }
 
-void StudentChunk::FinishRow(int64_t row, StudentChunkScratch* scratch, float* loss,
-                             float* metrics) {
+void StudentChunk::MakeExps(int64_t block, float* logits, int64_t stride,
+                            StudentChunkScratch* scratch, void* exps) const {
+  const int64_t first = block * options_.block_size;
+  const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
+  if (dense_) {
+    for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
+      const NamedLogit& named = named_[i];
+      if (named.index < 0) continue;
+      logits[(named.id - first) * stride + named.row] = NegativeInfinity<float>();
+    }
+    const RowMath& math = BestRowMath();
+    for (std::vector<float>* values : {&scratch->max, &scratch->shift, &scratch->offset,
+                                       &scratch->exponent, &scratch->sum, &scratch->sum_x}) {
+      values->resize(num_rows_);
+    }
+    math.column_max(logits, stride, num, num_rows_, scratch->max.data());
+    math.column_references({scratch->max.data(), num_rows_, scale_, scratch->shift.data(),
+                            scratch->offset.data(), scratch->exponent.data()});
+    math.column_exp({logits, stride, num, num_rows_, scratch->shift.data(), scratch->offset.data(),
+                     scale_, scratch->sum.data(), scratch->sum_x.data(), exps,
+                     options_.dtype == DataType::kBFloat16});
+  } else {
+    std::memset(exps, 0, num * num_rows_ * SizeOf(options_.dtype));
+  }
+  const int64_t per_row = targets_.k + 1;
+  for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
+    const NamedLogit& named = named_[i];
+    const int64_t entry =
+        named.row * per_row + (named.index < 0 ? int64_t{targets_.k} : int64_t{named.index});
+    if (entry_ids_Ce_[entry] >= 0) {
+      WriteEntry(named.row, named.id, entry_values_Ce_[entry], exps);
+    }
+  }
+}
+
+void StudentChunk::FinishRows(int64_t begin, int64_t end, StudentChunkScratch* scratch, float* loss,
+                              float* metrics) {
+  ComplementSums rest[kJoinedRows];
+  for (int64_t first = begin; first < end; first += kJoinedRows) {
+    const int64_t num = std::min(kJoinedRows, end - first);
+    JoinBlocks(first, num, rest);
+    if (CountsRanks()) FindRanks(first, num, scratch);
+    for (int64_t i = 0; i < num; ++i) {
+      const int64_t n = first - begin + i;
+      FinishRow(first + i, i, rest[i], scratch, loss + n, metrics + n * kNumHeadMetrics);
+    }
+  }
+}
+
+bool StudentChunk::CountsRanks() const { return CountsRanksOf(options_, targets_.k); }
+
+void StudentChunk::FindRanks(int64_t begin, int64_t num, StudentChunkScratch* scratch) {
+  const int64_t k = targets_.k;
+  scratch->taken.assign(k * kRankedRows, std::numeric_limits<float>::quiet_NaN());
+  scratch->ids.assign(k * kRankedRows, std::numeric_limits<int32_t>::max());
+  scratch->ranks.resize(k * kRankedRows);
+  for (int64_t i = 0; i < num; ++i) {
+    const int64_t n = begin + i;
+    for (int64_t j = 0; j < size_C_[n]; ++j) {
+      scratch->taken[j * kRankedRows + i] = taken_Ck_[n * k + j];
+      scratch->ids[j * kRankedRows + i] = targets_.support_ids_Nk[n * k + j];
+    }
+  }
+  SupportRanks job;
+  job.logits = logits_VC_.data() + begin;
+  job.stride = logits_stride_;
+  job.num = options_.vocabulary_size;
+  job.taken = scratch->taken.data();
+  job.ids = scratch->ids.data();
+  job.k = k;
+  job.ranks = scratch->ranks.data();
+  BestRowMath().support_ranks(job);
+}
+
+void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& rest,
+                             StudentChunkScratch* scratch, float* loss, float* metrics) {
   const int64_t k = targets_.k;
   const int32_t size = size_C_[row];
   for (std::vector<double>* values :
@@ -201,14 +305,20 @@ void StudentChunk::FinishRow(int64_t row, StudentChunkScratch* scratch, float* l
   }
   StudentRowInput input;
   SetTargets(targets_, row, size, options_.vocabulary_size, &input);
-  input.rest = JoinBlocks(row);
+  input.rest = rest;
   input.scale = scale_;
   input.taken = taken_Ck_.data() + row * k;
   input.sampled_logit = sampled_logit_C_[row];
   if (options_.top_k_metrics) {
     scratch->in_top_k.resize(size);
-    MarkStudentTopK(input.ids, input.taken, size, largest_C_[row].Sorted(), &scratch->order,
-                    scratch->in_top_k.data());
+    if (CountsRanks()) {
+      for (int32_t j = 0; j < size; ++j) {
+        scratch->in_top_k[j] = scratch->ranks[j * kRankedRows + place] < size ? 1 : 0;
+      }
+    } else {
+      MarkStudentTopK(input.ids, input.taken, size, largest_C_[row].Sorted(), &scratch->order,
+                      scratch->in_top_k.data());
+    }
     input.in_top_k = scratch->in_top_k.data();
   }
   const StudentRowGradient gradient =
@@ -220,7 +330,16 @@ void StudentChunk::FinishRow(int64_t row, StudentChunkScratch* scratch, float* l
   row_scale_C_[row] = WriteRowEntries(input, gradient, targets_.row_weights_N[row], dense_,
                                       targets_.k, scratch->gradient.data(), ids, values);
   for (int64_t i = 0; options_.products && i <= k; ++i) {
-    if (ids[i] >= 0) WriteEntry(row, ids[i], values[i]);
+    if (ids[i] < 0) continue;
+    const int64_t block = ids[i] / options_.block_size;
+    float& factor = factor_BC_[block * num_rows_ + row];
+    // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
+    // row's largest.
+    if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
+    if (exps_ == nullptr) continue;
+    WriteEntry(row, ids[i], values[i],
+               static_cast<char*>(exps_) +
+                   block * options_.block_size * num_rows_ * SizeOf(options_.dtype));
   }
 }
 

@@ -7,7 +7,7 @@
 //   2. TakeBlock once for every block, in any order. It removes the support from the block. The
 //      rest gives its maximum m, its sums, and e = exp(z / temperature) 2^-x, where x is the least
 //      integer with m / temperature <= x log 2.
-//   3. FinishRow once for every row. It computes the tail and the entropy from the blocks' sums,
+//   3. FinishRows once for every row. It computes the tail and the entropy from the blocks' sums,
 //      evaluates the objective, and overwrites the up to k + 1 entries of e that are not a multiple
 //      of p(v).
 //   4. gradient() or entries().
@@ -17,7 +17,7 @@
 // overflows, a tail of any size is exact, and no result depends on the order of the blocks.
 //
 // Several threads may be inside TakeBlock at the same time with different blocks, and later inside
-// FinishRow with different rows, each with its own scratch. All other calls must be alone.
+// FinishRows with different rows, each with its own scratch. All other calls must be alone.
 //
 // Shapes: C rows of the chunk; V vocabulary, in B blocks; k support; e = k + 1 entries per row.
 #pragma once
@@ -54,19 +54,21 @@ struct StudentChunkOptions {
 // its own.
 struct StudentChunkScratch {
   std::vector<double> log_p, log_q, gradient, term_gradient;
-  std::vector<float> max, shift, offset;
-  std::vector<int32_t> order;
+  std::vector<float> max, shift, offset, exponent, sum, sum_x;
+  std::vector<int32_t> order, ids, ranks;
+  std::vector<float> taken;
   std::vector<uint8_t> in_top_k;
   LargestLogits::Scratch largest;
 };
 
 class StudentChunk {
  public:
-  // Returns the bytes that a chunk holds for each of its rows, including the exps.
-  static int64_t BytesPerRow(const StudentChunkOptions& options, int32_t k);
+  // Returns the bytes that a chunk holds for each of its rows, with or without the exps.
+  static int64_t BytesPerRow(const StudentChunkOptions& options, int32_t k, bool with_exps = true);
 
   // `exps` is the caller's memory for [V, C] elements of options.dtype, where C is the size of the
-  // largest chunk. It must outlive this object. May be null if options.products is false.
+  // largest chunk. It must outlive this object. If it is null, the exps are not kept, and MakeExps
+  // computes them again.
   StudentChunk(const StudentChunkOptions& options, void* exps);
 
   // Begins a chunk. The arrays of the targets must not change until the chunk is done. If the
@@ -78,17 +80,39 @@ class StudentChunk {
   // columns. The contents are overwritten.
   void TakeBlock(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch);
 
-  // Finishes one row. Writes one number to loss and kNumHeadMetrics numbers to metrics.
-  void FinishRow(int64_t row, StudentChunkScratch* scratch, float* loss, float* metrics);
+  // Finishes rows [begin, end), fastest in multiples of kRankedRows. Writes one number per row to
+  // loss and kNumHeadMetrics numbers per row to metrics.
+  void FinishRows(int64_t begin, int64_t end, StudentChunkScratch* scratch, float* loss,
+                  float* metrics);
+
+  // Computes the e of one block's tokens again, [tokens, C] of options.dtype, with the bits that
+  // the chunk would have kept. Takes the same logits as TakeBlock. Call it after FinishRows, from
+  // any thread.
+  void MakeExps(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch,
+                void* exps) const;
 
   // The gradient of the chunk's logits, valid until the next Start. gradient() needs
-  // options.products.
+  // options.products; its exps are null if they were not kept.
   LogitGradient gradient() const;
   LogitEntries entries() const;
 
  private:
-  ComplementSums JoinBlocks(int64_t row);
-  void WriteEntry(int64_t row, int32_t id, float value);
+  // A logit of the chunk that is taken by itself.
+  struct NamedLogit {
+    int32_t row, id;
+    int32_t index;  // in the support; the sampled token has -1
+  };
+
+  // Whether the ranks of a support are counted in the logits of all tokens, which are kept for it.
+  // In a larger vocabulary, the largest logits are collected instead.
+  bool CountsRanks() const;
+  void FindRanks(int64_t begin, int64_t num, StudentChunkScratch* scratch);
+  void SortByBlock();
+  void JoinBlocks(int64_t begin, int64_t num, ComplementSums* rest);
+  // `place` is the row's place among those of FindRanks.
+  void FinishRow(int64_t row, int64_t place, const ComplementSums& rest,
+                 StudentChunkScratch* scratch, float* loss, float* metrics);
+  void WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const;
 
   const StudentChunkOptions options_;
   const float scale_;  // 1 / temperature
@@ -97,11 +121,17 @@ class StudentChunk {
   void* const exps_;
   StudentTargets targets_;
   int64_t num_rows_ = 0;
-  std::vector<int32_t> size_C_, order_Ck_, entry_ids_Ce_;
+  std::vector<int32_t> size_C_, order_k_, entry_ids_Ce_;
+  // The sampled tokens and supports by block: block b has those from first_B_[b] to
+  // first_B_[b + 1].
+  std::vector<int64_t> first_B_;
+  std::vector<NamedLogit> named_;
   std::vector<float> taken_Ck_, sampled_logit_C_, row_scale_C_, entry_values_Ce_;
-  // For each block and row: x as above, which FinishRow turns into the factor, and the sums in
+  // For each block and row: x as above, which FinishRows turns into the factor, and the sums in
   // units of 2^x.
   std::vector<float> factor_BC_, sum_BC_, sum_x_BC_;
+  std::vector<float> logits_VC_;  // rows of whole vectors; empty unless CountsRanks()
+  int64_t logits_stride_ = 0;
   std::unique_ptr<LargestLogits[]> largest_C_;
   int64_t num_largest_ = 0;
 };

@@ -1,5 +1,12 @@
 #include "kernels/cpu/isa/isa.h"
 
+#include <cstdlib>
+#include <cstring>
+#ifdef __x86_64__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace taopd::cpu {
 
 const char* NameOf(InstructionSet set) {
@@ -12,11 +19,25 @@ const char* NameOf(InstructionSet set) {
       return "avx512";
     case InstructionSet::kAvx512Bf16:
       return "avx512_bf16";
+    case InstructionSet::kAmxBf16:
+      return "amx_bf16";
   }
   return "";
 }
 
 #if defined(__x86_64__)
+
+namespace {
+
+// Asks the kernel for the state of AMX's tiles, which takes 8 KiB per thread. Threads that exist
+// already get it as well.
+bool AskForTiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
 
 bool IsSupported(InstructionSet set) {
   switch (set) {
@@ -29,13 +50,14 @@ bool IsSupported(InstructionSet set) {
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     case InstructionSet::kAvx512Bf16:
       return IsSupported(InstructionSet::kAvx512) && __builtin_cpu_supports("avx512bf16");
+    case InstructionSet::kAmxBf16: {
+      static const bool has_tiles = IsSupported(InstructionSet::kAvx512Bf16) &&
+                                    __builtin_cpu_supports("amx-tile") &&
+                                    __builtin_cpu_supports("amx-bf16") && AskForTiles();
+      return has_tiles;
+    }
   }
   return false;
-}
-
-bool MultipliesBfloat16() {
-  return __builtin_cpu_supports("avx512f") &&
-         (__builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16"));
 }
 
 bool MultipliesFloat16() { return __builtin_cpu_supports("avx512fp16") != 0; }
@@ -43,16 +65,28 @@ bool MultipliesFloat16() { return __builtin_cpu_supports("avx512fp16") != 0; }
 #else
 
 bool IsSupported(InstructionSet set) { return set == InstructionSet::kBase; }
-bool MultipliesBfloat16() { return false; }
 bool MultipliesFloat16() { return false; }
 
 #endif
 
+std::string ProblemOfMaxIsa() {
+  const char* const name = std::getenv(kMaxIsaVariable);
+  if (name == nullptr) return "";
+  std::string known;
+  for (InstructionSet set : kAllInstructionSets) {
+    if (std::strcmp(name, NameOf(set)) == 0) return "";
+    known += std::string(known.empty() ? "" : ", ") + NameOf(set);
+  }
+  return std::string(kMaxIsaVariable) + " is \"" + name + "\", must be one of " + known;
+}
+
 InstructionSet WidestInstructionSet() {
   static const InstructionSet widest = [] {
+    const char* const limit = std::getenv(kMaxIsaVariable);
     InstructionSet found = InstructionSet::kBase;
     for (InstructionSet set : kAllInstructionSets) {
       if (IsSupported(set)) found = set;
+      if (limit != nullptr && std::strcmp(limit, NameOf(set)) == 0) break;
     }
     return found;
   }();

@@ -9,6 +9,8 @@
 // Any thread may call these functions.
 #pragma once
 
+#include <string>
+
 namespace taopd::cpu {
 
 // Narrowest first: a processor that supports one set supports all before it.
@@ -17,24 +19,34 @@ enum class InstructionSet {
   kAvx2,        // AVX2 with fused multiply-add
   kAvx512,      // AVX-512 with its instructions for bytes and words and for short vectors (BW, VL)
   kAvx512Bf16,  // AVX-512 with products of pairs of bfloat16 (VDPBF16PS on 512-bit registers)
+  kAmxBf16,     // the former, with products of tiles of bfloat16 (TDPBF16PS of AMX)
 };
 inline constexpr InstructionSet kAllInstructionSets[] = {
     InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512,
-    InstructionSet::kAvx512Bf16};
+    InstructionSet::kAvx512Bf16, InstructionSet::kAmxBf16};
 
-// Returns "base", "avx2", "avx512" or "avx512_bf16".
+// Returns "base", "avx2", "avx512", "avx512_bf16" or "amx_bf16".
 const char* NameOf(InstructionSet set);
 
+// Returns whether this processor has the set. The state of AMX's tiles must also be allowed by the
+// kernel: the first question about kAmxBf16 asks for it (arch_prctl(2), ARCH_REQ_XCOMP_PERM), on
+// behalf of all threads of the process.
 bool IsSupported(InstructionSet set);
 
-// Returns the widest set that this processor has. The first call detects it. Kernels run on this
-// set.
+// The environment variable with the name of the widest set to use, such as avx512_bf16 to do
+// without AMX. Without it there is no limit.
+inline constexpr const char* kMaxIsaVariable = "TAOPD_MAX_CPU_ISA";
+
+// Returns why the value of kMaxIsaVariable is not the name of a set, or an empty string. Programs
+// ask before they compute anything, and refuse to start.
+std::string ProblemOfMaxIsa();
+
+// Returns the widest set that this processor has and that kMaxIsaVariable allows. The first call
+// detects it. Kernels run on this set.
 InstructionSet WidestInstructionSet();
 
-// Returns whether the processor multiplies 16-bit numbers itself: bfloat16 with AVX-512 BF16 or
-// AMX, float16 with AVX-512 FP16. Always false on processors other than x86-64, where it is
-// unknown.
-bool MultipliesBfloat16();
+// Returns whether the processor multiplies float16 itself (AVX-512 FP16). Always false on
+// processors other than x86-64, where it is unknown.
 bool MultipliesFloat16();
 
 #if defined(__x86_64__)
@@ -46,9 +58,10 @@ inline constexpr bool kIsX86 = false;
 }  // namespace taopd::cpu
 
 // TAOPD_DECLARE_ISA_TABLES declares the tables `name` of this Type in namespace taopd::cpu.
-// TAOPD_ISA_TABLE(set, name) is the table of an InstructionSet that the processor supports;
-// kAvx512Bf16 uses the table of kAvx512. The macros with PAIR in their names are for loops that
-// have their own table for kAvx512Bf16.
+// TAOPD_ISA_TABLE(set, name) is the table of an InstructionSet that the processor supports; a set
+// without a table uses that of the set before it. The macros with PAIR in their names are for loops
+// that also have a table for kAvx512Bf16, and those with TILE for loops that have one for kAmxBf16,
+// too.
 #if defined(__x86_64__)
 #define TAOPD_DECLARE_ISA_TABLES(Type, name) \
   namespace base {                           \
@@ -70,8 +83,16 @@ inline constexpr bool kIsX86 = false;
   extern const Type name;                         \
   }
 #define TAOPD_PAIR_ISA_TABLE(set, name)                                   \
-  ((set) == ::taopd::cpu::InstructionSet::kAvx512Bf16 ? avx512_bf16::name \
+  ((set) >= ::taopd::cpu::InstructionSet::kAvx512Bf16 ? avx512_bf16::name \
                                                       : TAOPD_ISA_TABLE(set, name))
+#define TAOPD_DECLARE_TILE_ISA_TABLES(Type, name) \
+  TAOPD_DECLARE_PAIR_ISA_TABLES(Type, name)       \
+  namespace amx_bf16 {                            \
+  extern const Type name;                         \
+  }
+#define TAOPD_TILE_ISA_TABLE(set, name)                             \
+  ((set) == ::taopd::cpu::InstructionSet::kAmxBf16 ? amx_bf16::name \
+                                                   : TAOPD_PAIR_ISA_TABLE(set, name))
 #else
 #define TAOPD_DECLARE_ISA_TABLES(Type, name) \
   namespace base {                           \
@@ -80,4 +101,6 @@ inline constexpr bool kIsX86 = false;
 #define TAOPD_ISA_TABLE(set, name) (static_cast<void>(set), base::name)
 #define TAOPD_DECLARE_PAIR_ISA_TABLES TAOPD_DECLARE_ISA_TABLES
 #define TAOPD_PAIR_ISA_TABLE TAOPD_ISA_TABLE
+#define TAOPD_DECLARE_TILE_ISA_TABLES TAOPD_DECLARE_ISA_TABLES
+#define TAOPD_TILE_ISA_TABLE TAOPD_ISA_TABLE
 #endif

@@ -41,6 +41,34 @@ struct ColumnExp {
   bool bfloat16 = false;  // exps are rounded to bfloat16 instead of float32
 };
 
+// The references of the columns of a block: exp((z - shift) scale + offset) = exp(z scale)
+// 2^-exponent, for a column whose largest number is `max`. It is at most 1, and at the largest
+// number usually above 1/2. If all numbers are -inf, shift and offset are 0, and the exponent is
+// -inf. (NaNs also have this maximum.)
+struct ColumnReferences {
+  const float* max = nullptr;  // [columns]
+  int64_t columns = 0;
+  float scale = 1;
+  float *shift = nullptr, *offset = nullptr, *exponent = nullptr;  // [columns]
+};
+
+// The ranks of the support's tokens among all tokens of up to 16 rows: the number of tokens whose
+// logit is larger, or equal with a lower id. NaNs count as -inf, and tokens outside of the support
+// with a logit of -inf are never counted.
+inline constexpr int64_t kRankedRows = 16;
+struct SupportRanks {
+  // The logit of token v and row n is logits[v * stride + n], -inf at the support; a whole vector
+  // of rows is readable.
+  const float* logits = nullptr;
+  int64_t stride = 0, num = 0;
+  // The support's logits and ids, [k, kRankedRows]. Entries that a row lacks have a NaN and an id
+  // above all others.
+  const float* taken = nullptr;
+  const int32_t* ids = nullptr;
+  int64_t k = 0;
+  int32_t* ranks = nullptr;  // [k, kRankedRows]
+};
+
 struct RowMath {
   // Returns the largest number, or -inf if there is none. NaNs are skipped; they show in the sums.
   float (*max)(const float* z, int64_t n);
@@ -54,7 +82,9 @@ struct RowMath {
   // Writes the largest number of each column to max[columns], or -inf if there is none. NaNs are
   // skipped. The arguments are those of ColumnExp.
   void (*column_max)(const float* block, int64_t stride, int64_t num, int64_t columns, float* max);
+  void (*column_references)(const ColumnReferences& job);
   void (*column_exp)(const ColumnExp& job);
+  void (*support_ranks)(const SupportRanks& job);
 };
 
 // Returns the table of the widest instruction set that this processor has.

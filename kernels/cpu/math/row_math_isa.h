@@ -125,6 +125,37 @@ void ColumnMax(const float* block, int64_t stride, int64_t num, int64_t columns,
   }
 }
 
+void FindColumnReferences(const ColumnReferences& job) {
+  constexpr double kLog2 = 0.693147180559945309417;
+  // Up to here, exponents are below 2^24, where every integer is a float32.
+  constexpr double kExact = 8388608;
+  for (int64_t n = 0; n < job.columns; ++n) {
+    const float max = job.max[n];
+    const double scaled = static_cast<double>(max) * job.scale;
+    const double exponent = __builtin_ceil(scaled / kLog2);
+    const double above = scaled - exponent * kLog2;
+    const float offset = static_cast<float>(above < 0 ? above : 0.0);
+    const bool none = max == -kInfinity;
+    job.shift[n] = none ? 0 : max;
+    job.offset[n] = none ? 0 : offset;
+    job.exponent[n] = static_cast<float>(exponent);
+  }
+  for (int64_t n = 0; n < job.columns; ++n) {
+    const double scaled = static_cast<double>(job.max[n]) * job.scale;
+    if (!(scaled > kExact || scaled < -kExact) || job.max[n] == -kInfinity) continue;
+    // The least float32 that is not below the exponent.
+    const double least = __builtin_ceil(scaled / kLog2);
+    float exponent = static_cast<float>(least);
+    if (exponent < least) exponent = __builtin_nextafterf(exponent, kInfinity);
+    const double above = scaled - exponent * kLog2;
+    const double offset = above < 0 ? above : 0.0;
+    // Logits above 1e8, where neighbouring float32 numbers are many nats apart, are not
+    // probabilities.
+    job.offset[n] = offset < -80 ? __builtin_nanf("") : static_cast<float>(offset);
+    job.exponent[n] = exponent;
+  }
+}
+
 // Rounds to the nearest bfloat16, ties to even; a NaN stays a NaN.
 TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
   const Ints bits = (Ints)*lanes;
@@ -200,6 +231,47 @@ void ColumnExps(const ColumnExp& job) {
   }
 }
 
+// Loads entry j of the support: its logits, NaNs as -inf, and its ids.
+TAOPD_ALWAYS_INLINE void LoadEntry(const SupportRanks& job, int64_t j, int64_t n, Floats* logits,
+                                   Ints* ids) {
+  Load(logits, job.taken + j * kRankedRows + n);
+  *logits = *logits == *logits ? *logits : Floats{} - kInfinity;
+  __builtin_memcpy(ids, job.ids + j * kRankedRows + n, sizeof(Ints));
+}
+
+// The logits that all entries of the support are compared with before the next ones.
+constexpr int64_t kRankedTokens = 128;
+
+void FindSupportRanks(const SupportRanks& job) {
+  for (int64_t n = 0; n < kRankedRows; n += kLanes) {
+    for (int64_t j = 0; j < job.k; ++j) {
+      Floats own, other;
+      Ints id, other_id, rank{};
+      LoadEntry(job, j, n, &own, &id);
+      for (int64_t i = 0; i < job.k; ++i) {
+        LoadEntry(job, i, n, &other, &other_id);
+        rank -= (other > own) | ((other == own) & (other_id < id));
+      }
+      __builtin_memcpy(job.ranks + j * kRankedRows + n, &rank, sizeof(Ints));
+    }
+    for (int64_t begin = 0; begin < job.num; begin += kRankedTokens) {
+      const int64_t end = job.num - begin < kRankedTokens ? job.num : begin + kRankedTokens;
+      for (int64_t j = 0; j < job.k; ++j) {
+        Floats own, z;
+        Ints id, rank;
+        LoadEntry(job, j, n, &own, &id);
+        const Ints finite = own > Floats{} - kInfinity;
+        __builtin_memcpy(&rank, job.ranks + j * kRankedRows + n, sizeof(Ints));
+        for (int64_t v = begin; v < end; ++v) {
+          Load(&z, job.logits + v * job.stride + n);
+          rank -= (z > own) | ((z == own) & finite & (static_cast<int32_t>(v) < id));
+        }
+        __builtin_memcpy(job.ranks + j * kRankedRows + n, &rank, sizeof(Ints));
+      }
+    }
+  }
+}
+
 int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
   int64_t count = 0;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
@@ -214,6 +286,8 @@ int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
 }  // namespace
 
 extern const RowMath kRowMath;
-const RowMath kRowMath = {Max, TileMax, SumExp, CountAtLeast, ColumnMax, ColumnExps};
+const RowMath kRowMath = {Max,          TileMax,         SumExp,
+                          CountAtLeast, ColumnMax,       FindColumnReferences,
+                          ColumnExps,   FindSupportRanks};
 
 }  // namespace taopd::cpu::TAOPD_ISA

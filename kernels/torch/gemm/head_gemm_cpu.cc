@@ -1,6 +1,7 @@
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels/torch/gemm/head_pairs.h"
 #include "kernels/torch/gemm/head_panels.h"
@@ -26,23 +27,29 @@ void StoreTransposed(const float* block, int64_t block_stride, int64_t num, int6
   }
 }
 
-// Pairs need an even number of hidden elements.
-bool UsePairs(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat16) {
-  return lm_head_VH.scalar_type() == at::kBFloat16 && bfloat16.multiply != nullptr &&
-         lm_head_VH.size(1) % 2 == 0;
+bool UsePairs(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
+  return lm_head_VH.scalar_type() == at::kBFloat16 && gemm.multiply_pairs != nullptr;
 }
 
 }  // namespace
 
 std::string CpuHeadGemmName(at::ScalarType dtype) {
-  if (dtype == at::kBFloat16 && BestBfloat16Gemm().multiply != nullptr) return "bfloat16 brgemm";
+  if (dtype == at::kBFloat16 && cpu::BestPackedGemm().multiply_pairs != nullptr) {
+    return std::string("bfloat16 pairs, ") + cpu::BestPackedGemm().name;
+  }
   return std::string(dtype == at::kBFloat16 ? "bfloat16 widened to " : "") + "float32 panels, " +
          cpu::NameOf(cpu::WidestInstructionSet());
 }
 
-int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat16) {
-  if (UsePairs(lm_head_VH, bfloat16)) return kHeadPairRows;
+int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
+  if (UsePairs(lm_head_VH, gemm)) return cpu::kPanelOutputs;
   return std::max<int64_t>(cpu::BestPanelGemm().panel_width, 16);
+}
+
+bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
+  // Only AMX is so much faster than memory.
+  constexpr int64_t kRowsOfAmx = 32;
+  return UsePairs(lm_head_VH, gemm) && gemm.row_tile >= kRowsOfAmx;
 }
 
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
@@ -51,18 +58,18 @@ int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
 }
 
 void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                        const TakeLogitBlock& take, const Bfloat16Gemm& bfloat16) {
+                        const TakeLogitBlock& take, const cpu::PackedGemm& gemm) {
   if (hidden_CH.size(0) == 0) return;
   const at::Tensor weights_VH = lm_head_VH.contiguous();
-  if (UsePairs(weights_VH, bfloat16)) {
-    PairLogits(hidden_CH, weights_VH, take, bfloat16);
+  if (UsePairs(weights_VH, gemm)) {
+    PairLogits(hidden_CH, weights_VH, take, gemm);
   } else {
     PanelLogits(hidden_CH, weights_VH, take);
   }
 }
 
 void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                   const at::Tensor& logits_CV, const Bfloat16Gemm& bfloat16) {
+                   const at::Tensor& logits_CV, const cpu::PackedGemm& gemm) {
   float* logits = logits_CV.mutable_data_ptr<float>();
   const int64_t num_rows = hidden_CH.size(0);
   const int64_t logits_stride = logits_CV.stride(0);
@@ -72,12 +79,12 @@ void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
         StoreTransposed(block, stride, SizeOfBlock(i, lm_head_VH.size(0)), num_rows,
                         logits + i * kVocabularyBlock, logits_stride);
       },
-      bfloat16);
+      gemm);
 }
 
 at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
-                           const Bfloat16Gemm& bfloat16) {
+                           const cpu::PackedGemm& gemm, const MakeExpsOfBlock& make_exps) {
   const at::Tensor weights_VH = lm_head_VH.contiguous();
   const int64_t num_rows = d_logits.num_rows;
   const int64_t h = weights_VH.size(1);
@@ -92,27 +99,31 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   // A row's scale belongs to both products: to hidden's rows in one, to the result's rows in the
   // other. `contiguous` comes first because a product keeps the order of its factor's dimensions.
   const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
-  const bool pairs = UsePairs(weights_VH, bfloat16);
-  const int64_t padded_rows = pairs ? RoundUp(num_rows, kHeadPairRows) : num_rows;
+  const bool pairs = UsePairs(weights_VH, gemm);
   const at::Tensor packed_hidden = pairs ? PairsOf(hidden) : PanelsOf(hidden);
+  TORCH_CHECK(d_logits.exps_VC != nullptr || (pairs && make_exps), "the exps were not kept");
+  std::unique_ptr<const PairLogitBlocks> logits;
+  if (d_logits.exps_VC == nullptr) {
+    logits = std::make_unique<const PairLogitBlocks>(hidden_CH, weights_VH, gemm);
+  }
 
   const int64_t num_slices = std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
-  const at::Tensor partial_SCH = at::zeros({num_slices, padded_rows, h}, at::kFloat);
+  const at::Tensor partial_SCH = at::zeros({num_slices, num_rows, h}, at::kFloat);
   ParallelLoop(num_slices, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slice = begin; slice < end; ++slice) {
-      float* d_hidden = partial_SCH.mutable_data_ptr<float>() + slice * padded_rows * h;
+      float* d_hidden = partial_SCH.mutable_data_ptr<float>() + slice * num_rows * h;
       if (pairs) {
         PairBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices, packed_hidden, d_hidden,
-                     bfloat16);
+                     gemm, logits.get(), make_exps);
       } else {
         PanelBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices, packed_hidden,
                       d_hidden);
       }
     }
   });
-  at::Tensor d_hidden_CH = partial_SCH.select(0, 0).narrow(0, 0, num_rows);
+  at::Tensor d_hidden_CH = partial_SCH.select(0, 0);
   for (int64_t slice = 1; slice < num_slices; ++slice) {
-    d_hidden_CH.add_(partial_SCH.select(0, slice).narrow(0, 0, num_rows));
+    d_hidden_CH.add_(partial_SCH.select(0, slice));
   }
   return d_hidden_CH.mul_(row_scale_C1);
 }

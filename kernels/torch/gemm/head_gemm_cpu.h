@@ -4,16 +4,15 @@
 // There are two ways to compute them:
 //   - float32 panels (head_panels.h), which widen bfloat16 weights block by block in the cache: for
 //     float32, and for bfloat16 on processors without instructions for it;
-//   - brgemm on bfloat16 pairs (head_pairs.h): for bfloat16 on processors with AVX-512 BF16 or AMX,
-//     if H is even.
-// Only tests pass `bfloat16`, to choose between the two.
+//   - packed products of bfloat16 pairs (head_pairs.h): for bfloat16 on processors with AVX-512
+//     BF16 or AMX.
+// Only tests pass `gemm`, to choose how bfloat16 is multiplied.
 //
 // The bits of the results have these dependencies:
 //   - A logit depends only on its own row of hidden and on lm_head, not on the other rows of the
 //     call or on the number of threads.
 //   - d_lm_head and d_hidden do not depend on the number of threads.
-// Panels fix the order of every sum. brgemm's order is oneDNN's; BestBfloat16Gemm uses it only if
-// its columns are independent of each other.
+// With pairs, a logit has the same bits as in inference with packed weights (packed_weight.h).
 //
 // With bfloat16 weights, the gradient of the logits is rounded to bfloat16 once, which changes
 // d_hidden by about 0.15 %. With pairs, hidden times the row's scale is rounded, too.
@@ -27,14 +26,14 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/head/logit_gradient.h"
-#include "kernels/torch/gemm/bfloat16_gemm.h"
 #include "kernels/torch/gemm/head_blocks.h"
 
 namespace taopd {
 
 // Returns how the products of this dtype are computed on this processor, for benchmarks: "float32
-// panels, avx2", "bfloat16 brgemm".
+// panels, avx2", "bfloat16 pairs, amx_bf16".
 std::string CpuHeadGemmName(at::ScalarType dtype);
 
 // Computes logits = hidden lm_head^T block by block and calls `take` for each block, from any
@@ -43,24 +42,32 @@ std::string CpuHeadGemmName(at::ScalarType dtype);
 // it returns.
 void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                         const TakeLogitBlock& take,
-                        const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
+                        const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 
 // Writes logits [C, V] = hidden lm_head^T in float32. The elements of a row of logits are adjacent.
 void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                   const at::Tensor& logits_CV, const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
+                   const at::Tensor& logits_CV,
+                   const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 
 // Returns how many rows the products compute together. Chunks are fastest in multiples of this
 // number.
-int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const Bfloat16Gemm& bfloat16);
+int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm);
 
 // Returns the bytes that CpuHeadBackward allocates for each row of a chunk.
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
 
+// Returns whether computing logits a second time takes less time than another pass over lm_head
+// and d_lm_head: the exps of a chunk need not be kept then.
+bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm);
+
 // Returns d_hidden [C, H] = d_logits lm_head as float32 and adds d_logits^T hidden to d_lm_head
 // (float32 [V, H], contiguous; may be undefined). Reads lm_head and updates d_lm_head in one pass.
-// d_logits must be in blocks of kVocabularyBlock and in lm_head's dtype, float32 or bfloat16.
+// d_logits must be in blocks of kVocabularyBlock and in lm_head's dtype, float32 or bfloat16. If
+// its exps are null, `make_exps` makes them block by block, from the block's logits; this needs
+// CpuHeadRecomputes.
 at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
-                           const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
+                           const cpu::PackedGemm& gemm = cpu::BestPackedGemm(),
+                           const MakeExpsOfBlock& make_exps = {});
 
 }  // namespace taopd

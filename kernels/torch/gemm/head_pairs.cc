@@ -1,6 +1,7 @@
 #include "kernels/torch/gemm/head_pairs.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/layers/layer_loops.h"
 
@@ -8,126 +9,224 @@ namespace taopd {
 namespace {
 
 using at::BFloat16;
+using cpu::Bfloat16Bits;
+using cpu::kPanelOutputs;
 
-// Products are cut to at most this many columns, so that a block of B stays in the cache.
-constexpr int64_t kPairColumns = 64;
+// The tokens whose products with d_logits are summed before they are added to d_hidden.
+constexpr int64_t kSummedTokens = 8 * kVocabularyBlock;
+// The tokens whose rows of lm_head are packed together: all of a row is read before the next.
+constexpr int64_t kPackedTokens = 32;
+static_assert(kSummedTokens % kPackedTokens == 0 && kPackedTokens % 2 == 0);
 
-// out[(k / 2 * num_n + n) * 2 + k % 2] = B(k, n) for k < padded_k, with zeros outside of
-// [num_k, num_n]. B(k, n) is at b[k * k_step + n * n_step].
-void PackPairs(const BFloat16* b, int64_t k_step, int64_t n_step, int64_t num_k, int64_t num_n,
-               int64_t padded_k, int64_t padded_n, BFloat16* out) {
-  for (int64_t k = 0; k < padded_k; k += 2) {
-    BFloat16* to = out + k * padded_n;
-    const BFloat16* even = b + k * k_step;
-    const int64_t present = std::clamp<int64_t>(num_k - k, 0, 2);
-    const int64_t columns = present == 2 ? num_n : 0;
-    if (n_step == 1) {
-      cpu::BestPanelGemm().interleave(Bits(even), Bits(even + k_step), columns, Bits(to));
-    } else {
-      for (int64_t n = 0; n < columns; ++n) {
-        to[2 * n] = even[n * n_step];
-        to[2 * n + 1] = even[k_step + n * n_step];
+// Fetches the part of `num` rows that packing a panel of other rows leaves time for.
+void PrefetchPart(const BFloat16* rows, int64_t num_elements, int64_t part, int64_t num_parts) {
+  constexpr int64_t kLine = 64 / sizeof(BFloat16);
+  const int64_t lines = num_elements / kLine;
+  for (int64_t line = lines * part / num_parts; line < lines * (part + 1) / num_parts; ++line) {
+    __builtin_prefetch(rows + line * kLine, /*rw=*/0, /*locality=*/2);
+  }
+}
+
+// The memory and the steps of one thread's backward pass.
+class Backward {
+ public:
+  Backward(const cpu::LogitGradient& d_logits, const HeadWeights& weights,
+           const cpu::PackedGemm& gemm, const PairLogitBlocks* logits,
+           const MakeExpsOfBlock& make_exps)
+      : d_logits_(d_logits),
+        logits_(logits),
+        make_exps_(make_exps),
+        weights_(weights),
+        gemm_(gemm),
+        num_rows_(d_logits.num_rows),
+        hidden_size_(weights.hidden_size),
+        factor_elements_(gemm.first_factor_elements(kSummedTokens)),
+        panel_elements_(cpu::PairPanelElements(kSummedTokens)),
+        token_(Buffer(num_rows_, at::kFloat)),
+        gradient_(Buffer(kSummedTokens * num_rows_, at::kBFloat16)),
+        factors_(Buffer(cpu::NumPackedPanels(num_rows_) * factor_elements_, at::kBFloat16)),
+        panels_(Buffer(cpu::NumPackedPanels(hidden_size_) * panel_elements_, at::kBFloat16)),
+        sums_(Buffer(kVocabularyBlock * hidden_size_, at::kFloat)) {
+    if (logits != nullptr) logits_of_block_ = logits->MakeBuffer();
+  }
+
+  // Takes tokens [first, first + num), which begin with a block.
+  void Take(int64_t first, int64_t num) {
+    first_ = first;
+    num_ = num;
+    float* const token = token_.mutable_data_ptr<float>();
+    const auto narrow = cpu::BestLayerLoops(DataType::kBFloat16).narrow;
+    const auto scale = cpu::BestPanelGemm().scale_bf16;
+    for (int64_t v = 0; v < num; ++v) {
+      const int64_t block = (first + v) / kVocabularyBlock;
+      if (logits_ != nullptr && v % kVocabularyBlock == 0) {
+        float* const logits = logits_of_block_.mutable_data_ptr<float>();
+        logits_->Compute(block, logits);
+        make_exps_(block, logits, logits_->stride(), GradientOf(v));
+      }
+      const Bfloat16Bits* const exps =
+          logits_ != nullptr
+              ? GradientOf(v)
+              : static_cast<const Bfloat16Bits*>(d_logits_.exps_VC) + (first + v) * num_rows_;
+      scale(exps, d_logits_.factors_BC + block * num_rows_, num_rows_, token);
+      narrow(token, num_rows_, GradientOf(v));  // exact: powers of two
+    }
+  }
+
+  // d_hidden += d_logits lm_head for the tokens.
+  void AddToHidden(float* d_hidden) {
+    PackGradient();
+    PackWeights();
+    Bfloat16Bits* const factors = Bits(factors_.mutable_data_ptr<BFloat16>());
+    Bfloat16Bits* const panels = Bits(panels_.mutable_data_ptr<BFloat16>());
+    for (int64_t column = 0; column < hidden_size_; column += kPanelOutputs) {
+      for (int64_t row = 0; row < num_rows_; row += kPanelOutputs) {
+        gemm_.add_transposed_pairs(factors + row / kPanelOutputs * factor_elements_,
+                                   panels + column / kPanelOutputs * panel_elements_, num_,
+                                   std::min(kPanelOutputs, num_rows_ - row),
+                                   std::min(kPanelOutputs, hidden_size_ - column),
+                                   d_hidden + row * hidden_size_ + column, hidden_size_);
       }
     }
-    for (int64_t n = columns; n < padded_n; ++n) {
-      to[2 * n] = present > 0 && n < num_n ? even[n * n_step] : BFloat16(0);
-      to[2 * n + 1] = BFloat16(0);
+  }
+
+  // d_lm_head += d_logits^T hidden for the tokens. The sums are made beside d_lm_head, which is
+  // then read and written in order.
+  void AddToWeights(const at::Tensor& hidden_pairs, float* d_lm_head) {
+    float* const sums = sums_.mutable_data_ptr<float>();
+    for (int64_t v = 0; v < num_; v += kVocabularyBlock) {
+      const int64_t num = std::min(kVocabularyBlock, num_ - v);
+      gemm_.multiply_pairs(GradientOf(v), num_rows_, Bits(hidden_pairs.const_data_ptr<BFloat16>()),
+                           num, hidden_size_, num_rows_, sums, hidden_size_,
+                           /*accumulate=*/false);
+      cpu::BestPanelGemm().add_scaled(sums, 1, num * hidden_size_,
+                                      d_lm_head + (first_ + v) * hidden_size_);
     }
   }
-}
 
-void MultiplyInColumns(const Bfloat16Gemm& gemm, int64_t m, int64_t n, int64_t k, int64_t lda,
-                       int64_t ldb, int64_t ldc, bool accumulate, const BFloat16* a,
-                       const BFloat16* b, float* c) {
-  for (int64_t begin = 0; begin < n; begin += kPairColumns) {
-    gemm.multiply(m, std::min(kPairColumns, n - begin), k, lda, ldb, ldc, accumulate, a,
-                  b + 2 * begin, c + begin);
+ private:
+  Bfloat16Bits* GradientOf(int64_t v) {
+    return Bits(gradient_.mutable_data_ptr<BFloat16>()) + v * num_rows_;
   }
-}
 
-void Release(const Bfloat16Gemm& gemm) {
-  if (gemm.release != nullptr) gemm.release();
-}
+  void PackGradient() {
+    rows_.clear();
+    for (int64_t v = 0; v < num_; ++v) rows_.push_back(GradientOf(v));
+    Bfloat16Bits* const factors = Bits(factors_.mutable_data_ptr<BFloat16>());
+    for (int64_t row = 0; row < num_rows_; row += kPanelOutputs) {
+      gemm_.pack_first_factor(rows_.data(), row, num_, std::min(kPanelOutputs, num_rows_ - row),
+                              factors + row / kPanelOutputs * factor_elements_);
+    }
+  }
+
+  void PackWeights() {
+    rows_.clear();
+    for (int64_t v = 0; v < num_; ++v) rows_.push_back(Bits(weights_.Bf16Row(first_ + v)));
+    Bfloat16Bits* const panels = Bits(panels_.mutable_data_ptr<BFloat16>());
+    const int64_t num_panels = cpu::NumPackedPanels(hidden_size_);
+    for (int64_t v = 0; v < num_; v += kPackedTokens) {
+      const int64_t num = std::min(kPackedTokens, num_ - v);
+      const int64_t next = first_ + v + kPackedTokens;
+      const int64_t ahead =
+          std::clamp<int64_t>(weights_.vocabulary_size - next, 0, kPackedTokens) * hidden_size_;
+      for (int64_t panel = 0; panel < num_panels; ++panel) {
+        const int64_t column = panel * kPanelOutputs;
+        if (ahead > 0) PrefetchPart(weights_.Bf16Row(next), ahead, panel, num_panels);
+        cpu::PackPairRows(rows_.data() + v, column, num,
+                          std::min(kPanelOutputs, hidden_size_ - column),
+                          panels + panel * panel_elements_ + v * kPanelOutputs);
+      }
+    }
+  }
+
+  const cpu::LogitGradient& d_logits_;
+  const PairLogitBlocks* const logits_;  // null: d_logits_ has the exps
+  const MakeExpsOfBlock& make_exps_;
+  at::Tensor logits_of_block_;
+  const HeadWeights& weights_;
+  const cpu::PackedGemm& gemm_;
+  const int64_t num_rows_, hidden_size_, factor_elements_, panel_elements_;
+  // One token's gradient, that of all tokens taken [tokens, C], the same packed, the tokens' rows
+  // of lm_head packed, and products of one block with hidden.
+  const at::Tensor token_, gradient_, factors_, panels_, sums_;
+  std::vector<const Bfloat16Bits*> rows_;
+  int64_t first_ = 0, num_ = 0;
+};
 
 }  // namespace
 
-void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                const TakeLogitBlock& take, const Bfloat16Gemm& gemm) {
-  const HeadWeights weights(lm_head_VH);
-  const int64_t num_rows = hidden_CH.size(0);
-  const int64_t h = weights.hidden_size;
-  const int64_t padded_rows = RoundUp(num_rows, kHeadPairRows);
+PairLogitBlocks::PairLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                                 const cpu::PackedGemm& gemm)
+    : weights_(lm_head_VH), gemm_(gemm), num_rows_(hidden_CH.size(0)) {
+  const int64_t h = weights_.hidden_size, panel_elements = cpu::PairPanelElements(h);
   const at::Tensor hidden = hidden_CH.contiguous();
-  const at::Tensor pair_buffer = Buffer(padded_rows * h, at::kBFloat16);
-  PackPairs(hidden.const_data_ptr<BFloat16>(), 1, h, h, num_rows, h, padded_rows,
-            pair_buffer.mutable_data_ptr<BFloat16>());
-  const BFloat16* pairs = pair_buffer.const_data_ptr<BFloat16>();
-  ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
-    const int64_t block_stride = BlockStride(padded_rows);
-    const at::Tensor block_buffer = Buffer(kVocabularyBlock * block_stride, at::kFloat);
-    float* block = block_buffer.mutable_data_ptr<float>();
+  panels_ = Buffer(cpu::NumPackedPanels(num_rows_) * panel_elements, at::kBFloat16);
+  Bfloat16Bits* const panels = Bits(panels_.mutable_data_ptr<BFloat16>());
+  for (int64_t n = 0; n < num_rows_; n += kPanelOutputs) {
+    const int64_t num = std::min(kPanelOutputs, num_rows_ - n);
+    Bfloat16Bits* const panel = panels + n / kPanelOutputs * panel_elements;
+    cpu::PackPairColumns(Bits(hidden.const_data_ptr<BFloat16>()) + n * h, h, num, h, 0, panel);
+    cpu::ZeroPairColumns(h, num, panel);
+  }
+}
+
+// The columns after the rows are read but not used.
+at::Tensor PairLogitBlocks::MakeBuffer() const {
+  return at::zeros({kVocabularyBlock * stride()}, at::kFloat);
+}
+
+void PairLogitBlocks::Compute(int64_t block, float* logits) const {
+  gemm_.multiply_pairs(Bits(weights_.Bf16Row(block * kVocabularyBlock)), weights_.hidden_size,
+                       Bits(panels_.const_data_ptr<BFloat16>()),
+                       SizeOfBlock(block, weights_.vocabulary_size), num_rows_,
+                       weights_.hidden_size, logits, stride(), /*accumulate=*/false);
+}
+
+void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                const TakeLogitBlock& take, const cpu::PackedGemm& gemm) {
+  const PairLogitBlocks logits(hidden_CH, lm_head_VH, gemm);
+  ForBlockRanges(lm_head_VH.size(0), [&](int64_t begin, int64_t end) {
+    const at::Tensor buffer = logits.MakeBuffer();
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
-      MultiplyInColumns(gemm, num, padded_rows, h, h, padded_rows, block_stride,
-                        /*accumulate=*/false, weights.Bf16Row(i * kVocabularyBlock), pairs, block);
-      take(i, block, block_stride);
+      logits.Compute(i, buffer.mutable_data_ptr<float>());
+      take(i, buffer.mutable_data_ptr<float>(), logits.stride());
     }
-    Release(gemm);
   });
 }
 
 at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH) {
   const int64_t num_rows = scaled_hidden_CH.size(0), h = scaled_hidden_CH.size(1);
-  const int64_t padded_rows = RoundUp(num_rows, kHeadPairRows);
-  at::Tensor pairs = Buffer(padded_rows * h, at::kBFloat16);
+  const int64_t panel_elements = cpu::PairPanelElements(num_rows);
+  at::Tensor panels = Buffer(cpu::NumPackedPanels(h) * panel_elements, at::kBFloat16);
   const at::Tensor narrow = scaled_hidden_CH.to(at::kBFloat16);
-  PackPairs(narrow.const_data_ptr<BFloat16>(), h, 1, num_rows, h, padded_rows, h,
-            pairs.mutable_data_ptr<BFloat16>());
-  return pairs;
+  std::vector<const Bfloat16Bits*> rows;
+  for (int64_t n = 0; n < num_rows; ++n) {
+    rows.push_back(Bits(narrow.const_data_ptr<BFloat16>()) + n * h);
+  }
+  for (int64_t column = 0; column < h; column += kPanelOutputs) {
+    cpu::PackPairRows(
+        rows.data(), column, num_rows, std::min(kPanelOutputs, h - column),
+        Bits(panels.mutable_data_ptr<BFloat16>()) + column / kPanelOutputs * panel_elements);
+  }
+  return panels;
 }
 
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
-                  const at::Tensor& hidden_pairs, float* d_hidden, const Bfloat16Gemm& gemm) {
+                  const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm,
+                  const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps) {
   const HeadWeights weights(lm_head_VH);
-  const int64_t num_rows = d_logits.num_rows;
-  const int64_t padded_rows = RoundUp(num_rows, kHeadPairRows);
-  const int64_t h = weights.hidden_size;
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
-  const at::Tensor pair_buffer = Buffer(kVocabularyBlock * h, at::kBFloat16);
-  BFloat16* pairs = pair_buffer.mutable_data_ptr<BFloat16>();
-  // The block's gradient in vocabulary order, [block, C], and in row order, [C, block].
-  const at::Tensor token_buffer = Buffer(num_rows, at::kFloat);
-  float* token = token_buffer.mutable_data_ptr<float>();
-  const at::Tensor column_buffer = at::zeros({padded_rows * kVocabularyBlock}, at::kBFloat16);
-  const at::Tensor row_buffer = at::zeros({padded_rows * kVocabularyBlock}, at::kBFloat16);
-  BFloat16* by_column = column_buffer.mutable_data_ptr<BFloat16>();
-  BFloat16* by_row = row_buffer.mutable_data_ptr<BFloat16>();
-
-  const auto narrow = cpu::BestLayerLoops(DataType::kBFloat16).narrow;
+  Backward backward(d_logits, weights, gemm, logits, make_exps);
   const int64_t num_blocks = NumVocabularyBlocks(weights.vocabulary_size);
-  const int64_t end_block = num_blocks * (slice + 1) / num_slices;
-  for (int64_t i = num_blocks * slice / num_slices; i < end_block; ++i) {
-    const int64_t first = i * kVocabularyBlock;
-    const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
-    const int64_t padded_num = RoundUp(num, 2);
-    for (int64_t v = 0; v < num; ++v) {
-      ScaleBlock(d_logits, i, v, token);
-      narrow(token, num_rows, by_column + v * padded_rows);  // exact: powers of two
-    }
-    for (int64_t n = 0; n < num_rows; ++n) {
-      BFloat16* row = by_row + n * kVocabularyBlock;
-      for (int64_t v = 0; v < num; ++v) row[v] = by_column[v * padded_rows + n];
-      for (int64_t v = num; v < padded_num; ++v) row[v] = BFloat16(0);
-    }
-    PackPairs(weights.Bf16Row(first), h, 1, num, h, padded_num, h, pairs);
-    MultiplyInColumns(gemm, padded_rows, h, padded_num, kVocabularyBlock, h, h, /*accumulate=*/true,
-                      by_row, pairs, d_hidden);
-    if (d_lm_head == nullptr) continue;
-    MultiplyInColumns(gemm, num, h, padded_rows, padded_rows, h, h, /*accumulate=*/true, by_column,
-                      hidden_pairs.const_data_ptr<BFloat16>(), d_lm_head + first * h);
+  const int64_t end =
+      std::min(num_blocks * (slice + 1) / num_slices * kVocabularyBlock, weights.vocabulary_size);
+  for (int64_t first = num_blocks * slice / num_slices * kVocabularyBlock; first < end;
+       first += kSummedTokens) {
+    backward.Take(first, std::min(kSummedTokens, end - first));
+    backward.AddToHidden(d_hidden);
+    if (d_lm_head != nullptr) backward.AddToWeights(hidden_pairs, d_lm_head);
   }
-  Release(gemm);
 }
 
 }  // namespace taopd

@@ -1,34 +1,56 @@
-// The head's products with the processor's bfloat16 instructions (bfloat16_gemm.h), which read one
-// of their operands in pairs of adjacent k (VNNI order).
+// The head's products with bfloat16 instructions, by the products with packed panels
+// (kernels/cpu/gemm/packed_gemm.h): lm_head and the gradient of the logits are read row by row in
+// place, and the rows of hidden are packed.
 //
-// Shapes: C rows of a chunk, H hidden (even), V vocabulary. lm_head is contiguous and bfloat16.
+// A logit is a sum over H in the order of packed products, which depends only on H, so it has the
+// same bits as in inference.
+//
+// Shapes: C rows of a chunk, H hidden, V vocabulary. lm_head is contiguous and bfloat16.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstdint>
 
+#include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/head/logit_gradient.h"
-#include "kernels/torch/gemm/bfloat16_gemm.h"
 #include "kernels/torch/gemm/head_blocks.h"
 
 namespace taopd {
 
-// Row counts are rounded up to a multiple of this, so that few shapes of the kernel are generated.
-inline constexpr int64_t kHeadPairRows = 32;
+// The logits of a chunk, block by block. Packs hidden, and refers to lm_head and `gemm`, which
+// multiplies pairs. Several threads may call Compute at once.
+class PairLogitBlocks {
+ public:
+  PairLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
+                  const cpu::PackedGemm& gemm);
 
-// Like CpuHeadLogitBlocks (head_gemm_cpu.h).
+  // Returns zeros for the logits of one block, as a thread uses them.
+  at::Tensor MakeBuffer() const;
+  int64_t stride() const { return BlockStride(num_rows_); }
+  // Writes the logits of a block to logits[v * stride() + n].
+  void Compute(int64_t block, float* logits) const;
+
+ private:
+  const HeadWeights weights_;
+  const cpu::PackedGemm& gemm_;
+  const int64_t num_rows_;
+  at::Tensor panels_;
+};
+
+// Like CpuHeadLogitBlocks (head_gemm_cpu.h). In all of these functions, `gemm` multiplies pairs.
 void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
-                const TakeLogitBlock& take, const Bfloat16Gemm& gemm);
+                const TakeLogitBlock& take, const cpu::PackedGemm& gemm);
 
 // Rounds row_scale_n hidden_n (float32 [C, H], contiguous) to bfloat16 and packs it for
 // PairBackward.
 at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH);
 
-// Like PanelBackward (head_panels.h), but d_hidden has C rounded up to kHeadPairRows rows; those
-// after the first C stay zero.
+// Like PanelBackward (head_panels.h). If d_logits has no exps, `make_exps` makes them from
+// `logits`.
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
-                  const at::Tensor& hidden_pairs, float* d_hidden, const Bfloat16Gemm& gemm);
+                  const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm,
+                  const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps);
 
 }  // namespace taopd

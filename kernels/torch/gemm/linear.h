@@ -9,10 +9,11 @@
 //   rows      The head in training, which changes after every step and whose logits must not exist
 //             as a whole: lm_head is read in place, in blocks of the vocabulary, and the rows of a
 //             chunk are packed. head_gemm_cpu.h chooses between float32 panels (head_panels.h,
-//             whose loops are kernels/cpu/gemm/panel_gemm.h) and ATen's brgemm on pairs of bfloat16
-//             (head_pairs.h, bfloat16_gemm.h).
+//             whose loops are kernels/cpu/gemm/panel_gemm.h) and the packed products of bfloat16
+//             pairs (head_pairs.h).
 //
-// The families sum in different orders, so a head has other bits in training than in inference.
+// float32 panels sum in another order than packed products, so a float32 head has other bits in
+// training than in inference. The logits of pairs have the same bits in both.
 //
 // On the CPU, float32 and bfloat16 use the packed products of packed_product.h in both directions:
 // a row of the result has the same bits as in inference (PackedWeight), whatever the other rows

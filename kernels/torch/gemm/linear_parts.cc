@@ -17,7 +17,8 @@ std::vector<at::Tensor> Contiguous(const std::vector<at::Tensor>& tensors) {
 at::Tensor MultiplyParts(const at::Tensor& x_MK, const std::vector<at::Tensor>& weights,
                          const std::vector<at::Tensor>& biases, const PackedWeight* packed) {
   if (packed != nullptr) return packed->Multiply(x_MK, x_MK.scalar_type());
-  return PackedWeight(Contiguous(weights), biases).Multiply(x_MK, x_MK.scalar_type());
+  return PackedWeight(Contiguous(weights), biases, PackedWeight::Pairs::kPlain)
+      .Multiply(x_MK, x_MK.scalar_type());
 }
 
 at::Tensor PartsInputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& weights) {

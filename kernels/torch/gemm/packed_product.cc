@@ -1,6 +1,7 @@
 #include "kernels/torch/gemm/packed_product.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -12,9 +13,9 @@
 namespace taopd {
 namespace {
 
-// The rows that are multiplied by a panel at a time: their sums stay in the first-level cache until
-// they are rounded. A multiple of every tile's rows.
-constexpr int64_t kRowBlock = 96;
+// The most rows that are multiplied by a panel at a time: their sums stay in a cache until they are
+// rounded.
+constexpr int64_t kMaxRowBlock = 384;
 // The smallest number of multiplications and additions that a thread is given.
 constexpr int64_t kMinProductsPerThread = 1 << 17;
 // The smallest number of elements that a thread packs.
@@ -22,8 +23,6 @@ constexpr int64_t kMinCopiedPerThread = 1 << 15;
 // Packed weights of at most this many bytes stay in a core's cache, so the threads may share the
 // rows. Then no thread has to wait because the last panel is narrower than the others.
 constexpr int64_t kSmallWeightBytes = 256 << 10;
-// A multiple of every tile's rows.
-constexpr int64_t kRowQuantum = 12;
 // With more units per thread than this, the load is even without sorting.
 constexpr int64_t kEvenUnits = 16;
 
@@ -84,6 +83,30 @@ at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
   return rows.to(at::kFloat, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous);
 }
 
+// Many rows at distances of a power of two share few of a cache's sets: returns a copy of such rows
+// at other distances, if they are multiplied in large tiles.
+at::Tensor Spread(const at::Tensor& rows_MK, const cpu::PackedGemm& gemm) {
+  constexpr int64_t kLine = 64, kSharedSets = 1024, kManyRows = 64;
+  const int64_t M = rows_MK.size(0), K = rows_MK.size(1);
+  const auto element_bytes = static_cast<int64_t>(rows_MK.element_size());
+  const int64_t distance_bytes = rows_MK.stride(0) * element_bytes;
+  if (!IsPairs(rows_MK.scalar_type()) || gemm.row_tile < kLine / element_bytes || M < kManyRows ||
+      distance_bytes % kSharedSets != 0 || K * element_bytes < kSharedSets) {
+    return rows_MK;
+  }
+  const int64_t distance = K + kLine / element_bytes;
+  const at::Tensor buffer = Buffer(M * distance, rows_MK.scalar_type());
+  auto* const to = static_cast<char*>(buffer.mutable_data_ptr());
+  const auto* const from = static_cast<const char*>(rows_MK.const_data_ptr());
+  ParallelLoop(M, std::max<int64_t>(1, kMinCopiedPerThread / K), [&](int64_t begin, int64_t end) {
+    for (int64_t m = begin; m < end; ++m) {
+      std::memcpy(to + m * distance * element_bytes, from + m * distance_bytes,
+                  static_cast<size_t>(K * element_bytes));
+    }
+  });
+  return buffer.view({M, distance}).narrow(1, 0, K);
+}
+
 // The products of a block of rows and one panel.
 struct Product {
   Product(const cpu::PackedGemm& packed_gemm, const at::Tensor& rows_MK,
@@ -101,13 +124,15 @@ struct Product {
     if (!panels.pairs) {
       const float* const weights =
           static_cast<const float*>(panels.plain) + panel * cpu::FloatPanelElements(num_inputs);
-      gemm.multiply_floats(float_x, x_stride, weights, num_rows, columns, num_inputs, c, c_stride);
+      gemm.multiply_floats(float_x, x_stride, weights, num_rows, columns, num_inputs, c, c_stride,
+                           /*accumulate=*/false);
     } else if (gemm.multiply_pairs != nullptr) {
       gemm.multiply_pairs(static_cast<const cpu::Bfloat16Bits*>(x) + at_x, x_stride,
-                          PairsFrom(panel), num_rows, columns, num_inputs, c, c_stride);
+                          PairsFrom(panel), num_rows, columns, num_inputs, c, c_stride,
+                          /*accumulate=*/false);
     } else {
       gemm.multiply_widened_pairs(float_x, x_stride, PairsFrom(panel), num_rows, columns,
-                                  num_inputs, c, c_stride);
+                                  num_inputs, c, c_stride, /*accumulate=*/false);
     }
   }
 
@@ -137,11 +162,12 @@ void AppendRows(const at::Tensor& matrix, std::vector<const Element*>* rows) {
 }
 
 // The panels of columns [first, first + num) of some matrices, whose rows follow each other. They
-// are packed by Pack...Rows, in their type.
+// are packed by Pack...Rows, in their type, or as the first factors of add_transposed_pairs.
 struct PanelsOfColumns {
   std::vector<at::Tensor> matrices;
   int64_t first, num;
   at::Tensor panels;
+  const cpu::PackedGemm* first_factor_of = nullptr;  // null: Pack...Rows
 };
 
 class PanelPacker {
@@ -152,7 +178,9 @@ class PanelPacker {
       from_pairs ? AppendRows(matrix, &narrow_) : AppendRows(matrix, &wide_);
     }
     num_rows_ = static_cast<int64_t>(std::max(narrow_.size(), wide_.size()));
-    elements_ = PanelElements(num_rows_, job.panels.scalar_type());
+    elements_ = job.first_factor_of != nullptr
+                    ? job.first_factor_of->first_factor_elements(num_rows_)
+                    : PanelElements(num_rows_, job.panels.scalar_type());
     data_ = job.panels.mutable_data_ptr();
   }
 
@@ -163,8 +191,10 @@ class PanelPacker {
     const int64_t column = job_.first + panel * cpu::kPanelOutputs,
                   columns = ColumnsOf(panel, job_.num);
     if (IsPairs(job_.panels.scalar_type())) {
-      cpu::PackPairRows(narrow_.data(), column, num_rows_, columns,
-                        static_cast<cpu::Bfloat16Bits*>(data_) + panel * elements_);
+      const auto pack = job_.first_factor_of != nullptr ? job_.first_factor_of->pack_first_factor
+                                                        : cpu::PackPairRows;
+      pack(narrow_.data(), column, num_rows_, columns,
+           static_cast<cpu::Bfloat16Bits*>(data_) + panel * elements_);
     } else {
       cpu::PackFloatRows(wide_.data(), column, num_rows_, columns,
                          static_cast<float*>(data_) + panel * elements_);
@@ -214,18 +244,17 @@ void AddPairBlocks(const at::Tensor& dy_MN, const at::Tensor& x_MK,
                    const std::vector<GradientBlock>& blocks, const std::vector<int64_t>& costs,
                    const cpu::PackedGemm& gemm) {
   const int64_t M = x_MK.size(0), K = x_MK.size(1), elements = PanelElements(M, at::kBFloat16);
+  const int64_t dy_elements = gemm.first_factor_elements(M);
   std::vector<PanelsOfColumns> jobs = {{{x_MK}, 0, K, PanelBuffer(K, M, at::kBFloat16)}};
   std::map<int64_t, const at::BFloat16*> dy_panels;  // keyed by the first of their columns
   for (const WeightGradient& gradient : gradients) {
     if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
     const int64_t N = gradient.target.size(0);
-    const at::Tensor& panels =
-        jobs.emplace_back(PanelsOfColumns{
-                              {dy_MN}, gradient.first_output, N, PanelBuffer(N, M, at::kBFloat16)})
-            .panels;
+    const at::Tensor panels = Buffer(cpu::NumPackedPanels(N) * dy_elements, at::kBFloat16);
+    jobs.push_back({{dy_MN}, gradient.first_output, N, panels, &gemm});
     for (int64_t n = 0; n < cpu::NumPackedPanels(N); ++n) {
       dy_panels[gradient.first_output + n * cpu::kPanelOutputs] =
-          panels.const_data_ptr<at::BFloat16>() + n * elements;
+          panels.const_data_ptr<at::BFloat16>() + n * dy_elements;
     }
   }
   PackColumnPanels(jobs);
@@ -248,18 +277,19 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
                     const float* bias, const at::Tensor& y_MN, const cpu::PackedGemm& gemm) {
   const int64_t num_rows = x_MK.size(0), num_inputs = x_MK.size(1);
   if (num_rows == 0) return;
+  TORCH_CHECK(gemm.row_block <= kMaxRowBlock);
   const bool widen = !panels.pairs || gemm.multiply_pairs == nullptr;
-  const at::Tensor rows_MK = RowsOf(x_MK, widen);
+  const at::Tensor rows_MK = Spread(RowsOf(x_MK, widen), gemm);
   const Product product(gemm, rows_MK, panels);
   const at::ScalarType out = y_MN.scalar_type();
   const int64_t num_panels = cpu::NumPackedPanels(num_outputs), num_threads = ThreadsAtHand();
-  const bool by_rows = num_rows >= kRowQuantum * num_threads &&
+  const bool by_rows = num_rows >= gemm.row_tile * num_threads &&
                        num_panels * cpu::FloatPanelElements(num_inputs) * int64_t{sizeof(float)} <=
                            kSmallWeightBytes;
   const int64_t row_block =
-      by_rows
-          ? std::min(kRowBlock, RoundUp((num_rows + num_threads - 1) / num_threads, kRowQuantum))
-          : kRowBlock;
+      by_rows ? std::min(gemm.row_block,
+                         RoundUp((num_rows + num_threads - 1) / num_threads, gemm.row_tile))
+              : gemm.row_block;
   const int64_t num_blocks = (num_rows + row_block - 1) / row_block;
   const int64_t num_units = num_panels * num_blocks;
   const int64_t unit_products = std::min(num_rows, row_block) * cpu::kPanelOutputs * num_inputs;
@@ -272,7 +302,7 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
   const int64_t grain =
       std::max<int64_t>(1, kMinProductsPerThread / std::max<int64_t>(unit_products, 1));
   ParallelLoop(num_units, grain, [&](int64_t begin, int64_t end) {
-    alignas(64) float sums[kRowBlock * cpu::kPanelOutputs];
+    alignas(64) float sums[kMaxRowBlock * cpu::kPanelOutputs];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t panel = by_rows ? unit % num_panels : unit / num_blocks;
       const int64_t first_row = (by_rows ? unit / num_panels : unit % num_blocks) * row_block;

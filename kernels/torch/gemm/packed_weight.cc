@@ -53,7 +53,9 @@ void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tens
 
 }  // namespace
 
-PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases) {
+PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases,
+                           Pairs pairs)
+    : pairs_(pairs) {
   CheckParts(parts, biases);
   dtype_ = parts[0].scalar_type();
   num_inputs_ = parts[0].size(1);
@@ -141,7 +143,7 @@ bool PackedWeight::PackCoded() {
 void PackedWeight::Pack() {
   RECORD_USER_SCOPE("taopd::pack_weight");
   const int64_t elements = PanelElements(num_inputs_, dtype_);
-  if (!IsPairs(dtype_) || !PackCoded()) {
+  if (!IsPairs(dtype_) || pairs_ == Pairs::kPlain || !PackCoded()) {
     tables_.clear();
     coded_.clear();
     Reserve(cpu::NumPackedPanels(num_outputs_) * elements,

@@ -36,10 +36,17 @@ class PackedWeight {
   // An empty object. Only defined(), assignment and destruction are allowed.
   PackedWeight() = default;
 
+  // How pairs are packed.
+  enum class Pairs {
+    kCoded,  // in three quarters of their bytes, for many products
+    kPlain,  // for a single one: coding takes longer than it saves
+  };
+
   // Packs the parts with ATen's threads. Each part is [N_i, K], contiguous and on the CPU; all are
   // bfloat16, float32 or float16. `biases` is empty or has one entry per part: undefined, or [N_i]
   // of any floating type.
-  explicit PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases = {});
+  explicit PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases = {},
+                        Pairs pairs = Pairs::kCoded);
 
   // A copy would double the memory.
   PackedWeight(const PackedWeight&) = delete;
@@ -99,6 +106,7 @@ class PackedWeight {
   void PackBias() const;
   int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel; the last one may have fewer
 
+  Pairs pairs_ = Pairs::kCoded;
   std::vector<Source> parts_;
   std::vector<Source> biases_;
   std::vector<int64_t> first_outputs_;  // first output of each part, and N

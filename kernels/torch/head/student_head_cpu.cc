@@ -34,13 +34,14 @@ struct HeadCall {
   at::Tensor inputs_NH, weights_VH;
   StudentTargets targets;
   cpu::StudentChunkOptions options;
-  const Bfloat16Gemm* bfloat16;
+  const cpu::PackedGemm* gemm;
+  bool keeps_exps = true;  // otherwise logits are computed twice
   HeadOutput* output;
 };
 
 HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                   const HeadTargets& targets, const HeadOptions& options,
-                  const Bfloat16Gemm& bfloat16, HeadOutput* output) {
+                  const cpu::PackedGemm& gemm, HeadOutput* output) {
   // float16 on the CPU only serves to read such models, not speed: the head is widened as a whole.
   const at::ScalarType dtype =
       lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
@@ -48,7 +49,7 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
   call.weights_VH = lm_head_VH.detach().to(dtype).contiguous();
   call.inputs_NH = hidden_NH.detach().to(dtype);
   call.targets = PointersTo(targets);
-  call.bfloat16 = &bfloat16;
+  call.gemm = &gemm;
   call.output = output;
   call.options.objective = options.objective;
   call.options.temperature = options.temperature;
@@ -67,12 +68,17 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
 
 // Returns the memory for the exponentials of a chunk's rows; undefined if none are kept.
 at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
-  if (!call.options.products) return at::Tensor();
+  if (!call.options.products || !call.keeps_exps) return at::Tensor();
   return at::empty({call.options.vocabulary_size, chunk_rows}, call.weights_VH.options());
 }
 
 void* DataOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+
+cpu::StudentChunkScratch& ScratchOfThread() {
+  thread_local cpu::StudentChunkScratch scratch;
+  return scratch;
 }
 
 // Computes rows [begin, begin + num) of the call. Adds their part to d_lm_head_VH, if it is
@@ -88,19 +94,21 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
   CpuHeadLogitBlocks(
       hidden_CH, call.weights_VH,
       [&](int64_t block, float* logits, int64_t stride) {
-        thread_local cpu::StudentChunkScratch scratch;
-        chunk->TakeBlock(block, logits, stride, &scratch);
+        chunk->TakeBlock(block, logits, stride, &ScratchOfThread());
       },
-      *call.bfloat16);
-  ParallelLoop(num, 1, [&](int64_t first, int64_t last) {
+      *call.gemm);
+  constexpr int64_t kGroup = cpu::kRankedRows;
+  ParallelLoop((num + kGroup - 1) / kGroup, 1, [&](int64_t first_group, int64_t last_group) {
     cpu::StudentChunkScratch scratch;
-    for (int64_t n = first; n < last; ++n) {
-      chunk->FinishRow(n, &scratch, loss + n, metrics + n * kNumHeadMetrics);
-    }
+    const int64_t first = first_group * kGroup, last = std::min(num, last_group * kGroup);
+    chunk->FinishRows(first, last, &scratch, loss + first, metrics + first * kNumHeadMetrics);
   });
+  const auto make_exps = [&](int64_t block, float* logits, int64_t stride, void* exps) {
+    chunk->MakeExps(block, logits, stride, &ScratchOfThread(), exps);
+  };
   call.output->d_hidden_NH.narrow(0, begin, num)
       .copy_(call.options.products ? CpuHeadBackward(chunk->gradient(), hidden_CH, call.weights_VH,
-                                                     d_lm_head_VH, *call.bfloat16)
+                                                     d_lm_head_VH, *call.gemm, make_exps)
                                    : CpuHeadBackwardSparse(chunk->entries(), hidden_CH,
                                                            call.weights_VH, d_lm_head_VH));
 }
@@ -154,9 +162,9 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
 
 HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                           const HeadTargets& targets, const HeadOptions& options,
-                          const at::Tensor& d_lm_head_VH, const Bfloat16Gemm& bfloat16) {
+                          const at::Tensor& d_lm_head_VH, const cpu::PackedGemm& gemm) {
   HeadOutput output;
-  const HeadCall call = MakeCall(hidden_NH, lm_head_VH, targets, options, bfloat16, &output);
+  HeadCall call = MakeCall(hidden_NH, lm_head_VH, targets, options, gemm, &output);
   const int64_t num_rows = hidden_NH.size(0);
   const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
                             CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
@@ -166,8 +174,15 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   if (gradient_bytes <= kSmallHeadBytes && tiles_bytes <= options.workspace_bytes) {
     RunInTiles(call, d_lm_head_VH);
   } else {
-    const int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
-    RunInChunks(call, RowsOfChunk(num_rows, max_rows, CpuHeadRowTile(call.weights_VH, bfloat16)),
+    int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
+    if (max_rows < num_rows && call.options.products && CpuHeadRecomputes(call.weights_VH, gemm)) {
+      call.keeps_exps = false;
+      const int64_t fewer_bytes =
+          cpu::StudentChunk::BytesPerRow(call.options, call.targets.k, /*with_exps=*/false) +
+          CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
+      max_rows = std::max<int64_t>(1, options.workspace_bytes / fewer_bytes);
+    }
+    RunInChunks(call, RowsOfChunk(num_rows, max_rows, CpuHeadRowTile(call.weights_VH, gemm)),
                 d_lm_head_VH);
   }
   return output;

@@ -10,10 +10,10 @@
 namespace taopd {
 
 // StudentHead (student_head.h) for inputs that it has checked and targets that are contiguous.
-// Tests pass `bfloat16` to choose how bfloat16 is multiplied.
+// Tests pass `gemm` to choose how bfloat16 is multiplied.
 HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                           const HeadTargets& targets, const HeadOptions& options,
                           const at::Tensor& d_lm_head_VH,
-                          const Bfloat16Gemm& bfloat16 = BestBfloat16Gemm());
+                          const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 
 }  // namespace taopd

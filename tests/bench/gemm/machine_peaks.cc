@@ -75,6 +75,23 @@ __attribute__((target("avx512f,avx512bf16"))) void PairSteps() {
   for (__m512& sum : sums) asm volatile("" ::"v"(sum));
 }
 
+__attribute__((target("amx-tile,amx-bf16"))) void TileSteps() {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } shapes;
+  _tile_loadconfig(&shapes);
+  for (int64_t step = 0; step < kSteps; step += 16) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+constexpr double kFlopsOfTileStep = 4.0 / 16 * 2 * 16 * 16 * 32;
+
 // REQUIRES: num is a multiple of 32.
 __attribute__((target("avx2"))) uint64_t Avx2Sum(const uint64_t* from, size_t num) {
   __m256i sums[8];
@@ -142,7 +159,13 @@ double PeakAvx512FmaGflops() {
 double PeakPairGflops() {
   return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx512Bf16), PairSteps, 64);
 }
+double PeakTileGflops() {
+  return cpu::IsSupported(cpu::InstructionSet::kAmxBf16)
+             ? BestRate(kFlopsOfTileStep * kSteps, TileSteps)
+             : 0;
+}
 #else
+double PeakTileGflops() { return 0; }
 double PeakAvx2FmaGflops() { return 0; }
 double PeakAvx512FmaGflops() { return 0; }
 double PeakPairGflops() { return 0; }
@@ -158,7 +181,7 @@ MachinePeaks PeaksOfThreads(int num_threads) {
   MachinePeaks peaks;
   if (num_threads == 1) {
     peaks.float32_gflops = std::max(PeakAvx2FmaGflops(), PeakAvx512FmaGflops());
-    peaks.bfloat16_gflops = std::max(peaks.float32_gflops, PeakPairGflops());
+    peaks.bfloat16_gflops = std::max({peaks.float32_gflops, PeakPairGflops(), PeakTileGflops()});
     peaks.read_gb_per_s = ReadGigabytesPerSecond();
     return peaks;
   }
@@ -174,6 +197,10 @@ MachinePeaks PeaksOfThreads(int num_threads) {
   peaks.bfloat16_gflops =
       std::max(peaks.float32_gflops,
                gflops(cpu::IsSupported(cpu::InstructionSet::kAvx512Bf16), PairSteps, 64));
+  if (cpu::IsSupported(cpu::InstructionSet::kAmxBf16)) {
+    peaks.bfloat16_gflops =
+        RateOfThreads(num_threads, kFlopsOfTileStep * kSteps, [&](int) { TileSteps(); });
+  }
 #endif
   constexpr size_t kWords = 128 << 20;  // 1 GiB in all
   const size_t words_of_thread = kWords / static_cast<size_t>(num_threads) / 32 * 32;

@@ -12,6 +12,7 @@ double ThreadSeconds();
 double PeakAvx2FmaGflops();
 double PeakAvx512FmaGflops();
 double PeakPairGflops();  // VDPBF16PS on 512-bit registers
+double PeakTileGflops();  // TDPBF16PS on whole tiles
 
 // Returns the rate in GB/s at which one thread reads memory that is in no cache.
 double ReadGigabytesPerSecond();

@@ -59,6 +59,11 @@ def main():
     parser.add_argument("--shape", choices=["large", "small"], action="append",
                         help="large: [256,1024] x 151936; small: [1024,256] x 4096; default: both")
     parser.add_argument("--k", type=int, action="append", help="default: 2, 16 and 64")
+    parser.add_argument("--part", choices=["student", "teacher"], action="append", help="default: both")
+    parser.add_argument("--peer", choices=PEERS, action="append", help="default: all")
+    parser.add_argument("--workspace", type=int, action="append", metavar="MIB",
+                        help="memory of the student's head, which chunked PyTorch gets, too; repeat it for "
+                        "time against workspace (default: an eighth of eager's memory, 64 rows of chunked)")
     parser.add_argument("--output", default=str(ROOT / "build/bench-heads.json"))
     options = parser.parse_args()
 
@@ -81,21 +86,33 @@ def main():
                     print(f"\n[{num_rows},{hidden}] x {vocabulary}, k {k}, {dtype}", flush=True)
                     subprocess.run([options.python, peers_script, "make", data] + shape,
                                    env=environment, check=True)
-                    for part in ["student", "teacher"]:
+                    calls = [(part, mib) for part in options.part or ["student", "teacher"]
+                             for mib in (options.workspace or [0] if part == "student" else [0])]
+                    eager = {}  # its memory is its own, so that one call serves all workspaces
+                    for part, workspace_mib in calls:
                         if part == "teacher" and k != 16:
                             continue
-                        call = [part, data] + shape + [str(options.threads), str(options.repeats)]
+                        call = [part, data] + shape + [str(options.threads), str(options.repeats),
+                                                       str(workspace_mib)]
+                        if workspace_mib:
+                            print(f"  workspace {workspace_mib} MiB", flush=True)
                         ours = last_json([binary] + call, environment, options.limit)
-                        for name in ["ours"] + PEERS:
+                        for name in ["ours"] + (options.peer or PEERS):
                             if name in slow or (part == "teacher" and name not in ("ours", "eager")):
                                 continue
                             if dtype == "float32" and name == "eager, float32 logits":
                                 continue  # the same as eager
-                            row = ours if name == "ours" else last_json(
-                                [options.python, peers_script, "call", name] + call, environment,
-                                options.limit)
+                            if name == "ours":
+                                row = ours
+                            elif (part, name) in eager:
+                                row = dict(eager[part, name])
+                            else:
+                                row = last_json([options.python, peers_script, "call", name] + call,
+                                               environment, options.limit)
+                                if name != "chunked":
+                                    eager[part, name] = dict(row)
                             row.update(part=part, side=name, shape=[num_rows, hidden, vocabulary],
-                                       k=k, dtype=dtype)
+                                       k=k, dtype=dtype, workspace_mib=workspace_mib)
                             if "stopped_after_s" in row:
                                 slow.add(name)
                             if "time_s" in row:
@@ -114,6 +131,9 @@ def main():
                             share = ours["gflops"] / ours["mm_gflops"]
                             print(f"  {'':8} ours: {ours['method']}; {share * 100:.0f} % of the "
                                   f"{ours['mm_gflops']:.0f} GFLOP/s of float32 at::mm", flush=True)
+                        if ours.get("products_s"):
+                            print(f"  {'':8} ours: {ours['time_s'] / ours['products_s']:.2f}x the "
+                                  f"{ours['products_s'] * 1e3:.1f} ms of the three products alone", flush=True)
                     for name in sorted(slow):
                         if k != 16:
                             print(f"  {'student':8} {name:22} not run: as with k = 16, above")

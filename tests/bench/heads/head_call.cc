@@ -1,9 +1,9 @@
 // Runs this project's side of compare.py, with the protocol of peers.py.
 //
-//   head_call student|teacher DIR N H V K DTYPE THREADS REPEATS    prints one line of JSON
+//   head_call student|teacher DIR N H V K DTYPE THREADS REPEATS WORKSPACE_MIB
 //
-// With this workspace the total memory is less than an eighth of PyTorch's in eager mode, which is
-// about three tensors [N, V] of DTYPE.
+// prints one line of JSON. A workspace of 0 stands for one with which the total memory is less than
+// an eighth of PyTorch's in eager mode, which is about three tensors [N, V] of DTYPE.
 #include <ATen/ATen.h>
 #include <ATen/MapAllocator.h>
 #include <ATen/Parallel.h>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/torch/gemm/head_gemm_cpu.h"
+#include "kernels/torch/gemm/packed_weight.h"
 #include "kernels/torch/head/scoring_head.h"
 #include "kernels/torch/head/student_head.h"
 
@@ -68,6 +69,23 @@ double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size
   return best;
 }
 
+// Seconds of the three products alone, as a linear layer of the head's size computes them: packed
+// weights times hidden, and the gradients of both.
+double ProductSeconds(const at::Tensor& hidden, const at::Tensor& lm_head,
+                      const at::Tensor& d_lm_head, int repeats) {
+  const PackedWeight weight({lm_head}, {}, PackedWeight::Pairs::kPlain);
+  const at::Tensor logits = at::empty({hidden.size(0), lm_head.size(0)}, hidden.options());
+  double best = 1e9;
+  for (int i = 0; i < std::max(repeats, 3); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    weight.MultiplyInto(hidden, logits);
+    InputGradient(logits, {lm_head});
+    AddWeightGradients(logits, hidden, {{d_lm_head, 0}});
+    best = std::min(best, SecondsSince(start));
+  }
+  return best;
+}
+
 // The tensors that one call of the head reads and writes.
 struct HeadCall {
   bool student;
@@ -85,7 +103,7 @@ struct HeadCall {
 };
 
 HeadCall ReadCall(bool student, const std::string& data, int64_t n, int64_t h, int64_t v, int64_t k,
-                  at::ScalarType dtype) {
+                  at::ScalarType dtype, int64_t workspace_mib) {
   HeadCall call;
   call.student = student;
   call.hidden = Read(data + "hidden", {n, h}, dtype);
@@ -99,7 +117,9 @@ HeadCall ReadCall(bool student, const std::string& data, int64_t n, int64_t h, i
   targets.row_weights_N = Read(data + "row_weights", {n}, at::kFloat);
   call.options.objective = FindObjective("ta_opd").value();
   call.options.top_k_metrics = true;  // the peers find the student's top-k, too
-  call.options.workspace_bytes = n * v * (dtype == at::kBFloat16 ? 2 * 29 : 4 * 35) / 100;
+  call.options.workspace_bytes = workspace_mib > 0
+                                     ? workspace_mib << 20
+                                     : n * v * (dtype == at::kBFloat16 ? 2 * 29 : 4 * 35) / 100;
   call.scoring.top_k = static_cast<int32_t>(k);
   call.scoring.workspace_bytes = call.options.workspace_bytes;
   return call;
@@ -150,8 +170,9 @@ Measured Measure(const HeadCall& call, int repeats) {
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 9) {
-    std::fprintf(stderr, "head_call student|teacher DIR N H V K DTYPE THREADS REPEATS\n");
+  if (arguments.size() != 10) {
+    std::fprintf(stderr,
+                 "head_call student|teacher DIR N H V K DTYPE THREADS REPEATS WORKSPACE_MIB\n");
     return 2;
   }
   const bool student = arguments[0] == "student";
@@ -164,7 +185,7 @@ int Main(const std::vector<std::string>& arguments) {
   at::set_num_threads(std::stoi(arguments[7]));
   const int repeats = std::stoi(arguments[8]);
 
-  const HeadCall call = ReadCall(student, data, n, h, v, k, dtype);
+  const HeadCall call = ReadCall(student, data, n, h, v, k, dtype, std::stoll(arguments[9]));
   WarmUp(call);
   const Measured measured = Measure(call, repeats);
   const auto least = [](const std::vector<double>& seconds) {
@@ -179,6 +200,8 @@ int Main(const std::vector<std::string>& arguments) {
   json += ", \"method\": \"" + CpuHeadGemmName(dtype) + "\"";
   json += ", \"mm_gflops\": " + std::to_string(MatmulRate(n, h, v));
   if (student) {
+    json += ", \"products_s\": " +
+            std::to_string(ProductSeconds(call.hidden, call.lm_head, call.d_lm_head, repeats));
     const at::Tensor exact = Read(data + "d_hidden", {n, h}, at::kDouble);
     const at::Tensor error = (measured.d_hidden.to(at::kDouble) - exact).norm() / exact.norm();
     json += ", \"d_hidden_error\": " + std::to_string(error.item<double>());

@@ -1,7 +1,9 @@
 """Runs the peers of compare.py, one call per process; also makes the tensors that all sides read.
 
   peers.py make DIR N H V K DTYPE
-  peers.py call PEER PART DIR N H V K DTYPE THREADS REPEATS    prints one line of JSON
+  peers.py call PEER PART DIR N H V K DTYPE THREADS REPEATS WORKSPACE_MIB
+
+The latter prints one line of JSON. With a workspace, the chunks of "chunked" are as large as fits into it.
 
 Tensors are raw little-endian files, which torch.from_file and at::from_file map: hidden, lm_head
 (DTYPE), support_ids [N,K] and sampled_ids [N] (int32), teacher_log_probs [N,K], teacher_log_tail [N]
@@ -14,7 +16,8 @@ import time
 
 import torch
 
-CHUNK_ROWS = 64
+CHUNK_ROWS = 64  # without a given workspace
+CHUNK_BYTES_PER_LOGIT = 16  # float32 logits, log-probs and the gradients of both
 EPS = 1e-6  # the listing's epsilon; the text does not give one
 BLOCK = 8192  # number of vocabulary rows that are converted to float64 at a time
 LOGIT_STD = 6.0  # a language model's logits: peaked distributions with a long tail
@@ -93,9 +96,9 @@ def reset_peak():
         file.write("5")
 
 
-def student(peer, hidden, lm_head, ids, log_q, weights):
+def student(peer, hidden, lm_head, ids, log_q, weights, chunk_rows=CHUNK_ROWS):
     """Runs one forward and backward pass; the gradients are in .grad afterwards."""
-    rows = CHUNK_ROWS if peer == "chunked" else hidden.shape[0]
+    rows = chunk_rows if peer == "chunked" else hidden.shape[0]
     for begin in range(0, hidden.shape[0], rows):
         part = slice(begin, begin + rows)
         logits = hidden[part] @ lm_head.t()
@@ -107,10 +110,13 @@ def student(peer, hidden, lm_head, ids, log_q, weights):
         (loss * weights[part]).sum().backward()
 
 
-def call(peer, part, data, num_rows, hidden_size, vocabulary, k, dtype, threads, repeats):
+def call(peer, part, data, num_rows, hidden_size, vocabulary, k, dtype, threads, repeats, workspace_mib):
     if peer == "liger":
         sys.exit("Liger's kernels are Triton, on GPUs only; tests/gpu/run has the table for GPUs")
     torch.set_num_threads(threads)
+    chunk_rows = CHUNK_ROWS
+    if workspace_mib > 0:
+        chunk_rows = max(1, (workspace_mib << 20) // (vocabulary * CHUNK_BYTES_PER_LOGIT))
     hidden = read(data, "hidden", (num_rows, hidden_size), dtype)
     lm_head = read(data, "lm_head", (vocabulary, hidden_size), dtype)
     ids = read(data, "support_ids", (num_rows, k), torch.int32).long()
@@ -138,7 +144,7 @@ def call(peer, part, data, num_rows, hidden_size, vocabulary, k, dtype, threads,
         before = resident_kib("VmRSS")
         start, cpu_start = time.perf_counter(), time.process_time()
         if part == "student":
-            student(peer, hidden, lm_head, ids, log_q, weights)
+            student(peer, hidden, lm_head, ids, log_q, weights, chunk_rows)
         else:
             teacher(hidden, lm_head, sampled)
         times.append(time.perf_counter() - start)
@@ -169,7 +175,7 @@ def main():
     if sys.argv[1] == "make":
         make(data, num_rows, hidden_size, vocabulary, k, dtype)
     else:
-        call(*peer_part, data, num_rows, hidden_size, vocabulary, k, dtype, *map(int, arguments[6:8]))
+        call(*peer_part, data, num_rows, hidden_size, vocabulary, k, dtype, *map(int, arguments[6:9]))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   EXPECT_EQ(Run({"train"}, &output), 64);
   EXPECT_THAT(output, HasSubstr("--config is required"));
   EXPECT_EQ(Run({"--version"}, &output), 0);
-  EXPECT_THAT(output, ::testing::ContainsRegex("^taopd-trainer [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(output, ::testing::ContainsRegex(
+                          "^taopd-trainer [0-9]+\\.[0-9]+\\.[0-9]+\nCPU kernels: [a-z0-9_]+\n"));
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
 }
 

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "common/memory/engine_plan.h"
+#include "kernels/cpu/isa/isa.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -174,6 +175,19 @@ TEST(TeacherOptionsTest, HelpAndVersionExit0) {
   const Outcome version = Parse({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_THAT(version.out, HasSubstr("0."));
+  EXPECT_THAT(version.out,
+              HasSubstr(std::string("CPU kernels: ") + cpu::NameOf(cpu::WidestInstructionSet())));
+}
+
+TEST(TeacherOptionsTest, AnUnknownLimitOfTheInstructionSetIsRefused) {
+  ASSERT_EQ(setenv(cpu::kMaxIsaVariable, "avx1024", 1), 0);
+  const Outcome unknown = Parse({"--help"});
+  ASSERT_EQ(setenv(cpu::kMaxIsaVariable, "avx512_bf16", 1), 0);
+  const Outcome known = Parse({"--help"});
+  unsetenv(cpu::kMaxIsaVariable);
+  EXPECT_EQ(unknown.exit_code, kExitUsage);
+  EXPECT_THAT(unknown.err, HasSubstr("TAOPD_MAX_CPU_ISA is \"avx1024\", must be one of base, "));
+  EXPECT_EQ(known.exit_code, 0);
 }
 
 }  // namespace

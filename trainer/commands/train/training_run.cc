@@ -2,6 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "kernels/cpu/isa/isa.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/ranks.h"
@@ -114,7 +115,8 @@ void TrainingRun::Announce() {
            {"prompts", parts_.prompts.size()},
            {"objective", NameOf(config.objective.Terms())},
            {"teacher", parts_.teacher_info.model_name},
-           {"ranks", parts_.group->world_size()}});
+           {"ranks", parts_.group->world_size()},
+           {"cpu_kernels", cpu::NameOf(cpu::WidestInstructionSet())}});
 }
 
 absl::Status TrainingRun::Loop() {

@@ -34,7 +34,7 @@ struct NamedLoops {
 std::vector<NamedLoops> LoopsOf(DataType dtype) {
   std::vector<NamedLoops> all;
   for (InstructionSet set : SupportedSets()) {
-    const bool pairs = dtype == DataType::kBFloat16 && set == InstructionSet::kAvx512Bf16;
+    const bool pairs = dtype == DataType::kBFloat16 && set >= InstructionSet::kAvx512Bf16;
     all.push_back({NameOf(set), &AttentionLoopsOf(set, dtype), pairs});
   }
   return all;

@@ -121,9 +121,10 @@ TEST(CodedPanel, ProductsAreThoseOfThePlainPanel) {
           const auto multiply = [&](const PairPanels& panels) {
             std::vector<float> c(static_cast<size_t>(num_m * 128), 77);
             gemm->multiply_pairs != nullptr
-                ? gemm->multiply_pairs(x.data(), num_k, panels, num_m, num_n, num_k, c.data(), 128)
+                ? gemm->multiply_pairs(x.data(), num_k, panels, num_m, num_n, num_k, c.data(), 128,
+                                       false)
                 : gemm->multiply_widened_pairs(wide.data(), num_k, panels, num_m, num_n, num_k,
-                                               c.data(), 128);
+                                               c.data(), 128, false);
             return c;
           };
           const std::vector<float> expected = multiply(plain.data());

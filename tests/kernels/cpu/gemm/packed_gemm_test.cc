@@ -57,7 +57,8 @@ struct Way {
 
   // Computes C [M, N] from W [N, K] and x, whose rows are x_stride apart.
   void Multiply(const std::vector<float>& x, int64_t x_stride, const std::vector<float>& w,
-                int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride) const {
+                int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
+                bool accumulate = false) const {
     const int64_t num_panels = NumPackedPanels(num_n);
     if (!pairs) {
       std::vector<float> panels(num_panels * FloatPanelElements(num_k), NAN);
@@ -67,7 +68,8 @@ struct Way {
         PackFloatColumns(w.data() + n * num_k, num_k, columns, num_k, 0, panel);
         ZeroFloatColumns(num_k, columns, panel);
       }
-      gemm->multiply_floats(x.data(), x_stride, panels.data(), num_m, num_n, num_k, c, c_stride);
+      gemm->multiply_floats(x.data(), x_stride, panels.data(), num_m, num_n, num_k, c, c_stride,
+                            accumulate);
       return;
     }
     std::vector<Bfloat16Bits> narrow(w.size());
@@ -83,12 +85,14 @@ struct Way {
     const PairPanels weights =
         coded ? PairPanels(coded_panels.panels.data()) : PairPanels(panels.data());
     if (!by_instruction()) {
-      gemm->multiply_widened_pairs(x.data(), x_stride, weights, num_m, num_n, num_k, c, c_stride);
+      gemm->multiply_widened_pairs(x.data(), x_stride, weights, num_m, num_n, num_k, c, c_stride,
+                                   accumulate);
       return;
     }
     std::vector<Bfloat16Bits> narrow_x(x.size());
     std::transform(x.begin(), x.end(), narrow_x.begin(), UpperHalf);
-    gemm->multiply_pairs(narrow_x.data(), x_stride, weights, num_m, num_n, num_k, c, c_stride);
+    gemm->multiply_pairs(narrow_x.data(), x_stride, weights, num_m, num_n, num_k, c, c_stride,
+                         accumulate);
   }
 };
 
@@ -147,8 +151,8 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
   };
   // The two shapes with K > 2000 are longer than a block of k; in the last, an odd k follows a
   // whole block.
-  std::vector<Shape> shapes = {{97, 200, 300}, {1, 128, 1030}, {5, 65, 1},
-                               {6, 1, 2},      {13, 66, 2051}, {7, 3, 2049}};
+  std::vector<Shape> shapes = {{97, 200, 300}, {1, 128, 1030}, {5, 65, 1},    {6, 1, 2},
+                               {13, 66, 2051}, {7, 3, 2049},   {50, 96, 1056}};
   for (int64_t m = 1; m <= 14; ++m) shapes.push_back({m, 11 * m + 1, 3 * m});
   for (const Way& way : AllWays()) {
     for (const Shape& shape : shapes) {
@@ -185,13 +189,13 @@ TEST(PackedGemm, MatchesPlainLoopsForAllShapes) {
 // A row and a column have the same bits whatever they are computed with; K is longer than a block
 // of k.
 TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
-  constexpr int64_t kM = 25, kN = 70, kK = 2307;
+  constexpr int64_t kM = 75, kN = 70, kK = 2307;
   for (const Way& way : AllWays()) {
     const std::vector<float> x = way.Random(kM * kK, 5);
     const std::vector<float> w = way.Random(kN * kK, 6);
     std::vector<float> whole(kM * kN);
     way.Multiply(x, kK, w, kM, kN, kK, whole.data(), kN);
-    for (int64_t rows = 1; rows <= 13; ++rows) {
+    for (int64_t rows = 1; rows <= 68; rows += rows < 13 ? 1 : 5) {
       const int64_t first = rows % 7;
       const std::vector<float> some(x.begin() + first * kK, x.begin() + (first + rows) * kK);
       std::vector<float> c(rows * kN);
@@ -208,26 +212,66 @@ TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
   }
 }
 
-// Checks the order that the header promises: k ascending, and odd k before even k in a pair that
-// VDPBF16PS multiplies. Sums that are rounded at each step distinguish the orders.
-TEST(PackedGemm, SumsInTheOrderOfTheHeader) {
-  constexpr int64_t kK = 2200;
-  for (const Way& way : AllWays()) {
-    const std::vector<float> x = way.Random(kK * 7, 7);
-    const std::vector<float> w = way.Random(kK, 8);
-    const bool fuses = std::strcmp(way.gemm->name, "base") != 0;
-    std::vector<float> expected(7);
-    for (int64_t m = 0; m < 7; ++m) {
-      for (int64_t i = 0; i < kK; ++i) {
-        const int64_t k = way.by_instruction() ? i ^ 1 : i;
-        const float x_mk = x[m * kK + k];
-        const float product = x_mk * w[k];
-        expected[m] = fuses ? std::fma(x_mk, w[k], expected[m]) : expected[m] + product;
+// Returns x w, summed in the order that the header promises for this way.
+float SumInOrder(const Way& way, const float* x, const float* w, int64_t num_k) {
+  float sum = 0;
+  if (way.by_instruction() && std::strcmp(way.gemm->name, "amx_bf16") == 0) {
+    for (int64_t first = 0; first < num_k; first += 32) {
+      float even = 0, odd = 0;
+      for (int64_t k = first; k < std::min(num_k, first + 32); ++k) {
+        float& part = k % 2 == 0 ? even : odd;
+        part = std::fma(x[k], w[k], part);
       }
+      sum += even + odd;
     }
-    std::vector<float> sums(7);
-    way.Multiply(x, kK, w, 7, 1, kK, sums.data(), 1);
+    return sum;
+  }
+  const bool fuses = std::strcmp(way.gemm->name, "base") != 0;
+  for (int64_t i = 0; i < num_k; ++i) {
+    const int64_t k = way.by_instruction() ? i ^ 1 : i;
+    const float product = x[k] * w[k];
+    sum = fuses ? std::fma(x[k], w[k], sum) : sum + product;
+  }
+  return sum;
+}
+
+// Sums that are rounded at each step distinguish the orders.
+TEST(PackedGemm, SumsInTheOrderOfTheHeader) {
+  constexpr int64_t kK = 2200, kM = 37;
+  for (const Way& way : AllWays()) {
+    const std::vector<float> x = way.Random(kK * kM, 7);
+    const std::vector<float> w = way.Random(kK, 8);
+    std::vector<float> expected, sums(kM);
+    for (int64_t m = 0; m < kM; ++m) {
+      expected.push_back(SumInOrder(way, x.data() + m * kK, w.data(), kK));
+    }
+    way.Multiply(x, kK, w, kM, 1, kK, sums.data(), 1);
     EXPECT_EQ(sums, expected) << way.name();
+  }
+}
+
+// A product over K is the product over its second part, accumulated onto that over its first, bit
+// for bit, if the first part is a multiple of every instruction's inputs.
+TEST(PackedGemm, SumsContinueFromC) {
+  constexpr int64_t kK = 1400, kFirst = 96, kN = 70;
+  for (const Way& way : AllWays()) {
+    for (const int64_t num_m : {1, 16, 17, 40}) {
+      const std::vector<float> x = way.Random(num_m * kK, 11);
+      const std::vector<float> w = way.Random(kN * kK, 12);
+      std::vector<float> first_w, second_w;
+      for (int64_t n = 0; n < kN; ++n) {
+        const auto row = w.begin() + n * kK;
+        first_w.insert(first_w.end(), row, row + kFirst);
+        second_w.insert(second_w.end(), row + kFirst, row + kK);
+      }
+      const std::vector<float> second_x(x.begin() + kFirst, x.end());
+      std::vector<float> expected(num_m * kN), sums(num_m * kN);
+      way.Multiply(x, kK, w, num_m, kN, kK, expected.data(), kN);
+      way.Multiply(x, kK, first_w, num_m, kN, kFirst, sums.data(), kN);
+      way.Multiply(second_x, kK, second_w, num_m, kN, kK - kFirst, sums.data(), kN,
+                   /*accumulate=*/true);
+      EXPECT_EQ(sums, expected) << way.name() << ", " << num_m << " rows";
+    }
   }
 }
 
@@ -272,24 +316,28 @@ TEST(PackedGemm, AddsTransposedProducts) {
     if (way.coded) continue;  // gradients use plain panels
     // Odd numbers of rows, and more than the steps that are summed at a time.
     for (const Shape& shape :
-         {Shape{1, 1, 1}, {2, 64, 64}, {7, 13, 33}, {300, 50, 32}, {257, 64, 5}}) {
+         {Shape{1, 1, 1}, {2, 64, 64}, {7, 13, 33}, {300, 50, 32}, {257, 64, 5}, {1100, 40, 64}}) {
       const int64_t a_stride = shape.m + 2, b_stride = shape.n + 1, c_stride = shape.n + 3;
       const std::vector<float> a = way.Random(shape.r * a_stride, 1);
       const std::vector<float> b = way.Random(shape.r * b_stride, 2);
       std::vector<float> c(shape.m * c_stride, 3);
       if (way.pairs) {
-        const auto pack = [&](const std::vector<float>& x, int64_t stride, int64_t num_n) {
+        const auto pack = [&](const std::vector<float>& x, int64_t stride, int64_t num_n,
+                              bool first_factor) {
           std::vector<Bfloat16Bits> narrow(x.size());
           std::transform(x.begin(), x.end(), narrow.begin(), UpperHalf);
           std::vector<const Bfloat16Bits*> rows;
           for (int64_t i = 0; i < shape.r; ++i) rows.push_back(narrow.data() + i * stride);
-          std::vector<Bfloat16Bits> panel(PairPanelElements(shape.r), 0x7fc0);
-          PackPairRows(rows.data(), 0, shape.r, num_n, panel.data());
+          const int64_t elements =
+              first_factor ? way.gemm->first_factor_elements(shape.r) : PairPanelElements(shape.r);
+          std::vector<Bfloat16Bits> panel(elements, 0x7fc0);
+          const auto pack_rows = first_factor ? way.gemm->pack_first_factor : PackPairRows;
+          pack_rows(rows.data(), 0, shape.r, num_n, panel.data());
           return panel;
         };
-        way.gemm->add_transposed_pairs(pack(a, a_stride, shape.m).data(),
-                                       pack(b, b_stride, shape.n).data(), shape.r, shape.m, shape.n,
-                                       c.data(), c_stride);
+        way.gemm->add_transposed_pairs(pack(a, a_stride, shape.m, true).data(),
+                                       pack(b, b_stride, shape.n, false).data(), shape.r, shape.m,
+                                       shape.n, c.data(), c_stride);
       } else {
         way.gemm->add_transposed_floats(a.data(), a_stride, b.data(), b_stride, shape.r, shape.m,
                                         shape.n, c.data(), c_stride);

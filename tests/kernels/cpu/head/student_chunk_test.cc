@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -105,8 +106,7 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   };
   const int64_t num_blocks = (v_size + kBlockSize - 1) / kBlockSize;
   const int64_t stride = (c.num_rows + 15) / 16 * 16;
-  parallel(num_blocks, [&](int64_t i, StudentChunkScratch* scratch) {
-    const int64_t block = order.empty() ? i : order[i];
+  const auto logits_of = [&](int64_t block) {
     std::vector<float> logits(kBlockSize * stride, 0);
     const int64_t end = std::min(v_size, (block + 1) * kBlockSize);
     for (int64_t v = block * kBlockSize; v < end; ++v) {
@@ -114,12 +114,27 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
         logits[(v - block * kBlockSize) * stride + n] = c.logits_CV[n * v_size + v];
       }
     }
-    chunk.TakeBlock(block, logits.data(), stride, scratch);
+    return logits;
+  };
+  parallel(num_blocks, [&](int64_t i, StudentChunkScratch* scratch) {
+    const int64_t block = order.empty() ? i : order[i];
+    chunk.TakeBlock(block, logits_of(block).data(), stride, scratch);
   });
   results.loss.resize(c.num_rows);
   results.metrics.resize(c.num_rows * kNumHeadMetrics);
   parallel(c.num_rows, [&](int64_t n, StudentChunkScratch* scratch) {
-    chunk.FinishRow(n, scratch, &results.loss[n], &results.metrics[n * kNumHeadMetrics]);
+    chunk.FinishRows(n, n + 1, scratch, &results.loss[n], &results.metrics[n * kNumHeadMetrics]);
+  });
+
+  // The exps can be made again.
+  parallel(c.options.products ? num_blocks : 0, [&](int64_t block, StudentChunkScratch* scratch) {
+    const int64_t first = block * kBlockSize, num = std::min(kBlockSize, v_size - first);
+    const int64_t bytes = c.num_rows * (c.options.dtype == DataType::kBFloat16 ? 2 : 4);
+    std::vector<char> made(num * bytes, 7);
+    chunk.MakeExps(block, logits_of(block).data(), stride, scratch, made.data());
+    EXPECT_EQ(std::memcmp(made.data(), reinterpret_cast<const char*>(exps.data()) + first * bytes,
+                          made.size()),
+              0);
   });
 
   results.gradient_CV.assign(c.num_rows * v_size, 0);

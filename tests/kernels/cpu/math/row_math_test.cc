@@ -104,6 +104,98 @@ TEST(RowMath, ExpIsAccurate) {
   }
 }
 
+// Every set gives the bits of the first, and the reference is at least the largest number: by less
+// than one power of two, as far as float32 tells them apart.
+TEST(RowMath, ColumnReferencesBoundTheLargestNumber) {
+  std::vector<float> max = {0,      -0.0f, 1,     -1,        0.69f,    0.7f,   30,    -2000,  1e6f,
+                            1.1e7f, 3e7f,  -5e8f, -INFINITY, INFINITY, 1e-30f, 88.7f, -1.5e7f};
+  for (const float scale : {1.0f, 0.7f, 3.0f}) {
+    std::vector<float> first;
+    for (InstructionSet set : SupportedSets()) {
+      const size_t columns = max.size();
+      std::vector<float> shift(columns), offset(columns), exponent(columns);
+      ColumnReferences job;
+      job.max = max.data();
+      job.columns = static_cast<int64_t>(columns);
+      job.scale = scale;
+      job.shift = shift.data();
+      job.offset = offset.data();
+      job.exponent = exponent.data();
+      RowMathOf(set).column_references(job);
+      for (size_t n = 0; n < columns; ++n) {
+        const double log2_of_max = static_cast<double>(max[n]) * scale / std::log(2.0);
+        if (std::isinf(max[n])) {
+          EXPECT_EQ(exponent[n], max[n]) << NameOf(set);
+          continue;
+        }
+        EXPECT_EQ(shift[n], max[n]);
+        EXPECT_GE(exponent[n], log2_of_max) << NameOf(set) << " at " << max[n];
+        EXPECT_EQ(exponent[n], std::ceil(exponent[n]));
+        EXPECT_LE(offset[n], 0);
+        if (std::abs(log2_of_max) > 1e7) continue;  // neighbours are farther apart
+        EXPECT_LE(exponent[n] - log2_of_max, 1) << NameOf(set) << " at " << max[n];
+        EXPECT_NEAR(offset[n], (log2_of_max - exponent[n]) * std::log(2.0), 1e-6) << max[n];
+      }
+      std::vector<float> all = shift;
+      all.insert(all.end(), offset.begin(), offset.end());
+      all.insert(all.end(), exponent.begin(), exponent.end());
+      if (first.empty()) first = all;
+      EXPECT_EQ(std::memcmp(all.data(), first.data(), all.size() * sizeof(float)), 0)
+          << NameOf(set);
+    }
+  }
+}
+
+// Few different logits, so that many are equal; some are NaN or -inf.
+TEST(RowMath, SupportRanksMatchPlainLoops) {
+  constexpr int64_t kV = 300, kK = 5;
+  std::mt19937 random(9);
+  const auto any = [&] {
+    const auto i = random() % 12;
+    return i == 0 ? NAN : i == 1 ? -INFINITY : static_cast<float>(i % 7);
+  };
+  std::vector<float> logits(kV * kRankedRows), taken(kK * kRankedRows);
+  std::vector<int32_t> ids(kK * kRankedRows);
+  for (float& logit : logits) logit = any();
+  for (int64_t n = 0; n < kRankedRows; ++n) {
+    for (int64_t j = 0; j < kK; ++j) {
+      const auto id = static_cast<int32_t>((n * 31 + j * 77) % kV);
+      ids[j * kRankedRows + n] = id;
+      taken[j * kRankedRows + n] = any();
+      logits[id * kRankedRows + n] = -INFINITY;
+    }
+  }
+  const auto key = [](float logit) { return std::isnan(logit) ? -INFINITY : logit; };
+  for (InstructionSet set : SupportedSets()) {
+    std::vector<int32_t> ranks(kK * kRankedRows);
+    SupportRanks job;
+    job.logits = logits.data();
+    job.stride = kRankedRows;
+    job.num = kV;
+    job.taken = taken.data();
+    job.ids = ids.data();
+    job.k = kK;
+    job.ranks = ranks.data();
+    RowMathOf(set).support_ranks(job);
+    for (int64_t n = 0; n < kRankedRows; ++n) {
+      for (int64_t j = 0; j < kK; ++j) {
+        const float own = key(taken[j * kRankedRows + n]);
+        const int32_t id = ids[j * kRankedRows + n];
+        int32_t rank = 0;
+        for (int32_t v = 0; v < kV; ++v) {
+          const float z = key(logits[v * kRankedRows + n]);
+          if (z != -INFINITY) rank += z > own || (z == own && v < id);
+        }
+        for (int64_t i = 0; i < kK; ++i) {
+          const float other = key(taken[i * kRankedRows + n]);
+          rank += other > own || (other == own && ids[i * kRankedRows + n] < id);
+        }
+        EXPECT_EQ(ranks[j * kRankedRows + n], rank) << NameOf(set) << ", row " << n;
+      }
+    }
+  }
+}
+
 TEST(RowMath, ColumnsMatchPlainLoops) {
   for (InstructionSet set : SupportedSets()) {
     const RowMath& math = RowMathOf(set);

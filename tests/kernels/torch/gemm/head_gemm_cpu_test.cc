@@ -1,6 +1,5 @@
-// The head's products on the CPU against float64, for every way to compute them: float32 panels,
-// bfloat16 pairs with a plain loop in place of the processor's instructions, and with these
-// instructions if the processor has them.
+// The head's products on the CPU against float64, for every way in which this processor can compute
+// them: float32 panels, and pairs of bfloat16 with each instruction that multiplies them.
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -8,11 +7,9 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "kernels/torch/gemm/packed_weight.h"
 #include "tests/kernels/torch/logit_gradient.h"
-#include "tests/kernels/torch/plain_pairs.h"
 #include "tests/kernels/torch/random_tensor.h"
 
 namespace taopd {
@@ -20,15 +17,12 @@ namespace {
 
 using testing::BlockedGradient;
 using testing::ExpectRelative;
-using testing::kPlainPairs;
 using testing::RandomTensor;
 
 // float32 sums of products, relative to the largest element.
 constexpr double kFloatTolerance = 5e-6;
 // bfloat16 pairs round hidden times the row's scale to 8 bits; errors of the terms are independent.
 constexpr double kBfloat16GradientTolerance = 4e-3;
-
-constexpr Bfloat16Gemm kWiden{};
 
 struct Shape {
   int64_t num_rows, hidden_size, vocabulary_size;
@@ -48,30 +42,24 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
     const at::Tensor w = lm_head.to(dtype);
     const at::Tensor exact_h = h.to(at::kDouble);
     const at::Tensor exact_w = w.to(at::kDouble);
-    std::vector<std::pair<std::string, Bfloat16Gemm>> ways = {{"widened", kWiden}};
-    if (bf16) ways.emplace_back("plain pairs", kPlainPairs);
-    if (bf16 && BestBfloat16Gemm().multiply != nullptr) {
-      ways.emplace_back("this processor's pairs", BestBfloat16Gemm());
-    }
-    for (const auto& [way, bfloat16] : ways) {
-      const bool pairs = bfloat16.multiply != nullptr;
-      const std::string what = std::string(bf16 ? "bf16, " : "float, ") + way;
+    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+      const bool pairs = bf16 && gemm->multiply_pairs != nullptr;
+      const std::string what = std::string(bf16 ? "bf16, " : "float, ") + gemm->name;
       // Rows of a wider tensor: nothing may be written past them.
       const at::Tensor wide = at::full({num_rows, vocabulary_size + 3}, 7.0f);
       const at::Tensor logits = wide.narrow(1, 0, vocabulary_size);
-      CpuHeadLogits(h, w, logits, bfloat16);
+      CpuHeadLogits(h, w, logits, *gemm);
       ExpectRelative(logits, at::mm(exact_h, exact_w.t()), kFloatTolerance, what + ": logits");
       EXPECT_TRUE(wide.narrow(1, vocabulary_size, 3).eq(7).all().item<bool>()) << what;
 
       const BlockedGradient gradient(d_logits, dtype);
       const at::Tensor& exact_d = gradient.d_logits_exact_CV;
       at::Tensor d_lm_head = before.clone();
-      const at::Tensor d_hidden = CpuHeadBackward(gradient.view, h, w, d_lm_head, bfloat16);
+      const at::Tensor d_hidden = CpuHeadBackward(gradient.view, h, w, d_lm_head, *gemm);
       ExpectRelative(d_hidden, at::mm(exact_d, exact_w), kFloatTolerance, what + ": d hidden");
-      const bool rounded = pairs && hidden_size % 2 == 0;
       ExpectRelative(d_lm_head, at::mm(exact_d.t(), exact_h) + before.to(at::kDouble),
-                     rounded ? kBfloat16GradientTolerance : kFloatTolerance, what + ": d lm_head");
-      EXPECT_TRUE(at::equal(CpuHeadBackward(gradient.view, h, w, {}, bfloat16), d_hidden)) << what;
+                     pairs ? kBfloat16GradientTolerance : kFloatTolerance, what + ": d lm_head");
+      EXPECT_TRUE(at::equal(CpuHeadBackward(gradient.view, h, w, {}, *gemm), d_hidden)) << what;
     }
   }
 }
@@ -79,7 +67,7 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
 INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
                          ::testing::Values(Shape{1, 1, 1}, Shape{1, 8, 5}, Shape{3, 7, 95},
                                            Shape{17, 70, 97}, Shape{33, 64, 192},
-                                           Shape{97, 130, 1001}));
+                                           Shape{97, 130, 1001}, Shape{130, 160, 14000}));
 
 // The guarantee on which the engine relies: a row's logits have the same bits whatever else is in
 // the call, for every way to compute them, including this processor's bfloat16 instructions.
@@ -104,18 +92,36 @@ TEST(HeadGemmCpu, LogitsDoNotDependOnOtherRowsOrThreads) {
   }
 }
 
+// A trainer's logits are those of the engine, which packs lm_head.
+TEST(HeadGemmCpu, LogitsOfPairsAreThoseOfPackedWeights) {
+  const at::Tensor hidden = RandomTensor({70, 200}, 5).to(at::kBFloat16);
+  const at::Tensor lm_head = RandomTensor({777, 200}, 6).to(at::kBFloat16);
+  const PackedWeight packed({lm_head});
+  for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    if (gemm->multiply_pairs == nullptr) continue;
+    const at::Tensor logits = at::empty({70, 777}), expected = at::empty({70, 777});
+    CpuHeadLogits(hidden, lm_head, logits, *gemm);
+    packed.MultiplyInto(hidden, expected, *gemm);
+    EXPECT_TRUE(at::equal(logits, expected)) << gemm->name;
+  }
+}
+
 TEST(HeadGemmCpu, GradientsDoNotDependOnThreads) {
-  const at::Tensor hidden = RandomTensor({9, 32}, 7);
-  const at::Tensor lm_head = RandomTensor({1500, 32}, 8);
-  const BlockedGradient gradient(RandomTensor({9, 1500}, 9), at::kFloat);
-  at::set_num_threads(1);
-  at::Tensor one = at::zeros({1500, 32});
-  const at::Tensor d_hidden_one = CpuHeadBackward(gradient.view, hidden, lm_head, one);
-  at::set_num_threads(3);
-  at::Tensor three = at::zeros({1500, 32});
-  const at::Tensor d_hidden_three = CpuHeadBackward(gradient.view, hidden, lm_head, three);
-  EXPECT_TRUE(at::equal(one, three));
-  EXPECT_TRUE(at::equal(d_hidden_three, d_hidden_one));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor hidden = RandomTensor({9, 32}, 7).to(dtype);
+    const at::Tensor lm_head = RandomTensor({15000, 32}, 8).to(dtype);
+    const BlockedGradient gradient(RandomTensor({9, 15000}, 9), dtype);
+    at::set_num_threads(1);
+    at::Tensor one = at::zeros({15000, 32});
+    const at::Tensor d_hidden_one = CpuHeadBackward(gradient.view, hidden, lm_head, one);
+    for (const int num_threads : {2, 3, 4, 16}) {
+      at::set_num_threads(num_threads);
+      at::Tensor several = at::zeros({15000, 32});
+      const at::Tensor d_hidden = CpuHeadBackward(gradient.view, hidden, lm_head, several);
+      EXPECT_TRUE(at::equal(several, one)) << num_threads;
+      EXPECT_TRUE(at::equal(d_hidden, d_hidden_one)) << num_threads;
+    }
+  }
 }
 
 // Strided inputs: a transposed lm_head, and every second row of hidden.

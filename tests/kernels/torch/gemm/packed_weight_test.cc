@@ -113,6 +113,18 @@ TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
   }
 }
 
+// Weights for a single product are not coded, and have the same products.
+TEST_F(PackedWeightTest, PlainPairsGiveTheBitsOfCodedOnes) {
+  const at::Tensor weight = RandomTensor({150, 203}, 2).to(at::kBFloat16);
+  const PackedWeight coded({weight}), plain({weight}, {}, PackedWeight::Pairs::kPlain);
+  EXPECT_TRUE(coded.is_coded());
+  EXPECT_FALSE(plain.is_coded());
+  for (const int64_t rows : {1, 20, 300}) {
+    const at::Tensor x = RandomTensor({rows, 203}, 1).to(at::kBFloat16);
+    EXPECT_TRUE(at::equal(plain.Multiply(x, at::kFloat), coded.Multiply(x, at::kFloat))) << rows;
+  }
+}
+
 TEST_F(PackedWeightTest, SumsAreRoundedOnce) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     const at::Tensor x = RandomTensor({5, 300}, 1).to(dtype);

@@ -10,7 +10,6 @@
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 #include "kernels/torch/head/student_head_cpu.h"
 #include "tests/kernels/torch/head_problem.h"
-#include "tests/kernels/torch/plain_pairs.h"
 
 namespace taopd {
 namespace {
@@ -23,7 +22,6 @@ using testing::ExpectMatchesOracle;
 using testing::kBfloat16OutputTolerance;
 using testing::kFloatTolerance;
 using testing::kInf;
-using testing::kPlainPairs;
 using testing::MakeProblem;
 using testing::Narrowed;
 using testing::OptionsFor;
@@ -105,10 +103,10 @@ TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl_tail"}) {
     const HeadOptions options = OptionsFor(name);
     const Expected expected = Oracle(problem, options);
-    for (const Bfloat16Gemm& gemm : {BestBfloat16Gemm(), Bfloat16Gemm{}, kPlainPairs}) {
+    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
       at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
       const HeadOutput output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets,
-                                               options, d_lm_head, gemm);
+                                               options, d_lm_head, *gemm);
       EXPECT_EQ(output.d_hidden_NH.scalar_type(), at::kBFloat16);
       ExpectClose(output.loss_N, expected.loss, kFloatTolerance, name);
       ExpectHeadGradientClose(d_lm_head, expected.d_lm_head, problem.targets,
@@ -130,8 +128,8 @@ HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions&
   at::set_num_threads(num_threads);
   HeadRun run;
   run.d_lm_head = at::full(problem.lm_head.sizes(), start);
-  run.output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
-                              run.d_lm_head, kPlainPairs);
+  run.output =
+      StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options, run.d_lm_head);
   at::set_num_threads(before);
   return run;
 }
@@ -145,20 +143,41 @@ Problem ProblemOfType(at::ScalarType dtype, int64_t num_rows, int64_t vocabulary
   return problem;
 }
 
-TEST(StudentHead, NumberOfThreadsDoesNotChangeLossOrHead) {
+TEST(StudentHead, NumberOfThreadsDoesNotChangeABit) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Problem problem = ProblemOfType(dtype, 19, 3001, 8);
+    const Problem problem = ProblemOfType(dtype, 19, 30001, 8);
     HeadOptions options = OptionsFor("sc_ta_opd");
     options.top_k_metrics = true;
     const HeadRun one = RunOnThreads(1, problem, options, 0);
-    const HeadRun three = RunOnThreads(3, problem, options, 0);
-    EXPECT_TRUE(at::equal(one.output.loss_N, three.output.loss_N));
-    EXPECT_TRUE(at::equal(one.output.metrics_NM, three.output.metrics_NM));
-    EXPECT_TRUE(at::equal(one.d_lm_head, three.d_lm_head));
-    // There is one partial sum per thread.
-    ExpectGradientClose(three.output.d_hidden_NH, one.output.d_hidden_NH.to(at::kDouble),
-                        dtype == at::kFloat ? kFloatTolerance : kBfloat16OutputTolerance,
-                        "d hidden");
+    for (const int num_threads : {2, 3, 4, 16}) {
+      const HeadRun several = RunOnThreads(num_threads, problem, options, 0);
+      EXPECT_TRUE(at::equal(one.output.loss_N, several.output.loss_N));
+      EXPECT_TRUE(at::equal(one.output.metrics_NM, several.output.metrics_NM));
+      EXPECT_TRUE(at::equal(one.d_lm_head, several.d_lm_head));
+      EXPECT_TRUE(at::equal(one.output.d_hidden_NH, several.output.d_hidden_NH));
+    }
+  }
+}
+
+// With a workspace that is too small for the exponentials of all rows, AMX computes the logits
+// twice, with the bits of keeping the exponentials.
+TEST(StudentHead, LogitsThatAreComputedTwiceChangeNoBit) {
+  const Problem problem = ProblemOfType(at::kBFloat16, 50, 9001, 12);
+  for (const char* name : {"ta_opd", "sc_ta_opd", "normalized"}) {
+    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+      if (!CpuHeadRecomputes(problem.lm_head, *gemm)) continue;
+      HeadOptions options = OptionsFor(name);
+      HeadRun kept, twice;
+      for (HeadRun* run : {&kept, &twice}) {
+        run->d_lm_head = at::zeros(problem.lm_head.sizes());
+        run->output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                                     run->d_lm_head, *gemm);
+        options.workspace_bytes = 50 * 9001;  // half of the exponentials
+      }
+      EXPECT_TRUE(at::equal(twice.output.loss_N, kept.output.loss_N)) << name;
+      EXPECT_TRUE(at::equal(twice.output.d_hidden_NH, kept.output.d_hidden_NH)) << name;
+      EXPECT_TRUE(at::equal(twice.d_lm_head, kept.d_lm_head)) << name;
+    }
   }
 }
 

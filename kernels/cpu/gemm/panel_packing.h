@@ -1,0 +1,32 @@
+// The loops over weights that pack panels (packed_gemm.h, coded_panel.h): each update of a model
+// packs all of its matrices again.
+//
+// One source (panel_packing_isa.h) is compiled for several instruction sets; all write the same
+// bytes. No alignment is required. The functions keep no state; any thread may call them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/gemm/panel_gemm.h"
+
+namespace taopd::cpu {
+
+struct PanelPacking {
+  // Transposes 32-bit words: word n of step k, at words + (k * 64 + n) * 4, is word k of row n, for
+  // n < num_rows <= 64. Other words are not written.
+  void (*transpose_words)(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t num_words,
+                          char* words);
+  // Codes steps of a panel (coded_panel.h) up to the first with a number whose high byte is not
+  // among the kHighBytes different ones, or all. Returns their number, including that first one,
+  // and sets *exception to whether there was one. Such a number's code is 15.
+  int64_t (*encode_steps)(const Bfloat16Bits* panel, int64_t num_steps, const uint8_t* high_bytes,
+                          uint8_t* steps, bool* exception);
+};
+
+// Returns the table of the widest instruction set that this processor has.
+const PanelPacking& BestPanelPacking();
+
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
+const PanelPacking& PanelPackingOf(InstructionSet set);
+
+}  // namespace taopd::cpu
