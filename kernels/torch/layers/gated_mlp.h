@@ -9,12 +9,14 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/torch/gemm/lora/low_rank.h"
 #include "kernels/torch/gemm/packed_weight.h"
 
 namespace taopd {
 
 struct GatedMlpWeights {
   at::Tensor gate_IH, up_IH, down_HI;
+  LowRankAdapter gate_adapter = {}, up_adapter = {}, down_adapter = {};  // may be undefined
   // The current weights packed for the CPU, or null. Read only during the forward pass.
   const PackedWeight* packed_gate_up = nullptr;
   const PackedWeight* packed_down = nullptr;
