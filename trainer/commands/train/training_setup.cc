@@ -27,6 +27,7 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype, group);
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
+  options.lora = config.student.lora.Options(config.run.seed);
   options.max_pinned = MaxPinnedCheckpoints(config);
   return options;
 }
@@ -63,7 +64,8 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
   run_.KeepAverage(KeepsAverage(config_.teacher, config_.teachers));
   const auto load_student = [this] {
     return LoadStudent(config_.student.model, config_.student.dtype, config_.trainer.device,
-                       &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard());
+                       &config_.optimizer, config_.student.tokenizer, run_.optimizer_shard(),
+                       config_.student.lora.Options(config_.run.seed));
   };
   TAOPD_RETURN_IF_ERROR(run_.Start(mode, "student.model", load_student));
   TAOPD_RETURN_IF_ERROR(FindFinished());
