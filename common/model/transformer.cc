@@ -118,8 +118,10 @@ at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
                    weights.down_proj);
   }
   GatedMlpWeights mlp = {weights.gate_proj.weight, weights.up_proj.weight,
-                         weights.down_proj.weight, weights.gate_proj.adapter,
-                         weights.up_proj.adapter,  weights.down_proj.adapter};
+                         weights.down_proj.weight};
+  mlp.gate_adapter = weights.gate_proj.adapter;
+  mlp.up_adapter = weights.up_proj.adapter;
+  mlp.down_adapter = weights.down_proj.adapter;
   if (packed != nullptr) {
     mlp.packed_gate_up = &packed->gate_up;
     mlp.packed_down = &packed->down;
