@@ -16,6 +16,7 @@
 #include "common/engine/engine_factory.h"
 #include "common/engine/parallel/worker.h"
 #include "common/io/file.h"
+#include "common/model/config/lora_config.h"
 #include "common/text/tokenizer/tokenizer_config.h"
 #include "kernels/cpu/isa/isa.h"
 #include "server/app/plan_command.h"
@@ -59,6 +60,11 @@ std::vector<int32_t> FurtherEosIds(const std::string& model_dir, const Tokenizer
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) {
+  if (IsAdapterDir(options.model)) {
+    return InvalidArgument("--model ", options.model,
+                           " is an adapter: name its base with --model "
+                           "and the adapter with --lora");
+  }
   auto model = std::make_shared<ServedModel>();
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(options.model);
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
@@ -71,7 +77,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   TAOPD_ASSIGN_OR_RETURN(
       LoadedEngine loaded,
       LoadEngine(options.model, options.dtype, options.device,
-                 static_cast<int>(options.num_threads), options.ToEngineOptions()));
+                 static_cast<int>(options.num_threads), options.ToEngineOptions(), options.lora));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
   TAOPD_RETURN_IF_ERROR(LoadChat(options.model, model.get()));
   TAOPD_ASSIGN_OR_RETURN(model->model_config_json,

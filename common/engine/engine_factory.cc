@@ -39,18 +39,20 @@ absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLim
 }
 
 absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
-                                  const std::string& device, int num_threads,
-                                  EngineOptions options) {
+                                  const std::string& device, int num_threads, EngineOptions options,
+                                  const std::string& adapter_dir) {
   TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
   TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget,
                          BudgetOf(device, options.memory, options.tensor_parallel_size));
-  TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options));
+  TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options,
+                                                          /*refused=*/nullptr, adapter_dir));
   LogPlan(plan);
   const bool planned_pool = options.kv_cache_bytes == kAutoKvCache;
 
   DecoderOptions decoder_options;
   decoder_options.dtype = dtype;
   decoder_options.device = device;
+  decoder_options.merged_adapter_dir = adapter_dir;
   const bool is_parallel = options.tensor_parallel_size > 1;
   TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder,
                          is_parallel ? LoadTensorParallel(model_dir, decoder_options,
@@ -58,8 +60,9 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
                                      : LoadDecoder(model_dir, decoder_options));
   LoadedEngine loaded;
   // Hashing takes as long as reading the files, so the engine is made meanwhile.
-  auto revision = is_parallel ? StartStoredRevision(model_dir, ConfigDtype(decoder->dtype()))
-                              : StartWeightsRevision(*decoder);
+  auto revision = is_parallel
+                      ? StartStoredRevision(model_dir, ConfigDtype(decoder->dtype()), adapter_dir)
+                      : StartWeightsRevision(*decoder);
   loaded.dtype = ConfigDtype(decoder->dtype());
   loaded.device = decoder->device().str();
   loaded.architecture = decoder->config().architecture;
@@ -90,14 +93,15 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
-                                        const EngineOptions& options) {
+                                        const EngineOptions& options,
+                                        const std::string& adapter_dir) {
   if (num_threads < 0 || num_threads > kMaxThreads) {
     return InvalidArgument("num_threads ", num_threads, " must be between 0 (all cores) and ",
                            kMaxThreads);
   }
   if (num_threads > 0) at::set_num_threads(num_threads);
   try {
-    return Load(model_dir, dtype, device, num_threads, options);
+    return Load(model_dir, dtype, device, num_threads, options, adapter_dir);
   } catch (const c10::Error& error) {
     return Internal("loading ", model_dir, " failed: ", error.what_without_backtrace());
   } catch (const std::exception& error) {

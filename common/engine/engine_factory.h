@@ -28,9 +28,12 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 // (LoadDecoder) and starts an engine on it (MakeTorchEngine). `dtype` and `device` are those of
 // DecoderOptions in common/model/decoder.h. `num_threads` sets LibTorch's threads for the whole
 // process; 0 means all cores. Errors caused by a file name it. Returns RESOURCE_EXHAUSTED, before
-// any weights are read, if the plan does not fit.
+// any weights are read, if the plan does not fit. If `adapter_dir` is not empty, the adapter there
+// is merged into the weights (DecoderOptions::merged_adapter_dir), and the revision is that of the
+// merged weights.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
-                                        const EngineOptions& options);
+                                        const EngineOptions& options,
+                                        const std::string& adapter_dir = "");
 
 }  // namespace taopd

@@ -55,7 +55,7 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
 
 absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
                                      const MemoryBudget& budget, const EngineOptions& options,
-                                     EnginePlan* refused) {
+                                     EnginePlan* refused, const std::string& adapter_dir) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(model_dir));
   const absl::StatusOr<SafetensorsModel> stored = OpenSafetensorsModel(model_dir);
   if (!stored.ok() && !absl::IsNotFound(stored.status())) return stored.status();
@@ -74,6 +74,7 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   const TensorParallel parallel = {0, options.tensor_parallel_size};
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, parallel.size));
   EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), *weight_dtype, budget);
+  input.merges_adapter = !adapter_dir.empty();
   // Without files, the stored type is assumed to be that of config.json.
   const absl::StatusOr<DataType> described_dtype = ParseDtype("auto", config.dtype);
   input.stored_dtype = stored_dtype;

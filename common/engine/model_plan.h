@@ -19,9 +19,11 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
 // files, but no weights. `dtype` is DecoderOptions::dtype; "auto" means the stored type. If the
 // directory has only a config.json, the plan is made from it, with a warning. Returns the errors of
 // LoadModelConfig, OpenSafetensorsModel and PlanEngine, which also explains `refused`.
+// `adapter_dir` is that of LoadEngine.
 absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
                                      const MemoryBudget& budget, const EngineOptions& options,
-                                     EnginePlan* refused = nullptr);
+                                     EnginePlan* refused = nullptr,
+                                     const std::string& adapter_dir = "");
 
 // Returns the rest of a planned pool of pages if the packed weights take unplanned_bytes more than
 // planned (Decoder::PrepareInference), and logs a warning. Returns RESOURCE_EXHAUSTED if nothing is

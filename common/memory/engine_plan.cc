@@ -40,7 +40,7 @@ class LineList {
 };
 
 bool StaysMapped(const EnginePlanInput& input) {
-  return input.budget.on_cpu() && !input.weights_are_parameters &&
+  return input.budget.on_cpu() && !input.weights_are_parameters && !input.merges_adapter &&
          input.stored_dtype == input.dtype;
 }
 

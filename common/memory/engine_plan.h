@@ -40,6 +40,8 @@ struct EnginePlanInput {
   // The dtype of the weights in the files; nullopt if there are none. On the CPU, weights that are
   // stored in `dtype` stay in the mapped files, and all others are copied.
   std::optional<DataType> stored_dtype;
+  // Whether an adapter is merged into the weights while they are loaded; they are then copied.
+  bool merges_adapter = false;
   // Whether the weights are a trainer's parameters, which are never mapped.
   bool weights_are_parameters = false;
   MemoryBudget budget;

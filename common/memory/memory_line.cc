@@ -55,6 +55,8 @@ const char* NameOf(MemoryItem item) {
       return "CUDA graphs";
     case kKvPool:
       return "KV pool";
+    case kAdapters:
+      return "adapters";
     case kMasterWeights:
       return "master weights";
     case kOptimizerMoments:

@@ -30,6 +30,7 @@ enum class MemoryItem {
   kCudaGraphs,
   kKvPool,
   // A trainer's.
+  kAdapters,
   kMasterWeights,
   kOptimizerMoments,
   kCheckpointCopy,

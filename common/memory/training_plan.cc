@@ -145,10 +145,16 @@ int64_t LargestLayer(const ModelConfig& config) {
   return 2 * H * (Q + K) + mlp + 2 * H;
 }
 
+// Returns the number of values that are trained.
+int64_t NumTrained(const TrainingPlanInput& input) {
+  return input.adapter_parameters > 0 ? input.adapter_parameters
+                                      : input.engine.config.NumParameters();
+}
+
 // A part in flight takes as much memory as the part itself.
 int64_t GradientBucketBytes(const TrainingPlanInput& input) {
   const ModelConfig& config = input.engine.config;
-  const int64_t P = config.NumParameters();
+  const int64_t P = NumTrained(input);
   int64_t elements = std::min(P, input.buckets_in_flight * input.bucket_elements);
   if (input.shard_gradients) {
     elements += std::min(P, config.vocab_size * config.hidden_size + 3 * LargestLayer(config) +
@@ -212,8 +218,10 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   using enum MemoryItem;
   const EnginePlanInput& engine = input.engine;
   const std::string& device = engine.budget.device;
-  const int64_t P = engine.config.NumParameters(), T = input.micro_batch_tokens;
-  const bool is_float = engine.dtype == DataType::kFloat32;
+  const int64_t P = NumTrained(input), T = input.micro_batch_tokens;
+  const bool has_adapters = input.adapter_parameters > 0;
+  const bool is_float = has_adapters || engine.dtype == DataType::kFloat32;
+  const int64_t weight_bytes = is_float ? kFloatBytes : SizeOf(engine.dtype);
   std::vector<MemoryLine> lines;
   const auto add = [&](MemoryItem item, const std::string& on, int64_t bytes,
                        const std::string& note, MemoryKind kind = MemoryKind::kHeld) {
@@ -223,6 +231,7 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
       input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
   const int64_t of_shard = (P + input.num_ranks - 1) / input.num_ranks;
   const std::string state_device = input.offload_elements > 0 ? "cpu" : device;
+  add(kAdapters, device, has_adapters ? kFloatBytes * P : 0, "float32; the weights are frozen");
   add(kMasterWeights, state_device, is_float || !input.float32_master ? 0 : kFloatBytes * of_shard,
       "float32" + share);
   add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
@@ -230,10 +239,12 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * of_shard : 0,
       "float32" + share);
   if (input.copies_checkpoints) {
-    add(kCheckpointCopy, "cpu", P * SizeOf(engine.dtype) + HeldBytes(lines, state_device),
+    // The lines so far have the adapters, if those are trained on the same device.
+    const int64_t listed = has_adapters && state_device == device ? 0 : P * weight_bytes;
+    add(kCheckpointCopy, "cpu", listed + HeldBytes(lines, state_device),
         "weights, master weights and moments, while they are written beside a step");
   }
-  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + SizeOf(engine.dtype)),
+  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + weight_bytes),
       "gradients and weights on their way between device and host");
   const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
   add(kGradients, device, kFloatBytes * (is_sharded ? of_shard : P),
@@ -250,9 +261,13 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
       Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
   // With the fused functions, the embedding's gradient is added in place.
   const int64_t embedding_gradient =
-      is_fused ? 0 : engine.config.vocab_size * engine.config.hidden_size * SizeOf(engine.dtype);
+      is_fused || has_adapters
+          ? 0
+          : engine.config.vocab_size * engine.config.hidden_size * SizeOf(engine.dtype);
+  const int64_t copied_values = has_adapters && is_fused ? 2 * engine.config.intermediate_size : 0;
   const int64_t backward =
-      T * BackwardBytes(engine.config, SizeOf(engine.dtype), input.recompute, is_fused) +
+      T * (BackwardBytes(engine.config, SizeOf(engine.dtype), input.recompute, is_fused) +
+           copied_values * SizeOf(engine.dtype)) +
       embedding_gradient;
   const int64_t head = HeadBytes(input);
   const auto kind_of = [&](bool is_larger) {

@@ -26,6 +26,8 @@ struct TrainingPlanInput {
   bool bfloat16_moments = false;
   bool float32_master = true;  // for bfloat16 weights
   bool keeps_average = false;  // a float32 average of the weights is the student's teacher
+  // Above 0: adapters of this many values, in float32, are trained instead of the weights.
+  int64_t adapter_parameters = 0;
   // Above 0: master weights and moments are on the host, which updates this many elements at a
   // time.
   int64_t offload_elements = 0;
@@ -63,7 +65,9 @@ struct TrainingPlanInput {
 int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, DataType dtype,
                              Recompute recompute, bool is_fused);
 
-// Returns the lines that training adds to the engine's:
+// Returns the lines that training adds to the engine's. P is the number of values that are trained:
+// those of the model, or adapter_parameters.
+//   adapters                4 P, if adapters are trained
 //   master weights          4 P, if the weights are not float32 and have a master copy; of several
 //                           ranks, each holds its part; on the host with offload_elements
 //   optimizer moments       8 P, or 4 P in bfloat16; divided and placed like the master weights
@@ -77,7 +81,8 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
 //                           embedding, to which a tied head adds first, and three layers
 //   training activations    SavedActivationBytes of T tokens
 //   backward buffers        gradients of one layer's values, the part of it that is computed again,
-//                           and the head's gradient
+//                           and the head's gradient; with adapters, a copy of the gradient of gate
+//                           and up beside those of the adapters' smaller values
 //   loss head               hidden states of the R rows and their gradient, the head's gradient in
 //                           float32 and in its type, and the workspace. The head is done when the
 //                           layers' backward pass begins: only the larger of these two lines

@@ -19,6 +19,7 @@
 
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/model/config/lora_config.h"
 #include "common/model/config/model_config.h"
 #include "common/model/config/recompute.h"
 #include "common/model/layers/kv_pages.h"
@@ -134,8 +135,16 @@ class Decoder {
   // [V, H]; the embedding itself if the head is tied. Logits are hidden @ lm_head^T.
   virtual at::Tensor lm_head() const = 0;
 
-  // The parameters by their Hugging Face names, in a fixed order. A tied head is not listed.
+  // The parameters by their Hugging Face names, in a fixed order. A tied head is not listed. With
+  // adapters, they are those of the base.
   virtual std::vector<NamedParameter> Parameters() const = 0;
+
+  // The configuration of the adapters with which the model is trained, or null. The base is then
+  // frozen. On the CPU, all products are those of the merged weights
+  // (kernels/torch/gemm/lora/low_rank.h).
+  virtual const LoraConfig* lora() const { return nullptr; }
+  // The parameters that training changes: the adapters' matrices by PEFT's names, or Parameters().
+  virtual std::vector<NamedParameter> TrainedParameters() const { return Parameters(); }
 
  protected:
   Decoder(ModelConfig config, at::Device device, at::ScalarType dtype)
@@ -158,6 +167,10 @@ struct DecoderOptions {
   Collectives* group = nullptr;
   // Set if the model continues with another tokenizer.
   std::optional<VocabularyChange> vocabulary = std::nullopt;
+  // Set if the model has adapters; with requires_grad, they are trained instead of the parameters.
+  std::optional<LoraOptions> lora = std::nullopt;
+  // The directory of an adapter that is merged into the weights while they are loaded, or empty.
+  std::string merged_adapter_dir = "";
 };
 
 // Parses DecoderOptions::device. Returns INVALID_ARGUMENT for unknown names, and
@@ -173,6 +186,9 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 //
 // On the CPU, weights that are not trained and are stored in the requested dtype stay in the mapped
 // files; others are copied one by one.
+//
+// If the directory holds an adapter (common/model/config/lora_config.h), the model is its base:
+// with options.lora, the adapter is trained further; otherwise it is merged into the weights.
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir,
                                                      const DecoderOptions& options);
 
@@ -186,7 +202,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
 // gets its own file.
 inline constexpr int64_t kMaxShardBytes = 5'000'000'000;
 
-// Writes config.json and the weights in the model's dtype: model.safetensors, or, if they exceed
+// Writes the adapter of a decoder that has adapters (WriteLoraAdapter). Otherwise writes
+// config.json and the weights in the model's dtype: model.safetensors, or, if they exceed
 // max_shard_bytes, numbered shards and then their index. Together with the tokenizer's files
 // (weights/tokenizer_files.h), transformers can load the result. The directory is created, each
 // file is written atomically, and the weights of an earlier export are removed.
@@ -202,8 +219,10 @@ absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder);
 // get() rethrows what LibTorch throws.
 std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& decoder);
 // Computes WeightsRevision of the model that LoadDecoder would make of the directory on a CPU,
-// without making it. `dtype` is one of config.json's names.
+// without making it. `dtype` is one of config.json's names; `merged_adapter_dir` is that of
+// DecoderOptions.
 std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
-                                                             const std::string& dtype);
+                                                             const std::string& dtype,
+                                                             const std::string& merged_adapter_dir);
 
 }  // namespace taopd

@@ -9,6 +9,7 @@
 #include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
 #include "common/model/parallel/sharded_head.h"
+#include "common/model/weights/lora_weights.h"
 #include "kernels/torch/attention/self_attention.h"
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/gemm/linear_parts.h"
@@ -28,7 +29,7 @@ constexpr int64_t kFewWeightsBytes = int64_t{2} << 20;
 
 at::Tensor Project(const at::Tensor& x, const Projection& projection,
                    const PackedWeight* packed = nullptr) {
-  return Linear(x, projection.weight, projection.bias, packed);
+  return Linear(x, projection.weight, projection.bias, packed, projection.adapter);
 }
 
 struct Heads {
@@ -64,7 +65,7 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
   }
   std::vector<LinearPart> parts;
   for (const Projection* projection : {&weights.q_proj, &weights.k_proj, &weights.v_proj}) {
-    parts.push_back({projection->weight, projection->bias});
+    parts.push_back({projection->weight, projection->bias, projection->adapter});
   }
   SelfAttentionOptions options;
   options.num_heads = config.num_attention_heads;
@@ -118,6 +119,9 @@ at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
   }
   GatedMlpWeights mlp = {weights.gate_proj.weight, weights.up_proj.weight,
                          weights.down_proj.weight};
+  mlp.gate_adapter = weights.gate_proj.adapter;
+  mlp.up_adapter = weights.up_proj.adapter;
+  mlp.down_adapter = weights.down_proj.adapter;
   if (packed != nullptr) {
     mlp.packed_gate_up = &packed->gate_up;
     mlp.packed_down = &packed->down;
@@ -163,6 +167,22 @@ TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device dev
   slots_ = ListWeights(this->config(), (*architecture)->names, &weights_);
 }
 
+absl::Status TransformerDecoder::AddAdapters(const LoraOptions& options) {
+  LoraOptions resolved = options;
+  if (options.dir.empty()) {
+    auto modules = ResolveTargetModules(options.config.target_modules, config());
+    if (!modules.ok()) return Annotate(modules.status(), "target_modules");
+    resolved.config.target_modules = *std::move(modules);
+  }
+  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters, MakeLoraAdapters(resolved, slots_, device()));
+  for (const WeightSlot& slot : slots_) {
+    const auto found = adapters.of_weight.find(slot.name);
+    if (found != adapters.of_weight.end()) *slot.adapter = found->second;
+  }
+  lora_ = adapters.config;
+  return absl::OkStatus();
+}
+
 void TransformerDecoder::FinishWeights(bool requires_grad) {
   for (LayerWeights& layer : weights_.layers) {
     if (layer.moe.router_EH.defined() && HasGroupedProducts(layer.moe.router_EH, config().moe)) {
@@ -171,9 +191,10 @@ void TransformerDecoder::FinishWeights(bool requires_grad) {
   }
   int64_t num_bytes = 0;
   for (const WeightSlot& slot : slots_) {
-    slot.tensor->set_requires_grad(requires_grad);
+    slot.tensor->set_requires_grad(requires_grad && !lora_);
     num_bytes += static_cast<int64_t>(slot.tensor->nbytes());
   }
+  for (auto& [name, matrix] : LoraParameters(slots_)) matrix.set_requires_grad(requires_grad);
   few_weights_ = num_bytes <= kFewWeightsBytes;
   if (config().tie_word_embeddings) weights_.lm_head_VH = weights_.embed_tokens_VH;
 }
@@ -182,6 +203,10 @@ std::vector<NamedParameter> TransformerDecoder::Parameters() const {
   std::vector<NamedParameter> parameters;
   for (const WeightSlot& slot : slots_) parameters.emplace_back(slot.name, *slot.tensor);
   return parameters;
+}
+
+std::vector<NamedParameter> TransformerDecoder::TrainedParameters() const {
+  return lora_ ? LoraParameters(slots_) : Parameters();
 }
 
 std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
@@ -218,6 +243,9 @@ std::vector<const void*> TransformerDecoder::InferenceAddresses() const {
   std::vector<const void*> addresses = rope_.Addresses();
   for (const WeightSlot& slot : slots_) {
     addresses.push_back(slot.tensor->defined() ? slot.tensor->const_data_ptr() : nullptr);
+  }
+  for (const auto& [name, matrix] : LoraParameters(slots_)) {
+    addresses.push_back(matrix.const_data_ptr());
   }
   return addresses;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,11 @@ class TransformerDecoder final : public Decoder {
   void SetMapped(const at::Tensor& parameter, std::function<void()> release) {
     release_mapped_[parameter.const_data_ptr()] = std::move(release);
   }
-  // Ties the head and, if requires_grad, marks the parameters as leaves of autograd.
+  // Gives the modules that the options name their adapters. Returns the errors of
+  // ResolveTargetModules and ReadLoraAdapters.
+  absl::Status AddAdapters(const LoraOptions& options);
+  // Ties the head and, if requires_grad, marks the parameters that are trained as leaves of
+  // autograd.
   void FinishWeights(bool requires_grad);
 
   bool SharesPrefixes() const override;
@@ -51,6 +56,8 @@ class TransformerDecoder final : public Decoder {
   uint64_t weight_version() const override { return inference_only_ ? 0 : WeightVersion(slots_); }
   at::Tensor lm_head() const override { return weights_.lm_head_VH; }
   std::vector<NamedParameter> Parameters() const override;
+  const LoraConfig* lora() const override { return lora_ ? &*lora_ : nullptr; }
+  std::vector<NamedParameter> TrainedParameters() const override;
 
  private:
   // Runs the residual stream through all layers: attention(i, x) and mlp(i, x) are the blocks of
@@ -84,6 +91,7 @@ class TransformerDecoder final : public Decoder {
   ModelWeights weights_;
   std::vector<WeightSlot> slots_;                                // point into weights_
   std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address
+  std::optional<LoraConfig> lora_;
   RopeTable rope_;
   std::mutex packed_mutex_;
   std::shared_ptr<PackedWeights> packed_;

@@ -86,6 +86,9 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
             "to be accepted.",
             NotEmpty());
   v.Setting<std::string>(
+      "lora", &lora,
+      "Directory of a PEFT adapter of the model, which is merged into the weights at the start.");
+  v.Setting<std::string>(
       "served_model_name", &served_model_name,
       "Name of the model in requests and answers; if empty, the value of --model.");
   v.Setting("host", &host, "Address to listen on.", NotEmpty());

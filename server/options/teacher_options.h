@@ -16,6 +16,7 @@ namespace taopd {
 
 struct TeacherOptions {
   std::string model;
+  std::string lora;
   std::string served_model_name;
   std::string host = "127.0.0.1";
   int64_t port = 8000;

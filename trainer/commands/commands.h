@@ -39,10 +39,12 @@ struct ExportRequest {
   std::string run_dir;
   std::string output_dir;
   int64_t step = -1;  // the newest complete checkpoint if negative
+  // Of a model that is merged from an adapter and its base.
+  std::string dtype = "auto";
 };
 
-// Copies the model of a checkpoint, whose files are verified first, into output_dir, which must not
-// exist or be empty.
+// Writes the model of a checkpoint, whose files are verified first, to output_dir, which must not
+// exist or be empty. The model is copied; an adapter is merged into its base.
 absl::Status RunExport(const ExportRequest& request);
 
 struct EvalRequest {

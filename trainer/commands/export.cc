@@ -1,4 +1,4 @@
-// The subcommand export: copies the model of a checkpoint to a directory.
+// The subcommand export: writes the model of a checkpoint to a directory.
 #include <charconv>
 #include <filesystem>
 
@@ -6,6 +6,7 @@
 #include "common/io/file.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/commands/commands.h"
+#include "trainer/student/student.h"
 
 namespace taopd {
 namespace {
@@ -44,11 +45,22 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& run_dir, int64_t w
   return NotFound(dir, " has no complete checkpoint");
 }
 
-absl::Status CopyModel(const std::string& from, const std::string& to) {
+absl::Status CheckOutput(const std::string& to) {
   std::error_code error;
   if (fs::exists(to, error) && !fs::is_empty(to, error)) {
     return FailedPrecondition("--output ", to, " exists and is not empty");
   }
+  return absl::OkStatus();
+}
+
+// Merges the adapter in `from` into its base.
+absl::Status MergeModel(const std::string& from, const std::string& to, const std::string& dtype) {
+  TAOPD_ASSIGN_OR_RETURN(const Student merged, LoadStudent(from, dtype, "cpu", nullptr));
+  return SaveStudentModel(merged, to);
+}
+
+absl::Status CopyModel(const std::string& from, const std::string& to) {
+  std::error_code error;
   TAOPD_RETURN_IF_ERROR(MakeDirectories(to));
   fs::copy(from, to, fs::copy_options::recursive, error);
   if (error) return Internal("cannot copy ", from, " to ", to, ": ", error.message());
@@ -60,8 +72,19 @@ absl::Status CopyModel(const std::string& from, const std::string& to) {
 absl::Status RunExport(const ExportRequest& request) {
   const auto checkpoint = FindCheckpoint(request.run_dir, request.step);
   if (!checkpoint.ok()) return BadData(checkpoint.status());
-  if (absl::Status copied = CopyModel(*checkpoint + "/model", request.output_dir); !copied.ok())
+  const std::string model_dir = *checkpoint + "/model";
+  const bool is_adapter = IsAdapterDir(model_dir);
+  if (!is_adapter && request.dtype != "auto") {
+    return BadUsage(InvalidArgument("--dtype ", request.dtype, ": ", model_dir,
+                                    " is a model, which is copied as it is"));
+  }
+  if (absl::Status fresh = CheckOutput(request.output_dir); !fresh.ok()) return BadUsage(fresh);
+  if (is_adapter) {
+    const absl::Status merged = MergeModel(model_dir, request.output_dir, request.dtype);
+    if (!merged.ok()) return BadModel(merged);
+  } else if (absl::Status copied = CopyModel(model_dir, request.output_dir); !copied.ok()) {
     return BadUsage(copied);
+  }
   LogInfo("exported", {{"checkpoint", *checkpoint}, {"model", request.output_dir}});
   return absl::OkStatus();
 }

@@ -37,6 +37,12 @@ ScoredRollout AsScored(const PromptRecord& record) {
   return scored;
 }
 
+CheckpointedRunOptions MakeSftRunOptions(SftConfig* config) {
+  CheckpointedRunOptions options = MakeRunOptions(*config, config->model.dtype);
+  options.lora = config->model.lora.Options(config->run.seed);
+  return options;
+}
+
 struct LossSums {
   double loss = 0;
   int64_t num_rows = 0;
@@ -45,9 +51,7 @@ struct LossSums {
 class SftRun {
  public:
   SftRun(SftConfig config, RunState* state)
-      : config_(std::move(config)),
-        run_state_(state),
-        run_(MakeRunOptions(config_, config_.model.dtype)) {}
+      : config_(std::move(config)), run_state_(state), run_(MakeSftRunOptions(&config_)) {}
 
   absl::Status Run(const StartMode& mode) {
     TAOPD_RETURN_IF_ERROR(SetUp(mode));
@@ -67,6 +71,8 @@ class SftRun {
  private:
   absl::Status SetUp(const StartMode& mode) {
     SetNumThreads(config_.trainer.num_threads);
+    if (config_.model.lora.is_on() && !config_.model.tokenizer.empty())
+      return BadUsage(LoraWithTokenizer("model"));
     TAOPD_RETURN_IF_ERROR(run_.Start(mode, "model", [this] { return MakeStudent(); }));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
         run_.IsExported().value_or(false)) {
@@ -99,7 +105,11 @@ class SftRun {
     const SftModelConfig& model = config_.model;
     if (!model.init.empty()) {
       return LoadStudent(model.init, model.dtype, config_.trainer.device, &config_.optimizer,
-                         model.tokenizer);
+                         model.tokenizer, {}, model.lora.Options(config_.run.seed));
+    }
+    if (model.lora.is_on()) {
+      return InvalidArgument("model.lora.rank = ", model.lora.rank,
+                             " needs model.init: adapters belong to stored weights");
     }
     TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(model.config));
     TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
+#include "trainer/config/lora_settings.h"
 #include "trainer/config/run_config.h"
 
 namespace taopd {
@@ -15,6 +16,7 @@ struct SftModelConfig {
   std::string config;
   std::string tokenizer;
   std::string dtype = "auto";
+  LoraSettings lora;
   void Visit(SettingVisitor& v) {
     v.Setting("init", &init, "Hugging Face model directory to start from; empty: random weights.");
     v.Setting("config", &config,
@@ -25,6 +27,7 @@ struct SftModelConfig {
         .MayChange();
     v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.",
               OneOf({"auto", "float32", "bfloat16"}));
+    v.Section("lora", "Low-rank adapters (LoRA).", lora);
   }
 };
 

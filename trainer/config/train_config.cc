@@ -369,6 +369,8 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
+  if (config.student.lora.is_on() && !config.student.tokenizer.empty())
+    return LoraWithTokenizer("student");
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
   TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.objective.Terms()));
   if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {

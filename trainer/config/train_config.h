@@ -12,6 +12,7 @@
 #include "taopd/objective/objective.h"
 #include "trainer/config/dist_config.h"
 #include "trainer/config/guard_config.h"
+#include "trainer/config/lora_settings.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
 #include "trainer/data/teacher_prompt.h"
@@ -71,8 +72,12 @@ struct StudentConfig {
   std::string model;
   std::string tokenizer;
   std::string dtype = "auto";
+  LoraSettings lora;
   void Visit(SettingVisitor& v) {
-    v.Setting("model", &model, "Hugging Face model directory to start from.", NotEmpty());
+    v.Setting("model", &model,
+              "Hugging Face model directory to start from, or the directory of a PEFT adapter, "
+              "which is trained further with lora.rank, and otherwise merged into its base.",
+              NotEmpty());
     v.Setting("tokenizer", &tokenizer,
               "Directory of another model's tokenizer, whose special tokens and template the "
               "student takes over; empty: the student's own.")
@@ -81,6 +86,7 @@ struct StudentConfig {
               "Computation and parameters: auto (as stored), float32, bfloat16 (see "
               "optimizer.master).",
               OneOf({"auto", "float32", "bfloat16"}));
+    v.Section("lora", "Low-rank adapters (LoRA).", lora);
   }
 };
 

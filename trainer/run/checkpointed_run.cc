@@ -60,7 +60,7 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const std::string& se
     if (!settings_.ok() && !absl::IsInvalidArgument(settings_)) return BadUsage(settings_);
   }
   auto student = resumed() ? LoadStudent(resumed_from() + "/model", options_.dtype, options_.device,
-                                         &options_.optimizer, "", optimizer_shard())
+                                         &options_.optimizer, "", optimizer_shard(), options_.lora)
                            : make_student();
   if (const absl::Status loaded = group_->AgreeOnStatus(student.status()); !loaded.ok()) {
     return BesideChanges(BadModel(Annotate(loaded, setting)));
@@ -153,9 +153,12 @@ absl::StatusOr<bool> CheckpointedRun::IsExported() const {
 }
 
 absl::Status CheckpointedRun::CheckDisk() {
-  const at::ScalarType dtype = student_.decoder->lm_head().scalar_type();
+  const std::vector<NamedParameter> trained = student_.decoder->TrainedParameters();
+  const at::ScalarType dtype = trained.front().second.scalar_type();
+  int64_t num_parameters = 0;
+  for (const auto& [name, parameter] : trained) num_parameters += parameter.numel();
   DiskPlan plan = PlanDisk(
-      {.num_parameters = student_.decoder->config().NumParameters(),
+      {.num_parameters = num_parameters,
        .bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype)),
        .state_bytes_per_parameter = options_.optimizer.StateBytesPerParameter(dtype == at::kFloat) +
                                     (keeps_average_ ? 4 : 0),

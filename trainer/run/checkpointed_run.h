@@ -60,6 +60,8 @@ struct CheckpointedRunOptions {
   std::string dtype;
   std::string device;
   OptimizerConfig optimizer;
+  // The adapters that are trained; nullopt: the weights are.
+  std::optional<LoraOptions> lora;
   // The ranks of the run, or null for one rank. Must outlive the run.
   ProcessGroup* group = nullptr;
 };

@@ -54,7 +54,7 @@ absl::Status CheckpointContents::Write(const std::string& dir) const {
 
 int64_t CheckpointCopyBytes(const Student& student) {
   int64_t bytes = 0;
-  for (const auto& [name, parameter] : student.decoder->Parameters()) {
+  for (const auto& [name, parameter] : student.decoder->TrainedParameters()) {
     bytes += static_cast<int64_t>(parameter.nbytes());
   }
   for (const AdamW::StateSlice& slice : student.optimizer->State()) {

@@ -1,6 +1,7 @@
 // The contents of a run's checkpoint, and functions to write and read them:
 //
-//   model/                 the student in Hugging Face layout, with its tokenizer's files
+//   model/                 the student in Hugging Face layout, with its tokenizer's files; of a
+//                          student with adapters, these alone in PEFT's layout
 //   optimizer.safetensors  AdamW's moments, its float32 copies of the weights, its update count
 //   optimizer/             instead of that, the parts of several ranks (optimizer_shards.h)
 //   state.json             TrainState

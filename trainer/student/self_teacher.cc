@@ -31,7 +31,12 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
     DecoderOptions decoder;
     decoder.dtype = ConfigDtype(student_->decoder->dtype());
     decoder.device = student_->decoder->device().str();
-    TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(config, decoder, RandomStream(0)));
+    if (const LoraConfig* lora = student_->decoder->lora(); lora != nullptr) {
+      decoder.lora.emplace().config = *lora;
+      TAOPD_ASSIGN_OR_RETURN(decoder_, LoadDecoder(lora->base_model, decoder));
+    } else {
+      TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(config, decoder, RandomStream(0)));
+    }
     TAOPD_RETURN_IF_ERROR(TakeAverage());
   } else {
     auto start = LoadStudent(options_.model_dir, options_.dtype, options_.device, nullptr,
@@ -73,14 +78,12 @@ absl::Status SelfTeacher::StepDone(int64_t step) {
 absl::Status SelfTeacher::TakeAverage() {
   if (!has_average()) return absl::OkStatus();
   const AdamW& optimizer = *student_->optimizer;
-  const std::vector<NamedParameter> parameters = decoder_->Parameters();
+  const std::vector<NamedParameter> parameters = decoder_->TrainedParameters();
   const auto mine = [&](const ParameterPiece& piece) { return optimizer.AverageOf(piece); };
   const auto all = [&](const ParameterPiece& piece) {
     return parameters[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
   };
-  return GatherPieces(optimizer.layout(), group_,
-                      at::TensorOptions().dtype(decoder_->dtype()).device(decoder_->device()), mine,
-                      all);
+  return GatherPieces(optimizer.layout(), group_, parameters.at(0).second.options(), mine, all);
 }
 
 }  // namespace taopd

@@ -10,6 +10,9 @@
 //   live   The student's own decoder, with the weights of the step. The scores are constants: no
 //          gradient flows through the teacher.
 //
+// With adapters (student.lora), average and refresh are those of the adapters' matrices, and the
+// average adapters are merged into the start weights.
+//
 // The weights that a refresh replaces are an average with ema = 0 that is not updated in between.
 // The engine reads them in the student's type, from a copy that every rank has.
 #pragma once

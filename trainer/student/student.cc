@@ -2,9 +2,16 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "common/base/log.h"
 #include "common/base/memory.h"
+#include "common/io/file.h"
+#include "common/io/safetensors/safetensors.h"
 #include "common/model/config/dtype.h"
+#include "common/model/weights/stored_tensor.h"
+#include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
 #include "trainer/student/student_tokenizer.h"
 
@@ -17,6 +24,30 @@ int64_t OfShard(int64_t num_parameters, const AdamWOptions& shard) {
 
 int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {
   return 4 * (shard.shard_gradients ? OfShard(num_parameters, shard) : num_parameters);
+}
+
+// Returns an error that names the first setting in which the adapter of a directory differs from
+// `wanted`, the settings of the run.
+absl::Status CheckSameAdapters(const std::string& adapter_dir, const LoraConfig& wanted,
+                               const Decoder& decoder) {
+  const LoraConfig& found = *decoder.lora();
+  const std::string has = Concat(", but the adapter in ", adapter_dir, " has ");
+  if (found.rank != wanted.rank)
+    return InvalidArgument("lora.rank = ", wanted.rank, has, "r = ", found.rank);
+  if (found.Scale() != wanted.Scale()) {
+    return InvalidArgument("lora.alpha = ", wanted.alpha, has, "lora_alpha = ", found.alpha,
+                           found.use_rslora ? " with use_rslora" : "");
+  }
+  TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> modules,
+                         ResolveTargetModules(wanted.target_modules, decoder.config()));
+  std::vector<std::string> of_file = found.target_modules;
+  std::sort(modules.begin(), modules.end());
+  std::sort(of_file.begin(), of_file.end());
+  if (modules == of_file) return absl::OkStatus();
+  std::string names;
+  for (const std::string& name : of_file) names += (names.empty() ? "" : ", ") + name;
+  return InvalidArgument("lora.target_modules are others than those of the adapter in ",
+                         adapter_dir, ": ", names);
 }
 
 }  // namespace
@@ -35,10 +66,20 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
       ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
   const at::ScalarType dtype = ScalarTypeOf(type);
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
-  const int64_t num_parameters = config.NumParameters();
-  const int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
+  int64_t num_parameters = config.NumParameters();
+  int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
+  bool is_float = dtype == at::kFloat;
+  if (options.lora) {
+    LoraConfig lora = options.lora->config;
+    auto modules = ResolveTargetModules(lora.target_modules, config);
+    if (!modules.ok()) return Annotate(modules.status(), "lora.target_modules");
+    lora.target_modules = *std::move(modules);
+    num_parameters = NumLoraParameters(config, lora);
+    weight_bytes += 4 * num_parameters;
+    is_float = true;
+  }
   const int64_t state_bytes =
-      (optimizer.StateBytesPerParameter(dtype == at::kFloat) + (shard.keeps_average ? 4 : 0)) *
+      (optimizer.StateBytesPerParameter(is_float) + (shard.keeps_average ? 4 : 0)) *
       OfShard(num_parameters, shard);
   int64_t training_bytes = GradientBytes(num_parameters, shard);
   if (!optimizer.offload) {
@@ -68,13 +109,21 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
 
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
                                     const std::string& device, const OptimizerConfig* optimizer,
-                                    const std::string& tokenizer_dir, const AdamWOptions& shard) {
+                                    const std::string& tokenizer_dir, const AdamWOptions& shard,
+                                    const std::optional<LoraOptions>& lora) {
   Student student;
   DecoderOptions options;
   options.dtype = dtype;
   options.device = device;
   options.requires_grad = optimizer != nullptr;
-  student.tokenizer_dir = tokenizer_dir.empty() ? model_dir : tokenizer_dir;
+  TAOPD_ASSIGN_OR_RETURN(const std::string base_dir, BaseModelDir(model_dir));
+  if (optimizer != nullptr && lora) {
+    options.lora = lora;
+    options.lora->config.base_model = std::filesystem::absolute(base_dir).lexically_normal();
+  }
+  // An adapter's directory need not have a tokenizer.
+  const std::string own_dir = FileExists(model_dir + "/tokenizer.json") ? model_dir : base_dir;
+  student.tokenizer_dir = tokenizer_dir.empty() ? own_dir : tokenizer_dir;
   auto tokenizer = Tokenizer::Load(student.tokenizer_dir);
   if (tokenizer.ok()) {
     student.tokenizer = *std::move(tokenizer);
@@ -94,12 +143,47 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
         CheckTrainingFits(model_dir, std::move(config), options, *optimizer, shard));
   }
   TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
-  if (optimizer != nullptr)
-    student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), *optimizer, shard);
+  if (optimizer == nullptr) return student;
+  if (options.lora && base_dir != model_dir) {
+    TAOPD_RETURN_IF_ERROR(CheckSameAdapters(model_dir, options.lora->config, *student.decoder));
+  }
+  student.optimizer =
+      std::make_unique<AdamW>(student.decoder->TrainedParameters(), *optimizer, shard);
   return student;
 }
 
+namespace {
+
+// Copies the matrices of an adapter's file into those of the decoder.
+absl::Status ReloadAdapters(const std::string& adapter_dir, const Decoder& decoder) {
+  const std::string path = adapter_dir + "/" + kAdapterWeightsFile;
+  TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file,
+                         SafetensorsFile::Open(path));
+  const std::vector<NamedParameter> to = decoder.TrainedParameters();
+  for (const auto& [name, matrix] : to) {
+    const auto found = file->tensors().find(name);
+    if (found != file->tensors().end() && found->second.dtype == SafetensorsDtype(at::kFloat) &&
+        at::IntArrayRef(found->second.shape) == matrix.sizes()) {
+      continue;
+    }
+    return DataLoss(path, ": ", name, " is not the student's");
+  }
+  if (to.size() != file->tensors().size()) {
+    return DataLoss(path, " has ", file->tensors().size(), " tensors, the student's adapters have ",
+                    to.size());
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, matrix] : to) {
+    at::Tensor written = matrix;
+    written.copy_(StoredTensor(file->tensors().at(name), file));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder) {
+  if (decoder->lora() != nullptr) return ReloadAdapters(model_dir, *decoder);
   DecoderOptions options;
   options.dtype = decoder->dtype() == at::kFloat ? "float32" : "bfloat16";
   options.device = "cpu";  // files are mapped into host memory; the copies below move them

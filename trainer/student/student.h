@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/model/decoder.h"
@@ -26,8 +27,9 @@ struct Student {
 // Returns RESOURCE_EXHAUSTED if the device's memory cannot hold the weights, gradients, moments and
 // master copies of training; with optimizer.offload the host's memory must hold the moments and
 // copies. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights are read
-// or allocated. `shard` describes this rank's part of the optimizer. Activations, the KV cache and
-// the logits need further memory, which settings bound. `model` names the model in the message.
+// or allocated. With options.lora, only the adapters are trained. `shard` describes this rank's
+// part of the optimizer. Activations, the KV cache and the logits need further memory, which
+// settings bound. `model` names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const DecoderOptions& options, const OptimizerConfig& optimizer,
                                const AdamWOptions& shard = {});
@@ -39,16 +41,24 @@ absl::Status OffloadFromCpu();
 // If `tokenizer_dir` is not empty, the student takes over the tokenizer there: its embedding grows
 // if that tokenizer has more tokens, and its special tokens become that tokenizer's
 // (student_tokenizer.h). `shard` describes this rank's part of the optimizer.
+//
+// With `lora` and an optimizer, adapters are trained instead of the weights. `model_dir` may then
+// be the directory of an adapter, such as that of a checkpoint, which is trained further; returns
+// INVALID_ARGUMENT if its configuration is not that of `lora`. Without `lora`, an adapter in
+// `model_dir` is merged into the weights of its base.
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
                                     const std::string& device, const OptimizerConfig* optimizer,
                                     const std::string& tokenizer_dir = "",
-                                    const AdamWOptions& shard = {});
+                                    const AdamWOptions& shard = {},
+                                    const std::optional<LoraOptions>& lora = std::nullopt);
 
-// Copies the weights of a Hugging Face directory into a model with the same parameters. Returns
-// DATA_LOSS, and changes nothing, if the parameters differ in names or shapes.
+// Copies the weights of a Hugging Face directory, or of an adapter's directory, into a model with
+// the same parameters or adapters. Returns DATA_LOSS, and changes nothing, if they differ in names
+// or shapes.
 absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder);
 
-// Creates the directory and writes the model and its tokenizer's files in Hugging Face layout.
+// Creates the directory and writes the model, or its adapter alone, and its tokenizer's files in
+// Hugging Face layout.
 absl::Status SaveStudentModel(const Student& student, const std::string& model_dir);
 
 }  // namespace taopd

@@ -183,6 +183,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   load.kind = ModelCommand::Kind::kLoad;
   load.model_dir = model_dir;
   load.dtype = options.dtype;
+  load.merged_adapter_dir = options.merged_adapter_dir;
   load.num_threads = threads;
   load.num_ranks = size;
   load.master_port = listener.port;

@@ -11,6 +11,7 @@ void VisitMembers(Command& command, const Visit& visit) {
   visit("model_dir", command.model_dir);
   visit("dtype", command.dtype);
   visit("device", command.device);
+  visit("merged_adapter_dir", command.merged_adapter_dir);
   visit("num_threads", command.num_threads);
   visit("rank", command.rank);
   visit("num_ranks", command.num_ranks);

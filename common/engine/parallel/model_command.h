@@ -25,7 +25,7 @@ struct ModelCommand {
   Kind kind = Kind::kInfer;
 
   // kLoad
-  std::string model_dir, dtype, device;
+  std::string model_dir, dtype, device, merged_adapter_dir;
   int64_t num_threads = 0;
   int64_t rank = 0, num_ranks = 1;
   int64_t master_port = 0;  // port of 127.0.0.1 on which rank 0 listens

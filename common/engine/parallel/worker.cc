@@ -60,6 +60,7 @@ class Worker {
     DecoderOptions options;
     options.dtype = command.dtype;
     options.device = command.device;
+    options.merged_adapter_dir = command.merged_adapter_dir;
     options.group = &collectives_;
     auto decoder = LoadDecoder(command.model_dir, options);
     TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(decoder.status()));

@@ -7,6 +7,7 @@
 #include "common/io/jsonl.h"
 #include "common/model/architectures/architecture.h"
 #include "common/model/config/config_fields.h"
+#include "common/model/config/lora_config.h"
 
 namespace taopd {
 namespace {
@@ -140,7 +141,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
   return config;
 }
 
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir) {
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& given_dir) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string model_dir, BaseModelDir(given_dir));
   const std::string path = model_dir + "/config.json";
   const absl::StatusOr<std::string> text = ReadFileToString(path, kMaxConfigBytes);
   if (absl::IsNotFound(text.status())) {

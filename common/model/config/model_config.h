@@ -86,8 +86,9 @@ struct ModelConfig {
 //                     not implemented (quantised weights, longrope, ...)
 absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
                                              const std::string& source = "config.json");
-// Reads config.json of a model directory, and eos_token_id from its generation_config.json if there
-// is one.
+// Reads config.json of a model directory, or of the base if the directory holds an adapter
+// (common/model/config/lora_config.h), and eos_token_id from its generation_config.json if there is
+// one.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& model_dir);
 // Sets the vocabulary's size and the special tokens, in the fields and in raw_json. Returns
 // INVALID_ARGUMENT for an id that is not below the new size.

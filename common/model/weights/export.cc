@@ -10,6 +10,7 @@
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/decoder.h"
+#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/model_snapshot.h"
 #include "common/model/weights/weights.h"
 
@@ -108,7 +109,8 @@ absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_d
 }  // namespace
 
 ModelSnapshot SnapshotOf(const Decoder& decoder, bool copies) {
-  ModelSnapshot snapshot = {decoder.config(), decoder.Parameters()};
+  ModelSnapshot snapshot = {decoder.config(), decoder.TrainedParameters(), std::nullopt};
+  if (decoder.lora() != nullptr) snapshot.lora = *decoder.lora();
   snapshot.config.dtype = ConfigDtype(decoder.dtype());
   if (!copies) return snapshot;
   for (auto& [name, parameter] : snapshot.parameters) {
@@ -120,6 +122,7 @@ ModelSnapshot SnapshotOf(const Decoder& decoder, bool copies) {
 
 absl::Status SaveSnapshot(const ModelSnapshot& snapshot, const std::string& model_dir,
                           int64_t max_shard_bytes) {
+  if (snapshot.lora) return WriteLoraAdapter(*snapshot.lora, snapshot.parameters, model_dir);
   TAOPD_RETURN_IF_ERROR(MakeDirectories(model_dir));
   TAOPD_RETURN_IF_ERROR(WriteWeights(snapshot, model_dir, max_shard_bytes));
   return WriteFileAtomically(model_dir + "/config.json", ModelConfigJson(snapshot.config));

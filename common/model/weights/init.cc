@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
       const bool is_embedding = &slot == &decoder->slots().front();
       *slot.tensor = InitialValue(slot, decoder->config(), is_embedding, &random).to(device, dtype);
     }
+    if (options.lora) TAOPD_RETURN_IF_ERROR(decoder->AddAdapters(*options.lora));
     decoder->FinishWeights(options.requires_grad);
     return decoder;
   } catch (const c10::Error& error) {

@@ -7,6 +7,7 @@
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/config/dtype.h"
 #include "common/model/transformer.h"
+#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/stored_tensor.h"
 #include "kernels/torch/data_type.h"
 
@@ -17,13 +18,17 @@ namespace {
 // configuration.
 bool IsHarmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// Returns the slot's part of a stored tensor of the model of `config`. A trained parameter is
-// written in place, and a mapped one must not be.
+// Returns the slot's part of a stored tensor of the model of `config`, merged with `adapter` unless
+// that is null. A trained parameter is written in place, and a mapped one must not be.
 at::Tensor LoadSlot(const WeightSlot& slot, const at::Tensor& stored, const ModelConfig& config,
-                    at::Device device, at::ScalarType dtype, const DecoderOptions& options) {
+                    at::Device device, at::ScalarType dtype, const DecoderOptions& options,
+                    const LowRankAdapter* adapter) {
   const TensorParallel place = options.group == nullptr ? TensorParallel() : options.group->place();
-  const at::Tensor part = CutFor(slot, stored, config, place);
-  if (part.scalar_type() == dtype && device.is_cpu() && !options.requires_grad) {
+  // The base is converted before the merge, as the base of a student is.
+  const at::Tensor part = CutFor(
+      slot, adapter == nullptr ? stored : MergeAdapter(stored.to(dtype), *adapter), config, place);
+  const bool is_trained = options.requires_grad && !options.lora;
+  if (part.scalar_type() == dtype && device.is_cpu() && !is_trained) {
     return part.contiguous();
   }
   return part.to(device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
@@ -102,6 +107,14 @@ absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& name
   return absl::OkStatus();
 }
 
+// Returns the adapter of options.merged_adapter_dir; without one, the result is empty.
+absl::StatusOr<LoraAdapters> MergedAdapters(const DecoderOptions& options,
+                                            const ModelConfig& config, const TensorNames& names) {
+  if (options.merged_adapter_dir.empty()) return LoraAdapters();
+  ModelWeights shapes_only;
+  return ReadLoraAdapters(options.merged_adapter_dir, ListWeights(config, names, &shapes_only));
+}
+
 // Makes a decoder of the stored weights. Errors do not name the model's directory.
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& stored,
                                                        ModelConfig config,
@@ -127,9 +140,12 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
     decoder = std::make_unique<TransformerDecoder>(slice, device, dtype, config.vocab_size,
                                                    options.group);
   }
+  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters merged, MergedAdapters(options, config, names));
   for (const WeightSlot& slot : decoder->slots()) {
     const auto& [view, file] = stored.tensors.at(slot.name);
-    *slot.tensor = LoadSlot(slot, StoredTensor(view, file), config, device, dtype, options);
+    const auto adapter = merged.of_weight.find(slot.name);
+    *slot.tensor = LoadSlot(slot, StoredTensor(view, file), config, device, dtype, options,
+                            adapter == merged.of_weight.end() ? nullptr : &adapter->second);
     const bool is_copy = slot.tensor->storage().data() != view.bytes.data();
     if (options.vocabulary && (slot.name == names.embed_tokens || slot.name == names.lm_head)) {
       *slot.tensor = WithNewRows(*slot.tensor, slot.shape[0]);
@@ -140,25 +156,44 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
       decoder->SetMapped(*slot.tensor, [file, view] { file->Release(view); });
     }
   }
+  if (options.lora) TAOPD_RETURN_IF_ERROR(decoder->AddAdapters(*options.lora));
   decoder->FinishWeights(options.requires_grad);
   return decoder;
 }
 
+// Lets the options name the directory, if it holds an adapter.
+absl::Status UseAdapterDir(const std::string& dir, DecoderOptions* options) {
+  if (!IsAdapterDir(dir)) return absl::OkStatus();
+  if (!options->merged_adapter_dir.empty()) {
+    return InvalidArgument(dir, ": is an adapter itself, into which no other (",
+                           options->merged_adapter_dir, ") is merged");
+  }
+  if (options->lora) {
+    options->lora->dir = dir;
+  } else {
+    options->merged_adapter_dir = dir;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir,
-                                                     const DecoderOptions& options) {
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& given_dir,
+                                                     const DecoderOptions& given) {
   const c10::InferenceMode normal(false);  // parameters may be trained
   try {
+    DecoderOptions options = given;
+    TAOPD_RETURN_IF_ERROR(UseAdapterDir(given_dir, &options));
+    TAOPD_ASSIGN_OR_RETURN(const std::string model_dir, BaseModelDir(given_dir));
     TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
     TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel stored, OpenSafetensorsModel(model_dir));
     auto decoder = MakeDecoderOf(stored, std::move(config), options);
     if (!decoder.ok()) return Annotate(decoder.status(), model_dir);
     return decoder;
   } catch (const c10::Error& error) {  // on the device or the machine
-    return ResourceExhausted(model_dir, ": out of memory: ", error.what_without_backtrace());
+    return ResourceExhausted(given_dir, ": out of memory: ", error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted(model_dir, ": out of memory");
+    return ResourceExhausted(given_dir, ": out of memory");
   }
 }
 

@@ -1,6 +1,8 @@
-// A model's configuration and weights, to be written now or by another thread.
+// A model's configuration and weights, or its adapters alone, to be written now or by another
+// thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +12,8 @@ namespace taopd {
 
 struct ModelSnapshot {
   ModelConfig config;                      // includes the dtype of the weights
-  std::vector<NamedParameter> parameters;  // in the order of Decoder::Parameters
+  std::vector<NamedParameter> parameters;  // in the order of Decoder::TrainedParameters
+  std::optional<LoraConfig> lora;          // set if the parameters are those of adapters
 };
 
 // Returns a snapshot that refers to the decoder's tensors, or, if `copies` is set, has copies of

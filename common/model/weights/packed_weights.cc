@@ -10,18 +10,21 @@ class Packer {
  public:
   explicit Packer(const std::function<void(const at::Tensor&)>& done) : done_(done) {}
 
-  PackedWeight Fuse(std::vector<at::Tensor> matrices, std::vector<at::Tensor> biases = {}) const {
-    PackedWeight packed(matrices, std::move(biases));
+  PackedWeight Fuse(std::vector<at::Tensor> matrices, std::vector<at::Tensor> biases = {},
+                    std::vector<LowRankAdapter> adapters = {}) const {
+    PackedWeight packed(matrices, std::move(biases), std::move(adapters));
     for (const at::Tensor& matrix : matrices) done_(matrix);
     return packed;
   }
   PackedWeight FuseProjections(const std::vector<const Projection*>& projections) const {
     std::vector<at::Tensor> matrices, biases;
+    std::vector<LowRankAdapter> adapters;
     for (const Projection* projection : projections) {
       matrices.push_back(projection->weight);
       biases.push_back(projection->bias);
+      adapters.push_back(projection->adapter);
     }
-    return Fuse(std::move(matrices), std::move(biases));
+    return Fuse(std::move(matrices), std::move(biases), std::move(adapters));
   }
 
  private:
@@ -94,8 +97,14 @@ void PackedWeights::DropSources() {
 
 uint64_t WeightVersion(const std::vector<WeightSlot>& slots) {
   uint64_t version = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.is_inference()) version += static_cast<uint64_t>(tensor._version());
+  };
   for (const WeightSlot& slot : slots) {
-    if (!slot.tensor->is_inference()) version += static_cast<uint64_t>(slot.tensor->_version());
+    add(*slot.tensor);
+    if (slot.adapter == nullptr || !slot.adapter->defined()) continue;
+    add(slot.adapter->a_RK);
+    add(slot.adapter->b_NR);
   }
   return version;
 }

@@ -1,5 +1,6 @@
 // The copy of a model's matrices that inference on the CPU uses: projections that read the same
-// input are fused into one, and laid out for the kernels (kernels/torch/gemm/packed_weight.h).
+// input are fused into one, merged with their adapters, and laid out for the kernels
+// (kernels/torch/gemm/packed_weight.h).
 // Embeddings, norms and rows of the head by id are read in place.
 //
 // The parameters remain authoritative. WeightVersion tells whether they were written; Refresh then
@@ -56,8 +57,8 @@ class PackedWeights {
   PackedWeight lm_head_;
 };
 
-// Returns the sum of the version counters of all parameters. Every write through LibTorch and every
-// step of the optimizer increases it.
+// Returns the sum of the version counters of all parameters and adapters. Every write through
+// LibTorch and every step of the optimizer increases it.
 uint64_t WeightVersion(const std::vector<WeightSlot>& slots);
 
 }  // namespace taopd

@@ -10,6 +10,7 @@
 #include "common/io/sha256.h"
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
+#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
@@ -42,13 +43,19 @@ absl::StatusOr<std::string> HashWeights(ModelConfig config, at::ScalarType dtype
   return hash.HexDigest();
 }
 
-absl::StatusOr<std::string> HashStored(const std::string& model_dir, at::ScalarType dtype) {
+absl::StatusOr<std::string> HashStored(const std::string& model_dir, at::ScalarType dtype,
+                                       const std::string& merged_adapter_dir) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(model_dir));
   TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel stored, OpenSafetensorsModel(model_dir));
   TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
   ModelWeights shapes_only;
+  const auto slots = ListWeights(config, architecture->names, &shapes_only);
+  LoraAdapters merged;
+  if (!merged_adapter_dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(merged, ReadLoraAdapters(merged_adapter_dir, slots));
+  }
   std::map<std::string, HashedTensor> by_name;
-  for (const WeightSlot& slot : ListWeights(config, architecture->names, &shapes_only)) {
+  for (const WeightSlot& slot : slots) {
     const auto found = stored.tensors.find(slot.name);
     if (found == stored.tensors.end()) {
       return InvalidArgument(model_dir, ": tensor ", slot.name, " is missing");
@@ -57,7 +64,11 @@ absl::StatusOr<std::string> HashStored(const std::string& model_dir, at::ScalarT
     if (!ScalarTypeOfSafetensors(view.dtype)) {
       return InvalidArgument(model_dir, ": tensor ", slot.name, " has dtype ", view.dtype);
     }
-    by_name[slot.name] = {[view, file, dtype] { return StoredTensor(view, file).to(dtype); },
+    const LowRankAdapter adapter = merged.of_weight[slot.name];
+    by_name[slot.name] = {[view, file, dtype, adapter] {
+                            const at::Tensor base = StoredTensor(view, file).to(dtype);
+                            return adapter.defined() ? MergeAdapter(base, adapter) : base;
+                          },
                           [view, file] { file->Release(view); }};
   }
   return HashWeights(config, dtype, &by_name);
@@ -76,16 +87,17 @@ std::future<absl::StatusOr<std::string>> StartWeightsRevision(const Decoder& dec
   });
 }
 
-std::future<absl::StatusOr<std::string>> StartStoredRevision(const std::string& model_dir,
-                                                             const std::string& dtype) {
-  return std::async(std::launch::async, [model_dir, dtype]() -> absl::StatusOr<std::string> {
-    TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(dtype, dtype));
-    try {
-      return HashStored(model_dir, ScalarTypeOf(type));
-    } catch (const c10::Error& error) {
-      return ResourceExhausted(model_dir, ": ", error.what_without_backtrace());
-    }
-  });
+std::future<absl::StatusOr<std::string>> StartStoredRevision(
+    const std::string& model_dir, const std::string& dtype, const std::string& merged_adapter_dir) {
+  return std::async(std::launch::async,
+                    [model_dir, dtype, merged_adapter_dir]() -> absl::StatusOr<std::string> {
+                      TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(dtype, dtype));
+                      try {
+                        return HashStored(model_dir, ScalarTypeOf(type), merged_adapter_dir);
+                      } catch (const c10::Error& error) {
+                        return ResourceExhausted(model_dir, ": ", error.what_without_backtrace());
+                      }
+                    });
 }
 
 absl::StatusOr<std::string> WeightsRevision(const Decoder& decoder) {

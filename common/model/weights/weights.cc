@@ -27,6 +27,7 @@ class SlotList {
   void AddProjection(const std::string& name, int64_t out, int64_t in, bool has_bias, WeightCut cut,
                      Projection* projection) {
     AddMatrix(name + ".weight", out, in, cut, &projection->weight);
+    slots_.back().adapter = &projection->adapter;
     const WeightCut bias_cut = cut == WeightCut::kColumns ? WeightCut::kFirstRank : cut;
     if (has_bias) Add(name + ".bias", {out}, WeightInit::kZeros, bias_cut, &projection->bias);
   }

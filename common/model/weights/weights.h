@@ -15,12 +15,14 @@
 #include "common/model/config/model_config.h"
 #include "common/model/config/tensor_parallel.h"
 #include "common/model/layers/moe.h"
+#include "kernels/torch/gemm/lora/low_rank.h"
 
 namespace taopd {
 
 struct Projection {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
+  LowRankAdapter adapter = {};
 };
 
 struct LayerWeights {
@@ -63,6 +65,8 @@ struct WeightSlot {
   WeightInit init;
   WeightCut cut;
   at::Tensor* tensor;  // points into the ModelWeights that were listed
+  // The adapter of a Linear that can have one, beside its weight; null for all other tensors.
+  LowRankAdapter* adapter = nullptr;
 };
 
 // Returns the part of `whole` that belongs in `slot`. `whole` is a tensor of the model of `config`,

@@ -26,6 +26,7 @@ void CheckPart(const at::Tensor& x, const LinearPart& part) {
               ", weight has ", weight.size(1), " inputs");
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
               "bias has shape ", bias.sizes(), " but weight has ", weight.size(0), " rows");
+  CheckAdapter(part.adapter, weight);
 }
 
 // Views x as a matrix, and turns a matrix back into x's shape.
@@ -36,11 +37,12 @@ at::Tensor WithColumns(const at::Tensor& x, const at::Tensor& y_MN) {
   return y_MN.view(shape);
 }
 
-// The inputs are x, the weights, and then the biases that are defined.
+// The inputs are x, the weights, the biases that are defined, and then the adapters' matrices.
 class PartsFunction : public torch::autograd::Function<PartsFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             at::TensorList parameters, const std::vector<at::Tensor>& biases,
+                            const std::vector<LowRankAdapter>& adapters,
                             const PackedWeight* packed) {
     const auto num_parts = static_cast<int64_t>(biases.size());
     const std::vector<at::Tensor> weights(parameters.begin(), parameters.begin() + num_parts);
@@ -53,7 +55,8 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
       if (biases[i].defined()) with_bias.push_back(static_cast<int64_t>(i));
     }
     context->saved_data["with_bias"] = with_bias;
-    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed));
+    context->saved_data["scales"] = SavedAdapters(adapters).scales;
+    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed, adapters));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -62,10 +65,14 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
     const int64_t num_parts = context->saved_data["num_parts"].toInt();
     const std::vector<at::Tensor> weights(saved.begin() + 1, saved.begin() + 1 + num_parts);
     const std::vector<int64_t> with_bias = context->saved_data["with_bias"].toIntVector();
+    const std::vector<LowRankAdapter> adapters =
+        RestoreAdapters(saved, 1 + weights.size() + with_bias.size(),
+                        context->saved_data["scales"].toDoubleVector());
     const at::Tensor dy_MN = RowsOfAny(gradients[0]).to(x.scalar_type());
+    const at::Tensor d_low_MS = AdapterOutputGradient(dy_MN, weights, adapters);
     variable_list result(1);
     if (context->needs_input_grad(0)) {
-      result[0] = PartsInputGradient(dy_MN, weights).view(x.sizes());
+      result[0] = PartsInputGradient(dy_MN, weights, adapters, d_low_MS).view(x.sizes());
     }
     std::vector<bool> needed;
     for (size_t i = 0; i < weights.size(); ++i) needed.push_back(context->needs_input_grad(1 + i));
@@ -77,7 +84,10 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
                            ? GiveGradient(saved[input], BiasGradient(dy_MN, weights, with_bias[i]))
                            : at::Tensor());
     }
-    result.resize(result.size() + 2);  // biases and packed, which are not variables
+    const variable_list of_adapters =
+        AdapterGradients(dy_MN, RowsOfAny(x), weights, adapters, d_low_MS);
+    result.insert(result.end(), of_adapters.begin(), of_adapters.end());
+    result.resize(result.size() + 3);  // biases, adapters and packed, which are not variables
     return result;
   }
 
@@ -97,7 +107,7 @@ bool WidensFloat16(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kHalf && !has_float16;
 }
 
-at::Tensor OnePart(const at::Tensor& x, const LinearPart& part) {
+at::Tensor WithoutAdapter(const at::Tensor& x, const LinearPart& part) {
   const at::Tensor &weight = part.weight, &bias = part.bias;
   if (WidensFloat16(x)) {
     at::Tensor out = at::mm(RowsOfAny(x).to(at::kFloat), weight.to(at::kFloat).t());
@@ -107,13 +117,22 @@ at::Tensor OnePart(const at::Tensor& x, const LinearPart& part) {
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }
 
+at::Tensor OnePart(const at::Tensor& x, const LinearPart& part) {
+  const at::Tensor y = WithoutAdapter(x, part);
+  if (!part.adapter.defined()) return y;
+  const auto times = [&](const at::Tensor& low, const at::Tensor& matrix) {
+    return WithoutAdapter(low, {matrix.to(x.scalar_type()), at::Tensor()});
+  };
+  return y + times(times(x, part.adapter.a_RK), part.adapter.b_NR) * part.adapter.scale;
+}
+
 bool IsEmpty(const LinearPart& part) { return part.weight.numel() == 0; }
 
 }  // namespace
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  const PackedWeight* packed) {
-  return FusedLinear(x, {{weight, bias}}, packed);
+                  const PackedWeight* packed, const LowRankAdapter& adapter) {
+  return FusedLinear(x, {{weight, bias, adapter}}, packed);
 }
 
 at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearPart>& parts,
@@ -127,18 +146,22 @@ at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearPart>& parts
     return results.size() == 1 ? results[0] : at::cat(results, -1);
   }
   std::vector<at::Tensor> weights, biases;
+  std::vector<LowRankAdapter> adapters;
   for (const LinearPart& part : parts) {
     weights.push_back(part.weight);
     biases.push_back(part.bias);
+    adapters.push_back(part.adapter);
   }
   if (!at::GradMode::is_enabled()) {
-    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed));
+    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed, adapters));
   }
   std::vector<at::Tensor> parameters = weights;
   for (const at::Tensor& bias : biases) {
     if (bias.defined()) parameters.push_back(bias);
   }
-  return PartsFunction::apply(x, at::TensorList(parameters), biases, packed);
+  const std::vector<at::Tensor> matrices = SavedAdapters(adapters).matrices;
+  parameters.insert(parameters.end(), matrices.begin(), matrices.end());
+  return PartsFunction::apply(x, at::TensorList(parameters), biases, adapters, packed);
 }
 
 }  // namespace taopd

@@ -19,7 +19,9 @@
 // a row of the result has the same bits as in inference (PackedWeight), whatever the other rows
 // are, and gradients do not depend on the number of threads. The gradient of a weight is added to
 // its gradient target, if it has one (gradient_target.h). float16 is widened to float32 on a CPU
-// that cannot multiply it. In all other cases this is at::linear.
+// that cannot multiply it. In all other cases this is at::linear. With an adapter (low_rank.h), the
+// CPU computes with the merged weight; elsewhere x W^T + scale (x A^T) B^T is computed, in the type
+// of x.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -34,16 +36,17 @@ namespace taopd {
 // floating type. Returns [..., out] of that type. Throws c10::Error if shapes, types or devices do
 // not match. Any thread may call it.
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                  const PackedWeight* packed = nullptr);
+                  const PackedWeight* packed = nullptr, const LowRankAdapter& adapter = {});
 
 // One of several linear layers with the same input.
 struct LinearPart {
   at::Tensor weight;
-  at::Tensor bias;  // may be undefined
+  at::Tensor bias;              // may be undefined
+  LowRankAdapter adapter = {};  // may be undefined
 };
 // Returns the results of the parts side by side: [..., sum of out]. On the CPU, one product
 // computes them all. `packed`, which only the CPU uses, is null or contains the parts' current
-// weights and biases in this order; it is read only during the call.
+// weights, adapters and biases in this order; it is read only during the call.
 at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearPart>& parts,
                        const PackedWeight* packed = nullptr);
 

@@ -15,14 +15,91 @@ std::vector<at::Tensor> Contiguous(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 at::Tensor MultiplyParts(const at::Tensor& x_MK, const std::vector<at::Tensor>& weights,
-                         const std::vector<at::Tensor>& biases, const PackedWeight* packed) {
+                         const std::vector<at::Tensor>& biases, const PackedWeight* packed,
+                         const std::vector<LowRankAdapter>& adapters) {
   if (packed != nullptr) return packed->Multiply(x_MK, x_MK.scalar_type());
-  return PackedWeight(Contiguous(weights), biases, PackedWeight::Pairs::kPlain)
+  return PackedWeight(Contiguous(weights), biases, adapters, PackedWeight::Pairs::kPlain)
       .Multiply(x_MK, x_MK.scalar_type());
 }
 
-at::Tensor PartsInputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& weights) {
-  return InputGradient(dy_MN, Contiguous(weights));
+at::Tensor AdapterOutputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& weights,
+                                 const std::vector<LowRankAdapter>& adapters) {
+  std::vector<at::Tensor> gradients;
+  int64_t first_output = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const int64_t N = weights[i].size(0);
+    if (i < adapters.size() && adapters[i].defined()) {
+      const at::Tensor scaled_b_NR = (adapters[i].b_NR * adapters[i].scale).to(dy_MN.scalar_type());
+      gradients.push_back(InputGradient(dy_MN.narrow(1, first_output, N), {scaled_b_NR}));
+    }
+    first_output += N;
+  }
+  if (gradients.empty()) return at::Tensor();
+  return gradients.size() == 1 ? gradients[0] : at::cat(gradients, 1);
+}
+
+at::Tensor PartsInputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>& weights,
+                              const std::vector<LowRankAdapter>& adapters,
+                              const at::Tensor& d_low_MS) {
+  if (!d_low_MS.defined()) return InputGradient(dy_MN, Contiguous(weights));
+  // One product over the outputs of W and of A, so that the sum is rounded once.
+  std::vector<at::Tensor> matrices = Contiguous(weights);
+  for (const LowRankAdapter& adapter : adapters) {
+    if (adapter.defined()) matrices.push_back(adapter.a_RK.to(dy_MN.scalar_type()));
+  }
+  return InputGradient(at::cat({dy_MN, d_low_MS}, 1), matrices);
+}
+
+std::vector<at::Tensor> AdapterGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
+                                         const std::vector<at::Tensor>& weights,
+                                         const std::vector<LowRankAdapter>& adapters,
+                                         const at::Tensor& d_low_MS) {
+  if (!d_low_MS.defined()) return {};
+  std::vector<at::Tensor> gradients, scaled_a;
+  std::vector<WeightGradient> of_a, of_b;
+  const auto target_of = [&](const at::Tensor& matrix) {
+    at::Tensor target = GradientTarget(matrix);
+    gradients.push_back(target.defined() ? at::Tensor() : at::zeros_like(matrix));
+    return target.defined() ? target : gradients.back();
+  };
+  int64_t first_output = 0, first_low = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (i < adapters.size() && adapters[i].defined()) {
+      of_a.push_back({target_of(adapters[i].a_RK), first_low});
+      of_b.push_back({target_of(adapters[i].b_NR), first_output});
+      scaled_a.push_back((adapters[i].a_RK * adapters[i].scale).to(x_MK.scalar_type()));
+      first_low += adapters[i].a_RK.size(0);
+    }
+    first_output += weights[i].size(0);
+  }
+  AddWeightGradients(d_low_MS, x_MK, of_a);
+  const at::Tensor low_MS = MultiplyParts(x_MK, scaled_a, {}, /*packed=*/nullptr);
+  first_low = 0;
+  for (size_t i = 0; i < of_b.size(); ++i) {
+    const int64_t R = scaled_a[i].size(0);
+    AddWeightGradients(dy_MN, low_MS.narrow(1, first_low, R), {of_b[i]});
+    first_low += R;
+  }
+  return gradients;
+}
+
+SavedAdapters::SavedAdapters(const std::vector<LowRankAdapter>& adapters) {
+  for (const LowRankAdapter& adapter : adapters) {
+    scales.push_back(adapter.defined() ? adapter.scale : 0);
+    if (adapter.defined()) matrices.insert(matrices.end(), {adapter.a_RK, adapter.b_NR});
+  }
+}
+
+std::vector<LowRankAdapter> RestoreAdapters(const std::vector<at::Tensor>& saved, size_t first,
+                                            const std::vector<double>& scales) {
+  std::vector<LowRankAdapter> adapters;
+  for (const double scale : scales) {
+    adapters.emplace_back();
+    if (scale == 0) continue;
+    adapters.back() = {saved[first], saved[first + 1], scale};
+    first += 2;
+  }
+  return adapters;
 }
 
 std::vector<at::Tensor> PartsWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,

@@ -26,7 +26,10 @@ void ForPanelRanges(int64_t num_outputs, int64_t panel_elements, const F& f) {
   ParallelLoop(cpu::NumPackedPanels(num_outputs), grain, f);
 }
 
-void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases) {
+void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tensor>& biases,
+                const std::vector<LowRankAdapter>& adapters) {
+  TORCH_CHECK(adapters.empty() || adapters.size() == parts.size(), "there are ", adapters.size(),
+              " adapters of ", parts.size(), " parts");
   TORCH_CHECK(!parts.empty(), "a packed weight needs at least one part");
   TORCH_CHECK(biases.empty() || biases.size() == parts.size(), "there are ", biases.size(),
               " biases of ", parts.size(), " parts");
@@ -43,6 +46,10 @@ void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tens
                 " inputs, part 0 has ", parts[0].size(1));
     TORCH_CHECK(part.is_contiguous(), "part ", i, " has strides ", part.strides(),
                 ", must be contiguous");
+    if (!adapters.empty() && adapters[i].defined()) {
+      CheckAdapter(adapters[i], part);
+      TORCH_CHECK(dtype != at::kHalf, "a float16 weight is not packed with an adapter");
+    }
     if (biases.empty() || !biases[i].defined()) continue;
     TORCH_CHECK(biases[i].is_cpu() && biases[i].is_floating_point() && biases[i].dim() == 1 &&
                     biases[i].size(0) == part.size(0),
@@ -54,9 +61,9 @@ void CheckParts(const std::vector<at::Tensor>& parts, const std::vector<at::Tens
 }  // namespace
 
 PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases,
-                           Pairs pairs)
-    : pairs_(pairs) {
-  CheckParts(parts, biases);
+                           std::vector<LowRankAdapter> adapters, Pairs pairs)
+    : pairs_(pairs), adapters_(std::move(adapters)) {
+  CheckParts(parts, biases, adapters_);
   dtype_ = parts[0].scalar_type();
   num_inputs_ = parts[0].size(1);
   bool has_bias = false;
@@ -69,6 +76,11 @@ PackedWeight::PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor
   for (at::Tensor& bias : biases) {
     has_bias = has_bias || bias.defined();
     biases_.push_back({std::move(bias), 0});
+  }
+  for (const LowRankAdapter& adapter : adapters_) {
+    if (!adapter.defined()) continue;
+    adapter_factors_.push_back({adapter.a_RK, 0});
+    adapter_factors_.push_back({adapter.b_NR, 0});
   }
   if (has_bias) bias_N_ = Buffer(num_outputs_, at::kFloat);
   Pack();
@@ -92,6 +104,7 @@ bool PackedWeight::Refresh() {
     return source.tensor.defined() && VersionOf(source.tensor) != source.version;
   };
   if (std::none_of(parts_.begin(), parts_.end(), written) &&
+      std::none_of(adapter_factors_.begin(), adapter_factors_.end(), written) &&
       std::none_of(biases_.begin(), biases_.end(), written)) {
     return false;
   }
@@ -102,6 +115,8 @@ bool PackedWeight::Refresh() {
 void PackedWeight::DropSources() {
   parts_.clear();
   biases_.clear();
+  adapters_.clear();
+  adapter_factors_.clear();
 }
 
 template <typename PackPanel>
@@ -142,6 +157,10 @@ bool PackedWeight::PackCoded() {
 
 void PackedWeight::Pack() {
   RECORD_USER_SCOPE("taopd::pack_weight");
+  for (size_t i = 0; i < adapters_.size(); ++i) {
+    merged_.emplace_back();
+    if (adapters_[i].defined()) merged_.back().emplace(parts_[i].tensor.detach(), adapters_[i]);
+  }
   const int64_t elements = PanelElements(num_inputs_, dtype_);
   if (!IsPairs(dtype_) || pairs_ == Pairs::kPlain || !PackCoded()) {
     tables_.clear();
@@ -153,29 +172,47 @@ void PackedWeight::Pack() {
       PackPairPanel(panel, Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * elements);
     });
   }
+  merged_.clear();
   if (bias_N_.defined()) PackBias();
-  for (Source& source : parts_) source.version = VersionOf(source.tensor);
-  for (Source& source : biases_) {
-    if (source.tensor.defined()) source.version = VersionOf(source.tensor);
+  SetVersions();
+}
+
+void PackedWeight::SetVersions() {
+  for (std::vector<Source>* sources : {&parts_, &adapter_factors_, &biases_}) {
+    for (Source& source : *sources) {
+      if (source.tensor.defined()) source.version = VersionOf(source.tensor);
+    }
   }
 }
 
-// Calls pack(part, row, num_rows, column) for the outputs of each part that are in a panel.
+// Calls pack(part, row, num_rows, column) for the outputs of each part that are in a panel; `part`
+// is an index.
 template <typename PackColumns>
 void PackedWeight::PackParts(int64_t panel, const PackColumns& pack) const {
   const int64_t begin = panel * cpu::kPanelOutputs;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const int64_t first = std::max(begin, first_outputs_[i]);
     const int64_t last = std::min(begin + cpu::kPanelOutputs, first_outputs_[i + 1]);
-    if (first < last)
-      pack(parts_[i].tensor, first - first_outputs_[i], last - first, first - begin);
+    if (first < last) pack(i, first - first_outputs_[i], last - first, first - begin);
   }
 }
 
 void PackedWeight::PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const {
-  PackParts(panel, [&](const at::Tensor& part, int64_t row, int64_t num_rows, int64_t column) {
-    cpu::PackPairColumns(Bits(part.const_data_ptr<at::BFloat16>()) + row * num_inputs_, num_inputs_,
-                         num_rows, num_inputs_, column, to);
+  std::vector<float> merged;
+  std::vector<cpu::Bfloat16Bits> rounded;
+  PackParts(panel, [&](size_t part, int64_t row, int64_t num_rows, int64_t column) {
+    const cpu::Bfloat16Bits* from = nullptr;
+    if (HasAdapter(part)) {
+      const int64_t num = num_rows * num_inputs_;
+      merged.resize(static_cast<size_t>(num));
+      rounded.resize(static_cast<size_t>(num));
+      merged_[part]->Compute(row, num_rows, merged.data());
+      cpu::BestPackedGemm().add_and_round(merged.data(), nullptr, num, rounded.data());
+      from = rounded.data();
+    } else {
+      from = Bits(parts_[part].tensor.const_data_ptr<at::BFloat16>()) + row * num_inputs_;
+    }
+    cpu::PackPairColumns(from, num_inputs_, num_rows, num_inputs_, column, to);
   });
   cpu::ZeroPairColumns(num_inputs_, ColumnsOf(panel), to);
 }
@@ -183,9 +220,14 @@ void PackedWeight::PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const {
 void PackedWeight::PackFloatPanel(int64_t panel) const {
   float* to = packed_.mutable_data_ptr<float>() + panel * cpu::FloatPanelElements(num_inputs_);
   std::vector<float> widened;
-  PackParts(panel, [&](const at::Tensor& part, int64_t row, int64_t num_rows, int64_t column) {
+  PackParts(panel, [&](size_t i, int64_t row, int64_t num_rows, int64_t column) {
+    const at::Tensor& part = parts_[i].tensor;
     const float* from = nullptr;
-    if (part.scalar_type() == at::kHalf) {
+    if (HasAdapter(i)) {
+      widened.resize(static_cast<size_t>(num_rows * num_inputs_));
+      merged_[i]->Compute(row, num_rows, widened.data());
+      from = widened.data();
+    } else if (part.scalar_type() == at::kHalf) {
       const at::Half* halves = part.const_data_ptr<at::Half>() + row * num_inputs_;
       widened.assign(halves, halves + num_rows * num_inputs_);
       from = widened.data();

@@ -15,7 +15,8 @@
 //
 // The object owns the packed copy. It refers to the parts without copying them; after they have
 // been written, Refresh() packs them again in place. An owner whose weights never change may drop
-// the references and so free the parts.
+// the references and so free the parts. A part with an adapter (low_rank.h) is packed merged with
+// it: the packed numbers are those of MergeAdapter.
 //
 // Wrong types, shapes and devices throw c10::Error. Any number of threads may call const functions
 // at once; Refresh and DropSources must not overlap with any other call.
@@ -24,9 +25,11 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/gemm/packed_gemm.h"
+#include "kernels/torch/gemm/lora/low_rank.h"
 #include "kernels/torch/gemm/packed_product.h"
 
 namespace taopd {
@@ -44,9 +47,9 @@ class PackedWeight {
 
   // Packs the parts with ATen's threads. Each part is [N_i, K], contiguous and on the CPU; all are
   // bfloat16, float32 or float16. `biases` is empty or has one entry per part: undefined, or [N_i]
-  // of any floating type.
+  // of any floating type. `adapters` is empty or has one entry per part, defined or not.
   explicit PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases = {},
-                        Pairs pairs = Pairs::kCoded);
+                        std::vector<LowRankAdapter> adapters = {}, Pairs pairs = Pairs::kCoded);
 
   // A copy would double the memory.
   PackedWeight(const PackedWeight&) = delete;
@@ -66,12 +69,13 @@ class PackedWeight {
   // The part of size_bytes that a memory plan, which expects coded pairs, does not account for.
   int64_t unplanned_bytes() const { return IsPairs(dtype_) && !is_coded() ? size_bytes() / 4 : 0; }
 
-  // Packs again, in place, if a part or a bias was written since it was packed (its version counter
-  // moved). Returns whether it packed. Inference tensors have no version counter: the constructor
-  // packs them once.
+  // Packs again, in place, if a part, its adapter or a bias was written since it was packed (its
+  // version counter moved). Returns whether it packed. Inference tensors have no version counter:
+  // the constructor packs them once.
   bool Refresh();
 
-  // Drops the references to the parts and the biases. Refresh does nothing from then on.
+  // Drops the references to the parts, their adapters and the biases. Refresh does nothing from
+  // then on.
   void DropSources();
 
   // Returns y [M, N] of type `out`, which is the type of x or float32, contiguous. Each sum is
@@ -97,6 +101,7 @@ class PackedWeight {
   template <typename PackColumns>
   void PackParts(int64_t panel, const PackColumns& pack) const;
   bool PackCoded();
+  void SetVersions();
   void PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const;
   void PackFloatPanel(int64_t panel) const;
   // Calls pack(panel) for all panels, on ATen's threads.
@@ -105,10 +110,15 @@ class PackedWeight {
   PackedPanels panels() const;
   void PackBias() const;
   int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel; the last one may have fewer
+  bool HasAdapter(size_t part) const { return part < merged_.size() && merged_[part].has_value(); }
 
   Pairs pairs_ = Pairs::kCoded;
   std::vector<Source> parts_;
   std::vector<Source> biases_;
+  std::vector<LowRankAdapter> adapters_;  // empty, or one per part
+  std::vector<Source> adapter_factors_;   // the matrices of the adapters
+  // Per part, its rows merged with its adapter, if it has one. Only while packing.
+  std::vector<std::optional<MergedRows>> merged_;
   std::vector<int64_t> first_outputs_;  // first output of each part, and N
   int64_t num_outputs_ = 0;
   int64_t num_inputs_ = 0;

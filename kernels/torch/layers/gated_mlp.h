@@ -9,15 +9,17 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/torch/gemm/lora/low_rank.h"
 #include "kernels/torch/gemm/packed_weight.h"
 
 namespace taopd {
 
 struct GatedMlpWeights {
   at::Tensor gate_IH, up_IH, down_HI;
-  // The current weights packed for the CPU, or null. Read only during the forward pass.
+  // The current weights packed for the CPU with their adapters, or null. Read only during the forward pass.
   const PackedWeight* packed_gate_up = nullptr;
   const PackedWeight* packed_down = nullptr;
+  LowRankAdapter gate_adapter = {}, up_adapter = {}, down_adapter = {};  // may be undefined
 };
 
 // Throws c10::Error if shapes, types or devices do not match. Any thread may call it.

@@ -73,7 +73,7 @@ double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size
 // weights times hidden, and the gradients of both.
 double ProductSeconds(const at::Tensor& hidden, const at::Tensor& lm_head,
                       const at::Tensor& d_lm_head, int repeats) {
-  const PackedWeight weight({lm_head}, {}, PackedWeight::Pairs::kPlain);
+  const PackedWeight weight({lm_head}, {}, {}, PackedWeight::Pairs::kPlain);
   const at::Tensor logits = at::empty({hidden.size(0), lm_head.size(0)}, hidden.options());
   double best = 1e9;
   for (int i = 0; i < std::max(repeats, 3); ++i) {

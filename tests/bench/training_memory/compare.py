@@ -9,6 +9,8 @@ its resident memory (VmHWM: anonymous memory and the pages of libraries) is comp
 responses of 4,096 tokens in a process that may have 12 GiB of private writable memory, touched or not (RLIMIT_DATA).
 --gradients trains that model for one step with each setting of trainer.recompute, in both types, and ends with 1
 unless the first moments, which are then the gradients times a constant, have the same bits.
+--lora trains that model for one step in full and with adapters of rank 16 on all Linear layers, in both types, and
+ends with 1 unless the adapters take less than half of the memory and all plans are within 10 %.
 """
 
 import json
@@ -72,6 +74,24 @@ def same_gradients(bench, model):
     return same
 
 
+def adapters_take_less(bench, model):
+    """Compares the memory of adapters with that of training all weights."""
+    good = True
+    print("| configuration | planned, MiB | peak, MiB | planned / peak | of the full run's peak |\n|---|---|---|---|---|")
+    for dtype in ("bfloat16", "float32"):
+        peaks = {}
+        for rank in (0, 16):
+            settings = settings_of(dtype, "none", "float32", 2, 2, 176, 384)
+            result = run(bench, model, "generated", 0, settings | {"student.lora.rank": rank})
+            planned, peak = result["planned_bytes"], result["peak_bytes"]
+            peaks[rank] = peak
+            print(f"| {dtype}, {f'rank {rank}' if rank else 'all weights'} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | "
+                  f"{planned / peak:.3f} | {peak / peaks[0]:.3f} |", flush=True)
+            good = good and abs(planned / peak - 1) <= TOLERANCE
+        good = good and peaks[16] < 0.5 * peaks[0]
+    return good
+
+
 def main():
     parser = parser_of("training_memory", __doc__)
     parser.add_argument("--bench", default=str(BINARIES / "training_memory_bench"))
@@ -79,12 +99,17 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--gradients", action="store_true")
+    parser.add_argument("--lora", action="store_true")
     parser.add_argument("--lines", action="store_true", help="also print the plan's lines")
     args = parser.parse_args()
     qwen3 = json.loads(QWEN3.read_text(encoding="utf-8"))
     if args.gradients:
         if not same_gradients(args.bench, qwen3):
             sys.exit("recomputation changed the gradients")
+        return
+    if args.lora:
+        if not adapters_take_less(args.bench, qwen3):
+            sys.exit("adapters take half of the full run's memory or more, or a plan is more than 10 % off")
         return
     if args.large:
         settings = settings_of("bfloat16", "auto", "bfloat16", 2, 1, 4096, "auto")

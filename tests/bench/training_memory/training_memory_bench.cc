@@ -161,8 +161,9 @@ void Run(int argc, char** argv) {
   options.dtype = config.student.dtype;
   options.device = "cpu";
   options.requires_grad = true;
+  options.lora = config.student.lora.Options(config.run.seed);
   const std::shared_ptr<Decoder> student = Value(MakeDecoder(model, options, RandomStream(1)));
-  AdamW optimizer(student->Parameters(), config.optimizer);
+  AdamW optimizer(student->TrainedParameters(), config.optimizer);
   std::unique_ptr<InferenceEngine> engine;
   std::unique_ptr<RolloutEngine> rollouts;
   if (generated) {

@@ -1,6 +1,7 @@
 // The lines that training adds to the plan, by hand, and what is said of a plan that does not fit.
 #include "common/memory/training_plan.h"
 
+#include "common/model/config/lora_config.h"
 #include "tests/common/memory/public_configs.h"
 #include "tests/support/status_matchers.h"
 
@@ -152,6 +153,28 @@ TEST(TrainingLines, WithoutAMasterTheWeightsAreAlone) {
 }
 
 // What is offloaded is the host's, and the copy of a checkpoint has it, too.
+TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
+  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  LoraConfig lora;
+  lora.rank = 8;
+  lora.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                         "gate_proj", "up_proj", "down_proj"};
+  input.adapter_parameters = NumLoraParameters(SmallConfig(), lora);
+  // Inputs and outputs of q, k, v, o and the three of the MLP.
+  constexpr int64_t kP = 3 * 8 * (128 + 96 + 96 + 128 + 3 * 192);
+  EXPECT_EQ(input.adapter_parameters, kP);
+  const auto lines = TrainingLines(input);
+  EXPECT_EQ(BytesOfLine(lines, "adapters"), 4 * kP);
+  EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 8 * kP);
+  EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * kP);
+  EXPECT_EQ(BytesOfLine(lines, "master weights"), -1) << "adapters are float32";
+  // The copied gradient of gate and up.
+  input.adapter_parameters = 0;
+  EXPECT_EQ(BytesOfLine(lines, "backward buffers"),
+            BytesOfLine(TrainingLines(input), "backward buffers") + 500 * 2 * 128 * 2);
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "adapters"), -1);
+}
+
 TEST(TrainingLines, OffloadMovesTheOptimizersStateToTheHost) {
   TrainingPlanInput input = Input(SmallConfig(), "cuda:0", kGib);
   input.copies_checkpoints = true;

@@ -16,24 +16,32 @@ int64_t NumberFromEnvironment(const char* name, int64_t otherwise) {
 class TrainerResumeTest : public TrainerTest {
  protected:
   std::vector<std::string> Settings(const std::string& run, int64_t steps = kSteps) {
-    return {Concat("trainer.total_steps=", steps), "trainer.save_every=3", "trainer.eval_every=7",
-            Concat("run.dir=", dir_.File(run))};
+    std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
+                                         "trainer.save_every=3", "trainer.eval_every=7",
+                                         Concat("run.dir=", dir_.File(run))};
+    settings.insert(settings.end(), more_.begin(), more_.end());
+    return settings;
   }
   void ExpectSameResult(const std::string& a, const std::string& b, int64_t steps = kSteps) {
     ASSERT_EQ(NewestCheckpoint(a), steps);
     const std::string last =
         Concat("/checkpoints/step-", std::string(steps < 100 ? "0000" : "000"), steps);
-    for (const char* file : {"/model/model.safetensors", "/optimizer.safetensors"}) {
+    for (const std::string& file : {weights_, std::string("/optimizer.safetensors")}) {
       EXPECT_EQ(FileHash(dir_.File(a) + last + file), FileHash(dir_.File(b) + last + file)) << file;
     }
     EXPECT_EQ(Losses(dir_.File(a)), Losses(dir_.File(b)));
     EXPECT_EQ(Losses(dir_.File(a)).size(), static_cast<size_t>(steps));
   }
+  // Kills and resumes a run, and compares it with one that is left alone. TAOPD_NUM_KILLS is the
+  // number of kills (the ctest entry with the label slow sets 50). TAOPD_KILL_SEED is the seed of
+  // the moments.
+  void KillAtRandomMoments();
+
+  std::vector<std::string> more_;  // further settings
+  std::string weights_ = "/model/model.safetensors";
 };
 
-// TAOPD_NUM_KILLS is the number of kills (the ctest entry with the label slow sets 50).
-// TAOPD_KILL_SEED is the seed of the moments.
-TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
+void TrainerResumeTest::KillAtRandomMoments() {
   const int64_t num_kills = NumberFromEnvironment("TAOPD_NUM_KILLS", 5);
   const int64_t seed = NumberFromEnvironment("TAOPD_KILL_SEED", 1);
   std::printf("%lld kills, TAOPD_KILL_SEED=%lld\n", static_cast<long long>(num_kills),
@@ -66,6 +74,14 @@ TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
   ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("killed", steps), {"--resume=auto"}), 0)
       << output;
   ExpectSameResult("killed", "whole", steps);
+}
+
+TEST_F(TrainerResumeTest, KilledAtRandomMoments) { KillAtRandomMoments(); }
+
+TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMoments) {
+  more_ = {"student.lora.rank=4", "optimizer.lr=1e-2"};
+  weights_ = "/model/adapter_model.safetensors";
+  KillAtRandomMoments();
 }
 
 TEST_F(TrainerResumeTest, StoppedBySigterm) {

@@ -5,6 +5,7 @@
 
 #include "common/io/file.h"
 #include "common/io/sha256.h"
+#include "common/model/config/lora_config.h"
 
 namespace taopd {
 namespace {
@@ -27,6 +28,21 @@ Json SettingsOfEvaluation(TrainConfig config) {
   return values;
 }
 
+absl::Status AddWeightFiles(const std::string& dir, Json* evaluation) {
+  TAOPD_ASSIGN_OR_RETURN(const auto names, ListDirectory(dir));
+  for (const std::string& name : names) {
+    if (name.find(".safetensors") == std::string::npos) continue;
+    std::error_code error;
+    const std::string path = dir + "/" + name;
+    const auto time =
+        std::chrono::file_clock::to_sys(std::filesystem::last_write_time(path, error));
+    (*evaluation)["weights"].push_back({{"file", name},
+                                        {"bytes", std::filesystem::file_size(path, error)},
+                                        {"unix_ns", time.time_since_epoch().count()}});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Json> DescribeQuestions(const TrainConfig& config) {
@@ -45,17 +61,10 @@ absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalReq
   if (!request.endpoint.empty()) {
     evaluation["endpoint"] = request.endpoint;
   } else {
-    TAOPD_ASSIGN_OR_RETURN(const auto names, ListDirectory(model));
-    for (const std::string& name : names) {
-      if (name.find(".safetensors") == std::string::npos) continue;
-      std::error_code error;
-      const std::string path = model + "/" + name;
-      const auto time =
-          std::chrono::file_clock::to_sys(std::filesystem::last_write_time(path, error));
-      evaluation["weights"].push_back({{"file", name},
-                                       {"bytes", std::filesystem::file_size(path, error)},
-                                       {"unix_ns", time.time_since_epoch().count()}});
-    }
+    TAOPD_RETURN_IF_ERROR(AddWeightFiles(model, &evaluation));
+    // An adapter's weights are those of its base, too.
+    TAOPD_ASSIGN_OR_RETURN(const std::string base, BaseModelDir(model));
+    if (base != model) TAOPD_RETURN_IF_ERROR(AddWeightFiles(base, &evaluation));
   }
   return evaluation;
 }

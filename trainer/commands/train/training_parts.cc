@@ -9,6 +9,7 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   CheckpointedRunOptions options = MakeRunOptions(config, config.student.dtype, group);
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
+  options.lora = config.student.lora.Options(config.run.seed);
   options.max_pinned = MaxPinnedCheckpoints(config);
   return options;
 }

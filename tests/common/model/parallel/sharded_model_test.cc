@@ -190,7 +190,7 @@ TEST(TensorParallelTest, StoredRevisionIsThatOfTheModel) {
     auto decoder = LoadDecoder(dir, {.dtype = dtype, .device = "cpu"});
     ASSERT_OK(decoder.status());
     const auto expected = WeightsRevision(**decoder);
-    const auto stored = StartStoredRevision(dir, dtype).get();
+    const auto stored = StartStoredRevision(dir, dtype, "").get();
     ASSERT_OK(stored.status());
     EXPECT_EQ(*stored, *expected);
   }

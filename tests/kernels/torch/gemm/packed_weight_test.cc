@@ -116,7 +116,7 @@ TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
 // Weights for a single product are not coded, and have the same products.
 TEST_F(PackedWeightTest, PlainPairsGiveTheBitsOfCodedOnes) {
   const at::Tensor weight = RandomTensor({150, 203}, 2).to(at::kBFloat16);
-  const PackedWeight coded({weight}), plain({weight}, {}, PackedWeight::Pairs::kPlain);
+  const PackedWeight coded({weight}), plain({weight}, {}, {}, PackedWeight::Pairs::kPlain);
   EXPECT_TRUE(coded.is_coded());
   EXPECT_FALSE(plain.is_coded());
   for (const int64_t rows : {1, 20, 300}) {

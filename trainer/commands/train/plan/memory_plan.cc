@@ -39,6 +39,17 @@ absl::StatusOr<DataType> DtypeOf(const TrainConfig& config, const ModelConfig& m
   return ParseDtype(config.student.dtype, model.dtype.empty() ? "float32" : model.dtype);
 }
 
+// The number of values of the adapters that are trained; 0 if the weights are.
+absl::StatusOr<int64_t> AdapterParameters(const TrainConfig& config, const ModelConfig& model) {
+  const LoraSettings& settings = config.student.lora;
+  if (!settings.is_on()) return 0;
+  LoraConfig lora = settings.Options(0)->config;
+  auto modules = ResolveTargetModules(lora.target_modules, model);
+  if (!modules.ok()) return Annotate(modules.status(), "student.lora.target_modules");
+  lora.target_modules = *std::move(modules);
+  return NumLoraParameters(model, lora);
+}
+
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
 TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, DataType dtype,
                           const MemoryBudget& budget, int64_t num_ranks) {
@@ -154,9 +165,12 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*config, model));
+  TAOPD_ASSIGN_OR_RETURN(const int64_t adapter_parameters, AdapterParameters(*config, model));
   if (budget.on_cpu()) TAOPD_RETURN_IF_ERROR(CheckSettingsForCpu(*config));
   const auto input_of = [&](const TrainConfig& choice) {
-    return InputOf(choice, model, dtype, budget, options.num_ranks);
+    TrainingPlanInput input = InputOf(choice, model, dtype, budget, options.num_ranks);
+    input.adapter_parameters = adapter_parameters;
+    return input;
   };
   const bool chooses_pool = !config->rollout.kv_cache_gb;
   const std::vector<int64_t> pools =
@@ -196,10 +210,11 @@ int64_t MaxPinnedCheckpoints(const TrainConfig& config) {
 absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
-  const bool is_float32 = dtype == DataType::kFloat32;
+  TAOPD_ASSIGN_OR_RETURN(const int64_t adapter_parameters, AdapterParameters(config, model));
+  const bool is_float32 = adapter_parameters > 0 || dtype == DataType::kFloat32;
   const bool keeps_average = KeepsAverage(config.teacher, config.teachers);
   return PlanDisk(
-      {.num_parameters = model.NumParameters(),
+      {.num_parameters = adapter_parameters > 0 ? adapter_parameters : model.NumParameters(),
        .bytes_per_weight = is_float32 ? 4 : 2,
        .state_bytes_per_parameter =
            config.optimizer.StateBytesPerParameter(is_float32) + (keeps_average ? 4 : 0),

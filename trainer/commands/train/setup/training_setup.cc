@@ -165,7 +165,8 @@ absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
   run.KeepAverage(KeepsAverage(config.teacher, config.teachers));
   const auto load_student = [&] {
     return LoadStudent(config.student.model, config.student.dtype, config.trainer.device,
-                       &config.optimizer, config.student.tokenizer, run.optimizer_shard());
+                       &config.optimizer, config.student.tokenizer, run.optimizer_shard(),
+                       config.student.lora.Options(config.run.seed));
   };
   return run.Start(mode, "student.model", load_student);
 }

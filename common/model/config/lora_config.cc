@@ -1,0 +1,237 @@
+#include "common/model/config/lora_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
+constexpr int64_t kMaxRank = 65536;
+
+// Returns the number of adapted layers with this name and the sum of their inputs and outputs, by
+// which the number of an adapter's values grows with its rank.
+struct LoraSizes {
+  int64_t num_layers = 0;
+  int64_t inputs_and_outputs = 0;
+};
+LoraSizes LoraSizesOf(const std::string& module, const ModelConfig& config) {
+  const int64_t H = config.hidden_size, I = config.intermediate_size;
+  const int64_t Q = config.num_attention_heads * config.head_dim;
+  const int64_t K = config.num_key_value_heads * config.head_dim;
+  if (module == "q_proj" || module == "o_proj") return {config.num_hidden_layers, H + Q};
+  if (module == "k_proj" || module == "v_proj") return {config.num_hidden_layers, H + K};
+  int64_t num_dense = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) num_dense += config.IsSparse(i) ? 0 : 1;
+  return {num_dense, H + I};
+}
+
+bool IsAllLinear(const std::vector<std::string>& target_modules) {
+  return target_modules.size() == 1 && target_modules[0] == kAllLinear;
+}
+
+// The members that ParseLoraConfig reads, and those that do not change the results of an adapter.
+constexpr const char* kKnownMembers[] = {"auto_mapping",
+                                         "base_model_name_or_path",
+                                         "bias",
+                                         "ensure_weight_tying",
+                                         "eva_config",
+                                         "exclude_modules",
+                                         "inference_mode",
+                                         "init_lora_weights",
+                                         "layers_pattern",
+                                         "layers_to_transform",
+                                         "loftq_config",
+                                         "lora_alpha",
+                                         "lora_dropout",
+                                         "megatron_core",
+                                         "peft_type",
+                                         "peft_version",
+                                         "qalora_group_size",
+                                         "r",
+                                         "revision",
+                                         "runtime_config",
+                                         "target_modules",
+                                         "task_type",
+                                         "use_rslora"};
+
+bool IsOff(const Json& value) {
+  return value.is_null() || value == false || value == "" ||
+         ((value.is_object() || value.is_array()) && value.empty());
+}
+
+// Other members change the results unless they are off.
+absl::Status RefuseUnsupportedAdapter(const Json& json) {
+  const std::set<std::string> known(std::begin(kKnownMembers), std::end(kKnownMembers));
+  for (const auto& [name, value] : json.items()) {
+    if (known.contains(name) || IsOff(value)) continue;
+    return Unimplemented(name, " = ", value.dump(), " is not supported");
+  }
+  if (const std::string type = json.value("peft_type", "LORA"); type != "LORA")
+    return Unimplemented("peft_type = ", type, " is not supported, only LORA");
+  if (json.contains("bias") && json["bias"] != "none")
+    return Unimplemented("bias = ", json["bias"].dump(), " is not supported, only none");
+  if (!json.contains("init_lora_weights") || !json["init_lora_weights"].is_string())
+    return absl::OkStatus();
+  // The others change the base's weights, which the adapter alone does not tell.
+  const std::string init = json["init_lora_weights"];
+  if (init == "gaussian" || init == "eva" || init == "orthogonal") return absl::OkStatus();
+  return Unimplemented("init_lora_weights = ", init, " is not supported");
+}
+
+// Reads the members that count here. Patterns in target_modules are not needed to load: the file of
+// the weights says which modules have an adapter.
+absl::StatusOr<LoraConfig> ParseLoraConfig(const Json& json) {
+  if (!json.is_object()) return InvalidArgument("is not a JSON object");
+  TAOPD_RETURN_IF_ERROR(RefuseUnsupportedAdapter(json));
+  LoraConfig config;
+  if (!json.contains("r") || !json["r"].is_number_integer() || json["r"] < 1 ||
+      json["r"] > kMaxRank) {
+    return InvalidArgument("r must be a number between 1 and ", kMaxRank);
+  }
+  config.rank = json["r"].get<int64_t>();
+  if (!json.contains("lora_alpha") || !json["lora_alpha"].is_number() || json["lora_alpha"] <= 0)
+    return InvalidArgument("lora_alpha must be a positive number");
+  config.alpha = json["lora_alpha"].get<double>();
+  config.use_rslora = json.value("use_rslora", false);
+  config.dropout = json.value("lora_dropout", 0.0);
+  if (json.contains("init_lora_weights") && json["init_lora_weights"] == "gaussian")
+    config.init = LoraInit::kGaussian;
+  if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string())
+    config.base_model = json["base_model_name_or_path"].get<std::string>();
+  if (json.contains("target_modules") && json["target_modules"].is_array()) {
+    for (const Json& module : json["target_modules"]) {
+      if (module.is_string()) config.target_modules.push_back(module.get<std::string>());
+    }
+    std::sort(config.target_modules.begin(), config.target_modules.end());
+  }
+  return config;
+}
+
+}  // namespace
+
+double LoraConfig::Scale() const {
+  return alpha / (use_rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+}
+
+bool IsLoraTarget(const std::string& name, const std::vector<std::string>& targets) {
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    return name == target || name.ends_with("." + target);
+  });
+}
+
+absl::Status CheckLoraTargets(const std::vector<std::string>& target_modules) {
+  if (IsAllLinear(target_modules)) return absl::OkStatus();
+  if (target_modules.empty()) return InvalidArgument("must name at least one module");
+  const std::set<std::string> known(std::begin(kLoraModules), std::end(kLoraModules));
+  std::set<std::string> seen;
+  for (const std::string& module : target_modules) {
+    if (!known.contains(module)) {
+      std::string names;
+      for (const char* name : kLoraModules) names += Concat(", ", name);
+      return InvalidArgument("\"", module, "\" is none of ", kAllLinear, " (alone)", names);
+    }
+    if (!seen.insert(module).second) return InvalidArgument("\"", module, "\" occurs twice");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ResolveTargetModules(
+    const std::vector<std::string>& target_modules, const ModelConfig& model) {
+  TAOPD_RETURN_IF_ERROR(CheckLoraTargets(target_modules));
+  std::vector<std::string> resolved = target_modules;
+  if (IsAllLinear(target_modules)) {
+    resolved.assign(std::begin(kLoraModules), std::end(kLoraModules));
+    std::erase_if(resolved, [&](const std::string& module) {
+      return LoraSizesOf(module, model).num_layers == 0;
+    });
+  }
+  for (const std::string& module : resolved) {
+    if (LoraSizesOf(module, model).num_layers > 0) continue;
+    return InvalidArgument("the model has \"", module,
+                           "\" only in its experts, which can have no adapter");
+  }
+  return resolved;
+}
+
+int64_t NumLoraParameters(const ModelConfig& model, const LoraConfig& lora) {
+  int64_t num = 0;
+  for (const std::string& module : lora.target_modules) {
+    const LoraSizes sizes = LoraSizesOf(module, model);
+    num += sizes.num_layers * sizes.inputs_and_outputs * lora.rank;
+  }
+  return num;
+}
+
+bool IsAdapterDir(const std::string& dir) {
+  return FileExists(dir + "/" + kAdapterConfigFile) && !FileExists(dir + "/config.json");
+}
+
+absl::StatusOr<LoraConfig> ReadLoraConfig(const std::string& adapter_dir) {
+  const std::string path = adapter_dir + "/" + kAdapterConfigFile;
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(path, kMaxAdapterConfigBytes));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return InvalidArgument(path, ": is not JSON");
+  try {
+    absl::StatusOr<LoraConfig> config = ParseLoraConfig(json);
+    if (!config.ok()) return Annotate(config.status(), path);
+    return config;
+  } catch (const Json::exception& error) {  // a member of another type
+    return InvalidArgument(path, ": ", error.what());
+  }
+}
+
+std::string LoraConfigJson(const LoraConfig& config) {
+  Json json;
+  json["alpha_pattern"] = Json::object();
+  json["auto_mapping"] = nullptr;
+  json["base_model_name_or_path"] = config.base_model;
+  json["bias"] = "none";
+  json["fan_in_fan_out"] = false;
+  json["inference_mode"] = true;
+  if (config.init == LoraInit::kGaussian) {
+    json["init_lora_weights"] = "gaussian";
+  } else {
+    json["init_lora_weights"] = true;
+  }
+  json["layers_pattern"] = nullptr;
+  json["layers_to_transform"] = nullptr;
+  // PEFT accepts a whole number as a float, but shows it as it was written.
+  if (config.alpha == std::floor(config.alpha)) {
+    json["lora_alpha"] = static_cast<int64_t>(config.alpha);
+  } else {
+    json["lora_alpha"] = config.alpha;
+  }
+  json["lora_dropout"] = config.dropout;
+  json["modules_to_save"] = nullptr;
+  json["peft_type"] = "LORA";
+  json["r"] = config.rank;
+  json["rank_pattern"] = Json::object();
+  json["revision"] = nullptr;
+  json["target_modules"] = config.target_modules;
+  json["task_type"] = "CAUSAL_LM";
+  json["use_dora"] = false;
+  json["use_rslora"] = config.use_rslora;
+  return json.dump(2) + "\n";
+}
+
+absl::StatusOr<std::string> BaseModelDir(const std::string& dir) {
+  if (!IsAdapterDir(dir)) return dir;
+  TAOPD_ASSIGN_OR_RETURN(const LoraConfig config, ReadLoraConfig(dir));
+  std::error_code error;
+  if (config.base_model.empty() || !std::filesystem::is_directory(config.base_model, error)) {
+    return NotFound(dir, "/", kAdapterConfigFile, ": base_model_name_or_path = \"",
+                    config.base_model, "\" is not a directory of this machine");
+  }
+  return config.base_model;
+}
+
+}  // namespace taopd

@@ -1,0 +1,174 @@
+#include "common/model/weights/lora_weights.h"
+
+#include <cmath>
+#include <set>
+
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/io/file.h"
+#include "common/io/safetensors/safetensors.h"
+#include "common/model/weights/stored_tensor.h"
+
+namespace taopd {
+namespace {
+
+constexpr char kPeftPrefix[] = "base_model.model.";
+constexpr char kWeightSuffix[] = ".weight";
+constexpr char kLoraA[] = ".lora_A.weight";
+constexpr char kLoraB[] = ".lora_B.weight";
+
+// Returns the name of the Linear whose weight is the slot.
+std::string ModuleOf(const WeightSlot& slot) {
+  return slot.name.substr(0, slot.name.size() - (sizeof(kWeightSuffix) - 1));
+}
+
+// Returns the names of all modules, or, where all Linear layers of a last name have an adapter,
+// that name.
+std::vector<std::string> TargetsOfFile(const std::vector<WeightSlot>& slots,
+                                       const std::set<std::string>& modules) {
+  std::vector<std::string> targets;
+  for (const char* name : kLoraModules) {
+    std::vector<std::string> adapted;
+    bool all = true;
+    for (const WeightSlot& slot : slots) {
+      if (slot.adapter == nullptr || !IsLoraTarget(ModuleOf(slot), {name})) continue;
+      const bool has = modules.contains(ModuleOf(slot));
+      if (has) adapted.push_back(ModuleOf(slot));
+      all = all && has;
+    }
+    if (all && !adapted.empty()) adapted = {name};
+    targets.insert(targets.end(), adapted.begin(), adapted.end());
+  }
+  return targets;
+}
+
+at::Tensor InitialA(const LoraOptions& options, const std::string& module, int64_t num_inputs) {
+  at::Tensor a_RK = at::empty({options.config.rank, num_inputs}, at::kFloat);
+  RandomStream random(options.seed, "lora " + module);
+  const double bound = 1 / std::sqrt(static_cast<double>(num_inputs));
+  const double deviation = 1 / static_cast<double>(options.config.rank);
+  float* const data = a_RK.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < a_RK.numel(); ++i) {
+    data[i] = static_cast<float>(options.config.init == LoraInit::kGaussian
+                                     ? deviation * random.NextNormal()
+                                     : bound * (2 * random.NextUniform() - 1));
+  }
+  return a_RK;
+}
+
+// Takes a matrix of the file out of `left`, which holds the names of the tensors not yet taken.
+absl::StatusOr<at::Tensor> TakeLoraMatrix(const std::shared_ptr<const SafetensorsFile>& file,
+                                          const std::string& name,
+                                          const std::vector<int64_t>& shape,
+                                          std::set<std::string>* left) {
+  const auto found = file->tensors().find(name);
+  if (found == file->tensors().end())
+    return InvalidArgument(file->path(), ": tensor ", name, " is missing");
+  const TensorView& view = found->second;
+  if (view.shape != shape) {
+    return InvalidArgument(file->path(), ": tensor ", name, " has shape ",
+                           Concat(at::IntArrayRef(view.shape)), ", the model asks for ",
+                           Concat(at::IntArrayRef(shape)));
+  }
+  if (!ScalarTypeOfSafetensors(view.dtype)) {
+    return InvalidArgument(file->path(), ": tensor ", name, " has dtype ", view.dtype,
+                           ", not one of F32, BF16, F16");
+  }
+  left->erase(name);
+  return StoredTensor(view, file).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace
+
+absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
+                                              const std::vector<WeightSlot>& slots) {
+  LoraAdapters adapters;
+  TAOPD_ASSIGN_OR_RETURN(adapters.config, ReadLoraConfig(adapter_dir));
+  const std::string path = adapter_dir + "/" + kAdapterWeightsFile;
+  TAOPD_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsFile> file,
+                         SafetensorsFile::Open(path));
+  std::set<std::string> left, modules;
+  for (const auto& [name, view] : file->tensors()) left.insert(name);
+  const int64_t R = adapters.config.rank;
+  for (const WeightSlot& slot : slots) {
+    const std::string module = kPeftPrefix + ModuleOf(slot);
+    if (slot.adapter == nullptr ||
+        (!left.contains(module + kLoraA) && !left.contains(module + kLoraB)))
+      continue;
+    LowRankAdapter& adapter = adapters.of_weight[slot.name];
+    TAOPD_ASSIGN_OR_RETURN(adapter.a_RK,
+                           TakeLoraMatrix(file, module + kLoraA, {R, slot.shape[1]}, &left));
+    TAOPD_ASSIGN_OR_RETURN(adapter.b_NR,
+                           TakeLoraMatrix(file, module + kLoraB, {slot.shape[0], R}, &left));
+    adapter.scale = adapters.config.Scale();
+    modules.insert(ModuleOf(slot));
+  }
+  if (!left.empty()) {
+    return InvalidArgument(path, ": tensor ", *left.begin(),
+                           " is not an adapter of a Linear of the model's attention or MLP");
+  }
+  if (modules.empty()) return InvalidArgument(path, ": holds no adapter");
+  adapters.config.target_modules = TargetsOfFile(slots, modules);
+  return adapters;
+}
+
+absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options,
+                                              const std::vector<WeightSlot>& slots,
+                                              at::Device device) {
+  LoraAdapters adapters;
+  if (!options.dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(adapters, ReadLoraAdapters(options.dir, slots));
+    if (adapters.config.dropout > 0) {
+      return Unimplemented(options.dir, ": lora_dropout = ", adapters.config.dropout,
+                           ": training with dropout is not supported");
+    }
+    for (auto& [name, adapter] : adapters.of_weight) {
+      adapter.a_RK = adapter.a_RK.to(device);
+      adapter.b_NR = adapter.b_NR.to(device);
+    }
+    return adapters;
+  }
+  adapters.config = options.config;
+  for (const WeightSlot& slot : slots) {
+    if (slot.adapter == nullptr || !IsLoraTarget(ModuleOf(slot), options.config.target_modules))
+      continue;
+    LowRankAdapter& adapter = adapters.of_weight[slot.name];
+    adapter.a_RK = InitialA(options, ModuleOf(slot), slot.shape[1]).to(device);
+    adapter.b_NR = at::zeros({slot.shape[0], options.config.rank},
+                             at::TensorOptions().dtype(at::kFloat).device(device));
+    adapter.scale = options.config.Scale();
+  }
+  return adapters;
+}
+
+std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots) {
+  std::vector<NamedParameter> parameters;
+  for (const WeightSlot& slot : slots) {
+    if (slot.adapter == nullptr || !slot.adapter->defined()) continue;
+    const std::string module = kPeftPrefix + ModuleOf(slot);
+    parameters.emplace_back(module + kLoraA, slot.adapter->a_RK);
+    parameters.emplace_back(module + kLoraB, slot.adapter->b_NR);
+  }
+  return parameters;
+}
+
+absl::Status WriteLoraAdapter(const LoraConfig& config,
+                              const std::vector<NamedParameter>& parameters,
+                              const std::string& adapter_dir) {
+  TAOPD_RETURN_IF_ERROR(MakeDirectories(adapter_dir));
+  std::vector<at::Tensor> on_cpu;  // keeps the bytes alive
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, parameter] : parameters) {
+    on_cpu.push_back(parameter.detach().to(at::kCPU, at::kFloat).contiguous());
+    const at::Tensor& values = on_cpu.back();
+    tensors.push_back({name,
+                       SafetensorsDtype(at::kFloat),
+                       values.sizes().vec(),
+                       {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}});
+  }
+  TAOPD_RETURN_IF_ERROR(
+      WriteSafetensors(adapter_dir + "/" + kAdapterWeightsFile, tensors, {{"format", "pt"}}));
+  return WriteFileAtomically(adapter_dir + "/" + kAdapterConfigFile, LoraConfigJson(config));
+}
+
+}  // namespace taopd
