@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/check.h"
@@ -12,6 +13,27 @@
 #include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
+namespace {
+
+// Numbers, booleans and texts keep their type; lists, and auto beside numbers, become text.
+Hparams HparamsOf(const RunFacts& settings) {
+  Hparams hparams;
+  for (const RunFact& setting : settings) {
+    const auto value = nlohmann::json::parse(setting.value, nullptr, /*allow_exceptions=*/false);
+    if (value.is_boolean()) {
+      hparams.emplace_back(setting.name, value.get<bool>());
+    } else if (value.is_number()) {
+      hparams.emplace_back(setting.name, value.get<double>());
+    } else if (value.is_string()) {
+      hparams.emplace_back(setting.name, value.get<std::string>());
+    } else {
+      hparams.emplace_back(setting.name, setting.value);
+    }
+  }
+  return hparams;
+}
+
+}  // namespace
 
 CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
     : options_(std::move(options)),
@@ -189,6 +211,7 @@ absl::Status CheckpointedRun::OpenRecords(int64_t resume_step) {
   RunOutputOptions options;
   options.run_dir = options_.run_dir;
   options.total_steps = options_.total_steps;
+  options.settings = HparamsOf(options_.settings);
   if (resume_step >= 0) {
     if (!records_read_) TAOPD_RETURN_IF_ERROR(ReadRecords().status());
     recorded_ = *std::exchange(records_read_, std::nullopt);
