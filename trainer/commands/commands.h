@@ -32,7 +32,7 @@ struct PlanCommandOptions {
 // the run does not fit.
 absl::Status RunPlan(const TrainConfig& config, const PlanCommandOptions& options);
 
-// Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
+// Trains a model on prompts with given responses. `state` is that of RunTraining.
 absl::Status RunSft(SftConfig config, const StartMode& mode, RunState* state);
 
 struct ExportRequest {
@@ -79,6 +79,9 @@ struct ShowDataRequest {
 
 // Prints what a run would see of data.train and data.val. Reads no weights.
 absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& request);
+// Prints what supervised training would see of data.train and data.val, and which tokens it learns.
+// Reads no weights.
+absl::Status RunShowSftData(const SftConfig& config, const ShowDataRequest& request);
 
 inline constexpr int64_t kDefaultMaxNewTokens = 256;
 

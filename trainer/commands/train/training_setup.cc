@@ -1,6 +1,5 @@
 // The start of a distillation run: everything that can refuse it, then the run's own files.
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 #include "common/base/log.h"
@@ -10,13 +9,13 @@
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/start_control.h"
 #include "trainer/commands/teacher/self_teacher.h"
 #include "trainer/commands/teacher/teacher_views.h"
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/memory_plan.h"
 #include "trainer/commands/train/run_facts.h"
 #include "trainer/commands/train/training_run.h"
-#include "trainer/report/report.h"
 #include "trainer/step/timing/model_flops.h"
 
 namespace taopd {
@@ -344,28 +343,12 @@ absl::Status TrainingRun::OnWait() {
 // A port that is in use must not cost an old run, so the server starts before there is a record:
 // until then its metrics page is empty.
 absl::Status TrainingRun::StartControl() {
-  ControlServerOptions control;
-  control.host = config_.trainer.host;
-  control.http_port = config_.trainer.http_port;
-  control.allowed_hosts = config_.trainer.allowed_hosts;
-  if (const std::string& name = config_.trainer.token_env; !name.empty()) {
-    const char* token = std::getenv(name.c_str());
-    if (token == nullptr || *token == '\0') {
-      return BadUsage(FailedPrecondition("trainer.token_env = ", name,
-                                         ": the environment has no such variable, or it is empty"));
-    }
-    control.token = token;
-  }
-  ControlPages pages;
-  pages.prometheus_text = [this] {
+  auto server = StartControlServer(config_.trainer, run_.run_dir(), run_state_, [this] {
     const RunOutput* output = output_.load();
     return output != nullptr ? output->PrometheusText() : std::string();
-  };
-  pages.report_html = [dir = run_.run_dir()] { return report::MakeReport({dir}); };
-  auto server = ControlServer::Start(control, run_state_, std::move(pages));
-  if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
+  });
+  if (!server.ok()) return server.status();
   control_ = *std::move(server);
-  LogInfo("control", {{"http", Concat(config_.trainer.host, ":", control_->http_port())}});
   return absl::OkStatus();
 }
 
