@@ -58,7 +58,10 @@ absl::StatusOr<std::string> CheckpointedRun::FromRoot(const absl::StatusOr<std::
 absl::Status CheckpointedRun::Start(const StartMode& mode, const std::string& setting,
                                     const std::function<absl::StatusOr<Student>()>& make_student) {
   absl::StatusOr<std::string> checkpoint = "";
-  if (group_->is_root()) {
+  if (group_->is_root() && mode.dry_run) {
+    if (absl::Status checked = RunDirectory::Check(options_.run_dir, mode); !checked.ok())
+      checkpoint = checked;
+  } else if (group_->is_root()) {
     auto directory = RunDirectory::Open(options_.run_dir, mode, options_.checkpoints);
     if (!directory.ok()) checkpoint = directory.status();
     if (directory.ok()) {
@@ -141,7 +144,7 @@ absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
 }
 
 absl::Status CheckpointedRun::OpenOutput() {
-  if (const absl::Status fits = CheckDisk(); !fits.ok()) return WithExitCode(kExitStorage, fits);
+  TAOPD_RETURN_IF_ERROR(CheckDisk());
   absl::Status opened = group_->is_root() ? ReplaceAndOpen() : absl::OkStatus();
   opened = group_->AgreeOnStatus(opened);
   // Rank 0 has cut the records of a resumed run.
@@ -192,11 +195,12 @@ absl::Status CheckpointedRun::CheckDisk() {
     const int64_t present_bytes =
         BytesOnDisk(options_.run_dir + "/checkpoints") + BytesOnDisk(options_.run_dir + "/model");
     if (resumed()) plan.held_bytes = present_bytes;
-    if (!resumed() && !directory_->keeps_old_run()) plan.freed_bytes = present_bytes;
+    const bool keeps_old_run = directory_ && directory_->keeps_old_run();
+    if (!resumed() && !keeps_old_run) plan.freed_bytes = present_bytes;
     fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes,
                          options_.disk_plan == PlanPolicy::kRefuse);
   }
-  return group_->AgreeOnStatus(fits);
+  return WithExitCode(kExitStorage, group_->AgreeOnStatus(fits));
 }
 
 absl::Status CheckpointedRun::ReplaceAndOpen() {

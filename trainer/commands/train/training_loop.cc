@@ -24,7 +24,7 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_RETURN_IF_ERROR(SetUp(mode));
   if (is_untouched_) return absl::OkStatus();
   try {
-    return Loop();
+    return mode.dry_run ? DryRun() : Loop();
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     // A step handles its own exceptions, so the state here is that of the end of a step.
@@ -303,14 +303,15 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
     return OutOfMemory(before, student_.optimizer->num_updates(), Concat("step ", before.step + 1),
                        std::string(status.message()));
   }
-  ExitCode code = kExitInternal;
-  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
-    code = kExitUnavailable;
-  } else if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
-             absl::IsInvalidArgument(status)) {
-    code = kExitData;
-  }
-  return WithExitCode(code, Annotate(status, Concat("step ", before.step + 1)));
+  return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));
+}
+
+ExitCode TrainingRun::CodeOfFailedStep(const absl::Status& status) {
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
+  const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
+                          absl::IsInvalidArgument(status);
+  if (is_of_data) return kExitData;
+  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
 }
 
 absl::Status TrainingRun::OutOfMemory(const TrainState& before, int64_t updates_before,

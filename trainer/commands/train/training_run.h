@@ -1,6 +1,7 @@
 // The distillation run of the subcommand train:
 //
 //   training_setup.cc       everything before the first step
+//   dry_run.cc              one step that leaves nothing, with --dry-run
 //   training_loop.cc        the steps, checkpoints, the end
 //   training_report.cc      the metrics of a step
 //   training_evaluation.cc  evaluations, the best checkpoint, early stop
@@ -43,7 +44,8 @@ class TrainingRun {
   // `state` and `group` must outlive the object.
   TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group);
 
-  // Sets up and trains until the last step, a stop request or a failure. Call it once.
+  // Sets up and trains until the last step, a stop request or a failure. With mode.dry_run, one
+  // batch goes through a step and changes nothing. Call it once.
   absl::Status Run(const StartMode& mode);
 
  private:
@@ -67,6 +69,9 @@ class TrainingRun {
   absl::Status RestoreWatch();
   absl::Status OnWait();
   TeacherHealth Health() const;
+
+  // Takes one batch through a step that changes nothing, and prints what it measured.
+  absl::Status DryRun();
 
   // ---- The loop ----
   absl::Status Loop();
@@ -137,6 +142,8 @@ class TrainingRun {
   // Back to where the step began.
   absl::Status UndoStep(const TrainState& before);
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);
+  // Returns the exit code of a run whose step has failed.
+  static ExitCode CodeOfFailedStep(const absl::Status& status);
   // Memory ran out `where`. Saves `before` if no update has followed it.
   absl::Status OutOfMemory(const TrainState& before, int64_t updates_before,
                            const std::string& where, const std::string& what);

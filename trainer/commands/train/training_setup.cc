@@ -73,6 +73,7 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
   if (absl::Status read = group_->AgreeOnStatus(facts.status()); !read.ok())
     return run_.BesideChanges(BadData(read));
   TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
+  if (mode.dry_run) return run_.CheckDisk();
   // From here on there is something to save: a stop is for the loop.
   run_state_->PassStopsOn([group = group_](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
