@@ -86,7 +86,7 @@ absl::Status RunShowSftData(const SftConfig& config, const ShowDataRequest& requ
 inline constexpr int64_t kDefaultMaxNewTokens = 256;
 
 struct GenerateRequest {
-  std::string model_dir;
+  std::string model_dir;  // with an endpoint, the server's model; empty: its first
   std::string prompt;
   // Used instead of `prompt` if not empty.
   std::vector<int64_t> prompt_ids;
@@ -98,10 +98,18 @@ struct GenerateRequest {
   int64_t seed = 0;
   std::string dtype = "auto";
   std::string device = "auto";
+  // Answer as an assistant, through the model's chat template: `prompt` if it is not empty,
+  // otherwise each line of standard input, until its end or "/quit", as one conversation.
+  bool chat = false;
+  std::string system;                // the system message of a chat; may be empty
+  std::string chat_template_kwargs;  // variables of the chat template, a JSON object; may be empty
+  // URL of an OpenAI-compatible server. Empty: a model in this process.
+  std::string endpoint;
+  std::string api_key_env;  // as in EvalRequest
 };
 
-// Continues a prompt and prints the response as it comes: text, or ids if the model has no
-// tokenizer.
+// Continues a prompt, or chats, and prints the response as it comes: text, or ids if the model has
+// no tokenizer.
 absl::Status RunGenerate(const GenerateRequest& request);
 
 struct ScoreRequest {
