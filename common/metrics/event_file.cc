@@ -62,6 +62,28 @@ Message Event(double wall_time_s, int64_t step) {
   return event;
 }
 
+// TensorProto {DataType dtype = 1; TensorShapeProto tensor_shape = 2;
+//              repeated bytes string_val = 8;}
+enum DataType { kFloat = 1, kString = 7 };
+
+// google.protobuf.Value {double number_value = 2; string string_value = 3; bool bool_value = 4;}
+Message ProtobufValue(const std::variant<bool, double, std::string>& value) {
+  if (const bool* is_true = std::get_if<bool>(&value)) return Message().Varint(4, *is_true ? 1 : 0);
+  if (const double* number = std::get_if<double>(&value)) return Message().Double(2, *number);
+  return Message().Bytes(3, std::get<std::string>(value));
+}
+
+// A value for a plugin:
+// Value {string tag = 1; TensorProto tensor = 8; SummaryMetadata metadata = 9;}
+// with SummaryMetadata {PluginData plugin_data = 1; DataClass data_class = 4;}.
+std::string TensorEvent(double wall_time_s, int64_t step, const std::string& tag,
+                        const Message& tensor, const Message& plugin_data) {
+  const uint64_t kDataClassTensor = 2;
+  const Message metadata = Message().Sub(1, plugin_data).Varint(4, kDataClassTensor);
+  const Message value = Message().Bytes(1, tag).Sub(8, tensor).Sub(9, metadata);
+  return Event(wall_time_s, step).Sub(5, Message().Sub(1, value)).Take();
+}
+
 }  // namespace
 
 std::string TfRecordFrame(std::string_view payload) {
@@ -90,6 +112,33 @@ std::string ScalarsEvent(double wall_time_s, int64_t step, const Metrics& metric
     summary.Sub(1, Message().Bytes(1, name).Float(2, static_cast<float>(value)));
   }
   return Event(wall_time_s, step).Sub(5, summary).Take();
+}
+
+std::string HparamsEvent(double wall_time_s, const Hparams& hparams) {
+  // SessionStartInfo {map<string, google.protobuf.Value> hparams = 1; double start_time_secs = 5;}
+  Message session;
+  for (const auto& [name, value] : hparams) {
+    session.Sub(1, Message().Bytes(1, name).Sub(2, ProtobufValue(value)));
+  }
+  session.Double(5, wall_time_s);
+  // HParamsPluginData {SessionStartInfo session_start_info = 3;}
+  const Message data = Message().Sub(3, session);
+  const Message no_tensor = Message().Varint(1, kFloat).Sub(2, Message().Sub(2, Message()));
+  return TensorEvent(wall_time_s, 0, "_hparams_/session_start_info", no_tensor,
+                     Message().Bytes(1, "hparams").Sub(2, data));
+}
+
+std::string TextEvent(double wall_time_s, int64_t step, const std::string& tag,
+                      const TextTable& table) {
+  const size_t num_columns = table.empty() ? 0 : table.front().size();
+  Message shape;  // TensorShapeProto {repeated Dim {int64 size = 1;} dim = 2;}
+  for (const size_t size : {table.size(), num_columns})
+    shape.Sub(2, size == 0 ? Message() : Message().Varint(1, size));
+  Message tensor = Message().Varint(1, kString).Sub(2, shape);
+  for (const std::vector<std::string>& row : table) {
+    for (const std::string& cell : row) tensor.Bytes(8, cell);
+  }
+  return TensorEvent(wall_time_s, step, tag, tensor, Message().Bytes(1, "text"));
 }
 
 }  // namespace taopd

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "common/io/file.h"
-#include "common/metrics/event_file.h"
 
 namespace taopd {
 namespace {
@@ -60,6 +59,15 @@ TensorBoardSink::~TensorBoardSink() { close(fd_); }
 
 absl::Status TensorBoardSink::Write(int64_t step, const Metrics& metrics) {
   return Append(ScalarsEvent(NowSeconds(), step, metrics));
+}
+
+absl::Status TensorBoardSink::WriteHparams(const Hparams& hparams) {
+  return Append(HparamsEvent(NowSeconds(), hparams));
+}
+
+absl::Status TensorBoardSink::WriteText(int64_t step, const std::string& tag,
+                                        const TextTable& table) {
+  return Append(TextEvent(NowSeconds(), step, tag, table));
 }
 
 // The kernel already has every event.

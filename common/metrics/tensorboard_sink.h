@@ -1,4 +1,4 @@
-// Writes scalars to a TensorBoard event file.
+// Writes scalars, and a run's settings and texts, to a TensorBoard event file.
 //
 // Every sink writes its own file, "events.out.tfevents.<seconds>.<unique>"; TensorBoard joins the
 // files of a directory into one run. Each event is handed to the kernel whole. If an event does not
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/metrics/event_file.h"
 #include "common/metrics/sink.h"
 
 namespace taopd {
@@ -35,6 +36,10 @@ class TensorBoardSink final : public MetricSink {
 
   absl::Status Write(int64_t step, const Metrics& metrics) override;
   absl::Status Flush() override;
+  // Gives the run its hyperparameters (the page HPARAMS).
+  absl::Status WriteHparams(const Hparams& hparams);
+  // Shows a table of Markdown texts under `tag` (the page TEXT).
+  absl::Status WriteText(int64_t step, const std::string& tag, const TextTable& table);
 
   const std::string& path() const { return path_; }
 

@@ -26,6 +26,11 @@ Subcommand AddTrain(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("train", "On-policy distillation, a daemon per experiment");
   auto flags = AddRunFlags(command);
+  command
+      ->add_flag("--dry-run", flags->mode.dry_run,
+                 "Check configuration, data, memory plan and teacher, and take one batch through a "
+                 "step: print its loss, change no weight, leave nothing on the disk")
+      ->excludes("--resume");
   return {command, [flags] {
             TrainConfig config;
             absl::Status status = flags->config.Read(&config);

@@ -32,7 +32,7 @@ struct PlanCommandOptions {
 // the run does not fit.
 absl::Status RunPlan(const TrainConfig& config, const PlanCommandOptions& options);
 
-// Trains a model on pairs of prompt and response. Of the requests in `state`, it obeys a stop.
+// Trains a model on prompts with given responses. `state` is that of RunTraining.
 absl::Status RunSft(SftConfig config, const StartMode& mode, RunState* state);
 
 struct ExportRequest {
@@ -81,11 +81,14 @@ struct ShowDataRequest {
 
 // Prints what a run would see of data.train and data.val. Reads no weights.
 absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& request);
+// Prints what supervised training would see of data.train and data.val, and which tokens it learns.
+// Reads no weights.
+absl::Status RunShowSftData(const SftConfig& config, const ShowDataRequest& request);
 
 inline constexpr int64_t kDefaultMaxNewTokens = 256;
 
 struct GenerateRequest {
-  std::string model_dir;
+  std::string model_dir;  // with an endpoint, the server's model; empty: its first
   std::string prompt;
   // Used instead of `prompt` if not empty.
   std::vector<int64_t> prompt_ids;
@@ -97,10 +100,18 @@ struct GenerateRequest {
   int64_t seed = 0;
   std::string dtype = "auto";
   std::string device = "auto";
+  // Answer as an assistant, through the model's chat template: `prompt` if it is not empty,
+  // otherwise each line of standard input, until its end or "/quit", as one conversation.
+  bool chat = false;
+  std::string system;                // the system message of a chat; may be empty
+  std::string chat_template_kwargs;  // variables of the chat template, a JSON object; may be empty
+  // URL of an OpenAI-compatible server. Empty: a model in this process.
+  std::string endpoint;
+  std::string api_key_env;  // as in EvalRequest
 };
 
-// Continues a prompt and prints the response as it comes: text, or ids if the model has no
-// tokenizer.
+// Continues a prompt, or chats, and prints the response as it comes: text, or ids if the model has
+// no tokenizer.
 absl::Status RunGenerate(const GenerateRequest& request);
 
 struct ScoreRequest {

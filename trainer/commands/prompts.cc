@@ -55,13 +55,18 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   if (absl::IsNotFound(chat_template.status())) return model;
   TAOPD_RETURN_IF_ERROR(chat_template.status());
   ChatOptions options;
-  options.add_generation_prompt = true;
   TAOPD_ASSIGN_OR_RETURN(options.kwargs, ParseChatTemplateKwargs(data.chat_template_kwargs));
-  model.render = [chat = std::make_shared<const ChatTemplate>(*std::move(chat_template)),
-                  options](const nlohmann::ordered_json& messages) -> absl::StatusOr<std::string> {
-    TAOPD_ASSIGN_OR_RETURN(jinja::Rendering rendering, chat->Render(messages, options));
-    return std::move(rendering.text);
+  const auto shared = std::make_shared<const ChatTemplate>(*std::move(chat_template));
+  const auto renderer = [&](bool add_generation_prompt) -> RenderMessages {
+    options.add_generation_prompt = add_generation_prompt;
+    return
+        [shared, options](const nlohmann::ordered_json& messages) -> absl::StatusOr<std::string> {
+          TAOPD_ASSIGN_OR_RETURN(jinja::Rendering rendering, shared->Render(messages, options));
+          return std::move(rendering.text);
+        };
   };
+  model.render = renderer(true);
+  model.render_finished = renderer(false);
   return model;
 }
 

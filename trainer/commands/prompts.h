@@ -15,8 +15,9 @@ namespace taopd {
 struct PromptModel {
   // If null, prompts must be token ids.
   const Tokenizer* tokenizer = nullptr;
-  // If null, there is no chat template, and prompts must not be messages.
-  RenderMessages render;
+  // Render prompts, and prompts with their responses. If null, there is no chat template, and
+  // prompts must not be messages.
+  RenderMessages render, render_finished;
   int64_t vocab_size = 0;
   // True for a server, which renders and tokenizes: prompts stay text and messages, and nothing is
   // dropped or cut for its length.

@@ -56,6 +56,31 @@ inline void VisitDiskPlan(PlanPolicy* disk_plan, SettingVisitor& v) {
       .MayChange();
 }
 
+// The HTTP port of a run (trainer/control/control_server.h).
+struct ControlConfig {
+  std::string host = "127.0.0.1";
+  int64_t http_port = 0;
+  std::vector<std::string> allowed_hosts;
+  std::string token_env;
+};
+inline void VisitControl(ControlConfig* c, SettingVisitor& v) {
+  v.Setting("host", &c->host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
+  v.Setting("http_port", &c->http_port,
+            "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
+            Between<int64_t>(0, 65535))
+      .MayChange();
+  v.Setting(
+       "allowed_hosts", &c->allowed_hosts,
+       "Names by which the HTTP port may be asked for, beside localhost, the address that it is "
+       "bound to and this machine's own names; a request for another name is refused, so that "
+       "no page of another site reaches the run.")
+      .MayChange();
+  v.Setting("token_env", &c->token_env,
+            "Environment variable with the token that POST requests to the HTTP port must bring "
+            "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
+      .MayChange();
+}
+
 // The learning rate after the warm-up.
 enum class LrSchedule { kConstant, kLinear, kCosine };
 inline SettingWords<LrSchedule> WordsOf(LrSchedule) {

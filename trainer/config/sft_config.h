@@ -8,6 +8,7 @@
 #include "common/config/settings.h"
 #include "trainer/config/lora_settings.h"
 #include "trainer/config/run_config.h"
+#include "trainer/data/conversation.h"
 
 namespace taopd {
 
@@ -36,19 +37,31 @@ struct SftDataConfig {
   std::vector<std::string> val;
   std::string prompt_key = "prompt";
   std::string response_key = "response";
+  std::string messages_key = "messages";
+  AssistantTurns assistant_turns = AssistantTurns::kLast;
+  std::string chat_template_kwargs;
   int64_t max_length = 2048;
   bool add_special_tokens = true;
   bool append_eos = true;
   bool shuffle = true;
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
-              "JSON Lines or Parquet files; prompts are text, a list of messages, or token ids "
-              "under KEY_ids, and responses are text or token ids.")
+              "JSON Lines or Parquet files of conversations, or of prompts and responses, each of "
+              "which is text, a list of messages, or token ids under KEY_ids.")
         .MayChange();
     v.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
     v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
     v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.",
               NotEmpty());
+    v.Setting("messages_key", &messages_key,
+              "Key of a conversation, a list of messages that ends with the assistant's, in rows "
+              "without a response. Empty: rows hold no conversations.");
+    v.Setting("assistant_turns", &assistant_turns,
+              "The turns of a conversation that are learned: last, or all, each with the messages "
+              "before it as its prompt.");
+    v.Setting("chat_template_kwargs", &chat_template_kwargs,
+              "Variables for the chat template as a JSON object in quotes, such as "
+              "'{\"enable_thinking\": false}'.");
     v.Setting("max_length", &max_length,
               "Longest prompt plus response in tokens; longer rows are an error.",
               AtLeast<int64_t>(2));
@@ -60,7 +73,7 @@ struct SftDataConfig {
   }
 };
 
-struct SftTrainerConfig {
+struct SftTrainerConfig : ControlConfig {
   int64_t total_steps = 100;
   int64_t batch_size = 32;
   int64_t micro_batch_tokens = 16384;
@@ -88,6 +101,7 @@ struct SftTrainerConfig {
     VisitDiskPlan(&disk_plan, v);
     VisitDevice(&device, v);
     VisitNumThreads(&num_threads, v);
+    VisitControl(this, v);
   }
 };
 

@@ -142,25 +142,11 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             MemorySize())
       .MayChange();
   VisitNumThreads(&c.num_threads, v);
-  v.Setting("host", &c.host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
-  v.Setting("http_port", &c.http_port,
-            "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
-            Between<int64_t>(0, 65535))
-      .MayChange();
-  v.Setting(
-       "allowed_hosts", &c.allowed_hosts,
-       "Names by which the HTTP port may be asked for, beside localhost, the address that it is "
-       "bound to and this machine's own names; a request for another name is refused, so that "
-       "no page of another site reaches the run.")
-      .MayChange();
+  VisitControl(&c, v);
   v.Setting("peak_flops", &c.peak_flops,
             "Peak of the device in FLOP/s, for perf/mfu. 0: measured at the start on a CPU, by a "
             "product of matrices; on other devices there is no perf/mfu then.",
             AtLeast(0.0))
-      .MayChange();
-  v.Setting("token_env", &c.token_env,
-            "Environment variable with the token that POST requests to the HTTP port must bring "
-            "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
       .MayChange();
 }
 

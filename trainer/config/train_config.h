@@ -229,7 +229,7 @@ struct ObjectiveConfig {
   ObjectiveTerms Terms() const;
 };
 
-struct TrainerConfig {
+struct TrainerConfig : ControlConfig {
   int64_t total_steps = 300;
   int64_t mini_batch_size = 36;
   std::optional<int64_t> micro_batch_tokens = kDefaultMicroBatchTokens;
@@ -258,10 +258,6 @@ struct TrainerConfig {
   std::string device = "auto";
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   int64_t num_threads = 0;
-  std::string host = "127.0.0.1";
-  int64_t http_port = 0;
-  std::vector<std::string> allowed_hosts;
-  std::string token_env;
   double peak_flops = 0;
   void Visit(SettingVisitor& v);
 

@@ -13,6 +13,16 @@ constexpr char kScript[] = R"js(
 const text = (id, value) => { document.getElementById(id).textContent = value; };
 const duration = (s) => s < 90 ? Math.round(s) + " s" : s < 5400 ? Math.round(s / 60) + " min"
                                                                  : (s / 3600).toFixed(1) + " h";
+// Loads the report again after a new step, at most every ten seconds, where it was scrolled to.
+let shown = {step: 0, time: Date.now()};
+function showReport(step) {
+  if (step === shown.step || Date.now() - shown.time < 10000) return;
+  shown = {step: step, time: Date.now()};
+  const frame = document.getElementById("report");
+  const position = frame.contentWindow.scrollY;
+  frame.onload = () => frame.contentWindow.scrollTo(0, position);
+  frame.src = "report?" + Date.now();
+}
 async function refresh() {
   try {
     const status = await (await fetch("status")).json();
@@ -31,12 +41,14 @@ async function refresh() {
                    (status.memory_plan_gb > 0 ? (peak == null ? "" : ", ") +
                     status.memory_plan_gb.toFixed(1) + " GiB planned" : ""));
     const t = status.teacher;
+    document.getElementById("has-teacher").hidden = t.name === "";
     text("teacher", (t.waiting ? "not answering, " : "answering, ") + t.requests + " requests, " +
                     t.retries + " retries, " + t.failures + " failures, " + t.in_flight +
                     " in flight, " + t.queued + " queued");
     document.getElementById("progress").max = status.total_steps;
     document.getElementById("progress").value = status.step;
     text("note", status.storage_problem === "" ? "" : "Not saved: " + status.storage_problem);
+    showReport(status.step);
   } catch (error) {
     text("note", "The trainer does not answer.");
   }
@@ -59,7 +71,6 @@ for (const button of document.querySelectorAll("button")) {
   });
 }
 setInterval(refresh, 2000);
-setInterval(() => { document.getElementById("report").src = "report?" + Date.now(); }, 60000);
 refresh();
 )js";
 
@@ -71,7 +82,7 @@ constexpr char kPage[] = R"html(<!DOCTYPE html>
 body { margin: 0; font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1320px; margin: 0 auto; padding: 16px 24px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 8px 0; }
-dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
+[hidden] { display: none; } dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
 progress { width: 100%; } iframe { border: 0; width: 100%; height: 75vh; }
 button, input { font: inherit; } #note { color: #b3261e; }
 </style></head><body><main>
@@ -79,8 +90,8 @@ button, input { font: inherit; } #note { color: #b3261e; }
 <progress id="progress" max="1" value="0" aria-label="Steps"></progress>
 <dl><dt>Phase</dt><dd id="phase"></dd><dt>Step</dt><dd id="step"></dd>
 <dt>Time left</dt><dd id="eta"></dd><dt>Loss</dt><dd id="loss"></dd>
-<dt>Teacher</dt><dd id="teacher"></dd><dt>Memory</dt><dd id="memory"></dd>
-<dt>Checkpoint</dt><dd id="checkpoint"></dd></dl>
+<dt>Memory</dt><dd id="memory"></dd><dt>Checkpoint</dt><dd id="checkpoint"></dd></dl>
+<dl id="has-teacher" hidden><dt>Teacher</dt><dd id="teacher"></dd></dl>
 <p><button id="pause">Pause</button> <button id="resume" disabled>Resume</button>
 <button id="save">Save</button> <button id="stop">Stop</button>
 )html";

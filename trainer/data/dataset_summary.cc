@@ -64,6 +64,12 @@ std::string LengthsText(const char* what, const Json& tokens) {
   return text;
 }
 
+std::string IdsText(const Json& ids) {
+  std::string text;
+  for (const Json& id : ids) text += Concat(" ", id.get<int64_t>());
+  return text + "\n";
+}
+
 }  // namespace
 
 std::vector<SourceCounts> CountSources(const PromptDataset& dataset) {
@@ -83,6 +89,15 @@ LengthHistogram MeasureLengths(const PromptDataset& dataset) {
   std::vector<int64_t> lengths;
   for (const PromptRecord& record : dataset.records)
     lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
+  return HistogramOf(std::move(lengths));
+}
+
+LengthHistogram MeasureResponseLengths(const PromptDataset& dataset) {
+  std::vector<int64_t> lengths;
+  for (const PromptRecord& record : dataset.records) {
+    if (!record.response_ids.empty())
+      lengths.push_back(static_cast<int64_t>(record.response_ids.size()));
+  }
   return HistogramOf(std::move(lengths));
 }
 
@@ -133,6 +148,8 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
     summary["num_teacher_prompts_missing"] = dataset.num_teacher_prompt_missing();
     summary["teacher_prompt_tokens"] = TokensJson(MeasureTeacherLengths(dataset));
   }
+  const LengthHistogram responses = MeasureResponseLengths(dataset);
+  if (responses.total > 0) summary["response_tokens"] = TokensJson(responses);
   summary["samples"] = Json::array();
   const auto size = static_cast<int64_t>(dataset.records.size());
   const int64_t num_samples = std::min(options.num_samples, size);
@@ -145,6 +162,13 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
               {"answer", record.answer},
               {"prompt", record.prompt},
               {"prompt_ids", record.prompt_ids}};
+    if (!record.response_ids.empty()) {
+      if (options.tokenizer != nullptr) {
+        sample["response"] =
+            options.tokenizer->Decode(record.response_ids, /*skip_special_tokens=*/false);
+      }
+      sample["response_ids"] = record.response_ids;
+    }
     if (!has_teacher_prompts) continue;
     sample["teacher_prompt"] = record.teacher_prompt.text;
     sample["teacher_prompt_ids"] = record.teacher_prompt.ids;
@@ -185,17 +209,22 @@ std::string DatasetSummaryText(const Json& summary) {
                             summary["num_teacher_prompts_missing"].get<long long>()) +
             LengthsText("a teacher's prompt", summary["teacher_prompt_tokens"]);
   }
+  if (summary.contains("response_tokens"))
+    text += LengthsText("a given response", summary["response_tokens"]);
   for (const Json& sample : summary["samples"]) {
+    const std::string answer = sample["answer"];
     text += "  --- " + sample["id"].get<std::string>() + " (" +
-            sample["source"].get<std::string>() + "), answer " +
-            sample["answer"].get<std::string>() + "\n" + sample["prompt"].get<std::string>() +
-            "\n  ids";
-    for (const Json& id : sample["prompt_ids"]) text += Concat(" ", id.get<int64_t>());
-    text += "\n";
+            sample["source"].get<std::string>() + ")" +
+            (answer.empty() ? "" : ", answer " + answer) + "\n" +
+            sample["prompt"].get<std::string>() + "\n  ids" + IdsText(sample["prompt_ids"]);
+    if (sample.contains("response_ids")) {
+      text += "  the given response\n";
+      if (sample.contains("response")) text += sample["response"].get<std::string>() + "\n";
+      text += "  ids" + IdsText(sample["response_ids"]);
+    }
     if (!sample.contains("teacher_prompt")) continue;
-    text += "  the teacher's\n" + sample["teacher_prompt"].get<std::string>() + "\n  ids";
-    for (const Json& id : sample["teacher_prompt_ids"]) text += Concat(" ", id.get<int64_t>());
-    text += "\n";
+    text += "  the teacher's\n" + sample["teacher_prompt"].get<std::string>() + "\n  ids" +
+            IdsText(sample["teacher_prompt_ids"]);
   }
   return text;
 }

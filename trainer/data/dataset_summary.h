@@ -33,13 +33,15 @@ struct LengthHistogram {
 
 std::vector<SourceCounts> CountSources(const PromptDataset& dataset);  // sorted by name
 LengthHistogram MeasureLengths(const PromptDataset& dataset);
+LengthHistogram MeasureResponseLengths(const PromptDataset& dataset);  // of given responses
 // Measures the teacher's own prompts. A {sibling} counts as its mark, which is not tokenized yet,
 // so records with one are left out.
 LengthHistogram MeasureTeacherLengths(const PromptDataset& dataset);
 
 struct SummaryOptions {
-  std::vector<double> weights;  // one per file; if empty, every file has the weight 1
-  int64_t num_samples = 3;      // number of records shown, spread evenly over the data set
+  std::vector<double> weights;           // one per file; if empty, every file has the weight 1
+  int64_t num_samples = 3;               // number of records shown, spread evenly over the data set
+  const Tokenizer* tokenizer = nullptr;  // shows given responses as text; if null, as ids alone
 };
 // `name` is the setting that names the files: data.train or data.val.
 nlohmann::ordered_json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,

@@ -24,11 +24,16 @@ class Loader {
     const std::filesystem::path file(path);
     const auto add = [&](const nlohmann::ordered_json& row, int64_t number) -> absl::Status {
       ++counts.num_rows;
-      PromptRecord record;
-      record.id = Concat(file.filename().string(), ":", number);
-      record.source = file.stem().string();
-      TAOPD_ASSIGN_OR_RETURN(PromptReader::Row read, reader_.Read(row, std::move(record)));
-      Add(std::move(read), &counts);
+      const ConversationKeys keys = {options_.messages_key, options_.prompt_key,
+                                     options_.response_key};
+      const std::string id = Concat(file.filename().string(), ":", number);
+      if (!IsConversation(row, keys)) return Read(row, id, file, &counts);
+      TAOPD_ASSIGN_OR_RETURN(const std::vector<nlohmann::ordered_json> turns,
+                             SplitConversation(row, keys, options_.assistant_turns));
+      for (size_t i = 0; i < turns.size(); ++i) {
+        TAOPD_RETURN_IF_ERROR(
+            Read(turns[i], turns.size() == 1 ? id : Concat(id, ":", i + 1), file, &counts));
+      }
       return absl::OkStatus();
     };
     return ReadRows(path, reader_.Columns(), add);
@@ -36,6 +41,16 @@ class Loader {
   PromptDataset Take() { return std::move(dataset_); }
 
  private:
+  absl::Status Read(const nlohmann::ordered_json& row, const std::string& id,
+                    const std::filesystem::path& file, FileCounts* counts) {
+    PromptRecord record;
+    record.id = id;
+    record.source = file.stem().string();
+    TAOPD_ASSIGN_OR_RETURN(PromptReader::Row read, reader_.Read(row, std::move(record)));
+    Add(std::move(read), counts);
+    return absl::OkStatus();
+  }
+
   void Add(PromptReader::Row row, FileCounts* counts) {
     counts->num_own_system += row.own_system ? 1 : 0;
     counts->num_teacher_prompt_missing += row.teacher_prompt_missing ? 1 : 0;

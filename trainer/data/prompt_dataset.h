@@ -6,6 +6,9 @@
 //     template.
 // Token ids are at the same path followed by "_ids" and are used unchanged.
 //
+// A supervised row has a response as well: text, token ids, or a list of messages that continues
+// the prompt's. It may be a whole conversation (conversation.h).
+//
 // verl's files are read unchanged: prompt (messages), data_source and reward_model.ground_truth.
 #pragma once
 
@@ -17,6 +20,7 @@
 
 #include "common/base/status.h"
 #include "common/text/tokenizer/tokenizer.h"
+#include "trainer/data/conversation.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/data/prompt_template.h"
 #include "trainer/data/teacher_prompt.h"
@@ -25,7 +29,7 @@
 namespace taopd {
 
 struct PromptRecord {
-  std::string id;      // "file:row"
+  std::string id;      // "file:row", or "file:row:turn" if a conversation gives several records
   std::string prompt;  // the text that the model sees; empty if the file gives token ids
   // The number of tokens that were cut off the prompt.
   int64_t num_truncated_tokens = 0;
@@ -43,7 +47,8 @@ struct PromptRecord {
   TeacherPrompt teacher_prompt;  // plain unless DatasetOptions::teacher is used
 };
 
-// Turns messages into the text that the model sees, up to the start of its response.
+// Turns messages into text: what the model sees up to the start of its response, or a conversation
+// with its end.
 using RenderMessages =
     std::function<absl::StatusOr<std::string>(const nlohmann::ordered_json& messages)>;
 
@@ -55,6 +60,9 @@ struct DatasetOptions {
   std::string source_key = "data_source";  // if empty, sources are not read
   // If empty, responses are not read; otherwise every row must have this key.
   std::string response_key;
+  // The key of conversations; if empty, there are none. Used with response_key.
+  std::string messages_key;
+  AssistantTurns assistant_turns = AssistantTurns::kLast;
   // The template's system message is added to chats that have none.
   PromptTemplate prompt_template;
   // The teacher's prompt gets the same template, chat template and tokenizer as the student's.
@@ -63,7 +71,8 @@ struct DatasetOptions {
   bool text_as_chat = false;
   // Turns a chat into text: the contents of its messages with an empty line between them.
   bool messages_as_text = false;
-  RenderMessages render;  // if null, messages are refused
+  RenderMessages render;           // renders prompts; if null, messages are refused
+  RenderMessages render_finished;  // renders prompts with their responses; likewise
   // False if a server tokenizes the prompts. The tokenizer and `render` are not used then.
   bool tokenize = true;
   // Applies to text prompts only; a chat template writes its own special tokens.
@@ -75,8 +84,9 @@ struct DatasetOptions {
   bool drop_duplicates = false;  // if false, duplicates are only counted
   // The maximum length of prompt and response together, in tokens. A longer row is an error.
   int64_t max_length = INT64_MAX;
-  int64_t append_eos_id = -1;  // if >= 0, every response ends with it
-  int64_t vocab_size = 0;      // token ids must be below it
+  // If >= 0, every response ends with it. A response of messages ends as the chat template ends it.
+  int64_t append_eos_id = -1;
+  int64_t vocab_size = 0;  // token ids must be below it
 };
 
 // Counts of how the rows of a file were used.

@@ -87,6 +87,8 @@ std::vector<std::string> PromptReader::Columns() const {
   if (!options_.source_key.empty()) columns.push_back(options_.source_key);
   if (!options_.response_key.empty()) {
     columns.insert(columns.end(), {options_.response_key, options_.response_key + "_ids"});
+    if (!options_.messages_key.empty())
+      columns.insert(columns.end(), {options_.messages_key, "tools"});
   }
   return columns;
 }
@@ -346,17 +348,27 @@ absl::Status PromptReader::ReadSource(const Json& row, PromptRecord* record) con
 
 absl::Status PromptReader::ReadResponse(const Json& row, PromptRecord* record) const {
   const std::string& key = options_.response_key;
+  bool has_end = false;
   if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
     TAOPD_ASSIGN_OR_RETURN(record->response_ids, ReadIds(*ids, key + "_ids", options_.vocab_size));
   } else if (const Json* text = FindPath(row, key); text != nullptr) {
-    if (!text->is_string()) return InvalidArgument("\"", key, "\" is not text");
-    TAOPD_RETURN_IF_ERROR(Tokenize(text->get<std::string>(), key, /*add_special_tokens=*/false,
-                                   &record->response_ids));
+    has_end = text->is_array();
+    if (has_end) {
+      TAOPD_RETURN_IF_ERROR(ReadResponseMessages(*text, record));
+    } else if (!text->is_string()) {
+      return InvalidArgument("\"", key, "\" is neither text nor a list of messages");
+    } else {
+      TAOPD_RETURN_IF_ERROR(Tokenize(text->get<std::string>(), key, /*add_special_tokens=*/false,
+                                     &record->response_ids));
+    }
   } else {
-    return InvalidArgument("has neither \"", key, "\" nor \"", key, "_ids\"");
+    return InvalidArgument(
+        "has neither \"", key, "\" nor \"", key, "_ids\"",
+        options_.messages_key.empty() ? "" : Concat(" nor \"", options_.messages_key, "\""));
   }
   const auto eos = static_cast<int32_t>(options_.append_eos_id);
-  if (eos >= 0 && (record->response_ids.empty() || record->response_ids.back() != eos)) {
+  if (eos >= 0 && !has_end &&
+      (record->response_ids.empty() || record->response_ids.back() != eos)) {
     record->response_ids.push_back(eos);
   }
   if (record->response_ids.empty()) return InvalidArgument("the response is empty");
@@ -366,6 +378,31 @@ absl::Status PromptReader::ReadResponse(const Json& row, PromptRecord* record) c
                            options_.max_length);
   }
   return absl::OkStatus();
+}
+
+// The response is what the template adds to the prompt. It is tokenized by itself, because a model
+// generates it behind the prompt's tokens.
+absl::Status PromptReader::ReadResponseMessages(const Json& messages, PromptRecord* record) const {
+  const std::string& key = options_.response_key;
+  TAOPD_RETURN_IF_ERROR(CheckMessages(messages, key));
+  if (record->messages.is_null()) {
+    return InvalidArgument("\"", key, "\" is a list of messages, but \"", options_.prompt_key,
+                           "\" is not");
+  }
+  if (options_.render_finished == nullptr) {
+    return InvalidArgument("\"", key,
+                           "\" is a list of messages, but the model has no chat template");
+  }
+  Json conversation = record->messages;
+  conversation.insert(conversation.end(), messages.begin(), messages.end());
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, options_.render_finished(conversation));
+  if (!text.starts_with(record->prompt)) {
+    return InvalidArgument(
+        "the chat template renders the prompt in another way when \"", key,
+        "\" follows it: give the response as text, or other chat_template_kwargs");
+  }
+  return Tokenize(text.substr(record->prompt.size()), key, /*add_special_tokens=*/false,
+                  &record->response_ids);
 }
 
 }  // namespace taopd

@@ -48,6 +48,8 @@ class PromptReader {
   absl::Status ReadAnswer(const nlohmann::ordered_json& row, PromptRecord* record) const;
   absl::Status ReadSource(const nlohmann::ordered_json& row, PromptRecord* record) const;
   absl::Status ReadResponse(const nlohmann::ordered_json& row, PromptRecord* record) const;
+  absl::Status ReadResponseMessages(const nlohmann::ordered_json& messages,
+                                    PromptRecord* record) const;
   absl::Status Tokenize(const std::string& text, const std::string& key, bool add_special_tokens,
                         std::vector<int32_t>* ids) const;
 

@@ -1,6 +1,7 @@
 #include "trainer/eval/openai_client.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "trainer/http/server_replies.h"
@@ -8,6 +9,9 @@
 namespace taopd {
 namespace {
 
+constexpr char kApiKeyVariable[] = "OPENAI_API_KEY";
+// The time limit of the request for the list of models.
+constexpr absl::Duration kListTimeout = absl::Seconds(30);
 constexpr int64_t kMaxReplyBytes = int64_t{64} << 20;
 constexpr absl::Duration kMaxPause = absl::Seconds(30);
 constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
@@ -32,6 +36,14 @@ absl::StatusOr<ServerAddress> ParseOpenAiUrl(const std::string& text) {
   return server;
 }
 
+absl::Status ReadApiKey(const std::string& variable, OpenAiOptions* options) {
+  options->api_key_env = variable.empty() ? kApiKeyVariable : variable;
+  if (const char* key = std::getenv(options->api_key_env.c_str())) options->api_key = key;
+  if (variable.empty() || !options->api_key.empty()) return absl::OkStatus();
+  return InvalidArgument("--api-key-env: the environment variable ", variable,
+                         " is empty or not set");
+}
+
 struct OpenAiClient::Attempt {
   absl::StatusOr<std::string> reply;
   absl::Duration retry_after;  // as the server asks
@@ -44,14 +56,23 @@ OpenAiClient::OpenAiClient(const OpenAiOptions& options, ServerAddress server, C
       clock_(clock),
       http_({server_}, credentials_) {}
 
-absl::StatusOr<std::string> OpenAiClient::Send(const std::string& path, const std::string& body,
-                                               absl::Duration timeout) {
+absl::StatusOr<std::string> OpenAiClient::Send(
+    const std::string& path, const std::string& body, absl::Duration timeout,
+    const std::function<void(std::string_view)>& on_data) {
+  bool has_data = false;
+  std::function<void(std::string_view)> pass_on;
+  if (on_data) {
+    pass_on = [&](std::string_view data) {
+      has_data = true;
+      on_data(data);
+    };
+  }
   absl::Duration pause = absl::Seconds(options_.first_pause_s);
   for (int64_t num_attempts = 1;; ++num_attempts) {
-    const Attempt attempt = SendOnce(path, body, timeout);
+    const Attempt attempt = SendOnce(path, body, timeout, pass_on);
     const absl::Status error = Annotate(attempt.reply.status(), AddressOf(path));
     if (error.ok()) return attempt.reply;
-    if (!MayPass(error)) return error;
+    if (!MayPass(error) || has_data) return error;
     if (num_attempts > options_.max_retries || given_up_) {
       return Unavailable("after ", num_attempts,
                          num_attempts == 1 ? " attempt: " : " attempts: ", error.message());
@@ -70,10 +91,22 @@ void OpenAiClient::Pause(absl::Duration duration) const {
   }
 }
 
+absl::StatusOr<std::string> OpenAiClient::ChooseModel() {
+  const std::string path = "/models";
+  const auto reply = Send(path, /*body=*/"", kListTimeout);
+  // A server that does not list its models may have the named one.
+  if (absl::IsNotFound(reply.status()) && !options_.model.empty()) return options_.model;
+  TAOPD_RETURN_IF_ERROR(reply.status());
+  const absl::StatusOr<ListedModel> model = FindListedModel(*reply, options_.model);
+  TAOPD_RETURN_IF_ERROR(Annotate(model.status(), AddressOf(path)));
+  return model->id;
+}
+
 OpenAiClient::Attempt OpenAiClient::SendOnce(const std::string& path, const std::string& body,
-                                             absl::Duration timeout) {
+                                             absl::Duration timeout,
+                                             const std::function<void(std::string_view)>& on_data) {
   absl::StatusOr<HttpReply> reply =
-      http_.Exchange(/*server=*/0, path, body, kMaxReplyBytes, timeout);
+      http_.Exchange(/*server=*/0, path, body, kMaxReplyBytes, timeout, on_data);
   if (!reply.ok()) return {reply.status(), absl::ZeroDuration()};
   if (reply->status == 200) return {std::move(reply->body), absl::ZeroDuration()};
   return {ErrorOfReply(*reply, credentials_), reply->retry_after.value_or(absl::ZeroDuration())};

@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -36,6 +38,10 @@ struct OpenAiOptions {
 // query or a fragment.
 absl::StatusOr<ServerAddress> ParseOpenAiUrl(const std::string& text);
 
+// Fills api_key and api_key_env from an environment variable: the named one, which must hold a key,
+// or OPENAI_API_KEY, if it is set, for an empty name.
+absl::Status ReadApiKey(const std::string& variable, OpenAiOptions* options);
+
 // Thread-safe.
 class OpenAiClient {
  public:
@@ -51,8 +57,16 @@ class OpenAiClient {
   // `body` sends a GET. `timeout` limits each attempt. Errors name the address and hold the
   // server's own words: UNAVAILABLE after the last retry, else those of ErrorOfReply
   // (server_replies.h), or DATA_LOSS for a reply that is too long.
+  // `on_data`, if it is not null, gets the body piece by piece as it arrives; a request is not
+  // retried once it has got one.
   absl::StatusOr<std::string> Send(const std::string& path, const std::string& body,
-                                   absl::Duration timeout);
+                                   absl::Duration timeout,
+                                   const std::function<void(std::string_view)>& on_data = nullptr);
+
+  // Asks GET /models whether the server has options.model, or for its first model if options.model
+  // is empty, and returns the model. A server without that listing is accepted if a model is named.
+  // Returns NOT_FOUND with the list of the server's models.
+  absl::StatusOr<std::string> ChooseModel();
 
   // Returns the number of retries so far.
   int64_t num_retries() const { return num_retries_; }
@@ -63,7 +77,8 @@ class OpenAiClient {
 
  private:
   struct Attempt;
-  Attempt SendOnce(const std::string& path, const std::string& body, absl::Duration timeout);
+  Attempt SendOnce(const std::string& path, const std::string& body, absl::Duration timeout,
+                   const std::function<void(std::string_view)>& on_data);
   void Pause(absl::Duration duration) const;
 
   const OpenAiOptions options_;

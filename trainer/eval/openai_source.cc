@@ -7,15 +7,11 @@
 #include <vector>
 
 #include "common/io/jsonl.h"
-#include "trainer/http/server_replies.h"
 
 namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// The time limit of the request for the list of models.
-constexpr absl::Duration kListTimeout = absl::Seconds(30);
 
 // Reads the reply to a completion or to a chat, which hold their texts in different fields.
 absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
@@ -79,16 +75,7 @@ class HttpSource final : public OpenAiSource {
 };
 
 absl::Status HttpSource::ChooseModel() {
-  const std::string path = "/models";
-  const auto reply = client_.Send(path, /*body=*/"", kListTimeout);
-  if (absl::IsNotFound(reply.status()) && !options_.model.empty()) {
-    model_ = options_.model;  // the server does not list its models
-    return absl::OkStatus();
-  }
-  TAOPD_RETURN_IF_ERROR(reply.status());
-  const absl::StatusOr<ListedModel> model = FindListedModel(*reply, options_.model);
-  TAOPD_RETURN_IF_ERROR(Annotate(model.status(), client_.AddressOf(path)));
-  model_ = model->id;
+  TAOPD_ASSIGN_OR_RETURN(model_, client_.ChooseModel());
   return absl::OkStatus();
 }
 

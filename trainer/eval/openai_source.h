@@ -18,10 +18,9 @@ namespace taopd {
 
 class OpenAiSource : public ResponseSource {
  public:
-  // Asks GET /models whether the server has options.model, or for its first model if options.model
-  // is empty. A server without that listing is accepted if a model is named. Returns
-  // INVALID_ARGUMENT for a malformed URL, UNAVAILABLE or PERMISSION_DENIED with the server's
-  // message, and NOT_FOUND with the list of the server's models. `clock` must outlive the source.
+  // Chooses the model (OpenAiClient::ChooseModel). Returns INVALID_ARGUMENT for a malformed URL,
+  // UNAVAILABLE or PERMISSION_DENIED with the server's message, and NOT_FOUND with the list of the
+  // server's models. `clock` must outlive the source.
   static absl::StatusOr<std::unique_ptr<OpenAiSource>> Connect(const OpenAiOptions& options,
                                                                Clock* clock = Clock::Real());
   virtual const std::string& model() const = 0;

@@ -99,9 +99,9 @@ std::unique_ptr<httplib::Client> HttpClient::Connect(const ServerAddress& server
   return connection;
 }
 
-absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string& path,
-                                               const std::string& body, int64_t max_reply_bytes,
-                                               absl::Duration timeout) {
+absl::StatusOr<HttpReply> HttpClient::Exchange(
+    size_t server, const std::string& path, const std::string& body, int64_t max_reply_bytes,
+    absl::Duration timeout, const std::function<void(std::string_view)>& on_data) {
   const absl::Time deadline = absl::Now() + timeout;
   httplib::Request request;
   request.method = body.empty() ? "GET" : "POST";
@@ -113,10 +113,17 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string&
   request.body = body;
   HttpReply reply;
   bool too_long = false;
+  int status = 0;
+  request.response_handler = [&](const httplib::Response& response) {
+    status = response.status;
+    return true;
+  };
   request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
     too_long = static_cast<int64_t>(reply.body.size() + size) > max_reply_bytes;
-    if (!too_long) reply.body.append(data, size);
-    return !too_long;
+    if (too_long) return false;
+    reply.body.append(data, size);
+    if (on_data && status == 200) on_data({data, size});
+    return true;
   };
 
   for (bool is_fresh = false;;) {

@@ -11,11 +11,13 @@
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -51,14 +53,15 @@ class HttpClient {
   ~HttpClient();
 
   // Sends one request and receives the reply, whatever its status. `server` is an index. `path`
-  // comes after the server's prefix; an empty body makes it a GET. Errors:
+  // comes after the server's prefix; an empty body makes it a GET. `on_data`, if it is not null,
+  // gets the body of a 200 reply piece by piece as it arrives. Errors:
   //   UNAVAILABLE        no connection, or it broke
   //   DEADLINE_EXCEEDED  the time limit
   //   CANCELLED          CancelAll has been called
   //   DATA_LOSS          the reply has more than max_reply_bytes, or is no HTTP
-  absl::StatusOr<HttpReply> Exchange(size_t server, const std::string& path,
-                                     const std::string& body, int64_t max_reply_bytes,
-                                     absl::Duration timeout);
+  absl::StatusOr<HttpReply> Exchange(
+      size_t server, const std::string& path, const std::string& body, int64_t max_reply_bytes,
+      absl::Duration timeout, const std::function<void(std::string_view)>& on_data = nullptr);
   // Ends all exchanges soon: those in progress and later ones.
   void CancelAll();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/check.h"
@@ -12,6 +13,27 @@
 #include "trainer/dist/optimizer_shards.h"
 
 namespace taopd {
+namespace {
+
+// Numbers, booleans and texts keep their type; lists, and auto beside numbers, become text.
+Hparams HparamsOf(const RunFacts& settings) {
+  Hparams hparams;
+  for (const RunFact& setting : settings) {
+    const auto value = nlohmann::json::parse(setting.value, nullptr, /*allow_exceptions=*/false);
+    if (value.is_boolean()) {
+      hparams.emplace_back(setting.name, value.get<bool>());
+    } else if (value.is_number()) {
+      hparams.emplace_back(setting.name, value.get<double>());
+    } else if (value.is_string()) {
+      hparams.emplace_back(setting.name, value.get<std::string>());
+    } else {
+      hparams.emplace_back(setting.name, setting.value);
+    }
+  }
+  return hparams;
+}
+
+}  // namespace
 
 CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
     : options_(std::move(options)),
@@ -36,7 +58,10 @@ absl::StatusOr<std::string> CheckpointedRun::FromRoot(const absl::StatusOr<std::
 absl::Status CheckpointedRun::Start(const StartMode& mode, const std::string& setting,
                                     const std::function<absl::StatusOr<Student>()>& make_student) {
   absl::StatusOr<std::string> checkpoint = "";
-  if (group_->is_root()) {
+  if (group_->is_root() && mode.dry_run) {
+    if (absl::Status checked = RunDirectory::Check(options_.run_dir, mode); !checked.ok())
+      checkpoint = checked;
+  } else if (group_->is_root()) {
     auto directory = RunDirectory::Open(options_.run_dir, mode, options_.checkpoints);
     if (!directory.ok()) checkpoint = directory.status();
     if (directory.ok()) {
@@ -119,7 +144,7 @@ absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
 }
 
 absl::Status CheckpointedRun::OpenOutput() {
-  if (const absl::Status fits = CheckDisk(); !fits.ok()) return WithExitCode(kExitStorage, fits);
+  TAOPD_RETURN_IF_ERROR(CheckDisk());
   absl::Status opened = group_->is_root() ? ReplaceAndOpen() : absl::OkStatus();
   opened = group_->AgreeOnStatus(opened);
   // Rank 0 has cut the records of a resumed run.
@@ -173,11 +198,12 @@ absl::Status CheckpointedRun::CheckDisk() {
     const int64_t present_bytes =
         BytesOnDisk(options_.run_dir + "/checkpoints") + BytesOnDisk(options_.run_dir + "/model");
     if (resumed()) plan.held_bytes = present_bytes;
-    if (!resumed() && !directory_->keeps_old_run()) plan.freed_bytes = present_bytes;
+    const bool keeps_old_run = directory_ && directory_->keeps_old_run();
+    if (!resumed() && !keeps_old_run) plan.freed_bytes = present_bytes;
     fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes,
                          options_.disk_plan == PlanPolicy::kRefuse);
   }
-  return group_->AgreeOnStatus(fits);
+  return WithExitCode(kExitStorage, group_->AgreeOnStatus(fits));
 }
 
 absl::Status CheckpointedRun::ReplaceAndOpen() {
@@ -192,6 +218,7 @@ absl::Status CheckpointedRun::OpenRecords(int64_t resume_step) {
   RunOutputOptions options;
   options.run_dir = options_.run_dir;
   options.total_steps = options_.total_steps;
+  options.settings = HparamsOf(options_.settings);
   if (resume_step >= 0) {
     if (!records_read_) TAOPD_RETURN_IF_ERROR(ReadRecords().status());
     recorded_ = *std::exchange(records_read_, std::nullopt);

@@ -96,7 +96,8 @@ class CheckpointedRun {
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
   // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state
   // come from the checkpoint. Otherwise make_student makes the student, and `setting` is the
-  // setting that its errors are about. An old run stays as it is.
+  // setting that its errors are about. An old run stays as it is. With mode.dry_run the directory
+  // is only checked; OpenOutput and what follows it must not be called then.
   absl::Status Start(const StartMode& mode, const std::string& setting,
                      const std::function<absl::StatusOr<Student>()>& make_student);
   // After Start: whether RUN_DIR/model is, byte for byte, the model of the checkpoint that the run
@@ -111,6 +112,9 @@ class CheckpointedRun {
   // A failure between Start and CheckFacts, after the settings that differ, which may be its cause.
   absl::Status BesideChanges(const absl::Status& failure) const;
   bool settings_differ() const { return !settings_.ok(); }
+  // Compares the run's needs on the disk with the available room, as OpenOutput does first. Returns
+  // kExitStorage if the run is refused.
+  absl::Status CheckDisk();
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
   // failure the old run is there again.
@@ -188,8 +192,6 @@ class CheckpointedRun {
   absl::Status ReplaceAndOpen();
   // Returns the newest undamaged checkpoint of at most `step` steps.
   absl::StatusOr<CheckpointRef> FindForRollBack(int64_t step);
-  // Compares the run's needs on the disk with the available room.
-  absl::Status CheckDisk();
   // Records the result of a save. Returns it, with the required room added to an error.
   absl::StatusOr<std::string> Noted(int64_t step, absl::StatusOr<std::string> saved);
   absl::Status ExportAsRoot();

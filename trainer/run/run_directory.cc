@@ -125,7 +125,27 @@ absl::Status NothingToResume(const std::string& run_dir) {
                             "it can");
 }
 
+// Refuses to replace the run whose files are in `files_dir` without being told to.
+absl::Status CheckMayStart(const std::string& run_dir, const std::string& files_dir,
+                           const StartMode& mode) {
+  if (mode.resume || mode.overwrite || !HoldsRun(files_dir)) return absl::OkStatus();
+  return FailedPrecondition("run.dir ", run_dir,
+                            " holds a run already: continue it with --resume, replace it with "
+                            "--overwrite, or choose another run.dir");
+}
+
 }  // namespace
+
+absl::Status RunDirectory::Check(const std::string& path, const StartMode& mode) {
+  TAOPD_RETURN_IF_ERROR(CheckNotForeign(path));
+  TAOPD_RETURN_IF_ERROR(RunLock::CheckFree(path));
+  // Open would put back a run that a crash has left aside.
+  const bool is_aside = !Exists(path + "/" + kConfigFile);
+  for (const char* name : {kReplacedDir, kKeptDir}) {
+    if (is_aside) TAOPD_RETURN_IF_ERROR(CheckMayStart(path, path + "/" + name, mode));
+  }
+  return CheckMayStart(path, path, mode);
+}
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::string& path,
                                                                  const StartMode& mode,
@@ -136,11 +156,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::stri
   std::unique_ptr<RunDirectory> directory(new RunDirectory(path, options));
   TAOPD_ASSIGN_OR_RETURN(directory->lock_, RunLock::Acquire(path));
   TAOPD_RETURN_IF_ERROR(Recover(path));
-  if (!mode.resume && !mode.overwrite && HoldsRun(path)) {
-    return FailedPrecondition("run.dir ", path,
-                              " holds a run already: continue it with --resume, replace it with "
-                              "--overwrite, or choose another run.dir");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckMayStart(path, path, mode));
   if (mode.resume && Exists(path + "/checkpoints")) {
     TAOPD_ASSIGN_OR_RETURN(CheckpointStore * store, directory->Checkpoints());
     TAOPD_ASSIGN_OR_RETURN(directory->checkpoint_, store->Newest());

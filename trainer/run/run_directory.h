@@ -42,6 +42,8 @@ struct StartMode {
   // With resume, the paths of settings and names of facts that may differ from the checkpoint
   // although they are declared fixed (resume_check.h).
   std::vector<std::string> allow_change = {};
+  // Check everything up to the first step, and change nothing on the disk. Excludes resume.
+  bool dry_run = false;
 };
 
 class RunDirectory {
@@ -55,6 +57,9 @@ class RunDirectory {
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(const std::string& path,
                                                             const StartMode& mode,
                                                             const CheckpointOptions& checkpoints);
+  // Returns the error with which Open would refuse a new run, and changes nothing. REQUIRES:
+  // mode.resume is false.
+  static absl::Status Check(const std::string& path, const StartMode& mode);
   // Restores the old run unless DeleteOldRun was called.
   ~RunDirectory();
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <filesystem>
 
 #include "common/io/file.h"
 
@@ -28,31 +29,60 @@ class FlockRunLock final : public RunLock {
   const int fd_;
 };
 
+// Locks the open file run.lock of `run_dir`.
+absl::Status Lock(int fd, const std::string& run_dir) {
+  int result;
+  do {
+    result = flock(fd, LOCK_EX | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return absl::OkStatus();
+  const int error = errno;
+  const std::string path = run_dir + "/run.lock";
+  if (error != EWOULDBLOCK) {
+    return FailedPrecondition("cannot lock ", path, ": ", std::strerror(error));
+  }
+  char holder[300] = {};
+  const ssize_t size = pread(fd, holder, sizeof(holder) - 1, 0);
+  return FailedPrecondition("run directory ", run_dir, " is in use by process ",
+                            size > 0 ? std::string(holder, size) : std::string("(unknown)"),
+                            ": it holds ", path);
+}
+
 }  // namespace
+
+absl::Status RunLock::CheckFree(const std::string& run_dir) {
+  namespace fs = std::filesystem;
+  const std::string path = run_dir + "/run.lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd >= 0) {
+    const absl::Status status = Lock(fd, run_dir);
+    close(fd);
+    return status;
+  }
+  if (errno != ENOENT) return FailedPrecondition("cannot open ", path, ": ", std::strerror(errno));
+  // Acquire makes the file, and the directories that are missing.
+  std::error_code error;
+  fs::path ancestor = fs::absolute(run_dir, error);
+  while (ancestor.has_relative_path() && !fs::exists(ancestor, error))
+    ancestor = ancestor.parent_path();
+  if (!fs::is_directory(ancestor, error))
+    return FailedPrecondition("cannot create ", run_dir, ": ", ancestor.string(),
+                              " is not a directory");
+  if (access(ancestor.c_str(), W_OK | X_OK) != 0) {
+    return FailedPrecondition("cannot create ", path, ": ", ancestor.string(), ": ",
+                              std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Acquire(const std::string& run_dir) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
   const std::string path = run_dir + "/run.lock";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return FailedPrecondition("cannot open ", path, ": ", std::strerror(errno));
-  auto lock = [&] {
-    int result;
-    do {
-      result = flock(fd, LOCK_EX | LOCK_NB);
-    } while (result != 0 && errno == EINTR);
-    return result == 0;
-  };
-  if (!lock()) {
-    const int error = errno;
-    char holder[300] = {};
-    const ssize_t size = pread(fd, holder, sizeof(holder) - 1, 0);
+  if (const absl::Status locked = Lock(fd, run_dir); !locked.ok()) {
     close(fd);
-    if (error != EWOULDBLOCK) {
-      return FailedPrecondition("cannot lock ", path, ": ", std::strerror(error));
-    }
-    return FailedPrecondition("run directory ", run_dir, " is in use by process ",
-                              size > 0 ? std::string(holder, size) : std::string("(unknown)"),
-                              ": it holds ", path);
+    return locked;
   }
   char host[HOST_NAME_MAX + 1] = {};
   gethostname(host, sizeof(host) - 1);

@@ -15,6 +15,9 @@ class RunLock {
   // Creates the directory. Returns FAILED_PRECONDITION if another process, or another object of
   // this one, holds the lock; the message names the holder's process id and host.
   static absl::StatusOr<std::unique_ptr<RunLock>> Acquire(const std::string& run_dir);
+  // Returns the error that Acquire would return, but makes nothing. The lock is not held when it
+  // returns.
+  static absl::Status CheckFree(const std::string& run_dir);
   virtual ~RunLock() = default;
 };
 

@@ -1,5 +1,6 @@
 #include "trainer/run/run_output.h"
 
+#include <absl/strings/str_replace.h>
 #include <prometheus/registry.h>
 #include <unistd.h>
 
@@ -20,6 +21,11 @@ void LogFailure(const absl::Status& status) {
   if (!status.ok()) LogWarning("a record could not be written", {{"error", status}});
 }
 
+// Indented, Markdown shows a text as it is.
+std::string AsCode(const std::string& text) {
+  return "    " + absl::StrReplaceAll(text, {{"\n", "\n    "}});
+}
+
 class RunOutputFiles final : public RunOutput {
  public:
   RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, PatientJsonlWriter samples,
@@ -27,7 +33,8 @@ class RunOutputFiles final : public RunOutput {
                  Clock* clock)
       : registry_(std::make_shared<prometheus::Registry>()),
         samples_(std::move(samples)),
-        jsonl_(jsonl.get()) {
+        jsonl_(jsonl.get()),
+        tensorboard_(tensorboard.get()) {
     sinks_.Add(std::move(jsonl));
     sinks_.Add(std::move(tensorboard));
     sinks_.Add(std::make_unique<PrometheusSink>(registry_));
@@ -50,6 +57,12 @@ class RunOutputFiles final : public RunOutput {
                       {"answer", sample.answer},
                       {"correct", sample.correct}});
     }
+    TextTable table = {{"prompt", "response", "answer", "correct"}};
+    for (const EvalSample& sample : samples) {
+      table.push_back({AsCode(sample.prompt), AsCode(sample.response), AsCode(sample.answer),
+                       sample.correct ? "yes" : "no"});
+    }
+    if (!samples.empty()) LogFailure(tensorboard_->WriteText(step, "samples/" + when, table));
   }
 
   void Sync() override {
@@ -77,7 +90,8 @@ class RunOutputFiles final : public RunOutput {
   std::shared_ptr<prometheus::Registry> registry_;
   MetricFanout sinks_;
   PatientJsonlWriter samples_;
-  JsonlSink* jsonl_;  // owned by sinks_
+  JsonlSink* jsonl_;              // owned by sinks_
+  TensorBoardSink* tensorboard_;  // owned by sinks_
 };
 
 class NoOutput final : public RunOutput {
@@ -107,6 +121,7 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   tensorboard_options.dir = options.run_dir + "/tensorboard";
   tensorboard_options.resume_step = resumed ? options.resume_step + 1 : -1;
   TAOPD_ASSIGN_OR_RETURN(auto tensorboard, TensorBoardSink::Open(tensorboard_options, clock));
+  if (!options.settings.empty()) LogFailure(tensorboard->WriteHparams(options.settings));
   ConsoleOptions console;
   console.total_steps = options.total_steps;
   console.first_step = resumed ? options.resume_step : 0;

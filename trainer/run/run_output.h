@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/io/jsonl.h"
+#include "common/metrics/event_file.h"
 #include "common/metrics/sink.h"
 #include "trainer/eval/accuracy.h"
 
@@ -25,6 +26,7 @@ struct RunOutputOptions {
   int64_t resume_step = -1;
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
+  Hparams settings = {};  // for TensorBoard
 };
 
 class RunOutput {

@@ -16,9 +16,16 @@ TEST(EventFile, BytesAreThoseOfTensorBoard) {
   const Metrics metrics = {{"loss/mean", 0.25},
                            {"loss/grad_norm", std::numeric_limits<double>::infinity()},
                            {"optim/lr", 1e-6}};
+  const Hparams hparams = {{"objective.name", "ta_opd"},
+                           {"optimizer.lr", 1e-6},
+                           {"optimizer.offload", false},
+                           {"trainer.eval_at_start", true}};
+  const TextTable table = {{"prompt", "response"}, {"    1+1=", ""}};
   const std::string bytes = TfRecordFrame(FileVersionEvent(time_s)) +
                             TfRecordFrame(SessionStartEvent(time_s, 300)) +
-                            TfRecordFrame(ScalarsEvent(time_s, 300, metrics));
+                            TfRecordFrame(ScalarsEvent(time_s, 300, metrics)) +
+                            TfRecordFrame(HparamsEvent(time_s, hparams)) +
+                            TfRecordFrame(TextEvent(time_s, 300, "samples/eval", table));
   EXPECT_EQ(bytes,
             testing::ReadFile(testing::SourcePath("tests/common/metrics/events_golden.tfevents")));
 }

@@ -82,7 +82,7 @@ TEST(DatasetSummary, TextAndJsonTellTheSame) {
   const std::string text = DatasetSummaryText(json);
   EXPECT_THAT(text,
               HasSubstr("data.train: 4 prompts, 2 over-long dropped, 3 truncated, 1 duplicates"));
-  EXPECT_THAT(text, HasSubstr("--- f.jsonl:4 (b), answer"));
+  EXPECT_THAT(text, HasSubstr("--- f.jsonl:4 (b)\n"));
   EXPECT_THAT(text, HasSubstr("ids 7 7 7 7"));
   EXPECT_THAT(text, HasSubstr("17 bytes of the prompts are left out"));
   EXPECT_EQ(json["num_truncated"], 3);

@@ -239,6 +239,33 @@ TEST_F(RunDirectoryTest, ADirectoryInUseIsRefused) {
   ASSERT_OK_AND_ASSIGN(const auto lock, RunLock::Acquire(dir()));
   EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, kKeepTwo),
                absl::StatusCode::kFailedPrecondition, "in use by process");
+  EXPECT_ERROR(RunDirectory::Check(dir(), kOverwrite), absl::StatusCode::kFailedPrecondition,
+               "in use by process");
+}
+
+// Check refuses what Open refuses, and leaves no trace.
+TEST_F(RunDirectoryTest, ACheckChangesNothing) {
+  const TempDir parent;
+  EXPECT_OK(RunDirectory::Check(parent.File("new/run"), kNew));
+  EXPECT_TRUE(fs::is_empty(parent.path()));
+  WriteFile(parent.File("file"), "");
+  EXPECT_ERROR(RunDirectory::Check(parent.File("file/run"), kNew),
+               absl::StatusCode::kFailedPrecondition, "cannot");
+  const TempDir foreign;
+  WriteFiles(foreign.path(), {{"model/config.json", "mine"}});
+  EXPECT_ERROR(RunDirectory::Check(foreign.path(), kOverwrite),
+               absl::StatusCode::kFailedPrecondition, "which no run has made");
+  EXPECT_FALSE(fs::exists(foreign.File("run.lock")));
+
+  EXPECT_ERROR(RunDirectory::Check(dir(), kNew), absl::StatusCode::kFailedPrecondition,
+               "holds a run already");
+  EXPECT_OK(RunDirectory::Check(dir(), kOverwrite));
+  EXPECT_EQ(FilesOf(dir()), Both());
+  InKilledProcess([] {});
+  const Files crashed = FilesOf(dir());
+  EXPECT_ERROR(RunDirectory::Check(dir(), kNew), absl::StatusCode::kFailedPrecondition,
+               "holds a run already");
+  EXPECT_EQ(FilesOf(dir()), crashed);
 }
 
 }  // namespace

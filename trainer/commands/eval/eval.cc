@@ -1,7 +1,6 @@
 // The subcommand eval: evaluates a model in this process or on a server on data.val.
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "common/base/log.h"
 #include "common/engine/torch_engine.h"
@@ -18,8 +17,6 @@
 
 namespace taopd {
 namespace {
-
-constexpr char kApiKeyVariable[] = "OPENAI_API_KEY";
 
 // Logs progress from time to time, not for every response.
 class Progress {
@@ -96,12 +93,7 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   OpenAiOptions options;
   options.url = request.endpoint;
   options.model = request.model_dir;
-  options.api_key_env = request.api_key_env.empty() ? kApiKeyVariable : request.api_key_env;
-  if (const char* key = std::getenv(options.api_key_env.c_str())) options.api_key = key;
-  if (!request.api_key_env.empty() && options.api_key.empty()) {
-    return BadUsage(InvalidArgument("--api-key-env: the environment variable ", request.api_key_env,
-                                    " is empty or not set"));
-  }
+  if (absl::Status key = ReadApiKey(request.api_key_env, &options); !key.ok()) return BadUsage(key);
   options.concurrency = request.concurrency;
   options.timeout_s = request.timeout_s;
   options.max_retries = request.max_retries;

@@ -15,6 +15,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
   std::unique_ptr<ProcessGroup> group;
   // Before the run begins (TrainingRun::SetUp) there is nothing to save, and it may wait long for
   // other ranks and for the teacher.
+  // A dry run never begins.
   const auto end_at_once = [](ExitCode code) {
     LogInfo("stopped", {{"reason", "asked to stop before the run had begun: nothing has changed"}});
     std::cout.flush();
@@ -30,6 +31,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
       ranks->Leave();
       end_at_once(code);
     });
+    if (mode.dry_run && !config.teacher.cache_only) config.teacher.cache_dir.clear();
     return TrainingRun(std::move(config), state, group.get()).Run(mode);
   });
   failure = PartRanks(group.get(), std::move(failure));

@@ -16,6 +16,14 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
 
 }  // namespace
 
+ExitCode CodeOfFailedStep(const absl::Status& status) {
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
+  const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
+                          absl::IsInvalidArgument(status);
+  if (is_of_data) return kExitData;
+  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
+}
+
 TrainingParts::TrainingParts(TrainConfig given, RunState* run_state, ProcessGroup* group)
     : config(std::move(given)),
       run_state(run_state),

@@ -3,6 +3,7 @@
 //   setup/             makes them: all that can refuse a run before its first step
 //   plan/              the memory plan, and the settings that are auto
 //   training_run.h     the loop over the steps
+//   dry_run.h          one step that leaves nothing, with --dry-run
 //   run_saves.h        checkpoints, and the ends of a run
 //   run_evaluations.h  evaluations, the best checkpoint, early stop
 //   run_guard.h        the collapse guard and roll-backs
@@ -31,6 +32,9 @@
 #include "trainer/step/timing/timeline.h"
 
 namespace taopd {
+
+// Returns the exit code of a run whose step has failed with `status`.
+ExitCode CodeOfFailedStep(const absl::Status& status);
 
 // One thread uses it, except where a member says otherwise. Everything points into it, so it stays
 // where it is.

@@ -5,6 +5,7 @@
 #include "kernels/cpu/isa/isa.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/train/dry_run.h"
 #include "trainer/commands/train/ranks.h"
 #include "trainer/commands/train/setup/training_data.h"
 #include "trainer/commands/train/setup/training_setup.h"
@@ -36,7 +37,7 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
   parts_.service.WatchWith([this] { return !parts_.is_root() || parts_.liveness->Check().ok(); });
   try {
-    return Loop();
+    return mode.dry_run ? DryRun(parts_) : Loop();
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     // A step handles its own exceptions, so the state here is that of the end of a step.
@@ -59,6 +60,10 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   if (absl::Status read = group->AgreeOnStatus(facts.status()); !read.ok())
     return run.BesideChanges(BadData(read));
   TAOPD_RETURN_IF_ERROR(run.CheckFacts(*facts));
+  if (mode.dry_run) {
+    TAOPD_RETURN_IF_ERROR(run.CheckDisk());
+    return false;
+  }
   // From here on there is something to save: a stop is for the loop.
   parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run.OpenOutput());
@@ -245,14 +250,7 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
     return saves_.OutOfMemory(before, parts_.student.optimizer->num_updates(),
                               Concat("step ", before.step + 1), std::string(status.message()));
   }
-  ExitCode code = kExitInternal;
-  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
-    code = kExitUnavailable;
-  } else if (absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
-             absl::IsInvalidArgument(status)) {
-    code = kExitData;
-  }
-  return WithExitCode(code, Annotate(status, Concat("step ", before.step + 1)));
+  return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));
 }
 
 absl::StatusOr<bool> TrainingRun::WaitForNextStep() {

@@ -21,7 +21,8 @@ class TrainingRun {
   // `state` and `group` must outlive the object.
   TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group);
 
-  // Sets up and trains until the last step, a stop request or a failure. Call it once.
+  // Sets up and trains until the last step, a stop request or a failure. With mode.dry_run, one
+  // batch goes through a step and changes nothing. Call it once.
   absl::Status Run(const StartMode& mode);
 
  private:

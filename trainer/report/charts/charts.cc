@@ -45,6 +45,13 @@ std::vector<ChartSpec> LearningCharts() {
        .scale = kLog,
        .style = ChartSpec::Style::kPoints,
        .optional = true},
+      {.id = "eval-loss",
+       .title = "Validation loss",
+       .hint = "Of supervised training, mean over the response tokens of data.val.",
+       .quantities = Only("eval/loss"),
+       .scale = kLog,
+       .style = ChartSpec::Style::kPoints,
+       .optional = true},
       {.id = "rollout-accuracy",
        .title = "Rollout accuracy",
        .hint = "Share of the step's rollouts that are correct.",
@@ -134,12 +141,25 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
   return charts;
 }
 
+// Returns whether the runs have trained without rollouts, which most charts are about.
+bool AreSupervised(const std::vector<RunRecord>& runs) {
+  bool has_loss = false;
+  for (const RunRecord& run : runs) {
+    if (run.Find("rollout/response_length_mean") != nullptr) return false;
+    has_loss |= run.Find("loss/mean") != nullptr;
+  }
+  return has_loss;
+}
+
 }  // namespace
 
 std::vector<ChartSpec> ReportCharts(const std::vector<RunRecord>& runs) {
   std::vector<ChartSpec> charts = {LossChart()};
   for (const auto& group : {TermCharts(runs), LearningCharts(), PolicyCharts(), StepCharts()}) {
     charts.insert(charts.end(), group.begin(), group.end());
+  }
+  if (AreSupervised(runs)) {
+    for (ChartSpec& chart : charts) chart.optional = true;
   }
   return charts;
 }

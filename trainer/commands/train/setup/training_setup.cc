@@ -1,17 +1,15 @@
 #include "trainer/commands/train/setup/training_setup.h"
 
-#include <cstdlib>
-
 #include "common/base/log.h"
 #include "common/engine/torch_engine.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/start_control.h"
 #include "trainer/commands/teacher/self_teacher.h"
 #include "trainer/commands/teacher/teacher_views.h"
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/plan/training_plan.h"
 #include "trainer/commands/train/ranks.h"
 #include "trainer/commands/train/setup/training_data.h"
-#include "trainer/report/report.h"
 #include "trainer/step/timing/model_flops.h"
 
 namespace taopd {
@@ -118,18 +116,6 @@ void FillContext(TrainingParts& parts) {
 // A port that is in use must not cost an old run, so the server starts before there is a record:
 // until then its metrics page is empty.
 absl::Status StartControl(TrainingParts& parts) {
-  ControlServerOptions control;
-  control.host = parts.config.trainer.host;
-  control.http_port = parts.config.trainer.http_port;
-  control.allowed_hosts = parts.config.trainer.allowed_hosts;
-  if (const std::string& name = parts.config.trainer.token_env; !name.empty()) {
-    const char* token = std::getenv(name.c_str());
-    if (token == nullptr || *token == '\0') {
-      return BadUsage(FailedPrecondition("trainer.token_env = ", name,
-                                         ": the environment has no such variable, or it is empty"));
-    }
-    control.token = token;
-  }
   ControlPages pages;
   pages.prometheus_text = [&parts] {
     const RunOutput* output = parts.output.load();
@@ -140,12 +126,10 @@ absl::Status StartControl(TrainingParts& parts) {
                   static_cast<int>(parts.run_state->stop_code()), "\n");
   };
   pages.health = [&parts] { return parts.liveness->Check(); };
-  pages.report_html = [dir = parts.run.run_dir()] { return report::MakeReport({dir}); };
-  auto server = ControlServer::Start(control, parts.run_state, std::move(pages));
-  if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
+  auto server = StartControlServer(parts.config.trainer, parts.run.run_dir(), parts.run_state,
+                                   std::move(pages));
+  if (!server.ok()) return server.status();
   parts.control = *std::move(server);
-  LogInfo("control",
-          {{"http", Concat(parts.config.trainer.host, ":", parts.control->http_port())}});
   return absl::OkStatus();
 }
 

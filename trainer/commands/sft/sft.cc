@@ -1,6 +1,7 @@
 // Supervised training on prompt/response pairs: the same optimizer, head, checkpoints and records
 // as distillation, with cross-entropy on the response tokens.
 
+#include <atomic>
 #include <cmath>
 
 #include "common/base/log.h"
@@ -10,6 +11,8 @@
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
+#include "trainer/commands/sft/sft_data.h"
+#include "trainer/commands/start_control.h"
 #include "trainer/commands/train/setup/run_facts.h"
 #include "trainer/commands/until_stored.h"
 #include "trainer/optim/lr_schedule.h"
@@ -59,13 +62,18 @@ class SftRun {
     // A resumed run may have been stopped before its validation.
     bool stops = validation_is_due() && !run_.recorded().has_evaluation && !Validate();
     while (!stops && !run_.is_last()) {
+      WaitWhilePaused();
       TAOPD_RETURN_IF_ERROR(Step(&stops));
     }
     if (stops) {
+      SetPhase(TrainerPhase::kStopping);
       TAOPD_RETURN_IF_ERROR(SaveOrWait());
       return run_.Stopped(run_state_->stop_code());
     }
-    return UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); });
+    TAOPD_RETURN_IF_ERROR(
+        UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); }));
+    SetPhase(TrainerPhase::kFinished);
+    return absl::OkStatus();
   }
 
  private:
@@ -88,9 +96,17 @@ class SftRun {
     const auto facts = FactsOfData(train_, {}, config_.data.val, run_.student(),
                                    model.tokenizer.empty() ? model.init : model.tokenizer);
     if (!facts.ok()) return run_.BesideChanges(BadData(facts.status()));
+    if (absl::Status started = StartControl(); !started.ok()) return run_.BesideChanges(started);
     TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
     TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
-    if (run_.resumed()) NoteSaved();
+    output_.store(&run_.output());
+    run_state_->Update([&](RunStatus& status) {
+      status.run_name = config_.run.name;
+      status.total_steps = config_.trainer.total_steps;
+      status.step = run_.state().step;
+      status.phase = TrainerPhase::kRunning;
+    });
+    if (run_.resumed()) NoteSaved(run_.resumed_from());
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},
              {"dir", run_.run_dir()},
@@ -140,39 +156,33 @@ class SftRun {
   }
 
   absl::Status LoadData() {
-    DatasetOptions options;
-    options.prompt_key = config_.data.prompt_key;
-    options.answer_key.clear();
-    options.response_key = config_.data.response_key;
-    options.add_special_tokens = config_.data.add_special_tokens;
-    options.max_length = config_.data.max_length;
     const Student& student = run_.student();
-    const ModelConfig& model = decoder().config();
-    options.vocab_size = model.vocab_size;
-    if (config_.data.append_eos && !model.eos_token_ids.empty())
-      options.append_eos_id = model.eos_token_ids.front();
-    if (config_.data.max_length > model.max_position_embeddings) {
-      return BadUsage(InvalidArgument("data.max_length ", config_.data.max_length,
-                                      " exceeds the model's max_position_embeddings ",
-                                      model.max_position_embeddings));
-    }
-    auto prompt_model = MakePromptModel(DataConfig(), student.tokenizer_dir,
-                                        student.tokenizer.get(), model.vocab_size);
-    if (!prompt_model.ok()) return BadData(Annotate(prompt_model.status(), "model"));
-    options.render = prompt_model->render;
-    auto train = LoadPrompts(config_.data.train, student.tokenizer.get(), options);
-    if (!train.ok()) return BadData(Annotate(train.status(), "data.train"));
-    train_ = std::move(train->records);
-    if (!config_.data.val.empty()) {
-      auto val = LoadPrompts(config_.data.val, student.tokenizer.get(), options);
-      if (!val.ok()) return BadData(Annotate(val.status(), "data.val"));
-      val_ = std::move(val->records);
-    }
+    auto data = LoadSftData(config_.data, decoder().config(), student.tokenizer_dir,
+                            student.tokenizer.get());
+    if (!data.ok()) return data.status();
+    LogDataset("data.train", data->train);
+    LogDataset("data.val", data->val);
+    train_ = std::move(data->train.records);
+    val_ = std::move(data->val.records);
     order_.emplace(static_cast<int64_t>(train_.size()), DeriveSeed(config_.run.seed, "data"),
                    config_.data.shuffle);
     const absl::Status position = order_->Restore(run_.state().epoch, run_.state().epoch_index);
     if (!position.ok())
       return BadData(Annotate(position, "the checkpoint does not fit data.train"));
+    return absl::OkStatus();
+  }
+
+  // The server starts before the run's records are opened, so that a port that is in use costs no
+  // old run.
+  absl::Status StartControl() {
+    ControlPages pages;
+    pages.prometheus_text = [this] {
+      const RunOutput* output = output_.load();
+      return output != nullptr ? output->PrometheusText() : std::string();
+    };
+    auto server = StartControlServer(config_.trainer, run_.run_dir(), run_state_, std::move(pages));
+    if (!server.ok()) return server.status();
+    control_ = *std::move(server);
     return absl::OkStatus();
   }
 
@@ -241,23 +251,19 @@ class SftRun {
     for (const PromptRecord* record : batch) {
       num_tokens += static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size());
     }
-    run_.output().Write(state.step,
-                        {{"loss/mean", loss},
-                         {"loss/grad_norm", grad_norm},
-                         {"optim/lr", lr},
-                         {"time/step_s", seconds},
-                         {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
+    Record({{"loss/mean", loss},
+            {"loss/grad_norm", grad_norm},
+            {"optim/lr", lr},
+            {"time/step_s", seconds},
+            {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
     // Save before the validation, which may fail or take long.
+    const bool is_asked_to_save = run_state_->TakeSaveRequest();
     if (run_.is_last()) {
       TAOPD_RETURN_IF_ERROR(SaveOrWait());
-    } else if (run_.is_due(config_.trainer.save_every) || run_.num_failed_saves() > 0) {
-      // A failure is logged; the next step tries again.
-      if (const auto saved = run_.Save(); saved.ok()) {
-        NoteSaved();
-      } else {
-        LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
-      }
+    } else if (is_asked_to_save || run_.is_due(config_.trainer.save_every) ||
+               run_.num_failed_saves() > 0) {
+      Save();
     }
     *stops = validation_is_due() && !Validate();
     return absl::OkStatus();
@@ -271,6 +277,7 @@ class SftRun {
   // Returns false if the run is asked to stop before the validation is done.
   bool Validate() {
     at::NoGradGuard no_grad;
+    SetPhase(TrainerPhase::kEvaluating);
     std::vector<const PromptRecord*> records;
     for (const PromptRecord& record : val_) records.push_back(&record);
     const std::optional<LossSums> sums = Pass(records, /*train=*/false);
@@ -278,17 +285,59 @@ class SftRun {
     run_.output().Write(run_.state().step,
                         {{"eval/loss", sums->loss / static_cast<double>(sums->num_rows)},
                          {"eval/n", static_cast<double>(val_.size())}});
+    SetPhase(TrainerPhase::kRunning);
     return true;
   }
 
-  void NoteSaved() {
-    run_state_->Update([&](RunStatus& status) { status.saved_step = run_.state().step; });
+  // Records the metrics of the present step and shows them to other threads.
+  void Record(const Metrics& metrics) {
+    const TrainState& state = run_.state();
+    run_.output().Write(state.step, metrics);
+    const double seconds_per_step = state.train_seconds / static_cast<double>(state.step);
+    run_state_->Update([&](RunStatus& status) {
+      status.step = state.step;
+      status.metrics = metrics;
+      status.eta_seconds =
+          seconds_per_step * static_cast<double>(config_.trainer.total_steps - state.step);
+    });
+  }
+
+  // No step is in progress, so requests for a save are carried out meanwhile.
+  void WaitWhilePaused() {
+    if (!run_state_->pause_requested()) return;
+    SetPhase(TrainerPhase::kPaused);
+    run_state_->WaitWhilePaused([this] { Save(); });
+    SetPhase(TrainerPhase::kRunning);
+  }
+
+  void SetPhase(TrainerPhase phase) {
+    run_state_->Update([&](RunStatus& status) { status.phase = phase; });
+  }
+  void NoteSaved(const std::string& path) {
+    run_state_->Update([&](RunStatus& status) {
+      status.saved_step = run_.state().step;
+      status.last_checkpoint = path;
+      status.storage_problem.clear();
+    });
+  }
+  // A failure is logged; the next step tries again.
+  void Save() {
+    if (const auto saved = run_.Save(); saved.ok()) {
+      NoteSaved(*saved);
+    } else {
+      LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
+      run_state_->Update([&](RunStatus& status) {
+        status.storage_problem = std::string(saved.status().message());
+      });
+    }
   }
   absl::Status SaveOrWait() {
-    TAOPD_RETURN_IF_ERROR(UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_,
-                                      run_state_, [this] { return run_.Save().status(); }));
-    NoteSaved();
-    return absl::OkStatus();
+    return UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_, run_state_,
+                       [this]() -> absl::Status {
+                         const auto saved = run_.Save();
+                         if (saved.ok()) NoteSaved(*saved);
+                         return saved.status();
+                       });
   }
 
   Decoder& decoder() { return *run_.student().decoder; }
@@ -302,6 +351,9 @@ class SftRun {
   std::vector<PromptRecord> train_;
   std::vector<PromptRecord> val_;
   std::optional<EpochOrder> order_;
+  // Null until the run has begun; read by the control server's threads, which end first.
+  std::atomic<const RunOutput*> output_ = nullptr;
+  std::unique_ptr<ControlServer> control_;
 };
 
 }  // namespace

@@ -1,0 +1,122 @@
+"""A run's event files in the real TensorBoard: numbers, settings (HPARAMS) and samples (TEXT).
+
+TAOPD_TRACKERS_VENV is the environment that trackers_test.py and this test make. Exit code 77: the packages cannot be
+installed.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+BIN = pathlib.Path(os.environ["TAOPD_BIN_DIR"])
+PLACE = pathlib.Path(os.environ["TAOPD_TRACKERS_VENV"])
+PYTHON = PLACE / "bin" / "python"
+SKIPPED = 77
+WAIT_S = 120
+
+
+def trainer(command, *arguments):
+    subprocess.run([BIN / "taopd-trainer", command, *arguments], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+
+
+class TensorBoardTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.dir = pathlib.Path(directory.name)
+        data = cls.dir / "data"
+        subprocess.run([sys.executable, ROOT / "deploy/examples/addition/generate.py", data, "--train", "8", "--val", "8",
+                        "--teacher-sft", "36", "--student-sft", "36"], check=True, stdout=subprocess.DEVNULL)
+        trainer("sft", "--config", ROOT / "deploy/recipes/addition/student_sft.yaml", "--set", f"run.dir={cls.dir}/student",
+                "--set", f"model.tokenizer={data}/tokenizer", "--set", f"data.train=[{data}/student_sft.jsonl]",
+                "--set", "trainer.total_steps=1")
+        config = cls.dir / "train.yaml"
+        # The student is its own teacher, so that no server is needed.
+        config.write_text(f"student: {{model: {cls.dir}/student/model}}\n"
+                          "teacher: {kind: self, top_k: 4}\n"
+                          f"data: {{train: [{data}/train.jsonl], val: [{data}/val.jsonl], train_batch_size: 2,\n"
+                          "  max_prompt_length: 11, max_response_length: 8}\n"
+                          "rollout: {n: 1, kv_cache_gb: 0.05}\n"
+                          "trainer: {total_steps: 2, mini_batch_size: 2, eval_every: 1, num_threads: 1}\n"
+                          "eval: {n: 1, max_response_length: 8, num_prompts: 4, answer_pattern: '#(.*)$'}\n", encoding="utf-8")
+        for name, rate in (("slow", "1e-4"), ("fast", "1e-3")):
+            trainer("train", "--config", config, "--set", f"run.dir={cls.dir}/runs/{name}", "--set", f"optimizer.lr={rate}")
+        server = subprocess.Popen([PLACE / "bin/tensorboard", "--logdir", cls.dir / "runs", "--port", "0", "--load_fast=false",
+                                   "--host", "127.0.0.1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        cls.addClassCleanup(server.stderr.close)
+        cls.addClassCleanup(server.wait)
+        cls.addClassCleanup(server.terminate)
+        line = ""
+        while "http://" not in line:
+            line = server.stderr.readline()
+            assert line, "tensorboard has ended"
+        cls.url = line[line.index("http://"):].split()[0].rstrip("/")
+        deadline = time.monotonic() + WAIT_S
+        while len(cls.get("runs")) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    @classmethod
+    def get(cls, path, body=None, **query):
+        url = f"{cls.url}/data/{path}?{urllib.parse.urlencode(query)}"
+        request = urllib.request.Request(url, json.dumps(body).encode() if body is not None else None,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=WAIT_S) as reply:
+            return json.loads(reply.read())
+
+    def test_numbers(self):
+        points = self.get("plugin/scalars/scalars", run="slow/tensorboard", tag="loss/mean")
+        self.assertEqual([step for _, step, _ in points], [1, 2])
+
+    def test_settings(self):
+        experiment = self.get("plugin/hparams/experiment", {"experimentName": ""})
+        kinds = {info["name"]: info["type"] for info in experiment["hparamInfos"]}
+        self.assertEqual(kinds["optimizer.lr"], "DATA_TYPE_FLOAT64")
+        self.assertEqual(kinds["objective.name"], "DATA_TYPE_STRING")
+        self.assertEqual(kinds["optimizer.offload"], "DATA_TYPE_BOOL")
+        groups = self.get("plugin/hparams/session_groups", {
+            "experimentName": "", "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_RUNNING"],
+            "colParams": [{"hparam": "optimizer.lr", "order": "ORDER_ASC"}], "startIndex": 0, "sliceSize": 10})["sessionGroups"]
+        self.assertEqual([group["hparams"]["optimizer.lr"] for group in groups], [1e-4, 1e-3])
+        self.assertEqual([group["hparams"]["trainer.total_steps"] for group in groups], [2, 2])
+        [loss] = [metric["value"] for metric in groups[0]["metricValues"] if metric["name"]["tag"] == "loss/mean"]
+        points = self.get("plugin/scalars/scalars", run="slow/tensorboard", tag="loss/mean")
+        self.assertEqual(loss, points[-1][2])
+
+    def test_samples(self):
+        tags = self.get("plugin/text/tags")
+        self.assertIn("samples/eval", tags["slow/tensorboard"])
+        texts = self.get("plugin/text/text", run="slow/tensorboard", tag="samples/eval")
+        with open(self.dir / "runs/slow/samples.jsonl", encoding="utf-8") as file:
+            samples = [json.loads(line) for line in file]
+        self.assertIn("<table>", texts[-1]["text"])
+        for sample in samples:
+            if sample["when"] == "eval" and sample["step"] == texts[-1]["step"]:
+                self.assertIn(sample["prompt"].replace("<", "&lt;").replace(">", "&gt;"), texts[-1]["text"])
+
+
+def main():
+    if not PYTHON.exists():
+        venv.create(PLACE, with_pip=True)
+    installed = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "-r",
+                                HERE.parents[1] / "requirements-trackers.txt"], check=False)
+    if installed.returncode != 0:
+        print("skipped: TensorBoard cannot be installed")
+        sys.exit(SKIPPED)
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+// Starts the HTTP port of a run, for train and sft.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trainer/config/run_config.h"
+#include "trainer/control/control_server.h"
+
+namespace taopd {
+
+// Listens as `config` says and logs the address. /report shows the run in `run_dir`, and the other
+// pages are `pages`, whose functions the server's threads call. What they use must outlive the
+// server, as must `state`. Returns kExitUsage if the port cannot be listened on or the environment
+// lacks the token.
+absl::StatusOr<std::unique_ptr<ControlServer>> StartControlServer(const ControlConfig& config,
+                                                                  const std::string& run_dir,
+                                                                  RunState* state,
+                                                                  ControlPages pages);
+
+}  // namespace taopd
