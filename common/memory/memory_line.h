@@ -41,6 +41,7 @@ enum class MemoryItem {
   kLossHead,
   kHeap,
   kScoredRollouts,
+  kRolloutWeights,
   kBeyondRollouts,
   kTeacherWeights,
   kTeacherAverage,

@@ -119,6 +119,7 @@ absl::Status TrainingRun::RollBack(const GuardAlarm& alarm) {
   const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
   if (!position.ok()) return BadData(position);
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, RestoreWatch()));
+  TAOPD_RETURN_IF_ERROR(RestartPipeline());
   if (const absl::Status best = RestoreBest(); !best.ok()) return WithExitCode(kExitInternal, best);
   PinCheckpoints();
   has_saved_ = true;

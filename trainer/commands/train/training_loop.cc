@@ -163,11 +163,13 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
   return code != kExitOk;
 }
 
-void TrainingRun::PrepareSave() {
+absl::Status TrainingRun::PrepareSave() {
   TakeSavedBeside(/*waits=*/true);
+  TAOPD_RETURN_IF_ERROR(KeepInFlight());
   run_.SetCheckpointFile("guard.json", guard_.State());
   if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
   PinCheckpoints();
+  return absl::OkStatus();
 }
 
 void TrainingRun::SaveBeside() {
@@ -181,8 +183,9 @@ void TrainingRun::SaveBeside() {
     Save().IgnoreError();
     return;
   }
-  PrepareSave();
-  if (const absl::Status begun = run_.SaveBeside(); !begun.ok()) {
+  absl::Status begun = PrepareSave();
+  if (begun.ok()) begun = run_.SaveBeside();
+  if (!begun.ok()) {
     LogWarning("the checkpoint is written before the next step", {{"error", begun}});
     Save().IgnoreError();
     return;
@@ -233,6 +236,8 @@ void TrainingRun::NotSaved(const absl::Status& status) {
 }
 
 absl::Status TrainingRun::SaveOrWait() {
+  // Waiting does not help if rollouts that the checkpoint needs have failed.
+  TAOPD_RETURN_IF_ERROR(KeepInFlight());
   return UntilStored(Concat("the checkpoint of step ", state_.step), &run_, run_state_,
                      [this] { return Save(); });
 }
@@ -243,8 +248,8 @@ absl::Status TrainingRun::Save() {
   const TrainerPhase before = run_state_->status().phase;
   const bool waits = before == TrainerPhase::kWaitingForStorage;
   if (!waits) run_state_->Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
-  PrepareSave();
-  auto saved = run_.Save();
+  const absl::Status prepared = PrepareSave();
+  auto saved = prepared.ok() ? run_.Save() : absl::StatusOr<std::string>(prepared);
   has_saved_ = saved.ok();
   if (saved.ok()) {
     newest_checkpoint_ = state_.step;

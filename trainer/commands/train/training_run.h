@@ -5,6 +5,7 @@
 //   training_report.cc      the metrics of a step
 //   training_evaluation.cc  evaluations, the best checkpoint, early stop
 //   training_guard.cc       collapse guard, roll-backs, files for inspection
+//   training_pipeline.cc    rollouts ahead of the steps
 //   ranks.h                 several ranks
 //
 // With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides
@@ -32,6 +33,7 @@
 #include "trainer/guard/rollbacks.h"
 #include "trainer/guard/save_interval.h"
 #include "trainer/guard/wall_time.h"
+#include "trainer/pipeline/rollout_pipeline.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/timing/timeline.h"
 #include "trainer/step/train_step.h"
@@ -93,8 +95,18 @@ class TrainingRun {
   void TakeSavedBeside(bool waits);
   // Returns whether the present step is saved. Waits for a checkpoint that is being written.
   bool IsSaved();
-  void PrepareSave();
+  absl::Status PrepareSave();
   void WriteTimeline();
+
+  // ---- Rollouts ahead of the steps (trainer.async_steps) ----
+  // Warns of what the loss does not correct, once.
+  void WarnOfStaleness() const;
+  // Begins with the present weights and the rollouts of the checkpoint from which they come. Call
+  // it after RestoreWatch.
+  absl::Status RestartPipeline();
+  // Makes the next checkpoint hold what is in flight. Returns the error of a rollout that failed on
+  // any rank: there can be no checkpoint then.
+  absl::Status KeepInFlight();
 
   // ---- Evaluation ----
   bool evaluates() const {
@@ -163,14 +175,16 @@ class TrainingRun {
   int64_t num_traced_steps_ = 0;
   TeacherViewOptions teacher_views_;  // used if the teacher has prompts of its own
   StepContext context_;
+  std::unique_ptr<GenerationWeights> generation_weights_;  // null with trainer.async_steps = 0
   std::unique_ptr<InferenceEngine> engine_;
   std::optional<LocalRolloutEngine> rollout_engine_;
   TeacherInfo teacher_info_;
   std::optional<SelfTeacher> self_teacher_;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher_;
-  std::string memory_plan_;                 // as a table, for a failure
-  double peak_flops_ = 0;                   // of this rank's device; 0: not known
-  int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
+  std::optional<RolloutPipeline> pipeline_;  // not set with trainer.async_steps = 0
+  std::string memory_plan_;                  // as a table, for a failure
+  double peak_flops_ = 0;                    // of this rank's device; 0: not known
+  int64_t num_graded_ = 0, num_found_ = 0;   // numbers of responses since the start of the process
   bool has_warned_of_answers_ = false;
   double plan_gb_ = 0;  // planned memory of the device in GiB; 0 without a plan
 

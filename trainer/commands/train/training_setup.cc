@@ -78,6 +78,7 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
   run_state_->PassStopsOn([group = group_](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, RestoreWatch()));
+  TAOPD_RETURN_IF_ERROR(RestartPipeline());
   if (const absl::Status best = RestoreBest(); !best.ok()) return WithExitCode(kExitInternal, best);
   PinCheckpoints();
   if (FileExists(run_.run_dir() + "/rollbacks.json")) {
@@ -291,10 +292,20 @@ absl::Status TrainingRun::ConnectTeacher() {
 }
 
 absl::Status TrainingRun::StartEngine() {
-  auto engine = MakeRolloutEngine(config_, student_.decoder);
+  const bool is_ahead = config_.trainer.async_steps > 0;
+  if (is_ahead) {
+    auto weights = GenerationWeights::Make(student_.decoder.get());
+    if (absl::IsInvalidArgument(weights.status())) return BadUsage(weights.status());
+    if (!weights.ok()) return BadModel(Annotate(weights.status(), "trainer.async_steps"));
+    generation_weights_ = *std::move(weights);
+  }
+  auto engine =
+      MakeRolloutEngine(config_, is_ahead ? generation_weights_->decoder() : student_.decoder);
   if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
   engine_ = *std::move(engine);
-  rollout_engine_.emplace(engine_.get());
+  rollout_engine_.emplace(engine_.get(),
+                          is_ahead ? [w = generation_weights_.get()] { return w->version(); }
+                                   : std::function<int64_t()>());
   peak_flops_ = config_.trainer.peak_flops;
   if (peak_flops_ == 0 && student_.decoder->device().is_cpu()) {
     peak_flops_ = MeasurePeakFlops(student_.decoder->lm_head().scalar_type());
