@@ -17,8 +17,9 @@ class TrainerResumeTest : public TrainerTest {
  protected:
   std::vector<std::string> Settings(const std::string& run, int64_t steps = kSteps) {
     return {Concat("trainer.total_steps=", steps), "trainer.save_every=3", "trainer.eval_every=7",
-            Concat("run.dir=", dir_.File(run))};
+            Concat("trainer.async_steps=", async_steps_), Concat("run.dir=", dir_.File(run))};
   }
+  void KillAtRandomMoments();
   void ExpectSameResult(const std::string& a, const std::string& b, int64_t steps = kSteps) {
     ASSERT_EQ(NewestCheckpoint(a), steps);
     const std::string last =
@@ -28,12 +29,15 @@ class TrainerResumeTest : public TrainerTest {
     }
     EXPECT_EQ(Losses(dir_.File(a)), Losses(dir_.File(b)));
     EXPECT_EQ(Losses(dir_.File(a)).size(), static_cast<size_t>(steps));
+    EXPECT_EQ(FilesOf(dir_.File(a + "/model")), FilesOf(dir_.File(b + "/model")));
   }
+
+  int64_t async_steps_ = 0;
 };
 
 // TAOPD_NUM_KILLS is the number of kills (the ctest entry with the label slow sets 50).
 // TAOPD_KILL_SEED is the seed of the moments.
-TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
+void TrainerResumeTest::KillAtRandomMoments() {
   const int64_t num_kills = NumberFromEnvironment("TAOPD_NUM_KILLS", 5);
   const int64_t seed = NumberFromEnvironment("TAOPD_KILL_SEED", 1);
   std::printf("%lld kills, TAOPD_KILL_SEED=%lld\n", static_cast<long long>(num_kills),
@@ -66,6 +70,33 @@ TEST_F(TrainerResumeTest, KilledAtRandomMoments) {
   ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("killed", steps), {"--resume=auto"}), 0)
       << output;
   ExpectSameResult("killed", "whole", steps);
+  EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps_);
+}
+
+TEST_F(TrainerResumeTest, KilledAtRandomMoments) { KillAtRandomMoments(); }
+
+TEST_F(TrainerResumeTest, KilledAtRandomMomentsOneStepOff) {
+  async_steps_ = 1;
+  KillAtRandomMoments();
+}
+
+TEST_F(TrainerResumeTest, KilledAtRandomMomentsTwoStepsOff) {
+  async_steps_ = 2;
+  KillAtRandomMoments();
+}
+
+// A run that is made longer lacks the rollouts of its first new steps. Newer weights generate them.
+TEST_F(TrainerResumeTest, ALongerRunSaysWhatIsMissing) {
+  async_steps_ = 2;
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 6)), 0) << output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 7), {"--resume"}), 0) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("rollouts are missing in the checkpoint"));
+  EXPECT_EQ(LastMetric("run", "policy/staleness"), 0);
+  async_steps_ = 1;
+  EXPECT_EQ(Train(teacher.endpoint(), &output, Settings("run", 8), {"--resume"}), 64) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("trainer.async_steps"));
 }
 
 TEST_F(TrainerResumeTest, StoppedBySigterm) {
