@@ -79,6 +79,8 @@ const char* NameOf(MemoryItem item) {
       return "heap";
     case kScoredRollouts:
       return "scored rollouts";
+    case kRolloutWeights:
+      return "rollout weights";
     case kTeacherWeights:
       return "teacher weights";
     case kTeacherAverage:

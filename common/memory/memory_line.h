@@ -42,6 +42,7 @@ enum class MemoryItem {
   kLossHead,
   kHeap,
   kScoredRollouts,
+  kRolloutWeights,
   kBeyondRollouts,
   kTeacherWeights,
   kTeacherAverage,

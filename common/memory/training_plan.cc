@@ -194,7 +194,9 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
       {kTeacherWeights, "set teacher.weights to live, or teacher.kind to server"},
       {kTeacherAverage, "set teacher.weights to live or start, or teacher.kind to server"},
       {kTeacherEngine, "lower trainer.head_workspace_mb"},
-      {kScoredRollouts, "lower data.train_batch_size, rollout.n or teacher.top_k"},
+      {kScoredRollouts,
+       "lower data.train_batch_size, rollout.n, teacher.top_k or trainer.async_steps"},
+      {kRolloutWeights, "set trainer.async_steps to 0"},
   };
   const auto found = remedies.find(item);
   if (found != remedies.end()) return found->second;
@@ -278,9 +280,11 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add(kLossHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
       kind_of(head > backward));
   add(kHeap, "cpu", kHeapBytes, "free memory between the blocks of the heap, threads' buffers");
+  add(kRolloutWeights, device, input.copies_rollout_weights ? P * SizeOf(engine.dtype) : 0,
+      "one version, which generates while the student is trained");
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add(kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),
-      Concat(input.step_rows, " response tokens of a step"));
+      Concat(input.step_rows, " response tokens that wait for their update"));
   return lines;
 }
 

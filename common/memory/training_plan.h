@@ -41,10 +41,12 @@ struct TrainingPlanInput {
   // Whether training on the first mini-batch of a step starts while the others are still generated.
   // If not, the memory that only the rollouts need is free again when training begins.
   bool overlaps = true;
-  bool copies_checkpoints = false;   // trainer.async_save is on
+  bool copies_checkpoints = false;  // trainer.async_save is on
+  // Whether rollouts are generated from a copy of earlier weights: trainer.async_steps is above 0.
+  bool copies_rollout_weights = false;
   int64_t head_workspace_bytes = 0;  // workspace of the loss
   int64_t support_size = 0;          // k
-  // The response tokens of a whole step, whose rollouts and scores wait for their mini-batch.
+  // The response tokens of all steps whose rollouts and scores wait for their mini-batch.
   int64_t step_rows = 0;
 };
 
@@ -87,6 +89,7 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
 //                           float32 and in its type, and the workspace. The head is done when the
 //                           layers' backward pass begins: only the larger of these two lines
 //                           counts, and the other is a limit
+//   rollout weights         the weights of an earlier step, with copies_rollout_weights
 //   scored rollouts         ids and log-probs of the step's rows, on the host
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input);
 

@@ -253,6 +253,13 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "as fit, up to 16384.",
             AutoOr(AtLeast<int64_t>(1)))
       .MayChange();
+  v.Setting(
+      "async_steps", &async_steps,
+      "Steps that generation is ahead of training. 0: a step trains on responses of the "
+      "present weights. N: the responses of step s come from exactly the weights after step "
+      "s - N, or from the start's, and are generated while earlier steps are scored, trained, "
+      "evaluated and saved.",
+      Between<int64_t>(0, kMaxAsyncSteps));
   v.Setting("recompute", &recompute,
             "Activations that the backward pass computes again to save memory: none; attention, "
             "with its projections; full, everything between layers; auto: the first of these with "
@@ -301,6 +308,19 @@ Recompute RecomputeOf(const TrainerConfig& config) {
 }
 
 namespace {
+
+// The weights of such a teacher change with every step, while responses of later steps are scored.
+absl::Status CheckAsyncTeacher(const TrainConfig& config) {
+  if (config.trainer.async_steps == 0 || !HasSelfTeacher(config.teacher, config.teachers))
+    return absl::OkStatus();
+  if (config.teacher.weights == TeacherWeights::kStart && config.teacher.refresh_every == 0)
+    return absl::OkStatus();
+  return InvalidArgument(
+      "trainer.async_steps = ", config.trainer.async_steps,
+      ": the weights of the student as its own teacher would change while it scores responses of "
+      "later steps; use teacher.weights = start with teacher.refresh_every = 0, or "
+      "trainer.async_steps = 0");
+}
 
 absl::Status CheckTeacherPrompt(const TrainConfig& config) {
   const DataConfig& data = config.data;
@@ -355,6 +375,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
+  TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())
     return LoraWithTokenizer("student");
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));

@@ -233,6 +233,7 @@ struct TrainerConfig : ControlConfig {
   int64_t total_steps = 300;
   int64_t mini_batch_size = 36;
   std::optional<int64_t> micro_batch_tokens = kDefaultMicroBatchTokens;
+  int64_t async_steps = 0;
   RecomputeChoice recompute = RecomputeChoice::kAuto;
   double head_workspace_mb = 256;
   bool eval_at_start = true;
@@ -261,6 +262,9 @@ struct TrainerConfig : ControlConfig {
   double peak_flops = 0;
   void Visit(SettingVisitor& v);
 
+  // Each step of this keeps the rollouts and scores of one more step in memory and in checkpoints,
+  // and trains on older responses. Peers advise at most 8.
+  static constexpr int64_t kMaxAsyncSteps = 8;
   // The value of auto before the memory plan has chosen.
   static constexpr int64_t kDefaultMicroBatchTokens = 16384;
   int64_t MicroBatchTokens() const { return micro_batch_tokens.value_or(kDefaultMicroBatchTokens); }

@@ -12,6 +12,8 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
   auto shared_done = std::make_shared<decltype(done)>(std::move(done));
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   batch.reserve(requests.size());
+  if (num_open_->load() == 0) handles_.clear();
+  num_open_->fetch_add(static_cast<int64_t>(requests.size()));
   for (size_t i = 0; i < requests.size(); ++i) {
     InferenceRequest request;
     request.request_id = Concat("rollout-", i);
@@ -19,8 +21,10 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
     request.sampling = std::move(requests[i].sampling);
     const auto index = static_cast<int64_t>(i);
     auto finish =
-        [shared_done, index, prompt_ids = std::move(requests[i].prompt_ids),
+        [shared_done, index, num_open = num_open_, policy_version = policy_version_,
+         prompt_ids = std::move(requests[i].prompt_ids),
          source = std::move(requests[i].source)](absl::StatusOr<InferenceResult> result) mutable {
+          num_open->fetch_sub(1);
           if (!result.ok()) return (*shared_done)(index, result.status());
           GeneratedTokens& generated = *result->generated;
           Rollout rollout;
@@ -30,12 +34,14 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
           rollout.top_ids = std::move(generated.top_ids);
           rollout.finish = generated.finish;
           rollout.source = std::move(source);
+          if (policy_version) rollout.policy_version = policy_version();
           (*shared_done)(index, std::move(rollout));
         };
     batch.emplace_back(std::move(request), std::move(finish));
   }
   LetGoOfWorkerThreads();  // the caller's threads, because the engine computes now
-  handles_ = engine_->SubmitBatch(std::move(batch));
+  const std::vector<RequestHandle> added = engine_->SubmitBatch(std::move(batch));
+  handles_.insert(handles_.end(), added.begin(), added.end());
   // The cache is freed after the last request, so that training can use its memory. Its contents
   // are useless by then, because the weights change.
   engine_->ReleaseKvCache();

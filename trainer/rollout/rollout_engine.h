@@ -1,11 +1,14 @@
 // Generates the responses for training. LocalRolloutEngine uses the inference engine of this
-// process with the student's live weights, so no weights are copied after an update. A remote
-// engine would implement the same interface.
+// process, over the student's live weights or over a copy of earlier ones
+// (trainer/pipeline/generation_weights.h). A remote engine would implement the same interface.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -13,10 +16,16 @@
 
 namespace taopd {
 
+// The policy_version of the student's live weights, which have no number.
+inline constexpr int64_t kLiveWeights = -1;
+
 struct RolloutRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
   std::string source;  // the prompt's data set, copied to the rollout
+  // The version of the weights that must generate the response: the number of steps that they have
+  // finished, or kLiveWeights.
+  int64_t policy_version = kLiveWeights;
 };
 
 // P prompt tokens and R response tokens.
@@ -31,6 +40,9 @@ struct Rollout {
   std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
   std::string source;  // RolloutRequest::source
+  // The version of the weights that have generated the response, as the engine reports it. Whoever
+  // takes the rollout compares it with the version that was asked for.
+  int64_t policy_version = kLiveWeights;
 };
 
 class RolloutEngine {
@@ -41,22 +53,28 @@ class RolloutEngine {
   // until every `done` has run.
   virtual void Generate(std::vector<RolloutRequest> requests,
                         std::function<void(int64_t index, absl::StatusOr<Rollout>)> done) = 0;
-  // Ends the unfinished requests of the latest Generate soon, with CANCELLED. Only the thread that
-  // called Generate may call it.
+  // Ends all unfinished requests soon, with CANCELLED. Only the thread that called Generate may
+  // call it.
   virtual void CancelAll() {}
 };
 
 class LocalRolloutEngine final : public RolloutEngine {
  public:
-  // `engine` must outlive this object.
-  explicit LocalRolloutEngine(InferenceEngine* engine) : engine_(engine) {}
+  // `engine` must outlive this object. `policy_version`, if it is not null, returns the version of
+  // the weights with which the engine computes now; the engine's thread calls it for each rollout.
+  explicit LocalRolloutEngine(InferenceEngine* engine,
+                              std::function<int64_t()> policy_version = nullptr)
+      : engine_(engine), policy_version_(std::move(policy_version)) {}
   void Generate(std::vector<RolloutRequest> requests,
                 std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
   void CancelAll() override;
 
  private:
   InferenceEngine* engine_;
-  std::vector<RequestHandle> handles_;  // requests of the latest Generate
+  const std::function<int64_t()> policy_version_;
+  // Requests since the engine was last without any, and how many of them are unfinished.
+  std::vector<RequestHandle> handles_;
+  const std::shared_ptr<std::atomic<int64_t>> num_open_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 }  // namespace taopd

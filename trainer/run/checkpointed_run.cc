@@ -304,6 +304,7 @@ absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
     status = ResourceExhausted("writing a checkpoint: ", what.substr(0, what.find('\n')));
   }
   if (pending_mini_batches_ > 0) status.Update(write_pending_(dir));
+  if (write_in_flight_) status.Update(write_in_flight_(dir));
   return group_->AgreeOnStatus(status);
 }
 
@@ -360,14 +361,16 @@ absl::Status CheckpointedRun::SaveBeside() {
     copied = ResourceExhausted("no copy of the student: ", what.substr(0, what.find('\n')));
   }
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
-  beside_ = BesideSave::Start(group_, store_, state_.step,
-                              [contents, shards](const std::string& dir) -> absl::Status {
-                                const std::string shards_dir = dir + "/" + kOptimizerShardsDir;
-                                if (contents) TAOPD_RETURN_IF_ERROR(contents->Write(dir));
-                                if (!shards) return absl::OkStatus();
-                                TAOPD_RETURN_IF_ERROR(MakeDirectories(shards_dir));
-                                return shards->Write(shards_dir);
-                              });
+  beside_ = BesideSave::Start(
+      group_, store_, state_.step,
+      [contents, shards, in_flight = write_in_flight_](const std::string& dir) -> absl::Status {
+        const std::string shards_dir = dir + "/" + kOptimizerShardsDir;
+        if (contents) TAOPD_RETURN_IF_ERROR(contents->Write(dir));
+        if (in_flight) TAOPD_RETURN_IF_ERROR(in_flight(dir));
+        if (!shards) return absl::OkStatus();
+        TAOPD_RETURN_IF_ERROR(MakeDirectories(shards_dir));
+        return shards->Write(shards_dir);
+      });
   return absl::OkStatus();
 }
 

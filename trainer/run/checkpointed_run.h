@@ -142,6 +142,11 @@ class CheckpointedRun {
     pending_mini_batches_ = mini_batches;
     write_pending_ = std::move(write);
   }
+  // Makes `write` write this rank's part of what is in flight into the directory of every later
+  // checkpoint. It owns what it writes; with SaveBeside it runs on another thread. May be null.
+  void SetInFlight(std::function<absl::Status(const std::string& dir)> write) {
+    write_in_flight_ = std::move(write);
+  }
   // Keeps the checkpoints of these steps; those of an earlier call may be deleted.
   void Pin(std::set<int64_t> steps);
   // Goes back to the newest undamaged checkpoint of at most `step` steps and returns its path. As
@@ -214,7 +219,7 @@ class CheckpointedRun {
   absl::Status settings_;  // the differences from the checkpoint's run
   std::map<std::string, std::string> text_files_;
   int64_t pending_mini_batches_ = 0;
-  std::function<absl::Status(const std::string& dir)> write_pending_;
+  std::function<absl::Status(const std::string&dir)> write_pending_, write_in_flight_;
   RecordedMetrics recorded_;
   std::optional<RecordedMetrics> records_read_;  // read by ReadRecords for OpenOutput
   std::string checkpoint_dir_;

@@ -26,6 +26,7 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
                                                 std::unique_ptr<TeacherViews> views) {
   std::shared_ptr<ScoredBatch> batch(new ScoredBatch(
       teacher, support, name, static_cast<int64_t>(requests.size()), timeline, std::move(views)));
+  if (!requests.empty()) batch->policy_version_ = requests.front().policy_version;
   engine->Generate(std::move(requests), [batch](int64_t index, absl::StatusOr<Rollout> rollout) {
     batch->OnRollout(index, std::move(rollout));
   });
@@ -44,22 +45,46 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
   return batch;
 }
 
+std::shared_ptr<ScoredBatch> ScoredBatch::Continue(TeacherClient* teacher,
+                                                   std::vector<ScoredRollout> items,
+                                                   std::vector<bool> scored,
+                                                   const SupportOptions& support,
+                                                   const std::string& name, Timeline* timeline,
+                                                   std::unique_ptr<TeacherViews> views) {
+  const auto size = static_cast<int64_t>(items.size());
+  std::shared_ptr<ScoredBatch> batch(
+      new ScoredBatch(teacher, support, name, size, timeline, std::move(views)));
+  batch->items_ = std::move(items);
+  {
+    absl::MutexLock lock(&batch->mutex_);
+    batch->generated_.assign(static_cast<size_t>(size), true);
+    batch->scored_ = std::move(scored);
+    batch->num_generating_ = 0;
+  }
+  for (int64_t i = 0; i < size; ++i) batch->AskTeacherAfter(i);
+  return batch;
+}
+
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (KeepRollout(index, std::move(rollout))) {
     if (timeline_ != nullptr) {
       timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_, absl::Now());
     }
-    std::vector<TeacherView> views;
-    if (views_ == nullptr) {
-      views.push_back({index, {}, false});
-    } else {
-      views = views_->Finish(index, items_[index].rollout);
-    }
-    for (TeacherView& view : views) AskTeacher(std::move(view));
+    AskTeacherAfter(index);
   }
   // This comes last, because a waiter may destroy the client as soon as nothing is being generated.
   absl::MutexLock lock(&mutex_);
   --num_generating_;
+}
+
+void ScoredBatch::AskTeacherAfter(int64_t index) {
+  std::vector<TeacherView> views;
+  if (views_ == nullptr) {
+    views.push_back({index, {}, false});
+  } else {
+    views = views_->Finish(index, items_[index].rollout);
+  }
+  for (TeacherView& view : views) AskTeacher(std::move(view));
 }
 
 void ScoredBatch::AskTeacher(TeacherView view) {
@@ -70,6 +95,7 @@ void ScoredBatch::AskTeacher(TeacherView view) {
   if (timeline_ != nullptr) handed_over_[index] = absl::Now();
   {
     absl::MutexLock lock(&mutex_);
+    if (scored_[index]) return;
     ++num_scoring_;
   }
   teacher_->Score(MakeTeacherRequest(support_, item.rollout, Concat(name_, "-", index),
@@ -85,10 +111,16 @@ bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
     if (error_.ok()) error_ = Annotate(rollout.status(), Concat("rollout ", index));
     return false;
   }
-  if (!error_.ok()) return false;
+  if (rollout->policy_version != policy_version_) {
+    if (error_.ok()) {
+      error_ = FailedPrecondition("rollout ", index, " comes from the weights after step ",
+                                  rollout->policy_version, " instead of step ", policy_version_);
+    }
+    return false;
+  }
   items_[index].rollout = *std::move(rollout);
   generated_[index] = true;
-  return true;
+  return error_.ok();
 }
 
 void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
@@ -152,6 +184,18 @@ void ScoredBatch::WaitIdle() {
     return num_generating_ == 0 && num_scoring_ == 0;
   };
   mutex_.Await(absl::Condition(&idle));
+}
+
+std::vector<bool> ScoredBatch::scored() const {
+  absl::MutexLock lock(&mutex_);
+  return scored_;
+}
+
+absl::Status ScoredBatch::AllGenerated() const {
+  absl::MutexLock lock(&mutex_);
+  const bool is_whole =
+      std::all_of(generated_.begin(), generated_.end(), [](bool flag) { return flag; });
+  return is_whole ? absl::OkStatus() : error_;
 }
 
 std::vector<const ScoredRollout*> ScoredBatch::Items(int64_t begin, int64_t end) const {

@@ -1,10 +1,9 @@
-// The meeting point of rollout, scoring and training within one step. Every finished rollout goes
-// to the teacher at once. The step takes the scored rollouts in prompt order, whatever the order of
+// The meeting point of rollout, scoring and training of one step. Every finished rollout goes to
+// the teacher at once. The step takes the scored rollouts in prompt order, whatever the order of
 // arrival, so that results do not depend on timing.
 //
-// Memory: One slot per rollout of the step. Nothing of the next step enters before this one is
-// done. Threads: the engine's and the client's threads fill the batch; the training thread waits on
-// it.
+// Memory: One slot per rollout of the step. Threads: the engine's and the client's threads fill the
+// batch; the training thread waits on it.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -27,7 +26,9 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
   // prefixes the ids of the requests to the teacher. A timeline, if given, gets the spans of each
   // rollout and of its scoring, and must outlive every callback as well. `views`, if given, are the
-  // prompts that the teacher sees; otherwise it sees those of the requests.
+  // prompts that the teacher sees; otherwise it sees those of the requests. A rollout that weights
+  // of another version than its request's have generated fails the batch with FAILED_PRECONDITION.
+  // REQUIRES: all requests have the same policy_version.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
                                             std::vector<RolloutRequest> requests,
                                             const SupportOptions& support, const std::string& name,
@@ -36,6 +37,12 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
 
   // Returns a batch of existing rollouts, which have their scores if these will be needed.
   static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
+  // Returns a batch of existing rollouts of which some have their scores (scored[i]), and asks the
+  // teacher for the others. The arguments are those of Start.
+  static std::shared_ptr<ScoredBatch> Continue(
+      TeacherClient* teacher, std::vector<ScoredRollout> items, std::vector<bool> scored,
+      const SupportOptions& support, const std::string& name, Timeline* timeline = nullptr,
+      std::unique_ptr<TeacherViews> views = nullptr);
 
   // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
   // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
@@ -50,7 +57,13 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // Waits until no callback is outstanding. The engine and the client may be destroyed after that.
   void WaitIdle();
 
-  // REQUIRES: WaitScored returned OK for it.
+  // Returns which rollouts are scored now. The scores of these do not change any more.
+  std::vector<bool> scored() const;
+  // Returns the error of the first rollout that could not be generated, or OK if all rollouts are
+  // there; errors of the teacher do not count. REQUIRES: WaitAllGenerated has returned.
+  absl::Status AllGenerated() const;
+
+  // REQUIRES: WaitScored returned OK for it; for `rollout` alone, WaitGenerated or AllGenerated.
   const ScoredRollout& item(int64_t index) const { return items_[index]; }
   // Rollouts [begin, end). REQUIRES: WaitScored returned OK for them.
   std::vector<const ScoredRollout*> Items(int64_t begin, int64_t end) const;
@@ -60,8 +73,11 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size,
               Timeline* timeline, std::unique_ptr<TeacherViews> views);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
-  // Stores the rollout. Returns false if it or the batch has failed, so that no scores are needed.
+  // Stores the rollout unless it has failed. Returns whether its scores are needed, which is not so
+  // in a batch that has failed.
   bool KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout);
+  // Asks the teacher for the scores of this rollout and of those that have waited for it.
+  void AskTeacherAfter(int64_t index);
   void AskTeacher(TeacherView view);
   void OnScores(int64_t index, absl::StatusOr<TeacherScores> reply);
   // Waits until flags [begin, end) are all set.
@@ -74,12 +90,13 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   Timeline* const timeline_;                   // may be null
   const std::unique_ptr<TeacherViews> views_;  // may be null
   const absl::Time start_;
+  int64_t policy_version_ = kLiveWeights;  // of the requests
 
   // Item i is written by one callback at a time and read once it is scored.
   std::vector<ScoredRollout> items_;
   // Times of the requests to the teacher, guarded in the same way.
   std::vector<absl::Time> handed_over_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);
   int64_t num_generating_ ABSL_GUARDED_BY(mutex_);

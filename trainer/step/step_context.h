@@ -13,6 +13,7 @@
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/step/bad_batch.h"
 #include "trainer/step/loss/aggregation.h"
+#include "trainer/step/rollouts/rollouts_ahead.h"
 #include "trainer/step/teacher_views.h"
 #include "trainer/step/timing/timeline.h"
 #include "trainer/teacher/teacher_client.h"
@@ -28,8 +29,12 @@ struct StepContext {
   // mini-batch.
   ProcessGroup* group = nullptr;
   Shares shares;
-  // Generates with the student's weights, which the step changes in place.
+  // Generates with the student's weights, which the step changes in place, or with a copy of them
+  // if there are rollouts_ahead.
   RolloutEngine* rollout_engine = nullptr;
+  // If not null, the step's rollouts are generated ahead of it. Otherwise they are generated when
+  // the step begins, with the present weights.
+  RolloutsAhead* rollouts_ahead = nullptr;
   TeacherClient* teacher = nullptr;
   // If not null, the teacher sees prompts of its own.
   const TeacherViewOptions* teacher_views = nullptr;

@@ -27,8 +27,9 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
     if (context.group != nullptr) fits = context.group->AgreeOnStatus(fits);
     TAOPD_RETURN_IF_ERROR(fits);
   }
-  // 1. Roll out with the current weights. Each finished rollout goes to the teacher at once. A step
-  // that was left between two mini-batches has its scored rollouts already.
+  // 1. Roll out with the current weights, or take the rollouts that weights of an earlier step have
+  // generated. Each finished rollout goes to the teacher at once. A step that was left between two
+  // mini-batches has its scored rollouts already.
   StepInProgress step(context, step_number, lr, prompts, pending);
 
   for (int64_t mini_batch = step.first_mini_batch(); mini_batch < step.num_mini_batches();
@@ -51,7 +52,10 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
     if (!done.ok()) return step.Abandon(done);
   }
 
-  // 5. Report.
+  // 5. Start what the new weights generate, if rollouts are generated ahead.
+  step.StartLaterRollouts();
+
+  // 6. Report.
   return step.Finish();
 }
 

@@ -33,8 +33,9 @@ struct StepResult {
 // Trains on `prompts`, those of all ranks, as step number `step` (0-based) with the learning rate
 // `lr`. All ranks must call it with the same arguments and return the same error, if any. Returns
 // the error of a failed rollout or score, or of context.on_wait; the weights are unchanged in that
-// case, unless the group itself has failed. When TrainOneStep returns or throws, no rollout is
-// being generated any more; after a failure, requests to the teacher may still be open.
+// case, unless the group itself has failed. When TrainOneStep returns or throws, none of the
+// step's rollouts is being generated any more; after a failure, requests to the teacher may still
+// be open.
 //
 // `pending`, if not null, is the rest of this same step. The step continues with its next
 // mini-batch, and ends with the weights and metrics (except times) of an uninterrupted step.

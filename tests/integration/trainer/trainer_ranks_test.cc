@@ -48,6 +48,8 @@ class TrainerRanksTest : public TrainerTest {
     return ranks;
   }
   static bool IsRunning(pid_t pid) { return kill(pid, 0) == 0; }
+  // Kills one of two ranks at random moments, and compares the result with an undisturbed run.
+  void KillRanks(int64_t async_steps);
 
   // Starts rank `rank` as a process that meets the others at a file.
   std::unique_ptr<Process> StartRank(int64_t rank, int64_t world_size,
@@ -152,17 +154,22 @@ TEST_F(TrainerRanksTest, AccuracyIsDividedAmongTheRanks) {
 }
 
 // TAOPD_NUM_KILLS is the number of kills (the ctest entry with the label slow sets 20).
-TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
+void TrainerRanksTest::KillRanks(int64_t async_steps) {
+  const auto settings = [&](const std::string& run, int64_t steps) {
+    std::vector<std::string> all = Settings(run, steps);
+    all.push_back(Concat("trainer.async_steps=", async_steps));
+    return all;
+  };
   const char* text = std::getenv("TAOPD_NUM_KILLS");
   const int64_t num_kills = text != nullptr ? std::atoll(text) : 2;
   const int64_t steps = 10 * (num_kills + 1);
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
-  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("whole", steps)), 0) << output;
+  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, settings("whole", steps)), 0) << output;
   RandomStream random(5);
   for (int64_t i = 0; i < num_kills; ++i) {
     Process launcher(
-        Launch(2, TrainArguments(teacher.endpoint(), Settings("killed", steps), {"--resume=auto"})),
+        Launch(2, TrainArguments(teacher.endpoint(), settings("killed", steps), {"--resume=auto"})),
         dir_.File("killed.log"));
     ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return RanksOf(launcher).size() == 2; }));
     const std::vector<pid_t> ranks = RanksOf(launcher);
@@ -179,12 +186,19 @@ TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) {
     for (const pid_t rank : ranks) EXPECT_FALSE(IsRunning(rank));
     EXPECT_THAT(launcher.Output(), ::testing::HasSubstr(Concat("rank ", victim, " has died")));
   }
-  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("killed", steps), {"--resume"}),
+  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, settings("killed", steps), {"--resume"}),
             0)
       << output;
   EXPECT_EQ(WeightsOf("killed"), WeightsOf("whole"));
   EXPECT_EQ(Losses(dir_.File("killed")).size(), static_cast<size_t>(steps));
+  EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
 }
+
+TEST_F(TrainerRanksTest, ARankThatIsKilledEndsAllAndARestartGoesOn) { KillRanks(0); }
+
+TEST_F(TrainerRanksTest, ARankIsKilledOneStepOff) { KillRanks(1); }
+
+TEST_F(TrainerRanksTest, ARankIsKilledTwoStepsOff) { KillRanks(2); }
 
 TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
   TeacherProcess teacher(dir_, teacher_model_);

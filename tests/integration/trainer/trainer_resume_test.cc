@@ -18,6 +18,7 @@ class TrainerResumeTest : public TrainerTest {
   std::vector<std::string> Settings(const std::string& run, int64_t steps = kSteps) {
     std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
                                          "trainer.save_every=3", "trainer.eval_every=7",
+                                         Concat("trainer.async_steps=", async_steps_),
                                          Concat("run.dir=", dir_.File(run))};
     settings.insert(settings.end(), more_.begin(), more_.end());
     return settings;
@@ -31,12 +32,14 @@ class TrainerResumeTest : public TrainerTest {
     }
     EXPECT_EQ(Losses(dir_.File(a)), Losses(dir_.File(b)));
     EXPECT_EQ(Losses(dir_.File(a)).size(), static_cast<size_t>(steps));
+    EXPECT_EQ(FilesOf(dir_.File(a + "/model")), FilesOf(dir_.File(b + "/model")));
   }
   // Kills and resumes a run, and compares it with one that is left alone. TAOPD_NUM_KILLS is the
   // number of kills (the ctest entry with the label slow sets 50). TAOPD_KILL_SEED is the seed of
   // the moments.
   void KillAtRandomMoments();
 
+  int64_t async_steps_ = 0;
   std::vector<std::string> more_;  // further settings
   std::string weights_ = "/model/model.safetensors";
 };
@@ -74,9 +77,34 @@ void TrainerResumeTest::KillAtRandomMoments() {
   ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("killed", steps), {"--resume=auto"}), 0)
       << output;
   ExpectSameResult("killed", "whole", steps);
+  EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps_);
 }
 
 TEST_F(TrainerResumeTest, KilledAtRandomMoments) { KillAtRandomMoments(); }
+
+TEST_F(TrainerResumeTest, KilledAtRandomMomentsOneStepOff) {
+  async_steps_ = 1;
+  KillAtRandomMoments();
+}
+
+TEST_F(TrainerResumeTest, KilledAtRandomMomentsTwoStepsOff) {
+  async_steps_ = 2;
+  KillAtRandomMoments();
+}
+
+// A run that is made longer lacks the rollouts of its first new steps. Newer weights generate them.
+TEST_F(TrainerResumeTest, ALongerRunSaysWhatIsMissing) {
+  async_steps_ = 2;
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 6)), 0) << output;
+  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 7), {"--resume"}), 0) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("rollouts are missing in the checkpoint"));
+  EXPECT_EQ(LastMetric("run", "policy/staleness"), 0);
+  async_steps_ = 1;
+  EXPECT_EQ(Train(teacher.endpoint(), &output, Settings("run", 8), {"--resume"}), 64) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("trainer.async_steps"));
+}
 
 TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMoments) {
   more_ = {"student.lora.rank=4", "optimizer.lr=1e-2"};

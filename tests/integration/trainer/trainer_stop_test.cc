@@ -85,6 +85,7 @@ class TrainerStopTest : public TrainerTest {
             "trainer.mini_batch_size=1",
             "trainer.micro_batch_tokens=24",
             "rollout.n=4",
+            Concat("trainer.async_steps=", async_steps_),
             "dist.deterministic=true",
             "teacher.timeout_s=2"};
   }
@@ -308,13 +309,16 @@ class TrainerStopTest : public TrainerTest {
     if (!HasFailure()) std::filesystem::remove_all(dir_.File(run));
   }
 
+  void RunCases();
+
   std::optional<TeacherProcess> teacher_;
   int port_ = 0;
+  int64_t async_steps_ = 0;
 };
 
 // TAOPD_STOP_CASES is the number of cases (the ctest entry with the label slow sets 200),
 // TAOPD_STOP_SEED the seed of the moments, and TAOPD_STOP_FIRST the first case, to repeat one.
-TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
+void TrainerStopTest::RunCases() {
   const auto number = [](const char* name, int64_t otherwise) {
     const char* text = std::getenv(name);
     return text != nullptr ? std::atoll(text) : otherwise;
@@ -337,6 +341,13 @@ TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
     RunCase(one, whole);
     if (HasFailure()) return;
   }
+}
+
+TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) { RunCases(); }
+
+TEST_F(TrainerStopTest, AStoppedRunOneStepOff) {
+  async_steps_ = 1;
+  RunCases();
 }
 
 // A step of supervised training that takes long is abandoned before its update.

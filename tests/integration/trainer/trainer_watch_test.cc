@@ -87,6 +87,41 @@ TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   EXPECT_NEAR(LastMetric("run", "optim/lr"), 8.0 * 25 / 200 * 0.01, 1e-12);
 }
 
+// What is in flight when a run goes back has no effect on it: a process that goes back ends as one
+// that finds itself there.
+TEST_F(TrainerWatchTest, ARollBackOneStepOffEndsLikeARunThatStartsThere) {
+  const std::vector<std::string> settings = {"trainer.total_steps=12",
+                                             "trainer.save_every=1",
+                                             "trainer.keep_checkpoints=20",
+                                             "trainer.async_steps=1",
+                                             "eval.measure=none",
+                                             "optimizer.lr=8.0",
+                                             "optimizer.warmup_steps=200",
+                                             "optimizer.max_grad_norm=0",
+                                             "guard.baseline_steps=2",
+                                             "guard.patience=2",
+                                             "guard.low_entropy.limit=0.5",
+                                             "guard.low_entropy.action=roll_back",
+                                             "guard.rollback_lr_factor=0.01"};
+  std::string output;
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
+  std::vector<nlohmann::json> rolled_back;
+  for (const auto& event : Lines("events.jsonl")) {
+    if (event.at("event") == "rolled_back") rolled_back.push_back(event);
+  }
+  ASSERT_EQ(rolled_back.size(), 1u) << output;
+  const auto model = FilesOf(dir_.File("run/model"));
+  // The same run once more, from the checkpoint to which it went back.
+  for (const int64_t step : Checkpoints()) {
+    if (step > rolled_back[0].at("to_step").get<int64_t>())
+      std::filesystem::remove_all(
+          dir_.File(Concat("run/checkpoints/step-0000", step < 10 ? "0" : "", step)));
+  }
+  std::filesystem::remove_all(dir_.File("run/model"));
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings, {"--resume"}), 0) << output;
+  EXPECT_EQ(FilesOf(dir_.File("run/model")), model);
+}
+
 // At step 7 every guard of this kind requests a roll-back to step 5 or before.
 class RollBackTest : public TrainerWatchTest {
  protected:
@@ -217,21 +252,26 @@ TEST_F(TrainerWatchTest, ARunWithoutImprovementFinishesEarly) {
 
 TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {
   std::string output;
-  ASSERT_EQ(Train(teacher_->endpoint(), &output, {Concat("run.dir=", dir_.File("whole"))}), 0)
-      << output;
-  int code = 78, starts = 0;
-  for (; code == 78 && starts < 10; ++starts) {
-    code =
-        Train(teacher_->endpoint(), &output, {"trainer.max_wall_time_s=0.001"}, {"--resume=auto"});
-    if (code == 78) {
-      EXPECT_EQ(NewestCheckpoint("run"), starts + 1) << output;
+  for (const int64_t async_steps : {0, 1}) {
+    const std::string ahead = Concat("trainer.async_steps=", async_steps);
+    ASSERT_EQ(Train(teacher_->endpoint(), &output, {ahead, "run.dir=" + dir_.File("whole")},
+                    {"--overwrite"}),
+              0)
+        << output;
+    int code = 78, starts = 0;
+    for (; code == 78 && starts < 10; ++starts) {
+      code = Train(teacher_->endpoint(), &output, {ahead, "trainer.max_wall_time_s=0.001"},
+                   {starts == 0 ? "--overwrite" : "--resume"});
+      if (code == 78) {
+        EXPECT_EQ(NewestCheckpoint("run"), starts + 1) << output;
+      }
     }
+    EXPECT_EQ(code, 0) << output;
+    EXPECT_EQ(starts, 6) << "one step each";
+    EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
+    EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
+              FileHash(dir_.File("whole/model/model.safetensors")));
   }
-  EXPECT_EQ(code, 0) << output;
-  EXPECT_EQ(starts, 6) << "one step each";
-  EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
-  EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
-            FileHash(dir_.File("whole/model/model.safetensors")));
 }
 
 // The limit is shorter than an evaluation. Each start makes progress, and nothing is measured

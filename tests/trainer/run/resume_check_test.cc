@@ -97,6 +97,7 @@ const std::set<std::string> kFixedInTraining = {"run.seed",
                                                 "data.teacher_prompt_template",
                                                 "data.teacher_prompt_missing",
                                                 "data.max_teacher_prompt_length",
+                                                "trainer.async_steps",
                                                 "trainer.mini_batch_size"};
 const std::set<std::string> kFixedInSft = {"run.seed",
                                            "model.init",

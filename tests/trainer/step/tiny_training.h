@@ -128,6 +128,8 @@ class TinyTraining {
   const std::shared_ptr<Decoder>& student() const { return student_; }
   const AdamW& optimizer() const { return optimizer_; }
   TeacherClient* teacher() { return &teacher_; }
+  const std::vector<PromptRecord>& prompts() const { return prompts_; }
+  const EpochOrder& order() const { return order_; }
 
   StepContext context;  // a test may replace parts of it
 

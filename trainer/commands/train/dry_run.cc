@@ -42,7 +42,7 @@ absl::Status DryRun(TrainingParts& parts) {
     batch.push_back(&parts.prompts[index]);
   absl::StatusOr<StepResult> result;
   try {
-    result = TrainOneStep(parts.context, /*step=*/0, /*lr=*/0, batch);
+    result = TrainOneStep(parts.context, parts.state.step, /*lr=*/0, batch);
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     const std::string what = error.what();

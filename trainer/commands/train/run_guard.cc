@@ -11,20 +11,24 @@
 
 namespace taopd {
 
-RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations)
+RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
+                   RunPipeline* pipeline)
     : parts_(*parts),
       saves_(*saves),
       evaluations_(*evaluations),
+      pipeline_(*pipeline),
       run_(parts->run),
       guard_(parts->config.guard) {
   saves_.OnPrepare([this] {
     run_.SetCheckpointFile("guard.json", guard_.State());
     if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
+    return pipeline_.KeepInFlight();
   });
 }
 
 absl::Status RunGuard::Restore() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, RestoreFiles()));
+  TAOPD_RETURN_IF_ERROR(pipeline_.Restart());
   const absl::Status best = evaluations_.Restore();
   return best.ok() ? absl::OkStatus() : WithExitCode(kExitInternal, best);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/commands/train/run_evaluations.h"
+#include "trainer/commands/train/run_pipeline.h"
 #include "trainer/commands/train/run_saves.h"
 #include "trainer/guard/collapse_guard.h"
 #include "trainer/guard/rollbacks.h"
@@ -17,8 +18,10 @@ namespace taopd {
 
 class RunGuard {
  public:
-  // All must outlive the object. Checkpoints of `saves` hold the guard's state.
-  RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations);
+  // All must outlive the object. Checkpoints of `saves` hold the guard's state and what is in
+  // flight.
+  RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
+           RunPipeline* pipeline);
 
   // Restores what a resumed or rolled back run remembers beside its state: the guard, the
   // roll-backs, the rest of a step, the best evaluation.
@@ -45,6 +48,7 @@ class RunGuard {
   TrainingParts& parts_;
   RunSaves& saves_;
   RunEvaluations& evaluations_;
+  RunPipeline& pipeline_;
   CheckpointedRun& run_;
   CollapseGuard guard_;
   Rollbacks rollbacks_;

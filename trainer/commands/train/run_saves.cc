@@ -25,10 +25,11 @@ absl::Status RunSaves::Restore() {
   return absl::OkStatus();
 }
 
-void RunSaves::Prepare() {
+absl::Status RunSaves::Prepare() {
   TakeSavedBeside(/*waits=*/true);
-  if (prepare_) prepare_();
+  if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
   PinAll();
+  return absl::OkStatus();
 }
 
 void RunSaves::SaveBeside() {
@@ -42,8 +43,9 @@ void RunSaves::SaveBeside() {
     Save().IgnoreError();
     return;
   }
-  Prepare();
-  if (const absl::Status begun = run_.SaveBeside(); !begun.ok()) {
+  absl::Status begun = Prepare();
+  if (begun.ok()) begun = run_.SaveBeside();
+  if (!begun.ok()) {
     LogWarning("the checkpoint is written before the next step", {{"error", begun}});
     Save().IgnoreError();
     return;
@@ -93,6 +95,8 @@ void RunSaves::NotSaved(const absl::Status& status) {
 }
 
 absl::Status RunSaves::SaveOrWait() {
+  // Waiting does not help if rollouts that the checkpoint needs have failed.
+  if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
   return UntilStored(Concat("the checkpoint of step ", parts_.state.step), &run_, parts_.run_state,
                      [this] { return Save(); });
 }
@@ -105,8 +109,8 @@ absl::Status RunSaves::Save() {
   const bool waits = before == TrainerPhase::kWaitingForStorage;
   if (!waits) run_state.Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
   run_state.Progress();
-  Prepare();
-  auto saved = run_.Save();
+  const absl::Status prepared = Prepare();
+  auto saved = prepared.ok() ? run_.Save() : absl::StatusOr<std::string>(prepared);
   run_state.Progress();
   has_saved_ = saved.ok();
   if (saved.ok()) {

@@ -19,8 +19,9 @@ class RunSaves {
   // `parts` must outlive the object.
   explicit RunSaves(TrainingParts* parts);
 
-  // Calls `prepare` before each save: it gives the checkpoint its further files.
-  void OnPrepare(std::function<void()> prepare) { prepare_ = std::move(prepare); }
+  // Calls `prepare` before each save: it gives the checkpoint its further files. An error means
+  // that there can be no checkpoint.
+  void OnPrepare(std::function<absl::Status()> prepare) { prepare_ = std::move(prepare); }
   // Takes the rest of a step from the checkpoint that the state was loaded from, if it has one.
   absl::Status Restore();
 
@@ -65,13 +66,13 @@ class RunSaves {
                            const std::string& where, const std::string& what);
 
  private:
-  void Prepare();
+  absl::Status Prepare();
   void NotSaved(const absl::Status& status);
   void PinAll();
 
   TrainingParts& parts_;
   CheckpointedRun& run_;
-  std::function<void()> prepare_;
+  std::function<absl::Status()> prepare_;
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;
   bool has_saved_ = false;  // whether the present step is saved or being saved

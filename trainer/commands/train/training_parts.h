@@ -6,6 +6,7 @@
 //   dry_run.h          one step that leaves nothing, with --dry-run
 //   run_saves.h        checkpoints, and the ends of a run
 //   run_evaluations.h  evaluations, the best checkpoint, early stop
+//   run_pipeline.h     rollouts ahead of the steps
 //   run_guard.h        the collapse guard and roll-backs
 //   run_report.h       the metrics of a step
 //   ranks.h            several ranks
@@ -27,6 +28,7 @@
 #include "trainer/control/run_state.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/guard/wall_time.h"
+#include "trainer/pipeline/generation_weights.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/step_context.h"
 #include "trainer/step/timing/timeline.h"
@@ -74,6 +76,7 @@ struct TrainingParts {
   Timeline timeline;
   TeacherViewOptions teacher_views;  // used if the teacher has prompts of its own
   StepContext context;
+  std::unique_ptr<GenerationWeights> generation_weights;  // null with trainer.async_steps = 0
   std::unique_ptr<InferenceEngine> engine;
   std::optional<LocalRolloutEngine> rollout_engine;
   TeacherInfo teacher_info;

@@ -27,7 +27,8 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* grou
     : parts_(std::move(config), state, group),
       saves_(&parts_),
       evaluations_(&parts_, &saves_),
-      guard_(&parts_, &saves_, &evaluations_),
+      pipeline_(&parts_, &saves_),
+      guard_(&parts_, &saves_, &evaluations_, &pipeline_),
       report_(&parts_) {}
 
 absl::Status TrainingRun::Run(const StartMode& mode) {
@@ -62,6 +63,7 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   TAOPD_RETURN_IF_ERROR(run.CheckFacts(*facts));
   if (mode.dry_run) {
     TAOPD_RETURN_IF_ERROR(run.CheckDisk());
+    TAOPD_RETURN_IF_ERROR(pipeline_.Restart());
     return false;
   }
   // From here on there is something to save: a stop is for the loop.

@@ -9,6 +9,7 @@
 
 #include "trainer/commands/train/run_evaluations.h"
 #include "trainer/commands/train/run_guard.h"
+#include "trainer/commands/train/run_pipeline.h"
 #include "trainer/commands/train/run_report.h"
 #include "trainer/commands/train/run_saves.h"
 #include "trainer/commands/train/training_parts.h"
@@ -50,6 +51,7 @@ class TrainingRun {
   TrainingParts parts_;
   RunSaves saves_;
   RunEvaluations evaluations_;
+  RunPipeline pipeline_;
   RunGuard guard_;
   RunReport report_;
   int64_t num_traced_steps_ = 0;

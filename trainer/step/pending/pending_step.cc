@@ -1,5 +1,8 @@
 #include "trainer/step/pending/pending_step.h"
 
+#include <absl/strings/numbers.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <list>
@@ -63,7 +66,7 @@ class Reader {
     if (found == tensors_.end()) return absl::OkStatus();
     const TensorView& view = found->second;
     if (view.dtype != kDtype<T>) {
-      return DataLoss("pending step: ", name, " has the type ", view.dtype, " instead of ",
+      return DataLoss("stored rollouts: ", name, " has the type ", view.dtype, " instead of ",
                       kDtype<T>);
     }
     values->resize(view.bytes.size() / sizeof(T));
@@ -120,21 +123,27 @@ struct TakeNumber {
 // The members of a rollout that are not lists, in a file.
 struct RolloutNumbers {
   std::vector<int64_t> counts;
+  std::vector<int64_t> policy_version;
   std::vector<double> weight;
 };
 
+// How much of a rollout a file holds.
+enum class StoredPart { kIds, kRollout, kScores };
+
 // Item is ScoredRollout, or const ScoredRollout for writing.
 template <typename Item, typename Visit>
-absl::Status VisitRollout(const std::string& prefix, bool has_scores, Item* item,
+absl::Status VisitRollout(const std::string& prefix, StoredPart part, Item* item,
                           RolloutNumbers* numbers, Visit& visit) {
   auto& rollout = item->rollout;
   auto& scores = item->scores;
   TAOPD_RETURN_IF_ERROR(visit(prefix + "counts", &numbers->counts));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "policy_version", &numbers->policy_version));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "prompt_ids", &rollout.prompt_ids));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "response_ids", &rollout.response_ids));
-  if (!has_scores) return absl::OkStatus();
+  if (part == StoredPart::kIds) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "behavior_log_probs", &rollout.behavior_log_probs));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "top_ids", &rollout.top_ids));
+  if (part == StoredPart::kRollout) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "ids", &scores.ids));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "log_probs", &scores.log_probs));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "log_tail", &scores.log_tail));
@@ -144,8 +153,32 @@ absl::Status VisitRollout(const std::string& prefix, bool has_scores, Item* item
   return visit(prefix + "weight", &numbers->weight);
 }
 
-bool NeedsScores(const PendingStep& step, int64_t sequence) {
-  return sequence >= step.num_sequences / step.num_mini_batches * step.mini_batch;
+// Returns what the rest of the step needs of the rollout.
+StoredPart PartOf(const PendingStep& step, int64_t sequence) {
+  return sequence >= step.num_sequences / step.num_mini_batches * step.mini_batch
+             ? StoredPart::kScores
+             : StoredPart::kIds;
+}
+
+RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
+  RolloutNumbers numbers;
+  numbers.policy_version = {item.rollout.policy_version};
+  if (part == StoredPart::kRollout) {
+    numbers.counts = {static_cast<int64_t>(item.rollout.finish), 0, 0, 0, 0};
+    return numbers;
+  }
+  const SupportScores& scores = item.scores;
+  numbers.counts = {static_cast<int64_t>(item.rollout.finish), scores.support_size,
+                    scores.num_shared, scores.num_beyond_vocabulary,
+                    item.lacks_teacher_prompt ? 1 : 0};
+  numbers.weight = {scores.weight};
+  return numbers;
+}
+
+std::string RankFile(int64_t rank) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "/rank-%05lld.safetensors", static_cast<long long>(rank));
+  return name;
 }
 
 absl::Status ReadNumbers(Reader& reader, PendingStep* step) {
@@ -167,18 +200,25 @@ absl::Status ReadNumbers(Reader& reader, PendingStep* step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool has_scores) {
+// Reads at least this part of a rollout. `is_scored`, if not null, tells whether it has scores,
+// which it then may lack.
+absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, StoredPart part,
+                                          bool* is_scored = nullptr) {
   ScoredRollout item;
   RolloutNumbers numbers;
-  TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), has_scores, &item, &numbers, reader));
+  TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, &item, &numbers, reader));
+  const bool has_scores =
+      is_scored != nullptr ? !numbers.weight.empty() : part == StoredPart::kScores;
+  if (is_scored != nullptr) *is_scored = has_scores;
   const size_t rows = item.rollout.response_ids.size();
   const bool is_whole =
       (numbers.counts.size() == 4 || numbers.counts.size() == 5) && rows > 0 &&
-      (!has_scores ||
-       (numbers.weight.size() == 1 && item.rollout.behavior_log_probs.size() == rows &&
-        item.scores.log_tail.size() == rows && item.scores.sampled_log_probs.size() == rows &&
-        item.scores.ids.size() == item.scores.log_probs.size()));
-  if (!is_whole) return DataLoss("pending step: rollout ", sequence, " is not complete");
+      (part == StoredPart::kIds || item.rollout.behavior_log_probs.size() == rows) &&
+      (!has_scores || (numbers.weight.size() == 1 && item.scores.log_tail.size() == rows &&
+                       item.scores.sampled_log_probs.size() == rows &&
+                       item.scores.ids.size() == item.scores.log_probs.size()));
+  if (!is_whole) return DataLoss("stored rollouts: rollout ", sequence, " is not complete");
+  if (!numbers.policy_version.empty()) item.rollout.policy_version = numbers.policy_version[0];
   item.rollout.finish = static_cast<FinishReason>(numbers.counts[0]);
   item.scores.support_size = numbers.counts[1];
   item.scores.num_shared = numbers.counts[2];
@@ -206,18 +246,11 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
     TAOPD_RETURN_IF_ERROR(writer("seconds", &seconds));
   }
   for (const auto& [sequence, item] : step.rollouts) {
-    const SupportScores& scores = item->scores;
-    RolloutNumbers& its = of_rollouts.emplace_back();
-    its.counts = {static_cast<int64_t>(item->rollout.finish), scores.support_size,
-                  scores.num_shared, scores.num_beyond_vocabulary,
-                  item->lacks_teacher_prompt ? 1 : 0};
-    its.weight = {scores.weight};
-    TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), NeedsScores(step, sequence),
-                                       item.get(), &its, writer));
+    const StoredPart part = PartOf(step, sequence);
+    RolloutNumbers& its = of_rollouts.emplace_back(NumbersOf(*item, part));
+    TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &its, writer));
   }
-  char name[32];
-  std::snprintf(name, sizeof(name), "/rank-%05lld.safetensors", static_cast<long long>(rank));
-  return writer.Write(dir + name);
+  return writer.Write(dir + RankFile(rank));
 }
 
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
@@ -238,10 +271,57 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
   if (!is_root) step.record.full_kl = FullKl();
   for (const int64_t sequence : SequencesOfStep(config, shares)) {
     TAOPD_ASSIGN_OR_RETURN(ScoredRollout item,
-                           ReadRollout(reader, sequence, NeedsScores(step, sequence)));
+                           ReadRollout(reader, sequence, PartOf(step, sequence)));
     step.rollouts[sequence] = std::make_shared<const ScoredRollout>(std::move(item));
   }
   return step;
+}
+
+absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t rank,
+                                const std::string& dir) {
+  for (const StepInFlight& step : steps) {
+    char name[32];
+    std::snprintf(name, sizeof(name), "/step-%06lld", static_cast<long long>(step.step + 1));
+    TAOPD_RETURN_IF_ERROR(MakeDirectories(dir + name));
+    Writer writer;
+    std::list<RolloutNumbers> of_rollouts;  // must outlive the writer, which refers to them
+    for (const auto& [sequence, item] : step.rollouts) {
+      const StoredPart part =
+          step.scored.contains(sequence) ? StoredPart::kScores : StoredPart::kRollout;
+      RolloutNumbers& its = of_rollouts.emplace_back(NumbersOf(*item, part));
+      TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &its, writer));
+    }
+    TAOPD_RETURN_IF_ERROR(writer.Write(dir + name + RankFile(rank)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(const std::string& dir,
+                                                            const TrainConfig& config,
+                                                            const Shares& shares) {
+  TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(dir));
+  std::sort(names.begin(), names.end());
+  std::vector<StepInFlight> steps;
+  for (const std::string& name : names) {
+    StepInFlight& step = steps.emplace_back();
+    if (name.rfind("step-", 0) != 0 || !absl::SimpleAtoi(name.substr(5), &step.step))
+      return DataLoss(dir, ": ", name, " is not the name of a step");
+    --step.step;
+    Reader reader;
+    TAOPD_RETURN_IF_ERROR(reader.Open(dir + "/" + name));
+    for (const int64_t sequence : SequencesOfStep(config, shares)) {
+      bool is_scored = false;
+      auto item = ReadRollout(reader, sequence, StoredPart::kScores, &is_scored);
+      if (!item.ok()) return Annotate(item.status(), dir + "/" + name);
+      if (is_scored) step.scored.insert(sequence);
+      step.rollouts[sequence] = std::make_shared<const ScoredRollout>(*std::move(item));
+      if (step.rollouts[sequence]->rollout.policy_version != step.policy_version()) {
+        return DataLoss(dir, "/", name, ": rollout ", sequence,
+                        " comes from other weights than the others");
+      }
+    }
+  }
+  return steps;
 }
 
 }  // namespace taopd

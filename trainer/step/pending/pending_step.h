@@ -6,12 +6,21 @@
 //
 // Rollouts of finished mini-batches keep their ids, which the step's metrics need; the others also
 // keep their log-probs and the teacher's scores. All numbers are stored bit for bit.
+//
+// Steps that have not begun but whose rollouts exist (trainer.async_steps) have files of the same
+// form, without the sums:
+//
+//   in_flight/step-000013/rank-00000.safetensors
+//
+// Rollouts that still wait for their scores have none there.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "trainer/dist/shares.h"
@@ -20,7 +29,9 @@
 
 namespace taopd {
 
-inline constexpr char kPendingDir[] = "pending";  // folder in a checkpoint
+// Folders in a checkpoint.
+inline constexpr char kPendingDir[] = "pending";
+inline constexpr char kInFlightDir[] = "in_flight";
 
 struct PendingStep {
   int64_t mini_batch = 0;     // the next one: the number of those that are done
@@ -42,5 +53,28 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
 // if the files do not belong to a step of this configuration.
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
                                             const Shares& shares, bool is_root);
+
+// This rank's rollouts of a step that has not begun.
+struct StepInFlight {
+  int64_t step = 0;  // 0-based
+  // By their numbers in the step, and which of them have their scores.
+  std::map<int64_t, std::shared_ptr<const ScoredRollout>> rollouts;
+  std::set<int64_t> scored;
+  // The version of the weights that have generated them.
+  int64_t policy_version() const {
+    return rollouts.empty() ? kLiveWeights : rollouts.begin()->second->rollout.policy_version;
+  }
+};
+
+// Creates `dir` and writes the part of rank `rank` of each step into it. Scores that are not in
+// `scored` are not read, because the teacher's answers may be arriving.
+absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t rank,
+                                const std::string& dir);
+
+// Reads the parts of a rank with these shares, in the order of the steps, whichever ranks have
+// written them. Returns DATA_LOSS if a rollout is missing or not whole.
+absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(const std::string& dir,
+                                                            const TrainConfig& config,
+                                                            const Shares& shares);
 
 }  // namespace taopd

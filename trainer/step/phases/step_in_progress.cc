@@ -10,6 +10,7 @@
 #include "trainer/dist/rank_sums.h"
 #include "trainer/step/full_kl.h"
 #include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/step_rollouts.h"
 #include "trainer/step/support.h"
 
 namespace taopd {
@@ -52,18 +53,14 @@ StepInProgress::StepInProgress(const StepContext& context, int64_t number, doubl
       head_(context.head),
       all_prompts_(prompts) {
   head_.top_k_metrics = HeadMeasuresOverlap(*context.config, support_);
+  prompts_ = PromptsOfSequences(context, prompts);
   if (pending != nullptr) {
     GoOnWith(*pending);
+  } else if (context.rollouts_ahead != nullptr) {
+    batch_ = context.rollouts_ahead->Take(number);
   } else {
     PackWeights();
-    std::vector<RolloutRequest> mine = TakeMine(prompts);
-    std::unique_ptr<TeacherViews> views;
-    if (context.teacher_views != nullptr) {
-      views = std::make_unique<TeacherViews>(*context.teacher_views, prompts_,
-                                             context.config->rollout.n);
-    }
-    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher, std::move(mine), support_,
-                                BatchName(), context.timeline, std::move(views));
+    batch_ = StartRollouts(context, number, prompts);
   }
   record_.lr = lr;
 }
@@ -75,34 +72,16 @@ void StepInProgress::PackWeights() {
   context_.student->PrepareInference();
 }
 
-std::vector<RolloutRequest> StepInProgress::TakeMine(
-    const std::vector<const PromptRecord*>& prompts) {
-  std::vector<RolloutRequest> all = MakeRolloutRequests(*context_.config, number_, prompts);
-  std::vector<RolloutRequest> mine;
-  for (const int64_t i : SequencesOfStep(*context_.config, context_.shares)) {
-    mine.push_back(std::move(all[i]));
-    prompts_.push_back(prompts[i / context_.config->rollout.n]);
-  }
-  return mine;
-}
-
 void StepInProgress::GoOnWith(const PendingStep& pending) {
   std::vector<ScoredRollout> items;
   for (const int64_t i : SequencesOfStep(*context_.config, context_.shares)) {
-    prompts_.push_back(all_prompts_[i / context_.config->rollout.n]);
     items.push_back(*pending.rollouts.at(i));
-    items.back().rollout.source = prompts_.back()->source;
+    items.back().rollout.source = prompts_[items.size() - 1]->source;
   }
   batch_ = ScoredBatch::Of(std::move(items));
   record_ = pending.record;
   first_mini_batch_ = pending.mini_batch;
   longest_mini_batch_ = pending.longest_mini_batch;
-}
-
-std::string StepInProgress::BatchName() const {
-  std::string name = Concat("step-", number_ + 1);
-  if (group_->world_size() > 1) name += Concat("-rank-", group_->rank());
-  return name;
 }
 
 absl::Status StepInProgress::WaitForAllScores() {
@@ -286,14 +265,20 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
   return absl::OkStatus();
 }
 
+void StepInProgress::StartLaterRollouts() {
+  if (context_.rollouts_ahead != nullptr) context_.rollouts_ahead->StepDone(number_ + 1, &times_);
+}
+
 absl::StatusOr<StepResult> StepInProgress::Finish() {
   batch_->WaitIdle();
   StepResult result;
-  int64_t num_teacher_prompts_missing = 0;
+  int64_t num_teacher_prompts_missing = 0, steps_off = 0;
   for (int64_t i = 0; i < batch_->size(); ++i) {
     record_.num_beyond_vocabulary += batch_->item(i).scores.num_beyond_vocabulary;
     num_teacher_prompts_missing += batch_->item(i).lacks_teacher_prompt ? 1 : 0;
     result.rollouts.push_back(batch_->item(i).rollout);
+    const int64_t version = result.rollouts.back().policy_version;
+    steps_off += version == kLiveWeights ? 0 : number_ - version;
   }
   result.prompts = prompts_;
   record_.rollouts = SumRollouts(result.rollouts);
@@ -308,12 +293,16 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
   all.Add(&record_.rollouts.num_truncated);
   all.Add(&record_.rollouts.repeated_ngrams);
   all.Add(&num_teacher_prompts_missing);
+  all.Add(&steps_off);
   all.Add(&record_.full_kl.full_kl);
   all.Add(&record_.full_kl.ta_opd);
   all.Add(&record_.full_kl.num_rows);
   TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
   record_.duration += context_.clock->Now() - start_;
   result.metrics = MakeStepMetrics(record_, times_, support_, head_);
+  result.metrics.emplace_back(
+      "policy/staleness",
+      static_cast<double>(steps_off) / static_cast<double>(record_.rollouts.num_rollouts));
   if (context_.teacher_views != nullptr) {
     result.metrics.emplace_back("teacher/prompt_missing",
                                 static_cast<double>(num_teacher_prompts_missing) /
@@ -324,6 +313,8 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
 }
 
 absl::Status StepInProgress::Abandon(absl::Status status) {
+  // Rollouts that are generated ahead and still unfinished come from the present weights, which can
+  // generate them again.
   context_.rollout_engine->CancelAll();
   context_.optimizer->ClearGradients();
   return status;

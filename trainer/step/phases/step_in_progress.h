@@ -23,7 +23,8 @@ namespace taopd {
 
 class StepInProgress {
  public:
-  // Starts the rollouts, or continues `pending` if it is not null.
+  // Starts the rollouts, takes those that are generated ahead, or continues `pending` if it is not
+  // null.
   StepInProgress(const StepContext& context, int64_t number, double lr,
                  const std::vector<const PromptRecord*>& prompts, const PendingStep* pending);
   // The engine reads the student's weights until the last rollout has ended.
@@ -48,6 +49,9 @@ class StepInProgress {
   // ranks if the step should stop before the update.
   absl::StatusOr<RowSums> ComputeGradients(int64_t mini_batch);
   absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
+  // Starts the rollouts of later steps, which the weights after this step generate. Does nothing if
+  // rollouts are not generated ahead.
+  void StartLaterRollouts();
   absl::StatusOr<StepResult> Finish();
   // Ends the step and clears the gradients. Before the first update, nothing has changed.
   absl::Status Abandon(absl::Status status);
@@ -57,8 +61,6 @@ class StepInProgress {
  private:
   void GoOnWith(const PendingStep& pending);
   void PackWeights();
-  std::vector<RolloutRequest> TakeMine(const std::vector<const PromptRecord*>& prompts);
-  std::string BatchName() const;
   absl::Status WaitForMyRollouts(int64_t mini_batch);
   absl::Status WaitForMyScores(int64_t mini_batch);
   // Returns this rank's part of the mini-batch for training.

@@ -79,7 +79,9 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   input.float32_master = config.optimizer.master == MasterWeights::kFloat32;
   input.offload_elements = config.optimizer.offload ? HostUpdate::kParcelElements : 0;
   input.copies_checkpoints = config.trainer.async_save == AsyncSave::kOn;
-  input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size;
+  input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size ||
+                   config.trainer.async_steps > 0;
+  input.copies_rollout_weights = config.trainer.async_steps > 0;
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
   input.keeps_average = KeepsAverage(config.teacher, config.teachers);
@@ -87,7 +89,8 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   input.support_size = support.kind == SupportKind::kFullVocabulary
                            ? model.vocab_size
                            : support.teacher_top_k + support.student_top_k;
-  input.step_rows = num_rollouts * config.data.max_response_length;
+  input.step_rows =
+      num_rollouts * config.data.max_response_length * (config.trainer.async_steps + 1);
   return input;
 }
 

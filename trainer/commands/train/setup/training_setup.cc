@@ -73,10 +73,18 @@ absl::Status OnWait(TrainingParts& parts) {
 }
 
 absl::Status StartEngine(TrainingParts& parts) {
-  auto engine = MakeRolloutEngine(parts.config, parts.student.decoder);
+  std::unique_ptr<GenerationWeights>& ahead = parts.generation_weights;
+  if (parts.config.trainer.async_steps > 0) {
+    auto weights = GenerationWeights::Make(parts.student.decoder.get());
+    if (absl::IsInvalidArgument(weights.status())) return BadUsage(weights.status());
+    if (!weights.ok()) return BadModel(Annotate(weights.status(), "trainer.async_steps"));
+    ahead = *std::move(weights);
+  }
+  auto engine = MakeRolloutEngine(parts.config, ahead ? ahead->decoder() : parts.student.decoder);
   if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
   parts.engine = *std::move(engine);
-  parts.rollout_engine.emplace(parts.engine.get());
+  const std::function<int64_t()> version = [&ahead] { return ahead->version(); };
+  parts.rollout_engine.emplace(parts.engine.get(), ahead ? version : nullptr);
   parts.peak_flops = parts.config.trainer.peak_flops;
   if (parts.peak_flops == 0 && parts.student.decoder->device().is_cpu()) {
     parts.peak_flops = MeasurePeakFlops(parts.student.decoder->lm_head().scalar_type());

@@ -1,0 +1,39 @@
+// The weights of an earlier step, from which rollouts are generated while the optimizer changes the
+// student's: a decoder of its own, into which a version of the student's weights is copied.
+//
+// Memory: one more copy of the weights. On a CPU the packed copy that inference reads
+// (common/model/weights/packed_weights.h) is made here instead of in the student's decoder.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "common/model/decoder.h"
+
+namespace taopd {
+
+class GenerationWeights {
+ public:
+  // Makes a decoder like `student`, which must outlive the object. Its values are undefined before
+  // Take. Returns INVALID_ARGUMENT if the student has other parameters than its configuration
+  // describes, and the errors of MakeDecoder.
+  static absl::StatusOr<std::unique_ptr<GenerationWeights>> Make(const Decoder* student);
+
+  // Copies the student's present weights, which are `version` from then on, and prepares inference.
+  // REQUIRES: no request that reads the decoder is waiting or running.
+  void Take(int64_t version);
+  // Returns the version that the decoder has. Any thread may call it.
+  int64_t version() const { return version_.load(); }
+  const std::shared_ptr<Decoder>& decoder() const { return decoder_; }
+
+ private:
+  GenerationWeights(const Decoder* student, std::shared_ptr<Decoder> decoder)
+      : student_(student), decoder_(std::move(decoder)) {}
+
+  const Decoder* const student_;
+  const std::shared_ptr<Decoder> decoder_;
+  std::atomic<int64_t> version_{-1};
+};
+
+}  // namespace taopd

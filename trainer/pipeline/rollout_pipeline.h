@@ -1,0 +1,102 @@
+// Rollouts that are generated N steps ahead of the step that trains on them (trainer.async_steps),
+// so that the engine works while the teacher scores and the student is trained, evaluated and
+// saved.
+//
+// Versions: version v is the student's weights after v steps. Step t (0-based) trains on rollouts
+// of exactly version max(0, t - N), whatever the timing. When step t - 1 is done, version t is
+// taken and step t + N is generated with it:
+//
+//   training thread   step 0 | step 1 | step 2 | ...
+//   engine      0, 1 from v0 | 2 from v1 | 3 from v2 | ...                                  (N = 1)
+//
+// The engine has one version at a time, so a version is taken when both sides are ready: when the
+// step before is done, and when the rollouts of the version before are generated. Prompts, seeds
+// and the order of all sums are those of a run with N = 0.
+//
+// Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
+// checkpoint after t steps holds, so they are stored with it (trainer/step/pending). Those of step
+// t + N are generated again from the checkpoint's weights, with the same bits.
+//
+// Memory: the rollouts and scores of at most N + 1 steps. Used by the training thread only. All
+// ranks make the same calls, each for its own part; there is no communication.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "trainer/data/epoch_order.h"
+#include "trainer/pipeline/generation_weights.h"
+#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/rollouts_ahead.h"
+#include "trainer/step/step_context.h"
+
+namespace taopd {
+
+// Where a run stands.
+struct PipelinePosition {
+  int64_t num_steps = 0;  // finished steps
+  // The position in the data before the next step; see EpochOrder.
+  int64_t epoch = 0;
+  int64_t epoch_index = 0;
+  // Whether the weights are between two mini-batches of the next step, whose rollouts are elsewhere
+  // (PendingStep).
+  bool is_within_step = false;
+};
+
+class RolloutPipeline final : public RolloutsAhead {
+ public:
+  // `context` must have an engine that computes with weights->decoder() and reports
+  // weights->version(), and a teacher. `prompts` are the rows that `order` numbers. All of them
+  // must outlive the pipeline.
+  RolloutPipeline(const StepContext* context, GenerationWeights* weights,
+                  const std::vector<PromptRecord>* prompts, EpochOrder order);
+  // Ends the generation. Answers of the teacher may still be outstanding.
+  ~RolloutPipeline() override { Drop(); }
+  RolloutPipeline(const RolloutPipeline&) = delete;
+  RolloutPipeline& operator=(const RolloutPipeline&) = delete;
+
+  // Drops what is in flight and begins at `position` with the student's present weights. `stored`
+  // are the rollouts of a checkpoint of that position. Of these, the first ones whose version is
+  // not older than trainer.async_steps allows are used. The others, and rollouts that are missing
+  // because trainer.async_steps or trainer.total_steps has grown, are generated with the present
+  // weights.
+  // Returns DATA_LOSS if the rollouts belong to other prompts, and the error of
+  // EpochOrder::Restore.
+  absl::Status Restart(const PipelinePosition& position, const std::vector<StepInFlight>& stored);
+
+  std::shared_ptr<ScoredBatch> Take(int64_t step) override;
+  void StepDone(int64_t num_steps, PhaseTimes* times) override;
+
+  // Returns what a checkpoint at this position must hold, the rollouts of other weights than its
+  // own. Waits until they are generated. Returns the error of a rollout that could not be: there
+  // can be no checkpoint then.
+  absl::StatusOr<std::vector<StepInFlight>> InFlight(int64_t num_steps, bool is_within_step) const;
+
+ private:
+  struct Batch {
+    int64_t step = 0;
+    int64_t policy_version = 0;
+    std::shared_ptr<ScoredBatch> rollouts;
+  };
+  void Drop();
+  int64_t async_steps() const { return context_->config->trainer.async_steps; }
+  // Returns the oldest version that may generate step `step`.
+  int64_t OldestVersion(int64_t step) const { return std::max<int64_t>(0, step - async_steps()); }
+  std::vector<const PromptRecord*> NextPrompts();
+  // Uses the rollouts of a checkpoint.
+  absl::Status Continue(const std::vector<StepInFlight>& stored);
+  // Starts the steps that the present version generates.
+  void Fill(int64_t num_steps);
+
+  const StepContext* const context_;
+  GenerationWeights* const weights_;
+  const std::vector<PromptRecord>* const prompts_;
+  EpochOrder order_;
+  std::deque<Batch> batches_;  // of consecutive steps
+  int64_t next_step_ = 0;      // the first step that is not started
+};
+
+}  // namespace taopd

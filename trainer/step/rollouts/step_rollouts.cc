@@ -1,0 +1,75 @@
+#include "trainer/step/rollouts/step_rollouts.h"
+
+#include <string>
+#include <utility>
+
+#include "trainer/step/rollout_requests.h"
+#include "trainer/step/support.h"
+
+namespace taopd {
+namespace {
+
+std::string BatchName(const StepContext& context, int64_t step) {
+  std::string name = Concat("step-", step + 1);
+  if (context.group != nullptr && context.group->world_size() > 1)
+    name += Concat("-rank-", context.group->rank());
+  return name;
+}
+
+std::unique_ptr<TeacherViews> ViewsOf(const StepContext& context,
+                                      const std::vector<const PromptRecord*>& prompts) {
+  if (context.teacher_views == nullptr) return nullptr;
+  return std::make_unique<TeacherViews>(
+      *context.teacher_views, PromptsOfSequences(context, prompts), context.config->rollout.n);
+}
+
+SupportOptions SupportOf(const StepContext& context) {
+  return MakeSupportOptions(*context.config, context.student->config().vocab_size);
+}
+
+}  // namespace
+
+std::vector<const PromptRecord*> PromptsOfSequences(
+    const StepContext& context, const std::vector<const PromptRecord*>& prompts) {
+  std::vector<const PromptRecord*> mine;
+  for (const int64_t i : SequencesOfStep(*context.config, context.shares)) {
+    mine.push_back(prompts[i / context.config->rollout.n]);
+  }
+  return mine;
+}
+
+std::shared_ptr<ScoredBatch> StartRollouts(const StepContext& context, int64_t step,
+                                           const std::vector<const PromptRecord*>& prompts,
+                                           int64_t policy_version) {
+  std::vector<RolloutRequest> all = MakeRolloutRequests(*context.config, step, prompts);
+  std::vector<RolloutRequest> mine;
+  for (const int64_t i : SequencesOfStep(*context.config, context.shares)) {
+    mine.push_back(std::move(all[i]));
+    mine.back().policy_version = policy_version;
+  }
+  return ScoredBatch::Start(context.rollout_engine, context.teacher, std::move(mine),
+                            SupportOf(context), BatchName(context, step), context.timeline,
+                            ViewsOf(context, prompts));
+}
+
+absl::StatusOr<std::shared_ptr<ScoredBatch>> ContinueRollouts(
+    const StepContext& context, const StepInFlight& step,
+    const std::vector<const PromptRecord*>& prompts) {
+  std::vector<ScoredRollout> items;
+  std::vector<bool> scored;
+  for (const int64_t i : SequencesOfStep(*context.config, context.shares)) {
+    const PromptRecord& prompt = *prompts[i / context.config->rollout.n];
+    items.push_back(*step.rollouts.at(i));
+    items.back().rollout.source = prompt.source;
+    if (items.back().rollout.prompt_ids != prompt.prompt_ids) {
+      return DataLoss("rollout ", i, " of step ", step.step + 1,
+                      " in the checkpoint does not belong to data.train's prompt");
+    }
+    scored.push_back(step.scored.contains(i));
+  }
+  return ScoredBatch::Continue(context.teacher, std::move(items), std::move(scored),
+                               SupportOf(context), BatchName(context, step.step), context.timeline,
+                               ViewsOf(context, prompts));
+}
+
+}  // namespace taopd
