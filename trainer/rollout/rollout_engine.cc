@@ -1,11 +1,27 @@
 #include "trainer/rollout/rollout_engine.h"
 
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "common/engine/worker_threads.h"
 
 namespace taopd {
+namespace {
+
+Rollout GivenRollout(RolloutRequest request) {
+  Rollout rollout;
+  rollout.prompt_ids = std::move(request.prompt_ids);
+  rollout.response_ids = std::move(request.given_ids);
+  rollout.behavior_log_probs.assign(rollout.response_ids.size(),
+                                    std::numeric_limits<float>::quiet_NaN());
+  rollout.finish = FinishReason::kStop;
+  rollout.source = std::move(request.source);
+  rollout.is_given = true;
+  return rollout;
+}
+
+}  // namespace
 
 void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
                                   std::function<void(int64_t, absl::StatusOr<Rollout>)> done) {
@@ -13,6 +29,7 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   batch.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].given_ids.empty()) continue;
     InferenceRequest request;
     request.request_id = Concat("rollout-", i);
     request.token_ids = requests[i].prompt_ids;
@@ -39,6 +56,10 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
   // The cache is freed after the last request, so that training can use its memory. Its contents
   // are useless by then, because the weights change.
   engine_->ReleaseKvCache();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].given_ids.empty()) continue;
+    (*shared_done)(static_cast<int64_t>(i), GivenRollout(std::move(requests[i])));
+  }
 }
 
 void LocalRolloutEngine::CancelAll() {

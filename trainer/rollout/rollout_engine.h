@@ -17,6 +17,8 @@ struct RolloutRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
   std::string source;  // the prompt's data set, copied to the rollout
+  // If not empty, nothing is generated: these ids are the response.
+  std::vector<int32_t> given_ids;
 };
 
 // P prompt tokens and R response tokens.
@@ -24,13 +26,14 @@ struct Rollout {
   std::vector<int32_t> prompt_ids;    // [P]
   std::vector<int32_t> response_ids;  // [R], R >= 1
   // [R] log-probs of the response tokens under the policy that sampled them, at the student's
-  // sampling temperature, before top-p and top-k.
+  // sampling temperature, before top-p and top-k. NaN for a given response.
   std::vector<float> behavior_log_probs;
   // [R, sampling.num_log_probs] ids of the most probable tokens under that distribution, in
   // descending order of probability.
   std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
-  std::string source;  // RolloutRequest::source
+  std::string source;     // RolloutRequest::source
+  bool is_given = false;  // whether the response comes from RolloutRequest::given_ids
 };
 
 class RolloutEngine {

@@ -51,7 +51,8 @@ absl::Status TrainingRun::Report(const StepResult& result, Metrics* metrics) {
   int64_t graded = 0, correct = 0, found = 0;
   std::string unread;  // a response in which no answer was found, and what was expected
   std::string expected;
-  for (size_t i = 0; student_.tokenizer && i < result.rollouts.size(); ++i) {
+  const bool can_grade = student_.tokenizer != nullptr && grader_ != nullptr;
+  for (size_t i = 0; can_grade && i < result.rollouts.size(); ++i) {
     const PromptRecord& problem = *result.prompts[i];
     if (problem.answer.empty()) continue;
     ++graded;

@@ -24,6 +24,7 @@
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/rewards.h"
 #include "trainer/commands/train/rollout_log.h"
 #include "trainer/control/control_server.h"
 #include "trainer/data/epoch_order.h"
@@ -65,6 +66,7 @@ class TrainingRun {
   absl::StatusOr<RunFacts> FactsOfRun() const;
   // What a resumed run remembers beside its state: the guard and the roll-backs.
   absl::Status RestoreWatch();
+  absl::Status SkipUndonePrompts();
   absl::Status OnWait();
   TeacherHealth Health() const;
 
@@ -156,9 +158,9 @@ class TrainingRun {
   std::vector<PromptRecord> prompts_;
   std::vector<PromptRecord> problems_;
   std::optional<EpochOrder> order_;
-  std::vector<DataShare> shares_;  // from data.train_weights
-  Metrics data_metrics_;           // how the rows of data.train were used
-  std::unique_ptr<grading::Grader> grader_;
+  std::vector<DataShare> shares_;            // from data.train_weights
+  Metrics data_metrics_;                     // how the rows of data.train were used
+  std::unique_ptr<grading::Grader> grader_;  // null if eval.grader is a URL
   Timeline timeline_;
   int64_t num_traced_steps_ = 0;
   TeacherViewOptions teacher_views_;  // used if the teacher has prompts of its own
@@ -168,8 +170,10 @@ class TrainingRun {
   TeacherInfo teacher_info_;
   std::optional<SelfTeacher> self_teacher_;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher_;
-  std::string memory_plan_;                 // as a table, for a failure
-  double peak_flops_ = 0;                   // of this rank's device; 0: not known
+  StepRewardOptions step_rewards_;               // used if there are rewards
+  std::unique_ptr<RewardSource> reward_source_;  // null if there are none
+  std::string memory_plan_;                      // as a table, for a failure
+  double peak_flops_ = 0;                        // of this rank's device; 0: not known
   int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
   bool has_warned_of_answers_ = false;
   double plan_gb_ = 0;  // planned memory of the device in GiB; 0 without a plan

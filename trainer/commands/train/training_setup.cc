@@ -105,7 +105,7 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
            {"step", state_.step},
            {"parameters", student_.decoder->config().NumParameters()},
            {"prompts", prompts_.size()},
-           {"objective", NameOf(config_.objective.Terms())},
+           {"objective", NameOf(config_.LossTerms())},
            {"teacher", teacher_info_.model_name},
            {"ranks", group_->world_size()}});
   return absl::OkStatus();
@@ -160,6 +160,12 @@ absl::Status TrainingRun::Connect() {
   if (const auto fits = CheckLengthFits(config_, student_.decoder->config()); !fits.ok())
     return BadUsage(Annotate(fits, "rollout"));
   TAOPD_RETURN_IF_ERROR(ConnectTeacher());
+  if (const auto connected =
+          ConnectRewards(config_.reward, student_, prompts_, reward_source_.get());
+      !connected.ok()) {
+    return absl::IsInvalidArgument(connected) ? BadUsage(connected)
+                                              : WithExitCode(kExitUnavailable, connected);
+  }
   TAOPD_RETURN_IF_ERROR(StartEngine());
   return is_root() ? StartControl() : absl::OkStatus();
 }
@@ -170,12 +176,17 @@ absl::Status TrainingRun::CheckNames() {
   auto client = MakeTeacherClient(config_, self_teacher_ ? &*self_teacher_ : nullptr);
   if (!client.ok()) return BadUsage(client.status());
   teacher_ = *std::move(client);
-  auto grader = grading::Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
-  if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
-  grader_ = *std::move(grader);
+  auto rewards = MakeRewardSource(config_.reward);
+  if (!rewards.ok()) return BadUsage(rewards.status());
+  reward_source_ = *std::move(rewards);
+  if (!config_.eval.IsJudgedByServer()) {
+    auto grader = grading::Grader::Make(config_.eval.grader, config_.eval.answer_pattern);
+    if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
+    grader_ = *std::move(grader);
+  }
   if (absl::Status checked = CheckPromptSettings(config_.data, config_.eval); !checked.ok())
     return BadUsage(checked);
-  if (absl::Status checked = CheckSiblingsStayTogether(config_, group_->world_size());
+  if (absl::Status checked = CheckGroupsStayTogether(config_, group_->world_size());
       !checked.ok()) {
     return BadUsage(checked);
   }
@@ -308,8 +319,12 @@ absl::Status TrainingRun::StartEngine() {
   context_.rollout_engine = &*rollout_engine_;
   context_.teacher = teacher_.get();
   if (config_.data.HasTeacherPrompt()) {
-    teacher_views_ = MakeTeacherViewOptions(config_, student_, *grader_);
+    teacher_views_ = MakeTeacherViewOptions(config_, student_, grader_.get());
     context_.teacher_views = &teacher_views_;
+  }
+  if (reward_source_ != nullptr) {
+    step_rewards_ = MakeStepRewardOptions(config_.reward, student_, reward_source_.get());
+    context_.rewards = &step_rewards_;
   }
   context_.head = MakeHeadOptions(config_);
   context_.aggregation = config_.objective.aggregation;

@@ -121,6 +121,7 @@ struct TakeNumber {
 struct RolloutNumbers {
   std::vector<int64_t> counts;
   std::vector<double> weight;
+  std::vector<double> reward;  // and advantage; empty in files of runs without rewards
 };
 
 // Item is ScoredRollout, or const ScoredRollout for writing.
@@ -132,6 +133,7 @@ absl::Status VisitRollout(const std::string& prefix, bool has_scores, Item* item
   TAOPD_RETURN_IF_ERROR(visit(prefix + "counts", &numbers->counts));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "prompt_ids", &rollout.prompt_ids));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "response_ids", &rollout.response_ids));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "reward", &numbers->reward));
   if (!has_scores) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "behavior_log_probs", &rollout.behavior_log_probs));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "top_ids", &rollout.top_ids));
@@ -173,7 +175,8 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool
   TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), has_scores, &item, &numbers, reader));
   const size_t rows = item.rollout.response_ids.size();
   const bool is_whole =
-      (numbers.counts.size() == 4 || numbers.counts.size() == 5) && rows > 0 &&
+      numbers.counts.size() >= 4 && numbers.counts.size() <= 6 && rows > 0 &&
+      (numbers.reward.empty() || numbers.reward.size() == 2) &&
       (!has_scores ||
        (numbers.weight.size() == 1 && item.rollout.behavior_log_probs.size() == rows &&
         item.scores.log_tail.size() == rows && item.scores.sampled_log_probs.size() == rows &&
@@ -183,7 +186,12 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, bool
   item.scores.support_size = numbers.counts[1];
   item.scores.num_shared = numbers.counts[2];
   item.scores.num_beyond_vocabulary = numbers.counts[3];
-  item.lacks_teacher_prompt = numbers.counts.size() == 5 && numbers.counts[4] != 0;
+  item.lacks_teacher_prompt = numbers.counts.size() > 4 && numbers.counts[4] != 0;
+  item.rollout.is_given = numbers.counts.size() > 5 && numbers.counts[5] != 0;
+  if (!numbers.reward.empty()) {
+    item.reward = numbers.reward[0];
+    item.advantage = numbers.reward[1];
+  }
   if (has_scores) item.scores.weight = numbers.weight[0];
   return item;
 }
@@ -208,10 +216,14 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
   for (const auto& [sequence, item] : step.rollouts) {
     const SupportScores& scores = item->scores;
     RolloutNumbers& its = of_rollouts.emplace_back();
-    its.counts = {static_cast<int64_t>(item->rollout.finish), scores.support_size,
-                  scores.num_shared, scores.num_beyond_vocabulary,
-                  item->lacks_teacher_prompt ? 1 : 0};
+    its.counts = {static_cast<int64_t>(item->rollout.finish),
+                  scores.support_size,
+                  scores.num_shared,
+                  scores.num_beyond_vocabulary,
+                  item->lacks_teacher_prompt ? 1 : 0,
+                  item->rollout.is_given ? 1 : 0};
     its.weight = {scores.weight};
+    its.reward = {item->reward, item->advantage};
     TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), NeedsScores(step, sequence),
                                        item.get(), &its, writer));
   }
