@@ -87,14 +87,15 @@ absl::Status TrainingRun::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = state_.step, good = guard_.last_good_step() - 1;
   TakeSavedBeside(/*waits=*/true);
-  const Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor);
+  Rollbacks after =
+      rollbacks_.Next(config_.guard.rollback_lr_factor, state_.epoch, state_.epoch_index);
   absl::Status given_up;
   bool has_begun = false;
   const auto path = run_.RollBack(good, [&](int64_t to_step) {
     has_begun = true;
-    given_up = UntilStored("rollbacks.json", &run_, run_state_, [&] {
-      return RecordRollback(rollbacks_, RollbackIntent{to_step, after});
-    });
+    after.to_step = to_step;
+    given_up = UntilStored("rollbacks.json", &run_, run_state_,
+                           [&] { return RecordRollback(rollbacks_, RollbackIntent{after}); });
     return given_up;
   });
   TAOPD_RETURN_IF_ERROR(given_up);
@@ -121,17 +122,21 @@ absl::Status TrainingRun::RollBack(const GuardAlarm& alarm) {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, RestoreWatch()));
   if (const absl::Status best = RestoreBest(); !best.ok()) return WithExitCode(kExitInternal, best);
   PinCheckpoints();
+  const int64_t skipped =
+      pending_ == nullptr ? (from - state_.step) * config_.data.train_batch_size : 0;
   has_saved_ = true;
   LogWarning("rolled back", {{"guard", alarm.guard},
                              {"from_step", from},
                              {"to_step", state_.step},
                              {"checkpoint", *path},
+                             {"skipped_prompts", skipped},
                              {"lr_factor", rollbacks_.lr_factor},
                              {"rollbacks", rollbacks_.count}});
   WriteEvent({{"event", "rolled_back"},
               {"guard", alarm.guard},
               {"from_step", from},
               {"to_step", state_.step},
+              {"skipped_prompts", skipped},
               {"lr_factor", rollbacks_.lr_factor},
               {"rollbacks", rollbacks_.count}});
   run_state_->Update([&](RunStatus& status) {
@@ -174,7 +179,17 @@ absl::Status TrainingRun::RestoreWatch() {
     if (!probe.ok()) return BadData(Annotate(probe.status(), dir + "/probe.json"));
     probe_ = *std::move(probe);
   }
-  return absl::OkStatus();
+  return SkipUndonePrompts();
+}
+
+// The steps that a roll-back has undone would raise the same alarm on the same prompts. A step that
+// is half done needs its prompts, however.
+absl::Status TrainingRun::SkipUndonePrompts() {
+  if (!rollbacks_.SkipsAt(state_.step) || pending_ != nullptr) return absl::OkStatus();
+  state_.epoch = rollbacks_.epoch;
+  state_.epoch_index = rollbacks_.epoch_index;
+  const absl::Status position = order_->Restore(state_.epoch, state_.epoch_index);
+  return position.ok() ? position : BadData(Annotate(position, "rollbacks.json"));
 }
 
 // Events are kept even if a roll-back cuts the metrics.
