@@ -2,6 +2,7 @@
 #include "trainer/config/train_config.h"
 
 #include "common/config/yaml.h"
+#include "taopd/objective/check_objective.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -93,18 +94,19 @@ TEST(TrainConfig, ImpossibleRewardsAreRefused) {
     refused(Concat("{}\nreward: {", section, "}\n", more), says);
   };
   reward("grader: judge", "must be one of");
-  reward("url: 'ftp://a'", "reward.url = ftp://a: must begin with http:// or https://");
+  reward("url: 'ftp://a'", "reward.url = \"ftp://a\": must begin with http:// or https://");
   reward("url: 'http://a:0'", "has no port in [1, 65535]");
   reward("grader: math, url: 'http://a'", "give one of them");
   reward("weight: 2", "reward.weight: needs reward.grader or reward.url");
   reward("scale: none", "reward.scale: needs reward.grader or reward.url");
-  reward("grader: math, weight: 0", "reward.weight = 0: must be finite and not 0");
-  reward("grader: math, weight: .nan", "must be finite");
+  reward("grader: math, weight: 0", "reward.weight = 0.0: must be finite and not 0");
+  reward("grader: math, weight: .nan", "is not a number");
+  reward("grader: math, weight: .inf", "must be finite");
   reward("grader: math, baseline: mean", "must be one of none, group, leave_one_out");
   reward("grader: math, baseline: none", "reward.scale = std: reward.baseline is none");
   reward("grader: math", "rollout.n = 1 must be at least 2", "rollout: {n: 1}");
   reward("grader: math, clip_low: 1.5", "reward.clip_low = 1.5: must be from 0 to 1");
-  reward("grader: math, clip_high: -1", "reward.clip_high = -1: must be at least 0");
+  reward("grader: math, clip_high: -1", "reward.clip_high = -1.0: must be at least 0");
   reward("grader: math, timeout_s: 0", "reward.timeout_s = 0");
   reward("grader: math, outage_budget_s: -1", "reward.outage_budget_s = -1");
   reward("grader: math, max_in_flight: 0", "reward.max_in_flight = 0");
@@ -123,9 +125,10 @@ TEST(TrainConfig, GivenResponsesAreRefusedWhereTheSampledTokenIsAnEstimate) {
   int num_refused = 0;
   for (const ObjectiveInfo& info : AllObjectives()) {
     if (info.needs & kNeedsAdvantage) continue;
+    SCOPED_TRACE(std::string(info.name));
     const absl::Status checked = check(Concat("{name: ", info.name, "}"), given);
     if ((info.needs & kReadsBehavior) == 0 || info.name == "sc_ta_opd") {
-      EXPECT_OK(checked) << info.name;
+      EXPECT_OK(checked);
       continue;
     }
     ++num_refused;

@@ -158,11 +158,13 @@ TEST(RewardStep, TheOrderOfAnswersChangesNothing) {
 TEST(RewardStep, RanksLearnTheSame) {
   std::vector<std::vector<std::shared_ptr<Decoder>>> trained;
   std::vector<std::vector<double>> rewards;
-  for (const int64_t world : {1, 3}) {
+  for (const int64_t world : {1, 2}) {
     trained.emplace_back(world);
     rewards.emplace_back();
     testing::OnRanks(world, ProcessGroupOptions(), [&, world](ProcessGroup& group) {
       TinySetting setting = RewardAlone();
+      setting.config.data.train_batch_size = 4;
+      setting.config.trainer.mini_batch_size = 2;
       setting.num_threads = 1;
       setting.shard.layout.num_shards = world;
       setting.shard.shard = group.rank();
@@ -170,7 +172,7 @@ TEST(RewardStep, RanksLearnTheSame) {
       const auto metrics = RunRewarded(setting, 3, &source, &trained.back()[group.rank()],
                                        [&](StepContext& context) {
                                          context.group = &group;
-                                         context.shares = *Shares::Make(3, group.rank(), world);
+                                         context.shares = *Shares::Make(2, group.rank(), world);
                                        });
       if (group.is_root()) {
         for (const auto& step : metrics) rewards.back().push_back(step.at("reward/mean"));
@@ -236,16 +238,6 @@ TEST(MaskTruncated, CutResponsesHaveNoPartInTheLoss) {
   EXPECT_LT(masked.at("rollout/truncated_share"), 1);
   EXPECT_EQ(masked.at("rollout/masked_share"), masked.at("rollout/truncated_share"));
   EXPECT_NE(masked.at("loss/mean"), plain.at("loss/mean"));
-  // Where every response is cut, nothing is learned.
-  setting.config.rollout.mask_truncated = true;
-  setting.config.data.max_response_length = 1;
-  setting.config.optimizer.weight_decay = 0;
-  TinyTraining training(setting);
-  auto prompts = training.NextPrompts();
-  const auto all = ByName(training.Step(0, 1));
-  ASSERT_EQ(all.at("rollout/masked_share"), 1);
-  EXPECT_EQ(all.at("loss/mean"), 0);
-  EXPECT_TRUE(testing::SameWeights(*training.student(), *testing::MakeTinyStudent()));
 }
 
 // ---- Given responses ----------------------------------------------------------------------------
