@@ -70,7 +70,7 @@ LAYERS = {
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
     "kernels/torch": (".", "gemm", "attention layers sampling", "head"),
     "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
-    "trainer": ("http", "bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim", "dist", "step",
+    "trainer": ("http", "bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim reward", "dist", "step",
                 "pipeline", "eval student", "run", "commands", "cli"),
 }
 # Files of other programs that comments cite as sources.

@@ -30,11 +30,11 @@ SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch
          "teacher.connect_timeout_s=60", "eval.n=1", "eval.num_prompts=2", "eval.max_response_length=8")
 
 # In front of taopd-trainer: the command as printed, and settings that shorten it. A page's endpoint wins over ours, and a
-# student that is its own teacher has none.
+# student that is its own teacher, or has none, has no endpoint.
 TRAINER_SHIM = """#!/bin/bash
 endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
 for file in "$@"; do
-  if [[ -f $file ]] && grep -q "kind: self" "$file"; then endpoint=(); fi
+  if [[ -f $file ]] && grep -qE "kind: (self|none)" "$file"; then endpoint=(); fi
 done
 case $1 in
   sft) exec {program} "$@" --set trainer.total_steps=2 ;;
@@ -201,7 +201,7 @@ class Clone:
     def run(self, text, files=()):
         """Runs the page's sh blocks in their order; returns (exit code, output). `files`: (name, text) of others."""
         script = "".join(blocks(text, "sh"))
-        ports = dict(zip(("8000", "50051"), free_ports(2)))
+        ports = dict(zip(("8000", "50051", "9000"), free_ports(3)))
         for name, block in [*files, *blocks_with_names(text)]:
             self.write(name, self.localize(block, ports))
         if "taopd-trainer train" not in script:  # models that another page has made

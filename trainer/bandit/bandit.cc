@@ -150,6 +150,8 @@ absl::StatusOr<ObjectiveRun> RunOne(const std::string& name, const Options& opti
                            "\", must be a name that `taopd-trainer objectives` lists");
   }
   const uint32_t needs = InfoOf(*objective).needs;
+  if (needs & kNeedsAdvantage)
+    return InvalidArgument("objective ", name, ": the bandit has no reward");
   const bool drawn_by_student = needs != kNeedsNothing;
   RandomStream random(options.seed, "bandit draw " + name);
   AdamW optimizer(options.learning_rate, options.weight_decay);

@@ -11,6 +11,7 @@
 #include "trainer/teacher/cache/cached_teacher_client.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/engine_teacher_client.h"
+#include "trainer/teacher/no_teacher_client.h"
 #include "trainer/teacher/routing_teacher_client.h"
 
 namespace taopd {
@@ -77,11 +78,16 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeSelfClient(const OneTeacher& 
   return std::make_unique<EngineTeacherClient>([self = teacher.self] { return self->Start(); });
 }
 
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeNoClient(const OneTeacher&) {
+  return std::make_unique<NoTeacherClient>();
+}
+
 using MakeOneClient = absl::StatusOr<std::unique_ptr<TeacherClient>> (*)(const OneTeacher&);
 // The one list of the kinds of teachers and the functions that make their clients.
 constexpr std::pair<TeacherKind, MakeOneClient> kTeacherKinds[] = {
     {TeacherKind::kServer, MakeServerClient},
     {TeacherKind::kSelf, MakeSelfClient},
+    {TeacherKind::kNone, MakeNoClient},
 };
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientOf(TeacherKind kind,
@@ -121,8 +127,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
     options.model = config.teacher.model;
     options.revision = config.teacher.revision;
     auto client = MakeClientOf(config.teacher.kind, {options, config.teacher, self});
-    const bool is_self = config.teacher.kind == TeacherKind::kSelf;
-    if (!client.ok()) return Annotate(client.status(), is_self ? "teacher" : "teacher.endpoints");
+    const bool is_server = config.teacher.kind == TeacherKind::kServer;
+    if (!client.ok()) return Annotate(client.status(), is_server ? "teacher.endpoints" : "teacher");
     return client;
   }
   std::vector<RoutedTeacher> teachers;
@@ -139,8 +145,10 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
                                                                   bool retry) {
-  if (config.teacher.kind == TeacherKind::kSelf)
-    return InvalidArgument("teacher.kind = self: there is no server to measure");
+  if (config.teacher.kind != TeacherKind::kServer) {
+    return InvalidArgument("teacher.kind = ", WordOf(config.teacher.kind),
+                           ": there is no server to measure");
+  }
   TeacherClientOptions options = ClientOptionsOf(config);
   TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
   options.endpoints = config.teacher.endpoints;
@@ -206,15 +214,19 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {
   HeadOptions options;
-  options.objective = config.objective.Terms();
+  options.objective = config.LossTerms();
   options.temperature = config.rollout.temperature;
   options.workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   return options;
 }
 
 absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student) {
-  return MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(),
-                         student.decoder->config().vocab_size);
+  const ModelConfig& config = student.decoder->config();
+  TAOPD_ASSIGN_OR_RETURN(
+      PromptModel model,
+      MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(), config.vocab_size));
+  if (!config.eos_token_ids.empty()) model.eos_id = config.eos_token_ids.front();
+  return model;
 }
 
 }  // namespace taopd

@@ -34,6 +34,8 @@ absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& reque
                                tokenizer.ok() ? tokenizer->get() : nullptr, vocab_size);
   if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
 
+  if (!model_config->eos_token_ids.empty()) model->eos_id = model_config->eos_token_ids.front();
+
   Json parts = Json::array();
   if (!config.data.train.empty()) {
     auto training = LoadTrainingPrompts(config.data, *model);

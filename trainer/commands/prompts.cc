@@ -77,6 +77,8 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
                          WordsOf("data", data.prompt_template, data.system_prompt));
   options.drop_duplicates = data.drop_duplicates;
   options.teacher = TeacherPromptOptionsOf(data);
+  options.response_key = data.response_key;
+  options.append_eos_id = model.eos_id;
   if (data.HasSibling() && model.tokenizer == nullptr) {
     return InvalidArgument(
         "data.teacher_prompt_template has {sibling}, whose text needs a tokenizer.json in the "
@@ -84,6 +86,13 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
   }
   TrainingPrompts prompts;
   TAOPD_ASSIGN_OR_RETURN(prompts.dataset, LoadPrompts(data.train, model.tokenizer, options));
+  for (const PromptRecord& record : prompts.dataset.records) {
+    const auto length = static_cast<int64_t>(record.response_ids.size());
+    if (length <= data.max_response_length) continue;
+    return InvalidArgument(record.id, ": the response of data.response_key has ", length,
+                           " tokens, more than data.max_response_length ",
+                           data.max_response_length);
+  }
   auto shares = WeighFiles(prompts.dataset, data.train_weights);
   if (!shares.ok()) return Annotate(shares.status(), "data.train_weights");
   prompts.shares = *std::move(shares);
@@ -113,7 +122,8 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
   }
   if (eval.num_prompts > 0) dataset.records.resize(eval.num_prompts);
   for (const PromptRecord& record : dataset.records) {
-    if (eval.measure == EvalMeasure::kAccuracy && record.answer.empty()) {
+    if (eval.measure == EvalMeasure::kAccuracy && record.answer.empty() &&
+        !eval.IsJudgedByServer()) {
       return InvalidArgument(record.id, ": no \"", data.answer_key, "\" to grade against");
     }
   }

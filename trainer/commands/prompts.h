@@ -19,6 +19,7 @@ struct PromptModel {
   // prompts must not be messages.
   RenderMessages render, render_finished;
   int64_t vocab_size = 0;
+  int32_t eos_id = -1;  // ends a given response; -1: the model has none
   // True for a server, which renders and tokenizes: prompts stay text and messages, and nothing is
   // dropped or cut for its length.
   bool renders_itself = false;

@@ -116,6 +116,7 @@ void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
 
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
                               const TeacherInfo& teacher, const Student& student) {
+  if (config.teacher.kind == TeacherKind::kNone) return absl::OkStatus();
   const ModelConfig& model = student.decoder->config();
   if (student.tokenizer && !teacher.tokenizer_hash.empty() &&
       teacher.tokenizer_hash != student.tokenizer->hash()) {

@@ -23,6 +23,8 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
     return InvalidArgument(where, ".name = \"", entry.name,
                            "\": must be letters, digits, _ and - (metrics are named after it)");
   }
+  if (entry.kind == TeacherKind::kNone)
+    return InvalidArgument(where, " ", entry.name, ": kind none teaches nothing");
   if (entry.kind == TeacherKind::kSelf) {
     if (!entry.endpoints.empty() || !entry.model.empty() || !entry.revision.empty()) {
       return InvalidArgument(where, " ", entry.name,
@@ -58,9 +60,12 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
 absl::Status CheckKinds(const TeacherConfig& teacher,
                         const std::vector<TeacherEntryConfig>& teachers) {
   const TeacherConfig defaults;
-  if (teacher.kind == TeacherKind::kSelf) {
-    if (!teachers.empty())
-      return InvalidArgument("teacher.kind = self: with teachers, give an entry of it the kind");
+  if (teacher.kind != TeacherKind::kServer) {
+    const std::string kind = WordOf(teacher.kind);
+    if (!teachers.empty()) {
+      return InvalidArgument("teacher.kind = ", kind,
+                             ": with teachers, give an entry of it the kind self");
+    }
     const std::pair<const char*, bool> of_servers[] = {
         {"endpoints", teacher.endpoints != defaults.endpoints},
         {"model", !teacher.model.empty()},
@@ -73,7 +78,7 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
         {"cache_dir", !teacher.cache_dir.empty()}};
     for (const auto& [name, is_set] : of_servers) {
       if (is_set)
-        return InvalidArgument("teacher.", name, ": is for servers, and teacher.kind is self");
+        return InvalidArgument("teacher.", name, ": is for servers, and teacher.kind is ", kind);
     }
   }
   const bool sets_ema = teacher.ema != defaults.ema, refreshes = teacher.refresh_every > 0;
@@ -111,7 +116,7 @@ bool KeepsAverage(const TeacherConfig& teacher, const std::vector<TeacherEntryCo
 void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("kind", &kind,
             "server: asked over the network; self: the student, with the weights of "
-            "teacher.weights (docs/self-distillation.md).");
+            "teacher.weights (docs/self-distillation.md); none: there is a reward alone.");
   v.Setting("weights", &weights,
             "Weights of a teacher of kind self: start: those of student.model; ema: an average "
             "over the steps; live: those of the step, without a gradient through the teacher.");

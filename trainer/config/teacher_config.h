@@ -10,9 +10,10 @@
 namespace taopd {
 
 // Where a teacher is.
-enum class TeacherKind { kServer, kSelf };
+enum class TeacherKind { kServer, kSelf, kNone };
 inline SettingWords<TeacherKind> WordsOf(TeacherKind) {
-  return {{TeacherKind::kServer, "server"}, {TeacherKind::kSelf, "self"}};
+  return {
+      {TeacherKind::kServer, "server"}, {TeacherKind::kSelf, "self"}, {TeacherKind::kNone, "none"}};
 }
 // The weights of the student that is its own teacher (trainer/student/self_teacher.h).
 enum class TeacherWeights { kStart, kEma, kLive };

@@ -4,6 +4,8 @@
 
 #include "taopd/objective/check_objective.h"
 #include "taopd/objective/objective_parameters.h"
+#include "trainer/config/signals.h"
+#include "trainer/http/server_address.h"
 
 namespace taopd {
 
@@ -152,6 +154,11 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
 
 }  // namespace
 
+absl::Status CheckEvalGrader(const std::string& grader) {
+  if (grader.find("://") != std::string::npos) return ParseHttpUrl(grader).status();
+  return OneOf(grading::GraderNames())(grader);
+}
+
 void DataConfig::VisitTeacherPrompt(SettingVisitor& v) {
   v.Setting("teacher_prompt_key", &teacher_prompt_key,
             "Key of a prompt for the teacher, read as the student's; the teacher scores the "
@@ -201,6 +208,7 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
             "Student tokens per position for support student and union; 0 = teacher.top_k.",
             AtLeast<int64_t>(0));
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+    if (parameter.read_by == kReadsClip) continue;  // of the section reward
     v.Setting(std::string(parameter.name), &(parameters.*parameter.value),
               std::string(parameter.summary),
               SettingCheck<double>([&parameter](const double& value) {
@@ -379,7 +387,8 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())
     return LoraWithTokenizer("student");
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
-  TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.objective.Terms()));
+  TAOPD_RETURN_IF_ERROR(CheckSignals(config));
+  TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.LossTerms()));
   if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {
     return InvalidArgument(
         "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,

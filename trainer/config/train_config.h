@@ -13,6 +13,7 @@
 #include "trainer/config/dist_config.h"
 #include "trainer/config/guard_config.h"
 #include "trainer/config/lora_settings.h"
+#include "trainer/config/reward_config.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
 #include "trainer/data/teacher_prompt.h"
@@ -113,7 +114,11 @@ struct DataConfig {
   std::string teacher_prompt_template;
   MissingTeacherPrompt teacher_prompt_missing = MissingTeacherPrompt::kError;
   int64_t max_teacher_prompt_length = 0;  // 0: max_prompt_length
+  std::string response_key;
+  double offpolicy_fraction = 0;
 
+  // Returns the number of a step's prompts that are trained on their rows' own responses.
+  int64_t NumOffPolicy() const;
   bool HasTeacherPrompt() const {
     return !teacher_prompt_key.empty() || !teacher_prompt_template.empty();
   }
@@ -124,6 +129,7 @@ struct DataConfig {
   // Returns the length of the longest prompt that is sent to the teacher.
   int64_t LongestSentPrompt() const;
   void VisitTeacherPrompt(SettingVisitor& v);
+  void VisitOffPolicy(SettingVisitor& v);
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
               "JSON Lines or Parquet files of prompts; a prompt is text, a list of messages (as in "
@@ -171,6 +177,7 @@ struct DataConfig {
               "Let the tokenizer add its BOS to text prompts.");
     v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
     VisitTeacherPrompt(v);
+    VisitOffPolicy(v);
   }
 };
 
@@ -179,6 +186,7 @@ struct RolloutConfig {
   double temperature = 1.0;
   double top_p = 1.0;
   int64_t top_k = 0;
+  bool mask_truncated = false;
   int64_t max_num_seqs = 256;
   std::optional<double> kv_cache_gb = 4.0;
   bool cuda_graphs = false;
@@ -192,6 +200,9 @@ struct RolloutConfig {
               }));
     v.Setting("top_k", &top_k, "Sample from the k most probable tokens; 0 = off.",
               AtLeast<int64_t>(0));
+    v.Setting("mask_truncated", &mask_truncated,
+              "Leave responses that are cut at data.max_response_length out of the loss, and out "
+              "of what its mean divides by, as verl does; rollout/masked_share counts them.");
     v.Setting("max_num_seqs", &max_num_seqs, "Sequences generated at once.", AtLeast<int64_t>(1))
         .MayChange();
     v.Setting(
@@ -224,9 +235,11 @@ struct ObjectiveConfig {
   double veto_rho_below = 0;
   void Visit(SettingVisitor& v);
 
-  // Name or terms with their parameters. REQUIRES: the settings passed CheckTrainConfig, or name a
-  // registered objective.
+  // Name or terms with their parameters, without the reward's term (TrainConfig::LossTerms).
+  // REQUIRES: the settings passed CheckTrainConfig, or name a registered objective.
   ObjectiveTerms Terms() const;
+  // Whether nothing but the reward is trained on.
+  bool IsRewardAlone() const;
 };
 
 struct TrainerConfig : ControlConfig {
@@ -273,6 +286,9 @@ struct TrainerConfig : ControlConfig {
 // With auto, the memory plan chooses; without a plan everything is kept.
 Recompute RecomputeOf(const TrainerConfig& config);
 
+// Accepts the name of a grader, or a URL that begins with http:// or https://.
+absl::Status CheckEvalGrader(const std::string& grader);
+
 struct EvalConfig {
   EvalMeasure measure = EvalMeasure::kAccuracy;
   std::string system_prompt;
@@ -288,6 +304,9 @@ struct EvalConfig {
   bool require_stop = true;
   int64_t kl_top_k = 0;
   int64_t num_samples = 8;
+
+  // Whether `grader` is the URL of a server (trainer/eval/response_judge.h).
+  bool IsJudgedByServer() const { return grader.find("://") != std::string::npos; }
   void Visit(SettingVisitor& v) {
     v.Setting("measure", &measure,
               "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given "
@@ -317,8 +336,10 @@ struct EvalConfig {
     v.Setting("num_prompts", &num_prompts,
               "Use only this many problems, from the first on; 0 = all.", AtLeast<int64_t>(0))
         .MayChange();
-    v.Setting("grader", &grader, "How answers are judged; one of `taopd-trainer grade --list`.",
-              OneOf(grading::GraderNames()))
+    v.Setting("grader", &grader,
+              "How answers are judged: one of `taopd-trainer grade --list`, or the URL of a server "
+              "whose rewards above 0.5 mean right (docs/rewards.md).",
+              SettingCheck<std::string>(CheckEvalGrader))
         .MayChange();
     v.Setting("answer_pattern", &answer_pattern,
               "RE2 expression whose first group is the answer in a response (exact, numeric); its "
@@ -344,6 +365,7 @@ struct TrainConfig {
   DataConfig data;
   RolloutConfig rollout;
   ObjectiveConfig objective;
+  RewardConfig reward;
   OptimizerConfig optimizer;
   TrainerConfig trainer;
   EvalConfig eval;
@@ -361,12 +383,19 @@ struct TrainConfig {
     v.Section("data", "Prompts.", data);
     v.Section("rollout", "Generation by the student.", rollout);
     v.Section("objective", "The loss of a position and how positions are summed.", objective);
+    v.Section("reward",
+              "Rewards of the responses, which add the term policy_gradient to the loss; see "
+              "docs/rewards.md.",
+              reward);
     v.Section("optimizer", "AdamW and its schedule.", optimizer);
     v.Section("trainer", "Steps, batches, evaluation, checkpoints, ports.", trainer);
     v.Section("eval", "Held-out evaluation; the same keys serve `taopd-trainer eval`.", eval);
     v.Section("guard", "Guards against collapse; see docs/run-control.md.", guard);
     v.Section("dist", "Several ranks; see docs/scaling.md.", dist);
   }
+
+  // The terms of the objective and of the reward. REQUIRES: as ObjectiveConfig::Terms.
+  ObjectiveTerms LossTerms() const;
 };
 
 // Checks each setting by itself and in combination (mini_batch_size must divide train_batch_size,

@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "trainer/eval/response_judge.h"
 
 namespace taopd {
 namespace {
@@ -71,8 +72,9 @@ std::string PromptText(const PromptRecord& problem) {
 
 class AccuracyEvaluation {
  public:
-  AccuracyEvaluation(const AccuracyRun& run, const grading::Grader* grader)
-      : run_(run), grader_(*grader), outcomes_(run.problems->size()) {}
+  // One of `grader` and `judge` is null.
+  AccuracyEvaluation(const AccuracyRun& run, const grading::Grader* grader, ResponseJudge* judge)
+      : run_(run), grader_(grader), judge_(judge), outcomes_(run.problems->size()) {}
 
   absl::Status Plan(const std::map<std::string, int64_t>& n_by_source);
   absl::Status GenerateAndGrade();
@@ -89,7 +91,8 @@ class AccuracyEvaluation {
   }
 
   const AccuracyRun& run_;
-  const grading::Grader& grader_;
+  const grading::Grader* const grader_;
+  ResponseJudge* const judge_;
   std::vector<std::vector<ResponseOutcome>> outcomes_;  // [problem][sample]
   std::vector<EvalSample> samples_;
   std::vector<std::pair<int64_t, int64_t>> place_of_sample_;  // (problem, sample)
@@ -103,7 +106,8 @@ class AccuracyEvaluation {
 absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by_source) {
   for (size_t p = 0; p < outcomes_.size(); ++p) {
     const PromptRecord& problem = (*run_.problems)[p];
-    if (problem.answer.empty()) return InvalidArgument(problem.id, ": no answer to grade against");
+    if (problem.answer.empty() && judge_ == nullptr)
+      return InvalidArgument(problem.id, ": no answer to grade against");
     const auto other_n = n_by_source.find(problem.source);
     const int64_t n = other_n == n_by_source.end() ? run_.config->n : other_n->second;
     outcomes_[p].resize(n);
@@ -157,8 +161,13 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
   // when this function returns.
   const auto inbox = std::make_shared<Inbox>();
   run_.source->Generate(tasks_, sampling,
-                        [inbox](size_t index, absl::StatusOr<EvalResponse> response) {
-                          inbox->Put(index, std::move(response));
+                        [inbox, this](size_t index, absl::StatusOr<EvalResponse> response) {
+                          if (judge_ == nullptr || !response.ok())
+                            return inbox->Put(index, std::move(response));
+                          judge_->Judge(tasks_[index], *std::move(response),
+                                        [inbox, index](absl::StatusOr<EvalResponse> judged) {
+                                          inbox->Put(index, std::move(judged));
+                                        });
                         });
   const auto num_tasks = static_cast<int64_t>(tasks_.size());
   absl::Status failure;
@@ -170,6 +179,7 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
         failure = status;
         is_cancelled = true;
         run_.source->Cancel();
+        if (judge_ != nullptr) judge_->Cancel();
       }
     }
     auto item = inbox->Take();
@@ -197,8 +207,14 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
 absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& response) {
   const EvalTask& task = tasks_[task_index];
   const PromptRecord& problem = *task.problem;
-  const grading::Verdict verdict =
-      GradeResponse(grader_, *run_.config, response.text, response.truncated, problem);
+  grading::Verdict verdict;
+  if (response.reward) {
+    verdict.correct =
+        *response.reward > kRightReward && !(run_.config->require_stop && response.truncated);
+    verdict.reason = Concat("reward ", *response.reward);
+  } else {
+    verdict = GradeResponse(*grader_, *run_.config, response.text, response.truncated, problem);
+  }
   outcomes_[task.problem_index][task.sample] = {verdict.correct, verdict.extracted,
                                                 response.truncated, response.num_tokens};
   num_correct_ += verdict.correct ? 1 : 0;
@@ -287,7 +303,7 @@ grading::Verdict GradeResponse(const grading::Grader& grader, const EvalConfig& 
 }
 
 bool FoundAnswer(const EvalConfig& config, const grading::Verdict& verdict) {
-  if (verdict.correct) return true;
+  if (verdict.correct || config.IsJudgedByServer()) return true;
   const bool searches =
       !config.answer_pattern.empty() ||
       (config.grader != "exact" && config.grader != "numeric" && config.grader != "regex");
@@ -343,10 +359,16 @@ std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
 }
 
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {
-  TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<grading::Grader> grader,
-                         grading::Grader::Make(run.config->grader, run.config->answer_pattern));
+  std::unique_ptr<grading::Grader> grader;
+  std::unique_ptr<ResponseJudge> judge;
+  if (run.config->IsJudgedByServer()) {
+    TAOPD_ASSIGN_OR_RETURN(judge, ResponseJudge::Make(run.config->grader));
+  } else {
+    TAOPD_ASSIGN_OR_RETURN(grader,
+                           grading::Grader::Make(run.config->grader, run.config->answer_pattern));
+  }
   TAOPD_ASSIGN_OR_RETURN(const auto n_by_source, ParseResponsesBySource(run.config->n_by_source));
-  AccuracyEvaluation evaluation(run, grader.get());
+  AccuracyEvaluation evaluation(run, grader.get(), judge.get());
   absl::Status status = evaluation.Plan(n_by_source);
   if (status.ok()) status = evaluation.GenerateAndGrade();
   if (run.part.gather) {

@@ -24,10 +24,7 @@ bool MayPass(const absl::Status& error) {
 }  // namespace
 
 absl::StatusOr<ServerAddress> ParseOpenAiUrl(const std::string& text) {
-  const bool http = text.starts_with("http://"), https = text.starts_with("https://");
-  absl::StatusOr<ServerAddress> server =
-      http || https ? ParseServerAddress(text.substr(https ? 8 : 7), https, /*is_http=*/true)
-                    : InvalidArgument("has another scheme");
+  absl::StatusOr<ServerAddress> server = ParseHttpUrl(text);
   if (!server.ok()) {
     return InvalidArgument("endpoint \"", text, "\" ", server.status().message(),
                            ": it is not a URL such as http://127.0.0.1:8000");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,9 @@ struct EvalTask {
 
 struct EvalResponse {
   std::string text;
-  bool truncated = false;  // the response was cut at max_tokens
-  int64_t num_tokens = 0;  // -1 if the server does not report it
+  bool truncated = false;                       // the response was cut at max_tokens
+  int64_t num_tokens = 0;                       // -1 if the server does not report it
+  std::optional<double> reward = std::nullopt;  // from the server of eval.grader, if that is a URL
 };
 
 class ResponseSource {

@@ -1,5 +1,7 @@
 #include "trainer/guard/rollbacks.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "common/io/file.h"
@@ -11,9 +13,15 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFile[] = "/rollbacks.json";
+constexpr const char* kPosition[] = {"to_step", "epoch", "epoch_index"};
 
 json ToJson(const Rollbacks& rollbacks) {
-  return {{"count", rollbacks.count}, {"lr_factor", rollbacks.lr_factor}};
+  json json = {{"count", rollbacks.count}, {"lr_factor", rollbacks.lr_factor}};
+  if (rollbacks.to_step < 0) return json;
+  json["to_step"] = rollbacks.to_step;
+  json["epoch"] = rollbacks.epoch;
+  json["epoch_index"] = rollbacks.epoch_index;
+  return json;
 }
 
 std::optional<Rollbacks> FromJson(const json& json) {
@@ -21,7 +29,15 @@ std::optional<Rollbacks> FromJson(const json& json) {
       !json.contains("lr_factor") || !json["lr_factor"].is_number()) {
     return std::nullopt;
   }
-  return Rollbacks{json["count"].get<int64_t>(), json["lr_factor"].get<double>()};
+  Rollbacks rollbacks{json["count"].get<int64_t>(), json["lr_factor"].get<double>()};
+  const bool has_position = std::all_of(
+      std::begin(kPosition), std::end(kPosition),
+      [&](const char* key) { return json.contains(key) && json[key].is_number_integer(); });
+  if (!has_position) return rollbacks;
+  rollbacks.to_step = json["to_step"].get<int64_t>();
+  rollbacks.epoch = json["epoch"].get<int64_t>();
+  rollbacks.epoch_index = json["epoch_index"].get<int64_t>();
+  return rollbacks;
 }
 
 }  // namespace
@@ -44,10 +60,7 @@ absl::StatusOr<Rollbacks> ReadRollbacks(const std::string& run_dir, int64_t step
 absl::Status WriteRollbacks(const Rollbacks& rollbacks, const std::string& run_dir,
                             const std::optional<RollbackIntent>& intent) {
   json json = ToJson(rollbacks);
-  if (intent) {
-    json["intent"] = ToJson(intent->after);
-    json["intent"]["to_step"] = intent->to_step;
-  }
+  if (intent) json["intent"] = ToJson(intent->after);
   return WriteFileAtomically(run_dir + kFile, json.dump() + "\n");
 }
 

@@ -17,14 +17,24 @@ namespace taopd {
 struct Rollbacks {
   int64_t count = 0;
   double lr_factor = 1;  // factor of the learning rate, over all roll-backs
+  // The latest roll-back: the step it went back to, and the position in the data (EpochOrder) after
+  // the prompts of the steps that it undid. -1: there is none, or an older version wrote the file.
+  int64_t to_step = -1;
+  int64_t epoch = 0;
+  int64_t epoch_index = 0;
 
-  // Returns the record after one more roll-back.
-  Rollbacks Next(double factor) const { return {count + 1, lr_factor * factor}; }
+  // Returns the record after one more roll-back, by a run at that position in the data. Its to_step
+  // is not known yet.
+  Rollbacks Next(double factor, int64_t at_epoch, int64_t at_index) const {
+    return {count + 1, lr_factor * factor, -1, at_epoch, at_index};
+  }
+  // Whether a run that continues after `step` steps, from a checkpoint, must skip to that position:
+  // the checkpoint is older than the roll-back.
+  bool SkipsAt(int64_t step) const { return step <= to_step; }
 };
 
-// A roll-back that has begun.
+// A roll-back that has begun, to after.to_step.
 struct RollbackIntent {
-  int64_t to_step = 0;
   Rollbacks after;
 };
 

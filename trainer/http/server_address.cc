@@ -53,4 +53,11 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
   return server;
 }
 
+absl::StatusOr<ServerAddress> ParseHttpUrl(const std::string& text) {
+  const bool https = text.starts_with("https://");
+  if (!https && !text.starts_with("http://"))
+    return InvalidArgument("must begin with http:// or https://");
+  return ParseServerAddress(text.substr(https ? 8 : 7), https, /*is_http=*/true);
+}
+
 }  // namespace taopd

@@ -20,4 +20,7 @@ struct ServerAddress {
 // what is wrong, such as "has no port".
 absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, bool is_http);
 
+// Reads "http://host[:port][/path]", or https. Returns INVALID_ARGUMENT saying what is wrong.
+absl::StatusOr<ServerAddress> ParseHttpUrl(const std::string& text);
+
 }  // namespace taopd

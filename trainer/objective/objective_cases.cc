@@ -37,6 +37,7 @@ constexpr std::array kKnownFields = {
     "behavior_logprob",
     "teacher_full_logprobs",
     "teacher_entropy",
+    "advantage",
 };
 
 bool IsKnownField(const std::string& field) {
@@ -237,6 +238,9 @@ absl::StatusOr<ObjectiveCase> ReadObjectiveCase(const Json& json) {
       return InvalidArgument("teacher_entropy is ", one.row.teacher_entropy,
                              ", must be at least 0");
     }
+  }
+  if (Has(json, "advantage") || (needs & kNeedsAdvantage)) {
+    TAOPD_ASSIGN_OR_RETURN(one.row.advantage, Number(json, "advantage"));
   }
   if (Has(json, "expected")) one.expected = json["expected"];
   return one;

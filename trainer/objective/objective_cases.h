@@ -20,6 +20,7 @@
 //   behavior_logprob          the behavior policy's log-prob of it; if null or absent, the case is
 //                             on-policy
 //   teacher_entropy           in nats
+//   advantage                 of the response, for policy_gradient
 //   expected                  optional {loss, grad[V], ...}; the differences to it are reported
 //   source, vocab, k          optional; vocab and k must be V and k
 #pragma once

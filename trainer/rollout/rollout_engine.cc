@@ -1,11 +1,28 @@
 #include "trainer/rollout/rollout_engine.h"
 
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "common/engine/worker_threads.h"
 
 namespace taopd {
+namespace {
+
+Rollout GivenRollout(RolloutRequest request) {
+  Rollout rollout;
+  rollout.prompt_ids = std::move(request.prompt_ids);
+  rollout.response_ids = std::move(request.given_ids);
+  rollout.behavior_log_probs.assign(rollout.response_ids.size(),
+                                    std::numeric_limits<float>::quiet_NaN());
+  rollout.finish = FinishReason::kStop;
+  rollout.source = std::move(request.source);
+  rollout.policy_version = request.policy_version;
+  rollout.is_given = true;
+  return rollout;
+}
+
+}  // namespace
 
 void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
                                   std::function<void(int64_t, absl::StatusOr<Rollout>)> done) {
@@ -13,8 +30,8 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   batch.reserve(requests.size());
   if (num_open_->load() == 0) handles_.clear();
-  num_open_->fetch_add(static_cast<int64_t>(requests.size()));
   for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].given_ids.empty()) continue;
     InferenceRequest request;
     request.request_id = Concat("rollout-", i);
     request.token_ids = requests[i].prompt_ids;
@@ -39,12 +56,17 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
         };
     batch.emplace_back(std::move(request), std::move(finish));
   }
+  num_open_->fetch_add(static_cast<int64_t>(batch.size()));
   LetGoOfWorkerThreads();  // the caller's threads, because the engine computes now
   const std::vector<RequestHandle> added = engine_->SubmitBatch(std::move(batch));
   handles_.insert(handles_.end(), added.begin(), added.end());
   // The cache is freed after the last request, so that training can use its memory. Its contents
   // are useless by then, because the weights change.
   engine_->ReleaseKvCache();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].given_ids.empty()) continue;
+    (*shared_done)(static_cast<int64_t>(i), GivenRollout(std::move(requests[i])));
+  }
 }
 
 void LocalRolloutEngine::CancelAll() {

@@ -26,6 +26,8 @@ struct RolloutRequest {
   // The version of the weights that must generate the response: the number of steps that they have
   // finished, or kLiveWeights.
   int64_t policy_version = kLiveWeights;
+  // If not empty, nothing is generated: these ids are the response.
+  std::vector<int32_t> given_ids;
 };
 
 // P prompt tokens and R response tokens.
@@ -33,7 +35,7 @@ struct Rollout {
   std::vector<int32_t> prompt_ids;    // [P]
   std::vector<int32_t> response_ids;  // [R], R >= 1
   // [R] log-probs of the response tokens under the policy that sampled them, at the student's
-  // sampling temperature, before top-p and top-k.
+  // sampling temperature, before top-p and top-k. NaN for a given response.
   std::vector<float> behavior_log_probs;
   // [R, sampling.num_log_probs] ids of the most probable tokens under that distribution, in
   // descending order of probability.
@@ -43,6 +45,7 @@ struct Rollout {
   // The version of the weights that have generated the response, as the engine reports it. Whoever
   // takes the rollout compares it with the version that was asked for.
   int64_t policy_version = kLiveWeights;
+  bool is_given = false;  // whether the response comes from RolloutRequest::given_ids
 };
 
 class RolloutEngine {

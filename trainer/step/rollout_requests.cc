@@ -18,16 +18,33 @@ std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& sh
   return sequences;
 }
 
+std::vector<bool> OffPolicyPrompts(const TrainConfig& config, int64_t step) {
+  const int64_t size = config.data.train_batch_size;
+  RandomStream random(DeriveSeed(config.run.seed, "off-policy", {static_cast<uint64_t>(step)}));
+  std::vector<bool> chosen(size, false);
+  int64_t num_left = config.data.NumOffPolicy();
+  for (int64_t i = 0; i < size; ++i) {
+    // Of the prompts that are left, `num_left` are to be chosen.
+    if (static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(size - i))) >= num_left)
+      continue;
+    chosen[i] = true;
+    --num_left;
+  }
+  return chosen;
+}
+
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
                                                 const std::vector<const PromptRecord*>& prompts) {
   const int32_t student_top_k = MakeSupportOptions(config, /*vocab_size=*/0).student_top_k;
   std::vector<RolloutRequest> requests;
   requests.reserve(prompts.size() * config.rollout.n);
+  const std::vector<bool> off_policy = OffPolicyPrompts(config, step);
   for (size_t prompt = 0; prompt < prompts.size(); ++prompt) {
     for (int64_t sample = 0; sample < config.rollout.n; ++sample) {
       RolloutRequest request;
       request.prompt_ids = prompts[prompt]->prompt_ids;
       request.source = prompts[prompt]->source;
+      if (off_policy[prompt]) request.given_ids = prompts[prompt]->response_ids;
       request.sampling.max_new_tokens = config.data.max_response_length;
       request.sampling.temperature = static_cast<float>(config.rollout.temperature);
       request.sampling.top_p = static_cast<float>(config.rollout.top_p);

@@ -21,4 +21,8 @@ std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& sh
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
                                                 const std::vector<const PromptRecord*>& prompts);
 
+// Returns which of the step's prompts are trained on their rows' own responses
+// (data.offpolicy_fraction). Every set of the same size is equally likely.
+std::vector<bool> OffPolicyPrompts(const TrainConfig& config, int64_t step);
+
 }  // namespace taopd

@@ -1,31 +1,37 @@
 #include "trainer/step/scored_batch.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace taopd {
 
 ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
-                         int64_t size, Timeline* timeline, std::unique_ptr<TeacherViews> views)
+                         int64_t size, Timeline* timeline, std::unique_ptr<TeacherViews> views,
+                         std::unique_ptr<StepRewards> rewards)
     : teacher_(teacher),
       support_(support),
       name_(std::move(name)),
       timeline_(timeline),
       views_(std::move(views)),
+      rewards_(std::move(rewards)),
       start_(absl::Now()),
       items_(size),
       handed_over_(timeline != nullptr ? size : 0),
       generated_(size, false),
       scored_(size, false),
+      num_missing_(size, rewards_ != nullptr ? 2 : 1),
       num_generating_(size) {}
 
 std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherClient* teacher,
                                                 std::vector<RolloutRequest> requests,
                                                 const SupportOptions& support,
                                                 const std::string& name, Timeline* timeline,
-                                                std::unique_ptr<TeacherViews> views) {
-  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(
-      teacher, support, name, static_cast<int64_t>(requests.size()), timeline, std::move(views)));
+                                                std::unique_ptr<TeacherViews> views,
+                                                std::unique_ptr<StepRewards> rewards) {
+  std::shared_ptr<ScoredBatch> batch(
+      new ScoredBatch(teacher, support, name, static_cast<int64_t>(requests.size()), timeline,
+                      std::move(views), std::move(rewards)));
   if (!requests.empty()) batch->policy_version_ = requests.front().policy_version;
   engine->Generate(std::move(requests), [batch](int64_t index, absl::StatusOr<Rollout> rollout) {
     batch->OnRollout(index, std::move(rollout));
@@ -35,8 +41,8 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
 
 std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
   const size_t size = items.size();
-  std::shared_ptr<ScoredBatch> batch(
-      new ScoredBatch(nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr, nullptr));
+  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(
+      nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr, nullptr, nullptr));
   batch->items_ = std::move(items);
   absl::MutexLock lock(&batch->mutex_);
   batch->generated_.assign(size, true);
@@ -45,15 +51,13 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
   return batch;
 }
 
-std::shared_ptr<ScoredBatch> ScoredBatch::Continue(TeacherClient* teacher,
-                                                   std::vector<ScoredRollout> items,
-                                                   std::vector<bool> scored,
-                                                   const SupportOptions& support,
-                                                   const std::string& name, Timeline* timeline,
-                                                   std::unique_ptr<TeacherViews> views) {
+std::shared_ptr<ScoredBatch> ScoredBatch::Continue(
+    TeacherClient* teacher, std::vector<ScoredRollout> items, std::vector<bool> scored,
+    const SupportOptions& support, const std::string& name, Timeline* timeline,
+    std::unique_ptr<TeacherViews> views, std::unique_ptr<StepRewards> rewards) {
   const auto size = static_cast<int64_t>(items.size());
-  std::shared_ptr<ScoredBatch> batch(
-      new ScoredBatch(teacher, support, name, size, timeline, std::move(views)));
+  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(teacher, support, name, size, timeline,
+                                                     std::move(views), std::move(rewards)));
   batch->items_ = std::move(items);
   {
     absl::MutexLock lock(&batch->mutex_);
@@ -61,7 +65,10 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Continue(TeacherClient* teacher,
     batch->scored_ = std::move(scored);
     batch->num_generating_ = 0;
   }
-  for (int64_t i = 0; i < size; ++i) batch->AskTeacherAfter(i);
+  for (int64_t i = 0; i < size; ++i) {
+    batch->AskTeacherAfter(i);
+    if (batch->rewards_ != nullptr) batch->AskForRewards(i);
+  }
   return batch;
 }
 
@@ -71,6 +78,7 @@ void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
       timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_, absl::Now());
     }
     AskTeacherAfter(index);
+    if (rewards_ != nullptr) AskForRewards(index);
   }
   // This comes last, because a waiter may destroy the client as soon as nothing is being generated.
   absl::MutexLock lock(&mutex_);
@@ -142,8 +150,51 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
   ScoredRollout& item = items_[index];
   item.scores = *std::move(scores);
   if (item.lacks_teacher_prompt && views_->options().skips_missing) item.scores.weight = 0;
-  scored_[index] = true;
+  TakePart(index);
 }
+
+void ScoredBatch::AskForRewards(int64_t index) {
+  const Rollout& rollout = items_[index].rollout;
+  if (rollout.is_given) {  // and so are the other responses to its prompt
+    absl::MutexLock lock(&mutex_);
+    if (!scored_[index]) TakePart(index);
+    return;
+  }
+  std::optional<RewardGroup> group = rewards_->Finish(index, rollout);
+  if (!group) return;
+  const int64_t first = group->first;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto begin = scored_.begin() + first;
+    const bool has_all =
+        std::all_of(begin, begin + rewards_->group_size(), [](bool flag) { return flag; });
+    if (has_all) return;
+    ++num_scoring_;
+  }
+  rewards_->Ask(*std::move(group),
+                [self = shared_from_this(), first](absl::StatusOr<RewardedGroup> rewarded) {
+                  self->OnRewards(first, std::move(rewarded));
+                });
+}
+
+void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarded) {
+  absl::MutexLock lock(&mutex_);
+  --num_scoring_;
+  if (!rewarded.ok()) {
+    if (error_.ok()) {
+      error_ = Annotate(rewarded.status(), Concat("rewards of the rollouts from ", first));
+    }
+    return;
+  }
+  for (int64_t i = 0; i < rewards_->group_size(); ++i) {
+    if (scored_[first + i]) continue;  // its scores do not change any more
+    items_[first + i].reward = rewarded->rewards[i];
+    items_[first + i].advantage = rewarded->advantages[i];
+    TakePart(first + i);
+  }
+}
+
+void ScoredBatch::TakePart(int64_t index) { scored_[index] = --num_missing_[index] == 0; }
 
 absl::Status ScoredBatch::WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin,
                                   int64_t end, const std::function<absl::Status()>& on_wait) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/reward/step_rewards.h"
 #include "trainer/step/scored_rollout.h"
 #include "trainer/step/support.h"
 #include "trainer/step/teacher_views.h"
@@ -26,23 +27,26 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
   // prefixes the ids of the requests to the teacher. A timeline, if given, gets the spans of each
   // rollout and of its scoring, and must outlive every callback as well. `views`, if given, are the
-  // prompts that the teacher sees; otherwise it sees those of the requests. A rollout that weights
-  // of another version than its request's have generated fails the batch with FAILED_PRECONDITION.
-  // REQUIRES: all requests have the same policy_version.
+  // prompts that the teacher sees; otherwise it sees those of the requests. `rewards`, if given,
+  // judge the responses; a rollout then counts as scored when it has its advantage as well. A
+  // rollout that weights of another version than its request's have generated fails the batch with
+  // FAILED_PRECONDITION. REQUIRES: all requests have the same policy_version.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
                                             std::vector<RolloutRequest> requests,
                                             const SupportOptions& support, const std::string& name,
                                             Timeline* timeline = nullptr,
-                                            std::unique_ptr<TeacherViews> views = nullptr);
+                                            std::unique_ptr<TeacherViews> views = nullptr,
+                                            std::unique_ptr<StepRewards> rewards = nullptr);
 
   // Returns a batch of existing rollouts, which have their scores if these will be needed.
   static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
   // Returns a batch of existing rollouts of which some have their scores (scored[i]), and asks the
-  // teacher for the others. The arguments are those of Start.
+  // teacher, and for the rewards, for the others. The arguments are those of Start.
   static std::shared_ptr<ScoredBatch> Continue(
       TeacherClient* teacher, std::vector<ScoredRollout> items, std::vector<bool> scored,
       const SupportOptions& support, const std::string& name, Timeline* timeline = nullptr,
-      std::unique_ptr<TeacherViews> views = nullptr);
+      std::unique_ptr<TeacherViews> views = nullptr,
+      std::unique_ptr<StepRewards> rewards = nullptr);
 
   // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
   // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
@@ -71,7 +75,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
 
  private:
   ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size,
-              Timeline* timeline, std::unique_ptr<TeacherViews> views);
+              Timeline* timeline, std::unique_ptr<TeacherViews> views,
+              std::unique_ptr<StepRewards> rewards);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   // Stores the rollout unless it has failed. Returns whether its scores are needed, which is not so
   // in a batch that has failed.
@@ -80,6 +85,11 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   void AskTeacherAfter(int64_t index);
   void AskTeacher(TeacherView view);
   void OnScores(int64_t index, absl::StatusOr<TeacherScores> reply);
+  // Asks for the rewards of the rollout's group if this was its last rollout.
+  void AskForRewards(int64_t index);
+  void OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarded);
+  // Takes note of the scores or of the reward of a rollout.
+  void TakePart(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits until flags [begin, end) are all set.
   absl::Status WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin, int64_t end,
                        const std::function<absl::Status()>& on_wait);
@@ -87,8 +97,9 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   TeacherClient* const teacher_;
   const SupportOptions support_;
   const std::string name_;
-  Timeline* const timeline_;                   // may be null
-  const std::unique_ptr<TeacherViews> views_;  // may be null
+  Timeline* const timeline_;                    // may be null
+  const std::unique_ptr<TeacherViews> views_;   // may be null
+  const std::unique_ptr<StepRewards> rewards_;  // may be null
   const absl::Time start_;
   int64_t policy_version_ = kLiveWeights;  // of the requests
 
@@ -99,6 +110,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   mutable absl::Mutex mutex_;
   std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);
+  // Numbers of what is missing of each rollout: the scores, and the reward.
+  std::vector<int8_t> num_missing_ ABSL_GUARDED_BY(mutex_);
   int64_t num_generating_ ABSL_GUARDED_BY(mutex_);
   int64_t num_scoring_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);  // the first one

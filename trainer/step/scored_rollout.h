@@ -44,6 +44,10 @@ struct ScoredRollout {
   std::vector<int32_t> teacher_prompt_ids;
   // Whether the teacher should have seen a prompt of its own that is missing (teacher_views.h).
   bool lacks_teacher_prompt = false;
+  // The response's reward, and how much better that is than its baseline (trainer/reward); 0
+  // without rewards.
+  double reward = 0;
+  double advantage = 0;
 };
 
 }  // namespace taopd

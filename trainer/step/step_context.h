@@ -10,6 +10,7 @@
 #include "trainer/config/train_config.h"
 #include "trainer/dist/shares.h"
 #include "trainer/optim/adamw.h"
+#include "trainer/reward/step_rewards.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/step/bad_batch.h"
 #include "trainer/step/loss/aggregation.h"
@@ -38,6 +39,8 @@ struct StepContext {
   TeacherClient* teacher = nullptr;
   // If not null, the teacher sees prompts of its own.
   const TeacherViewOptions* teacher_views = nullptr;
+  // If not null, the responses are rewarded.
+  const StepRewardOptions* rewards = nullptr;
   // The objective, the workspace and the student's temperature, which is that of the rollouts.
   HeadOptions head;
   Aggregation aggregation = Aggregation::kTokenMean;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -53,11 +54,12 @@ void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool o
   metrics->emplace_back("policy/truncated_rho", sums.head_metrics[kRhoTruncated]);
   metrics->emplace_back("policy/masked_rho", sums.head_metrics[kRhoMasked]);
   metrics->emplace_back("policy/vetoed_responses", static_cast<double>(sums.num_vetoed));
-  metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, rows));
+  const int64_t drawn = rows - sums.num_given_rows;
+  metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, drawn));
   // Kish's effective sample size: the number of rows of equal weight with the same variance, as a
   // share of all rows.
   metrics->emplace_back("policy/effective_sample_size",
-                        sums.rho * sums.rho / (static_cast<double>(rows) * sums.rho_square));
+                        sums.rho * sums.rho / (static_cast<double>(drawn) * sums.rho_square));
 }
 
 void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
@@ -112,6 +114,11 @@ RolloutSums SumRollouts(const std::vector<Rollout>& rollouts) {
   RolloutSums sums;
   for (const Rollout& rollout : rollouts) {
     const auto length = static_cast<int64_t>(rollout.response_ids.size());
+    if (rollout.is_given) {
+      ++sums.num_given;
+      sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
+      continue;
+    }
     ++sums.num_rollouts;
     sums.num_response_tokens += length;
     sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
@@ -120,6 +127,51 @@ RolloutSums SumRollouts(const std::vector<Rollout>& rollouts) {
     sums.num_truncated += rollout.finish == FinishReason::kLength ? 1 : 0;
   }
   return sums;
+}
+
+RewardSums SumRewards(const std::vector<const ScoredRollout*>& items, int64_t group_size) {
+  RewardSums sums;
+  for (size_t first = 0; first < items.size(); first += group_size) {
+    if (items[first]->rollout.is_given) continue;
+    bool has_signal = false;
+    for (int64_t i = 0; i < group_size; ++i) {
+      const ScoredRollout& item = *items[first + i];
+      ++sums.num_rewards;
+      sums.reward += item.reward;
+      sums.reward_square += item.reward * item.reward;
+      has_signal |= item.advantage != 0;
+    }
+    ++sums.num_groups;
+    sums.num_without_signal += has_signal ? 0 : 1;
+  }
+  return sums;
+}
+
+Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
+  Metrics metrics;
+  if (config.reward.IsOn()) {
+    const RewardSums& sums = record.rewards;
+    const double mean = Mean(sums.reward, sums.num_rewards);
+    const double square = Mean(sums.reward_square, sums.num_rewards);
+    metrics.emplace_back("reward/mean", mean);
+    metrics.emplace_back("reward/std", std::sqrt(std::max(0.0, square - mean * mean)));
+    metrics.emplace_back("reward/no_signal_groups",
+                         Mean(static_cast<double>(sums.num_without_signal), sums.num_groups));
+    metrics.emplace_back("reward/clipped_share",
+                         Mean(record.sums.head_metrics[kRhoClipped], record.sums.num_rows));
+    metrics.emplace_back("reward/retries", static_cast<double>(sums.num_retries));
+  }
+  if (config.rollout.mask_truncated) {
+    metrics.emplace_back(
+        "rollout/masked_share",
+        Mean(static_cast<double>(record.rollouts.num_truncated), record.rollouts.num_rollouts));
+  }
+  if (config.data.offpolicy_fraction > 0) {
+    const int64_t num_given = record.rollouts.num_given;
+    metrics.emplace_back("data/offpolicy_share", Mean(static_cast<double>(num_given),
+                                                      num_given + record.rollouts.num_rollouts));
+  }
+  return metrics;
 }
 
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,

@@ -16,7 +16,7 @@
 
 namespace taopd {
 
-// Sums over rollouts.
+// Sums over rollouts. Given responses count in num_tokens and num_given alone.
 struct RolloutSums {
   int64_t num_rollouts = 0;
   int64_t num_response_tokens = 0;
@@ -24,8 +24,21 @@ struct RolloutSums {
   int64_t longest = 0;     // the largest number of response tokens
   int64_t num_truncated = 0;
   double repeated_ngrams = 0;
+  int64_t num_given = 0;
 };
 RolloutSums SumRollouts(const std::vector<Rollout>& rollouts);
+
+// Sums over the rewarded responses, which given responses are not.
+struct RewardSums {
+  int64_t num_rewards = 0;
+  double reward = 0;
+  double reward_square = 0;
+  int64_t num_groups = 0;          // of the responses to one prompt
+  int64_t num_without_signal = 0;  // groups whose advantages are all 0
+  int64_t num_retries = 0;         // of requests for rewards, since the start of the process
+};
+// `items` are in groups of `group_size` responses to one prompt.
+RewardSums SumRewards(const std::vector<const ScoredRollout*>& items, int64_t group_size);
 
 // The results of a step over all ranks.
 struct StepRecord {
@@ -37,6 +50,7 @@ struct StepRecord {
   FullKl full_kl;                     // no rows: not measured
   int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary of all rollouts
   RolloutSums rollouts;
+  RewardSums rewards;
   absl::Duration duration;  // duration of the whole step
 };
 
@@ -49,5 +63,9 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 // nothing, such as the loss of a step without an update, is NaN.
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head);
+
+// Returns the metrics of what the configuration may switch on: rewards, masked responses, given
+// responses.
+Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config);
 
 }  // namespace taopd

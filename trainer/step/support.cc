@@ -92,8 +92,9 @@ std::vector<float> CutToVocabulary(int64_t vocab_size, int64_t num_rows, std::ve
 }  // namespace
 
 SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size) {
-  const uint32_t needs = NeedsOf(config.objective.Terms());
-  const auto teacher_top_k = static_cast<int32_t>(config.teacher.top_k);
+  const uint32_t needs = NeedsOf(config.LossTerms());
+  const bool has_teacher = config.teacher.kind != TeacherKind::kNone;
+  const auto teacher_top_k = static_cast<int32_t>(has_teacher ? config.teacher.top_k : 0);
   const auto student_top_k = config.objective.student_top_k > 0
                                  ? static_cast<int32_t>(config.objective.student_top_k)
                                  : teacher_top_k;

@@ -22,7 +22,8 @@ struct StepResult {
   // Mini-batches whose loss or gradient was not finite. They changed nothing, and the means of the
   // metrics leave them out.
   int64_t num_skipped_updates = 0;
-  // This rank's rollouts, for accuracy and samples, and the prompt of each.
+  // This rank's rollouts, for accuracy and samples, and the prompt of each. Given responses
+  // (data.offpolicy_fraction) are not among them.
   std::vector<Rollout> rollouts;
   std::vector<const PromptRecord*> prompts;
   // If not null, the step has ended between two mini-batches because the run should stop, and this

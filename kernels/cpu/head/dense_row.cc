@@ -57,6 +57,7 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
   row.log_behavior_sampled = dense.behavior_log_prob.value_or(row.log_p_sampled);
   row.sampled_in_support = in_support[dense.sampled_id] != 0;
   row.teacher_entropy = dense.teacher_entropy;
+  row.advantage = dense.advantage;
   const TeacherTail teacher_tail = FillTeacherTail(&row, k == vocabulary_size);
   ObjectiveResult<double> result;
   result.support_gradient = gradient.data();

@@ -188,6 +188,8 @@ std::string WrongArguments(const FusedHeadProblem& p, const FusedHeadResult& r) 
   } else if (p.num_rows > 0 && (needs & kNeedsTeacherEntropy) &&
              p.targets.teacher_entropy_N == nullptr) {
     problem << "teacher_entropy is missing; objective " << NameOf(p.objective) << " needs it";
+  } else if (p.num_rows > 0 && (needs & kNeedsAdvantage) && p.targets.advantages_N == nullptr) {
+    problem << "advantages are missing; objective " << NameOf(p.objective) << " needs them";
   }
   return problem.str();
 }

@@ -28,6 +28,7 @@ inline StudentTargets PointersTo(const HeadTargets& targets) {
   pointers.teacher_sampled_log_probs_N = DataOrNull<float>(targets.teacher_sampled_log_probs_N);
   pointers.teacher_entropy_N = DataOrNull<float>(targets.teacher_entropy_N);
   pointers.behavior_log_probs_N = DataOrNull<float>(targets.behavior_log_probs_N);
+  pointers.advantages_N = DataOrNull<float>(targets.advantages_N);
   pointers.row_weights_N = DataOrNull<float>(targets.row_weights_N);
   return pointers;
 }

@@ -56,6 +56,7 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
   check(targets.teacher_entropy_N, "teacher_entropy", needs & kNeedsTeacherEntropy, {num_rows},
         at::kFloat);
   check(targets.behavior_log_probs_N, "behavior_log_probs", false, {num_rows}, at::kFloat);
+  check(targets.advantages_N, "advantages", needs & kNeedsAdvantage, {num_rows}, at::kFloat);
   check(targets.row_weights_N, "row_weights", true, {num_rows}, at::kFloat);
   TORCH_CHECK(!(needs & kNeedsSupport) || num_rows == 0 || k > 0,
               "support_ids has k = 0; objective ", name_of_objective, " needs a support");

@@ -35,10 +35,11 @@ struct HeadTargets {
   at::Tensor teacher_sampled_log_probs_N;
   at::Tensor teacher_entropy_N;
   at::Tensor behavior_log_probs_N;
+  at::Tensor advantages_N;
   at::Tensor row_weights_N;
 
   // Returns all of the above, defined or not. Each has N rows.
-  std::array<at::Tensor*, 8> Tensors() {
+  std::array<at::Tensor*, 9> Tensors() {
     return {&support_ids_Nk,
             &teacher_log_probs_Nk,
             &teacher_log_tail_N,
@@ -46,6 +47,7 @@ struct HeadTargets {
             &teacher_sampled_log_probs_N,
             &teacher_entropy_N,
             &behavior_log_probs_N,
+            &advantages_N,
             &row_weights_N};
   }
 };

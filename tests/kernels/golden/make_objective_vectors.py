@@ -15,6 +15,7 @@ import sys
 import torch
 
 BETA = 0.3  # parameter of jsd
+CLIP_LOW, CLIP_HIGH = 0.2, 0.28  # of policy_gradient
 ENTROPY_THRESHOLD = 0.8  # of entropy_aware; its vectors alternate between a teacher below and above
 
 
@@ -35,6 +36,8 @@ def quantities(row):
         log_qy=torch.tensor(row["teacher_logprob_sampled"], dtype=torch.float64),
         inside=row["sampled_id"] in row["support_ids"],
         teacher_entropy=row.get("teacher_entropy"),
+        advantage=row.get("advantage"),
+        behavior=row.get("behavior_logprob"),
     )
 
 
@@ -86,6 +89,16 @@ def entropy_aware(q):
     return ratio(q) + extra, score(q, ratio(q)) + extra
 
 
+def policy_gradient(q):
+    ratio = (q["log_py"] - q["behavior"]).exp()
+    clipped = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
+    return both(-torch.min(ratio * q["advantage"], clipped * q["advantage"]))
+
+
+# The logs of the ratios of policy_gradient's vectors: inside of both clips, above and below.
+LOG_RATIOS = (0.1, 0.5, -0.4)
+
+
 OBJECTIVES = {
     "normalized": lambda q: both(normalized(q)),
     "unnormalized": lambda q: both(unnormalized(q)),
@@ -97,6 +110,7 @@ OBJECTIVES = {
     "jsd": jsd,
     "entropy_aware": entropy_aware,
     "cross_entropy": lambda q: both(-q["log_py"]),
+    "policy_gradient": policy_gradient,
 }
 
 
@@ -111,6 +125,10 @@ def main():
         for i, row in enumerate(inputs):
             if name == "entropy_aware":
                 row = dict(row, teacher_entropy=0.3 + i % 2, entropy_threshold=ENTROPY_THRESHOLD)
+            if name == "policy_gradient":
+                behavior = quantities(row)["log_py"].item() - LOG_RATIOS[i % 3]
+                row = dict(row, behavior_logprob=min(behavior, 0.0), advantage=(-1) ** (i // 3) * 0.8,
+                           clip_low=CLIP_LOW, clip_high=CLIP_HIGH)
             q = quantities(row)
             value, surrogate = objective(q)
             (grad,) = torch.autograd.grad(surrogate, q["z"])

@@ -32,6 +32,7 @@ struct DenseRow {
   Real log_behavior = 0;
   bool off_policy = false;
   Real teacher_entropy = 1;
+  Real advantage = Real(0.7);
 
   bool Inside(int32_t v) const {
     return std::find(support.begin(), support.end(), v) != support.end();
@@ -45,6 +46,7 @@ struct DenseResult {
   int32_t num_limited = 0;
   int32_t num_truncated = 0;
   int32_t num_masked = 0;
+  int32_t num_clipped = 0;
   std::vector<Real> term_loss;  // [kMaxObjectiveTerms]
 };
 
@@ -74,6 +76,7 @@ DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>
   row.log_behavior_sampled = dense.off_policy ? dense.log_behavior : row.log_p_sampled;
   row.sampled_in_support = dense.Inside(dense.sampled);
   row.teacher_entropy = dense.teacher_entropy;
+  row.advantage = dense.advantage;
   ObjectiveResult<Real> result;
   result.support_gradient = gradient.data();
   std::vector<Real> scratch(row.k);
@@ -84,6 +87,7 @@ DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>
   out.num_limited = result.num_limited;
   out.num_truncated = result.num_truncated;
   out.num_masked = result.num_masked;
+  out.num_clipped = result.num_clipped;
   out.term_loss.assign(result.term_loss, result.term_loss + kMaxObjectiveTerms);
   for (Real x : log_p_all) out.gradient.push_back(result.a * std::exp(x));
   for (int32_t j = 0; j < row.k; ++j) out.gradient[dense.support[j]] = gradient[j];

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "taopd/objective/objective.h"
@@ -230,6 +231,69 @@ TEST(ScoreFunctions, GradientsOffPolicyAreTheStatedOnes) {
     EXPECT_NEAR(aware.loss, both.loss, 1e-11) << "seed " << seed;
     EXPECT_LT(LargestDifference(aware.gradient, both.gradient), 1e-11) << "seed " << seed;
   }
+}
+
+// PPO's clip: the loss is the larger of -rho A and -clip(rho) A, and has no gradient where the clip
+// decides.
+TEST(PolicyGradient, TheClipActsOnOneSideOfEachAdvantage) {
+  const std::vector<double> logits = RandomLogits(kVocabulary, 2, 1);
+  const std::vector<double> log_p = LogSoftmax(logits);
+  Objective clipped = *FindObjective("policy_gradient");
+  clipped.clip_low = 0.2;
+  clipped.clip_high = 0.3;
+  DenseRow<double> row = MakeRow(logits, log_p, 3, 5);
+  row.off_policy = true;
+  for (const double advantage : {1.5, -1.5, 0.0}) {
+    for (const double rho : {0.1, 0.79, 0.81, 1.0, 1.29, 1.31, 5.0}) {
+      row.advantage = advantage;
+      row.log_behavior = log_p[5] - std::log(rho);
+      const DenseResult<double> result = Evaluate(clipped, row);
+      const double bounded = std::clamp(rho, 0.8, 1.3);
+      EXPECT_NEAR(result.loss, std::max(-rho * advantage, -bounded * advantage), 1e-12);
+      const bool is_clipped = (advantage > 0 && rho > 1.3) || (advantage < 0 && rho < 0.8);
+      EXPECT_EQ(result.num_clipped, is_clipped ? 1 : 0) << advantage << ", " << rho;
+      EXPECT_NEAR(result.gradient[5], is_clipped ? 0 : -rho * advantage * (1 - std::exp(log_p[5])),
+                  1e-12);
+      EXPECT_NEAR(result.gradient[0], is_clipped ? 0 : rho * advantage * std::exp(log_p[0]), 1e-12);
+    }
+  }
+  // A masked rho has neither a loss nor a clip.
+  clipped.mask_rho_below = 0.5;
+  row.advantage = -1;
+  row.log_behavior = log_p[5] - std::log(0.1);
+  const DenseResult<double> masked = Evaluate(clipped, row);
+  EXPECT_EQ(masked.loss, 0);
+  EXPECT_EQ(masked.num_masked, 1);
+  EXPECT_EQ(masked.num_clipped, 0);
+}
+
+// Where the policy that wrote y is unknown, the objectives that allow it leave out y's part.
+TEST(GivenResponses, ObjectivesThatAllowThemDoNotReadTheToken) {
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  int num_allowed = 0;
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    const bool is_read = info.needs & kReadsBehavior;
+    if (is_read && !(info.needs & kAllowsGivenResponses)) continue;
+    num_allowed += is_read ? 1 : 0;
+    const int32_t k = info.needs & kNeedsFullVocabulary ? kVocabulary : 3;
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
+      const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
+      const char* same_as = info.name == "sc_ta_opd" ? "ta_opd" : info.name.data();
+      for (int32_t y = 0; y < kVocabulary; ++y) {
+        DenseRow<double> row = MakeRow(logits, log_q, k, y);
+        const DenseResult<double> expected = Evaluate(*FindObjective(same_as), row);
+        row.off_policy = true;
+        row.log_behavior = unknown;
+        const DenseResult<double> given = Evaluate(*FindObjective(info.name), row);
+        const bool is_nothing = info.name == "policy_gradient";
+        EXPECT_EQ(given.loss, is_nothing ? 0 : expected.loss) << info.name;
+        for (int32_t v = 0; v < kVocabulary; ++v)
+          EXPECT_EQ(given.gradient[v], is_nothing ? 0 : expected.gradient[v]) << info.name;
+      }
+    }
+  }
+  EXPECT_EQ(num_allowed, 2) << "sc_ta_opd and policy_gradient";
 }
 
 // Shows why configurations with truncated sampling are refused: if the behavior is the truncated

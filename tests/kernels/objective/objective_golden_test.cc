@@ -75,6 +75,7 @@ DenseRow<Real> ToRow(const json& vector) {
   if (row.off_policy) row.log_behavior = vector["behavior_logprob"].get<Real>();
   if (vector.contains("teacher_entropy"))
     row.teacher_entropy = vector["teacher_entropy"].get<Real>();
+  if (vector.contains("advantage")) row.advantage = vector["advantage"].get<Real>();
   if (vector["objective"] == "full") {
     row.support.resize(row.logits.size());
     for (std::size_t v = 0; v < row.support.size(); ++v) row.support[v] = static_cast<int32_t>(v);
@@ -91,6 +92,8 @@ Objective ToObjective(const json& vector) {
   if (vector.contains("entropy_threshold")) {
     objective.entropy_threshold = vector["entropy_threshold"];
   }
+  if (vector.contains("clip_low")) objective.clip_low = vector["clip_low"];
+  if (vector.contains("clip_high")) objective.clip_high = vector["clip_high"];
   return objective;
 }
 

@@ -98,6 +98,7 @@ TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
   row.log_p_sampled = row.log_behavior_sampled = std::log(0.02);
   row.log_q_sampled = std::log(0.01);
   row.teacher_entropy = 2;
+  row.advantage = 1;
   for (const ObjectiveInfo& info : AllObjectives()) {
     double gradient[3];
     ObjectiveResult<double> result;

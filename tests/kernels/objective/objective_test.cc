@@ -83,6 +83,7 @@ double Surrogate(const std::string& name, const DenseRow<double>& at,
     if (at.teacher_entropy <= Find(name).entropy_threshold) return score;
     return score + Evaluate(Find("forward_kl"), moved).loss;
   }
+  if (name == "policy_gradient") return -rho * std::exp(log_py - frozen_log_py) * at.advantage;
   if (name == "vopd") {
     return (frozen_loss - rho * Evaluate(Find("normalized"), at).loss) * log_py;
   }

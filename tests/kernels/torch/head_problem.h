@@ -64,6 +64,7 @@ inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocabu
   targets.sampled_ids_N = sampled.to(at::kInt);
   targets.teacher_sampled_log_probs_N = teacher.gather(1, sampled.unsqueeze(1)).squeeze(1);
   targets.teacher_entropy_N = -(teacher * teacher.exp()).sum(1);
+  targets.advantages_N = at::randn({num_rows}, random, floats);
   targets.row_weights_N = at::rand({num_rows}, random, floats) + 0.1;
   return problem;
 }
@@ -134,6 +135,7 @@ inline std::pair<at::Tensor, at::Tensor> OracleRows(const std::string& name,
     return {rho * ratio + forward, (rho * ratio).detach() * log_py + forward};
   }
   if (name == "cross_entropy") return same(-log_py);
+  if (name == "policy_gradient") return same(-weight * rho * targets.advantages_N.to(at::kDouble));
   ADD_FAILURE() << "objective " << name << " has no oracle: write it here";
   return same(zero);
 }

@@ -2,6 +2,7 @@
 #include "trainer/config/train_config.h"
 
 #include "common/config/yaml.h"
+#include "taopd/objective/check_objective.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -59,6 +60,98 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
 }
 
+TEST(TrainConfig, ARewardAddsATerm) {
+  TrainConfig config;
+  ASSERT_OK(Check(
+      "{name: ta_opd, max_rho: 3}\nreward: {grader: math, weight: 0.5, clip_high: 0.28}", &config));
+  const ObjectiveTerms both = config.LossTerms();
+  ASSERT_EQ(both.num_terms, 2);
+  EXPECT_EQ(NameOf(both), "ta_opd + 0.5 policy_gradient");
+  EXPECT_EQ(both.term[1].objective.max_rho, 3);
+  EXPECT_EQ(both.term[1].objective.clip_high, 0.28);
+  TrainConfig alone;
+  ASSERT_OK(Check(
+      "{name: policy_gradient}\nreward: {grader: math, weight: 2}\nteacher: {kind: none}", &alone));
+  EXPECT_EQ(NameOf(alone.LossTerms()), "2 policy_gradient");
+}
+
+TEST(TrainConfig, ImpossibleRewardsAreRefused) {
+  const auto refused = [](const std::string& text, const std::string& says) {
+    TrainConfig config;
+    EXPECT_ERROR(Check(text, &config), absl::StatusCode::kInvalidArgument, says);
+  };
+  refused("{name: policy_gradient}", "needs a reward");
+  refused("{terms: [{name: ta_opd}, {name: policy_gradient}]}\nreward: {grader: math}",
+          "the section reward adds it");
+  refused(
+      "{terms: [{name: ta_opd}, {name: jsd}, {name: mopd}, {name: vopd}]}\n"
+      "reward: {grader: math}",
+      "the reward adds one");
+  refused("{}\nteacher: {kind: none}", "teacher.kind = none: the objective needs a teacher");
+  refused("{}\nteachers: [{name: a, kind: none}]", "kind none teaches nothing");
+  const auto reward = [&](const std::string& section, const std::string& says,
+                          const std::string& more = "") {
+    refused(Concat("{}\nreward: {", section, "}\n", more), says);
+  };
+  reward("grader: judge", "must be one of");
+  reward("url: 'ftp://a'", "reward.url = \"ftp://a\": must begin with http:// or https://");
+  reward("url: 'http://a:0'", "has no port in [1, 65535]");
+  reward("grader: math, url: 'http://a'", "give one of them");
+  reward("weight: 2", "reward.weight: needs reward.grader or reward.url");
+  reward("scale: none", "reward.scale: needs reward.grader or reward.url");
+  reward("grader: math, weight: 0", "reward.weight = 0.0: must be finite and not 0");
+  reward("grader: math, weight: .nan", "is not a number");
+  reward("grader: math, weight: .inf", "must be finite");
+  reward("grader: math, baseline: mean", "must be one of none, group, leave_one_out");
+  reward("grader: math, baseline: none", "reward.scale = std: reward.baseline is none");
+  reward("grader: math", "rollout.n = 1 must be at least 2", "rollout: {n: 1}");
+  reward("grader: math, clip_low: 1.5", "reward.clip_low = 1.5: must be from 0 to 1");
+  reward("grader: math, clip_high: -1", "reward.clip_high = -1.0: must be at least 0");
+  reward("grader: math, timeout_s: 0", "reward.timeout_s = 0");
+  reward("grader: math, outage_budget_s: -1", "reward.outage_budget_s = -1");
+  reward("grader: math, max_in_flight: 0", "reward.max_in_flight = 0");
+  reward("grader: math, api_key_env: K", "reward.api_key_env is for reward.url");
+  reward("url: 'http://a', answer_pattern: x", "reward.answer_pattern is for reward.grader");
+  reward("grader: math", "truncated, and policy_gradient", "rollout: {top_p: 0.9}");
+  refused("{clip_low: 0.2}", "clip_low");
+}
+
+TEST(TrainConfig, GivenResponsesAreRefusedWhereTheSampledTokenIsAnEstimate) {
+  const auto check = [](const std::string& objective, const std::string& data) {
+    TrainConfig config;
+    return Check(Concat(objective, "\ndata: {", data, "}"), &config);
+  };
+  const std::string given = "response_key: r, offpolicy_fraction: 0.25";
+  int num_refused = 0;
+  for (const ObjectiveInfo& info : AllObjectives()) {
+    if (info.needs & kNeedsAdvantage) continue;
+    SCOPED_TRACE(std::string(info.name));
+    const absl::Status checked = check(Concat("{name: ", info.name, "}"), given);
+    if ((info.needs & kReadsBehavior) == 0 || info.name == "sc_ta_opd") {
+      EXPECT_OK(checked);
+      continue;
+    }
+    ++num_refused;
+    EXPECT_ERROR(checked, absl::StatusCode::kInvalidArgument,
+                 Concat("data.offpolicy_fraction = 0.25: ", info.name, " estimates"));
+  }
+  EXPECT_EQ(num_refused, 6);
+  const auto refused = [&](const std::string& objective, const std::string& data,
+                           const std::string& says) {
+    EXPECT_ERROR(check(objective, data), absl::StatusCode::kInvalidArgument, says);
+  };
+  refused("{}", "response_key: r", "one needs the other");
+  refused("{}", "offpolicy_fraction: 0.5", "one needs the other");
+  refused("{}", "response_key: r, offpolicy_fraction: 1.5", "data.offpolicy_fraction = 1.5");
+  refused("{}", "response_key: r, offpolicy_fraction: 0.001", "none of the data.train_batch_size");
+  refused("{support: union}", given, "objective.support = union");
+  refused("{}",
+          given +
+              ", teacher_prompt_template: '{prompt} {sibling}', "
+              "teacher_prompt_missing: plain, max_response_length: 100",
+          "{sibling}");
+}
+
 TEST(TrainConfig, TheTeachersPromptIsAKeyOrATemplate) {
   const auto check = [](const std::string& data, const std::string& more = "") {
     TrainConfig config;
@@ -104,6 +197,7 @@ TEST(TrainConfig, TheLongestSentPromptDependsOnTheTeachersPrompt) {
 // allowed.
 TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
   for (const ObjectiveInfo& info : AllObjectives()) {
+    if (info.needs & kNeedsAdvantage) continue;  // the section reward adds it
     for (const bool as_term : {false, true}) {
       const bool whole = (info.needs & kNeedsFullVocabulary) != 0;
       if (as_term && (whole || info.name == "ta_opd")) continue;

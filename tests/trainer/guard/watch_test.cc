@@ -78,11 +78,16 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   EXPECT_EQ(some.count, 2);
   EXPECT_EQ(some.lr_factor, 0.25);
   // A roll-back that has begun counts if the run continues from its checkpoint or before.
-  ASSERT_OK(WriteRollbacks(some, dir.path(), RollbackIntent{4, some.Next(0.5)}));
+  EXPECT_FALSE(some.SkipsAt(0)) << "a file of an older version has no position";
+  Rollbacks next = some.Next(0.5, 1, 24);
+  next.to_step = 4;
+  ASSERT_OK(WriteRollbacks(some, dir.path(), RollbackIntent{next}));
   for (const int64_t step : {0, 3, 4, 5, 6}) {
     ASSERT_OK_AND_ASSIGN(const Rollbacks begun, ReadRollbacks(dir.path(), step));
     EXPECT_EQ(begun.count, step <= 4 ? 3 : 2) << step;
     EXPECT_EQ(begun.lr_factor, step <= 4 ? 0.125 : 0.25) << step;
+    EXPECT_EQ(begun.SkipsAt(step), step <= 4) << step;
+    if (step <= 4) EXPECT_EQ(std::pair(begun.epoch, begun.epoch_index), std::pair(1L, 24L));
   }
   ASSERT_OK(WriteRollbacks(some, dir.path()));
   ASSERT_OK_AND_ASSIGN(const Rollbacks settled, ReadRollbacks(dir.path(), 4));

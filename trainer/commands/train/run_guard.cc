@@ -28,7 +28,7 @@ RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evalua
 
 absl::Status RunGuard::Restore() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, RestoreFiles()));
-  TAOPD_RETURN_IF_ERROR(pipeline_.Restart());
+  TAOPD_RETURN_IF_ERROR(pipeline_.Restart(skips_prompts_));
   const absl::Status best = evaluations_.Restore();
   return best.ok() ? absl::OkStatus() : WithExitCode(kExitInternal, best);
 }
@@ -52,7 +52,18 @@ absl::Status RunGuard::RestoreFiles() {
     if (!probe.ok()) return BadData(Annotate(probe.status(), dir + "/probe.json"));
     probe_ = *std::move(probe);
   }
-  return absl::OkStatus();
+  return SkipUndonePrompts();
+}
+
+// The steps that a roll-back has undone would raise the same alarm on the same prompts. A step that
+// is half done needs its prompts, however.
+absl::Status RunGuard::SkipUndonePrompts() {
+  skips_prompts_ = rollbacks_.SkipsAt(parts_.state.step) && saves_.pending() == nullptr;
+  if (!skips_prompts_) return absl::OkStatus();
+  parts_.state.epoch = rollbacks_.epoch;
+  parts_.state.epoch_index = rollbacks_.epoch_index;
+  const absl::Status position = parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
+  return position.ok() ? position : BadData(Annotate(position, "rollbacks.json"));
 }
 
 void RunGuard::SettleIntent() {
@@ -140,14 +151,15 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
   saves_.TakeSavedBeside(/*waits=*/true);
-  const Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor);
+  Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor, parts_.state.epoch,
+                                    parts_.state.epoch_index);
   absl::Status given_up;
   bool has_begun = false;
   const auto path = run_.RollBack(good, [&](int64_t to_step) {
     has_begun = true;
-    given_up = UntilStored("rollbacks.json", &run_, parts_.run_state, [&] {
-      return RecordRollback(rollbacks_, RollbackIntent{to_step, after});
-    });
+    after.to_step = to_step;
+    given_up = UntilStored("rollbacks.json", &run_, parts_.run_state,
+                           [&] { return RecordRollback(rollbacks_, RollbackIntent{after}); });
     return given_up;
   });
   TAOPD_RETURN_IF_ERROR(given_up);
@@ -179,16 +191,21 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
 
 void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path) {
   const int64_t to_step = parts_.state.step;
+  const int64_t skipped =
+      skips_prompts_ ? (from_step - to_step) * parts_.config.data.train_batch_size : 0;
   LogWarning("rolled back", {{"guard", alarm.guard},
                              {"from_step", from_step},
                              {"to_step", to_step},
+                             {"skipped_prompts", skipped},
                              {"checkpoint", path},
+                             {"skipped_prompts", skipped},
                              {"lr_factor", rollbacks_.lr_factor},
                              {"rollbacks", rollbacks_.count}});
   WriteEvent({{"event", "rolled_back"},
               {"guard", alarm.guard},
               {"from_step", from_step},
               {"to_step", to_step},
+              {"skipped_prompts", skipped},
               {"lr_factor", rollbacks_.lr_factor},
               {"rollbacks", rollbacks_.count}});
   parts_.run_state->Update([&](RunStatus& status) {

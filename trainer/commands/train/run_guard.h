@@ -38,6 +38,7 @@ class RunGuard {
 
  private:
   absl::Status RestoreFiles();
+  absl::Status SkipUndonePrompts();
   absl::Status RollBack(const GuardAlarm& alarm);
   absl::Status RecordRollback(const Rollbacks& rollbacks,
                               const std::optional<RollbackIntent>& intent);
@@ -52,6 +53,7 @@ class RunGuard {
   CheckpointedRun& run_;
   CollapseGuard guard_;
   Rollbacks rollbacks_;
+  bool skips_prompts_ = false;  // whether the prompts of steps that were undone are left out
   std::vector<Rollout> probe_;  // responses for policy/kl_to_start; empty if it is off
 };
 

@@ -28,7 +28,7 @@ void RunPipeline::WarnOfStaleness() const {
        {"support", WordOf(parts_.config.objective.support)}});
 }
 
-absl::Status RunPipeline::Restart() {
+absl::Status RunPipeline::Restart(bool other_prompts) {
   if (parts_.generation_weights == nullptr) return absl::OkStatus();
   if (!pipeline_) {
     pipeline_.emplace(&parts_.context, parts_.generation_weights.get(), &parts_.prompts,
@@ -42,7 +42,7 @@ absl::Status RunPipeline::Restart() {
                                      .is_within_step = saves_.pending() != nullptr};
   absl::StatusOr<std::vector<StepInFlight>> stored = std::vector<StepInFlight>();
   const std::string dir = parts_.run.checkpoint_dir() + "/" + kInFlightDir;
-  if (!parts_.run.checkpoint_dir().empty() && FileExists(dir))
+  if (!other_prompts && !parts_.run.checkpoint_dir().empty() && FileExists(dir))
     stored = ReadStepsInFlight(dir, parts_.config, parts_.context.shares);
   const absl::Status restarted =
       stored.ok() ? pipeline_->Restart(position, *stored) : stored.status();

@@ -16,9 +16,9 @@ class RunPipeline {
   // Both must outlive the object.
   RunPipeline(TrainingParts* parts, RunSaves* saves) : parts_(*parts), saves_(*saves) {}
 
-  // Begins with the present weights and the rollouts of the checkpoint from which they come. Call
-  // it after saves->Restore().
-  absl::Status Restart();
+  // Begins with the present weights and, unless the run goes on with `other_prompts`, the rollouts
+  // of the checkpoint from which they come. Call it after saves->Restore().
+  absl::Status Restart(bool other_prompts);
   // Makes the next checkpoint hold what is in flight. Returns the error of a rollout that failed on
   // any rank: there can be no checkpoint then.
   absl::Status KeepInFlight();

@@ -45,7 +45,8 @@ RunReport::RunReport(TrainingParts* parts)
 RunReport::Answers RunReport::Grade(const StepResult& result) const {
   Answers answers;
   const Tokenizer* tokenizer = parts_.student.tokenizer.get();
-  for (size_t i = 0; tokenizer != nullptr && i < result.rollouts.size(); ++i) {
+  const bool can_grade = tokenizer != nullptr && parts_.grader != nullptr;
+  for (size_t i = 0; can_grade && i < result.rollouts.size(); ++i) {
     const PromptRecord& problem = *result.prompts[i];
     if (problem.answer.empty()) continue;
     ++answers.graded;

@@ -29,6 +29,7 @@
 #include "trainer/data/epoch_order.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/pipeline/generation_weights.h"
+#include "trainer/reward/step_rewards.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/step_context.h"
 #include "trainer/step/timing/timeline.h"
@@ -69,9 +70,9 @@ struct TrainingParts {
   std::vector<PromptRecord> prompts;   // data.train
   std::vector<PromptRecord> problems;  // data.val
   std::optional<EpochOrder> order;
-  std::vector<DataShare> shares;  // from data.train_weights
-  Metrics data_metrics;           // how the rows of data.train were used
-  std::unique_ptr<grading::Grader> grader;
+  std::vector<DataShare> shares;            // from data.train_weights
+  Metrics data_metrics;                     // how the rows of data.train were used
+  std::unique_ptr<grading::Grader> grader;  // null if eval.grader is a URL
 
   Timeline timeline;
   TeacherViewOptions teacher_views;  // used if the teacher has prompts of its own
@@ -82,6 +83,8 @@ struct TrainingParts {
   TeacherInfo teacher_info;
   std::optional<SelfTeacher> self_teacher;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher;
+  StepRewardOptions step_rewards;               // used if there are rewards
+  std::unique_ptr<RewardSource> reward_source;  // null if there are none
 
   std::string memory_plan;       // as a table, for a failure
   double plan_gb = 0;            // planned memory of the device in GiB; 0 without a plan

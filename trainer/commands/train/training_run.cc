@@ -63,7 +63,7 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   TAOPD_RETURN_IF_ERROR(run.CheckFacts(*facts));
   if (mode.dry_run) {
     TAOPD_RETURN_IF_ERROR(run.CheckDisk());
-    TAOPD_RETURN_IF_ERROR(pipeline_.Restart());
+    TAOPD_RETURN_IF_ERROR(pipeline_.Restart(/*other_prompts=*/false));
     return false;
   }
   // From here on there is something to save: a stop is for the loop.
@@ -120,7 +120,7 @@ void TrainingRun::Announce() {
            {"step", step},
            {"parameters", parts_.student.decoder->config().NumParameters()},
            {"prompts", parts_.prompts.size()},
-           {"objective", NameOf(config.objective.Terms())},
+           {"objective", NameOf(config.LossTerms())},
            {"teacher", parts_.teacher_info.model_name},
            {"ranks", parts_.group->world_size()},
            {"cpu_kernels", cpu::NameOf(cpu::WidestInstructionSet())}});

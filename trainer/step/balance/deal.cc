@@ -10,14 +10,26 @@
 namespace taopd {
 namespace {
 
-absl::StatusOr<std::vector<int64_t>> ResponseLengths(const DealInput& input, ProcessGroup* group) {
-  std::vector<int64_t> lengths(input.prompt_lengths.size(), 0);
-  const SequenceRange mine = input.shares.AllMine(static_cast<int64_t>(lengths.size()));
+// The numbers of response tokens of a mini-batch's sequences.
+struct Lengths {
+  std::vector<int64_t> all;
+  std::vector<int64_t> counted;  // 0 for a masked sequence
+};
+
+absl::StatusOr<Lengths> ResponseLengths(const DealInput& input, ProcessGroup* group) {
+  Lengths lengths;
+  lengths.all.resize(input.prompt_lengths.size(), 0);
+  lengths.counted = lengths.all;
+  const SequenceRange mine = input.shares.AllMine(static_cast<int64_t>(lengths.all.size()));
   for (int64_t i = mine.begin; i < mine.end; ++i) {
-    lengths[i] = static_cast<int64_t>(input.item(i).rollout.response_ids.size());
+    const Rollout& rollout = input.item(i).rollout;
+    lengths.all[i] = static_cast<int64_t>(rollout.response_ids.size());
+    const bool is_masked = input.mask_truncated && rollout.finish == FinishReason::kLength;
+    lengths.counted[i] = is_masked ? 0 : lengths.all[i];
   }
   RankSums all;
-  for (int64_t& length : lengths) all.Add(&length);
+  for (int64_t& length : lengths.all) all.Add(&length);
+  for (int64_t& length : lengths.counted) all.Add(&length);
   TAOPD_RETURN_IF_ERROR(all.Reduce(group));
   return lengths;
 }
@@ -61,13 +73,13 @@ std::vector<RolloutMove> MovesOf(const DealInput& input,
 }  // namespace
 
 absl::StatusOr<DealtMiniBatch> DealMiniBatch(const DealInput& input, ProcessGroup* group) {
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, ResponseLengths(input, group));
-  const std::vector<std::vector<int64_t>> shares = SharesToTrain(input, lengths);
+  TAOPD_ASSIGN_OR_RETURN(const Lengths lengths, ResponseLengths(input, group));
+  const std::vector<std::vector<int64_t>> shares = SharesToTrain(input, lengths.all);
   DealtMiniBatch dealt;
-  TAOPD_ASSIGN_OR_RETURN(dealt.received,
-                         MoveRollouts(MovesOf(input, shares, static_cast<int64_t>(lengths.size())),
-                                      input.item, group));
-  const std::vector<double> weights = SequenceWeights(input.aggregation, lengths);
+  TAOPD_ASSIGN_OR_RETURN(
+      dealt.received, MoveRollouts(MovesOf(input, shares, static_cast<int64_t>(lengths.all.size())),
+                                   input.item, group));
+  const std::vector<double> weights = SequenceWeights(input.aggregation, lengths.counted);
   for (size_t s = 0; s < shares.size(); ++s) {
     if (input.shares.RankOf(static_cast<int64_t>(s)) != group->rank()) continue;
     auto begin = static_cast<int64_t>(dealt.items.size());

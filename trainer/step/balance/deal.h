@@ -24,6 +24,7 @@ struct DealInput {
   const ModelConfig* model = nullptr;
   Shares shares;
   Aggregation aggregation = Aggregation::kTokenMean;
+  bool mask_truncated = false;  // gives responses that are cut at the limit the weight 0
   int64_t micro_batch_tokens = 0;
   // If false, the shares stay unchanged. For rollouts that are too large to be sent.
   bool evens_out = true;

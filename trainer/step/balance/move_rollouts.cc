@@ -55,6 +55,7 @@ void Visit(ScoredRollout* item, Fields* fields) {
   fields->Values(&rollout.top_ids);
   fields->Number(&rollout.finish);
   fields->Values(&rollout.source);
+  fields->Number(&rollout.is_given);
   SupportScores& scores = item->scores;
   fields->Number(&scores.support_size);
   fields->Values(&scores.ids);
@@ -66,6 +67,8 @@ void Visit(ScoredRollout* item, Fields* fields) {
   fields->Number(&scores.num_shared);
   fields->Number(&scores.num_beyond_vocabulary);
   fields->Number(&scores.weight);
+  fields->Number(&item->reward);
+  fields->Number(&item->advantage);
 }
 
 }  // namespace

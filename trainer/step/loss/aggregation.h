@@ -9,8 +9,9 @@
 namespace taopd {
 
 // Returns, for each sequence of a mini-batch, the weight of each of its response tokens in the
-// loss. `response_lengths` holds the number of response tokens of each sequence. The weights do not
-// depend on the micro-batches.
+// loss. `response_lengths` holds the number of response tokens of each sequence, or 0 for one that
+// is masked: it gets the weight 0 and counts in no mean, as in verl. The weights do not depend on
+// the micro-batches.
 std::vector<double> SequenceWeights(Aggregation aggregation,
                                     const std::vector<int64_t>& response_lengths);
 

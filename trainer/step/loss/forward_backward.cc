@@ -31,10 +31,16 @@ void AddRows(const RowResults& rows, RowSums* sums) {
     sums->loss += losses[n];
     sums->weighted_loss += static_cast<double>(losses[n]) * weights[n];
     for (int m = 0; m < kNumHeadMetrics; ++m) {
-      sums->head_metrics[m] += metrics[n * kNumHeadMetrics + m];
+      // What a guard or a clip did to rho is known to the pass that computed the loss.
+      const bool is_of_loss = m == kRhoTruncated || m == kRhoMasked || m == kRhoClipped;
+      sums->head_metrics[m] += (is_of_loss ? loss_metrics : metrics)[n * kNumHeadMetrics + m];
     }
     for (int i = 0; i < kMaxObjectiveTerms; ++i) {
       sums->term_loss[i] += loss_metrics[n * kNumHeadMetrics + kTermLoss + i];
+    }
+    if (std::isnan(behavior[n])) {  // a given response
+      ++sums->num_given_rows;
+      continue;
     }
     const float log_p = metrics[n * kNumHeadMetrics + kSampledLogProb];
     sums->behavior_gap += behavior[n] - log_p;

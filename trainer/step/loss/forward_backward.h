@@ -20,13 +20,16 @@ struct RowSums {
   double weighted_loss = 0;  // the minimised loss
   double head_metrics[kNumHeadMetrics] = {};
   double term_loss[kMaxObjectiveTerms] = {};  // loss of each term of the objective, with its weight
-  double behavior_gap = 0;                    // behavior log-prob minus log p of the response token
+  // Behavior log-prob minus log p of the response token, without the given rows.
+  double behavior_gap = 0;
   // The loss of ta_opd on the teacher's most probable tokens. Filled only if the objective compares
   // on the whole vocabulary.
   double ta_loss = 0;
   int64_t num_shared = 0;  // SupportScores::num_shared
   int64_t num_rows = 0;
-  // Sums of the importance ratios rho = p(y)/p_behavior(y), and of their squares, before any guard.
+  int64_t num_given_rows = 0;  // rows of given responses, which have no behavior policy
+  // Sums of the importance ratios rho = p(y)/p_behavior(y), and of their squares, before any guard
+  // and without the given rows.
   double rho = 0;
   double rho_square = 0;
   int64_t num_vetoed = 0;  // responses left out by ForwardBackwardOptions::veto_rho_below
@@ -48,6 +51,7 @@ void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
   visit(&sums.ta_loss, &more.ta_loss...);
   visit(&sums.num_shared, &more.num_shared...);
   visit(&sums.num_rows, &more.num_rows...);
+  visit(&sums.num_given_rows, &more.num_given_rows...);
   visit(&sums.rho, &more.rho...);
   visit(&sums.rho_square, &more.rho_square...);
   visit(&sums.num_vetoed, &more.num_vetoed...);

@@ -76,7 +76,7 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
                             const std::vector<double>& weights, at::Device device) {
   std::vector<int32_t> support_ids, sampled_ids;
   std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, teacher_entropy,
-      behavior, row_weights;
+      behavior, advantages, row_weights;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Rollout& rollout = sequences[i]->rollout;
     const SupportScores& scores = sequences[i]->scores;
@@ -90,6 +90,8 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
     append(&teacher_entropy, scores.entropy);
     append(&sampled_ids, rollout.response_ids);
     append(&behavior, rollout.behavior_log_probs);
+    advantages.insert(advantages.end(), rollout.response_ids.size(),
+                      static_cast<float>(sequences[i]->advantage));
     row_weights.insert(row_weights.end(), rollout.response_ids.size(),
                        static_cast<float>(weights[i] * scores.weight));
   }
@@ -105,6 +107,7 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
     targets.teacher_entropy_N = ToTensor(teacher_entropy, {num_rows}, at::kFloat, device);
   }
   targets.behavior_log_probs_N = ToTensor(behavior, {num_rows}, at::kFloat, device);
+  targets.advantages_N = ToTensor(advantages, {num_rows}, at::kFloat, device);
   targets.row_weights_N = ToTensor(row_weights, {num_rows}, at::kFloat, device);
   return targets;
 }

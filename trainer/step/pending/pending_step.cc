@@ -125,6 +125,7 @@ struct RolloutNumbers {
   std::vector<int64_t> counts;
   std::vector<int64_t> policy_version;
   std::vector<double> weight;
+  std::vector<double> reward;  // and advantage; empty in files of runs without rewards
 };
 
 // How much of a rollout a file holds.
@@ -140,6 +141,7 @@ absl::Status VisitRollout(const std::string& prefix, StoredPart part, Item* item
   TAOPD_RETURN_IF_ERROR(visit(prefix + "policy_version", &numbers->policy_version));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "prompt_ids", &rollout.prompt_ids));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "response_ids", &rollout.response_ids));
+  TAOPD_RETURN_IF_ERROR(visit(prefix + "reward", &numbers->reward));
   if (part == StoredPart::kIds) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "behavior_log_probs", &rollout.behavior_log_probs));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "top_ids", &rollout.top_ids));
@@ -164,13 +166,18 @@ RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
   RolloutNumbers numbers;
   numbers.policy_version = {item.rollout.policy_version};
   if (part == StoredPart::kRollout) {
-    numbers.counts = {static_cast<int64_t>(item.rollout.finish), 0, 0, 0, 0};
+    numbers.counts = {
+        static_cast<int64_t>(item.rollout.finish), 0, 0, 0, 0, item.rollout.is_given ? 1 : 0};
     return numbers;
   }
   const SupportScores& scores = item.scores;
-  numbers.counts = {static_cast<int64_t>(item.rollout.finish), scores.support_size,
-                    scores.num_shared, scores.num_beyond_vocabulary,
-                    item.lacks_teacher_prompt ? 1 : 0};
+  numbers.counts = {static_cast<int64_t>(item.rollout.finish),
+                    scores.support_size,
+                    scores.num_shared,
+                    scores.num_beyond_vocabulary,
+                    item.lacks_teacher_prompt ? 1 : 0,
+                    item.rollout.is_given ? 1 : 0};
+  numbers.reward = {item.reward, item.advantage};
   numbers.weight = {scores.weight};
   return numbers;
 }
@@ -212,7 +219,8 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, Stor
   if (is_scored != nullptr) *is_scored = has_scores;
   const size_t rows = item.rollout.response_ids.size();
   const bool is_whole =
-      (numbers.counts.size() == 4 || numbers.counts.size() == 5) && rows > 0 &&
+      numbers.counts.size() >= 4 && numbers.counts.size() <= 6 && rows > 0 &&
+      (numbers.reward.empty() || numbers.reward.size() == 2) &&
       (part == StoredPart::kIds || item.rollout.behavior_log_probs.size() == rows) &&
       (!has_scores || (numbers.weight.size() == 1 && item.scores.log_tail.size() == rows &&
                        item.scores.sampled_log_probs.size() == rows &&
@@ -223,7 +231,12 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, Stor
   item.scores.support_size = numbers.counts[1];
   item.scores.num_shared = numbers.counts[2];
   item.scores.num_beyond_vocabulary = numbers.counts[3];
-  item.lacks_teacher_prompt = numbers.counts.size() == 5 && numbers.counts[4] != 0;
+  item.lacks_teacher_prompt = numbers.counts.size() > 4 && numbers.counts[4] != 0;
+  item.rollout.is_given = numbers.counts.size() > 5 && numbers.counts[5] != 0;
+  if (!numbers.reward.empty()) {
+    item.reward = numbers.reward[0];
+    item.advantage = numbers.reward[1];
+  }
   if (has_scores) item.scores.weight = numbers.weight[0];
   return item;
 }

@@ -19,7 +19,7 @@ namespace {
 // The head measures the overlap of the two top-k on the teacher's support. The overlap in a union
 // follows from its size.
 bool HeadMeasuresOverlap(const TrainConfig& config, const SupportOptions& support) {
-  return config.objective.overlap &&
+  return config.objective.overlap && support.teacher_top_k > 0 &&
          (support.kind == SupportKind::kTeacher || support.kind == SupportKind::kFullVocabulary);
 }
 
@@ -30,6 +30,17 @@ absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums, int64_t* num_stopp
   ForEachSum([&all](auto* number) { all.Add(number); }, *sums);
   all.Add(num_stopped);
   return all.Reduce(group);
+}
+
+// Leaves the rollouts and the prompt of each in *result, which has the responses of all prompts.
+void LeaveOutGiven(const std::vector<const PromptRecord*>& prompts, StepResult* result) {
+  std::vector<Rollout> rollouts;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (result->rollouts[i].is_given) continue;
+    rollouts.push_back(std::move(result->rollouts[i]));
+    result->prompts.push_back(prompts[i]);
+  }
+  result->rollouts = std::move(rollouts);
 }
 
 absl::Status Stopped() { return absl::CancelledError("asked to stop"); }
@@ -133,6 +144,7 @@ absl::StatusOr<DealtMiniBatch> StepInProgress::Deal(int64_t mini_batch) {
   input.model = &context_.student->config();
   input.shares = context_.shares;
   input.aggregation = context_.aggregation;
+  input.mask_truncated = context_.config->rollout.mask_truncated;
   input.micro_batch_tokens = context_.config->trainer.MicroBatchTokens();
   // A response's dense scores can be as large as a model.
   input.evens_out = support_.kind != SupportKind::kFullVocabulary;
@@ -280,8 +292,12 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
     const int64_t version = result.rollouts.back().policy_version;
     steps_off += version == kLiveWeights ? 0 : number_ - version;
   }
-  result.prompts = prompts_;
   record_.rollouts = SumRollouts(result.rollouts);
+  LeaveOutGiven(prompts_, &result);
+  if (context_.rewards != nullptr) {
+    record_.rewards = SumRewards(batch_->Items(0, batch_->size()), context_.config->rollout.n);
+    record_.rewards.num_retries = context_.rewards->source->stats().retries;
+  }
   const at::Tensor longest = at::full({1}, record_.rollouts.longest, at::kLong);
   TAOPD_RETURN_IF_ERROR(group_->AllReduce(longest, Reduction::kMax));
   record_.rollouts.longest = longest.item<int64_t>();
@@ -292,6 +308,13 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
   all.Add(&record_.rollouts.num_tokens);
   all.Add(&record_.rollouts.num_truncated);
   all.Add(&record_.rollouts.repeated_ngrams);
+  all.Add(&record_.rollouts.num_given);
+  all.Add(&record_.rewards.num_rewards);
+  all.Add(&record_.rewards.reward);
+  all.Add(&record_.rewards.reward_square);
+  all.Add(&record_.rewards.num_groups);
+  all.Add(&record_.rewards.num_without_signal);
+  all.Add(&record_.rewards.num_retries);
   all.Add(&num_teacher_prompts_missing);
   all.Add(&steps_off);
   all.Add(&record_.full_kl.full_kl);
@@ -308,6 +331,8 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
                                 static_cast<double>(num_teacher_prompts_missing) /
                                     static_cast<double>(record_.rollouts.num_rollouts));
   }
+  const Metrics chosen = MakeChosenMetrics(record_, *context_.config);
+  result.metrics.insert(result.metrics.end(), chosen.begin(), chosen.end());
   result.num_skipped_updates = record_.num_skipped_updates;
   return result;
 }

@@ -23,6 +23,13 @@ std::unique_ptr<TeacherViews> ViewsOf(const StepContext& context,
       *context.teacher_views, PromptsOfSequences(context, prompts), context.config->rollout.n);
 }
 
+std::unique_ptr<StepRewards> RewardsOf(const StepContext& context, int64_t step,
+                                       const std::vector<const PromptRecord*>& prompts) {
+  if (context.rewards == nullptr) return nullptr;
+  return std::make_unique<StepRewards>(*context.rewards, PromptsOfSequences(context, prompts),
+                                       context.config->rollout.n, BatchName(context, step));
+}
+
 SupportOptions SupportOf(const StepContext& context) {
   return MakeSupportOptions(*context.config, context.student->config().vocab_size);
 }
@@ -49,7 +56,7 @@ std::shared_ptr<ScoredBatch> StartRollouts(const StepContext& context, int64_t s
   }
   return ScoredBatch::Start(context.rollout_engine, context.teacher, std::move(mine),
                             SupportOf(context), BatchName(context, step), context.timeline,
-                            ViewsOf(context, prompts));
+                            ViewsOf(context, prompts), RewardsOf(context, step, prompts));
 }
 
 absl::StatusOr<std::shared_ptr<ScoredBatch>> ContinueRollouts(
@@ -69,7 +76,7 @@ absl::StatusOr<std::shared_ptr<ScoredBatch>> ContinueRollouts(
   }
   return ScoredBatch::Continue(context.teacher, std::move(items), std::move(scored),
                                SupportOf(context), BatchName(context, step.step), context.timeline,
-                               ViewsOf(context, prompts));
+                               ViewsOf(context, prompts), RewardsOf(context, step.step, prompts));
 }
 
 }  // namespace taopd

@@ -25,6 +25,7 @@ struct DenseRow {
   double teacher_sampled_log_prob = std::numeric_limits<double>::quiet_NaN();
   double teacher_entropy = std::numeric_limits<double>::quiet_NaN();
   std::optional<double> behavior_log_prob;  // absent: on-policy
+  double advantage = std::numeric_limits<double>::quiet_NaN();
 };
 
 struct DenseRowResult {

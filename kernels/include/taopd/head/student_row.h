@@ -33,6 +33,7 @@ struct StudentRowInput {
   float teacher_sampled_log_prob = 0;
   float teacher_entropy = 0;
   const float* behavior_log_prob = nullptr;  // null: on-policy
+  float advantage = 0;
   // [k], whether the student has the id among its own k most probable. Null: the two overlap
   // metrics are NaN.
   const uint8_t* in_top_k = nullptr;
@@ -52,6 +53,7 @@ TAOPD_HOST_DEVICE inline void SetTargets(const StudentTargets& targets, int64_t 
   input->teacher_log_tail = value_or_nan(targets.teacher_log_tail_N);
   input->teacher_sampled_log_prob = value_or_nan(targets.teacher_sampled_log_probs_N);
   input->teacher_entropy = value_or_nan(targets.teacher_entropy_N);
+  input->advantage = value_or_nan(targets.advantages_N);
   input->behavior_log_prob = RowsFrom(targets.behavior_log_probs_N, n);
 }
 
@@ -93,6 +95,7 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   row.log_behavior_sampled =
       input.behavior_log_prob != nullptr ? *input.behavior_log_prob : row.log_p_sampled;
   row.teacher_entropy = input.teacher_entropy;
+  row.advantage = input.advantage;
   row.sampled_in_support = out.sampled_index >= 0;
   const TeacherTail teacher_tail = FillTeacherTail(&row, input.whole_vocabulary);
   ObjectiveResult<double> result;

@@ -31,8 +31,11 @@ struct StudentTargets {
   const float* teacher_sampled_log_probs_N = nullptr;
   // [N], entropy of the teacher's whole distribution in nats.
   const float* teacher_entropy_N = nullptr;
-  // [N], log of y's probability when it was drawn. Null if the current policy sampled the batch.
+  // [N], log of y's probability when it was drawn; NaN where the policy that wrote y is unknown.
+  // Null if the current policy sampled the batch.
   const float* behavior_log_probs_N = nullptr;
+  // [N], the advantage of y's response.
+  const float* advantages_N = nullptr;
   // [N], w; the total loss is sum_n w_n loss_n.
   const float* row_weights_N = nullptr;
 };
@@ -53,6 +56,7 @@ TAOPD_HOST_DEVICE inline StudentTargets RowsFrom(const StudentTargets& targets, 
   rest.teacher_sampled_log_probs_N = RowsFrom(targets.teacher_sampled_log_probs_N, row);
   rest.teacher_entropy_N = RowsFrom(targets.teacher_entropy_N, row);
   rest.behavior_log_probs_N = RowsFrom(targets.behavior_log_probs_N, row);
+  rest.advantages_N = RowsFrom(targets.advantages_N, row);
   rest.row_weights_N = RowsFrom(targets.row_weights_N, row);
   return rest;
 }

@@ -68,6 +68,11 @@ enum ObjectiveNeeds : uint32_t {
   kReadsEntropyThreshold = 256,  // entropy_threshold
   kReadsRhoGuards = 512,         // max_rho, mask_rho_below, mask_rho_above
   kNoDenseGradient = 1024,       // a is 0 for every row: the gradient has only b_j and c
+  kNeedsAdvantage = 2048,        // advantage
+  kReadsClip = 4096,             // clip_low, clip_high
+  // The loss is defined for a y that the student did not draw (log_behavior_sampled is NaN): the
+  // part of y is then left out.
+  kAllowsGivenResponses = 8192,
 };
 
 // X(enumerator, name in configurations, function, ObjectiveNeeds, what it is and when to use it)
@@ -77,9 +82,10 @@ enum ObjectiveNeeds : uint32_t {
     "carries the tail. The default.")                                                             \
   X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                               \
     kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | \
-        kScoreFunction,                                                                           \
+        kScoreFunction | kAllowsGivenResponses,                                                   \
     "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "     \
-    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient.")                 \
+    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient. Is ta_opd on "    \
+    "given responses (data.offpolicy_fraction).")                                                 \
   X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                    \
     "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "      \
     "log-prob of every token: for small vocabularies.")                                           \
@@ -130,6 +136,12 @@ enum ObjectiveNeeds : uint32_t {
     "large.")                                                                                     \
   X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing,                                  \
     "-log p(y): supervised fine-tuning on given responses; needs no teacher.")                    \
+  X(kPolicyGradient, "policy_gradient", PolicyGradient,                                           \
+    kNeedsAdvantage | kReadsBehavior | kReadsRhoGuards | kReadsClip | kScoreFunction |            \
+        kAllowsGivenResponses,                                                                    \
+    "-rho A of the response's advantage A (the section reward), with PPO's two-sided clip on "    \
+    "request: GRPO's loss. By name, it is trained alone; beside another objective it needs no "   \
+    "name. Is 0 on given responses.")                                                             \
   TAOPD_EXTRA_OBJECTIVES(X)
 
 enum class ObjectiveKind : int32_t {
@@ -221,6 +233,7 @@ TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
   result->num_limited = 0;
   result->num_truncated = 0;
   result->num_masked = 0;
+  result->num_clipped = 0;
   switch (objective.kind) {
 #define TAOPD_CASE(kind, name, function, needs, summary) \
   case ObjectiveKind::kind:                              \
@@ -260,6 +273,7 @@ TAOPD_HOST_DEVICE inline void EvaluateObjectives(const ObjectiveTerms& terms,
     result->num_limited += term.num_limited;
     result->num_truncated += term.num_truncated;
     result->num_masked += term.num_masked;
+    result->num_clipped += term.num_clipped;
   }
 }
 

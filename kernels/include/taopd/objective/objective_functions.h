@@ -64,7 +64,8 @@ TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row,
   const Real tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
   const Real ta = SupportReverseKl(row, out) + std::exp(row.log_p_tail) * tail_ratio;
   Real correction = 0;
-  if (corrected && !row.sampled_in_support) {
+  // Without a behavior policy there is no ratio, and ta_opd alone is what y does not enter.
+  if (corrected && !row.sampled_in_support && !std::isnan(row.log_behavior_sampled)) {
     const Real rho = ImportanceRatio(row, parameters, out);
     correction = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
   }
@@ -364,6 +365,33 @@ TAOPD_HOST_DEVICE inline void CrossEntropy(const ObjectiveRow<Real>& row,
   out->a = 1;
   out->c = -1;
   FillDense(row, out);
+}
+
+// loss = -rho A, gradient -rho A d log p(y), for the advantage A of y's response: the policy
+// gradient (Williams 1992) with rho from y ~ behavior. PPO's clip (Schulman et al. 2017,
+// arXiv:1707.06347, eq. 7) takes the larger of -rho A and -clip(rho, 1 - clip_low, 1 + clip_high)
+// A; where the clip decides, the loss is constant in p. The guards on rho come first, and a masked
+// rho leaves no loss.
+template <typename Real>
+TAOPD_HOST_DEVICE inline void PolicyGradient(const ObjectiveRow<Real>& row,
+                                             const ObjectiveParameters& parameters,
+                                             ObjectiveResult<Real>* out) {
+  out->loss = 0;
+  Real factor = 0;
+  if (!std::isnan(row.log_behavior_sampled)) {
+    const Real rho = ImportanceRatio(row, parameters, out);
+    const Real high = 1 + Real(parameters.clip_high), low = 1 - Real(parameters.clip_low);
+    const bool above = parameters.clip_high > 0 && row.advantage > 0 && rho > high;
+    // A masked rho is 0.
+    const bool below = parameters.clip_low > 0 && row.advantage < 0 && rho < low && rho > 0;
+    if (above || below) {
+      ++out->num_clipped;
+      out->loss = -(above ? high : low) * row.advantage;
+    } else {
+      out->loss = factor = -rho * row.advantage;
+    }
+  }
+  FillScore(row, factor, out);
 }
 
 }  // namespace taopd::objectives

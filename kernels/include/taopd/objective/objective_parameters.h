@@ -52,6 +52,14 @@ inline constexpr ObjectiveParameter kObjectiveParameters[] = {
      "Mask the sampled token's part if its importance ratio is above this number, such as 2; 0 = "
      "never.",
      0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
+    {"clip_low", &ObjectiveParameters::clip_low, kReadsClip,
+     "PPO's clip from below: no gradient from a ratio below 1 - clip_low with a negative "
+     "advantage, such as 0.2; 0 = never.",
+     0, 1, /*open=*/false, "from 0 to 1"},
+    {"clip_high", &ObjectiveParameters::clip_high, kReadsClip,
+     "PPO's clip from above: no gradient from a ratio above 1 + clip_high with a positive "
+     "advantage, such as 0.28; 0 = never.",
+     0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
 };
 
 }  // namespace taopd

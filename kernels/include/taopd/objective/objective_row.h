@@ -38,6 +38,9 @@ struct ObjectiveParameters {
   double max_rho = 0;         // rho is held at this number (truncated importance sampling)
   double mask_rho_below = 0;  // a smaller rho is read as 0
   double mask_rho_above = 0;  // a larger rho is read as 0
+  // PPO's clip of rho to [1 - clip_low, 1 + clip_high]; 0 switches a side off.
+  double clip_low = 0;
+  double clip_high = 0;
 };
 
 // The inputs of an objective for one row. The arrays belong to the caller.
@@ -51,11 +54,14 @@ struct ObjectiveRow {
   Real log_q_tail = 0;
   Real log_p_sampled = 0;  // log p(y)
   Real log_q_sampled = 0;  // log q(y)
-  // Log of y's probability when it was drawn; log_p_sampled if the batch is on-policy.
+  // Log of y's probability when it was drawn; log_p_sampled if the batch is on-policy. NaN if the
+  // policy that wrote y is unknown, as for a given response.
   Real log_behavior_sampled = 0;
   bool sampled_in_support = false;
   // The entropy of the teacher's whole distribution, in nats.
   Real teacher_entropy = 0;
+  // How much better than its baseline the response of y is, from a reward.
+  Real advantage = 0;
 };
 
 // The most terms of a linear combination.
@@ -75,6 +81,8 @@ struct ObjectiveResult {
   // The number of rho that were read as 0, because they are outside of
   // [mask_rho_below, mask_rho_above].
   int32_t num_masked = 0;
+  // The number of rho whose gradient PPO's clip (clip_low, clip_high) left out.
+  int32_t num_clipped = 0;
   // Filled in by EvaluateObjectives: the weight times the loss of each term, 0 for unused terms.
   // `loss` is their sum.
   Real term_loss[kMaxObjectiveTerms] = {};

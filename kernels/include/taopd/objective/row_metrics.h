@@ -30,6 +30,7 @@ enum HeadMetric : int {
   kTailWasClamped,   // 1 if the clamp of the paper's listing held that mass below 1
   kRhoTruncated,     // importance ratios held at max_rho
   kRhoMasked,        // importance ratios read as 0 by mask_rho_below or mask_rho_above
+  kRhoClipped,       // importance ratios whose gradient clip_low or clip_high left out
   // Cov(pbar, log pbar) - Cov(pbar, log qbar) under pbar. If it is above zero, a step of the
   // normalized objective makes the student's tail grow (paper, proposition tail_prob_increase).
   kTailGrowth,
@@ -45,10 +46,23 @@ enum HeadMetric : int {
 
 // The names of the columns before kTermLoss, for files and messages.
 inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
-    "student_tail",      "teacher_tail",     "student_entropy",  "sampled_log_prob",
-    "sampled_log_ratio", "sampled_outside",  "num_limited",      "student_mass",
-    "teacher_mass",      "tail_was_derived", "tail_was_clamped", "rho_truncated",
-    "rho_masked",        "tail_growth",      "top_k_overlap",    "top_k_overlap_advantage",
+    "student_tail",
+    "teacher_tail",
+    "student_entropy",
+    "sampled_log_prob",
+    "sampled_log_ratio",
+    "sampled_outside",
+    "num_limited",
+    "student_mass",
+    "teacher_mass",
+    "tail_was_derived",
+    "tail_was_clamped",
+    "rho_truncated",
+    "rho_masked",
+    "rho_clipped",
+    "tail_growth",
+    "top_k_overlap",
+    "top_k_overlap_advantage",
 };
 
 // Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), where bars mean renormalised on the support.
@@ -124,6 +138,7 @@ TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
   metrics[kTailWasClamped] = teacher_tail == kTailClamped ? Metric(1) : Metric(0);
   metrics[kRhoTruncated] = static_cast<Metric>(result.num_truncated);
   metrics[kRhoMasked] = static_cast<Metric>(result.num_masked);
+  metrics[kRhoClipped] = static_cast<Metric>(result.num_clipped);
   metrics[kTailGrowth] = has_teacher ? static_cast<Metric>(TailGrowthCovariance(row)) : kNan;
   metrics[kTopKOverlap] = kNan;
   metrics[kTopKOverlapAdvantage] = kNan;

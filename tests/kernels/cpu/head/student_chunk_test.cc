@@ -34,7 +34,7 @@ struct Case {
   int32_t k = 0;
   std::vector<float> logits_CV;
   std::vector<int32_t> support_ids, sampled_ids;
-  std::vector<float> teacher_log_probs, teacher_sampled, teacher_entropy, weights;
+  std::vector<float> teacher_log_probs, teacher_sampled, teacher_entropy, advantages, weights;
   StudentChunkOptions options;
 };
 
@@ -63,6 +63,7 @@ Case MakeCase(std::string_view objective, int64_t num_rows, int64_t vocabulary_s
     c.sampled_ids.push_back(n % 2 == 0 ? ids[0] : ids[vocabulary_size - 1]);
     c.teacher_sampled.push_back(-2);
     c.teacher_entropy.push_back(1.5f);
+    c.advantages.push_back(n % 2 == 0 ? 0.75f : -1.25f);
     c.weights.push_back(n % 4 == 3 ? 0 : 0.25f * static_cast<float>(n + 1));
   }
   c.options.vocabulary_size = vocabulary_size;
@@ -89,6 +90,7 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   targets.sampled_ids_N = c.sampled_ids.data();
   targets.teacher_sampled_log_probs_N = c.teacher_sampled.data();
   targets.teacher_entropy_N = c.teacher_entropy.data();
+  targets.advantages_N = c.advantages.data();
   targets.row_weights_N = c.weights.data();
   Results results;
   results.status = chunk.Start(targets, c.num_rows);
@@ -180,6 +182,7 @@ void ExpectMatchesDenseRows(const Case& c, const std::string& what) {
     row.sampled_id = c.sampled_ids[n];
     row.teacher_sampled_log_prob = c.teacher_sampled[n];
     row.teacher_entropy = c.teacher_entropy[n];
+    row.advantage = c.advantages[n];
     DenseRowResult expected;
     ASSERT_EQ(EvaluateDenseRow(c.options.objective, row, &expected), RowStatus::kOk);
     const std::string where = what + ", row " + std::to_string(n);

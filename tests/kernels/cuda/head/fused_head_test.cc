@@ -29,7 +29,7 @@ struct Targets {
   int32_t k = 0;
   std::vector<int32_t> support_ids, sampled_ids;
   std::vector<float> teacher_log_probs, teacher_log_tail, teacher_sampled, teacher_entropy,
-      behavior, weights;
+      behavior, advantages, weights;
 };
 
 struct Case {
@@ -69,6 +69,7 @@ Targets RandomTargets(int64_t num_rows, int64_t vocabulary_size, int32_t k, uint
     t.teacher_log_tail.push_back(tail == 0 ? -kInf : static_cast<float>(std::log(tail)));
     t.teacher_sampled.push_back(static_cast<float>(std::log(q[y] / sum)));
     t.teacher_entropy.push_back(static_cast<float>(entropy));
+    t.advantages.push_back(n % 2 == 0 ? 0.75f : -1.25f);
     t.weights.push_back(0.1f + static_cast<float>(random() % 1000) / 500.0f);
   }
   return t;
@@ -107,7 +108,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   DeviceArray<int32_t> support_ids(t.support_ids), sampled_ids(t.sampled_ids);
   DeviceArray<float> log_probs(t.teacher_log_probs), log_tail(t.teacher_log_tail),
       teacher_sampled(t.teacher_sampled), teacher_entropy(t.teacher_entropy), behavior(t.behavior),
-      weights(t.weights);
+      advantages(t.advantages), weights(t.weights);
   DeviceArray<float> loss(std::vector<float>(m.num_rows));
   DeviceArray<float> metrics(std::vector<float>(m.num_rows * kNumHeadMetrics));
   DeviceArray<char> hidden_gradient(
@@ -126,6 +127,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   problem.targets.teacher_sampled_log_probs_N = teacher_sampled.OrNull();
   problem.targets.teacher_entropy_N = teacher_entropy.OrNull();
   problem.targets.behavior_log_probs_N = behavior.OrNull();
+  problem.targets.advantages_N = advantages.OrNull();
   problem.targets.row_weights_N = weights.data();
   problem.objective = c.objective;
   problem.top_k_metrics = c.top_k_metrics;
@@ -167,6 +169,7 @@ Results Expected(const Case& c) {
     dense.sampled_id = t.sampled_ids[n];
     dense.teacher_sampled_log_prob = value(t.teacher_sampled, n);
     dense.teacher_entropy = value(t.teacher_entropy, n);
+    dense.advantage = value(t.advantages, n);
     if (!t.behavior.empty()) dense.behavior_log_prob = t.behavior[n];
     cpu::DenseRowResult result;
     EXPECT_EQ(cpu::EvaluateDenseRow(c.objective, dense, &result), cpu::RowStatus::kOk);

@@ -15,6 +15,7 @@ ScoredRollout DealtRollout(int64_t sequence) {
   item.rollout.prompt_ids.assign(3, 1);
   item.rollout.response_ids.assign(static_cast<size_t>(1 + sequence * sequence / 4),
                                    static_cast<int32_t>(sequence));
+  item.rollout.finish = sequence % 3 == 0 ? FinishReason::kLength : FinishReason::kStop;
   item.scores.weight = static_cast<double>(1 + sequence);
   return item;
 }
@@ -26,7 +27,8 @@ struct DealtRank {
   std::vector<std::vector<SequenceRange>> micro_batches;
 };
 
-std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens_out) {
+std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens_out,
+                                   bool mask_truncated = false) {
   std::vector<DealtRank> ranks(world);
   OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
     const ModelConfig model = SmallModel();
@@ -36,6 +38,7 @@ std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens
     input.shares = *Shares::Make(num_shares, group.rank(), world);
     input.micro_batch_tokens = 40;
     input.evens_out = evens_out;
+    input.mask_truncated = mask_truncated;
     input.prompt_lengths.assign(kSequences, 3);
     const SequenceRange mine = input.shares.AllMine(kSequences);
     for (int64_t i = mine.begin; i < mine.end; ++i) items[i] = DealtRollout(i);
@@ -68,6 +71,23 @@ std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens
     group.Leave();
   });
   return ranks;
+}
+
+// The ranks know which sequences of the others are masked.
+TEST(DealMiniBatch, MaskedSequencesHaveNoWeightAndCountInNoMean) {
+  std::vector<int64_t> counted;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    const Rollout& rollout = DealtRollout(i).rollout;
+    const bool is_cut = rollout.finish == FinishReason::kLength;
+    counted.push_back(is_cut ? 0 : static_cast<int64_t>(rollout.response_ids.size()));
+  }
+  const std::vector<double> weights = SequenceWeights(Aggregation::kTokenMean, counted);
+  for (const int64_t world : {1, 2}) {
+    for (const DealtRank& rank : DealOnRanks(world, 0, true, /*mask_truncated=*/true)) {
+      for (size_t i = 0; i < rank.sequences.size(); ++i)
+        EXPECT_EQ(rank.row_weights[i], weights[rank.sequences[i]]) << rank.sequences[i];
+    }
+  }
 }
 
 TEST(DealMiniBatch, RanksShareTheWorkAndKeepTheWeights) {

@@ -23,5 +23,16 @@ TEST(SequenceWeights, TotalsAreThoseOfVerl) {
   EXPECT_NEAR(SequenceWeights(Aggregation::kSeqMeanTokenMean, lengths)[1], 1.0 / 9, 1e-15);
 }
 
+// A masked sequence counts neither above nor below the line (verl's masked means).
+TEST(SequenceWeights, AMaskedSequenceIsAsIfItWereNotThere) {
+  for (const Aggregation aggregation :
+       {Aggregation::kTokenMean, Aggregation::kSeqMeanTokenMean, Aggregation::kSeqMeanTokenSum}) {
+    const std::vector<double> without = SequenceWeights(aggregation, {1, 4});
+    EXPECT_EQ(SequenceWeights(aggregation, {1, 0, 4}),
+              (std::vector<double>{without[0], 0, without[1]}));
+    EXPECT_EQ(SequenceWeights(aggregation, {0, 0}), (std::vector<double>{0, 0}));
+  }
+}
+
 }  // namespace
 }  // namespace taopd

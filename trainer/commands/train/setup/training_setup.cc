@@ -9,6 +9,7 @@
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/plan/training_plan.h"
 #include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/rewards.h"
 #include "trainer/commands/train/setup/training_data.h"
 #include "trainer/step/timing/model_flops.h"
 
@@ -22,13 +23,19 @@ absl::Status CheckNames(TrainingParts& parts) {
       MakeTeacherClient(parts.config, parts.self_teacher ? &*parts.self_teacher : nullptr);
   if (!client.ok()) return BadUsage(client.status());
   parts.teacher = *std::move(client);
-  auto grader = grading::Grader::Make(parts.config.eval.grader, parts.config.eval.answer_pattern);
-  if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
-  parts.grader = *std::move(grader);
+  auto rewards = MakeRewardSource(parts.config.reward);
+  if (!rewards.ok()) return BadUsage(rewards.status());
+  parts.reward_source = *std::move(rewards);
+  const EvalConfig& eval = parts.config.eval;
+  if (!eval.IsJudgedByServer()) {
+    auto grader = grading::Grader::Make(eval.grader, eval.answer_pattern);
+    if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
+    parts.grader = *std::move(grader);
+  }
   if (absl::Status checked = CheckPromptSettings(parts.config.data, parts.config.eval);
       !checked.ok())
     return BadUsage(checked);
-  if (absl::Status checked = CheckSiblingsStayTogether(parts.config, parts.group->world_size());
+  if (absl::Status checked = CheckGroupsStayTogether(parts.config, parts.group->world_size());
       !checked.ok()) {
     return BadUsage(checked);
   }
@@ -103,8 +110,13 @@ void FillContext(TrainingParts& parts) {
   context.rollout_engine = &*parts.rollout_engine;
   context.teacher = parts.teacher.get();
   if (parts.config.data.HasTeacherPrompt()) {
-    parts.teacher_views = MakeTeacherViewOptions(parts.config, parts.student, *parts.grader);
+    parts.teacher_views = MakeTeacherViewOptions(parts.config, parts.student, parts.grader.get());
     context.teacher_views = &parts.teacher_views;
+  }
+  if (parts.reward_source != nullptr) {
+    parts.step_rewards =
+        MakeStepRewardOptions(parts.config.reward, parts.student, parts.reward_source.get());
+    context.rewards = &parts.step_rewards;
   }
   context.head = MakeHeadOptions(parts.config);
   context.aggregation = parts.config.objective.aggregation;
@@ -169,6 +181,10 @@ absl::Status Connect(TrainingParts* parts) {
   const absl::Status fits = CheckLengthFits(parts->config, parts->student.decoder->config());
   if (!fits.ok()) return BadUsage(Annotate(fits, "rollout"));
   TAOPD_RETURN_IF_ERROR(ConnectTeacher(*parts));
+  const absl::Status judged = ConnectRewards(parts->config.reward, parts->student, parts->prompts,
+                                             parts->reward_source.get());
+  if (absl::IsInvalidArgument(judged)) return BadUsage(judged);
+  if (!judged.ok()) return WithExitCode(kExitUnavailable, judged);
   TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
   FillContext(*parts);
   parts->liveness.emplace(absl::Seconds(parts->config.trainer.stall_timeout_s),

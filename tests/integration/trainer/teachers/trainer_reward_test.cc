@@ -1,0 +1,241 @@
+// Tests of runs with rewards, from a grader and from the example server, without a teacher; of
+// given responses; and of the prompts that a roll-back skips.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <sstream>
+
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A server that answers every request in one way.
+constexpr char kBadServer[] = R"(
+import http.server, json, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    num_good = int(sys.argv[2])
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        rewards = [{"id": s["id"], "reward": float(i)} for i, s in enumerate(request["samples"])]
+        if request["samples"]:
+            Handler.num_good -= 1
+        if Handler.num_good < 0:
+            if sys.argv[1] == "missing": rewards.pop()
+            if sys.argv[1] == "twice": rewards[1]["id"] = rewards[0]["id"]
+            if sys.argv[1] == "nan": rewards[0]["reward"] = float("nan")
+            if sys.argv[1] == "large": rewards[0]["why"] = "x" * 10000000
+            if sys.argv[1] == "hang": time.sleep(1000)
+        body = json.dumps({"rewards": rewards}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *arguments):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server.daemon_threads = True
+print(f"http://127.0.0.1:{server.server_port}/", flush=True)
+server.serve_forever()
+)";
+
+class TrainerRewardTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    WriteTokenizer();
+    student_ = WriteTextStudent();
+    std::string rows;
+    for (int i = 0; i < 12; ++i) {
+      rows += Concat("{\"prompt\": \"", i, " + ", i, " =\", \"answer\": \"^[ -~]*[a-j]\", ",
+                     "\"response\": \"is ", 2 * i, "\"}\n");
+    }
+    WriteFile(dir_.File("rows.jsonl"), rows);
+  }
+  // Returns the command that trains on the reward alone with `more` settings.
+  std::vector<std::string> Command(const std::string& run, const std::vector<std::string>& more,
+                                   const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> settings = {Concat("run.dir=", dir_.File(run)),
+                                         Concat("student.model=", student_),
+                                         Concat("data.train=[", dir_.File("rows.jsonl"), "]"),
+                                         "data.val=[]",
+                                         "eval.measure=none",
+                                         "rollout.n=4",
+                                         "teacher.kind=none",
+                                         "objective.name=policy_gradient",
+                                         "optimizer.lr=1e-2",
+                                         "trainer.total_steps=4"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    std::vector<std::string> command = {BinaryPath("taopd-trainer"), "train", "--config",
+                                        dir_.File("train.yaml")};
+    for (const std::string& setting : settings) {
+      command.push_back("--set");
+      command.push_back(setting);
+    }
+    command.insert(command.end(), flags.begin(), flags.end());
+    return command;
+  }
+  int TrainAlone(const std::string& run, const std::vector<std::string>& more, std::string* output,
+                 const std::vector<std::string>& flags = {}) {
+    return RunProgram(Command(run, more, flags), dir_.File("command.log"), output,
+                      absl::Seconds(120));
+  }
+  // Starts a Python program that prints its URL. Returns reward.url.
+  std::string StartServer(std::optional<Process>* server, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"/usr/bin/env", "python3", "-u"});
+    const std::string log = dir_.File("server.log");
+    server->emplace(arguments, log);
+    EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
+      return ReadFile(log).find('\n') != std::string::npos || !(*server)->running();
+    }));
+    const std::string text = ReadFile(log);
+    return "reward.url=" + text.substr(0, text.find('\n'));
+  }
+  std::string WeightsOf(const std::string& run) {
+    return FileHash(dir_.File(run + "/model/model.safetensors"));
+  }
+  std::string student_;
+};
+
+TEST_F(TrainerRewardTest, AGraderAloneTrainsWithoutATeacherAndResumesBitForBit) {
+  const std::vector<std::string> settings = {"reward.grader=regex", "reward.require_stop=false"};
+  std::string output;
+  ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
+  EXPECT_GT(LastMetric("whole", "reward/mean"), 0);
+  EXPECT_LT(LastMetric("whole", "reward/mean"), 1);
+  std::vector<std::string> first = settings;
+  first.push_back("trainer.total_steps=2");
+  ASSERT_EQ(TrainAlone("halves", first, &output), 0) << output;
+  EXPECT_NE(WeightsOf("halves"), WeightsOf("whole"));
+  ASSERT_EQ(TrainAlone("halves", settings, &output, {"--resume"}), 0) << output;
+  EXPECT_EQ(WeightsOf("halves"), WeightsOf("whole"));
+  EXPECT_EQ(LastMetric("halves", "reward/mean"), LastMetric("whole", "reward/mean"));
+  // A reward of another kind is not the same run.
+  std::vector<std::string> other = settings;
+  other.push_back("reward.scale=none");
+  other.push_back("trainer.total_steps=5");
+  EXPECT_EQ(TrainAlone("halves", other, &output, {"--resume"}), 64) << output;
+  EXPECT_THAT(output, HasSubstr("reward.scale = none: the checkpoint's run has std"));
+}
+
+// Between the two mini-batches of the second step.
+TEST_F(TrainerRewardTest, AStepThatIsLeftKeepsItsRewards) {
+  const std::vector<std::string> settings = {"reward.grader=regex", "reward.require_stop=false",
+                                             "data.train_batch_size=12",
+                                             "trainer.mini_batch_size=1"};
+  std::string output;
+  ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
+  int num_left = 0;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    const std::string run = Concat("stopped-", attempt);
+    std::vector<std::string> stopped = settings;
+    stopped.push_back("trainer.stop_grace_s=0");
+    {
+      Process process(Command(run, stopped), dir_.File("stopped.log"));
+      const std::string metrics = dir_.File(run + "/metrics.jsonl");
+      EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
+        return !process.running() ||
+               (std::filesystem::exists(metrics) && !ReadFile(metrics).empty());
+      }));
+      absl::SleepFor(absl::Milliseconds(5 * attempt));  // a moment within a step
+      process.Signal(SIGTERM);
+      const int code = process.Wait();
+      if (code == 0) continue;  // it was faster
+      ASSERT_EQ(code, 75) << process.Output();
+    }
+    for (const auto& [file, hash] : FilesOf(dir_.File(run + "/checkpoints")))
+      num_left += file.find("/pending/") != std::string::npos ? 1 : 0;
+    ASSERT_EQ(TrainAlone(run, stopped, &output, {"--resume"}), 0) << output;
+    EXPECT_EQ(WeightsOf(run), WeightsOf("whole")) << attempt;
+    EXPECT_EQ(LastMetric(run, "reward/mean"), LastMetric("whole", "reward/mean"));
+  }
+  RecordProperty("steps_left", num_left);
+}
+
+TEST_F(TrainerRewardTest, TheExampleServerRewards) {
+  std::optional<Process> server;
+  const std::string url =
+      StartServer(&server, {SourcePath("deploy/examples/reward_server/server.py"), "0"});
+  std::string output;
+  ASSERT_EQ(TrainAlone("run", {url}, &output), 0) << output;
+  // No response is the answer, and each character costs a thousandth.
+  EXPECT_LT(LastMetric("run", "reward/mean"), 0);
+  EXPECT_GT(LastMetric("run", "reward/mean"), -0.2);
+  EXPECT_GT(LastMetric("run", "reward/std"), 0);
+  EXPECT_EQ(LastMetric("run", "reward/retries"), 0);
+}
+
+TEST_F(TrainerRewardTest, BadAnswersEndTheRunByNameAndLoseNothing) {
+  WriteFile(dir_.File("server.py"), kBadServer);
+  struct Case {
+    const char* mode;
+    int code;
+    const char* says;
+  };
+  for (const Case& c :
+       {Case{"missing", 65, "no reward of \"step-2-"},
+        Case{"twice", 65, "two rewards of \"step-2-"}, Case{"nan", 65, "JSON has no NaN"},
+        Case{"large", 65, "longer than 1048576 bytes"}, Case{"hang", 69, "time limit"}}) {
+    SCOPED_TRACE(c.mode);
+    std::optional<Process> server;
+    // The first step has four prompts.
+    const std::string url = StartServer(&server, {dir_.File("server.py"), c.mode, "4"});
+    const std::vector<std::string> settings = {
+        url, "reward.timeout_s=0.3", "reward.outage_budget_s=1", "trainer.save_every=100"};
+    std::string output;
+    EXPECT_EQ(TrainAlone(c.mode, settings, &output), c.code) << output;
+    EXPECT_THAT(output, HasSubstr(c.says));
+    EXPECT_EQ(NewestCheckpoint(c.mode), 1) << "the first step is saved";
+  }
+  std::string output;
+  EXPECT_EQ(TrainAlone("nobody", {"reward.url=http://127.0.0.1:1/", "reward.connect_timeout_s=0.1"},
+                       &output),
+            69)
+      << output;
+  EXPECT_THAT(output, HasSubstr("reward: "));
+  EXPECT_THAT(output, HasSubstr("nothing listens there"));
+}
+
+TEST_F(TrainerRewardTest, SettingsThatDoNotFitAreNamed) {
+  std::string output;
+  const auto refused = [&](const std::vector<std::string>& settings, const std::string& says) {
+    EXPECT_EQ(TrainAlone("refused", settings, &output), 64) << output;
+    EXPECT_THAT(output, HasSubstr(says));
+  };
+  refused({}, "needs a reward; set reward.grader or reward.url");
+  refused({"reward.grader=math", "reward.answer_pattern=x"}, "answer_pattern \"x\" has no meaning");
+  refused({"reward.grader=regex", "data.answer_key=solution"},
+          "no row of data.train has an answer (data.answer_key)");
+  refused({"reward.grader=regex", "dist.deterministic=true", "dist.shares=4"},
+          "the section reward needs all responses to a prompt on one rank");
+  refused({"reward.grader=regex", "teacher.endpoints=[\"grpc://127.0.0.1:1\"]"},
+          "teacher.endpoints: is for servers, and teacher.kind is none");
+}
+
+TEST_F(TrainerRewardTest, GivenResponsesAreTrainedOnAndResumed) {
+  const std::vector<std::string> settings = {
+      "teacher.kind=self",      "teacher.weights=start",       "objective.name=forward_kl",
+      "objective.overlap=true", "data.offpolicy_fraction=0.5", "data.response_key=response",
+      "teacher.top_k=8"};
+  std::string output;
+  ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
+  EXPECT_EQ(LastMetric("whole", "data/offpolicy_share"), 0.5);
+  std::vector<std::string> first = settings;
+  first.push_back("trainer.total_steps=3");
+  ASSERT_EQ(TrainAlone("parts", first, &output), 0) << output;
+  ASSERT_EQ(TrainAlone("parts", settings, &output, {"--resume"}), 0) << output;
+  EXPECT_EQ(WeightsOf("parts"), WeightsOf("whole"));
+  std::vector<std::string> too_long = settings;
+  too_long.push_back("data.max_response_length=2");
+  EXPECT_EQ(TrainAlone("long", too_long, &output), 65) << output;
+  EXPECT_THAT(output, HasSubstr("the response of data.response_key has"));
+  std::vector<std::string> no_key = settings;
+  no_key.push_back("data.response_key=solution");
+  EXPECT_EQ(TrainAlone("none", no_key, &output), 65) << output;
+  EXPECT_THAT(output, HasSubstr("has neither \"solution\" nor \"solution_ids\""));
+}
+
+}  // namespace
+}  // namespace taopd::testing

@@ -1,0 +1,69 @@
+#include "trainer/eval/response_judge.h"
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/reward/reward_server.h"
+#include "trainer/eval/accuracy.h"
+
+namespace taopd {
+namespace {
+
+using testing::RewardServer;
+
+// Answers problem p with the text of its answer.
+class AnswerSource final : public ResponseSource {
+ public:
+  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,
+                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      EvalResponse response;
+      response.text = tasks[i].problem->answer;
+      response.truncated = tasks[i].problem_index == 3;
+      done(i, response);
+    }
+  }
+};
+
+class ResponseJudgeTest : public ::testing::Test {
+ protected:
+  ResponseJudgeTest() {
+    for (const char* reward : {"1", "0.5", "0.51", "1"}) {
+      PromptRecord problem;
+      problem.id = Concat("f:", problems_.size());
+      problem.answer = reward;  // the server gives the response "N" the reward N
+      problems_.push_back(problem);
+    }
+  }
+  absl::StatusOr<EvalResult> Evaluate(const std::string& url) {
+    EvalConfig config;
+    config.n = 1;
+    config.grader = url;
+    AccuracyRun run;
+    run.config = &config;
+    run.problems = &problems_;
+    AnswerSource source;
+    run.source = &source;
+    return EvaluateAccuracy(run);
+  }
+  std::vector<PromptRecord> problems_;
+};
+
+TEST_F(ResponseJudgeTest, AResponseIsRightByItsReward) {
+  RewardServer server;
+  ASSERT_OK_AND_ASSIGN(const EvalResult result, Evaluate(server.Options().url));
+  std::vector<bool> right;
+  for (const EvalSample& sample : result.samples) right.push_back(sample.correct);
+  EXPECT_EQ(right, (std::vector<bool>{true, false, true, false})) << "the last one is cut";
+  EXPECT_EQ(server.num_requests, 4);
+}
+
+TEST_F(ResponseJudgeTest, AServerThatRefusesEndsTheEvaluation) {
+  RewardServer server(
+      [](const nlohmann::json&, httplib::Response& response) { response.status = 403; });
+  EXPECT_ERROR(Evaluate(server.Options().url), absl::StatusCode::kFailedPrecondition,
+               "eval.grader: http://127.0.0.1:");
+  EXPECT_ERROR(Evaluate("ftp://a"), absl::StatusCode::kInvalidArgument,
+               "eval.grader = ftp://a: must begin with");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,193 @@
+// The client of reward servers against a server on a real socket that misbehaves on command.
+#include "trainer/reward/http_reward.h"
+
+#include <absl/synchronization/notification.h>
+
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/reward/reward_server.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using testing::RewardServer;
+
+std::vector<RewardSample> Samples(const std::vector<std::string>& responses) {
+  std::vector<RewardSample> samples;
+  for (size_t i = 0; i < responses.size(); ++i)
+    samples.push_back({Concat("s-", i), "prompt", responses[i], "answer", "source", false});
+  return samples;
+}
+
+absl::StatusOr<std::vector<double>> Ask(RewardSource& source, std::vector<RewardSample> samples) {
+  absl::Notification answered;
+  absl::StatusOr<std::vector<double>> result;
+  source.Reward(std::move(samples), [&](absl::StatusOr<std::vector<double>> rewards) {
+    result = std::move(rewards);
+    answered.Notify();
+  });
+  answered.WaitForNotification();
+  return result;
+}
+
+TEST(HttpReward, OnePostJudgesABatch) {
+  RewardServer server;
+  HttpRewardOptions options = server.Options();
+  options.api_key = "secret";
+  HttpReward source(options);
+  ASSERT_OK(source.Connect(absl::Seconds(20)));
+  ASSERT_OK_AND_ASSIGN(const std::vector<double> rewards, Ask(source, Samples({"1", "-2.5"})));
+  EXPECT_EQ(rewards, (std::vector<double>{1, -2.5}));
+  EXPECT_EQ(server.num_requests, 2);
+  EXPECT_EQ(server.authorization(), "Bearer secret");
+  EXPECT_EQ(source.stats().requests, 1);
+  EXPECT_EQ(source.stats().retries, 0);
+}
+
+TEST(HttpReward, RequestsAreInFlightTogetherUpToTheLimit) {
+  constexpr int kLimit = 3;
+  absl::Mutex mutex;
+  int num_open = 0, most_open = 0;
+  RewardServer server([&](const json& request, httplib::Response& response) {
+    {
+      absl::MutexLock lock(&mutex);
+      most_open = std::max(most_open, ++num_open);
+      // Whoever comes first waits for the others, as far as the limit lets them come.
+      const auto full = [&] { return most_open == kLimit; };
+      mutex.AwaitWithTimeout(absl::Condition(&full), absl::Seconds(10));
+      --num_open;
+    }
+    RewardServer::Right(request, response);
+  });
+  HttpRewardOptions options = server.Options();
+  options.max_in_flight = kLimit;
+  std::atomic<int> num_done = 0;
+  {
+    HttpReward source(options);
+    for (int i = 0; i < 9; ++i) {
+      source.Reward(Samples({std::to_string(i)}), [&, i](absl::StatusOr<std::vector<double>> r) {
+        ASSERT_OK(r);
+        EXPECT_EQ(*r, std::vector<double>{static_cast<double>(i)});
+        ++num_done;
+      });
+    }
+    while (num_done < 9) std::this_thread::yield();
+  }
+  EXPECT_EQ(most_open, kLimit);
+}
+
+TEST(HttpReward, AnOutageIsRetriedUntilItIsOver) {
+  std::atomic<int> num_failures = 0;
+  RewardServer server([&](const json& request, httplib::Response& response) {
+    const int failure = num_failures++;
+    if (failure >= 4) return RewardServer::Right(request, response);
+    response.status = failure == 0 ? 503 : failure == 1 ? 429 : failure == 2 ? 500 : 408;
+  });
+  HttpReward source(server.Options());
+  ASSERT_OK_AND_ASSIGN(const std::vector<double> rewards, Ask(source, Samples({"3"})));
+  EXPECT_EQ(rewards, std::vector<double>{3});
+  EXPECT_EQ(source.stats().retries, 4);
+}
+
+TEST(HttpReward, AnOutageBeyondTheBudgetIsUnavailable) {
+  RewardServer server([](const json&, httplib::Response& response) {
+    response.status = 503;
+    response.set_content(R"({"error": "the judge sleeps"})", "application/json");
+  });
+  HttpRewardOptions options = server.Options();
+  options.outage_budget = absl::Milliseconds(30);
+  HttpReward source(options);
+  const auto rewards = Ask(source, Samples({"3"}));
+  EXPECT_ERROR(rewards, absl::StatusCode::kUnavailable, "the judge sleeps");
+  EXPECT_ERROR(rewards, absl::StatusCode::kUnavailable, options.url);
+  EXPECT_ERROR(source.Connect(absl::Milliseconds(30)), absl::StatusCode::kUnavailable, "503");
+  // Nobody listens on port 1.
+  options.server = *ParseHttpUrl("http://127.0.0.1:1");
+  HttpReward nobody(options);
+  EXPECT_ERROR(nobody.Connect(absl::Milliseconds(30)), absl::StatusCode::kUnavailable,
+               "nothing listens there");
+}
+
+TEST(HttpReward, AHangEndsAtTheTimeLimit) {
+  absl::Notification end;
+  RewardServer server([&](const json& request, httplib::Response& response) {
+    end.WaitForNotification();
+    RewardServer::Right(request, response);
+  });
+  HttpRewardOptions options = server.Options();
+  options.timeout = absl::Milliseconds(50);
+  options.outage_budget = absl::Milliseconds(150);
+  HttpReward source(options);
+  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kUnavailable, "time limit");
+  EXPECT_GE(server.num_requests, 2) << "it was not asked again";
+  end.Notify();
+}
+
+TEST(HttpReward, AMalformedAnswerIsAskedForOnceMore) {
+  std::atomic<int> num_malformed = 1;
+  RewardServer server([&](const json& request, httplib::Response& response) {
+    if (num_malformed-- <= 0) return RewardServer::Right(request, response);
+    response.set_content(R"({"rewards": [{"id": "s-0", "reward": NaN}]})", "application/json");
+  });
+  HttpReward source(server.Options());
+  ASSERT_OK_AND_ASSIGN(const std::vector<double> rewards, Ask(source, Samples({"3"})));
+  EXPECT_EQ(rewards, std::vector<double>{3});
+  num_malformed = 2;
+  const int before = server.num_requests;
+  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kDataLoss, "JSON has no NaN");
+  EXPECT_EQ(server.num_requests, before + 2);
+}
+
+TEST(HttpReward, AnAnswerOfTenMegabytesIsRefused) {
+  RewardServer server([](const json&, httplib::Response& response) {
+    response.set_content(std::string(10 << 20, ' '), "application/json");
+  });
+  HttpReward source(server.Options());
+  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kDataLoss,
+               "longer than 1048576 bytes");
+}
+
+TEST(HttpReward, ARefusalIsFinal) {
+  RewardServer server([](const json&, httplib::Response& response) { response.status = 401; });
+  HttpReward source(server.Options());
+  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kFailedPrecondition, "no API key");
+  EXPECT_EQ(server.num_requests, 1);
+}
+
+TEST(HttpReward, TheEndAnswersWhatIsOpen) {
+  absl::Notification end, asked;
+  RewardServer server([&](const json& request, httplib::Response& response) {
+    if (!asked.HasBeenNotified()) asked.Notify();
+    end.WaitForNotification();
+    RewardServer::Right(request, response);
+  });
+  HttpRewardOptions options = server.Options();
+  options.max_in_flight = 1;
+  int num_cancelled = 0;
+  {
+    HttpReward source(options);
+    for (int i = 0; i < 3; ++i) {
+      source.Reward(Samples({"1"}), [&](absl::StatusOr<std::vector<double>> rewards) {
+        EXPECT_EQ(rewards.status().code(), absl::StatusCode::kCancelled) << rewards.status();
+        ++num_cancelled;
+      });
+    }
+    asked.WaitForNotification();
+  }
+  EXPECT_EQ(num_cancelled, 3);
+  end.Notify();
+}
+
+TEST(HttpReward, SettingsThatCannotBeUsedAreNamed) {
+  RewardConfig config;
+  config.url = "grpc://127.0.0.1:9";
+  EXPECT_ERROR(HttpReward::Make(config), absl::StatusCode::kInvalidArgument,
+               "reward.url = grpc://127.0.0.1:9: must begin with http://");
+  config.url = "http://127.0.0.1:9";
+  config.api_key_env = "TAOPD_TEST_NO_SUCH_VARIABLE";
+  EXPECT_ERROR(HttpReward::Make(config), absl::StatusCode::kInvalidArgument,
+               "reward.api_key_env: the environment variable");
+}
+
+}  // namespace
+}  // namespace taopd

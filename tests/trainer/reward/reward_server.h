@@ -1,0 +1,76 @@
+// A reward server on a real socket, whose answers a test can change.
+#pragma once
+
+#include <httplib.h>
+
+#include <atomic>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "trainer/reward/http_reward.h"
+
+namespace taopd::testing {
+
+// Gives the response "N" the reward N, unless a test answers in its place.
+class RewardServer {
+ public:
+  using Handler = std::function<void(const nlohmann::json& request, httplib::Response&)>;
+
+  explicit RewardServer(Handler handler = Right) : handler_(std::move(handler)) {
+    server_.set_tcp_nodelay(true);
+    server_.new_task_queue = [] { return new httplib::ThreadPool(16); };
+    server_.Post("/judge", [this](const httplib::Request& request, httplib::Response& response) {
+      ++num_requests;
+      {
+        absl::MutexLock lock(&mutex_);
+        authorization_ = request.get_header_value("Authorization");
+      }
+      handler_(nlohmann::json::parse(request.body), response);
+    });
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    while (!server_.is_running()) std::this_thread::yield();
+  }
+  ~RewardServer() {
+    server_.stop();
+    thread_.join();
+  }
+  static void Right(const nlohmann::json& request, httplib::Response& response) {
+    nlohmann::json rewards = nlohmann::json::array();
+    for (const nlohmann::json& sample : request.at("samples")) {
+      const auto text = sample.at("response").get<std::string>();
+      rewards.push_back({{"id", sample.at("id")}, {"reward", std::stod(text)}});
+    }
+    response.set_content(nlohmann::json{{"rewards", rewards}}.dump(), "application/json");
+  }
+  HttpRewardOptions Options() const {
+    HttpRewardOptions options;
+    options.url = Concat("http://127.0.0.1:", port_, "/judge");
+    options.server = *ParseHttpUrl(options.url);
+    options.timeout = absl::Seconds(20);
+    options.outage_budget = absl::Seconds(20);
+    options.first_pause = absl::Milliseconds(1);
+    return options;
+  }
+
+  // The Authorization of the latest request.
+  std::string authorization() {
+    absl::MutexLock lock(&mutex_);
+    return authorization_;
+  }
+
+  std::atomic<int> num_requests{0};
+
+ private:
+  const Handler handler_;
+  absl::Mutex mutex_;
+  std::string authorization_ ABSL_GUARDED_BY(mutex_);
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace taopd::testing

@@ -1,0 +1,110 @@
+#include "trainer/config/reward_config.h"
+
+#include <cmath>
+
+#include "taopd/objective/objective_parameters.h"
+#include "trainer/grading/grader.h"
+#include "trainer/http/server_address.h"
+
+namespace taopd {
+namespace {
+
+std::vector<std::string> GraderNamesOrNone() {
+  std::vector<std::string> names = grading::GraderNames();
+  names.emplace_back("");
+  return names;
+}
+
+// PPO's clips are parameters of the objective, and their rows there describe them.
+void VisitClip(const std::string& name, double* value, SettingVisitor& v) {
+  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
+    if (parameter.name != name) continue;
+    v.Setting(name, value, std::string(parameter.summary),
+              SettingCheck<double>([&parameter](const double& number) {
+                return parameter.IsInRange(number) ? absl::OkStatus()
+                                                   : InvalidArgument("must be ", parameter.range);
+              }));
+  }
+}
+
+}  // namespace
+
+void RewardConfig::Visit(SettingVisitor& v) {
+  v.Setting("grader", &grader,
+            "A grader of `taopd-trainer grade --list` that judges each response: 1 if it is right, "
+            "else 0. Empty: no reward, or that of url.",
+            OneOf(GraderNamesOrNone()));
+  v.Setting("answer_pattern", &answer_pattern, "As eval.answer_pattern, for reward.grader.");
+  v.Setting("require_stop", &require_stop,
+            "Give a response that is cut at data.max_response_length 0, for reward.grader.");
+  v.Setting("url", &url,
+            "In place of a grader, a server that judges the responses to one prompt per POST, such "
+            "as http://127.0.0.1:9000/rewards (docs/rewards.md).",
+            SettingCheck<std::string>([](const std::string& text) {
+              return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
+            }))
+      .MayChange();
+  v.Setting("weight", &weight, "Factor of the reward's term, policy_gradient, in the loss.",
+            SettingCheck<double>([](const double& factor) {
+              return std::isfinite(factor) && factor != 0
+                         ? absl::OkStatus()
+                         : InvalidArgument("must be finite and not 0");
+            }));
+  v.Setting("baseline", &baseline,
+            "What is subtracted from a reward: none; group, the mean of the responses to the "
+            "prompt (GRPO); leave_one_out, the mean of the others (RLOO).");
+  v.Setting("scale", &scale,
+            "What the difference is divided by: none, or std, the standard deviation of the "
+            "responses to the prompt (GRPO), which needs baseline group.");
+  VisitClip("clip_low", &clip_low, v);
+  VisitClip("clip_high", &clip_high, v);
+  v.Setting("timeout_s", &timeout_s, "Time for one attempt at the responses to one prompt.",
+            MoreThan(0.0))
+      .MayChange();
+  v.Setting("outage_budget_s", &outage_budget_s,
+            "Time for which a request is retried before the run ends with code 69.", AtLeast(0.0))
+      .MayChange();
+  v.Setting("connect_timeout_s", &connect_timeout_s,
+            "Time to wait for the server of reward.url at the start.", MoreThan(0.0))
+      .MayChange();
+  v.Setting("max_in_flight", &max_in_flight, "Requests in flight at the server of reward.url.",
+            Between<int64_t>(1, 1024))
+      .MayChange();
+  v.Setting("api_key_env", &api_key_env,
+            "Environment variable with the key that the server of reward.url gets as a bearer "
+            "token.")
+      .MayChange();
+}
+
+absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {
+  const RewardConfig defaults;
+  if (!reward.grader.empty() && !reward.url.empty())
+    return InvalidArgument("reward.grader and reward.url: give one of them");
+  if (!reward.answer_pattern.empty() && reward.grader.empty())
+    return InvalidArgument("reward.answer_pattern is for reward.grader, which is empty");
+  if (!reward.api_key_env.empty() && reward.url.empty())
+    return InvalidArgument("reward.api_key_env is for reward.url, which is empty");
+  if (!reward.IsOn()) {
+    const std::pair<const char*, bool> set[] = {{"weight", reward.weight != defaults.weight},
+                                                {"baseline", reward.baseline != defaults.baseline},
+                                                {"scale", reward.scale != defaults.scale},
+                                                {"clip_low", reward.clip_low != 0},
+                                                {"clip_high", reward.clip_high != 0}};
+    for (const auto& [name, is_set] : set) {
+      if (is_set) return InvalidArgument("reward.", name, ": needs reward.grader or reward.url");
+    }
+    return absl::OkStatus();
+  }
+  if (reward.scale == RewardScale::kStd && reward.baseline != RewardBaseline::kGroup) {
+    return InvalidArgument("reward.scale = std: reward.baseline is ", WordOf(reward.baseline),
+                           ", must be group; or set reward.scale to none");
+  }
+  if (reward.baseline != RewardBaseline::kNone && num_responses < 2) {
+    return InvalidArgument("reward.baseline = ", WordOf(reward.baseline),
+                           ": compares the responses to a prompt, so rollout.n = ", num_responses,
+                           " must be at least 2");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

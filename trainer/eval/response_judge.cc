@@ -1,0 +1,33 @@
+#include "trainer/eval/response_judge.h"
+
+#include <utility>
+
+namespace taopd {
+
+absl::StatusOr<std::unique_ptr<ResponseJudge>> ResponseJudge::Make(const std::string& url) {
+  HttpRewardOptions options;
+  options.url = url;
+  auto server = ParseHttpUrl(url);
+  if (!server.ok()) return InvalidArgument("eval.grader = ", url, ": ", server.status().message());
+  options.server = *std::move(server);
+  return std::make_unique<ResponseJudge>(std::move(options));
+}
+
+void ResponseJudge::Judge(const EvalTask& task, EvalResponse response,
+                          std::function<void(absl::StatusOr<EvalResponse>)> done) {
+  const PromptRecord& problem = *task.problem;
+  RewardSample sample;
+  sample.id = Concat("problem-", task.problem_index, "-", task.sample);
+  sample.prompt = problem.prompt;
+  sample.response = response.text;
+  sample.answer = problem.answer;
+  sample.source = problem.source;
+  server_.Reward({std::move(sample)}, [response = std::move(response), done = std::move(done)](
+                                          absl::StatusOr<std::vector<double>> rewards) mutable {
+    if (!rewards.ok()) return done(Annotate(rewards.status(), "eval.grader"));
+    response.reward = rewards->front();
+    done(std::move(response));
+  });
+}
+
+}  // namespace taopd

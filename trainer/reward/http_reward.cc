@@ -1,0 +1,172 @@
+#include "trainer/reward/http_reward.h"
+
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "common/base/log.h"
+#include "trainer/http/server_replies.h"
+#include "trainer/reward/reward_protocol.h"
+
+namespace taopd {
+namespace {
+
+constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
+
+// Whether the server may recover from the error by itself.
+bool IsOutage(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
+         absl::IsResourceExhausted(error) || absl::IsInternal(error);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RewardSource>> HttpReward::Make(const RewardConfig& config) {
+  HttpRewardOptions options;
+  options.url = config.url;
+  auto server = ParseHttpUrl(config.url);
+  if (!server.ok())
+    return InvalidArgument("reward.url = ", config.url, ": ", server.status().message());
+  options.server = *std::move(server);
+  if (options.api_key_env = config.api_key_env; !options.api_key_env.empty()) {
+    const char* key = std::getenv(options.api_key_env.c_str());
+    if (key == nullptr || *key == '\0') {
+      return InvalidArgument("reward.api_key_env: the environment variable ", config.api_key_env,
+                             " is empty or not set");
+    }
+    options.api_key = key;
+  }
+  options.timeout = absl::Seconds(config.timeout_s);
+  options.outage_budget = absl::Seconds(config.outage_budget_s);
+  options.max_in_flight = config.max_in_flight;
+  return std::make_unique<HttpReward>(std::move(options));
+}
+
+HttpReward::HttpReward(HttpRewardOptions options)
+    : options_(std::move(options)),
+      credentials_{options_.api_key, options_.api_key_env, "", "", ""},
+      http_({options_.server}, credentials_) {}
+
+void HttpReward::CancelAll() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    work_.SignalAll();
+  }
+  http_.CancelAll();
+}
+
+HttpReward::~HttpReward() {
+  CancelAll();
+  std::vector<std::thread> threads;
+  {
+    absl::MutexLock lock(&mutex_);
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+absl::Status HttpReward::Connect(absl::Duration timeout) { return Ask({}, timeout).status(); }
+
+void HttpReward::Reward(std::vector<RewardSample> samples,
+                        std::function<void(absl::StatusOr<std::vector<double>>)> done) {
+  absl::MutexLock lock(&mutex_);
+  jobs_.push_back({std::move(samples), std::move(done)});
+  ++stats_.requests;
+  if (num_idle_threads_ < jobs_.size() &&
+      static_cast<int64_t>(threads_.size()) < options_.max_in_flight) {
+    threads_.emplace_back([this] { RunJobs(); });
+  }
+  work_.Signal();
+}
+
+RewardStats HttpReward::stats() const {
+  absl::MutexLock lock(&mutex_);
+  return stats_;
+}
+
+void HttpReward::RunJobs() {
+  mutex_.Lock();
+  while (true) {
+    while (jobs_.empty() && !is_stopping_) {
+      ++num_idle_threads_;
+      work_.Wait(&mutex_);
+      --num_idle_threads_;
+    }
+    if (jobs_.empty()) break;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    mutex_.Unlock();
+    job.done(Ask(job.samples, options_.outage_budget));
+    job.done = nullptr;
+    mutex_.Lock();
+  }
+  mutex_.Unlock();
+}
+
+absl::StatusOr<std::vector<double>> HttpReward::Ask(const std::vector<RewardSample>& samples,
+                                                    absl::Duration budget) {
+  const std::string body = RewardRequestBody(samples);
+  const absl::Time start = absl::Now();
+  absl::Duration pause = options_.first_pause;
+  int64_t num_malformed = 0;
+  for (int64_t num_attempts = 1;; ++num_attempts) {
+    absl::Duration retry_after;
+    const absl::Duration left = std::max(budget - (absl::Now() - start), absl::Milliseconds(1));
+    // Without a budget, one attempt still has its time.
+    const absl::Duration timeout =
+        budget == absl::ZeroDuration() ? options_.timeout : std::min(options_.timeout, left);
+    auto rewards = Attempt(samples, body, timeout, &retry_after);
+    if (rewards.ok()) {
+      absl::MutexLock lock(&mutex_);
+      is_failing_ = false;
+      return rewards;
+    }
+    const absl::Status error = Annotate(rewards.status(), options_.url);
+    const bool is_outage = IsOutage(error);
+    if (absl::IsCancelled(error)) return error;
+    if (!is_outage && !absl::IsDataLoss(error)) return FailedPrecondition(error.message());
+    if (absl::IsDataLoss(error) && ++num_malformed > 1) return error;
+    const absl::Duration wait = std::max(pause, std::min(retry_after, kMaxRetryAfter));
+    if (is_outage && absl::Now() - start + wait >= budget) {
+      return Unavailable("after ", num_attempts,
+                         num_attempts == 1 ? " attempt: " : " attempts: ", error.message());
+    }
+    WarnOfOutage(error);
+    if (!Pause(wait)) return absl::CancelledError("the reward client is closing");
+    pause = std::min(2 * pause, kMaxPause);
+    absl::MutexLock lock(&mutex_);
+    ++stats_.retries;
+  }
+}
+
+absl::StatusOr<std::vector<double>> HttpReward::Attempt(const std::vector<RewardSample>& samples,
+                                                        const std::string& body,
+                                                        absl::Duration timeout,
+                                                        absl::Duration* retry_after) {
+  // The client puts the URL's path in front.
+  const std::string path = options_.server.prefix.empty() ? "/" : "";
+  TAOPD_ASSIGN_OR_RETURN(const HttpReply reply,
+                         http_.Exchange(/*server=*/0, path, body, kMaxRewardReplyBytes, timeout));
+  if (reply.status == 200) return ParseRewards(reply.body, samples);
+  *retry_after = reply.retry_after.value_or(absl::ZeroDuration());
+  return ErrorOfReply(reply, credentials_);
+}
+
+bool HttpReward::Pause(absl::Duration pause) {
+  absl::MutexLock lock(&mutex_);
+  const auto is_stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_stopping_; };
+  return !mutex_.AwaitWithTimeout(absl::Condition(&is_stopping), pause);
+}
+
+// Once per outage, however many requests wait.
+void HttpReward::WarnOfOutage(const absl::Status& error) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(is_failing_, true)) return;
+  }
+  LogWarning("the reward server gives no usable answer; it is asked again", {{"error", error}});
+}
+
+}  // namespace taopd
