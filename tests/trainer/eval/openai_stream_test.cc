@@ -25,7 +25,7 @@ TEST(OpenAiStream, TextComesFromPiecesOfAnySize) {
     std::string text;
     OpenAiStream stream([&](std::string_view piece) { text += piece; });
     for (size_t at = 0; at < reply.size(); at += size) stream.Push(reply.substr(at, size));
-    ASSERT_OK(stream.End()) << size;
+    ASSERT_OK(stream.End());
     ASSERT_EQ(text, "Gr\xc3\xbc\xc3\x9f Gott") << size;
     ASSERT_EQ(stream.finish_reason(), "length");
   }
@@ -35,7 +35,8 @@ TEST(OpenAiStream, CompletionsHoldTheirTextInTheChoice) {
   std::string text;
   OpenAiStream stream([&](std::string_view piece) { text += piece; });
   stream.Push("data: {\"choices\":[{\"text\":\"4\",\"finish_reason\":\"stop\"}]}\n\n");
-  EXPECT_OK(stream.End()) << "some servers close the connection in place of [DONE]";
+  // Some servers close the connection in place of [DONE].
+  EXPECT_OK(stream.End());
   EXPECT_EQ(text, "4");
 }
 
@@ -57,7 +58,7 @@ TEST(OpenAiStream, RepliesOfOtherFormsAreErrors) {
   for (const auto& c : cases) {
     OpenAiStream stream([](std::string_view) {});
     stream.Push(c.reply);
-    EXPECT_ERROR(stream.End(), c.code, c.words) << c.reply;
+    EXPECT_ERROR(stream.End(), c.code, c.words);
   }
 }
 
