@@ -47,12 +47,18 @@ class AmxRegisters {
       shapes.row_bytes[i] = kAmxRowBytes;
       shapes.rows[i] = static_cast<uint8_t>(rows[i]);
     }
+    // GCC's intrinsic names only the first bytes as read.
+    asm volatile("" : : "m"(shapes));
     _tile_loadconfig(&shapes);
   }
 
  private:
   int64_t first_ = 0, second_ = 0;
 };
+
+// Completes what was written to memory, for tiles to load: GCC's intrinsics do not say that they
+// read memory.
+TAOPD_INLINE void CompleteStores() { asm volatile("" : : : "memory"); }
 
 // Inputs of a block of rows and a panel: `count` times kAmxInputs of them.
 struct AmxInputs {
@@ -77,6 +83,7 @@ struct AmxPrefetch {
 
 // Adds the products of 17 to 32 rows and 32 outputs to registers 0 to 3.
 TAOPD_INLINE void AddTallTiles(AmxInputs in, AmxPrefetch* prefetch) {
+  CompleteStores();
   const int64_t lower = kAmxRows * in.x_row_bytes;
   for (int64_t i = 0; i < in.count; ++i) {
     prefetch->Step();
@@ -95,6 +102,7 @@ TAOPD_INLINE void AddTallTiles(AmxInputs in, AmxPrefetch* prefetch) {
 
 // Adds the products of up to 16 rows and 64 outputs to registers 0 to 3.
 TAOPD_INLINE void AddWideTiles(AmxInputs in, AmxPrefetch* prefetch) {
+  CompleteStores();
   for (int64_t i = 0; i < in.count; ++i) {
     prefetch->Step();
     _tile_loadd(4, in.x, in.x_row_bytes);
@@ -141,6 +149,7 @@ TAOPD_INLINE void MultiplyTall(const AmxBlock& block, int64_t columns, AmxPrefet
   for (int64_t n = 0; n < columns; n += 2 * kAmxOutputs) {
     float* const c = block.c + n;
     if (block.from_c) {
+      CompleteStores();
       TAOPD_FOR_SUMS(_tile_loadd, c, kAmxOutputs, lower, lower + kAmxOutputs);
     } else {
       ZeroSums();
@@ -157,6 +166,7 @@ TAOPD_INLINE void MultiplyTall(const AmxBlock& block, int64_t columns, AmxPrefet
 TAOPD_INLINE void MultiplyWide(const AmxBlock& block, AmxPrefetch* prefetch) {
   const int64_t stride = block.c_stride * static_cast<int64_t>(sizeof(float));
   if (block.from_c) {
+    CompleteStores();
     TAOPD_FOR_SUMS(_tile_loadd, block.c, kAmxOutputs, 2 * kAmxOutputs, 3 * kAmxOutputs);
   } else {
     ZeroSums();
@@ -183,6 +193,7 @@ class AmxColumns {
       }
     }
     const int64_t stride = place_stride() * static_cast<int64_t>(sizeof(float));
+    CompleteStores();
     TAOPD_FOR_SUMS(_tile_loadd, place(), kAmxOutputs, 2 * kAmxOutputs, 3 * kAmxOutputs);
   }
 

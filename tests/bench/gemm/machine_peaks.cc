@@ -81,6 +81,7 @@ __attribute__((target("amx-tile,amx-bf16"))) void TileSteps() {
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
   } shapes;
+  asm volatile("" : : "m"(shapes));  // the intrinsic names only the first bytes as read
   _tile_loadconfig(&shapes);
   for (int64_t step = 0; step < kSteps; step += 16) {
     _tile_dpbf16ps(0, 4, 6);
