@@ -104,6 +104,9 @@ void AppendEngineFamilies(ServingState& state, const ServedModel& model,
   families->push_back(Family("taopd_teacher_head_seconds_total",
                              "Time the engine spent in the head: scores and sampling.",
                              MetricType::Counter, stats.head_seconds));
+  gauge("taopd_teacher_kernels_left_out",
+        "Custom kernels that the check at the start has replaced by compositions.",
+        static_cast<double>(stats.kernels_left_out));
   AppendGraphFamilies(stats.graphs, families);
   families->push_back(RefusedFamily("taopd_teacher_refused_for_queue_total",
                                     "Sequences refused because the queue was full.",

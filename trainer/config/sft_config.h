@@ -67,6 +67,7 @@ struct SftTrainerConfig {
   int64_t keep_checkpoints = 2;
   PlanPolicy disk_plan = PlanPolicy::kWarn;
   std::string device = "auto";
+  std::string kernels = kKernelsAuto;
   int64_t num_threads = 0;
   void Visit(SettingVisitor& v) {
     v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1)).MayChange();
@@ -84,6 +85,7 @@ struct SftTrainerConfig {
     VisitKeepCheckpoints(&keep_checkpoints, v);
     VisitDiskPlan(&disk_plan, v);
     VisitDevice(&device, v);
+    VisitKernels(&kernels, v);
     VisitNumThreads(&num_threads, v);
   }
 };

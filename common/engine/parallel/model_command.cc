@@ -11,6 +11,9 @@ void VisitMembers(Command& command, const Visit& visit) {
   visit("model_dir", command.model_dir);
   visit("dtype", command.dtype);
   visit("device", command.device);
+  visit("kernels", command.kernels);
+  visit("max_len", command.max_len);
+  visit("kernels_top_k", command.top_k);
   visit("num_threads", command.num_threads);
   visit("rank", command.rank);
   visit("num_ranks", command.num_ranks);

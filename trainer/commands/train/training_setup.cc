@@ -31,6 +31,17 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   return options;
 }
 
+KernelUse KernelUseOf(const TrainConfig& config) {
+  KernelUse use;
+  use.kernels = config.trainer.kernels;
+  use.device = config.trainer.device;
+  use.dtype = config.student.dtype;
+  use.max_len = config.data.max_prompt_length + config.data.max_response_length;
+  use.top_k = static_cast<int32_t>(config.teacher.top_k);
+  use.trains = true;
+  return use;
+}
+
 // Returns the host memory left per rank. With a plan for a GPU, half of the available host memory
 // counts as free.
 int64_t HostBytesLeft(const EnginePlan& plan, int64_t num_local_ranks) {
@@ -58,6 +69,9 @@ absl::Status TrainingRun::SetUp(const StartMode& mode) {
   SetNumThreads(config_.trainer.num_threads, group_->local_world_size());
   // What only the configuration decides comes before anything is written.
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, CheckConfig()));
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(group_, ChooseKernels(KernelUseOf(config_), [this] {
+                                         return LoadModelConfig(config_.student.model);
+                                       })));
   TAOPD_RETURN_IF_ERROR(AgreeOnPlan());
   run_.ShardGradients(config_.dist.ShardsGradients(group_->world_size()));
   run_.KeepAverage(KeepsAverage(config_.teacher, config_.teachers));
