@@ -11,7 +11,9 @@ enum ExitCode : int {
   kExitUnavailable = 69,  // a port is in use, or a teacher is away longer than the outage budget
   kExitInternal = 70,
   kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
-  kExitStorage = 74,      // the state could not be written, and the run was told to give up
+  // The device refuses all work since a kernel failed on it. A new process may find it well.
+  kExitDevice = 72,
+  kExitStorage = 74,  // the state could not be written, and the run was told to give up
   // Stopped by a signal. The state is saved, and a scheduler starts the run again with --resume.
   kExitStopped = 75,
   kExitNumerics = 76,  // the loss or the gradients stayed non-finite

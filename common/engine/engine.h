@@ -294,6 +294,11 @@ struct EngineStats {
   // The device refuses to compute; the process must be restarted.
   bool device_failed = false;
   std::string device_error;  // empty if the reason is not known
+  // If the device itself failed, the custom kernel that was launched last, or "none". Empty if it
+  // did not fail, or if another process of the model was lost.
+  std::string device_kernel;
+  // The custom kernels that the check at the start has left out (common/model/kernel_setup.h).
+  int64_t kernels_left_out = 0;
   // The time of the last heartbeat, which is also updated during a step. If it is old while work
   // waits, the engine is stalled.
   absl::Time last_step;
@@ -339,6 +344,8 @@ struct EngineOptions {
   // The CUDA graphs from which decode steps are replayed. The engine captures them when it is made.
   // Refused if graphs are impossible (CheckCudaGraphs), and together with tensor_parallel_size.
   CudaGraphOptions cuda_graphs;
+  // One of KernelModes() (common/config/kernel_mode.h), for LoadEngine.
+  std::string kernels = "auto";
   // The part of the device's memory that LoadEngine's memory plan may use.
   MemoryLimits memory;
 

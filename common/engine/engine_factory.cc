@@ -13,6 +13,7 @@
 #include "common/engine/torch_engine.h"
 #include "common/engine/worker_threads.h"
 #include "common/model/decoder.h"
+#include "common/model/kernel_setup.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
@@ -38,10 +39,24 @@ absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLim
                     static_cast<int64_t>(free_bytes));
 }
 
+KernelUse KernelUseOf(const std::string& dtype, const std::string& device,
+                      const EngineOptions& options) {
+  KernelUse use;
+  use.kernels = options.kernels;
+  use.device = device;
+  use.dtype = dtype;
+  use.max_len = options.max_model_len;
+  use.top_k = options.max_logprobs;
+  return use;
+}
+
 absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
                                   const std::string& device, int num_threads, EngineOptions options,
                                   const std::string& adapter_dir) {
   TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
+  const bool is_parallel = options.tensor_parallel_size > 1;
+  const KernelUse use = KernelUseOf(dtype, device, options);
+  TAOPD_RETURN_IF_ERROR(SetUpKernels(use, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget,
                          BudgetOf(device, options.memory, options.tensor_parallel_size));
   TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options,
@@ -53,9 +68,8 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   decoder_options.dtype = dtype;
   decoder_options.device = device;
   decoder_options.merged_adapter_dir = adapter_dir;
-  const bool is_parallel = options.tensor_parallel_size > 1;
   TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder,
-                         is_parallel ? LoadTensorParallel(model_dir, decoder_options,
+                         is_parallel ? LoadTensorParallel(model_dir, decoder_options, use,
                                                           options.tensor_parallel_size, num_threads)
                                      : LoadDecoder(model_dir, decoder_options));
   LoadedEngine loaded;

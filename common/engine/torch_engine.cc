@@ -17,7 +17,10 @@
 #include "common/engine/scheduling/scheduler.h"
 #include "common/engine/worker_threads.h"
 #include "common/memory/kv_pool.h"
+#include "common/model/device_state.h"
+#include "common/model/kernel_setup.h"
 #include "common/model/out_of_memory.h"
+#include "kernels/torch/device_call.h"
 
 namespace taopd {
 namespace {
@@ -160,7 +163,9 @@ class TorchEngine final : public InferenceEngine {
     stats.graphs = graph_stats_;
     const absl::Status health = decoder_->Health();
     stats.device_failed = device_failed_ || !health.ok();
-    stats.device_error = std::string(health.message());
+    stats.device_error = health.ok() ? device_error_ : std::string(health.message());
+    stats.device_kernel = device_kernel_;
+    stats.kernels_left_out = NumKernelsLeftOut();
     stats.last_step = absl::FromUnixNanos(last_beat_.load(std::memory_order_relaxed));
     return stats;
   }
@@ -274,7 +279,7 @@ class TorchEngine final : public InferenceEngine {
     absl::Status failure = copy();
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
     // Called without the lock, because a stuck device must not block stats().
-    const bool device_failed = !failure.ok() && !DeviceAnswers();
+    const bool device_failed = !failure.ok() && !ModelAnswers();
     // Sequences are computed again from their copies, so the copies are made again. Repeating a
     // copy is harmless.
     const absl::Status copied = failure.ok() || device_failed ? absl::OkStatus() : copy();
@@ -308,6 +313,8 @@ class TorchEngine final : public InferenceEngine {
       if (device_failed) {
         refusal_ = "the device failed and needs a new process";
         device_failed_ = true;
+        device_error_ = DeviceFailureText(std::string(failure.message()));
+        if (decoder_->Health().ok()) device_kernel_ = std::string(LastDeviceKernel());
         aborting_ = true;
       }
     }
@@ -323,6 +330,8 @@ class TorchEngine final : public InferenceEngine {
         Guarded([&] { hidden_TH = runner_->Forward(rows, uncached, [this] { Beat(); }); }));
     const absl::Time computed_at = clock_->Now();
     const absl::Status produced = Guarded([&] { runner_->Produce(rows, hidden_TH); });
+    // The layers' errors on a device are asynchronous and surface here, where results are taken.
+    if (!produced.ok() && !ModelAnswers()) return produced;
     {
       absl::MutexLock lock(&mutex_);
       layer_time_ += computed_at - begun_at;
@@ -344,16 +353,8 @@ class TorchEngine final : public InferenceEngine {
     for (Sequence* sequence : part.followers) fail(sequence);
   }
 
-  // Returns whether the device still computes. After some errors a CUDA device refuses everything
-  // until the process ends.
-  bool DeviceAnswers() {
-    if (!decoder_->Health().ok()) return false;
-    if (decoder_->device().is_cpu()) return true;
-    return Guarded([this] {
-             at::ones({1}, at::TensorOptions().device(decoder_->device())).sum().cpu();
-           })
-        .ok();
-  }
+  // Returns whether the model's processes and its device still compute.
+  bool ModelAnswers() { return decoder_->Health().ok() && DeviceAnswers(decoder_->device()); }
 
   // Updates the heartbeat. The engine's thread calls it whenever it makes progress; in a forward
   // pass, after each layer.
@@ -423,6 +424,8 @@ class TorchEngine final : public InferenceEngine {
   bool release_now_ ABSL_GUARDED_BY(mutex_) = false;
   bool release_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
   bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string device_error_ ABSL_GUARDED_BY(mutex_);
+  std::string device_kernel_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;  // last, because it uses all of the above
 };

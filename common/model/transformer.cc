@@ -14,6 +14,7 @@
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/gemm/linear_parts.h"
 #include "kernels/torch/head/head_gemm.h"
+#include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/layers/embedding.h"
 #include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/gated_mlp.h"
@@ -210,7 +211,7 @@ std::vector<NamedParameter> TransformerDecoder::TrainedParameters() const {
 }
 
 std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
-  if (!device().is_cpu()) return nullptr;
+  if (!device().is_cpu() || !UsesCustom(KernelKind::kLinear)) return nullptr;
   const std::lock_guard<std::mutex> lock(packed_mutex_);
   const uint64_t version = weight_version();
   if (packed_ == nullptr) {

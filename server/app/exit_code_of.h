@@ -1,12 +1,14 @@
 // Maps an error to the exit code of a program that cannot serve or plan a model.
 #pragma once
 
+#include "common/base/device_failure.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
 
 namespace taopd {
 
 inline int ExitCodeOf(const absl::Status& status) {
+  if (IsDeviceFailure(status)) return kExitDevice;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;

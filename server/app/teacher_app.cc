@@ -254,8 +254,8 @@ class TeacherApp {
       const EngineStats stats = model != nullptr ? model->engine->stats() : EngineStats();
       if (stats.device_failed) {
         LogError("the device no longer computes: the process ends, so that a new one can start",
-                 {{"reason", stats.device_error}});
-        return kExitInternal;
+                 {{"reason", stats.device_error}, {"kernel", stats.device_kernel}});
+        return stats.device_kernel.empty() ? kExitInternal : kExitDevice;
       }
       state_.heap_trim().Tick(absl::Now());
       TellGrpc();

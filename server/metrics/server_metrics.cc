@@ -134,6 +134,9 @@ void AddEngineFamilies(ServingState& state, const ServedModel& model, Families* 
                     "Time the engine spent in the model's layers.", stats.layer_seconds);
   families->Counter("taopd_teacher_head_seconds_total",
                     "Time the engine spent in the head: scores and sampling.", stats.head_seconds);
+  families->Gauge("taopd_teacher_kernels_left_out",
+                  "Custom kernels that the check at the start has replaced by compositions.",
+                  stats.kernels_left_out);
   AddGraphFamilies(stats.graphs, families);
   families->Refused("taopd_teacher_refused_for_queue_total",
                     "Sequences refused because the queue was full.", stats.refused_queue_full,

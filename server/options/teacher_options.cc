@@ -68,6 +68,11 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
       return InvalidArgument(name, " = ", value, ": only --cuda-graphs uses it");
     }
   }
+  if (options.cuda_graphs && options.kernels == kKernelsComposed) {
+    return InvalidArgument(
+        "cuda_graphs = true: kernels = composed has no kernel that a graph can "
+        "replay");
+  }
   return CheckCaptureLimits(options.ToEngineOptions().cuda_graphs, options.max_num_seqs);
 }
 
@@ -155,6 +160,12 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "With --cuda-graphs: tokens of the longest sequence that they have room for. Steps of "
             "longer ones run eagerly.",
             Between<int64_t>(1, kMaxInt32));
+  v.Setting(
+      "kernels", &kernels,
+      "Kernels of this project, or compositions of LibTorch operations that compute the same: "
+      "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
+      "that agree with their composition and are not slower in a check at the start.",
+      OneOf(KernelModes()));
   v.Setting("generation_config", &generation_config,
             "Sampling defaults of requests: auto takes temperature, top_p, top_k, min_p and "
             "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
@@ -294,6 +305,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.kv_cache_bytes =
       kv_cache_memory_bytes == kAuto ? kAutoKvCache : BytesOfChecked(kv_cache_memory_bytes);
   engine.prefix_caching = enable_prefix_caching;
+  engine.kernels = kernels;
   engine.cuda_graphs = {cuda_graphs, max_cudagraph_capture_size, max_seq_len_to_capture};
   engine.memory.gpu_memory_utilization = gpu_memory_utilization;
   engine.memory.cpu_memory_limit_bytes = BytesOfChecked(cpu_memory_limit);
@@ -344,7 +356,7 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
       "Teacher server of on-policy distillation: top-k, tail and token log-probabilities over "
       "gRPC, and the APIs of vLLM and SGLang over HTTP.\n"
       "Exit codes: 0 drained or planned, 64 flags, 65 model files, 69 port in use, 70 internal, "
-      "71 too little memory.",
+      "71 too little memory, 72 a failed device.",
       "taopd-teacher");
   app.set_version_flag("--version", std::string(kTeacherVersion) + "\nCPU kernels: " +
                                         cpu::NameOf(cpu::WidestInstructionSet()));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/exit_code.h"
+#include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
 #include "common/engine/engine.h"
 
@@ -52,6 +53,7 @@ struct TeacherOptions {
   bool cuda_graphs = false;
   int64_t max_cudagraph_capture_size = 0;
   int64_t max_seq_len_to_capture = CudaGraphOptions().max_seq_len;
+  std::string kernels = kKernelsAuto;
   std::string generation_config = "auto";
   std::string tool_call_parser = "none";
   double gpu_memory_utilization = kDefaultMemoryShare;

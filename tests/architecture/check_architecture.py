@@ -68,7 +68,7 @@ LAYERS = {
     "kernels/include/taopd": ("base", "attention objective layers sampling", "head"),
     "kernels/cpu": ("isa", "math", "gemm layers", "attention", "head"),
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
-    "kernels/torch": (".", "gemm", "attention layers sampling", "head"),
+    "kernels/torch": (".", "composed gemm", "attention layers sampling", "head", "self_check"),
     "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
     "trainer": ("http", "bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim reward", "dist", "step",
                 "pipeline", "eval student", "run", "commands", "cli"),

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/torch/composed/scoring_rows.h"
 #include "kernels/torch/head/head_gemm.h"
 #include "kernels/torch/head/scoring_head.h"
-#include "kernels/torch/head/scoring_rows_aten.h"
 #include "kernels/torch/head/student_head.h"
 #include "tests/kernels/torch/head_problem.h"
 
@@ -155,7 +155,7 @@ TEST_F(GpuHeads, ScoringMatchesAten) {
         const HeadGemm gemm(p.lm_head);
         const at::Tensor logits = at::empty({9, 20011}, p.hidden.options().dtype(at::kFloat));
         gemm.Logits(p.hidden, logits);
-        ScoringRowsAten(logits, sampled.to(at::kCPU), candidates, options, 0, &aten);
+        ScoringRowsComposed(logits, sampled.to(at::kCPU), candidates, options, 0, &aten);
         const std::string what = "k " + std::to_string(k);
         // The two products may round logits differently, which may swap two that are nearly equal.
         const double same_ids =

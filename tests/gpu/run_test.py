@@ -28,7 +28,7 @@ class GpuRunTest(unittest.TestCase):
     def test_without_a_gpu_nothing_runs_and_the_exit_code_says_so(self):
         # A driver without a device, and one that does not answer.
         for nvidia_smi in ("exit 0", "echo 'No devices were found' >&2; exit 6"):
-            for arguments in ([], ["--tests"], ["--bench"], ["--sanitize"]):
+            for arguments in ([], ["--limit", "60"], ["--tests"], ["--bench"], ["--sanitize"]):
                 with self.subTest(nvidia_smi=nvidia_smi, arguments=arguments):
                     result = run_with_tools({"nvidia-smi": nvidia_smi, "nvcc": "exit 99"}, *arguments)
                     self.assertEqual(result.returncode, NOTHING_RAN, result.stderr)

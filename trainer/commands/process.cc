@@ -10,6 +10,9 @@
 #include <string>
 #include <thread>
 
+#include "common/base/device_failure.h"
+#include "common/model/device_state.h"
+
 namespace taopd {
 
 void SetNumThreads(int64_t num_threads, int64_t num_processes) {
@@ -17,6 +20,12 @@ void SetNumThreads(int64_t num_threads, int64_t num_processes) {
     num_threads = std::max<int64_t>(1, std::thread::hardware_concurrency() / num_processes);
   }
   at::set_num_threads(static_cast<int>(num_threads));
+}
+
+absl::Status ChooseKernels(const KernelUse& use,
+                           const std::function<absl::StatusOr<ModelConfig>()>& read_config) {
+  const absl::Status chosen = SetUpKernels(use, read_config);
+  return IsDeviceFailure(chosen) ? WithExitCode(kExitDevice, chosen) : BadModel(chosen);
 }
 
 int64_t PeakMemoryBytes() {
@@ -27,7 +36,9 @@ int64_t PeakMemoryBytes() {
   return 0;
 }
 
-absl::Status CatchExceptions(const std::function<absl::Status()>& command) {
+namespace {
+
+absl::Status RunAndCatch(const std::function<absl::Status()>& command) {
   try {
     return command();
   } catch (const c10::Error& error) {
@@ -41,6 +52,14 @@ absl::Status CatchExceptions(const std::function<absl::Status()>& command) {
   } catch (const std::exception& error) {
     return WithExitCode(kExitInternal, Internal("unexpected error: ", error.what()));
   }
+}
+
+}  // namespace
+
+absl::Status CatchExceptions(const std::function<absl::Status()>& command) {
+  const absl::Status status = RunAndCatch(command);
+  if (status.ok() || !CudaDeviceIsLost()) return status;
+  return WithExitCode(kExitDevice, Internal(DeviceFailureText(std::string(status.message()))));
 }
 
 }  // namespace taopd

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
+#include "common/model/kernel_setup.h"
 #include "common/model/out_of_memory.h"
 #include "trainer/run/exit_status.h"
 
@@ -14,12 +16,18 @@ namespace taopd {
 // `num_processes` on this machine, an equal part of the cores.
 void SetNumThreads(int64_t num_threads, int64_t num_processes = 1);
 
+// Chooses the kernels of the process for a model (SetUpKernels in common/model/kernel_setup.h).
+// Errors carry their exit code.
+absl::Status ChooseKernels(const KernelUse& use,
+                           const std::function<absl::StatusOr<ModelConfig>()>& read_config);
+
 // Returns the peak of this process's resident memory (VmHWM), or 0 if the system does not report
 // it.
 int64_t PeakMemoryBytes();
 
 // Runs a subcommand and turns exceptions into failures: a lack of memory, LibTorch's errors, and
-// any other that was not expected.
+// any other that was not expected. A failure after which the CUDA device refuses all work ends with
+// kExitDevice and names the custom kernel that ran last.
 absl::Status CatchExceptions(const std::function<absl::Status()>& command);
 
 }  // namespace taopd

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
 
 namespace taopd {
@@ -42,6 +43,15 @@ inline void VisitKeepCheckpoints(int64_t* keep_checkpoints, SettingVisitor& v) {
 }
 inline void VisitDevice(std::string* device, SettingVisitor& v) {
   v.Setting("device", device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+}
+inline void VisitKernels(std::string* kernels, SettingVisitor& v) {
+  v.Setting(
+       "kernels", kernels,
+       "Kernels of this project, or compositions of LibTorch operations that compute the same: "
+       "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
+       "that agree with their composition and are not slower in a check at the start.",
+       OneOf(KernelModes()))
+      .MayChange();
 }
 inline void VisitNumThreads(int64_t* num_threads, SettingVisitor& v) {
   v.Setting("num_threads", num_threads, "Threads for numerics; 0 = one per core.",

@@ -83,6 +83,7 @@ struct SftTrainerConfig : ControlConfig {
   int64_t keep_checkpoints = 2;
   PlanPolicy disk_plan = PlanPolicy::kWarn;
   std::string device = "auto";
+  std::string kernels = kKernelsAuto;
   int64_t num_threads = 0;
   void Visit(SettingVisitor& v) {
     v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1)).MayChange();
@@ -100,6 +101,7 @@ struct SftTrainerConfig : ControlConfig {
     VisitKeepCheckpoints(&keep_checkpoints, v);
     VisitDiskPlan(&disk_plan, v);
     VisitDevice(&device, v);
+    VisitKernels(&kernels, v);
     VisitNumThreads(&num_threads, v);
     VisitControl(this, v);
   }

@@ -138,6 +138,7 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             MoreThan(0.0))
       .MayChange();
   VisitDevice(&c.device, v);
+  VisitKernels(&c.kernels, v);
   v.Setting("cpu_memory_limit", &c.cpu_memory_limit,
             "Memory that each rank may take on the CPU, a size such as 24GiB, for the memory plan; "
             "0 means 0.9 of what is available, divided among the ranks of the machine.",
@@ -399,6 +400,11 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   if (above > 0 && (above < 1 || above < below)) {
     return InvalidArgument("objective.mask_rho_above = ", above,
                            ": must be at least 1 and mask_rho_below = ", below);
+  }
+  if (config.rollout.cuda_graphs && config.trainer.kernels == kKernelsComposed) {
+    return InvalidArgument(
+        "rollout.cuda_graphs = true: trainer.kernels = composed has no kernel that a graph can "
+        "replay");
   }
   if (config.data.train_batch_size % config.trainer.mini_batch_size != 0) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,

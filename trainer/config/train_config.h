@@ -270,6 +270,7 @@ struct TrainerConfig : ControlConfig {
   int64_t rollout_dumps = 0;
   double rollout_dumps_mb = 64;
   std::string device = "auto";
+  std::string kernels = kKernelsAuto;
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   int64_t num_threads = 0;
   double peak_flops = 0;

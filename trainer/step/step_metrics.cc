@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "common/model/kernel_setup.h"
+
 namespace taopd {
 namespace {
 
@@ -23,6 +25,8 @@ void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metri
   }
   metrics->emplace_back("loss/grad_norm", Mean(record.grad_norm_sum, record.num_updates));
   metrics->emplace_back("optim/lr", record.lr);
+  if (const int64_t left_out = NumKernelsLeftOut(); left_out > 0)
+    metrics->emplace_back("kernels/left_out", static_cast<double>(left_out));
 }
 
 // Adds metrics of student and teacher: means over the rows, or counts.

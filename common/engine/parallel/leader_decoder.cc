@@ -169,7 +169,8 @@ absl::StatusOr<std::string> DeviceOfRank(const std::string& device, int64_t rank
 
 absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& model_dir,
                                                             const DecoderOptions& options,
-                                                            int64_t size, int num_threads) {
+                                                            const KernelUse& kernels, int64_t size,
+                                                            int num_threads) {
   TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, size));
   TAOPD_ASSIGN_OR_RETURN(const std::string own_device, DeviceOfRank(options.device, 0));
@@ -184,6 +185,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   load.model_dir = model_dir;
   load.dtype = options.dtype;
   load.merged_adapter_dir = options.merged_adapter_dir;
+  load.kernels = kernels.kernels;
+  load.max_len = kernels.max_len;
+  load.top_k = kernels.top_k;
   load.num_threads = threads;
   load.num_ranks = size;
   load.master_port = listener.port;

@@ -12,15 +12,18 @@
 #include <string>
 
 #include "common/model/decoder.h"
+#include "common/model/kernel_setup.h"
 
 namespace taopd {
 
 // Starts size - 1 processes, loads a slice in each, and joins them. `options` are those of
-// LoadDecoder. With the device "auto" or "cuda", each rank has a GPU of its own: cuda:0, cuda:1,
-// ... Ranks on a CPU share num_threads threads; 0 means all cores. Returns the errors of
-// LoadDecoder and CheckTensorParallel, with the rank that failed.
+// LoadDecoder. The new processes choose their kernels by `kernels`; the caller has done so already.
+// With the device "auto" or "cuda", each rank has a GPU of its own: cuda:0, cuda:1, ... Ranks on a
+// CPU share num_threads threads; 0 means all cores. Returns the errors of LoadDecoder and
+// CheckTensorParallel, with the rank that failed.
 absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& model_dir,
                                                             const DecoderOptions& options,
-                                                            int64_t size, int num_threads);
+                                                            const KernelUse& kernels, int64_t size,
+                                                            int num_threads);
 
 }  // namespace taopd

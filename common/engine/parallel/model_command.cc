@@ -12,6 +12,9 @@ void VisitMembers(Command& command, const Visit& visit) {
   visit("dtype", command.dtype);
   visit("device", command.device);
   visit("merged_adapter_dir", command.merged_adapter_dir);
+  visit("kernels", command.kernels);
+  visit("max_len", command.max_len);
+  visit("kernels_top_k", command.top_k);
   visit("num_threads", command.num_threads);
   visit("rank", command.rank);
   visit("num_ranks", command.num_ranks);

@@ -16,6 +16,7 @@
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"
+#include "common/model/kernel_setup.h"
 
 namespace taopd {
 namespace {
@@ -62,10 +63,22 @@ class Worker {
     options.device = command.device;
     options.merged_adapter_dir = command.merged_adapter_dir;
     options.group = &collectives_;
-    auto decoder = LoadDecoder(command.model_dir, options);
+    auto decoder = LoadSlice(command, options);
     TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(decoder.status()));
     decoder_ = *std::move(decoder);
     return absl::OkStatus();
+  }
+
+  static absl::StatusOr<std::unique_ptr<Decoder>> LoadSlice(const ModelCommand& command,
+                                                            const DecoderOptions& options) {
+    KernelUse use;
+    use.kernels = command.kernels;
+    use.device = command.device;
+    use.dtype = command.dtype;
+    use.max_len = command.max_len;
+    use.top_k = command.top_k;
+    TAOPD_RETURN_IF_ERROR(SetUpKernels(use, command.model_dir));
+    return LoadDecoder(command.model_dir, options);
   }
 
   KvPages MakePages(const ModelCommand& command) const {

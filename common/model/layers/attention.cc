@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "common/model/layers/visible_keys.h"
+#include "kernels/torch/composed/visible_keys.h"
 
 namespace taopd {
 namespace {

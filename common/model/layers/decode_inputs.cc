@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "kernels/torch/kernel_choice.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/attention/cuda_paged_attention.h"
 #endif
@@ -24,6 +25,8 @@ DecodeInputs::DecodeInputs(const ModelConfig& config, const Shape& shape, const 
   }
   if (pages.layout() == KvPages::Layout::kKernel) return;
 #ifdef TAOPD_CUDA
+  TORCH_CHECK(UsesCustom(KernelKind::kPagedAttention),
+              "CUDA graphs need the paged attention kernels, without which this process runs");
   TORCH_CHECK(CudaPagedAttention::Supports(pages.keys(0)), "the attention of ",
               pages.stored_dtype(), " pages with heads of ", config.head_dim,
               " elements has no CUDA kernel");

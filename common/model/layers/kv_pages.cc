@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/kernel_choice.h"
 
 namespace taopd {
 namespace {
@@ -20,7 +21,8 @@ int64_t BytesPerLayerBlock(const ModelConfig& config, at::ScalarType stored,
 }  // namespace
 
 KvPages::Layout KvPages::LayoutOf(at::Device device) {
-  return device.is_cpu() ? Layout::kKernel : Layout::kPlain;
+  return device.is_cpu() && UsesCustom(KernelKind::kPagedAttention) ? Layout::kKernel
+                                                                    : Layout::kPlain;
 }
 
 at::ScalarType KvPages::StoredDtype(at::ScalarType dtype, Layout layout) {

@@ -3,8 +3,8 @@
 // scheduler decides which sequence owns which block (common/engine/scheduling/block_pool.h).
 //
 // On the CPU, a block has the layout of the attention kernels (taopd/attention/paged_attention.h),
-// and float16 models keep float32 keys and values. On other devices, keys and values are plain
-// tensors.
+// and float16 models keep float32 keys and values. On other devices, and in processes that do
+// without the kernels (kernels/torch/kernel_choice.h), keys and values are plain tensors.
 //
 // The memory is not initialised, and pages that were never written are not resident. No result of
 // attention depends on a place that the block table's sequence did not write. Not thread-safe: the

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "common/base/check.h"
 #include "common/model/layers/decode_inputs.h"
-#include "common/model/layers/visible_keys.h"
 #include "kernels/cpu/attention/paged_attention.h"
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/parallel_loop.h"
 #ifdef TAOPD_CUDA
@@ -18,14 +17,6 @@
 #endif
 
 namespace taopd {
-namespace {
-
-at::Tensor Upload(const std::vector<int64_t>& values, at::Device device) {
-  return at::tensor(values, at::kLong).to(device);
-}
-
-}  // namespace
-
 PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pages,
                                            const ModelConfig& config)
     : batch_(batch),
@@ -54,17 +45,19 @@ PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pag
     num_positions_ = std::max(num_positions_, end);
   }
   TAOPD_CHECK_EQ(static_cast<int64_t>(positions.size()), batch.token_ids_T.size(0));
-  positions_T_ = Upload(positions, batch.token_ids_T.device());
+  positions_T_ = at::tensor(positions, at::kLong).to(batch.token_ids_T.device());
   if (pages->layout() != KvPages::Layout::kPlain) return;
 #ifdef TAOPD_CUDA
-  if (CudaPagedAttention::Supports(pages->keys(0))) {
+  const at::Tensor& keys = pages->keys(0);
+  if (keys.is_cuda() && UsesCustom(KernelKind::kPagedAttention) &&
+      CudaPagedAttention::Supports(keys)) {
     cuda_ = std::make_shared<const CudaPagedAttention>(batch.sequences, config.num_attention_heads,
                                                        config.num_key_value_heads, config.head_dim,
                                                        batch.token_ids_T.device());
     return;
   }
 #endif
-  PreparePlain();
+  composed_ = ComposedPagedAttention(batch.sequences, batch.token_ids_T.device());
 }
 
 at::Tensor PagedAttentionLayers::RotateAndRun(int64_t layer, const at::Tensor& q_TND,
@@ -93,7 +86,9 @@ at::Tensor PagedAttentionLayers::Run(int64_t layer, const at::Tensor& q_TND,
   RECORD_USER_SCOPE("taopd::paged_attention");
   TAOPD_CHECK(cuda_ == nullptr);
   if (pages_->layout() == KvPages::Layout::kKernel) return RunKernel(layer, q_TND, k_TKD, v_TKD);
-  return RunPlain(layer, q_TND, k_TKD, v_TKD);
+  const at::Tensor &keys = pages_->keys(layer), &values = pages_->values(layer);
+  composed_.Append(k_TKD, v_TKD, keys, values);
+  return composed_.Attend(q_TND, keys, values, config_.SlidingWindow(layer));
 }
 
 at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TND,
@@ -130,118 +125,6 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   attention.out_row_stride = N * D;
   cpu::Run(attention, TorchParallelFor());
   return out_TC.to(q_TND.scalar_type());
-}
-
-// ---- By ATen ----
-
-void PagedAttentionLayers::PreparePlain() {
-  const at::Device device = batch_.token_ids_T.device();
-  std::vector<int64_t> block_of_row, place_of_row;
-  std::vector<int64_t> decode_rows, decode_lens;
-  int64_t max_blocks = 0;
-  for (const PagedSequence& sequence : batch_.sequences) {
-    const int64_t end = sequence.past_len + sequence.num_rows;
-    for (int64_t i = sequence.past_len; i < end; ++i) {
-      block_of_row.push_back(sequence.block_table[i / kBlockTokens]);
-      place_of_row.push_back(i % kBlockTokens);
-    }
-    if (sequence.num_rows == 1) {
-      decode_rows.push_back(sequence.first_row);
-      decode_lens.push_back(end);
-      max_blocks = std::max(max_blocks, KvBlocksFor(end));
-      continue;
-    }
-    const std::vector<int64_t> blocks(sequence.block_table,
-                                      sequence.block_table + KvBlocksFor(end));
-    chunks_.push_back(
-        {sequence.first_row, sequence.num_rows, sequence.past_len, Upload(blocks, device)});
-  }
-  block_of_row_T_ = Upload(block_of_row, device);
-  place_of_row_T_ = Upload(place_of_row, device);
-  if (decode_rows.empty()) return;
-  std::vector<int64_t> tables;
-  for (const PagedSequence& sequence : batch_.sequences) {
-    if (sequence.num_rows != 1) continue;
-    const int64_t num_blocks = KvBlocksFor(sequence.past_len + 1);
-    tables.insert(tables.end(), sequence.block_table, sequence.block_table + num_blocks);
-    tables.resize(tables.size() + max_blocks - num_blocks, sequence.block_table[0]);
-  }
-  decode_.rows_R = Upload(decode_rows, device);
-  decode_.kv_lens_R = Upload(decode_lens, device);
-  decode_.blocks_RB =
-      Upload(tables, device).view({static_cast<int64_t>(decode_rows.size()), max_blocks});
-  decode_.kv_len = max_blocks * kBlockTokens;
-}
-
-at::Tensor PagedAttentionLayers::RunPlain(int64_t layer, const at::Tensor& q_TND,
-                                          const at::Tensor& k_TKD, const at::Tensor& v_TKD) const {
-  const auto append = [&](const at::Tensor& x_TKD, const at::Tensor& stored_BKPD) {
-    stored_BKPD.transpose(1, 2).index_put_({block_of_row_T_, place_of_row_T_}, x_TKD);
-  };
-  append(k_TKD, pages_->keys(layer));
-  append(v_TKD, pages_->values(layer));
-  at::Tensor out_TC = at::empty({q_TND.size(0), q_TND.size(1) * q_TND.size(2)}, q_TND.options());
-  for (const PlainChunk& chunk : chunks_) {
-    out_TC.narrow(0, chunk.first_row, chunk.num_rows)
-        .copy_(PlainChunkAttention(chunk, layer, q_TND));
-  }
-  if (decode_.kv_len > 0) out_TC.index_copy_(0, decode_.rows_R, PlainDecodeAttention(layer, q_TND));
-  return out_TC;
-}
-
-at::Tensor PagedAttentionLayers::PlainChunkAttention(const PlainChunk& chunk, int64_t layer,
-                                                     const at::Tensor& q_TND) const {
-  const int64_t N = q_TND.size(1), D = q_TND.size(2);
-  // [1, K, L, D]
-  const auto gathered = [&](const at::Tensor& stored_BKPD) {
-    const at::Tensor x_BKPD = stored_BKPD.index_select(0, chunk.blocks);
-    return x_BKPD.transpose(0, 1).reshape({1, x_BKPD.size(1), -1, D});
-  };
-  const at::Tensor keys = gathered(pages_->keys(layer)), values = gathered(pages_->values(layer));
-  std::vector<at::Tensor> out;
-  for (int64_t start = 0; start < chunk.num_rows; start += kQueryBlock) {
-    const int64_t num_queries = std::min(kQueryBlock, chunk.num_rows - start);
-    const VisibleKeys visible = KeysOfBlock(chunk.past_len + start, num_queries,
-                                            config_.SlidingWindow(layer), q_TND.options());
-    const at::Tensor q_1NQD =
-        q_TND.narrow(0, chunk.first_row + start, num_queries).transpose(0, 1).unsqueeze(0);
-    const at::Tensor out_1NQD = at::scaled_dot_product_attention(
-        q_1NQD, keys.narrow(2, visible.first, visible.length),
-        values.narrow(2, visible.first, visible.length), visible.mask_QL, 0.0,
-        /*is_causal=*/false, std::nullopt, /*enable_gqa=*/N != keys.size(1));
-    out.push_back(out_1NQD.squeeze(0).transpose(0, 1).reshape({num_queries, N * D}));
-  }
-  return out.size() == 1 ? out[0] : at::cat(out);
-}
-
-at::Tensor PagedAttentionLayers::PlainDecodeAttention(int64_t layer,
-                                                      const at::Tensor& q_TND) const {
-  const int64_t R = decode_.rows_R.size(0), N = q_TND.size(1), D = q_TND.size(2);
-  const int64_t K = pages_->keys(layer).size(1), L = decode_.kv_len;
-  const at::Tensor columns_1L =
-      at::arange(L, at::TensorOptions().dtype(at::kLong).device(q_TND.device())).unsqueeze(0);
-  const at::Tensor kv_lens_R1 = decode_.kv_lens_R.unsqueeze(1);
-  at::Tensor hidden_RL = columns_1L >= kv_lens_R1;
-  if (const int64_t window = config_.SlidingWindow(layer); window > 0) {
-    hidden_RL = hidden_RL.logical_or(columns_1L < kv_lens_R1 - window);
-  }
-  // The contents after a sequence's end are arbitrary, and zero times NaN is NaN.
-  const auto gathered = [&](const at::Tensor& stored_BKPD) {
-    return stored_BKPD.index_select(0, decode_.blocks_RB.reshape({-1}))
-        .view({R, -1, K, kBlockTokens, D})
-        .transpose(1, 2)
-        .reshape({R, K, L, D})
-        .masked_fill_(hidden_RL.view({R, 1, L, 1}), 0);
-  };
-  const at::Tensor mask_R11L =
-      at::zeros({R, L}, q_TND.options())
-          .masked_fill_(hidden_RL, -std::numeric_limits<double>::infinity())
-          .view({R, 1, 1, L});
-  // The N / K query heads that share a key-value head become queries of one head.
-  const at::Tensor q_RKGD = q_TND.index_select(0, decode_.rows_R).reshape({R, K, N / K, D});
-  return at::scaled_dot_product_attention(q_RKGD, gathered(pages_->keys(layer)),
-                                          gathered(pages_->values(layer)), mask_R11L)
-      .reshape({R, N * D});
 }
 
 }  // namespace taopd

@@ -1,7 +1,8 @@
 // Causal attention of rows whose sequences keep their keys and values in pages. The CPU uses the
 // kernels of taopd/attention/paged_attention.h; CUDA, for float32 and bfloat16, uses those of
-// taopd/attention/paged_attention_cuda.h; ATen serves the other cases. The data that every layer
-// needs is computed once per forward pass.
+// taopd/attention/paged_attention_cuda.h. A composition of ATen operations
+// (kernels/torch/composed/paged_attention.h) serves the other cases, and processes that do without
+// the kernels. The data that every layer needs is computed once per forward pass.
 //
 // Shapes: T rows of the batch, N heads, K key-value heads, D head_dim.
 #pragma once
@@ -15,6 +16,7 @@
 #include "common/model/decoder.h"
 #include "common/model/layers/kv_pages.h"
 #include "common/model/layers/rope.h"
+#include "kernels/torch/composed/paged_attention.h"
 
 namespace taopd {
 
@@ -42,27 +44,8 @@ class PagedAttentionLayers {
                  const at::Tensor& v_TKD) const;
 
  private:
-  // Rows of one sequence, for ATen.
-  struct PlainChunk {
-    int64_t first_row, num_rows, past_len;
-    at::Tensor blocks;  // int64 ids of the blocks that hold keys up to the chunk's end
-  };
-  // All sequences with one row, for ATen: R rows, padded to L keys.
-  struct PlainDecode {
-    at::Tensor rows_R;
-    at::Tensor blocks_RB;
-    at::Tensor kv_lens_R;
-    int64_t kv_len = 0;  // L
-  };
-
-  void PreparePlain();
   at::Tensor RunKernel(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
                        const at::Tensor& v_TKD) const;
-  at::Tensor RunPlain(int64_t layer, const at::Tensor& q_TND, const at::Tensor& k_TKD,
-                      const at::Tensor& v_TKD) const;
-  at::Tensor PlainChunkAttention(const PlainChunk& chunk, int64_t layer,
-                                 const at::Tensor& q_TND) const;
-  at::Tensor PlainDecodeAttention(int64_t layer, const at::Tensor& q_TND) const;
 
   const PagedBatch& batch_;
   const std::vector<PagedSequence>& sequences_;  // sequences of the batch, or of its inputs
@@ -74,10 +57,8 @@ class PagedAttentionLayers {
   // Null unless there are kernels for the plain layout.
   std::shared_ptr<const CudaPagedAttention> cuda_;
 
-  // Set only if ATen computes attention in the plain layout.
-  at::Tensor block_of_row_T_, place_of_row_T_;
-  std::vector<PlainChunk> chunks_;
-  PlainDecode decode_;
+  // Used for the plain layout if cuda_ is null.
+  ComposedPagedAttention composed_;
 };
 
 }  // namespace taopd

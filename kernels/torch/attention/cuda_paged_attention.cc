@@ -1,38 +1,39 @@
 #include "kernels/torch/attention/cuda_paged_attention.h"
 
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/cuda/CUDAGuard.h>
-
 #include <string>
 #include <utility>
+
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/device_call.h"
 
 namespace taopd {
 
 bool CudaPagedAttention::Supports(const at::Tensor& keys_BKPD) {
   const int64_t head_size = keys_BKPD.size(-1);
-  return keys_BKPD.is_cuda() && head_size % 2 == 0 && head_size <= kMaxHeadSize &&
+  return head_size % 2 == 0 && head_size <= kMaxHeadSize &&
          (keys_BKPD.scalar_type() == at::kFloat || keys_BKPD.scalar_type() == at::kBFloat16);
 }
 
 CudaPagedAttention::CudaPagedAttention(const std::vector<PagedSequence>& sequences,
                                        int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
-                                       at::Device device)
+                                       at::Device device, const DeviceKernels& kernels)
     : CudaPagedAttention(LayOutPagedStep(sequences, num_heads, num_kv_heads, head_size),
-                         /*max_len=*/0, num_heads, num_kv_heads, head_size, device) {}
+                         /*max_len=*/0, num_heads, num_kv_heads, head_size, device, kernels) {}
 
 CudaPagedAttention::CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t max_len,
                                        int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
                                        at::Device device)
     : CudaPagedAttention(LayOutDecodeStep(sequences, max_len, num_heads, num_kv_heads, head_size),
-                         max_len, num_heads, num_kv_heads, head_size, device) {}
+                         max_len, num_heads, num_kv_heads, head_size, device, LinkedKernels()) {}
 
 CudaPagedAttention::CudaPagedAttention(PagedStep step, int64_t max_len, int64_t num_heads,
-                                       int64_t num_kv_heads, int64_t head_size, at::Device device)
+                                       int64_t num_kv_heads, int64_t head_size, at::Device device,
+                                       const DeviceKernels& kernels)
     : num_heads_(num_heads),
       num_kv_heads_(num_kv_heads),
       head_size_(head_size),
       max_len_(max_len),
+      kernels_(kernels),
       step_(std::move(step)),
       arrays_(at::tensor(step_.arrays, at::kInt).to(device)) {
   step_.arrays.clear();
@@ -83,15 +84,13 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
                                    const PlainPageTensors& pages, double scale,
                                    int64_t sliding_window) const {
   const at::Tensor& keys = pages.keys_BKPD;
-  TORCH_CHECK(Supports(keys), "the pages are ", keys.scalar_type(), " on ", keys.device(),
-              ", must be float32 or bfloat16 on CUDA");
+  TORCH_CHECK(Supports(keys), "the pages are ", keys.scalar_type(), " with heads of ",
+              keys.size(-1), " elements, for which there is no kernel");
   CheckHeads("q", q_TND, num_heads_, keys);
   CheckHeads("k", k_TKD, num_kv_heads_, keys);
   CheckHeads("v", v_TKD, num_kv_heads_, keys);
   CheckRotation(rotation, keys);
-  const c10::cuda::CUDAGuard guard(keys.device());
-  DeviceContext context;
-  context.stream = at::cuda::getCurrentCUDAStream().stream();
+  const DeviceCall call(KernelKind::kPagedAttention, keys);
 
   RotateAndAppend append;
   append.pages = {DataTypeOf(keys.scalar_type()), num_kv_heads_, head_size_,
@@ -119,7 +118,7 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.k_row_stride = k_TKD.stride(0);
   append.v_TKD = v_TKD.const_data_ptr();
   append.v_row_stride = v_TKD.stride(0);
-  std::string wrong = RotateAndAppendCuda(append, context);
+  std::string wrong = kernels_.rotate_and_append(append, call.Context());
   TORCH_CHECK(wrong.empty(), wrong);
 
   const at::Tensor out_TC = at::empty({step_.num_rows, num_heads_ * head_size_}, q_TND.options());
@@ -138,9 +137,7 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   attention.out_row_stride = num_heads_ * head_size_;
   const at::Tensor workspace =
       at::empty({PagedAttentionWorkspaceBytes(attention)}, q_TND.options().dtype(at::kByte));
-  context.workspace = workspace.mutable_data_ptr();
-  context.workspace_bytes = workspace.numel();
-  wrong = PagedAttentionCuda(attention, context);
+  wrong = kernels_.paged_attention(attention, call.Context(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
   return out_TC;
 }

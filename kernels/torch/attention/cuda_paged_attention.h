@@ -1,6 +1,7 @@
 // Attention of rows whose keys and values are stored in plain pages, on CUDA tensors through
 // kernels/cuda (taopd/attention/paged_attention_cuda.h). Work goes to ATen's current stream of the
-// device. Built only with TAOPD_CUDA.
+// device. Built only with TAOPD_CUDA, and in tests of the emulated run-time, where tensors are on
+// the CPU.
 //
 // Shapes: T rows of the batch, N heads, K key-value heads, D head size; B blocks of P =
 // kBlockTokens positions.
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/torch/device_kernels.h"
 #include "taopd/attention/paged_attention_cuda.h"
 
 namespace taopd {
@@ -33,14 +35,15 @@ struct HeadRotation {
 // calls that share pages must not overlap, and Refill must not overlap with any call.
 class CudaPagedAttention {
  public:
-  // Whether there are kernels for these pages: float32 or bfloat16 on CUDA, with a head size that
-  // is even and at most kMaxHeadSize.
+  // Whether the kernels compute pages like these: float32 or bfloat16, with a head size that is
+  // even and at most kMaxHeadSize.
   static bool Supports(const at::Tensor& keys_BKPD);
 
   // Reads the sequences' block tables and keeps no reference to them. REQUIRES: the rows of the
   // sequences follow one another, and the tables have entries for all their positions.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
-                     int64_t num_kv_heads, int64_t head_size, at::Device device);
+                     int64_t num_kv_heads, int64_t head_size, at::Device device,
+                     const DeviceKernels& kernels = LinkedKernels());
   // For sequences that have one row each and at most max_len positions (LayOutDecodeStep). A CUDA
   // graph may record Run: its launches and the addresses that it reads stay the same, while Refill
   // changes the contents. REQUIRES: as above.
@@ -66,12 +69,13 @@ class CudaPagedAttention {
   const int32_t* Array(int64_t first) const;
 
   CudaPagedAttention(PagedStep step, int64_t max_len, int64_t num_heads, int64_t num_kv_heads,
-                     int64_t head_size, at::Device device);
+                     int64_t head_size, at::Device device, const DeviceKernels& kernels);
 
   const int64_t num_heads_, num_kv_heads_, head_size_;
   const int64_t max_len_;  // 0: this object serves one step
-  PagedStep step_;         // without the arrays
-  at::Tensor arrays_;      // int32, on the device
+  const DeviceKernels kernels_;
+  PagedStep step_;     // without the arrays
+  at::Tensor arrays_;  // int32, on the device
 };
 
 }  // namespace taopd

@@ -14,12 +14,15 @@
 
 #include "kernels/torch/gemm/lora/low_rank.h"
 #include "kernels/torch/gemm/packed_weight.h"
+#include "kernels/torch/kernel_choice.h"
 
 namespace taopd {
 
-// Returns whether these functions handle tensors like x: float32 and bfloat16 on the CPU.
+// Returns whether these functions handle tensors like x: float32 and bfloat16 on the CPU, if the
+// process uses the kernels.
 inline bool HasCpuProducts(const at::Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
+         UsesCustom(KernelKind::kLinear);
 }
 
 // Returns y [M, N] = x [M, K] times the weights, plus their biases, in x's type. `packed` contains

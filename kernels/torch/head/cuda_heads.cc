@@ -1,11 +1,9 @@
 #include "kernels/torch/head/cuda_heads.h"
 
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/cuda/CUDAGuard.h>
-
 #include <algorithm>
 
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/device_call.h"
 #include "kernels/torch/head/head_target_pointers.h"
 #include "taopd/head/fused_head.h"
 
@@ -41,15 +39,6 @@ void SetInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, double
   problem->hidden_stride = std::max(hidden_NH.stride(0), problem->hidden_size);
   problem->lm_head_VH = lm_head_VH.const_data_ptr();
   problem->lm_head_stride = std::max(lm_head_VH.stride(0), problem->hidden_size);
-}
-
-DeviceContext ContextOf(const at::Tensor& workspace) {
-  DeviceContext context;
-  context.stream = at::cuda::getCurrentCUDAStream().stream();
-  context.cublaslt = at::cuda::getCurrentCUDABlasLtHandle();
-  context.workspace = workspace.mutable_data_ptr();
-  context.workspace_bytes = workspace.numel();
-  return context;
 }
 
 void CheckErrors(int32_t errors, int64_t vocabulary_size) {
@@ -117,8 +106,8 @@ class DeviceScores {
 
 HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
                            const HeadTargets& targets, const HeadOptions& options,
-                           at::Tensor d_lm_head_VH) {
-  const c10::cuda::CUDAGuard guard(hidden.device());
+                           at::Tensor d_lm_head_VH, const DeviceKernels& kernels) {
+  const DeviceCall call(KernelKind::kStudentHead, hidden);
   const at::Tensor hidden_NH = WithAdjacentColumns(hidden);
   const at::Tensor lm_head_VH = WithAdjacentColumns(lm_head);
   TORCH_CHECK(!d_lm_head_VH.defined() || d_lm_head_VH.is_contiguous(), "d_lm_head has strides ",
@@ -144,7 +133,7 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
 
   const FusedHeadPlan plan = PlanFusedHead(problem, options.workspace_bytes);
   const at::Tensor workspace = at::empty({plan.bytes}, floats.dtype(at::kByte));
-  const std::string wrong = FusedHead(problem, result, ContextOf(workspace));
+  const std::string wrong = kernels.fused_head(problem, result, call.ContextForProducts(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
   CheckErrors(errors.item<int32_t>(), problem.vocabulary_size);
   output.metrics_NM = metrics_NM.to(at::kCPU);
@@ -153,8 +142,9 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
 
 void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
                          const at::Tensor& sampled_N, const at::Tensor& candidates_NM,
-                         const ScoringOptions& options, ScoringOutput* output) {
-  const c10::cuda::CUDAGuard guard(hidden.device());
+                         const ScoringOptions& options, ScoringOutput* output,
+                         const DeviceKernels& kernels) {
+  const DeviceCall call(KernelKind::kScoringHead, hidden);
   const at::Tensor hidden_NH = WithAdjacentColumns(hidden);
   const at::Tensor lm_head_VH = WithAdjacentColumns(lm_head);
   DeviceScores scores(*output, hidden.device());
@@ -189,7 +179,8 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
       (options.workspace_bytes - ScoringFixedBytes()) / row_bytes, 1, problem.num_rows);
   const at::Tensor workspace =
       at::empty({ScoringFixedBytes() + rows * row_bytes}, hidden_NH.options().dtype(at::kByte));
-  const std::string wrong = FusedScoring(problem, result, ContextOf(workspace));
+  const std::string wrong =
+      kernels.fused_scoring(problem, result, call.ContextForProducts(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
   const int32_t errors = scores.Fetch(output);
   TORCH_CHECK(errors == 0, "ids outside of the vocabulary: error word ", errors);

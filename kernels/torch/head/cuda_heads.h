@@ -1,13 +1,13 @@
-// The heads on CUDA tensors through kernels/cuda. They use ATen's stream, cuBLASLt handle and
-// workspace for the tensors' device. Built only with TAOPD_CUDA; student_head.h and scoring_head.h
-// decide when these functions run.
+// The heads on CUDA tensors through kernels/cuda. They use ATen's stream and cuBLASLt handle of the
+// tensors' device. Built only with TAOPD_CUDA, and in tests of the emulated run-time, where tensors
+// are on the CPU; student_head.h and scoring_head.h decide when these functions run.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include "kernels/torch/device_kernels.h"
 #include "kernels/torch/head/scoring_head.h"
 #include "kernels/torch/head/student_head.h"
-#include "taopd/head/fused_scoring.h"
 
 namespace taopd {
 
@@ -17,13 +17,14 @@ namespace taopd {
 // the workspace of one row is used.
 HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
-                           at::Tensor d_lm_head_VH);
+                           at::Tensor d_lm_head_VH, const DeviceKernels& kernels = LinkedKernels());
 
 // ScoreRowsOfHead for float32 or bfloat16 CUDA tensors with top_k <= kMaxScoringTopK and without
 // dense rows. Fills in *output, whose tensors are allocated on the CPU. sampled_N and candidates_NM
 // are on the CPU with ids in range, or undefined. Waits for the results.
 void ScoreRowsOfHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                          const at::Tensor& sampled_N, const at::Tensor& candidates_NM,
-                         const ScoringOptions& options, ScoringOutput* output);
+                         const ScoringOptions& options, ScoringOutput* output,
+                         const DeviceKernels& kernels = LinkedKernels());
 
 }  // namespace taopd

@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/torch/composed/head_products.h"
 #include "kernels/torch/gemm/head_gemm_cpu.h"
+#include "kernels/torch/kernel_choice.h"
 
 namespace taopd {
 
@@ -43,8 +45,7 @@ int64_t RowsPerTask(int64_t vocabulary_size) {
 
 // float16 on the CPU only serves to read such models, not speed: the head is widened as a whole.
 HeadGemm::HeadGemm(HeadMatrix head) : head_(std::move(head)) {
-  if (head_.packed == nullptr && head_.lm_head_VH.is_cpu() &&
-      head_.lm_head_VH.scalar_type() == at::kHalf) {
+  if (head_.packed == nullptr && UsesCpuKernels() && head_.lm_head_VH.scalar_type() == at::kHalf) {
     head_.lm_head_VH = head_.lm_head_VH.to(at::kFloat);
   }
 }
@@ -53,13 +54,15 @@ void HeadGemm::Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const {
   const at::Tensor& lm_head_VH = head_.lm_head_VH;
   if (head_.packed != nullptr) {
     head_.packed->MultiplyInto(hidden_CH, logits_CV);
-  } else if (lm_head_VH.is_cpu()) {
+  } else if (UsesCpuKernels()) {
     CpuHeadLogits(hidden_CH.to(lm_head_VH.scalar_type()), lm_head_VH, logits_CV);
-  } else if (lm_head_VH.scalar_type() == at::kFloat) {
-    at::mm_out(logits_CV, hidden_CH, lm_head_VH.t());
   } else {
-    at::mm_out(logits_CV, hidden_CH, lm_head_VH.t(), at::kFloat);
+    HeadLogitsComposed(hidden_CH, lm_head_VH, logits_CV);
   }
+}
+
+bool HeadGemm::UsesCpuKernels() const {
+  return head_.lm_head_VH.is_cpu() && UsesCustom(KernelKind::kScoringHead);
 }
 
 }  // namespace taopd

@@ -47,10 +47,12 @@ class HeadGemm {
 
   // Writes logits = hidden lm_head^T, float32, on the device of both; the elements of a row of
   // logits must be adjacent. Uses PackedWeight or kernels/torch/gemm/head_gemm_cpu.h on the CPU,
-  // and at::mm elsewhere.
+  // and kernels/torch/composed/head_products.h otherwise.
   void Logits(const at::Tensor& hidden_CH, at::Tensor logits_CV) const;
 
  private:
+  bool UsesCpuKernels() const;
+
   HeadMatrix head_;
 };
 

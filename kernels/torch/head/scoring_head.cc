@@ -10,8 +10,9 @@
 #ifdef TAOPD_CUDA
 #include "kernels/torch/head/cuda_heads.h"
 #endif
+#include "kernels/torch/composed/scoring_rows.h"
 #include "kernels/torch/head/head_gemm.h"
-#include "kernels/torch/head/scoring_rows_aten.h"
+#include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
 #include "taopd/head/logit_chunk.h"
 
@@ -33,7 +34,7 @@ at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows,
   return on_cpu;
 }
 
-// Runs the row kernel over a chunk on the CPU; same contract as ScoringRowsAten.
+// Runs the row kernel over a chunk on the CPU; same contract as ScoringRowsComposed.
 void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
                     const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
                     ScoringOutput* output) {
@@ -122,7 +123,8 @@ ScoringCall MakeCall(int64_t num_rows, int64_t vocabulary_size, const at::Tensor
 // Scores rows [first, first + C) of a call.
 void ScoreChunk(const at::Tensor& logits_CV, const ScoringOptions& options, int64_t first,
                 ScoringCall* call) {
-  const auto row_work = logits_CV.is_cpu() ? ScoringRowsCpu : ScoringRowsAten;
+  const bool has_kernel = logits_CV.is_cpu() && UsesCustom(KernelKind::kScoringHead);
+  const auto row_work = has_kernel ? ScoringRowsCpu : ScoringRowsComposed;
   row_work(logits_CV, call->sampled_N, call->candidates_NM, options, first, &call->output);
 }
 
@@ -152,16 +154,18 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
 
 #ifdef TAOPD_CUDA
   // float16, larger k, dense rows and the tail outside of candidates use the composition below.
-  if (hidden_NH.is_cuda() && hidden_NH.scalar_type() != at::kHalf &&
-      options.top_k <= kMaxScoringTopK && !options.dense && !call.candidates_NM.defined()) {
+  if (hidden_NH.is_cuda() && UsesCustom(KernelKind::kScoringHead) &&
+      hidden_NH.scalar_type() != at::kHalf && options.top_k <= kMaxScoringTopK && !options.dense &&
+      !call.candidates_NM.defined()) {
     ScoreRowsOfHeadCuda(hidden_NH, head.lm_head_VH, call.sampled_N, call.candidates_NM, options,
                         &call.output);
     return call.output;
   }
 #endif
   const HeadGemm gemm(head);
+  const bool has_cpu_kernel = hidden_NH.is_cpu() && UsesCustom(KernelKind::kScoringHead);
   const int64_t chunk = std::min(std::max<int64_t>(num_rows, 1),
-                                 LogitChunkRows(hidden_NH.is_cpu(), options.workspace_bytes,
+                                 LogitChunkRows(has_cpu_kernel, options.workspace_bytes,
                                                 vocabulary_size, kScoringBuffersOnDevice));
   at::Tensor workspace_CV =
       at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));

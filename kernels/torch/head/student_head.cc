@@ -8,9 +8,12 @@
 #ifdef TAOPD_CUDA
 #include "kernels/torch/head/cuda_heads.h"
 #endif
+#include "kernels/torch/composed/student_head.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/head/head_gemm.h"
+#include "kernels/torch/head/head_target_pointers.h"
 #include "kernels/torch/head/student_head_cpu.h"
+#include "kernels/torch/kernel_choice.h"
 #include "taopd/objective/check_objective.h"
 
 namespace taopd {
@@ -66,7 +69,8 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
               "support_ids has k = ", k, ", must be the vocabulary of ", vocabulary_size,
               "; objective ", name_of_objective, " needs every token's log-prob");
 #ifdef TAOPD_CUDA
-  if (device.is_cuda()) return;  // the kernels check ids themselves
+  // The kernels check ids themselves.
+  if (device.is_cuda() && UsesCustom(KernelKind::kStudentHead)) return;
 #endif
   if (support.defined()) CheckIds(support, "support_ids", -1, vocabulary_size);
   CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocabulary_size);
@@ -77,6 +81,26 @@ HeadTargets ContiguousTargets(HeadTargets targets) {
     if (tensor->defined()) *tensor = tensor->contiguous();
   }
   return targets;
+}
+
+HeadOutput ComposedHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                        const HeadTargets& targets, const HeadOptions& options,
+                        const at::Tensor& d_lm_head_VH) {
+  HeadTargets on_cpu = targets;
+  for (at::Tensor* tensor : on_cpu.Tensors()) {
+    if (tensor->defined()) *tensor = tensor->to(at::kCPU);
+  }
+  ComposedStudentHead head;
+  head.hidden_NH = hidden_NH;
+  head.lm_head_VH = lm_head_VH;
+  head.targets = PointersTo(on_cpu);
+  head.objective = options.objective;
+  head.temperature = options.temperature;
+  head.top_k_metrics = options.top_k_metrics;
+  head.workspace_bytes = options.workspace_bytes;
+  head.d_lm_head_VH = d_lm_head_VH;
+  const ComposedStudentHeadOutput output = StudentHeadComposed(head);
+  return {output.loss_N, output.metrics_NM, output.d_hidden_NH};
 }
 
 }  // namespace
@@ -101,6 +125,9 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
   }
 
   const HeadTargets rows = ContiguousTargets(targets);
+  if (!UsesCustom(KernelKind::kStudentHead)) {
+    return ComposedHead(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+  }
 #ifdef TAOPD_CUDA
   if (device.is_cuda()) {
     return StudentHeadCuda(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);

@@ -3,12 +3,11 @@
 #include <cstring>
 
 #include "kernels/cpu/layers/adamw.h"
+#include "kernels/torch/composed/adamw.h"
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/device_call.h"
+#include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
-#ifdef TAOPD_CUDA
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/cuda/CUDAGuard.h>
-#endif
 
 namespace taopd {
 namespace {
@@ -96,12 +95,6 @@ at::Tensor ToDevice(const Tensors& collected) {
   std::memcpy(on_cpu.mutable_data_ptr(), collected.tensors.data(), bytes);
   return on_cpu.to(collected.device);
 }
-
-DeviceContext CurrentStream() {
-  DeviceContext context;
-  context.stream = at::cuda::getCurrentCUDAStream().stream();
-  return context;
-}
 #endif
 
 // The loops below write through raw pointers. Code that watches a tensor's version must still see
@@ -118,18 +111,37 @@ void CountVersions(const std::vector<AdamWState>& states) {
   }
 }
 
+ComposedAdamW Composed(const AdamWState& state) {
+  ComposedAdamW composed;
+  composed.gradient = state.gradient;
+  composed.master = state.master;
+  composed.exp_avg = state.exp_avg;
+  composed.exp_avg_sq = state.exp_avg_sq;
+  if (state.parameter.scalar_type() == at::kBFloat16) composed.bfloat16 = state.parameter;
+  composed.weight_decay = state.weight_decay;
+  composed.number = state.number;
+  composed.first_element = state.first_element;
+  return composed;
+}
+
 }  // namespace
 
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states) {
   const Tensors collected = Collect(states);
   CountVersions(states);
+  if (!UsesCustom(KernelKind::kAdamW)) {
+    for (const AdamWState& state : states) {
+      if (state.gradient.defined()) UpdateAdamWComposed(settings, Composed(state));
+    }
+    return;
+  }
 #ifdef TAOPD_CUDA
   if (collected.device.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(collected.device);
     const at::Tensor tensors_S = ToDevice(collected);
+    const DeviceCall call(KernelKind::kAdamW, tensors_S);
     const std::string wrong = AdamWCuda(
         settings, static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
-        static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, CurrentStream());
+        static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, call.Context());
     TORCH_CHECK(wrong.empty(), wrong);
     return;
   }
@@ -140,16 +152,17 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
 
 double SumOfSquares(const std::vector<at::Tensor>& tensors) {
   const Tensors collected = CollectGradients(tensors);
+  if (!UsesCustom(KernelKind::kAdamW)) return SumOfSquaresComposed(tensors);
 #ifdef TAOPD_CUDA
   if (collected.device.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(collected.device);
     const at::Tensor tensors_S = ToDevice(collected);
+    const DeviceCall call(KernelKind::kAdamW, tensors_S);
     const at::Tensor sums_B = at::empty(
         {collected.num_blocks}, at::TensorOptions().dtype(at::kDouble).device(collected.device));
     const std::string wrong =
         SumsOfSquaresCuda(static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
                           static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
-                          sums_B.mutable_data_ptr<double>(), CurrentStream());
+                          sums_B.mutable_data_ptr<double>(), call.Context());
     TORCH_CHECK(wrong.empty(), wrong);
     // Sums in the order of the blocks, as on the CPU.
     const at::Tensor on_cpu = sums_B.to(at::kCPU);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "kernels/torch/gemm/gradient_target.h"
+#include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
@@ -47,7 +48,7 @@ class EmbeddingFunction : public torch::autograd::Function<EmbeddingFunction> {
     const at::Tensor &table_VH = saved[0], &ids_T = saved[1];
     const int64_t padding_id = context->saved_data["padding_id"].toInt();
     const at::Tensor target_VH = GradientTarget(table_VH);
-    if (target_VH.defined() && target_VH.is_cpu()) {
+    if (target_VH.defined() && target_VH.is_cpu() && UsesCustom(KernelKind::kLinear)) {
       AddRows(gradients[0], ids_T, padding_id, target_VH);
       return {at::Tensor(), at::Tensor(), at::Tensor()};
     }

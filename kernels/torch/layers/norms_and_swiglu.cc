@@ -8,14 +8,12 @@
 #include <string>
 
 #include "kernels/cpu/layers/norms_and_swiglu.h"
+#include "kernels/torch/composed/norms_and_swiglu.h"
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/device_call.h"
 #include "kernels/torch/gemm/gradient_target.h"
-#include "kernels/torch/layers/norms_and_swiglu_aten.h"
+#include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
-#ifdef TAOPD_CUDA
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/cuda/CUDAGuard.h>
-#endif
 
 namespace taopd {
 namespace {
@@ -24,7 +22,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-bool HasKernels(const at::Tensor& x) {
+bool HasKernels(KernelKind kind, const at::Tensor& x) {
+  if (!UsesCustom(kind)) return false;
   if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16) return false;
 #ifdef TAOPD_CUDA
   if (x.is_cuda()) return true;
@@ -55,13 +54,11 @@ std::string RunCuda(const SwiGluBackward& p, const DeviceContext& c) {
 
 // Runs the problem on the device of `like`, which has kernels.
 template <typename Problem>
-void RunKernel(const Problem& problem, const at::Tensor& like) {
+void RunKernel(KernelKind kind, const Problem& problem, const at::Tensor& like) {
 #ifdef TAOPD_CUDA
   if (like.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(like.device());
-    DeviceContext context;
-    context.stream = at::cuda::getCurrentCUDAStream().stream();
-    const std::string wrong = RunCuda(problem, context);
+    const DeviceCall call(kind, like);
+    const std::string wrong = RunCuda(problem, call.Context());
     TORCH_CHECK(wrong.empty(), wrong);
     return;
   }
@@ -157,7 +154,7 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
   if (added.defined()) problem.sum_NH = Out(output.sum_NH);
   problem.normed_NH = Out(output.normed_NH);
   problem.inverse_rms_N = Floats(output.inverse_rms_N);
-  RunKernel(problem, x);
+  RunKernel(KernelKind::kNorm, problem, x);
   return output;
 }
 
@@ -194,7 +191,7 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     problem.d_x_NH = Out(d_x);
     problem.d_weight_H = Out(d_weight);
     problem.partials_PH = Floats(partials);
-    RunKernel(problem, x);
+    RunKernel(KernelKind::kNorm, problem, x);
     return {d_x, has_added ? d_x : at::Tensor(), GiveGradient(weight, d_weight), at::Tensor()};
   }
 };
@@ -215,7 +212,7 @@ HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, d
   if (keeps_rms && weight.defined()) output.inverse_rms_TA = EmptyFloats({x.size(0), x.size(1)}, x);
   problem.out_TAD = Out(output.out_TAD);
   problem.inverse_rms_TA = Floats(output.inverse_rms_TA);
-  RunKernel(problem, x);
+  RunKernel(KernelKind::kRotation, problem, x);
   return output;
 }
 
@@ -253,7 +250,7 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
     problem.d_x_TAD = Out(d_x);
     problem.d_weight_D = Out(d_weight);
     problem.partials_PD = Floats(partials);
-    RunKernel(problem, d_out);
+    RunKernel(KernelKind::kRotation, problem, d_out);
     return {d_x, GiveGradient(saved[1], d_weight), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -263,7 +260,7 @@ at::Tensor SwiGluForwardOf(const at::Tensor& gate_any, const at::Tensor& up_any)
   const at::Tensor y = at::empty_like(gate);
   auto problem = SwiGluProblem<SwiGluForward>(gate, up);
   problem.y = Out(y);
-  RunKernel(problem, gate);
+  RunKernel(KernelKind::kSwiGlu, problem, gate);
   return y;
 }
 
@@ -284,7 +281,7 @@ class SwiGluFunction : public Function<SwiGluFunction> {
     problem.d_y = In(d_y);
     problem.d_gate = Out(d_gate);
     problem.d_up = Out(d_up);
-    RunKernel(problem, gate);
+    RunKernel(KernelKind::kSwiGlu, problem, gate);
     return {d_gate, d_up};
   }
 };
@@ -294,7 +291,7 @@ class SwiGluFunction : public Function<SwiGluFunction> {
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
   RECORD_USER_SCOPE("taopd::norm");
   CheckNormWeight(weight_H, x_NH);
-  if (!HasKernels(x_NH)) return RmsNormAten(x_NH, weight_H, eps);
+  if (!HasKernels(KernelKind::kNorm, x_NH)) return RmsNormComposed(x_NH, weight_H, eps);
   if (Records(x_NH, weight_H)) return RmsNormFunction::apply(x_NH, std::nullopt, weight_H, eps)[0];
   return NormForward(x_NH, at::Tensor(), weight_H, eps, /*keeps_rms=*/false).normed_NH;
 }
@@ -306,9 +303,9 @@ SumAndNorm AddRmsNorm(const at::Tensor& x_NH, const at::Tensor& added_NH,
   CheckAlike("added", added_NH, x_NH);
   TORCH_CHECK(added_NH.sizes() == x_NH.sizes(), "added has shape ", added_NH.sizes(), " but x has ",
               x_NH.sizes());
-  if (!HasKernels(x_NH)) {
+  if (!HasKernels(KernelKind::kNorm, x_NH)) {
     const at::Tensor sum = x_NH + added_NH;
-    return {sum, RmsNormAten(sum, weight_H, eps)};
+    return {sum, RmsNormComposed(sum, weight_H, eps)};
   }
   if (Records(x_NH, weight_H) || Records(added_NH, weight_H)) {
     const variable_list outputs =
@@ -332,7 +329,8 @@ at::Tensor NormRotateHeads(const at::Tensor& x_TAD, const at::Tensor& weight_D, 
                 name, " has shape ", table.sizes(), " but x has ", x_TAD.sizes());
     TORCH_CHECK(!table.requires_grad(), name, " requires a gradient, which is not computed");
   }
-  if (!HasKernels(x_TAD)) return NormRotateHeadsAten(x_TAD, weight_D, eps, cos_T1D, sin_T1D);
+  if (!HasKernels(KernelKind::kRotation, x_TAD))
+    return NormRotateHeadsComposed(x_TAD, weight_D, eps, cos_T1D, sin_T1D);
   if (Records(x_TAD, weight_D)) {
     return NormRotateHeadsFunction::apply(
         x_TAD, weight_D.defined() ? std::optional<at::Tensor>(weight_D) : std::nullopt, eps,
@@ -346,7 +344,7 @@ at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) {
   CheckAlike("up", up, gate);
   TORCH_CHECK(up.sizes() == gate.sizes(), "up has shape ", up.sizes(), " but gate has ",
               gate.sizes());
-  if (!HasKernels(gate)) return SwiGluAten(gate, up);
+  if (!HasKernels(KernelKind::kSwiGlu, gate)) return SwiGluComposed(gate, up);
   if (Records(gate, up)) return SwiGluFunction::apply(gate, up);
   return SwiGluForwardOf(gate, up);
 }

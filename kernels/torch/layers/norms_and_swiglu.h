@@ -1,7 +1,8 @@
 // The operations of a transformer layer between its matrix products, differentiable. float32 and
 // bfloat16 tensors are computed by kernels/cpu on the CPU and, in builds with TAOPD_CUDA, by
-// kernels/cuda on CUDA. All other cases (float16, double, other devices) are a composition of ATen
-// operations. Arithmetic is float32, or float64 for double; taopd/layers/norms_and_swiglu.h says
+// kernels/cuda on CUDA. All other cases (float16, double, other devices, and processes that do
+// without the kernels: kernels/torch/kernel_choice.h) are a composition of ATen operations.
+// Arithmetic is float32, or float64 for double; taopd/layers/norms_and_swiglu.h says
 // where bfloat16 results are rounded.
 //
 // The backward passes keep the inputs and one number per row. Results and gradients do not depend

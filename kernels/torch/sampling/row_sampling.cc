@@ -1,9 +1,8 @@
 #include "kernels/torch/sampling/row_sampling.h"
 
-#ifdef TAOPD_CUDA
-#include <ATen/cuda/CUDAContextLight.h>
-#include <c10/cuda/CUDAGuard.h>
-#endif
+#include "kernels/torch/composed/sampling.h"
+#include "kernels/torch/device_call.h"
+#include "kernels/torch/kernel_choice.h"
 
 namespace taopd {
 namespace {
@@ -20,9 +19,35 @@ at::Tensor LogitsOf(const at::Tensor& logits_SV, const std::vector<RowToDraw>& r
   return logits_SV.index_select(0, at::tensor(indices, at::kLong).to(logits_SV.device()));
 }
 
+// Runs the sampler's kernel; returns its results as SampleRowsComposed does.
+at::Tensor RunKernel(const RowSampler& sampler, const at::Tensor& logits,
+                     const at::Tensor& uniforms, const at::Tensor& temperatures) {
+  const int64_t num = logits.size(0);
+  const at::Tensor results = at::empty({4, num}, logits.options().dtype(at::kInt));
+  const at::Tensor workspace =
+      at::empty({sampler.workspace_bytes(num, logits.size(1))}, logits.options().dtype(at::kByte));
+  const DeviceCall call(KernelKind::kSampling, logits);
+  SampleRows problem;
+  problem.num_rows = num;
+  problem.vocabulary_size = logits.size(1);
+  problem.logits_SV = logits.const_data_ptr<float>();
+  problem.logits_stride = logits.stride(0);
+  problem.uniforms_S = uniforms.const_data_ptr<double>();
+  problem.temperatures_S = temperatures.const_data_ptr<float>();
+  auto* const to = results.mutable_data_ptr<int32_t>();
+  problem.ids_S = to;
+  problem.invalid_S = to + num;
+  problem.log_probs_S = reinterpret_cast<float*>(to + 2 * num);
+  problem.raw_log_probs_S = reinterpret_cast<float*>(to + 3 * num);
+  const std::string wrong = sampler.sample(problem, call.Context(workspace));
+  TORCH_CHECK(wrong.empty(), wrong);
+  return results;
+}
+
 }  // namespace
 
 RowSampler RowSamplerOn(at::Device device) {
+  if (!UsesCustom(KernelKind::kSampling)) return {.composed = true};
 #ifdef TAOPD_CUDA
   if (device.is_cuda()) return {SampleRowsCuda, SampleRowsWorkspaceBytes};
 #endif
@@ -46,32 +71,11 @@ std::vector<DrawnRow> DrawRows(const at::Tensor& logits_SV, const std::vector<Ro
     temperatures[i] = rows[i].temperature;
   }
   const at::Tensor there = numbers.to(logits.device());
-  const at::Tensor results = at::empty({4, num}, logits.options().dtype(at::kInt));
-  const at::Tensor workspace =
-      at::empty({sampler.workspace_bytes(num, logits.size(1))}, logits.options().dtype(at::kByte));
-  DeviceContext context;
-#ifdef TAOPD_CUDA
-  const c10::cuda::OptionalCUDAGuard guard(
-      logits.is_cuda() ? std::optional<at::Device>(logits.device()) : std::nullopt);
-  if (logits.is_cuda()) context.stream = at::cuda::getCurrentCUDAStream().stream();
-#endif
-  context.workspace = workspace.mutable_data_ptr();
-  context.workspace_bytes = workspace.numel();
-  SampleRows problem;
-  problem.num_rows = num;
-  problem.vocabulary_size = logits.size(1);
-  problem.logits_SV = logits.const_data_ptr<float>();
-  problem.logits_stride = logits.stride(0);
-  problem.uniforms_S = there.const_data_ptr<double>();
-  problem.temperatures_S = reinterpret_cast<const float*>(problem.uniforms_S + num);
-  auto* const to = results.mutable_data_ptr<int32_t>();
-  problem.ids_S = to;
-  problem.invalid_S = to + num;
-  problem.log_probs_S = reinterpret_cast<float*>(to + 2 * num);
-  problem.raw_log_probs_S = reinterpret_cast<float*>(to + 3 * num);
-  const std::string wrong = sampler.sample(problem, context);
-  TORCH_CHECK(wrong.empty(), wrong);
-
+  const at::Tensor uniforms_S = there[0],
+                   temperatures_S = there[1].view(at::kFloat).narrow(0, 0, num);
+  const at::Tensor results = sampler.composed
+                                 ? SampleRowsComposed(logits, uniforms_S, temperatures_S)
+                                 : RunKernel(sampler, logits, uniforms_S, temperatures_S);
   const at::Tensor here = results.cpu();
   const auto* const ids = here.const_data_ptr<int32_t>();
   const auto* const log_probs = reinterpret_cast<const float*>(ids + 2 * num);

@@ -14,16 +14,19 @@
 
 namespace taopd {
 
-// The functions of sample_rows.h for a device.
+// The functions of sample_rows.h for a device, or the composition in their place
+// (kernels/torch/composed/sampling.h).
 struct RowSampler {
   std::string (*sample)(const SampleRows& problem, const DeviceContext& context) = nullptr;
   int64_t (*workspace_bytes)(int64_t num_rows, int64_t vocabulary_size) = nullptr;
 
-  bool defined() const { return sample != nullptr; }
+  bool composed = false;
+
+  bool defined() const { return composed || sample != nullptr; }
 };
 
 // Returns an undefined sampler where the host samples: for logits on the CPU, and in builds without
-// TAOPD_CUDA.
+// TAOPD_CUDA, unless the process does without the kernels (kernels/torch/kernel_choice.h).
 RowSampler RowSamplerOn(at::Device device);
 
 struct RowToDraw {

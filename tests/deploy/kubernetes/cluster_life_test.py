@@ -174,7 +174,7 @@ class ClusterLifeTest(cluster.Cluster):
                 pod.start()
                 self.assertEqual(pod.process.wait(WAIT_S), code, pod.log.read_text())
                 self.assertEqual(job_action(job, code), action)
-        known = {0: "Complete", 64: "FailJob", 65: "FailJob", 69: "Count", 70: "Count", 71: "FailJob", 74: "FailJob", 75: "Ignore",
+        known = {0: "Complete", 64: "FailJob", 65: "FailJob", 69: "Count", 70: "Count", 71: "FailJob", 72: "Count", 74: "FailJob", 75: "Ignore",
                  76: "FailJob", 77: "Count", 78: "FailJob"}
         self.assertEqual({code: job_action(job, code) for code in known}, known)
         self.assertEqual(job_action(job, 137), "Count")

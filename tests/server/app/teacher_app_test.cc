@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "common/base/device_failure.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -198,6 +199,25 @@ TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
   fake_.engine->SetStats(stats);
   server_.join();
   EXPECT_EQ(exit_code_, kExitInternal);
+}
+
+TEST_F(TeacherAppTest, ADeviceThatRefusesAllWorkHasItsOwnExitCode) {
+  Start([&] { return fake_.model; });
+  WaitUntilHealthy();
+  EngineStats stats;
+  stats.device_failed = true;
+  stats.device_kernel = "paged attention";
+  fake_.engine->SetStats(stats);
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitDevice);
+}
+
+TEST_F(TeacherAppTest, AKernelThatLosesTheDeviceAtTheStartHasTheSameExitCode) {
+  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
+    return DeviceFailure("scoring head: the kernel hangs");
+  });
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitDevice);
 }
 
 TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {

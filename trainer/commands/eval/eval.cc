@@ -161,6 +161,11 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
   SetNumThreads(config.trainer.num_threads);
   const std::string model_dir =
       request.model_dir.empty() ? config.student.model : request.model_dir;
+  KernelUse kernels;
+  kernels.kernels = config.trainer.kernels;
+  kernels.device = config.trainer.device;
+  kernels.dtype = config.student.dtype;
+  TAOPD_RETURN_IF_ERROR(ChooseKernels(kernels, [&] { return LoadModelConfig(model_dir); }));
   auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
                              request.model_dir.empty() ? config.student.tokenizer : "");
   if (!student.ok()) return BadModel(student.status());

@@ -81,6 +81,14 @@ class SftRun {
     SetNumThreads(config_.trainer.num_threads);
     if (config_.model.lora.is_on() && !config_.model.tokenizer.empty())
       return BadUsage(LoraWithTokenizer("model"));
+    KernelUse kernels;
+    kernels.kernels = config_.trainer.kernels;
+    kernels.device = config_.trainer.device;
+    kernels.dtype = config_.model.dtype;
+    kernels.max_len = config_.data.max_length;
+    kernels.top_k = 1;
+    kernels.trains = true;
+    TAOPD_RETURN_IF_ERROR(ChooseKernels(kernels, [this] { return ReadConfig(); }));
     TAOPD_RETURN_IF_ERROR(run_.Start(mode, "model", [this] { return MakeStudent(); }));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
         run_.IsExported().value_or(false)) {
@@ -116,6 +124,12 @@ class SftRun {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<ModelConfig> ReadConfig() const {
+    if (!config_.model.init.empty()) return LoadModelConfig(config_.model.init);
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(config_.model.config));
+    return ParseModelConfig(text);
+  }
+
   // Published weights, or random ones of a config.json, which then also names the special tokens.
   absl::StatusOr<Student> MakeStudent() {
     const SftModelConfig& model = config_.model;
@@ -127,8 +141,7 @@ class SftRun {
       return InvalidArgument("model.lora.rank = ", model.lora.rank,
                              " needs model.init: adapters belong to stored weights");
     }
-    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(model.config));
-    TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text));
+    TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ReadConfig());
     Student student;
     if (!model.tokenizer.empty()) {
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));

@@ -22,7 +22,7 @@ inline constexpr int64_t kCachedLogitBytes = int64_t{4} << 20;
 inline constexpr int64_t kLeastProductRows = 96;
 
 // The number of copies of the logits that the teacher's head holds at a time on devices other than
-// a CPU, where it is composed of ATen operations (kernels/torch/head/scoring_rows_aten.h).
+// a CPU, where it is composed of ATen operations (kernels/torch/composed/scoring_rows.h).
 inline constexpr int64_t kScoringBuffersOnDevice = 4;
 
 // Returns the number of rows of a chunk. A CPU holds one buffer of logits, other devices

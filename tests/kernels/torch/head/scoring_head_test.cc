@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/torch/head/scoring_rows_aten.h"
+#include "kernels/torch/composed/scoring_rows.h"
 
 namespace taopd {
 namespace {
@@ -256,7 +256,7 @@ TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
       for (at::Tensor* tensor : actual.Tensors()) {
         *tensor = at::full_like(*tensor, -7);
       }
-      ScoringRowsAten(logits.clone(), sampled, candidates, options, 0, &actual);
+      ScoringRowsComposed(logits.clone(), sampled, candidates, options, 0, &actual);
       EXPECT_TRUE(at::equal(actual.ids_Nk, expected.ids_Nk));
       EXPECT_TRUE(at::equal(actual.sampled_ranks_N, expected.sampled_ranks_N));
       const auto close = [&](const at::Tensor& a, const at::Tensor& b, const char* what) {

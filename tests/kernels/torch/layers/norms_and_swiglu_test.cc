@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "kernels/torch/layers/norms_and_swiglu_aten.h"
+#include "kernels/torch/composed/norms_and_swiglu.h"
 
 namespace taopd {
 namespace {
@@ -83,7 +83,7 @@ TEST_P(LayersTest, RmsNorm) {
                             Normal({size}, GetParam(), 0.3, 1)};
     CompareWithDouble(
         inputs, {true}, [](const Tensors& t) { return Tensors{RmsNorm(t[0], t[1], kEps)}; },
-        [](const Tensors& t) { return Tensors{RmsNormAten(t[0], t[1], kEps)}; }, "rms norm");
+        [](const Tensors& t) { return Tensors{RmsNormComposed(t[0], t[1], kEps)}; }, "rms norm");
   }
 }
 
@@ -100,7 +100,7 @@ TEST_P(LayersTest, AddRmsNormWithAnyOfItsGradients) {
         },
         [](const Tensors& t) {
           const at::Tensor sum = t[0] + t[1];
-          return Tensors{sum, RmsNormAten(sum, t[2], kEps)};
+          return Tensors{sum, RmsNormComposed(sum, t[2], kEps)};
         },
         "add, rms norm");
   }
@@ -122,7 +122,7 @@ TEST_P(LayersTest, NormRotateHeads) {
         [&](const Tensors& t) { return Tensors{NormRotateHeads(t[0], t[1], kEps, cos, sin)}; },
         [&](const Tensors& t) {
           const auto [cos_d, sin_d] = tables(t[0]);
-          return Tensors{NormRotateHeadsAten(t[0], t[1], kEps, cos_d, sin_d)};
+          return Tensors{NormRotateHeadsComposed(t[0], t[1], kEps, cos_d, sin_d)};
         },
         "norm, rotate");
     CompareWithDouble(
@@ -135,7 +135,7 @@ TEST_P(LayersTest, NormRotateHeads) {
         [&](const Tensors& t) {
           const auto [cos_d, sin_d] = tables(t[0]);
           return Tensors{
-              NormRotateHeadsAten(t[0], at::Tensor(), kEps, cos_d, sin_d).transpose(0, 1)};
+              NormRotateHeadsComposed(t[0], at::Tensor(), kEps, cos_d, sin_d).transpose(0, 1)};
         },
         "rotate");
   }
@@ -146,7 +146,7 @@ TEST_P(LayersTest, SwiGlu) {
     CompareWithDouble(
         {Normal({2, size}, GetParam(), 4), Normal({2, size}, GetParam())}, {true},
         [](const Tensors& t) { return Tensors{SwiGlu(t[0], t[1])}; },
-        [](const Tensors& t) { return Tensors{SwiGluAten(t[0], t[1])}; }, "swiglu");
+        [](const Tensors& t) { return Tensors{SwiGluComposed(t[0], t[1])}; }, "swiglu");
   }
 }
 
@@ -160,10 +160,10 @@ TEST_P(LayersTest, RoundsWhereTransformersDoes) {
   const at::Tensor x = Normal({64, 4, 32}, GetParam(), 2),
                    weight = Normal({32}, GetParam(), 0.3, 1);
   const at::Tensor cos = Normal({64, 1, 32}, GetParam()), sin = Normal({64, 1, 32}, GetParam());
-  expect_same(RmsNorm(x, weight, kEps), RmsNormAten(x, weight, kEps));
+  expect_same(RmsNorm(x, weight, kEps), RmsNormComposed(x, weight, kEps));
   expect_same(NormRotateHeads(x, weight, kEps, cos, sin),
-              NormRotateHeadsAten(x, weight, kEps, cos, sin));
-  expect_same(SwiGlu(x, x.flip(0)), SwiGluAten(x, x.flip(0)));
+              NormRotateHeadsComposed(x, weight, kEps, cos, sin));
+  expect_same(SwiGlu(x, x.flip(0)), SwiGluComposed(x, x.flip(0)));
 }
 
 // Neither the threads nor the other rows change a row.
@@ -193,12 +193,12 @@ TEST(Layers, Float16AndDoubleGoThroughAten) {
   for (const at::ScalarType dtype : {at::kHalf, at::kDouble}) {
     const at::Tensor x = Normal({4, 2, 8}, dtype), weight = Normal({8}, dtype);
     const at::Tensor cos = Normal({4, 1, 8}, dtype);
-    EXPECT_TRUE(at::equal(RmsNorm(x, weight, kEps), RmsNormAten(x, weight, kEps)));
+    EXPECT_TRUE(at::equal(RmsNorm(x, weight, kEps), RmsNormComposed(x, weight, kEps)));
     EXPECT_TRUE(
-        at::equal(AddRmsNorm(x, x, weight, kEps).normed_NH, RmsNormAten(x + x, weight, kEps)));
+        at::equal(AddRmsNorm(x, x, weight, kEps).normed_NH, RmsNormComposed(x + x, weight, kEps)));
     EXPECT_TRUE(at::equal(NormRotateHeads(x, weight, kEps, cos, cos),
-                          NormRotateHeadsAten(x, weight, kEps, cos, cos)));
-    EXPECT_TRUE(at::equal(SwiGlu(x, x), SwiGluAten(x, x)));
+                          NormRotateHeadsComposed(x, weight, kEps, cos, cos)));
+    EXPECT_TRUE(at::equal(SwiGlu(x, x), SwiGluComposed(x, x)));
   }
 }
 

@@ -55,6 +55,17 @@ absl::Status CheckConfig(TrainingParts& parts) {
   return absl::OkStatus();
 }
 
+KernelUse KernelUseOf(const TrainConfig& config) {
+  KernelUse use;
+  use.kernels = config.trainer.kernels;
+  use.device = config.trainer.device;
+  use.dtype = config.student.dtype;
+  use.max_len = config.data.max_prompt_length + config.data.max_response_length;
+  use.top_k = static_cast<int32_t>(config.teacher.top_k);
+  use.trains = true;
+  return use;
+}
+
 absl::Status ConnectTeacher(TrainingParts& parts) {
   auto info = parts.teacher->Connect(absl::Seconds(parts.config.teacher.connect_timeout_s));
   // Waiting does not help against a revision that differs from the configuration's.
@@ -159,6 +170,9 @@ absl::Status CheckAndPlan(TrainingParts* parts) {
   SetNumThreads(parts->config.trainer.num_threads, parts->group->local_world_size());
   // What only the configuration decides comes before anything is written.
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts->group, CheckConfig(*parts)));
+  const auto model = [parts] { return LoadModelConfig(parts->config.student.model); };
+  TAOPD_RETURN_IF_ERROR(
+      AgreeOnFailure(parts->group, ChooseKernels(KernelUseOf(parts->config), model)));
   return AgreeOnPlan(*parts);
 }
 

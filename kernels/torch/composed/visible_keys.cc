@@ -1,4 +1,4 @@
-#include "common/model/layers/visible_keys.h"
+#include "kernels/torch/composed/visible_keys.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "kernels/torch/head/scoring_rows_aten.h"
+#include "kernels/torch/composed/scoring_rows.h"
 
 #include <limits>
 #include <tuple>
@@ -13,7 +13,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // The values of at::topk are exact, but its choice among equal ones is not specified. Everything
 // above the k-th value theta is selected; the remaining places go to the lowest ids whose logit
 // equals theta, which are those with the largest V - id.
-at::Tensor TopKAten(const at::Tensor& logits_CV, int64_t k) {
+at::Tensor TopKComposed(const at::Tensor& logits_CV, int64_t k) {
   const int64_t vocabulary_size = logits_CV.size(1);
   const at::Tensor clean_CV =
       at::where(at::isnan(logits_CV), at::full({}, -kInf, logits_CV.options()), logits_CV);
@@ -33,9 +33,9 @@ at::Tensor TopKAten(const at::Tensor& logits_CV, int64_t k) {
   return chosen_Ck.gather(1, order_Ck);
 }
 
-void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
-                     const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
-                     ScoringOutput* output) {
+void ScoringRowsComposed(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
+                         const at::Tensor& candidates_NM, const ScoringOptions& options,
+                         int64_t first, ScoringOutput* output) {
   const int64_t num_rows = logits_CV.size(0);
   const at::Device device = logits_CV.device();
   const auto rows_of = [&](const at::Tensor& tensor) { return tensor.narrow(0, first, num_rows); };
@@ -53,7 +53,7 @@ void ScoringRowsAten(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
     candidate_logits_CM = logits_CV.gather(1, rows_of(candidates_NM).to(device, at::kLong));
   }
   const at::Tensor dense_CV = options.dense ? logits_CV.clone() : at::Tensor();
-  const at::Tensor ids_Ck = TopKAten(logits_CV, options.top_k);
+  const at::Tensor ids_Ck = TopKComposed(logits_CV, options.top_k);
   const at::Tensor support_Ck = logits_CV.gather(1, ids_Ck).to(at::kDouble) * scale;
   logits_CV.scatter_(1, ids_Ck, -kInf);
   // The candidates outside of the top-k, each once: the others are -inf at this point.

@@ -1,0 +1,144 @@
+#include "kernels/torch/composed/paged_attention.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/torch/composed/visible_keys.h"
+
+namespace taopd {
+namespace {
+
+at::Tensor Upload(const std::vector<int64_t>& values, at::Device device) {
+  return at::tensor(values, at::kLong).to(device);
+}
+
+}  // namespace
+
+ComposedPagedAttention::ComposedPagedAttention(const std::vector<PagedSequence>& sequences,
+                                               at::Device device) {
+  std::vector<int64_t> block_of_row, place_of_row;
+  for (const PagedSequence& sequence : sequences) {
+    const int64_t end = sequence.past_len + sequence.num_rows;
+    for (int64_t i = sequence.past_len; i < end; ++i) {
+      block_of_row.push_back(sequence.block_table[i / kBlockTokens]);
+      place_of_row.push_back(i % kBlockTokens);
+    }
+    if (sequence.num_rows == 1) continue;
+    const std::vector<int64_t> blocks(sequence.block_table,
+                                      sequence.block_table + KvBlocksFor(end));
+    chunks_.push_back(
+        {sequence.first_row, sequence.num_rows, sequence.past_len, Upload(blocks, device)});
+  }
+  block_of_row_T_ = Upload(block_of_row, device);
+  place_of_row_T_ = Upload(place_of_row, device);
+  LayOutDecode(sequences, device);
+}
+
+void ComposedPagedAttention::LayOutDecode(const std::vector<PagedSequence>& sequences,
+                                          at::Device device) {
+  std::vector<int64_t> rows, lens, tables;
+  int64_t max_blocks = 0;
+  for (const PagedSequence& sequence : sequences) {
+    if (sequence.num_rows != 1) continue;
+    rows.push_back(sequence.first_row);
+    lens.push_back(sequence.past_len + 1);
+    max_blocks = std::max(max_blocks, KvBlocksFor(sequence.past_len + 1));
+  }
+  if (rows.empty()) return;
+  for (const PagedSequence& sequence : sequences) {
+    if (sequence.num_rows != 1) continue;
+    const int64_t num_blocks = KvBlocksFor(sequence.past_len + 1);
+    tables.insert(tables.end(), sequence.block_table, sequence.block_table + num_blocks);
+    tables.resize(tables.size() + max_blocks - num_blocks, sequence.block_table[0]);
+  }
+  decode_.rows_R = Upload(rows, device);
+  decode_.kv_lens_R = Upload(lens, device);
+  decode_.blocks_RB = Upload(tables, device).view({static_cast<int64_t>(rows.size()), max_blocks});
+  decode_.kv_len = max_blocks * kBlockTokens;
+}
+
+void ComposedPagedAttention::Append(const at::Tensor& k_TKD, const at::Tensor& v_TKD,
+                                    const at::Tensor& keys_BKPD,
+                                    const at::Tensor& values_BKPD) const {
+  const auto append = [&](const at::Tensor& x_TKD, const at::Tensor& stored_BKPD) {
+    stored_BKPD.transpose(1, 2).index_put_({block_of_row_T_, place_of_row_T_}, x_TKD);
+  };
+  append(k_TKD, keys_BKPD);
+  append(v_TKD, values_BKPD);
+}
+
+at::Tensor ComposedPagedAttention::Attend(const at::Tensor& q_TND, const at::Tensor& keys_BKPD,
+                                          const at::Tensor& values_BKPD,
+                                          int64_t sliding_window) const {
+  at::Tensor out_TC = at::empty({q_TND.size(0), q_TND.size(1) * q_TND.size(2)}, q_TND.options());
+  for (const Chunk& chunk : chunks_) {
+    out_TC.narrow(0, chunk.first_row, chunk.num_rows)
+        .copy_(AttendChunk(chunk, q_TND, keys_BKPD, values_BKPD, sliding_window));
+  }
+  if (decode_.kv_len > 0) {
+    out_TC.index_copy_(0, decode_.rows_R,
+                       AttendDecode(q_TND, keys_BKPD, values_BKPD, sliding_window));
+  }
+  return out_TC;
+}
+
+at::Tensor ComposedPagedAttention::AttendChunk(const Chunk& chunk, const at::Tensor& q_TND,
+                                               const at::Tensor& keys_BKPD,
+                                               const at::Tensor& values_BKPD,
+                                               int64_t sliding_window) {
+  const int64_t N = q_TND.size(1), D = q_TND.size(2);
+  // [1, K, L, D]
+  const auto gathered = [&](const at::Tensor& stored_BKPD) {
+    const at::Tensor x_BKPD = stored_BKPD.index_select(0, chunk.blocks);
+    return x_BKPD.transpose(0, 1).reshape({1, x_BKPD.size(1), -1, D});
+  };
+  const at::Tensor keys = gathered(keys_BKPD), values = gathered(values_BKPD);
+  std::vector<at::Tensor> out;
+  for (int64_t start = 0; start < chunk.num_rows; start += kQueryBlock) {
+    const int64_t num_queries = std::min(kQueryBlock, chunk.num_rows - start);
+    const VisibleKeys visible =
+        KeysOfBlock(chunk.past_len + start, num_queries, sliding_window, q_TND.options());
+    const at::Tensor q_1NQD =
+        q_TND.narrow(0, chunk.first_row + start, num_queries).transpose(0, 1).unsqueeze(0);
+    const at::Tensor out_1NQD = at::scaled_dot_product_attention(
+        q_1NQD, keys.narrow(2, visible.first, visible.length),
+        values.narrow(2, visible.first, visible.length), visible.mask_QL, 0.0,
+        /*is_causal=*/false, std::nullopt, /*enable_gqa=*/N != keys.size(1));
+    out.push_back(out_1NQD.squeeze(0).transpose(0, 1).reshape({num_queries, N * D}));
+  }
+  return out.size() == 1 ? out[0] : at::cat(out);
+}
+
+at::Tensor ComposedPagedAttention::AttendDecode(const at::Tensor& q_TND,
+                                                const at::Tensor& keys_BKPD,
+                                                const at::Tensor& values_BKPD,
+                                                int64_t sliding_window) const {
+  const int64_t R = decode_.rows_R.size(0), N = q_TND.size(1), D = q_TND.size(2);
+  const int64_t K = keys_BKPD.size(1), L = decode_.kv_len;
+  const at::Tensor columns_1L =
+      at::arange(L, at::TensorOptions().dtype(at::kLong).device(q_TND.device())).unsqueeze(0);
+  const at::Tensor kv_lens_R1 = decode_.kv_lens_R.unsqueeze(1);
+  at::Tensor hidden_RL = columns_1L >= kv_lens_R1;
+  if (sliding_window > 0) {
+    hidden_RL = hidden_RL.logical_or(columns_1L < kv_lens_R1 - sliding_window);
+  }
+  // The contents after a sequence's end are arbitrary, and zero times NaN is NaN.
+  const auto gathered = [&](const at::Tensor& stored_BKPD) {
+    return stored_BKPD.index_select(0, decode_.blocks_RB.reshape({-1}))
+        .view({R, -1, K, kBlockTokens, D})
+        .transpose(1, 2)
+        .reshape({R, K, L, D})
+        .masked_fill_(hidden_RL.view({R, 1, L, 1}), 0);
+  };
+  const at::Tensor mask_R11L =
+      at::zeros({R, L}, q_TND.options())
+          .masked_fill_(hidden_RL, -std::numeric_limits<double>::infinity())
+          .view({R, 1, 1, L});
+  // The N / K query heads that share a key-value head become queries of one head.
+  const at::Tensor q_RKGD = q_TND.index_select(0, decode_.rows_R).reshape({R, K, N / K, D});
+  return at::scaled_dot_product_attention(q_RKGD, gathered(keys_BKPD), gathered(values_BKPD),
+                                          mask_R11L)
+      .reshape({R, N * D});
+}
+
+}  // namespace taopd

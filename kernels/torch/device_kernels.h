@@ -1,0 +1,42 @@
+// The launches of kernels/cuda as a table, so that a caller can be given others: the check at the
+// start compares the functions of a table with their compositions, and the tests give it the
+// kernels of the emulated run-time and planted wrong ones. The contracts are in kernels/include.
+#pragma once
+
+#include "taopd/attention/paged_attention_cuda.h"
+#include "taopd/head/fused_head.h"
+#include "taopd/head/fused_scoring.h"
+#include "taopd/layers/adamw.h"
+#include "taopd/layers/norms_and_swiglu.h"
+#include "taopd/sampling/sample_rows.h"
+
+namespace taopd {
+
+struct DeviceKernels {
+  decltype(&FusedHead) fused_head = nullptr;
+  decltype(&FusedScoring) fused_scoring = nullptr;
+  decltype(&RmsNormForwardCuda) rms_norm_forward = nullptr;
+  decltype(&RmsNormBackwardCuda) rms_norm_backward = nullptr;
+  decltype(&HeadsForwardCuda) heads_forward = nullptr;
+  decltype(&HeadsBackwardCuda) heads_backward = nullptr;
+  decltype(&SwiGluForwardCuda) swiglu_forward = nullptr;
+  decltype(&SwiGluBackwardCuda) swiglu_backward = nullptr;
+  decltype(&RotateAndAppendCuda) rotate_and_append = nullptr;
+  decltype(&PagedAttentionCuda) paged_attention = nullptr;
+  decltype(&SampleRowsCuda) sample_rows = nullptr;
+  decltype(&AdamWCuda) adamw = nullptr;
+  decltype(&SumsOfSquaresCuda) sums_of_squares = nullptr;
+};
+
+// Returns the table of the kernels that the program is linked with: those of kernels/cuda, or in
+// tests those of the emulated run-time. Programs without either must not call it.
+inline const DeviceKernels& LinkedKernels() {
+  static const DeviceKernels kernels = {
+      FusedHead,           FusedScoring,       RmsNormForwardCuda, RmsNormBackwardCuda,
+      HeadsForwardCuda,    HeadsBackwardCuda,  SwiGluForwardCuda,  SwiGluBackwardCuda,
+      RotateAndAppendCuda, PagedAttentionCuda, SampleRowsCuda,     AdamWCuda,
+      SumsOfSquaresCuda};
+  return kernels;
+}
+
+}  // namespace taopd

@@ -1,0 +1,198 @@
+#include "kernels/torch/self_check/self_check.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "kernels/torch/self_check/limited_run.h"
+
+namespace taopd {
+namespace {
+
+using Outcome = KernelVerdict::Outcome;
+
+constexpr int kTimedRuns = 3;
+
+void Synchronize(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+double Measured(at::Device device, const std::function<void()>& run) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTimedRuns; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    Synchronize(device);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::min(best, seconds.count());
+  }
+  return best;
+}
+
+// Runs `work` and returns the text of its exception, if it throws one.
+std::optional<std::string> ErrorOf(const std::function<void()>& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+bool DeviceAnswers(at::Device device) {
+  return !ErrorOf([&] { at::ones({1}, at::TensorOptions().device(device)).sum().cpu(); });
+}
+
+using MakeTrial = std::unique_ptr<Trial> (*)(const SelfCheckShape&, const DeviceKernels&, uint64_t);
+struct TrialOfKind {
+  KernelKind kind;
+  MakeTrial make;
+  bool only_training;
+};
+constexpr TrialOfKind kTrials[] = {
+    {KernelKind::kNorm, MakeNormTrial, false},
+    {KernelKind::kRotation, MakeRotationTrial, false},
+    {KernelKind::kSwiGlu, MakeSwiGluTrial, false},
+    {KernelKind::kPagedAttention, MakePagedAttentionTrial, false},
+    {KernelKind::kStudentHead, MakeStudentHeadTrial, true},
+    {KernelKind::kScoringHead, MakeScoringHeadTrial, false},
+    {KernelKind::kSampling, MakeSamplingTrial, false},
+    {KernelKind::kAdamW, MakeAdamWTrial, true},
+};
+
+// Everything that a trial's thread uses, so that it may outlive the check.
+struct Attempt {
+  SelfCheckShape shape;
+  DeviceKernels kernels;
+  SelfCheckOptions options;
+  TrialOfKind of_kind;
+  KernelVerdict verdict;
+
+  double SecondsOf(const std::function<void()>& run) const {
+    return options.time ? options.time(run) : Measured(shape.device, run);
+  }
+
+  void Run() {
+    std::unique_ptr<Trial> trial;
+    // Errors of a device are asynchronous, so each part waits for its own.
+    const auto composed = ErrorOf([&] {
+      trial = of_kind.make(shape, kernels, options.seed);
+      trial->RunComposed();
+      Synchronize(shape.device);
+    });
+    if (composed) return End(Outcome::kNotChecked, *composed);
+    const auto custom = ErrorOf([&] {
+      trial->RunCustom();
+      Synchronize(shape.device);
+    });
+    if (custom) return End(Outcome::kFailed, *custom);
+    const auto compared = ErrorOf([&] { FindWorst(trial->Errors()); });
+    if (compared) return End(Outcome::kNotChecked, *compared);
+    if (!(verdict.worst.error <= verdict.worst.allowed)) return End(Outcome::kWrong, "");
+    const auto timed = ErrorOf([&] {
+      const double seconds = SecondsOf([&] { trial->RunCustom(); });
+      verdict.speedup = SecondsOf([&] { trial->RunComposed(); }) / seconds;
+    });
+    if (timed) return End(Outcome::kFailed, *timed);
+    End(verdict.speedup * kSlowerBy < 1 ? Outcome::kSlower : Outcome::kTrusted, "");
+  }
+
+ private:
+  void FindWorst(const std::vector<OutputError>& errors) {
+    double worst = -1;
+    for (const OutputError& error : errors) {
+      const double times = error.allowed > 0 ? error.error / error.allowed
+                           : error.error > 0 ? std::numeric_limits<double>::infinity()
+                                             : 0;
+      if (times <= worst) continue;
+      worst = times;
+      verdict.worst = error;
+    }
+  }
+
+  void End(Outcome outcome, const std::string& problem) {
+    verdict.outcome = outcome;
+    verdict.problem = problem;
+    if (outcome == Outcome::kFailed || outcome == Outcome::kNotChecked) {
+      verdict.device_is_lost = !DeviceAnswers(shape.device);
+    }
+  }
+};
+
+KernelVerdict Check(const SelfCheckShape& shape, const DeviceKernels& kernels,
+                    const SelfCheckOptions& options, const TrialOfKind& of_kind) {
+  const auto attempt = std::make_shared<Attempt>(Attempt{shape, kernels, options, of_kind, {}});
+  attempt->verdict.kind = of_kind.kind;
+  if (RunWithLimit(options.limit_s, [attempt] { attempt->Run(); })) return attempt->verdict;
+  KernelVerdict hangs;
+  hangs.kind = of_kind.kind;
+  hangs.outcome = Outcome::kHangs;
+  char text[64];
+  std::snprintf(text, sizeof(text), "it did not return within %g s", options.limit_s);
+  hangs.problem = text;
+  return hangs;
+}
+
+std::string Number(const char* format, double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), format, x);
+  return text;
+}
+
+std::string ErrorText(const OutputError& worst) {
+  return "error " + Number("%.1e", worst.error) + " of " + Number("%.1e", worst.allowed) +
+         " allowed (" + worst.name + ")";
+}
+
+}  // namespace
+
+std::vector<KernelVerdict> CheckKernels(const SelfCheckShape& shape, const DeviceKernels& kernels,
+                                        const SelfCheckOptions& options) {
+  std::vector<KernelVerdict> verdicts;
+  for (const TrialOfKind& of_kind : kTrials) {
+    if (of_kind.only_training && !shape.trains) continue;
+    verdicts.push_back(Check(shape, kernels, options, of_kind));
+    if (verdicts.back().outcome == Outcome::kHangs || verdicts.back().device_is_lost) break;
+  }
+  return verdicts;
+}
+
+std::string Describe(const KernelVerdict& verdict) {
+  const std::string name = std::string(NameOf(verdict.kind)) + ": ";
+  switch (verdict.outcome) {
+    case Outcome::kTrusted:
+      return name + "custom, " + Number("%.1fx", verdict.speedup) + ", " + ErrorText(verdict.worst);
+    case Outcome::kWrong:
+      return name + "composed, because the kernel is wrong: " + ErrorText(verdict.worst);
+    case Outcome::kSlower:
+      return name + "composed, because the kernel is slower: " + Number("%.2fx", verdict.speedup) +
+             ", " + ErrorText(verdict.worst);
+    case Outcome::kFailed:
+      return name + "composed, because the kernel failed: " + verdict.problem;
+    case Outcome::kHangs:
+      return name + "the kernel hangs: " + verdict.problem;
+    case Outcome::kNotChecked:
+      return name + "custom, not checked, because the composition failed: " + verdict.problem;
+  }
+  return name;
+}
+
+KernelChoice TrustedKernels(const std::vector<KernelVerdict>& verdicts) {
+  KernelChoice choice = KernelChoice::Custom();
+  for (const KernelVerdict& verdict : verdicts) {
+    if (!verdict.IsUsed()) choice = choice.Without(verdict.kind);
+  }
+  return choice;
+}
+
+}  // namespace taopd

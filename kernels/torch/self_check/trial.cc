@@ -1,0 +1,52 @@
+#include "kernels/torch/self_check/trial.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace taopd {
+namespace {
+
+// A NaN on one side only is an infinite error; on both sides it is none.
+double ErrorOf(const NamedTensor& custom, const NamedTensor& composed) {
+  const at::Tensor a = custom.value.detach().to(at::kFloat);
+  const at::Tensor b = composed.value.detach().to(at::kFloat);
+  if (a.numel() == 0) return 0;
+  const at::Tensor same = a.eq(b).logical_or(at::isnan(a).logical_and(at::isnan(b)));
+  const at::Tensor difference = (a - b).abs().masked_fill(same, 0);
+  const double largest = difference.max().item<double>();
+  const at::Tensor size = b.abs().masked_fill(at::isfinite(b).logical_not(), 0).max();
+  const double scale = std::max(size.item<double>(), custom.at_least_one ? 1.0 : 1e-30);
+  // max() of a tensor with a NaN is NaN.
+  return largest >= 0 ? largest / scale : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+std::vector<OutputError> Compare(const std::vector<NamedTensor>& custom,
+                                 const std::vector<NamedTensor>& composed) {
+  std::vector<OutputError> errors;
+  for (size_t i = 0; i < custom.size(); ++i) {
+    errors.push_back({custom[i].name, ErrorOf(custom[i], composed[i]), custom[i].allowed});
+  }
+  return errors;
+}
+
+RandomNumbers::RandomNumbers(at::Device device, uint64_t seed)
+    : options_(at::TensorOptions().device(device)),
+      generator_(at::globalContext().defaultGenerator(device).clone()) {
+  generator_.set_current_seed(seed);
+}
+
+at::Tensor RandomNumbers::Normal(at::IntArrayRef shape, at::ScalarType dtype, double scale) {
+  return at::randn(shape, generator_, options_.dtype(dtype)).mul_(scale);
+}
+
+at::Tensor RandomNumbers::Uniform(at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::rand(shape, generator_, options_.dtype(dtype)).clamp_(1e-6, 1 - 1e-6);
+}
+
+at::Tensor RandomNumbers::Ids(at::IntArrayRef shape, int64_t num_ids) {
+  return at::randint(num_ids, shape, generator_, options_.dtype(at::kInt));
+}
+
+}  // namespace taopd

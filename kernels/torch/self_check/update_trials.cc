@@ -1,0 +1,213 @@
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "kernels/torch/composed/adamw.h"
+#include "kernels/torch/composed/sampling.h"
+#include "kernels/torch/data_type.h"
+#include "kernels/torch/device_call.h"
+#include "kernels/torch/sampling/row_sampling.h"
+#include "kernels/torch/self_check/trial.h"
+
+namespace taopd {
+namespace {
+
+// A token is right if its place in the cumulative sum contains the uniform number, within the
+// rounding of float32; for temperature 0, if its logit is the largest.
+class SamplingTrial final : public Trial {
+ public:
+  SamplingTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
+      : sampler_({kernels.sample_rows, SampleRowsWorkspaceBytes}) {
+    RandomNumbers random(shape.device, seed);
+    logits_SV_ = random.Normal({kRows, shape.vocabulary_size}, at::kFloat, 3);
+    const at::Tensor uniforms = random.Uniform({kRows}, at::kDouble).cpu();
+    for (int64_t i = 0; i < kRows; ++i) {
+      const float temperature = i == 0 ? 0.0f : 0.5f + 0.25f * static_cast<float>(i % 4);
+      rows_.push_back({i, temperature, uniforms.const_data_ptr<double>()[i]});
+    }
+  }
+
+  KernelKind kind() const override { return KernelKind::kSampling; }
+
+  void RunCustom() override {
+    const at::NoGradGuard no_grad;
+    custom_ = DrawRows(logits_SV_, rows_, sampler_);
+  }
+  void RunComposed() override {
+    const at::NoGradGuard no_grad;
+    composed_ = DrawRows(logits_SV_, rows_, {.composed = true});
+  }
+
+  std::vector<OutputError> Errors() const override {
+    OutputError places = {"tokens", 0, kPlaceAllowed};
+    std::vector<float> log_probs, expected;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const DrawnRow& drawn = custom_[i];
+      const bool in_range = drawn.id >= 0 && drawn.id < logits_SV_.size(1);
+      const bool is_greedy = rows_[i].temperature == 0;
+      const double temperature = is_greedy ? 1 : rows_[i].temperature;
+      const at::Tensor z_V = logits_SV_[static_cast<int64_t>(i)].to(at::kDouble);
+      const at::Tensor p_V = (z_V / temperature).softmax(0);
+      if (!in_range || drawn.invalid) {
+        places.error = 1;
+        continue;
+      }
+      const double end = p_V.narrow(0, 0, drawn.id + 1).sum().item<double>();
+      const double begin = end - p_V[drawn.id].item<double>(), u = rows_[i].uniform;
+      const double missed =
+          is_greedy ? (z_V.max() - z_V[drawn.id]).item<double>() : std::max(begin - u, u - end);
+      places.error = std::max(places.error, missed);
+      log_probs.insert(log_probs.end(), {drawn.log_prob, drawn.raw_log_prob});
+      expected.push_back(static_cast<float>(p_V[drawn.id].log().item<double>()));
+      expected.push_back(static_cast<float>(z_V.log_softmax(0)[drawn.id].item<double>()));
+    }
+    std::vector<OutputError> errors = {places};
+    const std::vector<OutputError> of_log_probs =
+        Compare({{"log-probs", at::tensor(log_probs), kLogProbAllowed, true}},
+                {{"log-probs", at::tensor(expected), kLogProbAllowed, true}});
+    errors.push_back(of_log_probs[0]);
+    return errors;
+  }
+
+ private:
+  static constexpr int64_t kRows = 16;
+  // Cumulative sums in float32 against float64.
+  static constexpr double kPlaceAllowed = 1e-4;
+
+  const RowSampler sampler_;
+  at::Tensor logits_SV_;
+  std::vector<RowToDraw> rows_;
+  std::vector<DrawnRow> custom_, composed_;
+};
+
+// Two parameters: a bfloat16 one with a float32 master, and one without, whose moments are bfloat16
+// too and are rounded by random bits.
+class AdamWTrial final : public Trial {
+ public:
+  AdamWTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
+      : device_(shape.device), kernels_(kernels) {
+    RandomNumbers random(shape.device, seed);
+    // More than one block, and not a multiple of anything.
+    const int64_t size =
+        std::min<int64_t>(shape.hidden_size * shape.hidden_size, kMostElements) + kAdamWBlock + 17;
+    for (const bool has_master : {true, false}) {
+      ComposedAdamW state;
+      const at::ScalarType moments = has_master ? at::kFloat : at::kBFloat16;
+      state.gradient = random.Normal({size}, at::kFloat, 0.1);
+      state.bfloat16 = random.Normal({size}, at::kBFloat16);
+      if (has_master) state.master = state.bfloat16.to(at::kFloat);
+      state.exp_avg = random.Normal({size}, moments, 0.1);
+      state.exp_avg_sq = random.Normal({size}, moments, 0.1).square_();
+      state.weight_decay = 0.1;
+      state.number = has_master ? 0 : 1;
+      state.first_element = 100;
+      start_.push_back(state);
+    }
+    settings_.lr = 1e-2;
+    settings_.step = 7;
+    settings_.gradient_scale = 0.5;
+  }
+
+  KernelKind kind() const override { return KernelKind::kAdamW; }
+
+  void RunCustom() override {
+    const at::NoGradGuard no_grad;
+    custom_ = Copies();
+    std::vector<AdamWTensor> tensors;
+    for (const ComposedAdamW& state : custom_) tensors.push_back(PointersTo(state));
+    const int64_t num_blocks = NumberBlocks(&tensors);
+    const auto num = static_cast<int32_t>(tensors.size());
+    const at::Tensor bytes =
+        at::empty({static_cast<int64_t>(tensors.size() * sizeof(AdamWTensor))}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), tensors.data(), bytes.nbytes());
+    const at::Tensor there = bytes.to(device_);
+    const DeviceCall call(kind(), there);
+    const auto* const list = static_cast<const AdamWTensor*>(there.const_data_ptr());
+    std::string wrong = kernels_.adamw(settings_, list, num, num_blocks, call.Context());
+    TORCH_CHECK(wrong.empty(), wrong);
+    const at::Tensor sums =
+        at::empty({num_blocks}, at::TensorOptions().dtype(at::kDouble).device(device_));
+    wrong = kernels_.sums_of_squares(list, num, num_blocks, sums.mutable_data_ptr<double>(),
+                                     call.Context());
+    TORCH_CHECK(wrong.empty(), wrong);
+    custom_sum_ = sums.sum().item<double>();
+  }
+
+  void RunComposed() override {
+    const at::NoGradGuard no_grad;
+    composed_ = Copies();
+    std::vector<at::Tensor> gradients;
+    for (const ComposedAdamW& state : composed_) {
+      UpdateAdamWComposed(settings_, state);
+      gradients.push_back(state.gradient);
+    }
+    composed_sum_ = SumOfSquaresComposed(gradients);
+  }
+
+  std::vector<OutputError> Errors() const override {
+    return Compare(Named(custom_, custom_sum_), Named(composed_, composed_sum_));
+  }
+
+ private:
+  static constexpr int64_t kMostElements = 1 << 20;
+
+  std::vector<ComposedAdamW> Copies() const {
+    std::vector<ComposedAdamW> copies = start_;
+    for (ComposedAdamW& state : copies) {
+      for (at::Tensor* tensor :
+           {&state.master, &state.exp_avg, &state.exp_avg_sq, &state.bfloat16}) {
+        if (tensor->defined()) *tensor = tensor->clone();
+      }
+    }
+    return copies;
+  }
+
+  static AdamWTensor PointersTo(const ComposedAdamW& state) {
+    AdamWTensor tensor;
+    tensor.size = state.gradient.numel();
+    tensor.gradient = state.gradient.const_data_ptr();
+    if (state.master.defined()) tensor.master = state.master.mutable_data_ptr<float>();
+    tensor.exp_avg = state.exp_avg.mutable_data_ptr();
+    tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr();
+    tensor.bfloat16 = static_cast<uint16_t*>(state.bfloat16.mutable_data_ptr());
+    tensor.weight_decay = static_cast<float>(state.weight_decay);
+    tensor.moments_type = DataTypeOf(state.exp_avg.scalar_type());
+    tensor.parameter = state.number;
+    tensor.first_element = state.first_element;
+    return tensor;
+  }
+
+  // A last bit of float32 may round a bfloat16 number the other way.
+  static std::vector<NamedTensor> Named(const std::vector<ComposedAdamW>& states, double sum) {
+    return {{"master", states[0].master, kFloatAllowed},
+            {"first moment", states[0].exp_avg, kFloatAllowed},
+            {"second moment", states[0].exp_avg_sq, kFloatAllowed},
+            {"bfloat16 parameter", states[0].bfloat16, kBfloat16Allowed},
+            {"parameter without master", states[1].bfloat16, kBfloat16Allowed},
+            {"bfloat16 first moment", states[1].exp_avg, kBfloat16Allowed},
+            {"bfloat16 second moment", states[1].exp_avg_sq, kBfloat16Allowed},
+            {"sum of squares", at::scalar_tensor(sum, at::kDouble), kFloatAllowed}};
+  }
+
+  const at::Device device_;
+  const DeviceKernels& kernels_;
+  AdamWSettings settings_;
+  std::vector<ComposedAdamW> start_, custom_, composed_;
+  double custom_sum_ = 0, composed_sum_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Trial> MakeSamplingTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
+                                         uint64_t seed) {
+  return std::make_unique<SamplingTrial>(shape, kernels, seed);
+}
+
+std::unique_ptr<Trial> MakeAdamWTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
+                                      uint64_t seed) {
+  return std::make_unique<AdamWTrial>(shape, kernels, seed);
+}
+
+}  // namespace taopd

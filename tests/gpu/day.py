@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""The parts of tests/gpu/run that a machine with a GPU should see, one after the other, and their results file.
+
+    day.py [--build-dir DIR] [--out DIR] [--limit SECONDS] [--only PART ...]    on a GPU
+    day.py --rehearse [...]                                                     on a CPU
+
+A part that fails, hangs or cannot run does not stop the others. Each gets a verdict: passed, failed, skipped (with
+the reason; nothing of this project is at fault), or not reached (a part that it needs has not passed, or the time
+is up). The results file has the date, the commit, the device, the driver, the command and a line for each part. It is
+written again after each part, so that an interrupted run leaves what it knows.
+
+    --build-dir DIR   a build of the preset cuda; it is made if it does not exist. With --rehearse: one of the preset
+                      cpu (default: build/cpu)
+    --out DIR         where the results file and the logs are written (default: build/gpu/results)
+    --limit SECONDS   time for all parts together, without the build (default: 600)
+    --only PART       run this part and what it needs; repeatable
+    --rehearse        on a CPU, with --kernels composed in place of a GPU and small shapes: every part runs, so that
+                      the script itself is known to work
+
+Exit code: 0 if no part failed and every part was reached; otherwise 1.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+import day_parts
+from day_parts import Failed, Skipped
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PASSED, FAILED, SKIPPED, NOT_REACHED = "passed", "failed", "skipped", "not reached"
+
+
+class Day:
+    """What the parts share: where programs and results are, and how commands run."""
+
+    def __init__(self, options, work_dir):
+        self.root = ROOT
+        self.rehearse = options.rehearse
+        self.build_dir = pathlib.Path(options.build_dir or ("build/cpu" if options.rehearse else "build/cuda")).resolve()
+        self.out = pathlib.Path(options.out).resolve()
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.work = pathlib.Path(work_dir)
+        self.facts = {}       # of the device, for the head of the results
+        self.deadline = None  # of the part that runs
+        self.part_log = None
+
+    def program(self, name):
+        path = self.build_dir / "bin" / name
+        if not path.exists():
+            raise Failed(f"{path} does not exist")
+        return str(path)
+
+    def test_program(self, name):
+        path = self.build_dir / "tests-bin" / name
+        if not path.exists():
+            raise Skipped(f"{path} does not exist: the tests were not built")
+        return str(path)
+
+    def left_s(self):
+        return max(0.1, self.deadline - time.monotonic())
+
+    def run(self, command, expected=0, environment=None):
+        """Runs a command to its end within the part's time, and returns its output, which the part's log keeps."""
+        with open(self.part_log, "a", encoding="utf-8") as log:
+            log.write(f"$ {shlex.join(map(str, command))}\n")
+        try:
+            result = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    errors="replace", cwd=self.root, timeout=self.left_s(), check=False,
+                                    env=dict(os.environ, **(environment or {})))
+        except subprocess.TimeoutExpired as error:
+            output = error.stdout or b""
+            self._log(output.decode(errors="replace") if isinstance(output, bytes) else output)
+            raise Failed(f"{pathlib.Path(command[0]).name} did not end in time") from error
+        except OSError as error:
+            raise Failed(f"{command[0]}: {error.strerror}") from error
+        self._log(result.stdout)
+        if result.returncode != expected:
+            lines = [line for line in result.stdout.splitlines() if line.strip()]
+            raise Failed(f"{pathlib.Path(command[0]).name} ended with {result.returncode}, not {expected}: "
+                         f"{lines[-1][:200] if lines else 'no output'}")
+        return result.stdout
+
+    def _log(self, text):
+        with open(self.part_log, "a", encoding="utf-8") as log:
+            log.write(text)
+
+
+def one_line(text):
+    return " ".join(str(text).split()).replace("|", "/")
+
+
+def judge(part, day):
+    """Runs a part; returns its verdict and what it found."""
+    try:
+        return PASSED, part.run(day)
+    except Skipped as reason:
+        return SKIPPED, str(reason)
+    except Failed as reason:
+        return FAILED, str(reason)
+    except Exception as error:  # a fault of the script itself must not end the day
+        return FAILED, f"{type(error).__name__}: {error}"
+
+
+def commit_of_tree():
+    result = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                            check=False)
+    return result.stdout.strip() or "unknown"
+
+
+def write_results(path, day, command, begun, rows):
+    lines = [f"# {'Rehearsal on a CPU' if day.rehearse else 'GPU'}: {day.facts.get('device', 'unknown device')}", ""]
+    for name, value in [("date", begun.strftime("%Y-%m-%d %H:%M UTC")), ("commit", commit_of_tree()),
+                        *day.facts.items(), ("command", command)]:
+        lines.append(f"- {name}: {value}")
+    lines += ["", "| part | verdict | s | what it found |", "|---|---|---|---|"]
+    lines += [f"| {name} | {verdict} | {seconds:.0f} | {one_line(found)} |" for name, verdict, seconds, found in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def wanted(only):
+    """The parts to run, in order: all, or those of --only and what they need."""
+    parts = {part.name: part for part in day_parts.PARTS}
+    unknown = [name for name in only if name not in parts]
+    if unknown:
+        sys.exit(f"day.py: no part {unknown[0]}; the parts are {', '.join(parts)}")
+    names, new = set(), set(only or parts)
+    while new:
+        names |= new
+        new = {need for name in new for need in parts[name].needs} - names
+    return [part for part in day_parts.PARTS if part.name in names]
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build-dir")
+    parser.add_argument("--out", default="build/gpu/results")
+    parser.add_argument("--limit", type=float, default=600)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--rehearse", action="store_true")
+    options = parser.parse_args(arguments)
+    begun = datetime.datetime.now(datetime.timezone.utc)
+    command = shlex.join(["tests/gpu/run", *arguments])
+    verdicts, rows = {}, []
+    with tempfile.TemporaryDirectory(prefix="taopd-gpu-") as work_dir:
+        day = Day(options, work_dir)
+        path = day.out / f"{begun.strftime('%Y-%m-%d-%H%M')}{'-rehearsal' if options.rehearse else ''}.md"
+        left_s = options.limit
+        for part in wanted(options.only):
+            day.part_log = day.out / (part.name.replace(" ", "_") + ".log")
+            day.part_log.write_text("", encoding="utf-8")
+            missing = [need for need in part.needs if verdicts.get(need) != PASSED]
+            start = time.monotonic()
+            if missing:
+                verdict, found = NOT_REACHED, f"{missing[0]}: {verdicts.get(missing[0], NOT_REACHED)}"
+            elif left_s <= 0 and not part.is_preparation:
+                verdict, found = NOT_REACHED, "the time is up (--limit)"
+            else:
+                day.deadline = start + (part.limit_s if part.is_preparation else min(part.limit_s, left_s))
+                verdict, found = judge(part, day)
+            seconds = time.monotonic() - start
+            if not part.is_preparation:
+                left_s -= seconds
+            verdicts[part.name] = verdict
+            rows.append((part.name, verdict, seconds, found))
+            print(f"{part.name}: {verdict} ({seconds:.0f} s): {one_line(found)}", flush=True)
+            write_results(path, day, command, begun, rows)
+    print(f"results: {path}")
+    if not options.rehearse:
+        print("if they are worth keeping: copy the file to tests/bench/results/gpu and commit it")
+    return 0 if all(verdict in (PASSED, SKIPPED) for verdict in verdicts.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

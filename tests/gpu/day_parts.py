@@ -1,0 +1,361 @@
+"""The parts of tests/gpu/day.py. Each is a function that returns what it found in one line, or raises Failed or
+Skipped. All of them run on a CPU, too (--rehearse), with the compositions of LibTorch operations and small shapes."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import typing
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import machine  # noqa: E402
+
+# Losses on the device against those of the CPU. They differ by roundings until a sampled token falls on the other side
+# of one, which changes one of the 24 rollouts of a step.
+LOSS_TOLERANCE = 0.02
+NUM_STEPS = 4
+
+
+class Failed(Exception):
+    """Something of this project is wrong."""
+
+
+class Skipped(Exception):
+    """The part has no sense here, such as two ranks on one GPU."""
+
+
+@dataclasses.dataclass
+class Part:
+    name: str
+    run: typing.Callable
+    limit_s: float
+    needs: tuple = ()
+    is_preparation: bool = False  # does not count towards --limit
+
+
+# ---- The machine and the programs ----
+
+def device(day):
+    if day.rehearse:
+        day.facts.update({"device": machine.processor(), "driver": "none", "gpus": 0})
+        return day.facts["device"]
+    fields = "name,driver_version,compute_cap,memory.total"
+    lines = day.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]).strip().splitlines()
+    name, driver, capability, memory = (field.strip() for field in lines[0].split(","))
+    day.facts.update({"device": name, "driver": driver, "compute capability": capability, "memory": memory,
+                      "gpus": len(lines)})
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    release = re.search(r"release ([\d.]+)", day.run([nvcc, "--version"])) if pathlib.Path(nvcc).exists() else None
+    day.facts["nvcc"] = release.group(1) if release else "none"
+    return f"{name}, compute capability {capability}, {memory}, driver {driver}"
+
+
+def architecture(capability):
+    """CMAKE_CUDA_ARCHITECTURES for a device: Hopper's kernels may use what only sm_90a has."""
+    major_minor = capability.replace(".", "")
+    return "90a-real" if major_minor == "90" else f"{major_minor}-real"
+
+
+def build(day):
+    programs = [day.build_dir / "bin" / name for name in ("taopd-teacher", "taopd-trainer")]
+    if all(program.exists() for program in programs):
+        return f"{day.build_dir} was built before"
+    if day.rehearse:
+        raise Failed(f"{programs[0]} does not exist: build the preset cpu first")
+    if int(day.facts["nvcc"].split(".")[0].replace("none", "0")) < 13:
+        raise Failed(f"nvcc is {day.facts['nvcc']}, but the kernels need 13")
+    arch = architecture(day.facts["compute capability"])
+    day.run(["cmake", "-S", day.root, "-B", day.build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTAOPD_CUDA=ON",
+             f"-DCMAKE_CUDA_ARCHITECTURES={arch}"])
+    day.run(["cmake", "--build", day.build_dir])
+    return f"built for {arch}"
+
+
+# ---- The kernels by themselves ----
+
+def kernel_tests(day):
+    tests = {"cuda_kernels_test": "CudaSampleRowsTest*:*CudaLayersTest*"} if day.rehearse else {
+        name: "*" for name in ("gpu_kernels_test", "gpu_attention_test", "gpu_heads_test", "gpu_engine_test")}
+    found = []
+    for name, chosen in tests.items():
+        output = day.run([day.test_program(name), f"--gtest_filter={chosen}"],
+                         environment={"TAOPD_SOURCE_DIR": str(day.root)})
+        passed = re.search(r"\[  PASSED  \] (\d+) test", output)
+        if not passed or passed.group(1) == "0":
+            raise Failed(f"{name}: no test ran")
+        found.append(f"{name} {passed.group(1)} passed")
+    return ", ".join(found)
+
+
+def sanitizer(day):
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        raise Skipped("compute-sanitizer is not in PATH")
+    program = day.test_program("cuda_kernels_test" if day.rehearse else "gpu_kernels_test")
+    chosen = "*SampleRows*" if day.rehearse else "-*MatchesTheCpuAtAllSizes"
+    for check in ("memcheck", "racecheck", "initcheck"):
+        day.run([tool, "--tool", check, "--error-exitcode", "9", program, f"--gtest_filter={chosen}"],
+                environment={"TAOPD_SOURCE_DIR": str(day.root)})
+    return "memcheck, racecheck and initcheck found nothing"
+
+
+def heads(day):
+    if day.rehearse:
+        raise Skipped("gpu_heads_bench needs a GPU")
+    bench = day.build_dir / "bin" / "gpu_heads_bench"
+    if not bench.exists():
+        raise Skipped(f"{bench} does not exist: the benchmarks were not built")
+    table = day.run([bench, day.out / "heads.json"])
+    return table.strip().splitlines()[-1] + " (heads.log)"
+
+
+# ---- Training ----
+
+def prepare(day):
+    """The quickstart's data, and a model of its shape that has learned a little."""
+    data, model = day.work / "data", day.work / "small"
+    day.run([sys.executable, "deploy/examples/addition/generate.py", data, "--train", 48, "--val", 8, "--teacher-sft", 512,
+             "--student-sft", 512])
+    day.run([day.program("taopd-trainer"), "sft", "--config", "deploy/recipes/addition/teacher_sft.yaml",
+             *settings({"run.dir": model, "model.tokenizer": data / "tokenizer",
+                        "data.train": f"[{data / 'teacher_sft.jsonl'}]", "trainer.total_steps": 6,
+                        "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
+    return "the quickstart's data and a small model"
+
+
+def settings(values):
+    return [argument for key, value in values.items() for argument in ("--set", f"{key}={value}")]
+
+
+@contextlib.contextmanager
+def teacher(day, model, flags):
+    """A teacher on 127.0.0.1; gives its ports."""
+    ready = day.work / "ready.json"
+    ready.unlink(missing_ok=True)
+    command = [day.program("taopd-teacher"), "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
+               str(ready), *flags]
+    with open(day.part_log, "a", encoding="utf-8") as log:
+        log.write(f"$ {' '.join(command)}\n")
+        log.flush()
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while not ready.exists():
+                if process.poll() is not None:
+                    raise Failed(f"the teacher ended with {process.returncode} at its start")
+                if day.left_s() <= 0.1:
+                    raise Failed("the teacher was not ready in time")
+                time.sleep(0.05)
+            yield json.loads(ready.read_text(encoding="utf-8"))
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def train(day, name, device_flags, values, launcher=(), steps=NUM_STEPS):
+    """Trains the small model with a teacher of the same weights on the same kind of device. Returns losses and log."""
+    model, data, run = day.work / "small/model", day.work / "data", day.work / name
+    kind, kernels = device_flags
+    with teacher(day, model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", "16MiB"]) as ports:
+        log = day.run([day.program("taopd-trainer"), *launcher, "train", "--config", "deploy/recipes/addition/train.yaml",
+                       *settings({"run.dir": run, "student.model": model, "data.train": f"[{data / 'train.jsonl'}]",
+                                  "data.val": f"[{data / 'val.jsonl'}]", "data.train_batch_size": 6,
+                                  "trainer.mini_batch_size": 3, "trainer.total_steps": steps, "trainer.eval_every": steps,
+                                  "trainer.save_every": steps, "eval.num_prompts": 8, "optimizer.warmup_steps": 0,
+                                  "trainer.device": kind, "trainer.kernels": kernels,
+                                  "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]", **values})])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    losses = [row["loss/mean"] for row in rows if "loss/mean" in row]
+    if len(losses) != steps:
+        raise Failed(f"{len(losses)} of {steps} steps have a loss")
+    return losses, log
+
+
+def on_cpu():
+    return "cpu", "custom"
+
+
+def on_device(day, kernels="auto"):
+    return ("cpu", "composed") if day.rehearse else ("cuda", kernels)
+
+
+def largest_difference(losses, expected):
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
+
+
+def losses(day):
+    expected, _ = train(day, "cpu", on_cpu(), {})
+    found, log = train(day, "device", on_device(day), {})
+    day.losses = found
+    trusted = re.findall(r"(?:INFO|WARN)\S*\s.*?((?:norms|rotation|SiLU gates|paged attention|student head|scoring head|"
+                         r"sampling|AdamW): [^\n]*)", log)
+    (day.out / "self_check.txt").write_text("\n".join(trusted) + "\n", encoding="utf-8")
+    worst = largest_difference(found, expected)
+    if not worst <= LOSS_TOLERANCE:
+        raise Failed(f"losses {found} against {expected} on the CPU")
+    return f"losses within {worst:.1e} of the CPU's, {LOSS_TOLERANCE} allowed"
+
+
+def self_check(day):
+    """Which kernels the programs trust here: the lines that the training of `losses` has logged."""
+    if day.rehearse:
+        day.run([day.test_program("self_check_test"), "--gtest_filter=SelfCheck.TrustsTheKernels"])
+        return "on the emulated run-time, every kernel is trusted"
+    lines = (day.out / "self_check.txt").read_text(encoding="utf-8").strip().splitlines()
+    if len(lines) < 8:
+        raise Failed(f"the log has {len(lines)} of 8 lines")
+    left_out = [line for line in lines if ": custom" not in line]
+    return "; ".join(left_out) if left_out else "every kernel is trusted: " + "; ".join(lines)
+
+
+def composed(day):
+    expected, _ = train(day, "cpu-composed", ("cpu", "composed"), {})
+    found, _ = train(day, "device-composed", on_device(day, "composed"), {})
+    worst = largest_difference(found, expected)
+    if not worst <= LOSS_TOLERANCE:
+        raise Failed(f"losses {found} against {expected} on the CPU")
+    return f"losses within {worst:.1e} of the CPU's with the same compositions"
+
+
+def offload(day):
+    if day.rehearse:
+        output = day.run([day.program("taopd-trainer"), "train", "--config", "deploy/recipes/addition/train.yaml",
+                          *settings({"run.dir": day.work / "offload", "student.model": day.work / "small/model",
+                                     "data.train": f"[{day.work / 'data/train.jsonl'}]", "trainer.device": "cpu",
+                                     "data.val": f"[{day.work / 'data/val.jsonl'}]", "optimizer.offload": "true",
+                                     "teacher.endpoints": "[grpc://127.0.0.1:1]"})], expected=64)
+        if "optimizer.offload" not in output:
+            raise Failed("the refusal does not name optimizer.offload")
+        return "refused on a CPU by name"
+    found, _ = train(day, "offload", on_device(day), {"optimizer.offload": "true"})
+    worst = largest_difference(found, day.losses)
+    if not worst <= LOSS_TOLERANCE:
+        raise Failed(f"losses {found} against {day.losses} without")
+    return f"losses within {worst:.1e} of those without"
+
+
+def two_ranks(day):
+    if not day.rehearse and day.facts["gpus"] < 2:
+        raise Skipped("there is one GPU")
+    kind, kernels = on_device(day)
+    found, _ = train(day, "ranks", (kind, kernels), {}, launcher=["launch", "--nproc", "2", "--"])
+    worst = largest_difference(found, day.losses)
+    if not worst <= LOSS_TOLERANCE:
+        raise Failed(f"losses {found} against {day.losses} of one rank")
+    return f"losses within {worst:.1e} of one rank's"
+
+
+# ---- Speed, at Qwen3-0.6B's shape ----
+
+def shape(day):
+    """A model of random weights of Qwen3-0.6B's shape; of two thin layers in a rehearsal."""
+    config = json.loads((day.root / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
+    if day.rehearse:
+        config.update({"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                       "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})
+    config["max_position_embeddings"] = 4096
+    path, pairs = day.work / "config.json", day.work / "pairs.jsonl"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    length = 64 if day.rehearse else 1024
+    row = {"prompt_ids": [5] * 8, "response_ids": [3 + i % 500 for i in range(length)]}
+    pairs.write_text((json.dumps(row) + "\n") * 8, encoding="utf-8")
+    kind, kernels = on_device(day)
+    run = day.work / "shape"
+    day.run([day.program("taopd-trainer"), "sft",
+             *settings({"run.dir": run, "model.config": path, "model.dtype": "bfloat16", "data.train": f"[{pairs}]",
+                        "trainer.total_steps": 3, "trainer.batch_size": 8, "trainer.device": kind,
+                        "trainer.kernels": kernels})])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row]
+    if not rates:
+        raise Failed("no step has time/tokens_per_s")
+    day.shape_model = run / "model"
+    return f"steps of {8 * length} tokens (sft, bfloat16): {max(rates):.0f} tokens/s"
+
+
+def ask(day, port, body):
+    """One completion over HTTP; returns the seconds that it took."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    start = time.monotonic()
+    with urllib.request.urlopen(request, timeout=day.left_s()) as answer:
+        answer.read()
+    return time.monotonic() - start
+
+
+def speeds(day, port):
+    length, tokens = (128, 8) if day.rehearse else (2048, 128)
+    prompt = [3 + i % 500 for i in range(length)]
+    ask(day, port, {"prompt": prompt[:9], "max_tokens": 4})
+    found = {}
+    # A salt keeps the prefix cache out of the second request.
+    seconds = ask(day, port, {"prompt": prompt, "max_tokens": 1, "cache_salt": "prefill"})
+    found["prefill"] = f"{length / seconds:.0f} tokens/s"
+    seconds = ask(day, port, {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, "cache_salt": "score"})
+    found["score"] = f"{length / seconds:.0f} tokens/s"
+    for n in (1, 16, 64):
+        seconds = ask(day, port, {"prompt": prompt[:16], "n": n, "max_tokens": tokens, "ignore_eos": True, "temperature": 1,
+                                  "seed": 1})
+        found[f"decode {n}"] = f"{n * tokens / seconds:.0f} tokens/s"
+    return ", ".join(f"{name} {value}" for name, value in found.items())
+
+
+def serving(day, more=()):
+    kind, kernels = on_device(day)
+    cache = "64MiB" if day.rehearse else "4GiB"
+    with teacher(day, day.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", cache,
+                                        *more]) as ports:
+        return speeds(day, ports["http_port"])
+
+
+def eager(day):
+    return serving(day)
+
+
+def graphs(day):
+    if day.rehearse:
+        output = day.run([day.program("taopd-teacher"), "--model", day.shape_model, "--device", "cpu", "--kernels", "composed",
+                          "--cuda-graphs"], expected=64)
+        if "cuda_graphs" not in output:
+            raise Failed("the refusal does not name cuda_graphs")
+        return "refused without kernels by name"
+    return serving(day, ["--cuda-graphs"])
+
+
+# ---- Programs of others ----
+
+def pytorch(day):
+    if importlib.util.find_spec("torch") is None:
+        raise Skipped("the Python package torch is not installed")
+    script = pathlib.Path(__file__).with_name("pytorch_head.py")
+    return day.run([sys.executable, script, *(["64", "64", "512", "cpu"] if day.rehearse else
+                                              ["4096", "1024", "151936", "cuda"])]).strip().splitlines()[-1]
+
+
+PARTS = [
+    Part("device", device, 60, is_preparation=True),
+    Part("build", build, 3600, ("device",), is_preparation=True),
+    Part("prepare", prepare, 120, ("build",)),
+    Part("losses", losses, 120, ("prepare",)),
+    Part("self check", self_check, 60, ("losses",)),
+    Part("composed", composed, 120, ("prepare",)),
+    Part("kernel tests", kernel_tests, 240, ("build",)),
+    Part("shape", shape, 120, ("build",)),
+    Part("eager", eager, 90, ("shape",)),
+    Part("graphs", graphs, 90, ("shape",)),
+    Part("heads", heads, 120, ("build",)),
+    Part("offload", offload, 90, ("losses",)),
+    Part("two ranks", two_ranks, 90, ("losses",)),
+    Part("pytorch", pytorch, 60, ("device",)),
+    Part("sanitizer", sanitizer, 300, ("kernel tests",)),
+]
