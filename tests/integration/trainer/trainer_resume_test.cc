@@ -16,10 +16,9 @@ int64_t NumberFromEnvironment(const char* name, int64_t otherwise) {
 class TrainerResumeTest : public TrainerTest {
  protected:
   std::vector<std::string> Settings(const std::string& run, int64_t steps = kSteps) {
-    std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
-                                         "trainer.save_every=3", "trainer.eval_every=7",
-                                         Concat("trainer.async_steps=", async_steps_),
-                                         Concat("run.dir=", dir_.File(run))};
+    std::vector<std::string> settings = {
+        Concat("trainer.total_steps=", steps), "trainer.save_every=3", "trainer.eval_every=7",
+        Concat("trainer.async_steps=", async_steps_), Concat("run.dir=", dir_.File(run))};
     settings.insert(settings.end(), more_.begin(), more_.end());
     return settings;
   }
