@@ -322,7 +322,7 @@ struct EngineOptions {
   int64_t max_queued_requests = 1 << 16;
   // The share of the queue, in tokens and in requests, that one client may fill while no other
   // client's work waits; in (0, 1]. With more clients each may fill less
-  // (common/base/fair_share.h), so that a newcomer finds room. A client without waiting work may
+  // (fair_share.h), so that a newcomer finds room. A client without waiting work may
   // always queue one request if it fits. Below 1, a request must also leave room for shorter ones
   // (KeptFree).
   double max_client_queue_share = 1.0;

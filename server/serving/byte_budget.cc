@@ -1,6 +1,6 @@
 #include "server/serving/byte_budget.h"
 
-#include "common/base/fair_share.h"
+#include "common/base/sharing/fair_share.h"
 
 namespace taopd {
 

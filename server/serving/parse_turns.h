@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "common/base/turn_queue.h"
+#include "common/base/sharing/turn_queue.h"
 #include "server/serving/heap_trim.h"
 
 namespace taopd {

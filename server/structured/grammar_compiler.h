@@ -4,7 +4,7 @@
 // One process of the program taopd-grammar (grammar_host.h) compiles the forms and follows the
 // texts. It can reach nothing of the server's, and its time and memory are limited (limits.h).
 // Compiled forms are kept for later requests; the least recently used one is dropped first. Clients
-// take turns with the compiler (common/base/turn_queue.h). A form that ends the process twice is
+// take turns with the compiler (turn_queue.h). A form that ends the process twice is
 // refused for a while (form_blame.h).
 //
 // Masks are computed while the model computes; docs/teacher-api.md says what they cost.
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/base/turn_queue.h"
+#include "common/base/sharing/turn_queue.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/structured/form_blame.h"
 #include "server/structured/grammar_host.h"

@@ -119,15 +119,16 @@ def heads(day):
 # ---- Training ----
 
 def prepare(day):
-    """The quickstart's data, and a model of its shape that has learned a little."""
-    data, model = day.work / "data", day.work / "small"
+    """The quickstart's data, its teacher and its student, which have learned a little."""
+    data = day.work / "data"
     day.run([sys.executable, "deploy/examples/addition/generate.py", data, "--train", 48, "--val", 8, "--teacher-sft", 512,
              "--student-sft", 512])
-    day.run([day.program("taopd-trainer"), "sft", "--config", "deploy/recipes/addition/teacher_sft.yaml",
-             *settings({"run.dir": model, "model.tokenizer": data / "tokenizer",
-                        "data.train": f"[{data / 'teacher_sft.jsonl'}]", "trainer.total_steps": 6,
-                        "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
-    return "the quickstart's data and a small model"
+    for name in ("teacher", "student"):
+        day.run([day.program("taopd-trainer"), "sft", "--config", f"deploy/recipes/addition/{name}_sft.yaml",
+                 *settings({"run.dir": day.work / name, "model.tokenizer": data / "tokenizer",
+                            "data.train": f"[{data / f'{name}_sft.jsonl'}]", "trainer.total_steps": 6,
+                            "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
+    return "the quickstart's data and two small models"
 
 
 def settings(values):
@@ -163,12 +164,12 @@ def teacher(day, model, flags):
 
 
 def train(day, name, device_flags, values, launcher=(), steps=NUM_STEPS):
-    """Trains the small model with a teacher of the same weights on the same kind of device. Returns losses and log."""
-    model, data, run = day.work / "small/model", day.work / "data", day.work / name
+    """Trains the student with the teacher on the same kind of device. Returns losses and log."""
+    data, run = day.work / "data", day.work / name
     kind, kernels = device_flags
-    with teacher(day, model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", "16MiB"]) as ports:
+    with teacher(day, day.work / "teacher/model", ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", "16MiB"]) as ports:
         log = day.run([day.program("taopd-trainer"), *launcher, "train", "--config", "deploy/recipes/addition/train.yaml",
-                       *settings({"run.dir": run, "student.model": model, "data.train": f"[{data / 'train.jsonl'}]",
+                       *settings({"run.dir": run, "student.model": day.work / "student/model", "data.train": f"[{data / 'train.jsonl'}]",
                                   "data.val": f"[{data / 'val.jsonl'}]", "data.train_batch_size": 6,
                                   "trainer.mini_batch_size": 3, "trainer.total_steps": steps, "trainer.eval_every": steps,
                                   "trainer.save_every": steps, "eval.num_prompts": 8, "optimizer.warmup_steps": 0,
@@ -230,7 +231,7 @@ def composed(day):
 def offload(day):
     if day.rehearse:
         output = day.run([day.program("taopd-trainer"), "train", "--config", "deploy/recipes/addition/train.yaml",
-                          *settings({"run.dir": day.work / "offload", "student.model": day.work / "small/model",
+                          *settings({"run.dir": day.work / "offload", "student.model": day.work / "student/model",
                                      "data.train": f"[{day.work / 'data/train.jsonl'}]", "trainer.device": "cpu",
                                      "data.val": f"[{day.work / 'data/val.jsonl'}]", "optimizer.offload": "true",
                                      "teacher.endpoints": "[grpc://127.0.0.1:1]"})], expected=64)

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/base/fair_share.h"
+#include "common/base/sharing/fair_share.h"
 
 namespace taopd {
 namespace {

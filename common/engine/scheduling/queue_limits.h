@@ -28,7 +28,7 @@ struct QueueDecision {
 // Decides about `added`, all or nothing. `queue` is all waiting work, and `client` the part of it
 // that belongs to the requesting client. An empty queue accepts one request of any length.
 // Otherwise, if clients have shares (max_client_share below 1), the queue and the client's share
-// need room for `added` and for the amount that KeptFree (common/base/fair_share.h) keeps for
+// need room for `added` and for the amount that KeptFree (fair_share.h) keeps for
 // shorter requests. REQUIRES: the limits and the requests are at least 1.
 QueueDecision DecideQueue(const QueueLimits& limits, const QueueLoad& queue,
                           const QueueLoad& client, const QueueLoad& added);

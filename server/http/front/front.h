@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/base/turn_queue.h"
+#include "common/base/sharing/turn_queue.h"
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"

@@ -13,7 +13,7 @@
 #include "trainer/commands/teacher/self_teacher.h"
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/eval/local_source.h"
-#include "trainer/eval/openai_source.h"
+#include "trainer/eval/openai/openai_source.h"
 
 namespace taopd {
 namespace {

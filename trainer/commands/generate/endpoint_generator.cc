@@ -3,8 +3,8 @@
 
 #include "trainer/commands/generate/response_generator.h"
 #include "trainer/commands/prompts.h"
-#include "trainer/eval/openai_client.h"
-#include "trainer/eval/openai_stream.h"
+#include "trainer/eval/openai/openai_client.h"
+#include "trainer/eval/openai/openai_stream.h"
 
 namespace taopd {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/io/file.h"
 #include "trainer/commands/eval/evaluation_identity.h"
 #include "trainer/commands/measure_student.h"
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 #include "trainer/dist/rank_sums.h"
 
 namespace taopd {

@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/until_stored.h"
 #include "trainer/step/kl_probe.h"
 

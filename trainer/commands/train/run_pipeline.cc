@@ -4,7 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 
 namespace taopd {
 

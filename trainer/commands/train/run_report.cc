@@ -4,7 +4,7 @@
 
 #include "common/base/memory.h"
 #include "trainer/commands/process.h"
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 #include "trainer/dist/rank_metrics.h"
 #include "trainer/dist/rank_sums.h"
 #include "trainer/step/timing/model_flops.h"

@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/process.h"
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/training_run.h"
 
 namespace taopd {

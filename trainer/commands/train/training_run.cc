@@ -6,7 +6,7 @@
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/dry_run.h"
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/training_data.h"
 #include "trainer/commands/train/setup/training_setup.h"
 #include "trainer/commands/until_stored.h"

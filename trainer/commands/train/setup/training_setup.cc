@@ -8,8 +8,8 @@
 #include "trainer/commands/teacher/teacher_views.h"
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/plan/training_plan.h"
-#include "trainer/commands/train/ranks.h"
-#include "trainer/commands/train/rewards.h"
+#include "trainer/commands/train/setup/ranks.h"
+#include "trainer/commands/train/setup/rewards.h"
 #include "trainer/commands/train/setup/training_data.h"
 #include "trainer/step/timing/model_flops.h"
 

@@ -1,4 +1,4 @@
-#include "common/base/turn_queue.h"
+#include "common/base/sharing/turn_queue.h"
 
 #include <gtest/gtest.h>
 

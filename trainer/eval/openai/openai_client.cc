@@ -1,4 +1,4 @@
-#include "trainer/eval/openai_client.h"
+#include "trainer/eval/openai/openai_client.h"
 
 #include <algorithm>
 #include <cstdlib>

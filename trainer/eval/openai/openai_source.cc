@@ -1,4 +1,4 @@
-#include "trainer/eval/openai_source.h"
+#include "trainer/eval/openai/openai_source.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "trainer/eval/openai_stream.h"
+#include "trainer/eval/openai/openai_stream.h"
 
 #include "common/io/jsonl.h"
 

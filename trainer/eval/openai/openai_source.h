@@ -11,7 +11,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "trainer/eval/openai_client.h"
+#include "trainer/eval/openai/openai_client.h"
 #include "trainer/eval/response_source.h"
 
 namespace taopd {

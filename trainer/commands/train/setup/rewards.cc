@@ -1,4 +1,4 @@
-#include "trainer/commands/train/rewards.h"
+#include "trainer/commands/train/setup/rewards.h"
 
 #include <algorithm>
 

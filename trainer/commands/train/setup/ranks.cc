@@ -1,4 +1,4 @@
-#include "trainer/commands/train/ranks.h"
+#include "trainer/commands/train/setup/ranks.h"
 
 #include <cstdio>
 #include <cstdlib>

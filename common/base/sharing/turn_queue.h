@@ -4,7 +4,7 @@
 // waits for at most one job of each other client.
 //
 // A client that already has a turn gets another one only within its share of the turns (FitsShare,
-// common/base/fair_share.h). A client that comes anew starts with the lowest count among the
+// fair_share.h). A client that comes anew starts with the lowest count among the
 // clients that have jobs. It is forgotten when its last job is done. Not thread-safe.
 #pragma once
 
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/base/fair_share.h"
+#include "common/base/sharing/fair_share.h"
 
 namespace taopd {
 
