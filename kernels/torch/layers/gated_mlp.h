@@ -16,7 +16,8 @@ namespace taopd {
 
 struct GatedMlpWeights {
   at::Tensor gate_IH, up_IH, down_HI;
-  // The current weights packed for the CPU with their adapters, or null. Read only during the forward pass.
+  // The current weights packed for the CPU with their adapters, or null. Read only during the
+  // forward pass.
   const PackedWeight* packed_gate_up = nullptr;
   const PackedWeight* packed_down = nullptr;
   LowRankAdapter gate_adapter = {}, up_adapter = {}, down_adapter = {};  // may be undefined
