@@ -25,7 +25,7 @@ class TrainerLoraTest : public TrainerTest {
                    const std::vector<std::string>& flags = {}) {
     std::vector<std::string> arguments = {BinaryPath("taopd-trainer")};
     if (num_ranks > 1) {
-      for (const std::string& word : {"launch", "--nproc", "2", "--"}) arguments.push_back(word);
+      for (const char* word : {"launch", "--nproc", "2", "--"}) arguments.push_back(word);
     }
     for (const std::string& word : TrainArguments(endpoint, settings, flags))
       arguments.push_back(word);
