@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status.h"
 #include "common/base/sharing/turn_queue.h"
+#include "common/base/status.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/structured/form_blame.h"
 #include "server/structured/grammar_host.h"
