@@ -11,7 +11,7 @@
 
 namespace taopd {
 
-// What the process will do with a model; it decides which kernels are checked, and on which shapes.
+// The use of a model by the process, which decides which kernels are checked on which shapes.
 struct KernelUse {
   std::string kernels = kKernelsAuto;  // one of KernelModes()
   std::string device = "auto";         // as DecoderOptions::device

@@ -39,7 +39,7 @@ struct ExportRequest {
   std::string run_dir;
   std::string output_dir;
   int64_t step = -1;  // the newest complete checkpoint if negative
-  // Of a model that is merged from an adapter and its base.
+  // The dtype of a model that is merged from an adapter and its base.
   std::string dtype = "auto";
 };
 

@@ -18,7 +18,7 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 // The logits, their exponentials, and the temporary tensors of ATen's operations.
 constexpr int64_t kBuffers = 4;
 
-// What the host needs to know of each row of a chunk.
+// The numbers of each row of a chunk that the host needs.
 struct RowNumbers {
   at::Tensor reference_C, sum_C, sum_x_C;  // float64, of the complement
   at::Tensor taken_Ck;                     // float32, logits of the support; 0 for padding
@@ -26,7 +26,7 @@ struct RowNumbers {
   at::Tensor in_top_k_Ck;                  // bool; undefined without the metrics
 };
 
-// What the host sends back: the entries of the gradient that are not multiples of p(v).
+// The answer of the host: the entries of the gradient that are not multiples of p(v).
 struct RowEntries {
   std::vector<int64_t> rows, ids;
   std::vector<float> values, row_scale;

@@ -39,7 +39,7 @@ class PackedWeight {
   // An empty object. Only defined(), assignment and destruction are allowed.
   PackedWeight() = default;
 
-  // How pairs are packed.
+  // The ways to pack pairs.
   enum class Pairs {
     kCoded,  // in three quarters of their bytes, for many products
     kPlain,  // for a single one: coding takes longer than it saves

@@ -32,7 +32,7 @@ struct SelfCheckShape {
   bool trains = false;    // backward passes, the student's head and AdamW are tried as well
 };
 
-// How far an output of the kernel is from that of the composition.
+// The distance of an output of the kernel from that of the composition.
 struct OutputError {
   std::string name;
   double error = 0;  // relative to the largest number of the output; infinite for misplaced NaN

@@ -87,8 +87,8 @@ TEST_F(TrainerWatchTest, ADivergenceRollsBackAndRecovers) {
   EXPECT_NEAR(LastMetric("run", "optim/lr"), 8.0 * 25 / 200 * 0.01, 1e-12);
 }
 
-// What is in flight when a run goes back has no effect on it: a process that goes back ends as one
-// that finds itself there.
+// Rollouts in flight have no effect on a run that goes back: it ends as a run that starts at that
+// checkpoint.
 TEST_F(TrainerWatchTest, ARollBackOneStepOffEndsLikeARunThatStartsThere) {
   const std::vector<std::string> settings = {"trainer.total_steps=12",
                                              "trainer.save_every=1",

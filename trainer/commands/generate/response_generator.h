@@ -1,4 +1,4 @@
-// What continues a prompt or answers a chat for the subcommand generate: a model in this process or
+// The source of continuations and answers for the subcommand generate: a model in this process or
 // an OpenAI-compatible server.
 #pragma once
 

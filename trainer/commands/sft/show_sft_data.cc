@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the data depends on of a model that is not loaded.
+// The parts of a model on which the data depends; no weights are loaded.
 struct DescribedModel {
   ModelConfig config;
   std::string tokenizer_dir;             // empty without a tokenizer

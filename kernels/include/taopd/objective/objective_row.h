@@ -60,7 +60,7 @@ struct ObjectiveRow {
   bool sampled_in_support = false;
   // The entropy of the teacher's whole distribution, in nats.
   Real teacher_entropy = 0;
-  // How much better than its baseline the response of y is, from a reward.
+  // The reward of the response of y minus its baseline.
   Real advantage = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a service manager gets to read, on a datagram socket of the test.
+// Reads the messages to a service manager on a datagram socket of the test.
 #include "common/base/service/service_manager.h"
 
 #include <absl/synchronization/notification.h>
