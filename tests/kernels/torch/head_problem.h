@@ -64,8 +64,8 @@ inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocabu
   targets.sampled_ids_N = sampled.to(at::kInt);
   targets.teacher_sampled_log_probs_N = teacher.gather(1, sampled.unsqueeze(1)).squeeze(1);
   targets.teacher_entropy_N = -(teacher * teacher.exp()).sum(1);
-  targets.advantages_N = at::randn({num_rows}, random, floats);
   targets.row_weights_N = at::rand({num_rows}, random, floats) + 0.1;
+  targets.advantages_N = at::randn({num_rows}, random, floats);
   return problem;
 }
 

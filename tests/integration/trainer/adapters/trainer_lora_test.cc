@@ -8,6 +8,9 @@
 namespace taopd::testing {
 namespace {
 
+// Sums in another order change a log-prob by about this much.
+constexpr double kSumOrder = 1e-5;
+
 using ::testing::HasSubstr;
 
 class TrainerLoraTest : public TrainerTest {
@@ -60,7 +63,8 @@ TEST_F(TrainerLoraTest, OnlyTheAdapterIsTrainedAndStored) {
       std::filesystem::file_size(dir_.File("run/checkpoints/step-000006/optimizer.safetensors")),
       std::filesystem::file_size(dir_.File("student/model/model.safetensors")));
   EXPECT_LT(LastMetric("run", "eval/kl_to_teacher"), Losses(dir_.File("run")).front() * 2);
-  EXPECT_EQ(LastMetric("run", "policy/kl_behavior"), 0) << "the first mini-batch is on-policy";
+  // On-policy but for the order in which generation and training sum attention.
+  EXPECT_NEAR(LastMetric("run", "policy/kl_behavior"), 0, kSumOrder);
 
   // The run is finished, and a further one changes nothing.
   const auto files = FilesOf(dir_.File("run"));
