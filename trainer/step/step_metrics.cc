@@ -26,7 +26,7 @@ void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metri
   metrics->emplace_back("loss/grad_norm", Mean(record.grad_norm_sum, record.num_updates));
   metrics->emplace_back("optim/lr", record.lr);
   if (const int64_t left_out = NumKernelsLeftOut(); left_out > 0)
-    metrics->emplace_back("kernels/left_out", static_cast<double>(left_out));
+    metrics->emplace_back("perf/kernels_left_out", static_cast<double>(left_out));
 }
 
 // Adds metrics of student and teacher: means over the rows, or counts.

@@ -32,7 +32,7 @@ class InstallTest(unittest.TestCase):
                 self.assertNotIn(str(build), path[1] if path else "")
             for program in ("taopd-teacher", "taopd-grammar", "taopd-trainer"):
                 done = subprocess.run([prefix / "bin" / program, "--version"], capture_output=True, text=True, check=False, env=clean)
-                self.assertEqual(done.stdout.split()[-1], project_version(), done.stderr)
+                self.assertIn(project_version(), done.stdout.split(), done.stderr)
             done = subprocess.run([prefix / "bin/taopd-teacher", "--model", MODEL, "--plan"], capture_output=True, text=True,
                                   check=False, env=clean)
             self.assertIn("total on cpu", done.stdout, done.stderr)

@@ -17,11 +17,12 @@ class KernelsTest : public TrainerTest {
   // Makes the quickstart's data, its teacher and its student, which have learned a little.
   void MakeQuickstart() {
     std::string output;
-    ASSERT_EQ(RunProgram(
-                  {"python3", SourcePath("deploy/examples/addition/generate.py"), dir_.File("data"),
-                   "--train", "48", "--val", "8", "--teacher-sft", "512", "--student-sft", "512"},
-                  dir_.File("generate.log"), &output, absl::Seconds(60)),
-              0)
+    ASSERT_EQ(
+        RunProgram({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),
+                    dir_.File("data"), "--train", "48", "--val", "8", "--teacher-sft", "512",
+                    "--student-sft", "512"},
+                   dir_.File("generate.log"), &output, absl::Seconds(60)),
+        0)
         << output;
     for (const std::string name : {"teacher", "student"}) {
       std::vector<std::string> arguments = {

@@ -49,7 +49,7 @@ class TrainerRewardTest : public TrainerTest {
     student_ = WriteTextStudent();
     std::string rows;
     for (int i = 0; i < 12; ++i) {
-      rows += Concat("{\"prompt\": \"", i, " + ", i, " =\", \"answer\": \"^[ -~]*[a-j]\", ",
+      rows += Concat("{\"prompt\": \"", i, " + ", i, " =\", \"answer\": \"(?s).*[!-P].*\", ",
                      "\"response\": \"is ", 2 * i, "\"}\n");
     }
     WriteFile(dir_.File("rows.jsonl"), rows);
@@ -117,7 +117,7 @@ TEST_F(TrainerRewardTest, AGraderAloneTrainsWithoutATeacherAndResumesBitForBit) 
   other.push_back("reward.scale=none");
   other.push_back("trainer.total_steps=5");
   EXPECT_EQ(TrainAlone("halves", other, &output, {"--resume"}), 64) << output;
-  EXPECT_THAT(output, HasSubstr("reward.scale = none: the checkpoint's run has std"));
+  EXPECT_THAT(output, HasSubstr("reward.scale = \"none\": the checkpoint's run has \"std\""));
 }
 
 // Between the two mini-batches of the second step.
