@@ -71,7 +71,7 @@ absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, c
   }
   TAOPD_ASSIGN_OR_RETURN(const std::string hash, TokenizerHash(student, tokenizer_dir));
   facts.push_back({"tokenizer_hash", hash, false});
-  if (student.decoder->lora() != nullptr) {
+  if (student.decoder != nullptr && student.decoder->lora() != nullptr) {
     // Checkpoints do not hold the base.
     TAOPD_ASSIGN_OR_RETURN(const std::string revision, WeightsRevision(*student.decoder));
     facts.push_back({"base_revision", revision, false});
