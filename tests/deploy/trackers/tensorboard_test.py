@@ -27,7 +27,7 @@ WAIT_S = 120
 
 
 def trainer(command, *arguments):
-    subprocess.run([BIN / "taopd-trainer", command, *arguments], check=True, stdout=subprocess.DEVNULL,
+    subprocess.run([BIN / "taopd-trainer", command, *arguments], check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
                    stderr=subprocess.DEVNULL)
 
 
