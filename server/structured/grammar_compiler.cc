@@ -76,7 +76,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
     }
   }
   if (!refused.ok()) return done(refused);
-  host_.Post([this](GrammarHost&) { TakeJobs(); });
+  host_.Post([this](GrammarHost&) { TakeJob(); });
 }
 
 absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request request) {
@@ -105,16 +105,13 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request reques
   return std::move(shared->result);
 }
 
-void GrammarCompiler::TakeJobs() {
-  for (;;) {
-    std::optional<Job> job;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (!stopping_) job = jobs_.Next();
-    }
-    if (!job) return;
-    Begin(*std::move(job));
+void GrammarCompiler::TakeJob() {
+  std::optional<Job> job;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stopping_) job = jobs_.Next();
   }
+  if (job) Begin(*std::move(job));
 }
 
 void GrammarCompiler::Begin(Job job) {
@@ -145,16 +142,20 @@ void GrammarCompiler::Begin(Job job) {
     } else {
       Finish(*shared, status);
     }
-    TakeJobs();  // those that came meanwhile have found the compiler busy
   });
 }
 
 void GrammarCompiler::Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar) {
   if (!grammar.ok()) grammar = Annotate(grammar.status(), job.request.field);
+  bool others_wait = false;
   {
     absl::MutexLock lock(&mutex_);
     jobs_.Done(job.request.client);
+    others_wait = jobs_.size() > 0;
   }
+  // The next one gets a task of its own, after the texts that have ended meanwhile and after this
+  // call has let go of its form: neither may count as in use.
+  if (others_wait) host_.Post([this](GrammarHost&) { TakeJob(); });
   job.done(std::move(grammar));
 }
 

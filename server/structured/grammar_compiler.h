@@ -94,7 +94,7 @@ class GrammarCompiler {
 
   // The functions below run on the host's thread.
   // Begins the jobs that can be answered at once, and one that is compiled.
-  void TakeJobs();
+  void TakeJob();
   void Begin(Job job);
   void Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar);
   absl::Status Keep(Kept kept);
