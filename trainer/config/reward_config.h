@@ -9,14 +9,14 @@
 
 namespace taopd {
 
-// What is subtracted from a reward. The group of a response are the responses to its prompt.
+// The number subtracted from a reward. A response's group is the responses to its prompt.
 enum class RewardBaseline { kNone, kGroup, kLeaveOneOut };
 inline SettingWords<RewardBaseline> WordsOf(RewardBaseline) {
   return {{RewardBaseline::kNone, "none"},
           {RewardBaseline::kGroup, "group"},
           {RewardBaseline::kLeaveOneOut, "leave_one_out"}};
 }
-// What the difference is divided by.
+// The divisor of the difference.
 enum class RewardScale { kNone, kStd };
 inline SettingWords<RewardScale> WordsOf(RewardScale) {
   return {{RewardScale::kNone, "none"}, {RewardScale::kStd, "std"}};

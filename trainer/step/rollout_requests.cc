@@ -24,7 +24,7 @@ std::vector<bool> OffPolicyPrompts(const TrainConfig& config, int64_t step) {
   std::vector<bool> chosen(size, false);
   int64_t num_left = config.data.NumOffPolicy();
   for (int64_t i = 0; i < size; ++i) {
-    // Of the prompts that are left, `num_left` are to be chosen.
+    // `num_left` of the remaining prompts are still to be chosen.
     if (static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(size - i))) >= num_left)
       continue;
     chosen[i] = true;

@@ -31,7 +31,7 @@ void AddRows(const RowResults& rows, RowSums* sums) {
     sums->loss += losses[n];
     sums->weighted_loss += static_cast<double>(losses[n]) * weights[n];
     for (int m = 0; m < kNumHeadMetrics; ++m) {
-      // What a guard or a clip did to rho is known to the pass that computed the loss.
+      // The pass that computed the loss knows the effect of guards and clips on rho.
       const bool is_of_loss = m == kRhoTruncated || m == kRhoMasked || m == kRhoClipped;
       sums->head_metrics[m] += (is_of_loss ? loss_metrics : metrics)[n * kNumHeadMetrics + m];
     }

@@ -128,7 +128,7 @@ struct RolloutNumbers {
   std::vector<double> reward;  // and advantage; empty in files of runs without rewards
 };
 
-// How much of a rollout a file holds.
+// The parts of a rollout that a file may hold.
 enum class StoredPart { kIds, kRollout, kScores };
 
 // Item is ScoredRollout, or const ScoredRollout for writing.

@@ -9,7 +9,7 @@ namespace taopd {
 // Reads data.train and data.val, and checks the settings that depend on them. The position in the
 // data is that of the state.
 absl::Status LoadData(TrainingParts& parts);
-// What a resumed run must have in common with the run of its checkpoint, beside the settings.
+// Returns the facts, beside the settings, that a resumed run shares with its checkpoint's run.
 absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts);
 
 }  // namespace taopd

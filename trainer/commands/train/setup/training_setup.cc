@@ -168,7 +168,7 @@ absl::Status StartControl(TrainingParts& parts) {
 
 absl::Status CheckAndPlan(TrainingParts* parts) {
   SetNumThreads(parts->config.trainer.num_threads, parts->group->local_world_size());
-  // What only the configuration decides comes before anything is written.
+  // The checks of the configuration alone come before anything is written.
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts->group, CheckConfig(*parts)));
   const auto model = [parts] { return LoadModelConfig(parts->config.student.model); };
   TAOPD_RETURN_IF_ERROR(
