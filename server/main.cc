@@ -23,7 +23,7 @@
 #include "server/app/teacher_app.h"
 #include "server/options/config_json.h"
 #include "server/options/teacher_options.h"
-#include "server/serving/sampling_fields.h"
+#include "server/serving/sampling_defaults.h"
 
 namespace taopd {
 namespace {

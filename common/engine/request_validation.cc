@@ -1,7 +1,9 @@
 #include "common/engine/request_validation.h"
 
 #include <cmath>
+#include <string_view>
 
+#include "common/engine/sampling/sampling_fields.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
 
@@ -52,11 +54,6 @@ absl::Status ValidateScore(const ScoreParams& score, int64_t num_tokens,
   return ValidateIds("candidate_ids", score.candidate_ids, limits.vocab_size);
 }
 
-absl::Status ValidateInRange(const char* field, float value, float low, float high) {
-  if (value >= low && value <= high) return absl::OkStatus();  // false for NaN
-  return InvalidArgument(field, " ", value, " must be between ", low, " and ", high);
-}
-
 // The fields that change logits.
 absl::Status ValidateProcessors(const SamplingParams& sampling, int64_t vocab_size) {
   if (sampling.allowed_token_ids) {
@@ -90,17 +87,12 @@ absl::Status ValidateProcessors(const SamplingParams& sampling, int64_t vocab_si
     if (!std::isfinite(bias))
       return InvalidArgument("sampling.logit_bias of id ", id, " is ", bias, ": must be finite");
   }
-  if (!std::isfinite(sampling.repetition_penalty) || sampling.repetition_penalty <= 0.0f) {
-    return InvalidArgument("sampling.repetition_penalty ", sampling.repetition_penalty,
-                           " must be a finite number above 0");
-  }
-  TAOPD_RETURN_IF_ERROR(
-      ValidateInRange("sampling.frequency_penalty", sampling.frequency_penalty, -2.0f, 2.0f));
-  return ValidateInRange("sampling.presence_penalty", sampling.presence_penalty, -2.0f, 2.0f);
+  return absl::OkStatus();
 }
 
-// The fields that determine the ids from which the token is drawn.
-absl::Status ValidateDraw(const SamplingParams& sampling) {
+// The fields that are single numbers.
+absl::Status ValidateNumbers(const SamplingParams& sampling) {
+  // A client may ask for temperatures up to 2, the trainer for any.
   if (!std::isfinite(sampling.temperature) || sampling.temperature < 0.0f) {
     return InvalidArgument("sampling.temperature ", sampling.temperature,
                            " must be a finite number of at least 0");
@@ -109,13 +101,10 @@ absl::Status ValidateDraw(const SamplingParams& sampling) {
     return InvalidArgument("sampling.temperature ", sampling.temperature,
                            " must be 0, which is greedy, or at least ", kMinScoreTemperature);
   }
-  TAOPD_RETURN_IF_ERROR(ValidateInRange("sampling.min_p", sampling.min_p, 0.0f, 1.0f));
-  if (sampling.top_k < -1) {
-    return InvalidArgument("sampling.top_k ", sampling.top_k,
-                           " must be at least 1, or 0 or -1, which turn it off");
-  }
-  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
-    return InvalidArgument("sampling.top_p ", sampling.top_p, " must be above 0 and at most 1");
+  for (const SamplingField& field : SamplingFields()) {
+    const double value = field.get(sampling);
+    if (field.in_range(value) || std::string_view(field.name) == "temperature") continue;
+    return InvalidArgument("sampling.", field.name, " ", value, " ", field.range);
   }
   return absl::OkStatus();
 }
@@ -146,7 +135,7 @@ absl::Status ValidateSampling(const SamplingParams& sampling, int64_t num_tokens
                            " must be between 0 and max_new_tokens ", sampling.max_new_tokens);
   }
   TAOPD_RETURN_IF_ERROR(ValidateProcessors(sampling, limits.vocab_size));
-  TAOPD_RETURN_IF_ERROR(ValidateDraw(sampling));
+  TAOPD_RETURN_IF_ERROR(ValidateNumbers(sampling));
   if (sampling.num_log_probs < 0 || sampling.num_log_probs > limits.max_logprobs) {
     return InvalidArgument("sampling.num_log_probs ", sampling.num_log_probs,
                            " must be between 0 and max_logprobs ", limits.max_logprobs);

@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/random.h"
 #include "common/engine/request_validation.h"
 #include "server/generation/generated_text.h"
-#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {
@@ -60,7 +60,8 @@ std::vector<InferenceRequest> EngineRequests(const GenerationRequest& request, c
       out.num_choices = index == 0 ? request.n : 0;
       if (index == 0 && scores) out.score = ScoreParamsOf(request, prompt);
       if (!out.sampling) continue;
-      out.sampling->seed = SequenceSeed(request.seed, static_cast<uint64_t>(index));
+      out.sampling->seed =
+          request.seed ? *request.seed + static_cast<uint64_t>(index) : FreshBits();
       if (request.compiled_grammar != nullptr) {
         out.sampling->mask =
             Grammar::NewMask(request.compiled_grammar, out.sampling->stop_token_ids);

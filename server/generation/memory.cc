@@ -1,13 +1,30 @@
 #include "server/generation/memory.h"
 
 #include <algorithm>
-
-#include "server/serving/sampling_fields.h"
+#include <span>
+#include <string>
 
 namespace taopd {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
+
+// Estimates of the memory of a copy. Each choice has its own copy of the sampling fields and of the
+// stop strings, so a small request for many choices may need much memory.
+int64_t SamplingBytes(const SamplingParams& sampling) {
+  constexpr size_t kBytesPerWord = 64;  // a vector in a vector
+  size_t num_ids = sampling.stop_token_ids.size();
+  if (sampling.allowed_token_ids) num_ids += sampling.allowed_token_ids->size();
+  for (const std::vector<int32_t>& word : sampling.bad_words_ids) num_ids += word.size();
+  return static_cast<int64_t>(num_ids * sizeof(int32_t) +
+                              sampling.bad_words_ids.size() * kBytesPerWord);
+}
+
+int64_t StringsBytes(std::span<const std::string> strings) {
+  size_t num_bytes = 0;
+  for (const std::string& text : strings) num_bytes += sizeof(text) + text.size();
+  return static_cast<int64_t>(num_bytes);
+}
 
 // An estimate of the memory of what all choices have copies of.
 int64_t BytesOfChoices(const GenerationRequest& request) {

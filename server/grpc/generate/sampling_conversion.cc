@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/serving/sampling_fields.h"
+#include "common/engine/sampling/sampling_fields.h"
 
 namespace taopd {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "server/serving/sampling_fields.h"
+#include "common/engine/sampling/sampling_fields.h"
 
 namespace taopd {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/http/describe/field_table.h"
 
-#include "server/serving/sampling_fields.h"
+#include "common/engine/sampling/sampling_fields.h"
 
 namespace taopd {
 namespace {

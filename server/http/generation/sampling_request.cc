@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "common/engine/request_validation.h"
+#include "common/engine/sampling/sampling_fields.h"
 #include "common/text/stop_strings.h"
 #include "server/generation/field_error.h"
 #include "server/generation/request_limits.h"
 #include "server/http/generation/request_body.h"
 #include "server/http/structured/structured_output.h"
 #include "server/serving/excerpt.h"
-#include "server/serving/sampling_fields.h"
 
 namespace taopd {
 namespace {

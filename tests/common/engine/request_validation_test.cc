@@ -99,7 +99,7 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
   for (float bad : {0.0f, -0.5f, 1.5f, nan}) {
     ExpectRefused([&](auto& r) { r.sampling->top_p = bad; }, {"sampling.top_p"});
   }
-  ExpectRefused([](auto& r) { r.sampling->top_k = -2; }, {"sampling.top_k -2", "-1"});
+  ExpectRefused([](auto& r) { r.sampling->top_k = -2; }, {"sampling.top_k -2", "0 (disable)"});
   ExpectRefused([](auto& r) { r.sampling->num_log_probs = 9; },
                 {"sampling.num_log_probs 9", "max_logprobs 8"});
   ExpectRefused(
@@ -115,17 +115,18 @@ TEST(ValidateRequest, NamesTheFieldsThatChangeLogits) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   for (float bad : {-0.1f, 1.1f, nan}) {
-    ExpectRefused([&](auto& r) { r.sampling->min_p = bad; }, {"sampling.min_p", "between 0 and 1"});
+    ExpectRefused([&](auto& r) { r.sampling->min_p = bad; },
+                  {"sampling.min_p", "must be in [0, 1]"});
   }
   for (float bad : {-2.1f, 2.1f, nan}) {
     ExpectRefused([&](auto& r) { r.sampling->frequency_penalty = bad; },
-                  {"sampling.frequency_penalty", "between -2 and 2"});
+                  {"sampling.frequency_penalty", "must be in [-2, 2]"});
     ExpectRefused([&](auto& r) { r.sampling->presence_penalty = bad; },
-                  {"sampling.presence_penalty", "between -2 and 2"});
+                  {"sampling.presence_penalty", "must be in [-2, 2]"});
   }
   for (float bad : {0.0f, -1.0f, nan, infinity}) {
     ExpectRefused([&](auto& r) { r.sampling->repetition_penalty = bad; },
-                  {"sampling.repetition_penalty", "above 0"});
+                  {"sampling.repetition_penalty", "greater than zero and finite"});
   }
   ExpectRefused([](auto& r) { r.sampling->min_tokens = -1; }, {"sampling.min_tokens -1"});
   ExpectRefused([](auto& r) { r.sampling->min_tokens = r.sampling->max_new_tokens + 1; },

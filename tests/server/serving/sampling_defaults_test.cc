@@ -1,8 +1,5 @@
-#include "server/serving/sampling_fields.h"
+#include "server/serving/sampling_defaults.h"
 
-#include <cmath>
-
-#include "common/engine/request_validation.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -51,35 +48,6 @@ TEST_F(SamplingDefaultsTest, BadValuesNameFileKeyAndValue) {
   EXPECT_ERROR(Load("{\"top_p\":1.5}"), absl::StatusCode::kInvalidArgument,
                "generation_config.json: top_p must be in (0, 1], got 1.5");
   EXPECT_ERROR(Load("[]"), absl::StatusCode::kInvalidArgument, "must be a JSON object");
-}
-
-TEST(SamplingFieldsTest, CopiesAreEstimated) {
-  SamplingParams sampling;
-  EXPECT_EQ(SamplingBytes(sampling), 0);
-  sampling.stop_token_ids = {1, 2};
-  sampling.allowed_token_ids = {1, 2, 3};
-  EXPECT_EQ(SamplingBytes(sampling), 5 * 4);
-  sampling.bad_words_ids = {{1, 2, 3}};
-  sampling.logit_bias = {{7, 1.0f}, {8, 1.0f}};
-  EXPECT_EQ(SamplingBytes(sampling), 8 * 4 + 64);  // copies share the biases
-  EXPECT_EQ(StringsBytes({}), 0);
-  EXPECT_GE(StringsBytes(std::vector<std::string>{std::string(100, 'x'), "y"}), 101);
-}
-
-// What the table accepts, the engine accepts.
-TEST(SamplingFieldsTest, RangesAreWithinTheEngines) {
-  const EngineLimits limits = {.vocab_size = 32, .max_model_len = 64};
-  for (const SamplingField& field : SamplingFields()) {
-    for (double value : {-1e300, -3.0, -2.0, -1.0, 0.0, 1e-300, 0.5, 1.0, 2.0, 3.0, 1e300}) {
-      if (field.is_integer && value != std::floor(value)) continue;
-      InferenceRequest request;
-      request.token_ids = {1};
-      request.sampling.emplace();
-      if (!SetSamplingField(field, value, &*request.sampling).ok()) continue;
-      SCOPED_TRACE(Concat(field.name, " ", value));
-      EXPECT_OK(ValidateRequest(request, limits));
-    }
-  }
 }
 
 }  // namespace

@@ -1,13 +1,8 @@
-#include "server/serving/sampling_fields.h"
+#include "common/engine/sampling/sampling_fields.h"
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <type_traits>
-
-#include "common/base/random.h"
-#include "common/io/file.h"
-#include "common/io/jsonl.h"
 
 namespace taopd {
 namespace {
@@ -74,45 +69,6 @@ absl::Status SetSamplingField(const SamplingField& field, double value, Sampling
   }
   field.set(value, sampling);
   return absl::OkStatus();
-}
-
-uint64_t SequenceSeed(std::optional<uint64_t> seed, uint64_t index) {
-  return seed ? *seed + index : FreshBits();
-}
-
-int64_t SamplingBytes(const SamplingParams& sampling) {
-  constexpr size_t kBytesPerWord = 64;  // a vector in a vector
-  size_t num_ids = sampling.stop_token_ids.size();
-  if (sampling.allowed_token_ids) num_ids += sampling.allowed_token_ids->size();
-  for (const std::vector<int32_t>& word : sampling.bad_words_ids) num_ids += word.size();
-  return static_cast<int64_t>(num_ids * sizeof(int32_t) +
-                              sampling.bad_words_ids.size() * kBytesPerWord);
-}
-
-int64_t StringsBytes(std::span<const std::string> strings) {
-  size_t num_bytes = 0;
-  for (const std::string& text : strings) num_bytes += sizeof(text) + text.size();
-  return static_cast<int64_t>(num_bytes);
-}
-
-absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& model_dir) {
-  SamplingParams defaults;
-  const std::string path = model_dir + "/generation_config.json";
-  if (!FileExists(path)) return defaults;
-  TAOPD_ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonFile(path));
-  if (!config.is_object()) return InvalidArgument(path, ": must be a JSON object");
-  for (const SamplingField& field : SamplingFields()) {
-    const auto found = config.find(field.name);
-    if (!field.in_generation_config || found == config.end() || found->is_null()) continue;
-    const double value = found->is_number() ? found->get<double>() : NAN;
-    if (std::isnan(value) || (field.is_integer && value != std::floor(value))) {
-      return InvalidArgument(path, ": ", field.name, " is ", found->dump(), ": must be ",
-                             field.is_integer ? "an integer" : "a number");
-    }
-    if (const absl::Status set = SetSamplingField(field, value, &defaults); !set.ok())
-      return InvalidArgument(path, ": ", set.message());
-  }
-  return defaults;
 }
 
 }  // namespace taopd
