@@ -331,6 +331,22 @@ absl::Status CheckAsyncTeacher(const TrainConfig& config) {
       "trainer.async_steps = 0");
 }
 
+absl::Status CheckEvalMode(const TrainConfig& config) {
+  const EvalConfig& eval = config.eval;
+  if (eval.mode == EvalMode::kBlocking) {
+    if (eval.kv_cache_gb == EvalConfig().kv_cache_gb) return absl::OkStatus();
+    return InvalidArgument("eval.kv_cache_gb = ", eval.kv_cache_gb,
+                           ": is for eval.mode = beside; blocking evaluations have the pool of "
+                           "rollout.kv_cache_gb");
+  }
+  if (eval.measure != EvalMeasure::kKl || !FollowsStudent(config.teacher, config.teachers))
+    return absl::OkStatus();
+  return InvalidArgument(
+      "eval.mode = beside with eval.measure = kl: the weights of the student as its own teacher "
+      "would change during an evaluation; use eval.mode = blocking, or teacher.weights = start "
+      "with teacher.refresh_every = 0");
+}
+
 absl::Status CheckTeacherPrompt(const TrainConfig& config) {
   const DataConfig& data = config.data;
   if (!data.HasTeacherPrompt()) {
@@ -385,6 +401,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
   TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
+  TAOPD_RETURN_IF_ERROR(CheckEvalMode(config));
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())
     return LoraWithTokenizer("student");
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
