@@ -318,17 +318,17 @@ Recompute RecomputeOf(const TrainerConfig& config) {
 
 namespace {
 
-// The weights of such a teacher change with every step, while responses of later steps are scored.
+// The dense log-probs are fetched when the step trains, from newer weights than the other scores.
 absl::Status CheckAsyncTeacher(const TrainConfig& config) {
-  if (config.trainer.async_steps == 0 || !HasSelfTeacher(config.teacher, config.teachers))
+  if (config.trainer.async_steps == 0 || config.objective.full_kl_rows == 0 ||
+      !FollowsStudent(config.teacher, config.teachers)) {
     return absl::OkStatus();
-  if (config.teacher.weights == TeacherWeights::kStart && config.teacher.refresh_every == 0)
-    return absl::OkStatus();
+  }
   return InvalidArgument(
-      "trainer.async_steps = ", config.trainer.async_steps,
-      ": the weights of the student as its own teacher would change while it scores responses of "
-      "later steps; use teacher.weights = start with teacher.refresh_every = 0, or "
-      "trainer.async_steps = 0");
+      "objective.full_kl_rows = ", config.objective.full_kl_rows,
+      " with trainer.async_steps = ", config.trainer.async_steps,
+      ": the weights of the student as its own teacher have changed since it scored the responses; "
+      "use full_kl_rows = 0, or objective.name = full, which measures at every position");
 }
 
 absl::Status CheckEvalMode(const TrainConfig& config) {

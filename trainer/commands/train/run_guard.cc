@@ -151,6 +151,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
   saves_.TakeSavedBeside(/*waits=*/true);
   evaluations_.Abandon();
+  pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor, parts_.state.epoch,
                                     parts_.state.epoch_index);
   absl::Status given_up;

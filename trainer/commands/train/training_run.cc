@@ -184,7 +184,8 @@ absl::Status TrainingRun::StepDone(const StepResult& result) {
   parts_.run_state->Progress();
   ++state.step;
   saves_.StateChanged();
-  if (parts_.self_teacher) {
+  // The pipeline updates a teacher that scores responses of later steps.
+  if (parts_.self_teacher && parts_.context.rollouts_ahead == nullptr) {
     const absl::Status taken = parts_.self_teacher->StepDone(state.step);
     if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
   }

@@ -98,6 +98,8 @@ absl::Status MakeGenerationWeights(TrainingParts& parts) {
     return absl::IsInvalidArgument(refused) ? BadUsage(refused) : BadModel(refused);
   }
   parts.generation_weights = *std::move(weights);
+  if (parts.self_teacher && parts.config.teacher.weights == TeacherWeights::kLive)
+    parts.self_teacher->UseForLive(parts.generation_weights->decoder());
   return absl::OkStatus();
 }
 
