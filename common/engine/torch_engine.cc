@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <absl/synchronization/mutex.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 
 #include "common/base/log.h"
 #include "common/engine/request_validation.h"
+#include "common/engine/runner/guarded.h"
 #include "common/engine/runner/model_runner.h"
 #include "common/engine/scheduling/queue_limits.h"
 #include "common/engine/scheduling/scheduler.h"
@@ -19,7 +19,6 @@
 #include "common/memory/kv_pool.h"
 #include "common/model/device_state.h"
 #include "common/model/kernel_setup.h"
-#include "common/model/out_of_memory.h"
 #include "kernels/torch/device_call.h"
 
 namespace taopd {
@@ -28,28 +27,14 @@ namespace {
 // The interval at which Drain polls its clock, which may be a ManualClock.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(10);
 
-// The engine's thread waits this long for a mask before it looks for other work.
-constexpr absl::Duration kMaxIdleMaskWait = absl::Milliseconds(1);
+// The engine's thread waits this long for a mask, or for the work to which it gives way, before it
+// looks again.
+constexpr absl::Duration kIdleWait = absl::Milliseconds(1);
 
 struct Finished {
   InferenceDone done;
   absl::StatusOr<InferenceResult> result;
 };
-
-// Runs `step` and turns LibTorch's exceptions into a status: RESOURCE_EXHAUSTED for a lack of
-// memory, otherwise INTERNAL.
-template <typename Step>
-absl::Status Guarded(const Step& step) {
-  try {
-    step();
-    return absl::OkStatus();
-  } catch (const std::exception& error) {
-    const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-    const char* what = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", what);
-    return Internal("the model failed: ", what);
-  }
-}
 
 void Deliver(std::vector<Finished>* finished) {
   for (Finished& item : *finished) item.done(std::move(item.result));
@@ -60,11 +45,12 @@ class TorchEngine final : public InferenceEngine {
  public:
   TorchEngine(std::shared_ptr<Decoder> decoder, const EngineLimits& limits,
               const QueueLimits& queue_limits, const SchedulerLimits& scheduler_limits,
-              std::unique_ptr<ModelRunner> runner, Clock* clock)
+              std::unique_ptr<ModelRunner> runner, Clock* clock, std::function<bool()> yields)
       : limits_(limits),
         queue_limits_(queue_limits),
         eos_token_ids_(decoder->config().eos_token_ids),
         clock_(clock),
+        yields_(std::move(yields)),
         decoder_(std::move(decoder)),
         runner_(std::move(runner)),
         scheduler_(scheduler_limits),
@@ -217,6 +203,7 @@ class TorchEngine final : public InferenceEngine {
           return stopping_ || release_now_ || release_when_idle_ || scheduler_.has_work();
         };
         mutex_.Await(absl::Condition(&has_work));
+        GiveWay();
         Beat();
         stopped = stopping_;
         if (stopping_)
@@ -244,7 +231,7 @@ class TorchEngine final : public InferenceEngine {
         RunStep(plan);
       } else if (plan.waiting_for_mask != nullptr) {
         // Nothing else can run. New work waits for this as well, so the wait is short.
-        plan.waiting_for_mask->WaitsForMask(kMaxIdleMaskWait);
+        plan.waiting_for_mask->WaitsForMask(kIdleWait);
       }
       bool idle = false;
       {
@@ -254,6 +241,19 @@ class TorchEngine final : public InferenceEngine {
       }
       if (idle) LetGoOfWorkerThreads();
       if (stopped) return;
+    }
+  }
+
+  // Waits while other work goes first, unless there is nothing to compute.
+  void GiveWay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!yields_) return;
+    const auto ends = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || aborting_ || !scheduler_.has_work();
+    };
+    while (!ends() && yields_()) {
+      LetGoOfWorkerThreads();
+      Beat();
+      mutex_.AwaitWithTimeout(absl::Condition(&ends), kIdleWait);
     }
   }
 
@@ -396,6 +396,7 @@ class TorchEngine final : public InferenceEngine {
   const QueueLimits queue_limits_;
   const std::vector<int32_t> eos_token_ids_;
   Clock* const clock_;
+  const std::function<bool()> yields_;  // may be null
   const std::shared_ptr<Decoder> decoder_;
   const std::unique_ptr<ModelRunner> runner_;  // used by the engine's thread only
   std::atomic<int64_t> last_beat_{0};          // Unix time in nanoseconds
@@ -434,7 +435,7 @@ class TorchEngine final : public InferenceEngine {
 
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
     std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock,
-    std::unique_ptr<GraphBackend> graphs) {
+    std::unique_ptr<GraphBackend> graphs, std::function<bool()> yields) {
   TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
   const ModelConfig& config = decoder->config();
   if (options.max_model_len > config.max_position_embeddings) {
@@ -493,7 +494,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
       std::move(decoder), limits,
       QueueLimits{options.max_queued_tokens, options.max_queued_requests,
                   options.max_client_queue_share},
-      scheduler_limits, std::move(runner), clock));
+      scheduler_limits, std::move(runner), clock, std::move(yields)));
 }
 
 }  // namespace taopd

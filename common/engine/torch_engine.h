@@ -2,6 +2,7 @@
 // not include it gets an engine from engine_factory.h.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "common/engine/engine.h"
@@ -19,12 +20,16 @@ namespace taopd {
 // With options.cuda_graphs, the pages are allocated and the decode steps are captured before this
 // returns. `graphs` captures them; null means CUDA graphs.
 //
+// `yields`, if it is not null, gives way to other work: while it returns true, the engine begins no
+// step, and asks again every millisecond. Its other work is delayed by at most the step that is
+// running. It is called on the engine's thread and must not call the engine.
+//
 // Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
 // hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible. Without an
 // explicit max_model_len, limits().max_generation_len is the longest sequence that can be
 // generated. Returns INTERNAL if capturing fails.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
     std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock = Clock::Real(),
-    std::unique_ptr<GraphBackend> graphs = nullptr);
+    std::unique_ptr<GraphBackend> graphs = nullptr, std::function<bool()> yields = nullptr);
 
 }  // namespace taopd

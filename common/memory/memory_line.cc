@@ -87,6 +87,10 @@ const char* NameOf(MemoryItem item) {
       return "teacher average";
     case kTeacherEngine:
       return "teacher engine";
+    case kEvaluationWeights:
+      return "evaluation weights";
+    case kEvaluationEngine:
+      return "evaluation engine";
     case kBeyondRollouts:
       return "training, beyond the rollouts' memory";
     case kMessages:

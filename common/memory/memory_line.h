@@ -47,6 +47,8 @@ enum class MemoryItem {
   kTeacherWeights,
   kTeacherAverage,
   kTeacherEngine,
+  kEvaluationWeights,
+  kEvaluationEngine,
   // A server's.
   kMessages,
   kStructuredOutput,

@@ -194,6 +194,11 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
       {kTeacherWeights, "set teacher.weights to live, or teacher.kind to server"},
       {kTeacherAverage, "set teacher.weights to live or start, or teacher.kind to server"},
       {kTeacherEngine, "lower trainer.head_workspace_mb"},
+      {kEvaluationWeights, "set eval.mode to blocking"},
+      {kEvaluationEngine,
+       "lower eval.kv_cache_gb, trainer.head_workspace_mb or rollout.max_num_seqs, or set "
+       "eval.mode "
+       "to blocking"},
       {kScoredRollouts,
        "lower data.train_batch_size, rollout.n, teacher.top_k or trainer.async_steps"},
       {kRolloutWeights, "set trainer.async_steps to 0"},

@@ -12,6 +12,8 @@ class Unreachable(Exception):
 
 
 class Wandb:
+    STEPS_MUST_GROW = True  # it drops what comes with an earlier step
+
     def __init__(self):
         import wandb  # only the package of the tracker that is used has to be there
         self.package, self.run, self.last_time = wandb, None, {}
@@ -80,6 +82,7 @@ class Trackio(Wandb):
 
 
 class Mlflow:
+    STEPS_MUST_GROW = False
     MAX_METRICS, MAX_PARAMS, MAX_PARAM_CHARS = 1000, 100, 6000  # of one request, by its REST interface
 
     def __init__(self):

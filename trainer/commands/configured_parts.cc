@@ -98,11 +98,13 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientOf(TeacherKind kind,
   return Internal("no teacher of kind ", WordOf(kind));
 }
 
-// Returns the maximum number of sequences in a run's engine at once. With eval.num_prompts = 0 the
+bool GeneratesInEvaluations(const TrainConfig& config) {
+  return config.eval.measure == EvalMeasure::kAccuracy && !config.data.val.empty();
+}
+
+// Returns the maximum number of sequences of an evaluation at once. With eval.num_prompts = 0 the
 // number of problems is not known before the data is read, so it returns the engine's limit.
-int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
-  const int64_t rollouts = NumRollouts(config, num_ranks);
-  if (config.eval.measure != EvalMeasure::kAccuracy || config.data.val.empty()) return rollouts;
+int64_t MostEvaluated(const TrainConfig& config) {
   const auto n_by_source = ParseResponsesBySource(config.eval.n_by_source);
   if (config.eval.num_prompts == 0 || !n_by_source.ok()) return config.rollout.max_num_seqs;
   int64_t n = config.eval.n;
@@ -111,7 +113,14 @@ int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
   const double responses = static_cast<double>(config.eval.num_prompts) * static_cast<double>(n);
   if (responses >= static_cast<double>(config.rollout.max_num_seqs))
     return config.rollout.max_num_seqs;
-  return std::max(rollouts, static_cast<int64_t>(responses));
+  return static_cast<int64_t>(responses);
+}
+
+// Returns the maximum number of sequences in a run's rollout engine at once.
+int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
+  const int64_t rollouts = NumRollouts(config, num_ranks);
+  const bool evaluates = GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking;
+  return evaluates ? std::max(rollouts, MostEvaluated(config)) : rollouts;
 }
 
 }  // namespace
@@ -176,9 +185,9 @@ int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks) {
 
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
                                    int64_t num_ranks) {
-  const bool generates = config.eval.measure == EvalMeasure::kAccuracy && !config.data.val.empty();
+  const bool evaluates = GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking;
   const int64_t longest_response =
-      std::max(config.data.max_response_length, generates ? config.eval.max_response_length : 0);
+      std::max(config.data.max_response_length, evaluates ? config.eval.max_response_length : 0);
   EngineOptions options;
   options.max_model_len = config.data.max_prompt_length + longest_response;
   options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostSequences(config, num_ranks));
@@ -194,8 +203,22 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   return options;
 }
 
+EngineOptions EvaluationEngineOptions(const TrainConfig& config) {
+  EngineOptions options;
+  options.max_model_len = config.data.max_prompt_length + config.eval.max_response_length;
+  options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostEvaluated(config));
+  options.max_logprobs = 0;
+  options.kv_cache_bytes = BytesOfGib(config.eval.kv_cache_gb);
+  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+  options.max_queued_tokens = INT64_MAX / 2;
+  options.max_queued_requests = INT64_MAX / 2;
+  return options;
+}
+
 absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& student) {
-  const int64_t longest = RolloutEngineOptions(config, student.vocab_size).max_model_len;
+  int64_t longest = RolloutEngineOptions(config, student.vocab_size).max_model_len;
+  if (GeneratesInEvaluations(config))
+    longest = std::max(longest, EvaluationEngineOptions(config).max_model_len);
   if (longest <= student.max_position_embeddings) return absl::OkStatus();
   return InvalidArgument(
       "data.max_prompt_length + the longest response (data.max_response_length, "

@@ -35,6 +35,9 @@ absl::Status CheckSettingsForCpu(const TrainConfig& config);
 // of `num_ranks` ranks or of an evaluation, so that the KV pool is not larger than needed.
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
                                    int64_t num_ranks = 1);
+// Returns the options of the engine of evaluations beside training (eval.mode). Those of the
+// rollout engine leave the evaluations out then.
+EngineOptions EvaluationEngineOptions(const TrainConfig& config);
 // Returns the maximum number of rollouts of a step that one of `num_ranks` ranks generates.
 int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks);
 

@@ -10,8 +10,7 @@ namespace taopd {
 
 absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
-                                          Student* student, RolloutEngine* engine,
-                                          TeacherClient* teacher,
+                                          const EvaluatedModel& model,
                                           std::function<absl::Status()> on_wait,
                                           const EvalPart& part, EvalJournal* journal) {
   if (config.eval.measure == EvalMeasure::kKl) {
@@ -24,10 +23,10 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
     options.journal = journal;
     EvalResult result;
     TAOPD_ASSIGN_OR_RETURN(result.metrics,
-                           EvaluateKl(options, records, student->decoder.get(), teacher));
+                           EvaluateKl(options, records, model.decoder, model.teacher));
     return result;
   }
-  LocalSource source(engine, student->tokenizer.get());
+  LocalSource source(model.engine, model.tokenizer);
   AccuracyRun run;
   run.config = &config.eval;
   run.seed = config.run.seed;

@@ -5,22 +5,33 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/model/decoder.h"
+#include "common/text/tokenizer/tokenizer.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/rollout/rollout_engine.h"
-#include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
 
-// Measures eval.measure on `records`: accuracy, for which `teacher` may be null, or the KL
-// divergence to the teacher, for which `engine` may be null. Calls `on_wait`, unless it is empty,
-// about once a second; an error from it ends the measurement and becomes the result. The accuracy
-// may be one part of several. Results in `journal`, which may be null, are not measured again.
-absl::StatusOr<EvalResult> MeasureStudent(
-    const TrainConfig& config, const std::vector<PromptRecord>& records, Student* student,
-    RolloutEngine* engine, TeacherClient* teacher, std::function<absl::Status()> on_wait = nullptr,
-    const EvalPart& part = {}, EvalJournal* journal = nullptr);
+// The model that is measured, and what it is measured with.
+struct EvaluatedModel {
+  Decoder* decoder = nullptr;            // for the KL divergence
+  RolloutEngine* engine = nullptr;       // over the decoder; for the accuracy
+  const Tokenizer* tokenizer = nullptr;  // for the accuracy
+  TeacherClient* teacher = nullptr;      // for the KL divergence
+};
+
+// Measures eval.measure on `records`: the accuracy or the KL divergence to the teacher. Calls
+// `on_wait`, unless it is empty, about once a second; an error from it ends the measurement and
+// becomes the result. The accuracy may be one part of several. Results in `journal`, which may be
+// null, are not measured again.
+absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
+                                          const std::vector<PromptRecord>& records,
+                                          const EvaluatedModel& model,
+                                          std::function<absl::Status()> on_wait = nullptr,
+                                          const EvalPart& part = {},
+                                          EvalJournal* journal = nullptr);
 
 }  // namespace taopd

@@ -113,6 +113,11 @@ bool KeepsAverage(const TeacherConfig& teacher, const std::vector<TeacherEntryCo
   return HasSelfTeacher(teacher, teachers) && KeepsAverage(teacher.weights, teacher.refresh_every);
 }
 
+bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers) {
+  return HasSelfTeacher(teacher, teachers) &&
+         (teacher.weights != TeacherWeights::kStart || teacher.refresh_every > 0);
+}
+
 void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("kind", &kind,
             "server: asked over the network; self: the student, with the weights of "

@@ -70,6 +70,8 @@ inline bool KeepsAverage(TeacherWeights weights, int64_t refresh_every) {
   return weights == TeacherWeights::kEma || refresh_every > 0;
 }
 bool KeepsAverage(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers);
+// Returns whether the student is a teacher whose weights change during the run.
+bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers);
 
 // Returns INVALID_ARGUMENT, naming the setting, if the settings contradict each other: two teachers
 // with one name, a source that two of them teach, TLS files without a pair, ...

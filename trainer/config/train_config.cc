@@ -318,17 +318,33 @@ Recompute RecomputeOf(const TrainerConfig& config) {
 
 namespace {
 
-// The weights of such a teacher change with every step, while responses of later steps are scored.
+// The dense log-probs are fetched when the step trains, from newer weights than the other scores.
 absl::Status CheckAsyncTeacher(const TrainConfig& config) {
-  if (config.trainer.async_steps == 0 || !HasSelfTeacher(config.teacher, config.teachers))
+  if (config.trainer.async_steps == 0 || config.objective.full_kl_rows == 0 ||
+      !FollowsStudent(config.teacher, config.teachers)) {
     return absl::OkStatus();
-  if (config.teacher.weights == TeacherWeights::kStart && config.teacher.refresh_every == 0)
+  }
+  return InvalidArgument(
+      "objective.full_kl_rows = ", config.objective.full_kl_rows,
+      " with trainer.async_steps = ", config.trainer.async_steps,
+      ": the weights of the student as its own teacher have changed since it scored the responses; "
+      "use full_kl_rows = 0, or objective.name = full, which measures at every position");
+}
+
+absl::Status CheckEvalMode(const TrainConfig& config) {
+  const EvalConfig& eval = config.eval;
+  if (eval.mode == EvalMode::kBlocking) {
+    if (eval.kv_cache_gb == EvalConfig().kv_cache_gb) return absl::OkStatus();
+    return InvalidArgument("eval.kv_cache_gb = ", eval.kv_cache_gb,
+                           ": is for eval.mode = beside; blocking evaluations have the pool of "
+                           "rollout.kv_cache_gb");
+  }
+  if (eval.measure != EvalMeasure::kKl || !FollowsStudent(config.teacher, config.teachers))
     return absl::OkStatus();
   return InvalidArgument(
-      "trainer.async_steps = ", config.trainer.async_steps,
-      ": the weights of the student as its own teacher would change while it scores responses of "
-      "later steps; use teacher.weights = start with teacher.refresh_every = 0, or "
-      "trainer.async_steps = 0");
+      "eval.mode = beside with eval.measure = kl: the weights of the student as its own teacher "
+      "would change during an evaluation; use eval.mode = blocking, or teacher.weights = start "
+      "with teacher.refresh_every = 0");
 }
 
 absl::Status CheckTeacherPrompt(const TrainConfig& config) {
@@ -385,6 +401,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
   TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
+  TAOPD_RETURN_IF_ERROR(CheckEvalMode(config));
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())
     return LoraWithTokenizer("student");
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));

@@ -69,6 +69,12 @@ inline SettingWords<EvalMeasure> WordsOf(EvalMeasure) {
       {EvalMeasure::kAccuracy, "accuracy"}, {EvalMeasure::kKl, "kl"}, {EvalMeasure::kNone, "none"}};
 }
 
+// Whether the run waits for its evaluations, or trains on beside them.
+enum class EvalMode { kBlocking, kBeside };
+inline SettingWords<EvalMode> WordsOf(EvalMode) {
+  return {{EvalMode::kBlocking, "blocking"}, {EvalMode::kBeside, "beside"}};
+}
+
 struct StudentConfig {
   std::string model;
   std::string tokenizer;
@@ -292,6 +298,8 @@ absl::Status CheckEvalGrader(const std::string& grader);
 
 struct EvalConfig {
   EvalMeasure measure = EvalMeasure::kAccuracy;
+  EvalMode mode = EvalMode::kBlocking;
+  double kv_cache_gb = 1.0;
   std::string system_prompt;
   std::string prompt_template;
   int64_t n = 8;
@@ -312,6 +320,16 @@ struct EvalConfig {
     v.Setting("measure", &measure,
               "accuracy: generate and grade; kl: truncated reverse KL to the teacher on given "
               "responses; none.")
+        .MayChange();
+    v.Setting("mode", &mode,
+              "blocking: training waits for its evaluations; beside: they measure a copy of the "
+              "weights while training goes on, and give way to rollouts (docs/run-control.md). "
+              "`taopd-trainer eval` trains nothing and ignores it.")
+        .MayChange();
+    v.Setting("kv_cache_gb", &kv_cache_gb,
+              "Maximum memory of the KV cache of evaluations beside training, in GiB; blocking "
+              "ones use that of the rollouts.",
+              MoreThan(0.0))
         .MayChange();
     v.Setting("system_prompt", &system_prompt, "System message of problems that bring none.")
         .MayChange();

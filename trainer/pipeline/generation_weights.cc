@@ -24,9 +24,8 @@ absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const
   }
   if (!is_same) {
     return InvalidArgument(
-        "trainer.async_steps: the student has other parameters than its config.json describes, "
-        "such "
-        "as adapters, of which no copy can be made; set it to 0");
+        "the student has other parameters than its config.json describes, such as adapters, of "
+        "which no copy can be made");
   }
   return std::unique_ptr<GenerationWeights>(new GenerationWeights(student, std::move(decoder)));
 }
@@ -37,6 +36,10 @@ void GenerationWeights::Take(int64_t version) {
     const std::vector<NamedParameter> from = student_->Parameters(), to = decoder_->Parameters();
     for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].second).copy_(from[i].second);
   }
+  Written(version);
+}
+
+void GenerationWeights::Written(int64_t version) {
   const c10::InferenceMode inference;
   decoder_->PrepareInference();
   version_.store(version);

@@ -1,5 +1,6 @@
-// The weights of an earlier step, from which rollouts are generated while the optimizer changes the
-// student's: a decoder of its own, into which a version of the student's weights is copied.
+// The weights of an earlier step, from which rollouts are generated, or which are evaluated, while
+// the optimizer changes the student's: a decoder of its own, into which a version of the student's
+// weights is copied.
 //
 // Memory: one more copy of the weights. On a CPU the packed copy that inference reads
 // (common/model/weights/packed_weights.h) is made here instead of in the student's decoder.
@@ -23,6 +24,9 @@ class GenerationWeights {
   // Copies the student's present weights, which are `version` from then on, and prepares inference.
   // REQUIRES: no request that reads the decoder is waiting or running.
   void Take(int64_t version);
+  // Prepares inference with weights that the caller has written into the decoder, and that are
+  // `version` from then on. REQUIRES: as Take.
+  void Written(int64_t version);
   // Returns the version that the decoder has. Any thread may call it.
   int64_t version() const { return version_.load(); }
   const std::shared_ptr<Decoder>& decoder() const { return decoder_; }

@@ -11,14 +11,30 @@
 namespace taopd {
 
 RolloutPipeline::RolloutPipeline(const StepContext* context, GenerationWeights* weights,
-                                 const std::vector<PromptRecord>* prompts, EpochOrder order)
-    : context_(context), weights_(weights), prompts_(prompts), order_(std::move(order)) {}
+                                 const std::vector<PromptRecord>* prompts, EpochOrder order,
+                                 TeacherUpdate update_teacher)
+    : context_(context),
+      weights_(weights),
+      prompts_(prompts),
+      order_(std::move(order)),
+      update_teacher_(std::move(update_teacher)) {}
 
 void RolloutPipeline::Drop() {
   if (batches_.empty()) return;
   context_->rollout_engine->CancelAll();
-  for (const Batch& batch : batches_) batch.rollouts->WaitAllGenerated();
+  for (const Batch& batch : batches_) {
+    batch.rollouts->WaitAllGenerated();
+    if (update_teacher_) batch.rollouts->WaitIdle();
+  }
   batches_.clear();
+}
+
+absl::Status RolloutPipeline::WaitForBatch(ScoredBatch* rollouts) const {
+  rollouts->WaitAllGenerated();
+  if (!update_teacher_) return rollouts->AllGenerated();
+  // The teacher is an engine of this process. Servers beside it end an outage by themselves.
+  rollouts->WaitIdle();
+  return rollouts->WaitScored(0, rollouts->size(), [] { return absl::OkStatus(); });
 }
 
 std::vector<const PromptRecord*> RolloutPipeline::NextPrompts() {
@@ -55,6 +71,8 @@ absl::Status RolloutPipeline::Continue(const std::vector<StepInFlight>& stored) 
   for (const StepInFlight& step : stored) {
     const int64_t version = step.policy_version();
     if (step.step != next_step_ || version < OldestVersion(step.step)) break;
+    // The version of the teacher that could score the others is gone.
+    if (update_teacher_ && step.scored.size() < step.rollouts.size()) break;
     TAOPD_ASSIGN_OR_RETURN(auto rollouts, ContinueRollouts(*context_, step, NextPrompts()));
     batches_.push_back({next_step_++, version, std::move(rollouts)});
   }
@@ -75,17 +93,20 @@ std::shared_ptr<ScoredBatch> RolloutPipeline::Take(int64_t step) {
   return batches_.front().rollouts;
 }
 
-void RolloutPipeline::StepDone(int64_t num_steps, PhaseTimes* times) {
+absl::Status RolloutPipeline::StepDone(int64_t num_steps, PhaseTimes* times) {
   while (!batches_.empty() && batches_.front().step < num_steps) batches_.pop_front();
   {
     const PhaseTimer timer(times, Phase::kRollout);
-    for (const Batch& batch : batches_) batch.rollouts->WaitAllGenerated();
+    // The error of a rollout is that of the step that trains on it.
+    for (const Batch& batch : batches_) WaitForBatch(batch.rollouts.get()).IgnoreError();
   }
   {
     const PhaseTimer timer(times, Phase::kPack);
     weights_->Take(num_steps);
+    if (update_teacher_) TAOPD_RETURN_IF_ERROR(update_teacher_(num_steps));
   }
   Fill(num_steps);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<StepInFlight>> RolloutPipeline::InFlight(int64_t num_steps,
@@ -95,8 +116,7 @@ absl::StatusOr<std::vector<StepInFlight>> RolloutPipeline::InFlight(int64_t num_
   for (const Batch& batch : batches_) {
     if (batch.step < num_steps + (is_within_step ? 1 : 0)) continue;
     if (!is_within_step && batch.policy_version == num_steps) continue;
-    batch.rollouts->WaitAllGenerated();
-    if (const absl::Status whole = batch.rollouts->AllGenerated(); !whole.ok()) {
+    if (const absl::Status whole = WaitForBatch(batch.rollouts.get()); !whole.ok()) {
       return Annotate(whole, Concat("step ", batch.step + 1, ", which the weights after step ",
                                     batch.policy_version, " generate"));
     }

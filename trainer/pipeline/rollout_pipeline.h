@@ -13,6 +13,11 @@
 // step before is done, and when the rollouts of the version before are generated. Prompts, seeds
 // and the order of all sums are those of a run with N = 0.
 //
+// A teacher whose weights follow the student's (TeacherUpdate) has versions, too: the responses of
+// version v are scored by the teacher's version v, that is, by the weights that it has after v
+// steps. A version of both is therefore taken when the responses of the version before are
+// generated and scored, and a checkpoint's responses have all of their scores.
+//
 // Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
 // checkpoint after t steps holds, so they are stored with it (trainer/step/pending). Those of step
 // t + N are generated again from the checkpoint's weights, with the same bits.
@@ -24,6 +29,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -48,12 +54,18 @@ struct PipelinePosition {
 
 class RolloutPipeline final : public RolloutsAhead {
  public:
+  // Brings the teacher's weights up to those after `num_steps` steps. All ranks call it.
+  using TeacherUpdate = std::function<absl::Status(int64_t num_steps)>;
+
   // `context` must have an engine that computes with weights->decoder() and reports
   // weights->version(), and a teacher. `prompts` are the rows that `order` numbers. All of them
-  // must outlive the pipeline.
+  // must outlive the pipeline. `update_teacher` is null unless the teacher's weights follow the
+  // student's.
   RolloutPipeline(const StepContext* context, GenerationWeights* weights,
-                  const std::vector<PromptRecord>* prompts, EpochOrder order);
-  // Ends the generation. Answers of the teacher may still be outstanding.
+                  const std::vector<PromptRecord>* prompts, EpochOrder order,
+                  TeacherUpdate update_teacher = nullptr);
+  // Ends the generation. Answers of the teacher may still be outstanding, unless its weights follow
+  // the student's.
   ~RolloutPipeline() override { Drop(); }
   RolloutPipeline(const RolloutPipeline&) = delete;
   RolloutPipeline& operator=(const RolloutPipeline&) = delete;
@@ -66,13 +78,15 @@ class RolloutPipeline final : public RolloutsAhead {
   // Returns DATA_LOSS if the rollouts belong to other prompts, and the error of
   // EpochOrder::Restore.
   absl::Status Restart(const PipelinePosition& position, const std::vector<StepInFlight>& stored);
+  // Drops what is in flight. Nothing but Restart may follow.
+  void Drop();
 
   std::shared_ptr<ScoredBatch> Take(int64_t step) override;
-  void StepDone(int64_t num_steps, PhaseTimes* times) override;
+  absl::Status StepDone(int64_t num_steps, PhaseTimes* times) override;
 
   // Returns what a checkpoint at this position must hold, the rollouts of other weights than its
-  // own. Waits until they are generated. Returns the error of a rollout that could not be: there
-  // can be no checkpoint then.
+  // own. Waits until they are generated and, if only this version of the teacher can score them,
+  // scored. Returns the error of a rollout for which that failed: there can be no checkpoint then.
   absl::StatusOr<std::vector<StepInFlight>> InFlight(int64_t num_steps, bool is_within_step) const;
 
  private:
@@ -81,7 +95,8 @@ class RolloutPipeline final : public RolloutsAhead {
     int64_t policy_version = 0;
     std::shared_ptr<ScoredBatch> rollouts;
   };
-  void Drop();
+  // Waits for all that the present versions of student and teacher must do.
+  absl::Status WaitForBatch(ScoredBatch* rollouts) const;
   int64_t async_steps() const { return context_->config->trainer.async_steps; }
   // Returns the oldest version that may generate step `step`.
   int64_t OldestVersion(int64_t step) const { return std::max<int64_t>(0, step - async_steps()); }
@@ -95,6 +110,7 @@ class RolloutPipeline final : public RolloutsAhead {
   GenerationWeights* const weights_;
   const std::vector<PromptRecord>* const prompts_;
   EpochOrder order_;
+  const TeacherUpdate update_teacher_;
   std::deque<Batch> batches_;  // of consecutive steps
   int64_t next_step_ = 0;      // the first step that is not started
 };

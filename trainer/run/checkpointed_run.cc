@@ -222,6 +222,9 @@ absl::Status CheckpointedRun::OpenRecords(int64_t resume_step) {
   if (resume_step >= 0) {
     if (!records_read_) TAOPD_RETURN_IF_ERROR(ReadRecords().status());
     recorded_ = *std::exchange(records_read_, std::nullopt);
+    if (group_->is_root()) {
+      TAOPD_RETURN_IF_ERROR(KeepLaterRecords(options_.run_dir, &recorded_));
+    }
     options.resume_step = resume_step;
     options.metrics_bytes = recorded_.metrics_bytes;
     options.samples_bytes = recorded_.samples_bytes;
@@ -250,16 +253,23 @@ absl::StatusOr<CheckpointRef> CheckpointedRun::FindForRollBack(int64_t step) {
 }
 
 absl::StatusOr<bool> CheckpointedRun::HasCheckpoint(int64_t step) {
-  bool is_there = false;
+  TAOPD_ASSIGN_OR_RETURN(const std::string path, FindCheckpoint(step));
+  return !path.empty();
+}
+
+absl::StatusOr<std::string> CheckpointedRun::FindCheckpoint(int64_t step) {
+  WaitForSave();
+  std::string path;
   if (group_->is_root() && store_ != nullptr) {
     const auto all = store_->List();
     for (const CheckpointRef& ref : all.value_or(std::vector<CheckpointRef>())) {
-      is_there |= ref.step == step && ref.mini_batch == 0 &&
-                  VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok();
+      if (ref.step == step && ref.mini_batch == 0 &&
+          VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok()) {
+        path = ref.path;
+      }
     }
   }
-  TAOPD_ASSIGN_OR_RETURN(const int64_t agreed, group_->AgreeOnLargest(is_there ? 1 : 0));
-  return agreed > 0;
+  return group_->BroadcastText(path, 0);
 }
 
 absl::StatusOr<std::string> CheckpointedRun::RollBack(

@@ -159,6 +159,8 @@ class CheckpointedRun {
       int64_t step, const std::function<absl::Status(int64_t to_step)>& begin = nullptr);
   // Returns whether there is an undamaged checkpoint of this step, by the sizes of its files.
   absl::StatusOr<bool> HasCheckpoint(int64_t step);
+  // Returns its path, or an empty path if there is none.
+  absl::StatusOr<std::string> FindCheckpoint(int64_t step);
   // Writes RUN_DIR/model, which replaces an older one only when it is complete, and logs the end.
   // Call it after the last step. Like Save, it may be called again after a failure.
   absl::Status Export();

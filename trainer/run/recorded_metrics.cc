@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "common/base/log.h"
 #include "common/io/file.h"
@@ -78,30 +79,68 @@ absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, 
   TAOPD_ASSIGN_OR_RETURN(record.samples_bytes, CutOf(samples_path, samples_bytes, step));
   metrics_bytes = record.metrics_bytes;
   samples_bytes = record.samples_bytes;
-  bool has_later_evaluation = false;  // an evaluation after the checkpoint's sizes
+  bool is_next = true;            // whether all lines behind the checkpoint's sizes were kept
+  std::set<int64_t> later_steps;  // of evaluations behind these sizes
+  int64_t begin = 0;
   ForLines(metrics, [&](const json& row, int64_t end) {
+    const std::string_view line(metrics.data() + begin, static_cast<size_t>(end - begin));
+    begin = end;
     const bool is_evaluation = IsEvaluation(row);
+    const int64_t row_step = StepOf(row);
     if (end > metrics_bytes) {
-      if (StepOf(row) != step || !is_evaluation) return false;
-      record.metrics_bytes = end;
-      has_later_evaluation = true;
+      if (row_step < 0 || row_step > step || !is_evaluation) {
+        is_next = false;
+        return true;
+      }
+      if (is_next) {
+        record.metrics_bytes = end;
+      } else {
+        record.later_metrics += line;
+      }
+      later_steps.insert(row_step);
     }
-    record.has_evaluation |= is_evaluation && StepOf(row) == step;
+    if (is_evaluation) record.evaluated.insert(row_step);
     const auto value = metric.empty() ? row.end() : row.find(metric);
     if (value != row.end() && value->is_number()) {
-      record.values.emplace_back(StepOf(row), value->get<double>());
+      record.values.emplace_back(row_step, value->get<double>());
     }
     return true;
   });
-  if (!has_later_evaluation) return record;
+  record.has_evaluation = record.evaluated.contains(step);
+  if (later_steps.empty()) return record;
   TAOPD_ASSIGN_OR_RETURN(const std::string samples, ReadOrEmpty(samples_path));
+  is_next = true;
+  begin = 0;
   ForLines(samples, [&](const json& row, int64_t end) {
+    const std::string_view line(samples.data() + begin, static_cast<size_t>(end - begin));
+    begin = end;
     if (end <= samples_bytes) return true;
-    if (StepOf(row) != step) return false;
-    record.samples_bytes = end;
+    if (!later_steps.contains(StepOf(row))) {
+      is_next = false;
+    } else if (is_next) {
+      record.samples_bytes = end;
+    } else {
+      record.later_samples += line;
+    }
     return true;
   });
   return record;
+}
+
+absl::Status KeepLaterRecords(const std::string& run_dir, RecordedMetrics* record) {
+  const auto move_up = [&](const std::string& name, std::string* later,
+                           int64_t* size_bytes) -> absl::Status {
+    if (later->empty()) return absl::OkStatus();
+    const std::string path = run_dir + "/" + name;
+    TAOPD_ASSIGN_OR_RETURN(std::string text, ReadFileToString(path));
+    text.resize(static_cast<size_t>(*size_bytes));
+    TAOPD_RETURN_IF_ERROR(WriteFileAtomically(path, text + *later));
+    *size_bytes += static_cast<int64_t>(later->size());
+    later->clear();
+    return absl::OkStatus();
+  };
+  TAOPD_RETURN_IF_ERROR(move_up("samples.jsonl", &record->later_samples, &record->samples_bytes));
+  return move_up("metrics.jsonl", &record->later_metrics, &record->metrics_bytes);
 }
 
 }  // namespace taopd

@@ -1,8 +1,10 @@
 // Reads metrics.jsonl of a run that is resumed. It does not depend on LibTorch.
 //
 // A checkpoint is written before the evaluation of its step, so the evaluation's records come after
-// the sizes in the checkpoint. A resumed run keeps these records if they are complete; otherwise it
-// evaluates again. Samples are written first, so the line of metrics shows that the records are
+// the sizes in the checkpoint. With eval.mode beside, lines of later steps may lie between them,
+// and the evaluation may be one of an earlier step. A resumed run keeps the records of all
+// evaluations up to the checkpoint's step if they are complete; an evaluation without a record is
+// made again. Samples are written first, so the line of metrics shows that the records are
 // complete.
 //
 // A power loss may have cut the files below the sizes in the checkpoint. The run then continues
@@ -10,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +25,10 @@ struct RecordedMetrics {
   // The sizes to which the files are cut.
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
+  // The lines behind these sizes that are kept nevertheless (KeepLaterRecords).
+  std::string later_metrics, later_samples;
+  // The steps whose evaluations are kept.
+  std::set<int64_t> evaluated;
   // Whether the evaluation after `step` steps is kept.
   bool has_evaluation = false;
   // The values of one metric by step, in the order of the file, from the lines that are kept.
@@ -35,5 +42,9 @@ struct RecordedMetrics {
 absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, int64_t step,
                                                     int64_t metrics_bytes, int64_t samples_bytes,
                                                     const std::string& metric);
+
+// Moves the later lines up to the sizes, which grow by them. Does nothing if there are none. Each
+// of the two files is replaced atomically, first that of the samples.
+absl::Status KeepLaterRecords(const std::string& run_dir, RecordedMetrics* record);
 
 }  // namespace taopd

@@ -1,6 +1,7 @@
 #include "trainer/run/train_state.h"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -23,6 +24,7 @@ void VisitState(TrainState& state, Fn&& visit) {
   visit("samples_bytes", state.samples_bytes);
   visit("nonfinite_in_a_row", state.nonfinite_in_a_row);
   visit("train_seconds", state.train_seconds);
+  visit("open_evaluation", state.open_evaluation);
 }
 
 }  // namespace
@@ -63,12 +65,15 @@ int64_t CheckpointCopyBytes(const Student& student) {
   return bytes;
 }
 
-absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student) {
+absl::StatusOr<TrainState> ReadTrainState(const std::string& dir) {
   const std::string path = dir + "/state.json";
   TAOPD_ASSIGN_OR_RETURN(const json values, ReadJsonFile(path));
   TrainState state;
   absl::Status status;
   VisitState(state, [&](const char* name, auto& value) {
+    // Older checkpoints lack it.
+    const bool is_optional = std::string_view(name) == "open_evaluation";
+    if (is_optional && values.is_object() && !values.contains(name)) return;
     if (!values.is_object() || !values.contains(name) || !values[name].is_number()) {
       if (status.ok()) status = DataLoss(path, ": no number \"", name, "\"");
       return;
@@ -76,6 +81,11 @@ absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* 
     value = values[name].get<std::remove_reference_t<decltype(value)>>();
   });
   TAOPD_RETURN_IF_ERROR(status);
+  return state;
+}
+
+absl::StatusOr<TrainState> LoadCheckpointState(const std::string& dir, Student* student) {
+  TAOPD_ASSIGN_OR_RETURN(const TrainState state, ReadTrainState(dir));
   const std::string shards_dir = dir + "/" + kOptimizerShardsDir;
   if (FileExists(shards_dir)) {
     TAOPD_RETURN_IF_ERROR(ReadOptimizerShards(shards_dir, student->optimizer.get()));

@@ -39,6 +39,8 @@ struct TrainState {
   // finite.
   int64_t nonfinite_in_a_row = 0;
   double train_seconds = 0;  // the time of all steps so far
+  // The step whose evaluation beside training is not recorded yet, or -1 if there is none.
+  int64_t open_evaluation = -1;
 };
 
 inline constexpr char kOptimizerShardsDir[] = "optimizer";
@@ -64,6 +66,9 @@ class CheckpointContents {
 
 // Returns the bytes of the copies in CheckpointContents.
 int64_t CheckpointCopyBytes(const Student& student);
+
+// Reads state.json. Returns DATA_LOSS if it lacks a member.
+absl::StatusOr<TrainState> ReadTrainState(const std::string& dir);
 
 // Reads state.json and restores the optimizer, or its shard, of `student`, which LoadStudent has
 // loaded from dir/model. Any number of ranks may have written it. Returns DATA_LOSS if state.json

@@ -53,7 +53,7 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
   }
 
   // 5. Start what the new weights generate, if rollouts are generated ahead.
-  step.StartLaterRollouts();
+  TAOPD_RETURN_IF_ERROR(step.StartLaterRollouts());
 
   // 6. Report.
   return step.Finish();

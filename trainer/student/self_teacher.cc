@@ -25,7 +25,7 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
   engine.max_dense_vocab_size = config.vocab_size;
   EngineTeacherClient::Started started;
   if (options_.weights == TeacherWeights::kLive) {
-    decoder_ = student_->decoder;
+    if (decoder_ == nullptr) decoder_ = student_->decoder;
   } else if (has_average()) {
     // The values are those of the average; the files of the start may be gone.
     DecoderOptions decoder;

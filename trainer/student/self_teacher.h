@@ -7,8 +7,12 @@
 //   ema    After each step, average = ema * average + (1 - ema) * weights. The average starts as
 //          the student's weights; it is float32 beside the optimizer's state, and sharded, saved
 //          and restored with it (AdamW).
-//   live   The student's own decoder, with the weights of the step. The scores are constants: no
+//   live   The student's own decoder, with the weights of the step, or the weights that generate
+//          if responses are generated ahead of training (UseForLive). The scores are constants: no
 //          gradient flows through the teacher.
+//
+// With responses that are generated ahead (trainer.async_steps), the responses of version v are
+// scored by what these weights are after v steps (trainer/pipeline/rollout_pipeline.h).
 //
 // With adapters (student.lora), average and refresh are those of the adapters' matrices, and the
 // average adapters are merged into the start weights.
@@ -19,6 +23,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/dist/process_group.h"
 #include "common/engine/engine.h"
@@ -48,6 +53,9 @@ class SelfTeacher {
   // must outlive the object.
   SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group);
 
+  // Makes `decoder` the one that weights live score with, in place of the student's. Call it before
+  // Start.
+  void UseForLive(std::shared_ptr<Decoder> decoder) { decoder_ = std::move(decoder); }
   // Loads the weights and makes the engine. Returns INVALID_ARGUMENT if a prompt and its response
   // can be longer than the model's positions, and the errors of the model's files. All ranks must
   // call it.
@@ -64,7 +72,9 @@ class SelfTeacher {
   SelfTeacherOptions options_;
   const Student* const student_;
   ProcessGroup* const group_;
-  std::shared_ptr<Decoder> decoder_;  // null before Start; the student's own with live weights
+  // Null before Start and UseForLive; the student's own with live weights, unless UseForLive names
+  // another one.
+  std::shared_ptr<Decoder> decoder_;
 };
 
 }  // namespace taopd

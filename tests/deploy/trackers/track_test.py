@@ -85,6 +85,21 @@ class TrackTest(unittest.TestCase):
         self.assertNotEqual(self.calls("init")[-1]["init"], ids[0])
         self.assertEqual(self.steps(), [1, 2, 3, 0])
 
+    def test_evaluations_beside_training_are_sent_once(self):
+        evaluation = {"eval/accuracy": 0.5}
+        lines = [metrics_line(0, **evaluation), metrics_line(1, a=1), metrics_line(2, a=1), metrics_line(3, a=1),
+                 metrics_line(2, **evaluation), metrics_line(4, a=1), metrics_line(4, **evaluation)]
+        (self.run_dir / "metrics.jsonl").write_text("".join(lines[:4]))
+        self.assertEqual(self.track()[0], 0)
+        # The evaluation of step 2 has come after the tool has sent step 3.
+        (self.run_dir / "metrics.jsonl").write_text("".join(lines))
+        self.assertEqual(self.track()[0], 0)
+        self.assertEqual(self.track()[0], 0)
+        sent = [(call["step"], call["values"].get("eval/step"), call["values"].get("a"))
+                for call in self.calls("values") if call["step"] is not None]
+        self.assertEqual(sent, [(0, None, None), (1, None, 1), (2, None, 1), (3, None, 1), (3, 2, None), (4, None, 1),
+                                (4, None, None)])
+
     def test_follows_until_the_model_is_written(self):
         model = self.run_dir / "model" / "config.json"
         model.unlink()

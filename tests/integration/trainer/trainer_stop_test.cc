@@ -86,6 +86,7 @@ class TrainerStopTest : public TrainerTest {
             "trainer.micro_batch_tokens=24",
             "rollout.n=4",
             Concat("trainer.async_steps=", async_steps_),
+            "eval.mode=" + eval_mode_,
             "dist.deterministic=true",
             "teacher.timeout_s=2"};
   }
@@ -314,6 +315,7 @@ class TrainerStopTest : public TrainerTest {
   std::optional<TeacherProcess> teacher_;
   int port_ = 0;
   int64_t async_steps_ = 0;
+  std::string eval_mode_ = "blocking";
 };
 
 // TAOPD_STOP_CASES is the number of cases (the ctest entry with the label slow sets 200),
@@ -347,6 +349,11 @@ TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) { RunCases(); }
 
 TEST_F(TrainerStopTest, AStoppedRunOneStepOff) {
   async_steps_ = 1;
+  RunCases();
+}
+
+TEST_F(TrainerStopTest, AStoppedRunBesideItsEvaluations) {
+  eval_mode_ = "beside";
   RunCases();
 }
 

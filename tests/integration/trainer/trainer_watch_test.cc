@@ -361,6 +361,12 @@ TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
   };
   const Case cases[] = {
       {"parameters", 8192, 384, 4, {"trainer.mini_batch_size=2"}},
+      {"ahead", 8192, 384, 4, {"trainer.mini_batch_size=2", "trainer.async_steps=1"}},
+      {"beside",
+       8192,
+       384,
+       4,
+       {"trainer.mini_batch_size=2", "eval.measure=kl", "eval.mode=beside", "eval.num_prompts=8"}},
       {"activations",
        2048,
        128,

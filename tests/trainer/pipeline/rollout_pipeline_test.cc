@@ -1,81 +1,17 @@
-// Tests of rollouts that are generated ahead of the steps, on tiny models with real engines: which
-// weights generate a step does not depend on timing, and a checkpoint at any moment loses nothing.
+// Tests of rollouts that are generated ahead of the steps, on tiny models with real engines: timing
+// does not matter, and a checkpoint at any moment loses nothing.
 #include "trainer/pipeline/rollout_pipeline.h"
 
 #include <absl/synchronization/mutex.h>
 
 #include <algorithm>
-#include <deque>
-#include <filesystem>
 #include <functional>
 #include <optional>
 
-#include "tests/support/files.h"
-#include "tests/support/status_matchers.h"
-#include "tests/trainer/step/tiny_training.h"
-#include "trainer/step/rollouts/step_rollouts.h"
+#include "tests/trainer/pipeline/ahead_training.h"
 
 namespace taopd::testing {
 namespace {
-
-constexpr int64_t kSteps = 6;
-
-TinySetting Ahead(int64_t async_steps) {
-  TinySetting setting;
-  setting.config.trainer.async_steps = async_steps;
-  setting.config.trainer.total_steps = kSteps;
-  setting.num_threads = 1;  // the engine and the training thread have one each
-  return setting;
-}
-
-std::vector<at::Tensor> CopyOf(const Decoder& decoder) {
-  std::vector<at::Tensor> copy;
-  for (const auto& [name, parameter] : decoder.Parameters()) {
-    copy.push_back(parameter.detach().clone());
-  }
-  return copy;
-}
-
-// Holds scores back until they are released.
-class HeldTeacher final : public TeacherClient {
- public:
-  explicit HeldTeacher(TeacherClient* inner) : inner_(inner) {}
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
-    return inner_->Connect(timeout);
-  }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (holds_) {
-        held_.emplace_back(std::move(request), std::move(done));
-        return;
-      }
-    }
-    inner_->Score(std::move(request), std::move(done));
-  }
-  TeacherClientStats stats() const override { return {}; }
-  void Hold() {
-    absl::MutexLock lock(&mutex_);
-    holds_ = true;
-  }
-  void Release() {
-    std::deque<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>> all;
-    {
-      absl::MutexLock lock(&mutex_);
-      holds_ = false;
-      all.swap(held_);
-    }
-    for (auto& [request, done] : all) inner_->Score(std::move(request), std::move(done));
-  }
-
- private:
-  TeacherClient* const inner_;
-  absl::Mutex mutex_;
-  bool holds_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>> held_
-      ABSL_GUARDED_BY(mutex_);
-};
 
 // Changes rollouts on their way from the engine to the batch.
 class TamperedRollouts final : public RolloutEngine {
@@ -96,135 +32,6 @@ class TamperedRollouts final : public RolloutEngine {
   RolloutEngine* const inner_;
   const Change change_;
 };
-
-// A run whose rollouts are generated ahead.
-class AheadTraining {
- public:
-  explicit AheadTraining(const TinySetting& setting)
-      : training_(setting),
-        held_(training_.context.teacher),
-        weights_(*GenerationWeights::Make(training_.student().get())),
-        engine_(*MakeRolloutEngine(*training_.context.config, weights_->decoder())),
-        rollouts_(engine_.get(), [this] { return weights_->version(); }),
-        pipeline_(std::make_unique<RolloutPipeline>(&training_.context, weights_.get(),
-                                                    &training_.prompts(), training_.order())) {
-    training_.context.rollout_engine = &rollouts_;
-    training_.context.rollouts_ahead = pipeline_.get();
-    training_.context.teacher = &held_;
-  }
-  absl::Status Start() { return pipeline_->Restart({}, {}); }
-  // Trains on the prompts of the next step.
-  absl::StatusOr<StepResult> Step(const PendingStep* pending = nullptr) {
-    if (!is_repeated_) batch_ = training_.NextPrompts();
-    auto result = TrainOneStep(training_.context, num_steps_, kLr, batch_, pending);
-    is_repeated_ = !result.ok() || result->pending != nullptr;
-    if (!is_repeated_) {
-      losses_.push_back(ByName(*result).at("loss/mean"));
-      ++num_steps_;
-      position_ = {num_steps_, training_.order().epoch(), training_.order().index(), false};
-    }
-    return result;
-  }
-  // Does what a checkpoint after this step and a run that is resumed from it do with the rollouts.
-  void SaveAndRestore(bool is_within_step = false) {
-    const TempDir dir;
-    ASSERT_OK_AND_ASSIGN(const auto steps, pipeline_->InFlight(num_steps_, is_within_step));
-    num_stored_ = static_cast<int64_t>(steps.size());
-    num_scored_ = 0;
-    for (const StepInFlight& step : steps) num_scored_ += static_cast<int64_t>(step.scored.size());
-    ASSERT_OK(WriteStepsInFlight(steps, 0, dir.File("in_flight")));
-    std::vector<StepInFlight> read;
-    if (std::filesystem::exists(dir.File("in_flight"))) {
-      ASSERT_OK_AND_ASSIGN(
-          read, ReadStepsInFlight(dir.File("in_flight"), *training_.context.config, Shares()));
-    }
-    PipelinePosition position = position_;
-    position.is_within_step = is_within_step;
-    ASSERT_OK(pipeline_->Restart(position, read));
-  }
-
-  TinyTraining& training() { return training_; }
-  StepContext& context() { return training_.context; }
-  RolloutPipeline& pipeline() { return *pipeline_; }
-  HeldTeacher& teacher() { return held_; }
-  const Decoder& student() { return *training_.student(); }
-  const std::vector<double>& losses() const { return losses_; }
-  int64_t num_stored() const { return num_stored_; }  // steps
-  int64_t num_scored() const { return num_scored_; }  // their rollouts with scores
-  const PipelinePosition& position() const { return position_; }
-
-  static constexpr double kLr = 3e-3;
-
- private:
-  TinyTraining training_;
-  HeldTeacher held_;
-  const std::unique_ptr<GenerationWeights> weights_;
-  const std::unique_ptr<InferenceEngine> engine_;
-  LocalRolloutEngine rollouts_;
-  std::unique_ptr<RolloutPipeline> pipeline_;
-  std::vector<const PromptRecord*> batch_;
-  bool is_repeated_ = false;
-  int64_t num_steps_ = 0;
-  PipelinePosition position_;
-  std::vector<double> losses_;
-  int64_t num_stored_ = 0, num_scored_ = 0;
-};
-
-// A run that nothing disturbs.
-struct Whole {
-  explicit Whole(const TinySetting& setting) : run(setting) {
-    EXPECT_OK(run.Start());
-    for (int64_t step = 0; step < kSteps; ++step) EXPECT_OK(run.Step());
-  }
-  AheadTraining run;
-};
-
-void ExpectSame(AheadTraining& a, AheadTraining& b) {
-  EXPECT_EQ(a.losses(), b.losses());
-  EXPECT_TRUE(SameWeights(a.student(), b.student()));
-}
-
-// Every step is generated once more, by a decoder that has the weights of the step's version.
-TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
-  for (const int64_t async_steps : {1, 2, 4}) {
-    AheadTraining run(Ahead(async_steps));
-    ASSERT_OK(run.Start());
-    std::vector<std::vector<at::Tensor>> versions = {CopyOf(run.student())};
-    std::vector<StepResult> results;
-    for (int64_t step = 0; step < kSteps; ++step) {
-      ASSERT_OK_AND_ASSIGN(results.emplace_back(), run.Step());
-      versions.push_back(CopyOf(run.student()));
-    }
-    const std::shared_ptr<Decoder> earlier = MakeTinyStudent();
-    ASSERT_OK_AND_ASSIGN(const auto engine, MakeRolloutEngine(*run.context().config, earlier));
-    LocalRolloutEngine rollouts(engine.get());
-    StepContext alone = run.context();
-    alone.rollout_engine = &rollouts;
-    for (int64_t step = 0; step < kSteps; ++step) {
-      const int64_t version = std::max<int64_t>(0, step - async_steps);
-      SCOPED_TRACE(Concat("async_steps ", async_steps, ", step ", step));
-      EXPECT_EQ(ByName(results[step]).at("policy/staleness"), step - version);
-      {
-        const at::NoGradGuard no_grad;
-        const auto parameters = earlier->Parameters();
-        for (size_t i = 0; i < parameters.size(); ++i)
-          at::Tensor(parameters[i].second).copy_(versions[version][i]);
-      }
-      std::vector<const PromptRecord*> prompts;
-      for (size_t i = 0; i < results[step].prompts.size(); i += 3)
-        prompts.push_back(results[step].prompts[i]);
-      const auto batch = StartRollouts(alone, step, prompts);
-      batch->WaitAllGenerated();
-      batch->WaitIdle();
-      for (size_t i = 0; i < results[step].rollouts.size(); ++i) {
-        const Rollout& expected = batch->item(static_cast<int64_t>(i)).rollout;
-        EXPECT_EQ(results[step].rollouts[i].response_ids, expected.response_ids) << i;
-        EXPECT_EQ(results[step].rollouts[i].behavior_log_probs, expected.behavior_log_probs) << i;
-        EXPECT_EQ(results[step].rollouts[i].policy_version, version) << i;
-      }
-    }
-  }
-}
 
 TEST(RolloutPipeline, ZeroStepsAheadIsTheSynchronousRun) {
   Whole ahead(Ahead(0));

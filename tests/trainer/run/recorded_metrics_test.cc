@@ -41,7 +41,6 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
       {steps + evaluation + next + "{\"step\": 3, \"eval/x\": 3.0}\n",
        old + kSamples + "{\"step\": 3}\n", true, known + evaluation.size(),
        old_size + sizeof(kSamples) - 1, 2},
-      {steps + next + evaluation, old, false, known, old_size, 1},
   };
   for (const Case& c : cases) {
     const testing::TempDir dir;
@@ -56,6 +55,59 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
     EXPECT_EQ(record.values.size(), c.num_values) << c.metrics;
     EXPECT_EQ(record.values[0], (std::pair<int64_t, double>(0, 5.0)));
   }
+}
+
+// With eval.mode beside, an evaluation is recorded behind lines of later steps.
+TEST(RecordedMetrics, KeepsEvaluationsBehindLaterSteps) {
+  const std::string steps = kSteps, old = kOldSample;
+  const std::string three = "{\"step\": 3, \"loss\": 1}\n", four = "{\"step\": 4, \"loss\": 1}\n";
+  const std::string one = "{\"step\": 1, \"eval/x\": 4.5}\n", two = kEvaluation;
+  const std::string later = "{\"step\": 4, \"eval/x\": 2.0}\n";
+  const std::string sample_one = "{\"step\": 1, \"id\": 1}\n", sample_four = "{\"step\": 4}\n";
+  const testing::TempDir dir;
+  testing::WriteFile(dir.File("metrics.jsonl"), steps + one + three + four + two + later);
+  testing::WriteFile(dir.File("samples.jsonl"), old + sample_one + sample_four + kSamples);
+  const auto read = [&] {
+    return ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(steps.size()),
+                               static_cast<int64_t>(old.size()), "eval/x");
+  };
+  ASSERT_OK_AND_ASSIGN(RecordedMetrics record, read());
+  EXPECT_EQ(record.metrics_bytes, static_cast<int64_t>((steps + one).size()));
+  EXPECT_EQ(record.later_metrics, two);
+  EXPECT_EQ(record.samples_bytes, static_cast<int64_t>((old + sample_one).size()));
+  EXPECT_EQ(record.later_samples, kSamples);
+  EXPECT_EQ(record.evaluated, (std::set<int64_t>{0, 1, 2}));
+  EXPECT_TRUE(record.has_evaluation);
+  EXPECT_EQ(record.values, (std::vector<std::pair<int64_t, double>>{{0, 5.0}, {1, 4.5}, {2, 4.0}}));
+
+  ASSERT_OK(KeepLaterRecords(dir.path(), &record));
+  const std::string metrics = steps + one + two, samples = old + sample_one + kSamples;
+  EXPECT_EQ(testing::ReadFile(dir.File("metrics.jsonl")), metrics);
+  EXPECT_EQ(testing::ReadFile(dir.File("samples.jsonl")), samples);
+  EXPECT_EQ(record.metrics_bytes, static_cast<int64_t>(metrics.size()));
+  EXPECT_EQ(record.samples_bytes, static_cast<int64_t>(samples.size()));
+  // Another rank reads the files after that.
+  ASSERT_OK_AND_ASSIGN(const RecordedMetrics other, read());
+  EXPECT_EQ(other.metrics_bytes, record.metrics_bytes);
+  EXPECT_EQ(other.values, record.values);
+  EXPECT_TRUE(other.later_metrics.empty());
+}
+
+// Nothing of an evaluation is kept whose line of metrics is missing.
+TEST(RecordedMetrics, SamplesWithoutTheirLineAreCut) {
+  const std::string steps = kSteps, old = kOldSample;
+  const testing::TempDir dir;
+  testing::WriteFile(dir.File("metrics.jsonl"),
+                     steps + "{\"step\": 3, \"loss\": 1}\n" + "{\"step\": 1, \"eval/x\": 4.5}\n");
+  testing::WriteFile(dir.File("samples.jsonl"), old + "{\"step\": 1, \"id\": 1}\n" + kSamples);
+  ASSERT_OK_AND_ASSIGN(const RecordedMetrics record,
+                       ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(steps.size()),
+                                           static_cast<int64_t>(old.size()), "eval/x"));
+  EXPECT_EQ(record.evaluated, (std::set<int64_t>{0, 1}));
+  EXPECT_FALSE(record.has_evaluation);
+  EXPECT_EQ(record.samples_bytes,
+            static_cast<int64_t>((old + "{\"step\": 1, \"id\": 1}\n").size()));
+  EXPECT_TRUE(record.later_samples.empty());
 }
 
 // The checkpoint was written after the evaluation, because a stop was requested.

@@ -133,7 +133,8 @@ absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& requ
   if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
   if (absl::Status fits = CheckTeacherFits(config, **client, *info, *student); !fits.ok())
     return BadUsage(fits);
-  auto result = MeasureStudent(config, problems.records, student, nullptr, client->get());
+  auto result = MeasureStudent(config, problems.records,
+                               {.decoder = student->decoder.get(), .teacher = client->get()});
   if (!result.ok()) return Failed(result.status());
   return Reported(ReportEvaluation(config, request, model_dir, problems, *result));
 }
@@ -144,6 +145,7 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
                              const Student& student) {
   TrainConfig sized = config;
   sized.data.max_response_length = 1;
+  sized.eval.mode = EvalMode::kBlocking;
   sized.eval.num_prompts = static_cast<int64_t>(problems.records.size());
   sized.data.max_prompt_length = 1;
   for (const PromptRecord& problem : problems.records) {

@@ -8,7 +8,6 @@
 #include "trainer/commands/eval/evaluation_identity.h"
 #include "trainer/commands/measure_student.h"
 #include "trainer/commands/train/setup/ranks.h"
-#include "trainer/dist/rank_sums.h"
 
 namespace taopd {
 namespace {
@@ -18,39 +17,6 @@ const double* Find(const Metrics& metrics, const std::string& name) {
     if (key == name) return &value;
   }
   return nullptr;
-}
-
-// Combines the metrics of each rank on its records into those on all records.
-absl::Status JoinKl(const std::vector<PromptRecord>& records, ProcessGroup* group,
-                    Metrics* metrics) {
-  int64_t num_tokens = 0;
-  for (const PromptRecord& record : records) {
-    num_tokens += static_cast<int64_t>(record.response_ids.size());
-  }
-  double* kl = nullptr;
-  RankSums sums;
-  sums.Add(&num_tokens);
-  for (auto& [name, value] : *metrics) {
-    if (name == "eval/kl_to_teacher") {
-      kl = &value;
-      value *= static_cast<double>(num_tokens);
-    }
-    sums.Add(&value);
-  }
-  TAOPD_RETURN_IF_ERROR(sums.Reduce(group));
-  if (kl != nullptr) *kl /= static_cast<double>(num_tokens);
-  return absl::OkStatus();
-}
-
-// Gathers the outcomes of all ranks on all ranks.
-absl::StatusOr<std::vector<std::string>> GatherFound(ProcessGroup* group,
-                                                     const absl::StatusOr<std::string>& mine) {
-  TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(mine.status()));
-  std::vector<std::string> all;
-  for (int64_t rank = 0; rank < group->world_size(); ++rank) {
-    TAOPD_ASSIGN_OR_RETURN(all.emplace_back(), group->BroadcastText(*mine, rank));
-  }
-  return all;
 }
 
 }  // namespace
@@ -68,30 +34,39 @@ bool RunEvaluations::is_due() const {
   return run_.is_last() || run_.is_due(parts_.config.trainer.eval_every);
 }
 
-bool RunEvaluations::ends_run() const {
-  if (run_.is_last()) return true;
+bool RunEvaluations::ends_run() const { return run_.is_last() || EndsEarly(); }
+
+bool RunEvaluations::EndsEarly() const {
   const int64_t limit = parts_.config.trainer.early_stop_evaluations;
-  return limit > 0 && best_.num_since_best() >= limit;
+  if (limit == 0) return false;
+  if (!is_beside()) return best_.num_since_best() >= limit;
+  if (!run_.is_due(parts_.config.trainer.eval_every)) return false;
+  BestEvaluation earlier(smallest_is_best_);
+  for (const auto& [step, value] : values_) {
+    if (step < parts_.state.step) earlier.Observe(step, value);
+  }
+  return earlier.num_since_best() >= limit;
 }
 
 void RunEvaluations::Observe(const RecordedMetrics& records) {
-  for (const auto& [step, value] : records.values) best_.Observe(step, value);
+  for (const auto& [step, value] : records.values) {
+    best_.Observe(step, value);
+    values_.emplace_back(step, value);
+  }
 }
 
-std::optional<EvalJournal> RunEvaluations::OpenJournal() {
-  const TrainState& state = parts_.state;
+std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double train_seconds) {
   const ProcessGroup& group = *parts_.group;
   auto evaluation = DescribeQuestions(parts_.config);
   if (evaluation.ok()) {
-    (*evaluation)["step"] = state.step;
+    (*evaluation)["step"] = step;
     // The time distinguishes a step that a roll-back has repeated.
-    (*evaluation)["train_seconds"] = state.train_seconds;
+    (*evaluation)["train_seconds"] = train_seconds;
     (*evaluation)["teacher"] = parts_.teacher_info.Identity();
     (*evaluation)["teacher.top_k"] = parts_.config.teacher.top_k;
     (*evaluation)["ranks"] = {group.rank(), group.world_size()};
   }
-  const std::string path =
-      Concat(JournalDir(), "/step-", state.step, "-rank-", group.rank(), ".jsonl");
+  const std::string path = Concat(JournalDir(), "/step-", step, "-rank-", group.rank(), ".jsonl");
   auto journal = evaluation.ok() ? EvalJournal::Open(path, *evaluation, /*overwrite=*/false)
                                  : absl::StatusOr<EvalJournal>(evaluation.status());
   if (absl::IsFailedPrecondition(journal.status()))  // of another evaluation
@@ -102,90 +77,157 @@ std::optional<EvalJournal> RunEvaluations::OpenJournal() {
     return std::nullopt;
   }
   if (!journal->rows().empty()) {
-    LogInfo("an evaluation goes on", {{"step", state.step}, {"done", journal->rows().size()}});
+    LogInfo("an evaluation goes on", {{"step", step}, {"done", journal->rows().size()}});
   }
   return *std::move(journal);
 }
 
-absl::Status RunEvaluations::OnWait(const EvalJournal* journal) {
+absl::Status RunEvaluations::OnWait(int64_t num_added) {
   TAOPD_RETURN_IF_ERROR(parts_.group->health());
   if (parts_.run_state->stop_requested())
     return absl::CancelledError("asked to stop during an evaluation");
   // Every start makes progress by at least one response.
-  if (journal == nullptr || journal->num_added() == 0 ||
-      !parts_.wall_time.IsUpForAPart(absl::Now()))
-    return absl::OkStatus();
+  if (num_added == 0 || !parts_.wall_time.IsUpForAPart(absl::Now())) return absl::OkStatus();
   parts_.run_state->RequestStop(kExitStoppedByUser);
   return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
 }
 
-absl::StatusOr<EvalResult> RunEvaluations::MeasurePart(const std::vector<PromptRecord>& problems,
-                                                       const EvalPart& part, EvalJournal* journal) {
-  return MeasureStudent(
-      parts_.config, problems, &parts_.student, &*parts_.rollout_engine, parts_.teacher.get(),
-      [this, journal] { return OnWait(journal); }, part, journal);
-}
-
 absl::StatusOr<EvalResult> RunEvaluations::Measure() {
-  const std::vector<PromptRecord>& problems = parts_.problems;
-  const EvalMeasure measure = parts_.config.eval.measure;
   ProcessGroup* const group = parts_.group;
-  std::optional<EvalJournal> opened = OpenJournal();
+  std::optional<EvalJournal> opened = OpenJournal(parts_.state.step, parts_.state.train_seconds);
   EvalJournal* const journal = opened ? &*opened : nullptr;
-  if (measure == EvalMeasure::kAccuracy && group->world_size() > 1) {
-    const EvalPart part = {group->rank(), group->world_size(),
-                           [group](const auto& mine) { return GatherFound(group, mine); }};
-    auto result = MeasurePart(problems, part, journal);
-    TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(result.status()));
-    return result;
-  }
-  // Sums over parts would round differently from the sum over all.
-  const auto size = static_cast<int64_t>(problems.size());
-  const bool is_divided = measure == EvalMeasure::kKl && group->world_size() > 1 &&
-                          size >= group->world_size() && !parts_.config.dist.deterministic;
+  const EvaluationPart part(parts_.config, parts_.problems, group);
   absl::StatusOr<EvalResult> result = EvalResult();
-  std::vector<PromptRecord> mine;
-  if (is_divided) {
-    mine.assign(problems.begin() + size * group->rank() / group->world_size(),
-                problems.begin() + size * (group->rank() + 1) / group->world_size());
+  if (part.has_work) {
+    const EvaluatedModel model = {.decoder = parts_.student.decoder.get(),
+                                  .engine = &*parts_.rollout_engine,
+                                  .tokenizer = parts_.student.tokenizer.get(),
+                                  .teacher = parts_.teacher.get()};
+    EvalPart shared;
+    if (part.exchanges) {
+      shared = {group->rank(), group->world_size(),
+                [group](const auto& mine) { return GatherOutcomes(group, mine); }};
+    }
+    result = MeasureStudent(
+        parts_.config, *part.records, model,
+        [&] { return OnWait(journal == nullptr ? 0 : journal->num_added()); }, shared, journal);
   }
-  if (is_divided || parts_.is_root()) {
-    result = MeasurePart(is_divided ? mine : problems, EvalPart(), journal);
-  }
-  // Ranks without work wait here.
-  TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(result.status()));
-  if (is_divided) TAOPD_RETURN_IF_ERROR(JoinKl(mine, group, &result->metrics));
-  return result;
+  return CombineParts(part, group, std::move(result));
 }
 
 absl::Status RunEvaluations::Run() {
+  if (!is_beside()) return RunBlocking();
+  if (!open_ || open_->step() != parts_.state.step) {
+    TAOPD_RETURN_IF_ERROR(Finish());
+    if (EndsEarly()) LogEarlyEnd();
+    Begin();
+  }
+  return parts_.state.step == 0 || run_.is_last() ? Finish() : absl::OkStatus();
+}
+
+absl::Status RunEvaluations::RunIfMissing() {
+  return is_due() && !run_.recorded().has_evaluation ? Run() : absl::OkStatus();
+}
+
+absl::Status RunEvaluations::RunBlocking() {
   const absl::Time start = absl::Now();
-  const std::string when = parts_.state.step == 0 ? "before" : run_.is_last() ? "after" : "eval";
+  const int64_t step = parts_.state.step;
   parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
   absl::StatusOr<EvalResult> result = Measure();
   time_ += absl::Now() - start;
   parts_.Trace("evaluation", start);
   if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
-  if (!result.ok()) return Failed(result.status());
-  // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
-  run_.output().WriteSamples(parts_.state.step, when, result->samples);
-  const auto metrics = MetricsOfRoot(parts_.group, result->metrics);
-  if (!metrics.ok()) return WithExitCode(kExitUnavailable, metrics.status());
-  run_.output().Write(parts_.state.step, *metrics);
-  std::error_code error;  // leftovers do not match any later evaluation
-  if (parts_.is_root()) std::filesystem::remove_all(JournalDir(), error);
-  ObserveMetrics(*metrics);
+  return result.ok() ? Record(step, *result) : Failed(step, result.status());
+}
+
+void RunEvaluations::Begin() {
+  TrainState& state = parts_.state;
+  // A killed run takes the weights from there.
+  if (state.step > 0 && !saves_.has_saved()) saves_.SaveBeside();
+  state.open_evaluation = state.step;
+  saves_.PinEvaluated(state.step);
+  parts_.evaluation_snapshot->Take(state.step);
+  open_.emplace(&parts_, state.step, OpenJournal(state.step, state.train_seconds));
+}
+
+absl::Status RunEvaluations::TakeUp() {
+  TrainState& state = parts_.state;
+  const int64_t step = std::exchange(state.open_evaluation, -1);
+  saves_.PinEvaluated(-1);
+  if (step < 0 || run_.recorded().evaluated.contains(step)) return absl::OkStatus();
+  TAOPD_ASSIGN_OR_RETURN(const std::string dir, run_.FindCheckpoint(step));
+  if (dir.empty() || parts_.evaluation_snapshot == nullptr) {
+    LogWarning("an evaluation that was interrupted is left out",
+               {{"step", step},
+                {"reason", dir.empty() ? "the checkpoint of its weights does not exist"
+                                       : "there are no evaluations beside training any more"}});
+    return absl::OkStatus();
+  }
+  absl::Status loaded = parts_.evaluation_snapshot->Load(step, dir + "/model");
+  const absl::StatusOr<TrainState> then = ReadTrainState(dir);
+  if (loaded.ok()) loaded = then.status();
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, loaded.ok() ? loaded : BadData(loaded)));
+  state.open_evaluation = step;
+  saves_.PinEvaluated(step);
+  open_.emplace(&parts_, step, OpenJournal(step, then->train_seconds));
   return absl::OkStatus();
 }
 
-absl::Status RunEvaluations::Failed(const absl::Status& status) {
+absl::Status RunEvaluations::TakeBeside() {
+  if (!open_) return absl::OkStatus();
+  const auto unready = parts_.group->AgreeOnLargest(open_->IsReady() ? 0 : 1);
+  if (!unready.ok()) return WithExitCode(kExitUnavailable, unready.status());
+  return *unready > 0 ? absl::OkStatus() : RecordBeside();
+}
+
+absl::Status RunEvaluations::Finish() {
+  if (!open_) return absl::OkStatus();
+  const absl::Time start = absl::Now();
+  parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
+  while (!open_->IsReady(absl::Seconds(1))) {
+    if (const absl::Status status = OnWait(open_->num_added()); !status.ok()) open_->Cancel(status);
+  }
+  time_ += absl::Now() - start;
+  parts_.Trace("evaluation", start);
+  return RecordBeside();
+}
+
+void RunEvaluations::Abandon() { open_.reset(); }
+
+absl::Status RunEvaluations::RecordBeside() {
+  const int64_t step = open_->step();
+  const absl::StatusOr<EvalResult> result = open_->Take();
+  open_.reset();
+  if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
+  if (!result.ok()) return Failed(step, result.status());
+  TAOPD_RETURN_IF_ERROR(Record(step, *result));
+  parts_.state.open_evaluation = -1;
+  saves_.PinEvaluated(-1);
+  return absl::OkStatus();
+}
+
+absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
+  const bool is_after = step >= parts_.config.trainer.total_steps;
+  const std::string when = step == 0 ? "before" : is_after ? "after" : "eval";
+  // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
+  run_.output().WriteSamples(step, when, result.samples);
+  const auto metrics = MetricsOfRoot(parts_.group, result.metrics);
+  if (!metrics.ok()) return WithExitCode(kExitUnavailable, metrics.status());
+  run_.output().Write(step, *metrics);
+  std::error_code error;  // leftovers do not match any later evaluation
+  if (parts_.is_root()) std::filesystem::remove_all(JournalDir(), error);
+  ObserveMetrics(step, *metrics);
+  return absl::OkStatus();
+}
+
+absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   // The step is done, and a resumed run repeats only the evaluation.
   if (parts_.state.step > 0 && !saves_.IsSaved()) {
     TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   }
   if (absl::IsResourceExhausted(status)) {
     return saves_.OutOfMemory(parts_.state, parts_.student.optimizer->num_updates(),
-                              Concat("the evaluation after step ", parts_.state.step),
+                              Concat("the evaluation after step ", step),
                               std::string(status.message()));
   }
   if (absl::IsCancelled(status)) {
@@ -196,7 +238,7 @@ absl::Status RunEvaluations::Failed(const absl::Status& status) {
                       Annotate(status, "evaluation"));
 }
 
-void RunEvaluations::ObserveMetrics(const Metrics& metrics) {
+void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
   const std::string& name = parts_.config.trainer.best_metric;
   if (name.empty()) return;
   const double* value = Find(metrics, name);
@@ -205,22 +247,31 @@ void RunEvaluations::ObserveMetrics(const Metrics& metrics) {
                {{"best_metric", name}});
     return;
   }
-  const int64_t step = parts_.state.step;
+  values_.emplace_back(step, *value);
   if (best_.Observe(step, *value)) {
     LogInfo("best so far", {{"step", step}, {name, *value}});
     saves_.Pin(best_.step(), named_best_step_);
     if (step == 0) return;  // there is no checkpoint of no step
     // best.json names checkpoints that exist.
-    if (!saves_.IsSaved() && !saves_.Save().ok()) return;
+    if (step == parts_.state.step) {
+      if (!saves_.IsSaved() && !saves_.Save().ok()) return;
+    } else if (!run_.HasCheckpoint(step).value_or(false)) {
+      LogWarning("best.json does not name the best evaluation: its checkpoint does not exist",
+                 {{"step", step}});
+      return;
+    }
     NameBest(step, *value);
     return;
   }
-  if (!ends_run() || run_.is_last()) return;
+  if (!is_beside() && EndsEarly() && !run_.is_last()) LogEarlyEnd();
+}
+
+void RunEvaluations::LogEarlyEnd() const {
   LogInfo("finishing early: trainer.best_metric has not improved",
-          {{"step", step},
+          {{"step", parts_.state.step},
            {"evaluations", best_.num_since_best()},
            {"best_step", best_.step()},
-           {name, best_.value()}});
+           {parts_.config.trainer.best_metric, best_.value()}});
 }
 
 void RunEvaluations::NameBest(int64_t step, double value) {
@@ -236,6 +287,7 @@ void RunEvaluations::NameBest(int64_t step, double value) {
 
 absl::Status RunEvaluations::Restore() {
   best_ = BestEvaluation(smallest_is_best_);
+  values_.clear();
   named_best_step_ = -1;
   BestEvaluation named(smallest_is_best_);
   Observe(run_.recorded());
@@ -244,6 +296,7 @@ absl::Status RunEvaluations::Restore() {
     TAOPD_ASSIGN_OR_RETURN(const bool is_there, run_.HasCheckpoint(step));
     if (is_there) named.Observe(step, value);
   }
+  TAOPD_RETURN_IF_ERROR(TakeUp());
   saves_.Pin(best_.step(), named_best_step_);
   if (parts_.config.trainer.best_metric.empty() || run_.checkpoint_dir().empty())
     return absl::OkStatus();

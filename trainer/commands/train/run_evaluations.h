@@ -1,13 +1,24 @@
 // The evaluations of a distillation run, and what follows from them: the best checkpoint and the
 // early stop.
 //
+// With eval.mode beside, an evaluation measures a copy of the weights while training goes on. At
+// most one is open; the next one waits for it. Its weights are in the checkpoint of its step, which
+// is kept until the evaluation is recorded, so that a resumed run takes it up again with its
+// journal. The evaluations before the first and after the last step are waited for.
+//
+// Early stop beside: whether a run ends after an evaluated step depends on the evaluations of
+// earlier steps alone, which are recorded by then, so it does not depend on the time that they
+// take.
+//
 // All ranks call the same functions in the same order. Not thread-safe.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "trainer/commands/train/evaluation/beside_evaluation.h"
 #include "trainer/commands/train/run_saves.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/guard/best_evaluation.h"
@@ -23,30 +34,52 @@ class RunEvaluations {
   bool is_due() const;
   // Returns whether the last step is done, or early_stop_evaluations ends the run early.
   bool ends_run() const;
-  // Evaluates. If that fails, the present state is saved first.
+  // Evaluates, or begins to evaluate beside training. If that fails, the present state is saved
+  // first.
   absl::Status Run();
+  // Does so if the evaluation of the present step is due and not recorded: a new run evaluates
+  // before its first step, and a resumed or rolled back run what it did not get to.
+  absl::Status RunIfMissing();
+  // Records an evaluation beside training that has ended, if there is one.
+  absl::Status TakeBeside();
+  // Waits for an evaluation beside training, if there is one, and records it.
+  absl::Status Finish();
+  // Ends an evaluation beside training without a result. Restore takes it up again if the state
+  // names it.
+  void Abandon();
   // Takes the values of the evaluations that the records of a resumed run have.
   void Observe(const RecordedMetrics& records);
   // Restores the best evaluation and best.json from the records and the checkpoints of a resumed
-  // run: best.json names the best evaluation whose checkpoint exists, or is removed.
+  // run: best.json names the best evaluation whose checkpoint exists, or is removed. Takes up an
+  // evaluation beside training that is not recorded.
   absl::Status Restore();
-  // Returns the time that evaluations took since the last call.
+  // Returns the time that training waited for evaluations since the last call.
   absl::Duration TakeTime() { return std::exchange(time_, absl::ZeroDuration()); }
 
  private:
-  // Measures the student. Each rank measures a part, unless that would change the numbers; then
-  // rank 0 measures all.
+  bool is_beside() const { return parts_.config.eval.mode == EvalMode::kBeside; }
+  absl::Status RunBlocking();
+  // Begins to evaluate the present weights beside training.
+  void Begin();
+  // Takes up the evaluation that the state names.
+  absl::Status TakeUp();
+  // Records the evaluation beside training, which is ready on all ranks.
+  absl::Status RecordBeside();
+  // Measures the student.
   absl::StatusOr<EvalResult> Measure();
-  // Returns an error if the evaluation should end.
-  absl::Status OnWait(const EvalJournal* journal);
-  absl::StatusOr<EvalResult> MeasurePart(const std::vector<PromptRecord>& problems,
-                                         const EvalPart& part, EvalJournal* journal);
-  // Opens the journal of the present evaluation, with the results of a run that was stopped during
-  // it.
-  std::optional<EvalJournal> OpenJournal();
+  // Returns an error if the evaluation should end; `num_added` results were added to the journal.
+  absl::Status OnWait(int64_t num_added);
+  // Opens the journal of an evaluation, with the results of a run that was stopped during it. The
+  // run had trained for train_seconds then.
+  std::optional<EvalJournal> OpenJournal(int64_t step, double train_seconds);
   std::string JournalDir() const { return run_.run_dir() + "/evaluation_journal"; }
-  absl::Status Failed(const absl::Status& status);
-  void ObserveMetrics(const Metrics& metrics);
+  // Records the result of the evaluation after `step` steps.
+  absl::Status Record(int64_t step, const EvalResult& result);
+  absl::Status Failed(int64_t step, const absl::Status& status);
+  void ObserveMetrics(int64_t step, const Metrics& metrics);
+  // Returns whether the run ends before its last step.
+  bool EndsEarly() const;
+  void LogEarlyEnd() const;
   // Writes best.json and keeps the checkpoint that it names.
   void NameBest(int64_t step, double value);
 
@@ -55,8 +88,10 @@ class RunEvaluations {
   CheckpointedRun& run_;
   const bool smallest_is_best_;
   BestEvaluation best_;
+  std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step
   int64_t named_best_step_ = -1;  // the step in best.json, whose checkpoint is kept
   absl::Duration time_;
+  std::optional<BesideEvaluation> open_;
 };
 
 }  // namespace taopd

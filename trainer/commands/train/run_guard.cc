@@ -29,8 +29,7 @@ RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evalua
 absl::Status RunGuard::Restore() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, RestoreFiles()));
   TAOPD_RETURN_IF_ERROR(pipeline_.Restart(skips_prompts_));
-  const absl::Status best = evaluations_.Restore();
-  return best.ok() ? absl::OkStatus() : WithExitCode(kExitInternal, best);
+  return evaluations_.Restore();
 }
 
 absl::Status RunGuard::RestoreFiles() {
@@ -151,6 +150,8 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
   saves_.TakeSavedBeside(/*waits=*/true);
+  evaluations_.Abandon();
+  pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor, parts_.state.epoch,
                                     parts_.state.epoch_index);
   absl::Status given_up;
@@ -186,7 +187,8 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   TAOPD_RETURN_IF_ERROR(Restore());
   saves_.StateIsSaved();
   LogRollback(alarm, from, *path);
-  return absl::OkStatus();
+  // It may have been open beside training.
+  return evaluations_.RunIfMissing();
 }
 
 void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path) {

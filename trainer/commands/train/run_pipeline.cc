@@ -31,8 +31,14 @@ void RunPipeline::WarnOfStaleness() const {
 absl::Status RunPipeline::Restart(bool other_prompts) {
   if (parts_.generation_weights == nullptr) return absl::OkStatus();
   if (!pipeline_) {
+    RolloutPipeline::TeacherUpdate update_teacher;
+    if (FollowsStudent(parts_.config.teacher, parts_.config.teachers)) {
+      update_teacher = [this](int64_t num_steps) {
+        return parts_.self_teacher->StepDone(num_steps);
+      };
+    }
     pipeline_.emplace(&parts_.context, parts_.generation_weights.get(), &parts_.prompts,
-                      *parts_.order);
+                      *parts_.order, std::move(update_teacher));
     parts_.context.rollouts_ahead = &*pipeline_;
     if (parts_.is_root()) WarnOfStaleness();
   }
@@ -47,6 +53,10 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
   const absl::Status restarted =
       stored.ok() ? pipeline_->Restart(position, *stored) : stored.status();
   return AgreeOnFailure(parts_.group, restarted.ok() ? restarted : BadData(restarted));
+}
+
+void RunPipeline::Drop() {
+  if (pipeline_) pipeline_->Drop();
 }
 
 absl::Status RunPipeline::KeepInFlight() {

@@ -19,6 +19,8 @@ class RunPipeline {
   // Begins with the present weights and, unless the run goes on with `other_prompts`, the rollouts
   // of the checkpoint from which they come. Call it after saves->Restore().
   absl::Status Restart(bool other_prompts);
+  // Drops what is in flight, before the weights of a checkpoint are loaded. Restart must follow.
+  void Drop();
   // Makes the next checkpoint hold what is in flight. Returns the error of a rollout that failed on
   // any rank: there can be no checkpoint then.
   absl::Status KeepInFlight();

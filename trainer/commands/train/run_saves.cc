@@ -143,7 +143,7 @@ void RunSaves::Pin(int64_t best_step, int64_t named_best_step) {
   PinAll();
 }
 
-void RunSaves::PinAll() { run_.Pin({best_, named_best_, last_good_}); }
+void RunSaves::PinAll() { run_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
 void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
   pending_ = std::move(pending);

@@ -46,6 +46,11 @@ class RunSaves {
 
   // The weights of the newest checkpoint have made a step without an alarm.
   void NewestIsGood();
+  // Returns whether the present step is saved or being saved.
+  bool has_saved() const { return has_saved_; }
+  // From the next save on, keeps the checkpoint of this step, whose weights are being evaluated; -1
+  // if there is none.
+  void PinEvaluated(int64_t step) { evaluated_ = step; }
   // Keeps the checkpoints of the best evaluation and of best.json, and the last good one. The steps
   // are -1 if there is none.
   void Pin(int64_t best_step, int64_t named_best_step);
@@ -83,6 +88,7 @@ class RunSaves {
   int64_t last_good_ = -1;      // the newest one whose weights have made a step without an alarm
   int64_t best_ = -1;
   int64_t named_best_ = -1;
+  int64_t evaluated_ = -1;
 };
 
 }  // namespace taopd

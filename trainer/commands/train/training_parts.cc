@@ -1,5 +1,7 @@
 #include "trainer/commands/train/training_parts.h"
 
+#include <algorithm>
+
 #include "trainer/commands/train/plan/memory_plan.h"
 
 namespace taopd {
@@ -40,7 +42,9 @@ TeacherHealth TrainingParts::Health() const {
 Liveness::Activity TrainingParts::CurrentActivity() const {
   if (run_state->is_paused()) return std::nullopt;
   const TeacherClientStats stats = teacher->stats();
-  return {{run_state->num_progress(), absl::ToUnixNanos(engine->stats().last_step),
+  absl::Time last_beat = engine->stats().last_step;
+  if (evaluation_snapshot) last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
+  return {{run_state->num_progress(), absl::ToUnixNanos(last_beat),
            static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
            static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};
 }

@@ -6,6 +6,7 @@
 //   dry_run.h          one step that leaves nothing, with --dry-run
 //   run_saves.h        checkpoints, and the ends of a run
 //   run_evaluations.h  evaluations, the best checkpoint, early stop
+//   evaluation/        a rank's part of an evaluation, and what one beside training computes with
 //   run_pipeline.h     rollouts ahead of the steps
 //   run_guard.h        the collapse guard and roll-backs
 //   run_report.h       the metrics of a step
@@ -23,6 +24,7 @@
 
 #include "common/base/service/service_manager.h"
 #include "trainer/commands/configured_parts.h"
+#include "trainer/commands/train/evaluation/evaluation_snapshot.h"
 #include "trainer/control/control_server.h"
 #include "trainer/control/liveness.h"
 #include "trainer/control/run_state.h"
@@ -80,6 +82,7 @@ struct TrainingParts {
   std::unique_ptr<GenerationWeights> generation_weights;  // null with trainer.async_steps = 0
   std::unique_ptr<InferenceEngine> engine;
   std::optional<LocalRolloutEngine> rollout_engine;
+  std::unique_ptr<EvaluationSnapshot> evaluation_snapshot;  // null unless eval.mode is beside
   TeacherInfo teacher_info;
   std::optional<SelfTeacher> self_teacher;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher;

@@ -127,16 +127,14 @@ void TrainingRun::Announce() {
 }
 
 absl::Status TrainingRun::Loop() {
-  // A new run evaluates before its first step, a resumed one what it did not get to.
-  if (evaluations_.is_due() && !parts_.run.recorded().has_evaluation) {
-    TAOPD_RETURN_IF_ERROR(evaluations_.Run());
-  }
+  TAOPD_RETURN_IF_ERROR(evaluations_.RunIfMissing());
   while (!evaluations_.ends_run()) {
     const absl::StatusOr<bool> stops = WaitForNextStep();
     if (!stops.ok()) return WithExitCode(kExitUnavailable, stops.status());
     if (*stops) return saves_.Stopped();
     TAOPD_RETURN_IF_ERROR(Step());
   }
+  TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
   if (!saves_.IsSaved()) {
     TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   }
@@ -171,6 +169,7 @@ absl::Status TrainingRun::Step() {
                                              state.nonfinite_in_a_row, " steps in a row")));
   }
   saves_.TakeSavedBeside(/*waits=*/false);
+  TAOPD_RETURN_IF_ERROR(evaluations_.TakeBeside());
   const int64_t step = state.step;
   TAOPD_RETURN_IF_ERROR(guard_.Observe(metrics));
   if (state.step != step) return absl::OkStatus();  // rolled back
@@ -185,7 +184,8 @@ absl::Status TrainingRun::StepDone(const StepResult& result) {
   parts_.run_state->Progress();
   ++state.step;
   saves_.StateChanged();
-  if (parts_.self_teacher) {
+  // The pipeline updates a teacher that scores responses of later steps.
+  if (parts_.self_teacher && parts_.context.rollouts_ahead == nullptr) {
     const absl::Status taken = parts_.self_teacher->StepDone(state.step);
     if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
   }

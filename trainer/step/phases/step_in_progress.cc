@@ -277,8 +277,9 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
   return absl::OkStatus();
 }
 
-void StepInProgress::StartLaterRollouts() {
-  if (context_.rollouts_ahead != nullptr) context_.rollouts_ahead->StepDone(number_ + 1, &times_);
+absl::Status StepInProgress::StartLaterRollouts() {
+  if (context_.rollouts_ahead == nullptr) return absl::OkStatus();
+  return context_.rollouts_ahead->StepDone(number_ + 1, &times_);
 }
 
 absl::StatusOr<StepResult> StepInProgress::Finish() {

@@ -51,7 +51,7 @@ class StepInProgress {
   absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
   // Starts the rollouts of later steps, which the weights after this step generate. Does nothing if
   // rollouts are not generated ahead.
-  void StartLaterRollouts();
+  absl::Status StartLaterRollouts();
   absl::StatusOr<StepResult> Finish();
   // Ends the step and clears the gradients. Before the first update, nothing has changed.
   absl::Status Abandon(absl::Status status);

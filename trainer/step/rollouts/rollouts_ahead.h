@@ -19,8 +19,8 @@ class RolloutsAhead {
   virtual std::shared_ptr<ScoredBatch> Take(int64_t step) = 0;
   // Takes the student's weights after `num_steps` steps as a new version and starts the rollouts
   // that it generates. First waits until those of the version before are generated. Adds both times
-  // to `times`, if it is not null.
-  virtual void StepDone(int64_t num_steps, PhaseTimes* times) = 0;
+  // to `times`, if it is not null. Returns the errors of the ranks' group; nothing is started then.
+  virtual absl::Status StepDone(int64_t num_steps, PhaseTimes* times) = 0;
 };
 
 }  // namespace taopd

@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
@@ -11,6 +12,7 @@
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/teacher/self_teacher.h"
+#include "trainer/commands/train/plan/evaluation_lines.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"
@@ -86,6 +88,8 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
   input.keeps_average = KeepsAverage(config.teacher, config.teachers);
   input.engine.other_lines = SelfTeacherLines(config, model, dtype, budget);
+  for (MemoryLine& line : EvaluationLines(config, model, dtype, budget))
+    input.engine.other_lines.push_back(std::move(line));
   input.support_size = support.kind == SupportKind::kFullVocabulary
                            ? model.vocab_size
                            : support.teacher_top_k + support.student_top_k;
@@ -207,7 +211,8 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
 }
 
 int64_t MaxPinnedCheckpoints(const TrainConfig& config) {
-  return (config.trainer.best_metric.empty() ? 0 : 1) + (RollsBack(config.guard) ? 1 : 0);
+  return (config.trainer.best_metric.empty() ? 0 : 1) + (RollsBack(config.guard) ? 1 : 0) +
+         (config.eval.mode == EvalMode::kBeside ? 1 : 0);
 }
 
 absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir) {

@@ -39,8 +39,8 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
                                        const MemoryBudget& budget,
                                        const RunPlanOptions& options = {});
 
-// Checkpoints that a run keeps beside the newest: the best one, and the one that a roll-back would
-// go to.
+// Checkpoints that a run keeps beside the newest: the best one, the one that a roll-back would go
+// to, and the one whose weights are evaluated beside training.
 int64_t MaxPinnedCheckpoints(const TrainConfig& config);
 
 // The checkpoints and the model of a new run of `config` (disk_plan.h). Errors are those of

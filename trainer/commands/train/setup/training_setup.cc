@@ -90,19 +90,32 @@ absl::Status OnWait(TrainingParts& parts) {
                                            : absl::OkStatus();
 }
 
-absl::Status StartEngine(TrainingParts& parts) {
-  std::unique_ptr<GenerationWeights>& ahead = parts.generation_weights;
-  if (parts.config.trainer.async_steps > 0) {
-    auto weights = GenerationWeights::Make(parts.student.decoder.get());
-    if (absl::IsInvalidArgument(weights.status())) return BadUsage(weights.status());
-    if (!weights.ok()) return BadModel(Annotate(weights.status(), "trainer.async_steps"));
-    ahead = *std::move(weights);
+absl::Status MakeGenerationWeights(TrainingParts& parts) {
+  if (parts.config.trainer.async_steps == 0) return absl::OkStatus();
+  auto weights = GenerationWeights::Make(parts.student.decoder.get());
+  if (!weights.ok()) {
+    const absl::Status refused = Annotate(weights.status(), "trainer.async_steps");
+    return absl::IsInvalidArgument(refused) ? BadUsage(refused) : BadModel(refused);
   }
+  parts.generation_weights = *std::move(weights);
+  if (parts.self_teacher && parts.config.teacher.weights == TeacherWeights::kLive)
+    parts.self_teacher->UseForLive(parts.generation_weights->decoder());
+  return absl::OkStatus();
+}
+
+absl::Status StartEngine(TrainingParts& parts) {
+  const std::unique_ptr<GenerationWeights>& ahead = parts.generation_weights;
   auto engine = MakeRolloutEngine(parts.config, ahead ? ahead->decoder() : parts.student.decoder);
   if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
   parts.engine = *std::move(engine);
   const std::function<int64_t()> version = [&ahead] { return ahead->version(); };
   parts.rollout_engine.emplace(parts.engine.get(), ahead ? version : nullptr);
+  if (parts.evaluates() && parts.config.eval.mode == EvalMode::kBeside) {
+    auto snapshot =
+        EvaluationSnapshot::Make(parts.config, parts.student.decoder.get(), parts.engine.get());
+    if (!snapshot.ok()) return BadUsage(Annotate(snapshot.status(), "eval.mode = beside"));
+    parts.evaluation_snapshot = *std::move(snapshot);
+  }
   parts.peak_flops = parts.config.trainer.peak_flops;
   if (parts.peak_flops == 0 && parts.student.decoder->device().is_cpu()) {
     parts.peak_flops = MeasurePeakFlops(parts.student.decoder->lm_head().scalar_type());
@@ -194,6 +207,7 @@ absl::Status Connect(TrainingParts* parts) {
   // Before a teacher is waited for, whose limit may be the same number.
   const absl::Status fits = CheckLengthFits(parts->config, parts->student.decoder->config());
   if (!fits.ok()) return BadUsage(Annotate(fits, "rollout"));
+  TAOPD_RETURN_IF_ERROR(MakeGenerationWeights(*parts));
   TAOPD_RETURN_IF_ERROR(ConnectTeacher(*parts));
   const absl::Status judged = ConnectRewards(parts->config.reward, parts->student, parts->prompts,
                                              parts->reward_source.get());

@@ -1,0 +1,59 @@
+// What an evaluation beside training computes with: a copy of the student's weights and, if it
+// generates, an engine over them.
+//
+// The engine gives way to rollouts: while the rollout engine has work, it begins no step. Rollouts
+// are therefore delayed by at most one step of it. Training does not wait, but shares the device.
+//
+// Memory: the weights with their packed copy, and a KV pool of at most eval.kv_cache_gb while an
+// evaluation runs (plan/evaluation_lines.h).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/engine/engine.h"
+#include "trainer/config/train_config.h"
+#include "trainer/pipeline/generation_weights.h"
+#include "trainer/rollout/rollout_engine.h"
+
+namespace taopd {
+
+// The training thread uses it, and an evaluation between Take or Load and its end.
+class EvaluationSnapshot {
+ public:
+  // `student` and `rollouts`, the engine to which evaluations give way, must outlive the object.
+  // Returns the errors of GenerationWeights::Make and MakeTorchEngine.
+  static absl::StatusOr<std::unique_ptr<EvaluationSnapshot>> Make(const TrainConfig& config,
+                                                                  const Decoder* student,
+                                                                  const InferenceEngine* rollouts);
+
+  // Copies the student's present weights, which are those after `step` steps. REQUIRES, as Load: no
+  // evaluation is running.
+  void Take(int64_t step);
+  // Reads the weights after `step` steps from the directory of a checkpoint's model.
+  absl::Status Load(int64_t step, const std::string& model_dir);
+  // Lets the requests of an evaluation end that is cancelled, even if rollouts go first; until the
+  // next Take or Load.
+  void StopYielding() { yields_.store(false); }
+
+  // Returns whether an evaluation should wait for rollouts. Any thread may call it.
+  bool Yields() const;
+  Decoder* decoder() { return weights_->decoder().get(); }
+  // Null if evaluations generate nothing (measure kl).
+  RolloutEngine* rollout_engine() { return rollout_engine_ ? &*rollout_engine_ : nullptr; }
+  // The time of the engine's last heartbeat. Any thread may call it.
+  absl::Time last_beat() const;
+
+ private:
+  explicit EvaluationSnapshot(const InferenceEngine* rollouts) : rollouts_(rollouts) {}
+
+  const InferenceEngine* const rollouts_;
+  std::atomic<bool> yields_{true};
+  std::unique_ptr<GenerationWeights> weights_;
+  std::unique_ptr<InferenceEngine> engine_;
+  std::optional<LocalRolloutEngine> rollout_engine_;
+};
+
+}  // namespace taopd

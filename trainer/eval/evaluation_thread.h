@@ -1,0 +1,63 @@
+// An evaluation on a thread of its own, beside other work of its caller.
+//
+// With several ranks the thread must not use their group, which belongs to the thread that trains.
+// An evaluation that exchanges results with other ranks therefore stops at that point and is ready:
+//
+//   EvaluationThread evaluation(measure);             // all ranks
+//   ... other work; if all ranks are IsReady(): ...
+//   result = evaluation.Take(exchange);               // all ranks; exchange uses the group
+#pragma once
+
+#include <absl/synchronization/mutex.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/eval/accuracy.h"
+
+namespace taopd {
+
+// One thread owns and uses the object.
+class EvaluationThread {
+ public:
+  // Exchanges results between ranks, as EvalPart::gather does.
+  using Exchange = std::function<absl::StatusOr<std::vector<std::string>>(
+      const absl::StatusOr<std::string>& mine)>;
+  // Evaluates, on the thread. Must call `on_wait` often, and return the error that it returns. May
+  // call `exchange` once. Must not throw.
+  using Measure = std::function<absl::StatusOr<EvalResult>(
+      const Exchange& exchange, const std::function<absl::Status()>& on_wait)>;
+
+  // Starts the thread.
+  explicit EvaluationThread(Measure measure);
+  // Cancels the evaluation and waits for the thread.
+  ~EvaluationThread();
+  EvaluationThread(const EvaluationThread&) = delete;
+  EvaluationThread& operator=(const EvaluationThread&) = delete;
+
+  // Waits at most `timeout` until the evaluation has ended or waits for the exchange. Returns
+  // whether it does.
+  bool IsReady(absl::Duration timeout = absl::ZeroDuration());
+  // Makes on_wait return `why`.
+  void Cancel(const absl::Status& why);
+  // Returns the result, once. If `exchange` is not null, calls it, in the place of an evaluation
+  // that has failed before its exchange with that error. REQUIRES: IsReady.
+  absl::StatusOr<EvalResult> Take(const Exchange& exchange);
+
+ private:
+  absl::StatusOr<std::vector<std::string>> WaitForExchange(const absl::StatusOr<std::string>& mine);
+  bool is_ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return mine_ || result_; }
+
+  absl::Mutex mutex_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  // What the evaluation has given to the exchange, and what it gets from it.
+  std::optional<absl::StatusOr<std::string>> mine_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<std::vector<std::string>>> all_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<EvalResult>> result_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last, because it uses all of the above
+};
+
+}  // namespace taopd
