@@ -320,10 +320,15 @@ namespace {
 
 // The dense log-probs are fetched when the step trains, from newer weights than the other scores.
 absl::Status CheckAsyncTeacher(const TrainConfig& config) {
-  if (config.trainer.async_steps == 0 || config.objective.full_kl_rows == 0 ||
-      !FollowsStudent(config.teacher, config.teachers)) {
-    return absl::OkStatus();
+  if (!FollowsStudent(config.teacher, config.teachers)) return absl::OkStatus();
+  if (config.rollout.IsElsewhere()) {
+    return InvalidArgument(
+        "rollout.endpoints: the weights of the student as its own teacher would change while it "
+        "scores responses of later steps; use teacher.weights = start with "
+        "teacher.refresh_every = 0, or generate in this process");
   }
+  if (config.trainer.async_steps == 0 || config.objective.full_kl_rows == 0)
+    return absl::OkStatus();
   return InvalidArgument(
       "objective.full_kl_rows = ", config.objective.full_kl_rows,
       " with trainer.async_steps = ", config.trainer.async_steps,
@@ -400,6 +405,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
+  TAOPD_RETURN_IF_ERROR(CheckRolloutEndpoints(config.rollout));
   TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
   TAOPD_RETURN_IF_ERROR(CheckEvalMode(config));
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())

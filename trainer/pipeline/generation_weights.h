@@ -11,10 +11,11 @@
 #include <memory>
 
 #include "common/model/decoder.h"
+#include "trainer/pipeline/rollout_weights.h"
 
 namespace taopd {
 
-class GenerationWeights {
+class GenerationWeights final : public RolloutWeights {
  public:
   // Makes a decoder like `student`, which must outlive the object. Its values are undefined before
   // Take. Returns INVALID_ARGUMENT if the student has other parameters than its configuration
@@ -23,12 +24,11 @@ class GenerationWeights {
 
   // Copies the student's present weights, which are `version` from then on, and prepares inference.
   // REQUIRES: no request that reads the decoder is waiting or running.
-  void Take(int64_t version);
+  void Take(int64_t version) override;
   // Prepares inference with weights that the caller has written into the decoder, and that are
   // `version` from then on. REQUIRES: as Take.
   void Written(int64_t version);
-  // Returns the version that the decoder has. Any thread may call it.
-  int64_t version() const { return version_.load(); }
+  int64_t version() const override { return version_.load(); }
   const std::shared_ptr<Decoder>& decoder() const { return decoder_; }
 
  private:

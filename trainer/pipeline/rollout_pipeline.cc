@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-RolloutPipeline::RolloutPipeline(const StepContext* context, GenerationWeights* weights,
+RolloutPipeline::RolloutPipeline(const StepContext* context, RolloutWeights* weights,
                                  const std::vector<PromptRecord>* prompts, EpochOrder order,
                                  TeacherUpdate update_teacher)
     : context_(context),

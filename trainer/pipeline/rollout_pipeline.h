@@ -18,6 +18,9 @@
 // steps. A version of both is therefore taken when the responses of the version before are
 // generated and scored, and a checkpoint's responses have all of their scores.
 //
+// With N = 0, which makes sense if other processes generate, a step's rollouts begin when the step
+// before is done, beside its evaluation and checkpoint.
+//
 // Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
 // checkpoint after t steps holds, so they are stored with it (trainer/step/pending). Those of step
 // t + N are generated again from the checkpoint's weights, with the same bits.
@@ -34,7 +37,7 @@
 #include <vector>
 
 #include "trainer/data/epoch_order.h"
-#include "trainer/pipeline/generation_weights.h"
+#include "trainer/pipeline/rollout_weights.h"
 #include "trainer/step/pending/pending_step.h"
 #include "trainer/step/rollouts/rollouts_ahead.h"
 #include "trainer/step/step_context.h"
@@ -57,11 +60,11 @@ class RolloutPipeline final : public RolloutsAhead {
   // Brings the teacher's weights up to those after `num_steps` steps. All ranks call it.
   using TeacherUpdate = std::function<absl::Status(int64_t num_steps)>;
 
-  // `context` must have an engine that computes with weights->decoder() and reports
+  // `context` must have an engine that generates with what `weights` takes and reports
   // weights->version(), and a teacher. `prompts` are the rows that `order` numbers. All of them
   // must outlive the pipeline. `update_teacher` is null unless the teacher's weights follow the
   // student's.
-  RolloutPipeline(const StepContext* context, GenerationWeights* weights,
+  RolloutPipeline(const StepContext* context, RolloutWeights* weights,
                   const std::vector<PromptRecord>* prompts, EpochOrder order,
                   TeacherUpdate update_teacher = nullptr);
   // Ends the generation. Answers of the teacher may still be outstanding, unless its weights follow
@@ -107,7 +110,7 @@ class RolloutPipeline final : public RolloutsAhead {
   void Fill(int64_t num_steps);
 
   const StepContext* const context_;
-  GenerationWeights* const weights_;
+  RolloutWeights* const weights_;
   const std::vector<PromptRecord>* const prompts_;
   EpochOrder order_;
   const TeacherUpdate update_teacher_;

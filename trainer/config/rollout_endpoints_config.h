@@ -1,0 +1,53 @@
+// Where rollouts are generated, if not in the trainer's own process. These settings are part of the
+// section rollout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/settings.h"
+
+namespace taopd {
+
+// How weights reach the servers.
+enum class WeightTransfer {
+  kDirectory,  // the servers see rollout.weights_dir under the same path
+  kStream,     // the trainer sends them
+};
+inline SettingWords<WeightTransfer> WordsOf(WeightTransfer) {
+  return {{WeightTransfer::kDirectory, "directory"}, {WeightTransfer::kStream, "stream"}};
+}
+// What happens to sequences that a server is generating when new weights come.
+enum class OnUpdate {
+  kFinish,   // the server waits for them
+  kRestart,  // the server drops them; whoever asked for them asks again
+};
+inline SettingWords<OnUpdate> WordsOf(OnUpdate) {
+  return {{OnUpdate::kFinish, "finish"}, {OnUpdate::kRestart, "restart"}};
+}
+
+struct RolloutEndpointsConfig {
+  std::vector<std::string> endpoints;
+  std::string weights_dir;
+  WeightTransfer weight_transfer = WeightTransfer::kDirectory;
+  OnUpdate on_update = OnUpdate::kFinish;
+  int64_t max_in_flight = 64;
+  double timeout_s = 1800;
+  double outage_budget_s = 1800;
+  double connect_timeout_s = 1800;
+  std::string api_key_env;
+  std::string api_key_file;
+  std::string tls_ca_file;
+  std::string tls_cert_file;
+  std::string tls_key_file;
+
+  // Whether other processes generate.
+  bool IsElsewhere() const { return !endpoints.empty(); }
+  void VisitEndpoints(SettingVisitor& v);
+};
+
+// Returns INVALID_ARGUMENT for settings that do not fit each other.
+absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config);
+
+}  // namespace taopd

@@ -1,0 +1,49 @@
+// The protocols that a server of rollouts may speak, one row each. Parsing, messages and workers
+// follow from the row.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/config/rollout_endpoints_config.h"
+#include "trainer/http/server_address.h"
+#include "trainer/rollout/endpoints/rollout_worker.h"
+
+namespace taopd {
+
+struct RolloutWorkerOptions {
+  ServerAddress server;
+  std::string address;  // as the user wrote it
+  std::string api_key;  // sent as "authorization: Bearer KEY"; empty: none
+  std::string tls_ca_file, tls_cert_file, tls_key_file;
+  absl::Duration timeout = absl::Minutes(30);  // limit of one call
+  int64_t max_in_flight = 64;                  // threads that call Generate at once
+  WeightTransfer transfer = WeightTransfer::kDirectory;
+  OnUpdate on_update = OnUpdate::kFinish;
+};
+
+// Does not connect. Returns INVALID_ARGUMENT for an option that the protocol does not have, or a
+// file that cannot be read.
+using MakeRolloutWorker =
+    absl::StatusOr<std::unique_ptr<RolloutWorker>> (*)(const RolloutWorkerOptions& options);
+
+// taopd-teacher with --trainable: the services taopd.v1.Policy and taopd.v1.Teacher.
+absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
+    const RolloutWorkerOptions& options);
+
+struct RolloutProtocol {
+  const char* scheme;
+  const char* tls_scheme;
+  const char* server;  // whose it is, for people
+  bool is_http;
+  MakeRolloutWorker make;
+};
+
+inline constexpr RolloutProtocol kRolloutProtocols[] = {
+    {"grpc", "grpcs", "taopd-teacher --trainable", /*is_http=*/false, &MakeGrpcRolloutWorker},
+};
+
+}  // namespace taopd

@@ -1,0 +1,97 @@
+// One server that generates rollouts with weights that the trainer gives it. RemoteRolloutEngine
+// (remote_rollout_engine.h) asks several of them.
+//
+// Threads: several threads call Generate at once, up to the engine's limit per worker. Check and
+// SetWeights are called by one thread, while no Generate runs. All calls block.
+//
+// Errors of all calls, by what the engine does about them:
+//   UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN
+//                the worker is lost. Others are asked in its place, and Check is called from time
+//                to time until it answers again.
+//   ABORTED      (Generate) the worker does not have the requested weights: it has started again,
+//                or someone else has given it others. SetWeights is called, then it is asked again.
+//   CANCELLED    the caller has cancelled.
+//   DATA_LOSS    (SetWeights) the weights did not arrive as they were sent. As for a lost worker.
+//   DATA_LOSS    (Generate) the answer breaks the protocol. The worker is left out from then on.
+//   everything else
+//                Check and SetWeights: the worker can never be used and is left out for good; at
+//                the start the run is refused. Generate: the request is at fault; the step fails.
+// Messages do not repeat the worker's address; the engine adds it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/engine/engine.h"
+#include "common/engine/engine_weights.h"
+#include "trainer/rollout/endpoints/cancellation.h"
+#include "trainer/rollout/rollout_engine.h"
+
+namespace taopd {
+
+// What the run needs of a worker.
+struct RolloutNeeds {
+  int64_t vocab_size = 0;     // rows of the student's output head
+  int64_t max_model_len = 0;  // longest prompt plus longest response, in tokens
+  int32_t num_top_ids = 0;    // largest SamplingParams::num_log_probs
+  std::string dtype;          // of the student's weights: "float32", "bfloat16"
+  // The revision (WeightsRevision) of the base, with has_adapters.
+  std::string base_revision;
+  bool has_adapters = false;   // whether PolicyWeights::directory holds a PEFT adapter
+  bool has_tied_head = false;  // ModelConfig::tie_word_embeddings
+  std::vector<int32_t> eos_token_ids;
+  SamplingParams sampling;  // of the rollouts, without a seed
+};
+
+// The student's own log-probs of a short sequence, by which a worker whose server may read weights
+// wrongly can be checked.
+struct WeightProbe {
+  std::vector<int32_t> token_ids;  // [P], P >= 2
+  std::vector<float> log_probs;    // [P - 1] of tokens 1 to P - 1 at temperature 1
+};
+
+// Weights of the student, written and complete.
+struct PolicyWeights {
+  // Names the weights: their step and a hash of their bytes. After a roll-back the same step has
+  // other weights. ASCII letters, digits and '-', at most 128 characters.
+  std::string version;
+  int64_t step = 0;  // RolloutRequest::policy_version
+  // A Hugging Face directory: config.json and safetensors, or a PEFT adapter. It stays while
+  // SetWeights runs, and may be removed afterwards.
+  std::string directory;
+  std::vector<TensorSum> sums;  // of every tensor there
+  WeightProbe probe;
+};
+
+// A generated response with the version of the weights that have made all of its tokens.
+struct WorkerRollout {
+  std::vector<int32_t> response_ids;      // as in Rollout
+  std::vector<float> behavior_log_probs;  // as in Rollout
+  std::vector<int32_t> top_ids;           // as in Rollout
+  FinishReason finish = FinishReason::kLength;
+  std::string version;  // PolicyWeights::version, as the server reports it
+};
+
+class RolloutWorker {
+ public:
+  virtual ~RolloutWorker() = default;
+  // The endpoint as the user wrote it.
+  virtual const std::string& address() const = 0;
+  // Asks whether the server is there, takes weights, and can generate what the run needs. Called at
+  // the start, and again before a lost worker is used again.
+  virtual absl::Status Check(const RolloutNeeds& needs, const Cancellation& cancellation) = 0;
+  // Gives the server these weights. If it returns OK, the server has them, and every answer to a
+  // later request is of this version or of one that was set after it. Setting the weights that the
+  // server has already is cheap.
+  virtual absl::Status SetWeights(const PolicyWeights& weights,
+                                  const Cancellation& cancellation) = 0;
+  // Generates the response to a request, as its seed decides. REQUIRES: SetWeights has returned OK
+  // for `weights`, whose step is request.policy_version; request.given_ids is empty.
+  virtual absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
+                                                 const PolicyWeights& weights,
+                                                 const Cancellation& cancellation) = 0;
+};
+
+}  // namespace taopd
