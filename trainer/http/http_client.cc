@@ -24,6 +24,19 @@ std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {
   return absl::Seconds(seconds);
 }
 
+httplib::Request MakeRequest(const std::string& path, const std::string& body,
+                             const HttpCredentials& credentials) {
+  httplib::Request request;
+  request.method = body.empty() ? "GET" : "POST";
+  request.path = path;
+  request.set_header("Accept", "application/json");
+  if (!credentials.api_key.empty())
+    request.set_header("Authorization", "Bearer " + credentials.api_key);
+  if (!body.empty()) request.set_header("Content-Type", "application/json");
+  request.body = body;
+  return request;
+}
+
 // What happened, and what to look at.
 std::string DescribeFailure(httplib::Error error) {
   const std::string name = httplib::to_string(error);
@@ -105,14 +118,7 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string&
                                                const std::function<void(std::string_view)>& on_data,
                                                const std::stop_token& stop) {
   const absl::Time deadline = absl::Now() + timeout;
-  httplib::Request request;
-  request.method = body.empty() ? "GET" : "POST";
-  request.path = servers_[server].prefix + path;
-  request.set_header("Accept", "application/json");
-  if (!credentials_.api_key.empty())
-    request.set_header("Authorization", "Bearer " + credentials_.api_key);
-  if (!body.empty()) request.set_header("Content-Type", "application/json");
-  request.body = body;
+  httplib::Request request = MakeRequest(servers_[server].prefix + path, body, credentials_);
   HttpReply reply;
   bool too_long = false;
   int status = 0;

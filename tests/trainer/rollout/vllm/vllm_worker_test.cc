@@ -1,5 +1,4 @@
-#include "trainer/rollout/vllm/vllm_worker.h"
-
+// The worker for a vLLM server, against a server that answers as vLLM did.
 #include <absl/synchronization/notification.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/rollout/vllm/fake_vllm.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
 
 namespace taopd {
 namespace {
@@ -44,8 +44,8 @@ class VllmWorkerTest : public ::testing::Test {
     options.timeout = absl::Seconds(30);
     return options;
   }
-  VllmWorker& Worker() {
-    if (worker_ == nullptr) worker_ = std::make_unique<VllmWorker>(Options());
+  RolloutWorker& Worker() {
+    if (worker_ == nullptr) worker_ = *MakeVllmRolloutWorker(Options());
     return *worker_;
   }
   // Weights whose content is `text`.
@@ -64,7 +64,7 @@ class VllmWorkerTest : public ::testing::Test {
   Cancellation cancellation_;
   RolloutNeeds needs_;
   RolloutRequest request_;
-  std::unique_ptr<VllmWorker> worker_;
+  std::unique_ptr<RolloutWorker> worker_;
 };
 
 TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
@@ -161,7 +161,7 @@ TEST_F(VllmWorkerTest, WhatTheServerWasStartedWithoutIsNamed) {
   vllm_.is_dev_mode = vllm_.is_scale_out = true;
   RolloutWorkerOptions options = Options();
   options.api_key = "k";
-  EXPECT_OK(VllmWorker(options).Check(needs_, cancellation_));
+  EXPECT_OK((*MakeVllmRolloutWorker(options))->Check(needs_, cancellation_));
 }
 
 TEST_F(VllmWorkerTest, AnotherVocabularyIsRefused) {
@@ -232,7 +232,7 @@ TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
   EXPECT_ERROR(Worker().Generate(request_, weights, mine), absl::StatusCode::kCancelled, "");
   RolloutWorkerOptions options = Options();
   options.timeout = absl::Milliseconds(100);
-  EXPECT_ERROR(VllmWorker(options).Generate(request_, weights, cancellation_),
+  EXPECT_ERROR((*MakeVllmRolloutWorker(options))->Generate(request_, weights, cancellation_),
                absl::StatusCode::kDeadlineExceeded, "time limit");
   ends.Notify();
   // The cancellation was of one request: the worker goes on.
@@ -251,9 +251,9 @@ TEST_F(VllmWorkerTest, DropsSequencesIfAskedTo) {
   EXPECT_EQ(mode, "wait");
   RolloutWorkerOptions options = Options();
   options.on_update = OnUpdate::kRestart;
-  VllmWorker restarting(options);
-  ASSERT_OK(restarting.Check(needs_, cancellation_));
-  ASSERT_OK(restarting.SetWeights(Weights("000002-b", "two"), cancellation_));
+  const std::unique_ptr<RolloutWorker> restarting = *MakeVllmRolloutWorker(options);
+  ASSERT_OK(restarting->Check(needs_, cancellation_));
+  ASSERT_OK(restarting->SetWeights(Weights("000002-b", "two"), cancellation_));
   EXPECT_EQ(mode, "abort");
 }
 
