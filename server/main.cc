@@ -74,10 +74,10 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   if (options.generation_config == "auto") {
     TAOPD_ASSIGN_OR_RETURN(model->sampling_defaults, LoadSamplingDefaults(options.model));
   }
-  TAOPD_ASSIGN_OR_RETURN(
-      LoadedEngine loaded,
-      LoadEngine(options.model, options.dtype, options.device,
-                 static_cast<int>(options.num_threads), options.ToEngineOptions(), options.lora));
+  TAOPD_ASSIGN_OR_RETURN(LoadedEngine loaded,
+                         LoadEngine(options.model, options.dtype, options.device,
+                                    static_cast<int>(options.num_threads),
+                                    options.ToEngineOptions(), options.lora, options.trainable));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
   TAOPD_RETURN_IF_ERROR(LoadChat(options.model, model.get()));
   TAOPD_ASSIGN_OR_RETURN(model->model_config_json,
@@ -89,6 +89,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
     model->further_eos_ids = FurtherEosIds(options.model, *model->tokenizer, loaded.eos_token_ids);
   }
   model->engine = std::move(loaded.engine);
+  model->weights = std::move(loaded.weights);
   model->name = options.ModelName();
   model->root = options.model;
   model->revision = loaded.revision;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/engine/decoder_weights.h"
 #include "common/engine/model_plan.h"
 #include "common/engine/parallel/leader_decoder.h"
 #include "common/engine/request_validation.h"
@@ -52,9 +53,13 @@ KernelUse KernelUseOf(const std::string& dtype, const std::string& device,
 
 absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
                                   const std::string& device, int num_threads, EngineOptions options,
-                                  const std::string& adapter_dir) {
+                                  const std::string& adapter_dir, bool takes_weights) {
   TAOPD_RETURN_IF_ERROR(ValidateEngineOptions(options));
   const bool is_parallel = options.tensor_parallel_size > 1;
+  if (is_parallel && takes_weights) {
+    return InvalidArgument("tensor_parallel_size ", options.tensor_parallel_size,
+                           ": the weights of such a model cannot be replaced");
+  }
   const KernelUse use = KernelUseOf(dtype, device, options);
   TAOPD_RETURN_IF_ERROR(SetUpKernels(use, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget,
@@ -89,7 +94,11 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   }
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
-  decoder->KeepForInferenceOnly();
+  if (takes_weights) {
+    loaded.weights = MakeDecoderWeights(decoder);
+  } else {
+    decoder->KeepForInferenceOnly();
+  }
   LetGoOfWorkerThreads();  // the threads that packed weights
   return loaded;
 }
@@ -108,14 +117,14 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options,
-                                        const std::string& adapter_dir) {
+                                        const std::string& adapter_dir, bool takes_weights) {
   if (num_threads < 0 || num_threads > kMaxThreads) {
     return InvalidArgument("num_threads ", num_threads, " must be between 0 (all cores) and ",
                            kMaxThreads);
   }
   if (num_threads > 0) at::set_num_threads(num_threads);
   try {
-    return Load(model_dir, dtype, device, num_threads, options, adapter_dir);
+    return Load(model_dir, dtype, device, num_threads, options, adapter_dir, takes_weights);
   } catch (const c10::Error& error) {
     return Internal("loading ", model_dir, " failed: ", error.what_without_backtrace());
   } catch (const std::exception& error) {

@@ -5,15 +5,17 @@
 #include <string>
 
 #include "common/engine/engine.h"
+#include "common/engine/engine_weights.h"
 #include "common/memory/memory_budget.h"
 
 namespace taopd {
 
 struct LoadedEngine {
   std::unique_ptr<InferenceEngine> engine;
-  std::string revision;  // WeightsRevision of the model
-  std::string dtype;     // "float32", "bfloat16"
-  std::string device;    // "cpu", "cuda:0"
+  std::unique_ptr<EngineWeights> weights;  // null unless `takes_weights`
+  std::string revision;                    // WeightsRevision of the model
+  std::string dtype;                       // "float32", "bfloat16"
+  std::string device;                      // "cpu", "cuda:0"
   std::string architecture;
   int64_t num_parameters = 0;
   std::vector<int32_t> eos_token_ids;
@@ -30,10 +32,13 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 // process; 0 means all cores. Errors caused by a file name it. Returns RESOURCE_EXHAUSTED, before
 // any weights are read, if the plan does not fit. If `adapter_dir` is not empty, the adapter there
 // is merged into the weights (DecoderOptions::merged_adapter_dir), and the revision is that of the
-// merged weights.
+// merged weights. With `takes_weights` the weights can be replaced later; the parameters then stay
+// in memory beside their packed copies, unless they are in mapped files. That needs a
+// tensor_parallel_size of 1.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options,
-                                        const std::string& adapter_dir = "");
+                                        const std::string& adapter_dir = "",
+                                        bool takes_weights = false);
 
 }  // namespace taopd

@@ -70,6 +70,13 @@ struct ForwardOptions {
 
 using NamedParameter = std::pair<std::string, at::Tensor>;
 
+// A new tensor for a parameter: contiguous, of the model's dtype, on the CPU.
+struct NewParameter {
+  std::string name;
+  at::Tensor tensor;
+  std::function<void()> release;  // as ReleaserOf; may be null
+};
+
 class Decoder {
  public:
   virtual ~Decoder() = default;
@@ -121,6 +128,14 @@ class Decoder {
   // it has packed copies. After this call, Forward, lm_head and Parameters must not be called, and
   // the weights must not change.
   virtual void KeepForInferenceOnly() = 0;
+  // Computes with these tensors from now on, in place of the parameters of the same names. Packed
+  // copies of changed matrices are made again in place. Keeps references to the tensors.
+  // weight_version() grows. REQUIRES: the parameters are not trained, have no adapters and are
+  // the whole model's; the names are those of Parameters(); KeepForInferenceOnly was not called; no
+  // other thread uses the decoder.
+  virtual void ReplaceParameters(const std::vector<NewParameter>& /*changed*/) {
+    TORCH_CHECK(false, "this decoder's parameters cannot be replaced");
+  }
   // Returns, for a parameter in a mapped file, a function that tells the system that its pages are
   // not needed for now; otherwise null. Any thread may call the function, and it may outlive the
   // decoder.

@@ -51,9 +51,12 @@ class TransformerDecoder final : public Decoder {
                           const ScoringOptions& options) override;
   int64_t PrepareInference() override;
   void KeepForInferenceOnly() override;
+  void ReplaceParameters(const std::vector<NewParameter>& changed) override;
   std::function<void()> ReleaserOf(const at::Tensor& parameter) const override;
   std::vector<const void*> InferenceAddresses() const override;
-  uint64_t weight_version() const override { return inference_only_ ? 0 : WeightVersion(slots_); }
+  uint64_t weight_version() const override {
+    return inference_only_ ? 0 : WeightVersion(slots_) + replaced_versions_;
+  }
   at::Tensor lm_head() const override { return weights_.lm_head_VH; }
   std::vector<NamedParameter> Parameters() const override;
   const LoraConfig* lora() const override { return lora_ ? &*lora_ : nullptr; }
@@ -96,6 +99,7 @@ class TransformerDecoder final : public Decoder {
   std::mutex packed_mutex_;
   std::shared_ptr<PackedWeights> packed_;
   uint64_t packed_version_ = 0;
+  uint64_t replaced_versions_ = 0;  // what the counters of replaced parameters no longer count
   bool inference_only_ = false;
   // Whether threads share the rows of a batch instead of each product of a layer: with weights this
   // small, waiting for each other between products takes as long as the products.

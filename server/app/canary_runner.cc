@@ -6,15 +6,26 @@
 
 namespace taopd {
 
-void CanaryRunner::RunAtStart(std::shared_ptr<const ServedModel> model) {
+bool CanaryRunner::Begin(std::shared_ptr<const ServedModel> model) {
   model_ = std::move(model);
+  asked_.reset();
+  doubted_ = false;
   canary_.emplace(model_->limits, /*bitwise=*/model_->device == "cpu");
   if (!canary_->CanProbe()) {
     LogWarning("no canary: nothing can be scored",
                {{"max_model_len", model_->limits.max_model_len}});
     canary_.reset();
-    return;
   }
+  return canary_.has_value();
+}
+
+void CanaryRunner::Follow(const std::shared_ptr<const ServedModel>& model) {
+  if (model == nullptr || model_ == nullptr || model == model_ || !canary_) return;
+  if (Begin(model) && interval_ > absl::ZeroDuration()) next_at_ = state_->clock()->Now();
+}
+
+void CanaryRunner::RunAtStart(std::shared_ptr<const ServedModel> model) {
+  if (!Begin(std::move(model))) return;
   for (int run = 0; run < 2; ++run) AskAndJudge();
   if (doubted_) AskAndJudge();
   if (interval_ > absl::ZeroDuration()) next_at_ = state_->clock()->Now() + interval_;

@@ -22,6 +22,9 @@ class CanaryRunner {
   // Scores the canary twice, which also warms up the engine, and again if an answer is wrong. Waits
   // for the answers and gives the verdict to the ServingState. Call it before the model is ready.
   void RunAtStart(std::shared_ptr<const ServedModel> model);
+  // Probes this model from now on. If it is another one, its answers are others than before.
+  // Never blocks.
+  void Follow(const std::shared_ptr<const ServedModel>& model);
   // Handles an answer that has arrived, and asks again if it is time. Never blocks. Call it about
   // every second.
   void Tick();
@@ -34,6 +37,8 @@ class CanaryRunner {
     std::optional<absl::StatusOr<InferenceResult>> answer ABSL_GUARDED_BY(mutex);
   };
 
+  // Forgets the answers of the model before. Returns whether there is anything to probe.
+  bool Begin(std::shared_ptr<const ServedModel> model);
   void Ask();
   // Waits for the answer.
   void AskAndJudge();

@@ -29,6 +29,7 @@
 #include "server/metrics/metered_engine.h"
 #include "server/metrics/request_trace.h"
 #include "server/metrics/server_metrics.h"
+#include "server/serving/policy/policy_updates.h"
 
 namespace taopd {
 namespace {
@@ -58,6 +59,7 @@ class TeacherApp {
         load_(std::move(load)),
         state_(Clock::Real(), absl::Seconds(options.stall_timeout),
                options.max_message_memory_bytes, options.max_client_memory_share),
+        policy_(&state_, options.weights_dir),
         canary_(&state_, absl::Seconds(options.canary_interval)),
         keys_(options.api_key, options.api_key_file),
         tls_({options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs}) {}
@@ -147,18 +149,20 @@ class TeacherApp {
     return absl::OkStatus();
   }
 
-  GrpcServerOptions GrpcOptions() const {
+  GrpcServerOptions GrpcOptions() {
     const auto limit = [](double seconds) {
       return seconds == 0.0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
     };
-    return {.tls = tls_.paths(),
-            .keys = &keys_,
-            .reflection = options_.grpc_reflection,
-            .limits = {
-                .max_idle = limit(options_.grpc_max_connection_idle),
-                .max_age = limit(options_.grpc_max_connection_age),
-                .max_age_grace = limit(options_.grpc_max_connection_age_grace),
-                .max_concurrent_streams = static_cast<int>(options_.grpc_max_concurrent_streams)}};
+    GrpcServerOptions grpc;
+    grpc.tls = tls_.paths();
+    grpc.keys = &keys_;
+    grpc.reflection = options_.grpc_reflection;
+    grpc.limits.max_idle = limit(options_.grpc_max_connection_idle);
+    grpc.limits.max_age = limit(options_.grpc_max_connection_age);
+    grpc.limits.max_age_grace = limit(options_.grpc_max_connection_age_grace);
+    grpc.limits.max_concurrent_streams = static_cast<int>(options_.grpc_max_concurrent_streams);
+    if (options_.trainable) grpc.policy = &policy_;
+    return grpc;
   }
 
   void WatchListeners() {
@@ -206,6 +210,7 @@ class TeacherApp {
     if (model->tokenizer == nullptr) {
       LogWarning("no tokenizer.json: token ids only", {{"model", options_.model}});
     }
+    if (model->weights != nullptr) policy_.Begin(model.get());
     canary_.RunAtStart(model);
     state_.SetReady(std::move(model));
     TellGrpc();
@@ -249,8 +254,9 @@ class TeacherApp {
         return kExitInternal;
       }
       if (!load_ended_) continue;
-      canary_.Tick();
       const auto model = state_.model();
+      canary_.Follow(model);
+      canary_.Tick();
       const EngineStats stats = model != nullptr ? model->engine->stats() : EngineStats();
       if (stats.device_failed) {
         LogError("the device no longer computes: the process ends, so that a new one can start",
@@ -315,6 +321,7 @@ class TeacherApp {
   std::optional<RequestTrace> trace_;
   ServerMetrics metrics_;  // outlives the engine, which the state holds
   ServingState state_;
+  PolicyUpdates policy_;  // used if the weights are replaced
   // The loading thread uses it before load_ended_, the main thread after.
   CanaryRunner canary_;
   ApiKeys keys_;

@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/base/worker_pool.h"
 #include "common/engine/engine.h"
-#include "server/serving/worker_pool.h"
 
 namespace taopd {
 

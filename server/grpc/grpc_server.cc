@@ -18,6 +18,7 @@
 #include "proto/grpc/reflection_v1alpha.grpc.pb.h"
 #include "server/grpc/guard/grpc_guard.h"
 #include "server/grpc/key_check.h"
+#include "server/grpc/policy/policy_service.h"
 #include "server/grpc/reflection/reflection_service.h"
 #include "server/grpc/teacher_service.h"
 #include "server/grpc/vllm/engine_service.h"
@@ -69,13 +70,16 @@ void Limit(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
 
 // The services that reflection lists. The health service has no descriptor here, so a tool that
 // was told of it could not describe it.
-std::vector<std::string> ServiceNames() {
-  return {v1::Teacher::service_full_name(),
-          vllm::Inference::service_full_name(),
-          vllm::Control::service_full_name(),
-          vllm::grpc::engine::VllmEngine::service_full_name(),
-          grpc::reflection::v1::ServerReflection::service_full_name(),
-          grpc::reflection::v1alpha::ServerReflection::service_full_name()};
+std::vector<std::string> ServiceNames(bool has_policy) {
+  std::vector<std::string> names = {
+      v1::Teacher::service_full_name(),
+      vllm::Inference::service_full_name(),
+      vllm::Control::service_full_name(),
+      vllm::grpc::engine::VllmEngine::service_full_name(),
+      grpc::reflection::v1::ServerReflection::service_full_name(),
+      grpc::reflection::v1alpha::ServerReflection::service_full_name()};
+  if (has_policy) names.push_back(v1::Policy::service_full_name());
+  return names;
 }
 
 class GrpcServerImpl final : public GrpcServer {
@@ -87,8 +91,9 @@ class GrpcServerImpl final : public GrpcServer {
         vllm_inference_(service_.services(), &runs_),
         vllm_control_(service_.services(), &runs_),
         vllm_engine_(service_.services(), &runs_),
-        reflection_(service_.services(), ServiceNames()),
-        reflection_v1alpha_(service_.services(), ServiceNames()),
+        policy_(service_.services(), options.policy),
+        reflection_(service_.services(), ServiceNames(options.policy != nullptr)),
+        reflection_v1alpha_(service_.services(), ServiceNames(options.policy != nullptr)),
         tls_(options.tls, TlsFiles::Protocol::kHttp2) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
@@ -108,6 +113,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.RegisterService(&vllm_inference_);
     builder.RegisterService(&vllm_control_);
     builder.RegisterService(&vllm_engine_);
+    if (options.policy != nullptr) builder.RegisterService(&policy_);
     if (options.reflection) {
       builder.RegisterService(&reflection_);
       builder.RegisterService(&reflection_v1alpha_);
@@ -179,6 +185,7 @@ class GrpcServerImpl final : public GrpcServer {
   VllmInferenceService vllm_inference_;
   VllmControlService vllm_control_;
   VllmEngineService vllm_engine_;
+  PolicyService policy_;
   ReflectionService<grpc::reflection::v1::ServerReflection> reflection_;
   ReflectionService<grpc::reflection::v1alpha::ServerReflection> reflection_v1alpha_;
   TlsFiles tls_;

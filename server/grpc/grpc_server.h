@@ -13,6 +13,7 @@
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
 #include "server/security/tls_files.h"
+#include "server/serving/policy/policy_updates.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
@@ -39,6 +40,8 @@ struct GrpcServerOptions {
   // If true, grpc.reflection.v1 and v1alpha are served; they ask for a key, too.
   bool reflection = false;
   GrpcConnectionLimits limits;
+  // If not null, taopd.v1.Policy is served. Must outlive the server.
+  PolicyUpdates* policy = nullptr;
 };
 
 class GrpcServer {

@@ -10,7 +10,7 @@ namespace {
 
 class MeteredEngine final : public InferenceEngine {
  public:
-  MeteredEngine(std::unique_ptr<InferenceEngine> engine, RequestMetrics* metrics,
+  MeteredEngine(std::shared_ptr<InferenceEngine> engine, RequestMetrics* metrics,
                 RequestTrace* trace, Clock* clock)
       : engine_(std::move(engine)), metrics_(metrics), trace_(trace), clock_(clock) {}
 
@@ -82,7 +82,7 @@ class MeteredEngine final : public InferenceEngine {
     }
   }
 
-  const std::unique_ptr<InferenceEngine> engine_;
+  const std::shared_ptr<InferenceEngine> engine_;
   RequestMetrics* const metrics_;
   RequestTrace* const trace_;
   std::atomic<uint64_t> num_traced_{0};
@@ -91,7 +91,7 @@ class MeteredEngine final : public InferenceEngine {
 
 }  // namespace
 
-std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
+std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::shared_ptr<InferenceEngine> engine,
                                                    RequestMetrics* metrics, RequestTrace* trace,
                                                    Clock* clock) {
   return std::make_unique<MeteredEngine>(std::move(engine), metrics, trace, clock);

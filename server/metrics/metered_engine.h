@@ -12,7 +12,7 @@ namespace taopd {
 
 // Returns an engine that passes everything on to `engine` and records the results of the requests.
 // `trace` may be null. The pointers must outlive the result.
-std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::unique_ptr<InferenceEngine> engine,
+std::unique_ptr<InferenceEngine> MakeMeteredEngine(std::shared_ptr<InferenceEngine> engine,
                                                    RequestMetrics* metrics, RequestTrace* trace,
                                                    Clock* clock);
 

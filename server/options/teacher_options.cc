@@ -93,6 +93,13 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting<std::string>(
       "lora", &lora,
       "Directory of a PEFT adapter of the model, which is merged into the weights at the start.");
+  v.Setting("trainable", &trainable,
+            "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer), and "
+            "generate its rollouts. Whoever may score may then also change the model: use keys.");
+  v.Setting<std::string>(
+      "weights_dir", &weights_dir,
+      "With --trainable: the directory under which new weights may be, and into which those that a "
+      "trainer sends are written. Empty: anywhere, and a temporary directory.");
   v.Setting<std::string>(
       "served_model_name", &served_model_name,
       "Name of the model in requests and answers; if empty, the value of --model.");
@@ -337,6 +344,17 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   }
   for (const std::string& key : options.api_key) {
     if (key.empty()) return InvalidArgument("api_key must not be empty");
+  }
+  if (!options.trainable && !options.weights_dir.empty()) {
+    return InvalidArgument("weights_dir = \"", options.weights_dir, "\": only --trainable uses it");
+  }
+  if (options.trainable && options.tensor_parallel_size > 1) {
+    return InvalidArgument("trainable = true: a model that is cut over tensor_parallel_size = ",
+                           options.tensor_parallel_size, " processes takes no new weights");
+  }
+  if (options.trainable && !options.lora.empty()) {
+    return InvalidArgument("trainable = true: a trainer's adapter takes the place of lora = \"",
+                           options.lora, "\"; start the server with the base alone");
   }
   if (!options.plan && !options.plan_device.empty()) {
     return InvalidArgument("plan_device = \"", options.plan_device, "\": only --plan uses it");

@@ -18,6 +18,8 @@ namespace taopd {
 struct TeacherOptions {
   std::string model;
   std::string lora;
+  bool trainable = false;
+  std::string weights_dir;
   std::string served_model_name;
   std::string host = "127.0.0.1";
   int64_t port = 8000;

@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/engine/engine.h"
+#include "common/engine/engine_weights.h"
 #include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/net/client_name.h"
@@ -31,10 +32,12 @@
 namespace taopd {
 
 struct ServedModel {
-  std::unique_ptr<InferenceEngine> engine;
-  std::unique_ptr<Tokenizer> tokenizer;               // null if only token ids are accepted
-  std::unique_ptr<GrammarCompiler> grammar_compiler;  // null without a tokenizer
-  std::unique_ptr<const ChatTemplate> chat_template;  // null if the model has none
+  // Shared by the versions of a model whose weights are replaced (policy/policy_updates.h).
+  std::shared_ptr<InferenceEngine> engine;
+  std::shared_ptr<Tokenizer> tokenizer;               // null if only token ids are accepted
+  std::shared_ptr<GrammarCompiler> grammar_compiler;  // null without a tokenizer
+  std::shared_ptr<const ChatTemplate> chat_template;  // null if the model has none
+  std::shared_ptr<EngineWeights> weights;             // null if they stay as they are
   std::string tokenizer_config_json;                  // tokenizer_config.json, or empty
   std::string model_config_json;                      // config.json, or empty
   std::string name;

@@ -70,8 +70,8 @@ LAYERS = {
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
     "kernels/torch": (".", "composed gemm", "attention layers sampling", "head", "self_check"),
     "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
-    "trainer": ("http", "bandit checkpoint control data grading objective teacher", "config report rollout", "guard optim reward", "dist", "step",
-                "pipeline", "eval student", "run", "commands", "cli"),
+    "trainer": ("grpc http", "bandit checkpoint control data grading objective teacher", "config report", "rollout", "guard optim reward", "dist",
+                "step", "pipeline", "eval student", "run", "commands", "cli"),
 }
 # Files of other programs that comments cite as sources.
 EXTERNAL_FILES = (
@@ -88,6 +88,7 @@ TESTED_ELSEWHERE = {
     "kernels/cpu/isa": "each test of kernels/cpu, which runs on every instruction set",
     "kernels/cuda/gemm": "tests/gpu, on a GPU",
     "trainer/cli": "tests/integration, with the real program",
+    "trainer/grpc": "tests/trainer/teacher, through the client of teachers",
     "trainer/http": "tests/trainer/teacher/transport and tests/trainer/eval, through both of its users",
     "trainer/rollout": "tests/integration, with the real program",
     "trainer/student": "tests/integration, with the real program",

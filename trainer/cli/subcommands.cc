@@ -21,12 +21,13 @@ Subcommand AddObjective(CLI::App& app);
 Subcommand AddBandit(CLI::App& app);
 Subcommand AddScore(CLI::App& app);
 Subcommand AddBenchTeacher(CLI::App& app);
+Subcommand AddBenchRollout(CLI::App& app);
 
 const std::vector<AddSubcommand>& AllSubcommands() {
   static const std::vector<AddSubcommand> rows = {
-      AddTrain,    AddSft,      AddLaunch,    AddEval,   AddExport, AddData,
-      AddPlan,     AddGenerate, AddGrade,     AddReport, AddConfig, AddObjectives,
-      AddTokenize, AddRender,   AddObjective, AddBandit, AddScore,  AddBenchTeacher,
+      AddTrain,     AddSft,    AddLaunch, AddEval,         AddExport,       AddData,     AddPlan,
+      AddGenerate,  AddGrade,  AddReport, AddConfig,       AddObjectives,   AddTokenize, AddRender,
+      AddObjective, AddBandit, AddScore,  AddBenchTeacher, AddBenchRollout,
   };
   return rows;
 }

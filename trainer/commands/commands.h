@@ -138,4 +138,15 @@ struct BenchTeacherRequest {
 // Puts a load on the teacher of the configuration and prints a table of what it measured.
 absl::Status RunBenchTeacher(const TrainConfig& config, const BenchTeacherRequest& request);
 
+struct BenchRolloutRequest {
+  int64_t num_requests = 64;  // to each server
+  int64_t prompt_tokens = 128;
+  int64_t response_tokens = 128;  // the largest number; a response may end before
+  std::string json_path;          // path of the results as JSON; empty for none
+};
+
+// Gives the weights of student.model to each server of rollout.endpoints, generates, and prints a
+// table of what it measured: each server alone, then all of them together.
+absl::Status RunBenchRollout(const TrainConfig& config, const BenchRolloutRequest& request);
+
 }  // namespace taopd

@@ -1,11 +1,10 @@
 #include "trainer/commands/configured_parts.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
-#include "common/io/file.h"
+#include "trainer/commands/api_key.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/step/support.h"
 #include "trainer/teacher/cache/cached_teacher_client.h"
@@ -17,24 +16,6 @@
 namespace taopd {
 
 namespace {
-
-absl::StatusOr<std::string> ReadApiKey(const TeacherConfig& config) {
-  if (!config.api_key_env.empty()) {
-    const char* key = std::getenv(config.api_key_env.c_str());
-    if (key != nullptr && *key != '\0') return std::string(key);
-    return InvalidArgument("teacher.api_key_env: the environment variable ", config.api_key_env,
-                           " is empty or not set");
-  }
-  if (config.api_key_file.empty()) return std::string();
-  auto text = ReadFileToString(config.api_key_file, 1 << 16);
-  if (!text.ok()) return Annotate(text.status(), "teacher.api_key_file");
-  std::string key = text->substr(0, text->find_first_of("\r\n"));
-  if (key.empty()) {
-    return InvalidArgument("teacher.api_key_file: the first line of ", config.api_key_file,
-                           " is empty");
-  }
-  return key;
-}
 
 TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   const TeacherConfig& teacher = config.teacher;
@@ -120,7 +101,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
                                                                  SelfTeacher* self) {
   TeacherClientOptions options = ClientOptionsOf(config);
   if (!config.teacher.cache_only) {
-    TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
+    TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher.api_key_env,
+                                                       config.teacher.api_key_file));
   }
   if (config.teachers.empty()) {
     options.endpoints = config.teacher.endpoints;
@@ -150,7 +132,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
                            ": there is no server to measure");
   }
   TeacherClientOptions options = ClientOptionsOf(config);
-  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey(config.teacher));
+  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher.api_key_env,
+                                                     config.teacher.api_key_file));
   options.endpoints = config.teacher.endpoints;
   options.model = config.teacher.model;
   options.revision = config.teacher.revision;

@@ -320,15 +320,16 @@ namespace {
 
 // The weights of such a teacher change with every step, while responses of later steps are scored.
 absl::Status CheckAsyncTeacher(const TrainConfig& config) {
-  if (config.trainer.async_steps == 0 || !HasSelfTeacher(config.teacher, config.teachers))
-    return absl::OkStatus();
+  const bool is_ahead = config.trainer.async_steps > 0 || config.rollout.IsElsewhere();
+  if (!is_ahead || !HasSelfTeacher(config.teacher, config.teachers)) return absl::OkStatus();
   if (config.teacher.weights == TeacherWeights::kStart && config.teacher.refresh_every == 0)
     return absl::OkStatus();
   return InvalidArgument(
-      "trainer.async_steps = ", config.trainer.async_steps,
+      config.trainer.async_steps > 0 ? Concat("trainer.async_steps = ", config.trainer.async_steps)
+                                     : "rollout.endpoints",
       ": the weights of the student as its own teacher would change while it scores responses of "
       "later steps; use teacher.weights = start with teacher.refresh_every = 0, or "
-      "trainer.async_steps = 0");
+      "trainer.async_steps = 0 without rollout.endpoints");
 }
 
 absl::Status CheckTeacherPrompt(const TrainConfig& config) {
@@ -384,6 +385,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
+  TAOPD_RETURN_IF_ERROR(CheckRolloutEndpoints(config.rollout));
   TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())
     return LoraWithTokenizer("student");

@@ -14,6 +14,7 @@
 #include "trainer/config/guard_config.h"
 #include "trainer/config/lora_settings.h"
 #include "trainer/config/reward_config.h"
+#include "trainer/config/rollout_endpoints_config.h"
 #include "trainer/config/run_config.h"
 #include "trainer/config/teacher_config.h"
 #include "trainer/data/teacher_prompt.h"
@@ -181,7 +182,7 @@ struct DataConfig {
   }
 };
 
-struct RolloutConfig {
+struct RolloutConfig : RolloutEndpointsConfig {
   int64_t n = 4;
   double temperature = 1.0;
   double top_p = 1.0;
@@ -214,6 +215,7 @@ struct RolloutConfig {
               "Capture decode steps as CUDA graphs and replay them; they are captured again for "
               "each step's rollouts. Has never run on a GPU; refused if the device is a CPU.")
         .MayChange();
+    VisitEndpoints(v);
   }
 };
 

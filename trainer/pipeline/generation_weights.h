@@ -10,10 +10,11 @@
 #include <memory>
 
 #include "common/model/decoder.h"
+#include "trainer/pipeline/rollout_weights.h"
 
 namespace taopd {
 
-class GenerationWeights {
+class GenerationWeights final : public RolloutWeights {
  public:
   // Makes a decoder like `student`, which must outlive the object. Its values are undefined before
   // Take. Returns INVALID_ARGUMENT if the student has other parameters than its configuration
@@ -22,9 +23,8 @@ class GenerationWeights {
 
   // Copies the student's present weights, which are `version` from then on, and prepares inference.
   // REQUIRES: no request that reads the decoder is waiting or running.
-  void Take(int64_t version);
-  // Returns the version that the decoder has. Any thread may call it.
-  int64_t version() const { return version_.load(); }
+  void Take(int64_t version) override;
+  int64_t version() const override { return version_.load(); }
   const std::shared_ptr<Decoder>& decoder() const { return decoder_; }
 
  private:

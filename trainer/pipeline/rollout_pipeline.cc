@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-RolloutPipeline::RolloutPipeline(const StepContext* context, GenerationWeights* weights,
+RolloutPipeline::RolloutPipeline(const StepContext* context, RolloutWeights* weights,
                                  const std::vector<PromptRecord>* prompts, EpochOrder order)
     : context_(context), weights_(weights), prompts_(prompts), order_(std::move(order)) {}
 

@@ -13,6 +13,9 @@
 // step before is done, and when the rollouts of the version before are generated. Prompts, seeds
 // and the order of all sums are those of a run with N = 0.
 //
+// With N = 0, which makes sense if other processes generate, a step's rollouts begin when the step
+// before is done, beside its evaluation and checkpoint.
+//
 // Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
 // checkpoint after t steps holds, so they are stored with it (trainer/step/pending). Those of step
 // t + N are generated again from the checkpoint's weights, with the same bits.
@@ -28,7 +31,7 @@
 #include <vector>
 
 #include "trainer/data/epoch_order.h"
-#include "trainer/pipeline/generation_weights.h"
+#include "trainer/pipeline/rollout_weights.h"
 #include "trainer/step/pending/pending_step.h"
 #include "trainer/step/rollouts/rollouts_ahead.h"
 #include "trainer/step/step_context.h"
@@ -48,10 +51,10 @@ struct PipelinePosition {
 
 class RolloutPipeline final : public RolloutsAhead {
  public:
-  // `context` must have an engine that computes with weights->decoder() and reports
+  // `context` must have an engine that generates with what `weights` takes and reports
   // weights->version(), and a teacher. `prompts` are the rows that `order` numbers. All of them
   // must outlive the pipeline.
-  RolloutPipeline(const StepContext* context, GenerationWeights* weights,
+  RolloutPipeline(const StepContext* context, RolloutWeights* weights,
                   const std::vector<PromptRecord>* prompts, EpochOrder order);
   // Ends the generation. Answers of the teacher may still be outstanding.
   ~RolloutPipeline() override { Drop(); }
@@ -92,7 +95,7 @@ class RolloutPipeline final : public RolloutsAhead {
   void Fill(int64_t num_steps);
 
   const StepContext* const context_;
-  GenerationWeights* const weights_;
+  RolloutWeights* const weights_;
   const std::vector<PromptRecord>* const prompts_;
   EpochOrder order_;
   std::deque<Batch> batches_;  // of consecutive steps

@@ -46,63 +46,38 @@ absl::StatusOr<std::unique_ptr<RewardSource>> HttpReward::Make(const RewardConfi
 HttpReward::HttpReward(HttpRewardOptions options)
     : options_(std::move(options)),
       credentials_{options_.api_key, options_.api_key_env, "", "", ""},
-      http_({options_.server}, credentials_) {}
+      http_({options_.server}, credentials_),
+      pool_(static_cast<int>(options_.max_in_flight)) {}
 
 void HttpReward::CancelAll() {
   {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
-    work_.SignalAll();
   }
   http_.CancelAll();
 }
 
 HttpReward::~HttpReward() {
   CancelAll();
-  std::vector<std::thread> threads;
-  {
-    absl::MutexLock lock(&mutex_);
-    threads.swap(threads_);
-  }
-  for (std::thread& thread : threads) thread.join();
+  pool_.Shutdown();
 }
 
 absl::Status HttpReward::Connect(absl::Duration timeout) { return Ask({}, timeout).status(); }
 
 void HttpReward::Reward(std::vector<RewardSample> samples,
                         std::function<void(absl::StatusOr<std::vector<double>>)> done) {
-  absl::MutexLock lock(&mutex_);
-  jobs_.push_back({std::move(samples), std::move(done)});
-  ++stats_.requests;
-  if (num_idle_threads_ < jobs_.size() &&
-      static_cast<int64_t>(threads_.size()) < options_.max_in_flight) {
-    threads_.emplace_back([this] { RunJobs(); });
+  {
+    absl::MutexLock lock(&mutex_);
+    ++stats_.requests;
   }
-  work_.Signal();
+  pool_.Enqueue([this, samples = std::move(samples), done = std::move(done)] {
+    done(Ask(samples, options_.outage_budget));
+  });
 }
 
 RewardStats HttpReward::stats() const {
   absl::MutexLock lock(&mutex_);
   return stats_;
-}
-
-void HttpReward::RunJobs() {
-  mutex_.Lock();
-  while (true) {
-    while (jobs_.empty() && !is_stopping_) {
-      ++num_idle_threads_;
-      work_.Wait(&mutex_);
-      --num_idle_threads_;
-    }
-    if (jobs_.empty()) break;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    mutex_.Unlock();
-    job.done(Ask(job.samples, options_.outage_budget));
-    job.done = nullptr;
-    mutex_.Lock();
-  }
-  mutex_.Unlock();
 }
 
 absl::StatusOr<std::vector<double>> HttpReward::Ask(const std::vector<RewardSample>& samples,

@@ -13,13 +13,12 @@
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
 
-#include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/base/worker_pool.h"
 #include "trainer/config/reward_config.h"
 #include "trainer/http/http_client.h"
 #include "trainer/reward/reward_source.h"
@@ -54,11 +53,6 @@ class HttpReward final : public RewardSource {
   void CancelAll();
 
  private:
-  struct Job {
-    std::vector<RewardSample> samples;
-    std::function<void(absl::StatusOr<std::vector<double>>)> done;
-  };
-  void RunJobs();
   // Attempts a request until it succeeds, must not be retried, or `budget` is used up.
   absl::StatusOr<std::vector<double>> Ask(const std::vector<RewardSample>& samples,
                                           absl::Duration budget);
@@ -73,13 +67,10 @@ class HttpReward final : public RewardSource {
   const HttpCredentials credentials_;
   HttpClient http_;
   mutable absl::Mutex mutex_;
-  absl::CondVar work_;
-  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
-  size_t num_idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_failing_ ABSL_GUARDED_BY(mutex_) = false;  // the last attempt failed
   RewardStats stats_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  WorkerPool pool_;  // last, because its threads use the rest
 };
 
 }  // namespace taopd

@@ -7,7 +7,6 @@
 #include "common/engine/worker_threads.h"
 
 namespace taopd {
-namespace {
 
 Rollout GivenRollout(RolloutRequest request) {
   Rollout rollout;
@@ -21,8 +20,6 @@ Rollout GivenRollout(RolloutRequest request) {
   rollout.is_given = true;
   return rollout;
 }
-
-}  // namespace
 
 void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
                                   std::function<void(int64_t, absl::StatusOr<Rollout>)> done) {

@@ -1,6 +1,6 @@
 // Generates the responses for training. LocalRolloutEngine uses the inference engine of this
 // process, over the student's live weights or over a copy of earlier ones
-// (trainer/pipeline/generation_weights.h). A remote engine would implement the same interface.
+// (trainer/pipeline/generation_weights.h); RemoteRolloutEngine (endpoints/) asks other processes.
 #pragma once
 
 #include <atomic>
@@ -47,6 +47,9 @@ struct Rollout {
   int64_t policy_version = kLiveWeights;
   bool is_given = false;  // whether the response comes from RolloutRequest::given_ids
 };
+
+// Returns the rollout whose response is request.given_ids.
+Rollout GivenRollout(RolloutRequest request);
 
 class RolloutEngine {
  public:

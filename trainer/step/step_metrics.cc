@@ -165,6 +165,12 @@ Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
                          Mean(record.sums.head_metrics[kRhoClipped], record.sums.num_rows));
     metrics.emplace_back("reward/retries", static_cast<double>(sums.num_retries));
   }
+  if (config.rollout.IsElsewhere()) {
+    const RowSums& sums = record.sums;
+    metrics.emplace_back("rollout/log_prob_gap_mean",
+                         Mean(sums.gaps.sum, sums.num_rows - sums.num_given_rows));
+    metrics.emplace_back("rollout/log_prob_gap_p99", sums.gaps.Quantile(0.99));
+  }
   if (config.rollout.mask_truncated) {
     metrics.emplace_back(
         "rollout/masked_share",

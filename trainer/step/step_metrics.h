@@ -64,8 +64,8 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head);
 
-// Returns the metrics of what the configuration may switch on: rewards, masked responses, given
-// responses.
+// Returns the metrics of what the configuration may switch on: rewards, rollouts elsewhere, masked
+// responses, given responses.
 Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config);
 
 }  // namespace taopd

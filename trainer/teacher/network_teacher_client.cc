@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <random>
-#include <tuple>
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/io/file.h"
+#include "trainer/grpc/tls_pem.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/retrying_client.h"
 #include "trainer/teacher/transport/endpoint.h"
@@ -213,16 +212,8 @@ absl::Status CheckTls(const std::vector<TeacherEndpoint>& endpoints,
 
 absl::StatusOr<std::unique_ptr<ScoreTransport>> MakeTransport(
     const std::vector<TeacherEndpoint>& endpoints, const TeacherClientOptions& options) {
-  TlsFiles tls;
-  for (const auto& [name, path, text] :
-       {std::tuple("tls_ca_file", &options.tls_ca_file, &tls.ca),
-        std::tuple("tls_cert_file", &options.tls_cert_file, &tls.cert),
-        std::tuple("tls_key_file", &options.tls_key_file, &tls.key)}) {
-    if (path->empty()) continue;
-    auto content = ReadFileToString(*path, int64_t{16} << 20);
-    if (!content.ok()) return InvalidArgument(name, ": ", content.status().message());
-    *text = *std::move(content);
-  }
+  TAOPD_ASSIGN_OR_RETURN(const TlsPem tls, ReadTlsPem(options.tls_ca_file, options.tls_cert_file,
+                                                      options.tls_key_file));
   if (endpoints[0].protocol->make_http == nullptr) {
     return std::make_unique<GrpcScoreTransport>(endpoints, tls, options);
   }

@@ -11,6 +11,7 @@
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"
 #include "common/engine/parallel/worker_processes.h"
+#include "common/model/weights/weights.h"
 
 namespace taopd {
 namespace {

@@ -83,6 +83,13 @@ void PackedWeights::Refresh() {
   ForEach(this, [](PackedWeight* weight) { weight->Refresh(); });
 }
 
+void PackedWeights::Replace(const std::map<const void*, at::Tensor>& newer) {
+  ForEach(this, [&](PackedWeight* weight) { weight->Replace(newer); });
+  const auto head = newer.find(lm_head_VH_.const_data_ptr());
+  if (head != newer.end()) lm_head_VH_ = head->second;
+  for (const auto& [address, tensor] : newer) done_(tensor);
+}
+
 int64_t PackedWeights::unplanned_bytes() const {
   int64_t bytes = 0;
   ForEach(this, [&](const PackedWeight* weight) { bytes += weight->unplanned_bytes(); });

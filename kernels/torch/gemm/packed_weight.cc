@@ -112,6 +112,24 @@ bool PackedWeight::Refresh() {
   return true;
 }
 
+void PackedWeight::Replace(const std::map<const void*, at::Tensor>& newer) {
+  bool is_replaced = false;
+  for (std::vector<Source>* sources : {&parts_, &biases_}) {
+    for (Source& source : *sources) {
+      if (!source.tensor.defined()) continue;
+      const auto found = newer.find(source.tensor.const_data_ptr());
+      if (found == newer.end()) continue;
+      TORCH_CHECK(found->second.is_contiguous() && found->second.sizes() == source.tensor.sizes() &&
+                      found->second.scalar_type() == source.tensor.scalar_type(),
+                  "a part of shape ", source.tensor.sizes(), " is replaced by ",
+                  found->second.scalar_type(), " of shape ", found->second.sizes());
+      source.tensor = found->second;
+      is_replaced = true;
+    }
+  }
+  if (is_replaced) Pack();
+}
+
 void PackedWeight::DropSources() {
   parts_.clear();
   biases_.clear();

@@ -19,12 +19,13 @@
 // it: the packed numbers are those of MergeAdapter.
 //
 // Wrong types, shapes and devices throw c10::Error. Any number of threads may call const functions
-// at once; Refresh and DropSources must not overlap with any other call.
+// at once; Refresh, Replace and DropSources must not overlap with any other call.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -73,6 +74,10 @@ class PackedWeight {
   // version counter moved). Returns whether it packed. Inference tensors have no version counter:
   // the constructor packs them once.
   bool Refresh();
+
+  // Packs again, in place, if a part or a bias is at one of these addresses. The new tensor, which
+  // has the same shape and type, takes its place.
+  void Replace(const std::map<const void*, at::Tensor>& newer);
 
   // Drops the references to the parts, their adapters and the biases. Refresh does nothing from
   // then on.

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "common/base/worker_pool.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
 #include "server/serving/call_tracker.h"
 #include "server/serving/serving_state.h"
-#include "server/serving/worker_pool.h"
 
 namespace taopd {
 

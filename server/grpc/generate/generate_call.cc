@@ -42,6 +42,12 @@ absl::StatusOr<GenerationRequest> ToGenerationRequest(const v1::GenerateRequest&
   sampling.ignore_eos = request.ignore_eos();
   sampling.log_probs = true;
   sampling.raw_log_probs = request.raw_logprobs();
+  if (request.num_top_ids() > static_cast<uint32_t>(model.limits.max_logprobs)) {
+    return InvalidArgument("num_top_ids ", request.num_top_ids(), " exceeds max_logprobs ",
+                           model.limits.max_logprobs);
+  }
+  sampling.num_log_probs = static_cast<int32_t>(request.num_top_ids());
+  sampling.top_log_probs_mode = LogProbsMode::kProcessed;
   return out;
 }
 
@@ -55,22 +61,23 @@ absl::Status CheckHeader(const v1::GenerateRequest& request, const ServedModel& 
   return absl::OkStatus();
 }
 
-v1::GenerateResponse TokensMessage(const std::string& request_id, size_t index,
-                                   const GeneratedTokens& tokens) {
+v1::GenerateResponse TokensMessage(const std::string& request_id, const std::string& revision,
+                                   size_t index, const GeneratedTokens& tokens) {
   v1::GenerateResponse message;
   message.set_request_id(request_id);
+  message.set_revision(revision);
   message.set_index(static_cast<uint32_t>(index));
   message.mutable_token_ids()->Add(tokens.ids.begin(), tokens.ids.end());
   message.mutable_logprobs()->Add(tokens.log_probs.begin(), tokens.log_probs.end());
   message.mutable_raw_logprobs()->Add(tokens.raw_log_probs.begin(), tokens.raw_log_probs.end());
+  message.mutable_top_ids()->Add(tokens.top_ids.begin(), tokens.top_ids.end());
   return message;
 }
 
 v1::GenerateResponse LastMessage(const std::string& request_id, const std::string& revision,
                                  size_t index, const GeneratedTokens& tokens, bool with_tokens) {
   v1::GenerateResponse message =
-      TokensMessage(request_id, index, with_tokens ? tokens : GeneratedTokens());
-  message.set_revision(revision);
+      TokensMessage(request_id, revision, index, with_tokens ? tokens : GeneratedTokens());
   message.set_finish_reason(tokens.finish == FinishReason::kStop ? v1::FINISH_REASON_STOP
                                                                  : v1::FINISH_REASON_LENGTH);
   return message;
@@ -81,8 +88,8 @@ EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& rev
   EngineEvents events;
   const std::string request_id = request.request_id();
   if (request.stream_tokens()) {
-    events.on_update = [stream, request_id](const ChoiceUpdate& update) {
-      stream->Send(TokensMessage(request_id, update.choice, update.tokens));
+    events.on_update = [stream, request_id, revision](const ChoiceUpdate& update) {
+      stream->Send(TokensMessage(request_id, revision, update.choice, update.tokens));
     };
   }
   events.on_result = [stream, request_id, revision, with_tokens = !request.stream_tokens()](
@@ -105,11 +112,14 @@ absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& re
   TAOPD_ASSIGN_OR_RETURN(const GenerationRequest generation, ToGenerationRequest(request, model));
   TAOPD_RETURN_IF_ERROR(ValidateChoices(generation, model.limits));
   const int64_t num_new = generation.prompts[0].max_new_tokens;
-  if (num_new * kBytesPerToken > kMaxMessageBytes) {
-    return InvalidArgument("max_new_tokens ", num_new, " may need a message of ",
-                           num_new * kBytesPerToken, " bytes, the limit is ", kMaxMessageBytes);
+  const int64_t message_bytes = num_new * (kBytesPerToken + 4 * int64_t{request.num_top_ids()});
+  if (message_bytes > kMaxMessageBytes) {
+    return InvalidArgument("max_new_tokens ", num_new, " may need a message of ", message_bytes,
+                           " bytes, the limit is ", kMaxMessageBytes);
   }
-  const int64_t per_token = kBytesPerToken + (request.stream_tokens() ? kBytesPerMessage : 0);
+  // The alternatives' ids and log-probs, and the ids in the message.
+  const int64_t per_token = kBytesPerToken + 12 * int64_t{request.num_top_ids()} +
+                            (request.stream_tokens() ? kBytesPerMessage : 0);
   const int64_t messages_bytes = generation.n * (num_new * per_token + kBytesPerMessage);
   const Caller caller = {.client = client, .deadline = deadline};
   TAOPD_ASSIGN_OR_RETURN(

@@ -16,7 +16,6 @@ namespace v1r = grpc::reflection::v1;
 using google::protobuf::Descriptor;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::FileDescriptor;
 
 void SetError(grpc::StatusCode code, const std::string& message,
               v1r::ServerReflectionResponse* response) {
@@ -31,7 +30,7 @@ void SetNotFound(const char* what, const std::string& name,
 }
 
 // Adds the file and its imports, each once.
-void AddFiles(const FileDescriptor& file, std::set<std::string>* seen,
+void AddFiles(const google::protobuf::FileDescriptor& file, std::set<std::string>* seen,
               v1r::FileDescriptorResponse* out) {
   if (!seen->insert(file.name()).second) return;
   google::protobuf::FileDescriptorProto proto;
@@ -40,8 +39,8 @@ void AddFiles(const FileDescriptor& file, std::set<std::string>* seen,
   for (int i = 0; i < file.dependency_count(); ++i) AddFiles(*file.dependency(i), seen, out);
 }
 
-void SetFile(const FileDescriptor* file, const char* what, const std::string& name,
-             v1r::ServerReflectionResponse* response) {
+void SetFile(const google::protobuf::FileDescriptor* file, const char* what,
+             const std::string& name, v1r::ServerReflectionResponse* response) {
   if (file == nullptr) return SetNotFound(what, name, response);
   std::set<std::string> seen;
   AddFiles(*file, &seen, response->mutable_file_descriptor_response());

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/base/sharing/turn_queue.h"
+#include "common/base/worker_pool.h"
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/front/front_limits.h"
@@ -25,7 +26,6 @@
 #include "server/serving/byte_budget.h"
 #include "server/serving/call_tracker.h"
 #include "server/serving/client_amounts.h"
-#include "server/serving/worker_pool.h"
 
 namespace taopd {
 

@@ -29,12 +29,11 @@ void RunPipeline::WarnOfStaleness() const {
 }
 
 absl::Status RunPipeline::Restart(bool other_prompts) {
-  if (parts_.generation_weights == nullptr) return absl::OkStatus();
+  if (parts_.rollout_weights() == nullptr) return absl::OkStatus();
   if (!pipeline_) {
-    pipeline_.emplace(&parts_.context, parts_.generation_weights.get(), &parts_.prompts,
-                      *parts_.order);
+    pipeline_.emplace(&parts_.context, parts_.rollout_weights(), &parts_.prompts, *parts_.order);
     parts_.context.rollouts_ahead = &*pipeline_;
-    if (parts_.is_root()) WarnOfStaleness();
+    if (parts_.is_root() && parts_.config.trainer.async_steps > 0) WarnOfStaleness();
   }
   const PipelinePosition position = {.num_steps = parts_.state.step,
                                      .epoch = parts_.state.epoch,

@@ -1,4 +1,5 @@
-// Rollouts that are generated ahead of the steps (trainer.async_steps), in a distillation run.
+// Rollouts that are generated ahead of the steps (trainer.async_steps) or elsewhere
+// (rollout.endpoints), in a distillation run.
 //
 // All ranks call the same functions in the same order. Not thread-safe.
 #pragma once
@@ -10,7 +11,7 @@
 
 namespace taopd {
 
-// Without trainer.async_steps nothing is ahead, and all calls do nothing.
+// Without either of them, all calls do nothing.
 class RunPipeline {
  public:
   // Both must outlive the object.

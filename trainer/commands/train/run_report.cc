@@ -88,6 +88,12 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   sums.Add(&answers.found);
   sums.Add(&flops);
   sums.Add(&peak);
+  RemoteRolloutStats remote;
+  if (parts_.remote_rollouts != nullptr) remote = parts_.remote_rollouts->stats();
+  for (int64_t* count :
+       {&remote.num_ready, &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
+    sums.Add(count);
+  }
   TAOPD_RETURN_IF_ERROR(sums.Reduce(group));
   if (answers.graded > 0) {
     metrics->emplace_back("rollout/accuracy", static_cast<double>(answers.correct) /
@@ -98,6 +104,12 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   TAOPD_RETURN_IF_ERROR(SumOverRanks(group, &teacher_stats));
   const Metrics teacher_metrics = TeacherMetrics(teacher_stats);
   metrics->insert(metrics->end(), teacher_metrics.begin(), teacher_metrics.end());
+  if (parts_.remote_rollouts != nullptr) {
+    metrics->emplace_back("rollout/workers_ready", static_cast<double>(remote.num_ready));
+    metrics->emplace_back("rollout/workers_left_out", static_cast<double>(remote.num_left_out));
+    metrics->emplace_back("rollout/workers_lost", static_cast<double>(remote.num_lost));
+    metrics->emplace_back("rollout/asked_again", static_cast<double>(remote.num_asked_again));
+  }
   metrics->emplace_back("data/epoch", static_cast<double>(parts_.order->epoch()));
   metrics->insert(metrics->end(), parts_.data_metrics.begin(), parts_.data_metrics.end());
   metrics->emplace_back("disk/failed_saves", static_cast<double>(parts_.run.num_failed_saves()));

@@ -40,7 +40,9 @@ TeacherHealth TrainingParts::Health() const {
 Liveness::Activity TrainingParts::CurrentActivity() const {
   if (run_state->is_paused()) return std::nullopt;
   const TeacherClientStats stats = teacher->stats();
-  return {{run_state->num_progress(), absl::ToUnixNanos(engine->stats().last_step),
+  const int64_t num_remote =
+      remote_rollouts != nullptr ? remote_rollouts->stats().num_done : int64_t{0};
+  return {{run_state->num_progress(), num_remote, absl::ToUnixNanos(engine->stats().last_step),
            static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
            static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};
 }

@@ -29,7 +29,9 @@
 #include "trainer/data/epoch_order.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/pipeline/generation_weights.h"
+#include "trainer/pipeline/published_weights.h"
 #include "trainer/reward/step_rewards.h"
+#include "trainer/rollout/endpoints/remote_rollout_engine.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/step_context.h"
 #include "trainer/step/timing/timeline.h"
@@ -52,6 +54,11 @@ struct TrainingParts {
   TeacherHealth Health() const;
   // What Liveness compares: counts of the loop, the engine and the teacher.
   Liveness::Activity CurrentActivity() const;
+  // What generates rollouts ahead of the steps; null if nothing does.
+  RolloutWeights* rollout_weights() const {
+    if (published_weights != nullptr) return published_weights.get();
+    return generation_weights.get();
+  }
   // Puts state and position in the data back to where a step began.
   absl::Status UndoStep(const TrainState& before);
   // Adds a span that ends now to the timeline, if the present step is traced.
@@ -77,9 +84,13 @@ struct TrainingParts {
   Timeline timeline;
   TeacherViewOptions teacher_views;  // used if the teacher has prompts of its own
   StepContext context;
-  std::unique_ptr<GenerationWeights> generation_weights;  // null with trainer.async_steps = 0
+  // With trainer.async_steps and without rollout.endpoints; otherwise null.
+  std::unique_ptr<GenerationWeights> generation_weights;
   std::unique_ptr<InferenceEngine> engine;
-  std::optional<LocalRolloutEngine> rollout_engine;
+  std::optional<LocalRolloutEngine> rollout_engine;             // of evaluations, and of rollouts
+  std::vector<std::unique_ptr<RolloutWorker>> rollout_workers;  // until remote_rollouts has them
+  std::unique_ptr<RemoteRolloutEngine> remote_rollouts;         // null without rollout.endpoints
+  std::unique_ptr<PublishedWeights> published_weights;          // null without rollout.endpoints
   TeacherInfo teacher_info;
   std::optional<SelfTeacher> self_teacher;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher;

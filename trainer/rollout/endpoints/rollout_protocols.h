@@ -1,5 +1,5 @@
-// The protocols that a server of rollouts may speak, one row each. Parsing, messages, help texts and
-// workers follow from the row.
+// The protocols that a server of rollouts may speak, one row each. Parsing, messages and workers
+// follow from the row.
 #pragma once
 
 #include <absl/time/time.h>

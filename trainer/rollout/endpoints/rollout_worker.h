@@ -14,8 +14,8 @@
 //   DATA_LOSS    (SetWeights) the weights did not arrive as they were sent. As for a lost worker.
 //   DATA_LOSS    (Generate) the answer breaks the protocol. The worker is left out from then on.
 //   everything else
-//                Check and SetWeights: the worker can never be used. It is left out from then on; at
-//                the start the run is refused. Generate: the request is at fault, and the step fails.
+//                Check and SetWeights: the worker can never be used and is left out for good; at
+//                the start the run is refused. Generate: the request is at fault; the step fails.
 // Messages do not repeat the worker's address; the engine adds it.
 #pragma once
 
@@ -25,6 +25,7 @@
 
 #include "common/base/status.h"
 #include "common/engine/engine.h"
+#include "common/engine/engine_weights.h"
 #include "trainer/rollout/endpoints/cancellation.h"
 #include "trainer/rollout/rollout_engine.h"
 
@@ -32,10 +33,12 @@ namespace taopd {
 
 // What the run needs of a worker.
 struct RolloutNeeds {
-  int64_t vocab_size = 0;      // rows of the student's output head
-  int64_t max_model_len = 0;   // longest prompt plus longest response, in tokens
-  int32_t num_top_ids = 0;     // largest SamplingParams::num_log_probs
-  std::string dtype;           // of the student's weights: "float32", "bfloat16"
+  int64_t vocab_size = 0;     // rows of the student's output head
+  int64_t max_model_len = 0;  // longest prompt plus longest response, in tokens
+  int32_t num_top_ids = 0;    // largest SamplingParams::num_log_probs
+  std::string dtype;          // of the student's weights: "float32", "bfloat16"
+  // The revision (WeightsRevision) of the base, with has_adapters.
+  std::string base_revision;
   bool has_adapters = false;   // whether PolicyWeights::directory holds a PEFT adapter
   bool has_tied_head = false;  // ModelConfig::tie_word_embeddings
   std::vector<int32_t> eos_token_ids;
@@ -58,6 +61,7 @@ struct PolicyWeights {
   // A Hugging Face directory: config.json and safetensors, or a PEFT adapter. It stays while
   // SetWeights runs, and may be removed afterwards.
   std::string directory;
+  std::vector<TensorSum> sums;  // of every tensor there
   WeightProbe probe;
 };
 
@@ -83,7 +87,7 @@ class RolloutWorker {
   // server has already is cheap.
   virtual absl::Status SetWeights(const PolicyWeights& weights,
                                   const Cancellation& cancellation) = 0;
-  // Generates the response to a request, whose seed decides it. REQUIRES: SetWeights has returned OK
+  // Generates the response to a request, as its seed decides. REQUIRES: SetWeights has returned OK
   // for `weights`, whose step is request.policy_version; request.given_ids is empty.
   virtual absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
                                                  const PolicyWeights& weights,

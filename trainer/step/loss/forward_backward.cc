@@ -44,6 +44,7 @@ void AddRows(const RowResults& rows, RowSums* sums) {
     }
     const float log_p = metrics[n * kNumHeadMetrics + kSampledLogProb];
     sums->behavior_gap += behavior[n] - log_p;
+    sums->gaps.Add(behavior[n] - log_p);
     const double rho = std::exp(static_cast<double>(log_p) - behavior[n]);
     sums->rho += rho;
     sums->rho_square += rho * rho;

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
+#include "trainer/step/loss/log_prob_gaps.h"
 #include "trainer/step/scored_rollout.h"
 #include "trainer/step/timing/phase_times.h"
 
@@ -22,6 +23,7 @@ struct RowSums {
   double term_loss[kMaxObjectiveTerms] = {};  // loss of each term of the objective, with its weight
   // Behavior log-prob minus log p of the response token, without the given rows.
   double behavior_gap = 0;
+  LogProbGaps gaps;  // of the same two
   // The loss of ta_opd on the teacher's most probable tokens. Filled only if the objective compares
   // on the whole vocabulary.
   double ta_loss = 0;
@@ -48,6 +50,9 @@ void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
   for (int i = 0; i < kNumHeadMetrics; ++i) visit(&sums.head_metrics[i], &more.head_metrics[i]...);
   for (int i = 0; i < kMaxObjectiveTerms; ++i) visit(&sums.term_loss[i], &more.term_loss[i]...);
   visit(&sums.behavior_gap, &more.behavior_gap...);
+  visit(&sums.gaps.sum, &more.gaps.sum...);
+  for (int i = 0; i < LogProbGaps::kNumBins; ++i)
+    visit(&sums.gaps.counts[i], &more.gaps.counts[i]...);
   visit(&sums.ta_loss, &more.ta_loss...);
   visit(&sums.num_shared, &more.num_shared...);
   visit(&sums.num_rows, &more.num_rows...);

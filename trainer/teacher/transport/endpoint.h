@@ -33,11 +33,4 @@ absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text);
 absl::StatusOr<std::vector<TeacherEndpoint>> ParseTeacherEndpoints(
     const std::vector<std::string>& endpoints);
 
-// The content of the files that TeacherClientOptions names, in PEM format. Empty: not given.
-struct TlsFiles {
-  std::string ca;
-  std::string cert;
-  std::string key;
-};
-
 }  // namespace taopd

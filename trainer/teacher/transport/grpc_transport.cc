@@ -7,48 +7,11 @@
 #include <utility>
 
 #include "common/wire/teacher_protocol.h"
+#include "trainer/grpc/grpc_channel.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 namespace {
-
-std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(bool use_tls, const TlsFiles& tls) {
-  if (!use_tls) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = tls.ca;  // if empty, the system's list
-  ssl.pem_cert_chain = tls.cert;
-  ssl.pem_private_key = tls.key;
-  return grpc::SslCredentials(ssl);
-}
-
-std::shared_ptr<grpc::Channel> MakeChannel(const TeacherEndpoint& endpoint, const TlsFiles& tls,
-                                           const TeacherClientOptions& options) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
-  // All addresses of a name are used in turn, and new ones are found when a connection ends.
-  arguments.SetLoadBalancingPolicyName("round_robin");
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retry_policy.h decides about retries
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Pings detect a peer that hangs without closing the connection.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingIntervalMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-  // The channel reconnects about as often as probes request it.
-  const int64_t initial_ms =
-      std::max<int64_t>(1, absl::ToInt64Milliseconds(options.initial_backoff));
-  const int64_t max_ms =
-      std::max(initial_ms, std::min<int64_t>(5000, absl::ToInt64Milliseconds(options.max_backoff)));
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(initial_ms));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // limit of one attempt to connect
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(max_ms));
-  return grpc::CreateCustomChannel(endpoint.GrpcTarget(), MakeCredentials(endpoint.tls, tls),
-                                   arguments);
-}
-
-absl::Status ToAbsl(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
 
 // Returns the request to send. It requests only arrays that are checked on return.
 v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info) {
@@ -104,10 +67,12 @@ struct GrpcScoreTransport::Call {
 };
 
 GrpcScoreTransport::GrpcScoreTransport(const std::vector<TeacherEndpoint>& endpoints,
-                                       const TlsFiles& tls, const TeacherClientOptions& options)
+                                       const TlsPem& tls, const TeacherClientOptions& options)
     : max_message_bytes_(options.max_message_bytes), api_key_(options.api_key) {
   for (const TeacherEndpoint& endpoint : endpoints) {
-    stubs_.push_back(v1::Teacher::NewStub(MakeChannel(endpoint, tls, options)));
+    const GrpcChannelOptions channel = {endpoint.tls, tls, options.max_message_bytes,
+                                        options.initial_backoff, options.max_backoff};
+    stubs_.push_back(v1::Teacher::NewStub(MakeGrpcChannel(endpoint.GrpcTarget(), channel)));
   }
   for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { RunCompletions(); });
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "trainer/grpc/tls_pem.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
 #include "trainer/teacher/transport/endpoint.h"
@@ -26,7 +27,7 @@ namespace taopd {
 class GrpcScoreTransport final : public ScoreTransport {
  public:
   // All `endpoints` must speak gRPC; `tls` is for those that use TLS.
-  GrpcScoreTransport(const std::vector<TeacherEndpoint>& endpoints, const TlsFiles& tls,
+  GrpcScoreTransport(const std::vector<TeacherEndpoint>& endpoints, const TlsPem& tls,
                      const TeacherClientOptions& options);
 
   // REQUIRES: every attempt has ended.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "common/io/sha256.h"
@@ -45,18 +46,10 @@ HttpScoreTransport::HttpScoreTransport(const std::vector<TeacherEndpoint>& endpo
                    options.tls_key_file},
       protocol_(endpoints[0].protocol->make_http()),
       http_({endpoints.begin(), endpoints.end()}, credentials_),
-      max_threads_(endpoints.size() * static_cast<size_t>(options.max_in_flight_per_endpoint)) {}
+      pool_(static_cast<int>(static_cast<int64_t>(endpoints.size()) *
+                             options.max_in_flight_per_endpoint)) {}
 
-HttpScoreTransport::~HttpScoreTransport() {
-  std::vector<std::thread> threads;
-  {
-    absl::MutexLock lock(&mutex_);
-    is_stopping_ = true;
-    work_.SignalAll();
-    threads.swap(threads_);
-  }
-  for (std::thread& thread : threads) thread.join();
-}
+HttpScoreTransport::~HttpScoreTransport() = default;
 
 absl::Status HttpScoreTransport::Check(const TeacherRequest& request, const TeacherInfo&) const {
   const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
@@ -70,35 +63,15 @@ absl::Status HttpScoreTransport::Check(const TeacherRequest& request, const Teac
 void HttpScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
                                const TeacherInfo& info, absl::Duration timeout,
                                std::function<void(Result)> done) {
-  absl::MutexLock lock(&mutex_);
-  jobs_.push_back({endpoint, &request, &info, absl::Now() + timeout, std::move(done)});
-  if (num_idle_threads_ < jobs_.size() && threads_.size() < max_threads_) {
-    threads_.emplace_back([this] { RunJobs(); });
-  }
-  work_.Signal();
+  pool_.Enqueue([this, endpoint, &request, &info, deadline = absl::Now() + timeout,
+                 done = std::move(done)]() mutable {
+    // The attempt refers to the request, which is gone once `done` runs.
+    Result result = Attempt(endpoint, request, info, deadline - absl::Now());
+    std::exchange(done, nullptr)(std::move(result));
+  });
 }
 
 void HttpScoreTransport::CancelAll() { http_.CancelAll(); }
-
-void HttpScoreTransport::RunJobs() {
-  mutex_.Lock();
-  while (true) {
-    while (jobs_.empty() && !is_stopping_) {
-      ++num_idle_threads_;
-      work_.Wait(&mutex_);
-      --num_idle_threads_;
-    }
-    if (jobs_.empty()) break;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    mutex_.Unlock();
-    Result result = Attempt(job.endpoint, *job.request, *job.info, job.deadline - absl::Now());
-    job.done(std::move(result));
-    job.done = nullptr;
-    mutex_.Lock();
-  }
-  mutex_.Unlock();
-}
 
 ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const TeacherRequest& request,
                                                    const TeacherInfo& info,

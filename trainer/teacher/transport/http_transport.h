@@ -9,16 +9,12 @@
 // are made when they are needed, up to the limits of the endpoints.
 #pragma once
 
-#include <absl/base/thread_annotations.h>
-#include <absl/synchronization/mutex.h>
-
-#include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/base/worker_pool.h"
 #include "trainer/http/http_client.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
@@ -44,15 +40,6 @@ class HttpScoreTransport final : public ScoreTransport {
   std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
 
  private:
-  struct Job {
-    size_t endpoint;
-    const TeacherRequest* request;
-    const TeacherInfo* info;
-    absl::Time deadline;
-    std::function<void(Result)> done;
-  };
-
-  void RunJobs();
   Result Attempt(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
                  absl::Duration timeout);
   absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
@@ -71,14 +58,7 @@ class HttpScoreTransport final : public ScoreTransport {
   const HttpCredentials credentials_;
   const std::unique_ptr<HttpProtocol> protocol_;
   HttpClient http_;
-  const size_t max_threads_;
-
-  absl::Mutex mutex_;
-  absl::CondVar work_;
-  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
-  size_t num_idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  WorkerPool pool_;  // last, because its threads use the rest
 };
 
 }  // namespace taopd

@@ -81,7 +81,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   input.copies_checkpoints = config.trainer.async_save == AsyncSave::kOn;
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size ||
                    config.trainer.async_steps > 0;
-  input.copies_rollout_weights = config.trainer.async_steps > 0;
+  input.copies_rollout_weights = config.trainer.async_steps > 0 && !config.rollout.IsElsewhere();
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
   input.keeps_average = KeepsAverage(config.teacher, config.teachers);

@@ -1,6 +1,7 @@
 #include "trainer/commands/train/setup/training_setup.h"
 
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/start_control.h"
@@ -9,6 +10,7 @@
 #include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/plan/training_plan.h"
 #include "trainer/commands/train/setup/ranks.h"
+#include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/commands/train/setup/rewards.h"
 #include "trainer/commands/train/setup/training_data.h"
 #include "trainer/step/timing/model_flops.h"
@@ -26,6 +28,7 @@ absl::Status CheckNames(TrainingParts& parts) {
   auto rewards = MakeRewardSource(parts.config.reward);
   if (!rewards.ok()) return BadUsage(rewards.status());
   parts.reward_source = *std::move(rewards);
+  if (absl::Status made = MakeRemoteRollouts(&parts); !made.ok()) return BadUsage(made);
   const EvalConfig& eval = parts.config.eval;
   if (!eval.IsJudgedByServer()) {
     auto grader = grading::Grader::Make(eval.grader, eval.answer_pattern);
@@ -92,7 +95,7 @@ absl::Status OnWait(TrainingParts& parts) {
 
 absl::Status StartEngine(TrainingParts& parts) {
   std::unique_ptr<GenerationWeights>& ahead = parts.generation_weights;
-  if (parts.config.trainer.async_steps > 0) {
+  if (parts.config.trainer.async_steps > 0 && !parts.config.rollout.IsElsewhere()) {
     auto weights = GenerationWeights::Make(parts.student.decoder.get());
     if (absl::IsInvalidArgument(weights.status())) return BadUsage(weights.status());
     if (!weights.ok()) return BadModel(Annotate(weights.status(), "trainer.async_steps"));
@@ -119,6 +122,7 @@ void FillContext(TrainingParts& parts) {
   context.shares = *Shares::Make(parts.config.dist.deterministic ? parts.config.dist.shares : 0,
                                  parts.group->rank(), parts.group->world_size());
   context.rollout_engine = &*parts.rollout_engine;
+  if (parts.remote_rollouts != nullptr) context.rollout_engine = parts.remote_rollouts.get();
   context.teacher = parts.teacher.get();
   if (parts.config.data.HasTeacherPrompt()) {
     parts.teacher_views = MakeTeacherViewOptions(parts.config, parts.student, parts.grader.get());
@@ -200,6 +204,7 @@ absl::Status Connect(TrainingParts* parts) {
   if (absl::IsInvalidArgument(judged)) return BadUsage(judged);
   if (!judged.ok()) return WithExitCode(kExitUnavailable, judged);
   TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
+  TAOPD_RETURN_IF_ERROR(ConnectRemoteRollouts(parts));
   FillContext(*parts);
   parts->liveness.emplace(absl::Seconds(parts->config.trainer.stall_timeout_s),
                           [parts] { return parts->CurrentActivity(); });

@@ -1,4 +1,4 @@
-#include "server/serving/worker_pool.h"
+#include "common/base/worker_pool.h"
 
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>

@@ -1,0 +1,184 @@
+#include "common/engine/decoder_weights.h"
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/io/file.h"
+#include "common/io/safetensors/safetensors.h"
+#include "common/io/sha256_all.h"
+#include "common/model/architectures/architecture.h"
+#include "common/model/weights/lora_weights.h"
+#include "common/model/weights/weights.h"
+
+namespace taopd {
+namespace {
+
+// The engine computes meanwhile.
+constexpr int kHashThreads = 4;
+
+std::span<const std::byte> BytesOf(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// What the files of a model say of its configuration, in one form.
+std::string ConfigOf(const Decoder& decoder) {
+  ModelConfig config = decoder.config();
+  config.raw_json.clear();
+  config.dtype = ConfigDtype(decoder.dtype());
+  return ModelConfigJson(config);
+}
+
+// Returns DATA_LOSS if a tensor does not have its sum, and INVALID_ARGUMENT if the names differ.
+absl::Status CheckSums(const std::map<std::string, std::span<const std::byte>>& tensors,
+                       const std::vector<TensorSum>& sums) {
+  std::map<std::string, std::string> expected;
+  for (const TensorSum& sum : sums) expected[sum.name] = sum.sha256;
+  std::vector<std::span<const std::byte>> pieces;
+  for (const auto& [name, bytes] : tensors) {
+    if (!expected.contains(name)) return InvalidArgument("the sum of tensor ", name, " is missing");
+    pieces.push_back(bytes);
+  }
+  if (expected.size() != tensors.size()) {
+    return InvalidArgument("there are ", expected.size(), " sums of ", tensors.size(), " tensors");
+  }
+  const std::vector<std::string> found = Sha256OfAll(pieces, kHashThreads);
+  size_t i = 0;
+  for (const auto& [name, bytes] : tensors) {
+    const std::string& sum = found[i++];
+    if (sum == expected[name]) continue;
+    return DataLoss("tensor ", name, " has the checksum ", sum.substr(0, 16), "... instead of ",
+                    expected[name].substr(0, 16), "...");
+  }
+  return absl::OkStatus();
+}
+
+class DecoderWeights final : public EngineWeights {
+ public:
+  explicit DecoderWeights(std::shared_ptr<Decoder> decoder) : decoder_(std::move(decoder)) {}
+
+  absl::StatusOr<std::unique_ptr<StagedWeights>> Stage(
+      const std::string& directory, const std::vector<TensorSum>& sums) override {
+    if (!FileExists(directory)) return NotFound(directory, ": does not exist");
+    try {
+      if (FileExists(directory + "/" + kAdapterWeightsFile)) return StageAdapter(directory, sums);
+      return StageModel(directory, sums);
+    } catch (const c10::Error& error) {
+      return ResourceExhausted(directory, ": ", error.what_without_backtrace());
+    }
+  }
+
+  int64_t num_bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& [name, tensor] : decoder_->Parameters())
+      bytes += static_cast<int64_t>(tensor.nbytes());
+    return bytes;
+  }
+
+ private:
+  class Staged final : public StagedWeights {
+   public:
+    Staged(DecoderWeights* weights, std::vector<NewParameter> changed,
+           std::map<std::string, std::string> sums, std::set<std::string> adapted)
+        : weights_(*weights),
+          changed_(std::move(changed)),
+          sums_(std::move(sums)),
+          adapted_(std::move(adapted)) {}
+    int64_t num_changed() const override { return static_cast<int64_t>(changed_.size()); }
+    absl::Status Apply() override {
+      try {
+        weights_.sums_.clear();  // not known, should this fail
+        weights_.decoder_->ReplaceParameters(changed_);
+        weights_.is_model_ |= adapted_.empty();
+        weights_.sums_ = std::move(sums_);
+        weights_.adapted_ = std::move(adapted_);
+        return absl::OkStatus();
+      } catch (const std::exception& error) {
+        return Internal("the weights could not be replaced: ", error.what());
+      }
+    }
+
+   private:
+    DecoderWeights& weights_;
+    const std::vector<NewParameter> changed_;
+    std::map<std::string, std::string> sums_;
+    std::set<std::string> adapted_;  // names; empty for a model
+  };
+
+  absl::StatusOr<std::unique_ptr<StagedWeights>> StageModel(const std::string& directory,
+                                                            const std::vector<TensorSum>& sums) {
+    DecoderOptions options;
+    options.device = "cpu";
+    TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> given, LoadDecoder(directory, options));
+    if (ConfigOf(*given) != ConfigOf(*decoder_)) {
+      return FailedPrecondition(directory, ": config.json or the type of the weights (",
+                                ConfigDtype(given->dtype()), ") is not that of the served model (",
+                                ConfigDtype(decoder_->dtype()), ")");
+    }
+    std::map<std::string, std::span<const std::byte>> tensors;
+    for (const auto& [name, tensor] : given->Parameters()) tensors[name] = BytesOf(tensor);
+    if (const absl::Status checked = CheckSums(tensors, sums); !checked.ok())
+      return Annotate(checked, directory);
+    std::map<std::string, std::string> new_sums;
+    for (const TensorSum& sum : sums) new_sums[sum.name] = sum.sha256;
+    std::vector<NewParameter> changed;
+    for (const auto& [name, tensor] : given->Parameters()) {
+      const auto present = sums_.find(name);
+      if (present != sums_.end() && present->second == new_sums[name]) continue;
+      changed.push_back({name, tensor, given->ReleaserOf(tensor)});
+    }
+    return std::make_unique<Staged>(this, std::move(changed), std::move(new_sums),
+                                    std::set<std::string>());
+  }
+
+  // The base stays what it was at the start, and is merged with each adapter anew.
+  absl::StatusOr<std::unique_ptr<StagedWeights>> StageAdapter(const std::string& directory,
+                                                              const std::vector<TensorSum>& sums) {
+    TAOPD_ASSIGN_OR_RETURN(const auto file,
+                           SafetensorsFile::Open(directory + "/" + kAdapterWeightsFile));
+    std::map<std::string, std::span<const std::byte>> tensors;
+    for (const auto& [name, view] : file->tensors()) tensors[name] = view.bytes;
+    if (const absl::Status checked = CheckSums(tensors, sums); !checked.ok())
+      return Annotate(checked, directory);
+    TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture,
+                           FindArchitecture(decoder_->config().architecture));
+    ModelWeights shapes_only;
+    const auto slots = ListWeights(decoder_->config(), architecture->names, &shapes_only);
+    TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters, ReadLoraAdapters(directory, slots));
+    if (is_model_) {
+      return FailedPrecondition(directory, ": is an adapter of weights that were replaced");
+    }
+    if (base_.empty()) {
+      for (const auto& [name, tensor] : decoder_->Parameters()) base_[name] = tensor;
+    }
+    const c10::InferenceMode normal(false);
+    std::vector<NewParameter> changed;
+    std::set<std::string> adapted;
+    for (const auto& [name, adapter] : adapters.of_weight) {
+      changed.push_back({name, MergeAdapter(base_.at(name).cpu(), adapter), nullptr});
+      adapted.insert(name);
+    }
+    for (const std::string& name : adapted_) {
+      if (!adapted.contains(name)) changed.push_back({name, base_.at(name), nullptr});
+    }
+    return std::make_unique<Staged>(this, std::move(changed), std::map<std::string, std::string>(),
+                                    std::move(adapted));
+  }
+
+  const std::shared_ptr<Decoder> decoder_;
+  std::map<std::string, std::string> sums_;  // of the weights in use; empty: not known
+  bool is_model_ = false;                    // whether a whole model has been taken into use
+  std::set<std::string> adapted_;            // the tensors in use that are merged with adapters
+  std::map<std::string, at::Tensor> base_;   // of adapters; empty before the first one
+};
+
+}  // namespace
+
+std::unique_ptr<EngineWeights> MakeDecoderWeights(std::shared_ptr<Decoder> decoder) {
+  return std::make_unique<DecoderWeights>(std::move(decoder));
+}
+
+}  // namespace taopd

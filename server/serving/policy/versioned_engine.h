@@ -1,0 +1,53 @@
+// The engine as one version of its weights: it takes requests until it is closed, and then no more.
+// All requests that it took are computed with the same weights: these are replaced only while
+// it is closed and idle. Whoever holds an older version is refused and cannot reach the new weights
+// under the old name.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/engine/engine.h"
+
+namespace taopd {
+
+// Thread-safe.
+class VersionedEngine final : public InferenceEngine {
+ public:
+  explicit VersionedEngine(std::shared_ptr<InferenceEngine> engine) : engine_(std::move(engine)) {}
+
+  // A closed engine refuses requests with UNAVAILABLE.
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) override;
+  std::vector<RequestHandle> SubmitBatch(
+      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override;
+  void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }
+  void Drain(absl::Time deadline) override { engine_->Drain(deadline); }
+  void ReleaseKvCache() override { engine_->ReleaseKvCache(); }
+  EngineLimits limits() const override { return engine_->limits(); }
+  EngineStats stats() const override { return engine_->stats(); }
+
+  // Refuses new requests, and returns when the others have ended. If `drops` is set, they end soon,
+  // with ABORTED. Returns DEADLINE_EXCEEDED, and is open again, if they have not ended in time.
+  absl::Status Close(bool drops, absl::Time deadline);
+
+ private:
+  // What the callbacks of requests need, which may outlive the object.
+  struct Open {
+    absl::Mutex mutex;
+    bool is_closed ABSL_GUARDED_BY(mutex) = false;
+    bool is_dropping ABSL_GUARDED_BY(mutex) = false;
+    int64_t num_requests ABSL_GUARDED_BY(mutex) = 0;
+    std::set<RequestHandle> handles ABSL_GUARDED_BY(mutex);
+  };
+
+  const std::shared_ptr<InferenceEngine> engine_;
+  const std::shared_ptr<Open> open_ = std::make_shared<Open>();
+};
+
+}  // namespace taopd

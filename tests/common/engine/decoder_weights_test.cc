@@ -1,0 +1,218 @@
+// Weights that are replaced under a running engine: afterwards it computes what an engine computes
+// that was loaded with them, bit for bit; what is damaged changes nothing.
+#include "common/engine/decoder_weights.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/engine/engine_factory.h"
+#include "common/io/sha256_all.h"
+#include "common/model/weights/lora_weights.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/common/engine/tiny_model.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::RandomIds;
+using testing::RunAll;
+using testing::SmallConfig;
+
+std::shared_ptr<Decoder> RandomModel(const ModelConfig& config, uint64_t seed,
+                                     const std::string& dtype = "float32") {
+  DecoderOptions options;
+  options.device = "cpu";
+  options.dtype = dtype;
+  auto decoder = MakeDecoder(config, options, RandomStream(seed, "replaced"));
+  EXPECT_OK(decoder);
+  return *std::move(decoder);
+}
+
+std::vector<TensorSum> SumsOf(const std::vector<NamedParameter>& parameters) {
+  std::vector<TensorSum> sums;
+  for (const auto& [name, tensor] : parameters) {
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                                           tensor.nbytes());
+    sums.push_back({name, Sha256OfAll({bytes}, 1)[0]});
+  }
+  return sums;
+}
+
+// Scores, and tokens with their log-probs.
+std::vector<InferenceRequest> Requests() {
+  std::vector<InferenceRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) {
+    InferenceRequest request;
+    request.token_ids = RandomIds(9, i % 2);  // the prefix of another one
+    request.sampling.emplace();
+    request.sampling->seed = i;
+    request.sampling->max_new_tokens = 12;
+    request.score.emplace();
+    request.score->top_k = 5;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void ExpectSameAnswers(InferenceEngine* a, InferenceEngine* b) {
+  const auto of_a = RunAll(a, Requests()), of_b = RunAll(b, Requests());
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    ASSERT_OK(of_a[i]);
+    ASSERT_OK(of_b[i]);
+    EXPECT_EQ(of_a[i]->generated->ids, of_b[i]->generated->ids);
+    EXPECT_EQ(of_a[i]->generated->log_probs, of_b[i]->generated->log_probs);
+    EXPECT_EQ(of_a[i]->score->log_probs, of_b[i]->score->log_probs);
+    EXPECT_EQ(of_a[i]->score->log_tail, of_b[i]->score->log_tail);
+  }
+}
+
+class DecoderWeightsTest : public ::testing::Test {
+ protected:
+  LoadedEngine Load(const std::string& name, bool takes_weights = false) {
+    EngineOptions options;
+    options.kv_cache_bytes = 1 << 20;
+    auto loaded = LoadEngine(dir_.File(name), "auto", "cpu", 1, options, "", takes_weights);
+    EXPECT_OK(loaded);
+    return *std::move(loaded);
+  }
+  void Save(const Decoder& decoder, const std::string& name) {
+    ASSERT_OK(SaveDecoder(decoder, dir_.File(name)));
+  }
+  testing::TempDir dir_;
+};
+
+TEST_F(DecoderWeightsTest, TheEngineComputesWithTheNewWeightsBitForBit) {
+  for (const char* const dtype : {"float32", "bfloat16"}) {
+    for (const bool is_tied : {false, true}) {
+      SCOPED_TRACE(Concat(dtype, is_tied ? ", tied" : ""));
+      ModelConfig config = SmallConfig();
+      config.tie_word_embeddings = is_tied;
+      std::filesystem::remove_all(dir_.File("start"));
+      Save(*RandomModel(config, 1, dtype), "start");
+      const LoadedEngine engine = Load("start", /*takes_weights=*/true);
+      for (const uint64_t seed : {2, 3, 4}) {
+        RunAll(engine.engine.get(), Requests());  // fills the prefix cache with old keys
+        const auto model = RandomModel(config, seed, dtype);
+        const std::string name = Concat(dtype, is_tied, seed);
+        Save(*model, name);
+        ASSERT_OK_AND_ASSIGN(const auto staged,
+                             engine.weights->Stage(dir_.File(name), SumsOf(model->Parameters())));
+        ASSERT_OK(staged->Apply());
+        const LoadedEngine fresh = Load(name);
+        ExpectSameAnswers(engine.engine.get(), fresh.engine.get());
+        // What is mapped stays readable.
+        std::filesystem::remove_all(dir_.File(name));
+        RunAll(engine.engine.get(), Requests());
+      }
+    }
+  }
+}
+
+TEST_F(DecoderWeightsTest, OnlyChangedTensorsAreReplaced) {
+  const auto model = RandomModel(SmallConfig(), 1);
+  Save(*model, "start");
+  const LoadedEngine engine = Load("start", /*takes_weights=*/true);
+  const auto set = [&](const std::string& name) -> int64_t {
+    Save(*model, name);
+    auto staged = engine.weights->Stage(dir_.File(name), SumsOf(model->Parameters()));
+    EXPECT_OK(staged);
+    EXPECT_OK((*staged)->Apply());
+    return (*staged)->num_changed();
+  };
+  const auto all = static_cast<int64_t>(model->Parameters().size());
+  EXPECT_EQ(set("first"), all);  // the sums of the start are not known
+  EXPECT_EQ(set("same"), 0);
+  for (const auto& [name, tensor] : model->Parameters()) {
+    if (name.find("layers.1.mlp.down_proj") != std::string::npos) at::Tensor(tensor).mul_(2);
+    if (name == "model.norm.weight") at::Tensor(tensor).add_(0.5);
+  }
+  EXPECT_EQ(set("two"), 2);
+  const LoadedEngine fresh = Load("two");
+  ExpectSameAnswers(engine.engine.get(), fresh.engine.get());
+}
+
+TEST_F(DecoderWeightsTest, DamagedOrOtherWeightsAreRefusedByName) {
+  const ModelConfig config = SmallConfig();
+  Save(*RandomModel(config, 1), "start");
+  const auto model = RandomModel(config, 2);
+  Save(*model, "new");
+  const std::vector<TensorSum> sums = SumsOf(model->Parameters());
+  const LoadedEngine engine = Load("start", /*takes_weights=*/true);
+  const LoadedEngine untouched = Load("start");
+  const auto error = [&](const std::string& name, const std::vector<TensorSum>& of) {
+    return engine.weights->Stage(dir_.File(name), of).status();
+  };
+  EXPECT_ERROR(error("absent", sums), absl::StatusCode::kNotFound, "absent");
+  std::vector<TensorSum> fewer = sums;
+  fewer.pop_back();
+  EXPECT_ERROR(error("new", fewer), absl::StatusCode::kInvalidArgument, "the sum of tensor");
+  std::vector<TensorSum> more = sums;
+  more.push_back({"other", ""});
+  EXPECT_ERROR(error("new", more), absl::StatusCode::kInvalidArgument, "sums of");
+
+  // One flipped bit anywhere among the numbers, two tensors exchanged, and a file that ends early.
+  const std::string path = dir_.File("new/model.safetensors");
+  const std::string whole = testing::ReadFile(path);
+  for (const double place : {0.5, 0.75, 0.999}) {
+    std::string damaged = whole;
+    damaged[static_cast<size_t>(static_cast<double>(whole.size()) * place)] ^= 1;
+    testing::WriteFile(path, damaged);
+    EXPECT_ERROR(error("new", sums), absl::StatusCode::kDataLoss, "has the checksum");
+  }
+  testing::WriteFile(path, whole.substr(0, whole.size() - 8));
+  EXPECT_EQ(error("new", sums).code(), absl::StatusCode::kDataLoss) << error("new", sums);
+  testing::WriteFile(path, whole);
+  std::vector<TensorSum> exchanged = sums;
+  std::swap(exchanged[3].sha256, exchanged[4].sha256);
+  EXPECT_ERROR(error("new", exchanged), absl::StatusCode::kDataLoss, "has the checksum");
+
+  ModelConfig other = config;
+  other.rms_norm_eps = 1e-3;
+  const auto other_model = RandomModel(other, 2);
+  Save(*other_model, "other");
+  EXPECT_ERROR(error("other", SumsOf(other_model->Parameters())),
+               absl::StatusCode::kFailedPrecondition, "config.json");
+  const auto half = RandomModel(config, 2, "bfloat16");
+  Save(*half, "half");
+  EXPECT_ERROR(error("half", SumsOf(half->Parameters())), absl::StatusCode::kFailedPrecondition,
+               "bfloat16");
+  ExpectSameAnswers(engine.engine.get(), untouched.engine.get());
+}
+
+TEST_F(DecoderWeightsTest, AnAdapterIsMergedIntoTheBaseOfTheStart) {
+  const ModelConfig config = SmallConfig();
+  Save(*RandomModel(config, 1), "start");
+  const LoadedEngine engine = Load("start", /*takes_weights=*/true);
+  for (const uint64_t seed : {5, 6}) {
+    DecoderOptions options;
+    options.device = "cpu";
+    options.requires_grad = true;
+    options.lora.emplace();
+    options.lora->config.rank = 4;
+    options.lora->config.alpha = 8;
+    options.lora->config.target_modules = {"q_proj", "down_proj"};
+    options.lora->seed = seed;
+    ASSERT_OK_AND_ASSIGN(const auto student, LoadDecoder(dir_.File("start"), options));
+    {
+      const at::NoGradGuard no_grad;
+      for (const auto& [name, matrix] : student->TrainedParameters())
+        at::Tensor(matrix).add_(0.1);  // B is 0 at first
+    }
+    const std::string name = Concat("adapter", seed);
+    Save(*student, name);
+    ASSERT_OK_AND_ASSIGN(
+        const auto staged,
+        engine.weights->Stage(dir_.File(name), SumsOf(student->TrainedParameters())));
+    EXPECT_EQ(staged->num_changed(), 2 * config.num_hidden_layers);
+    ASSERT_OK(staged->Apply());
+    const auto fresh = testing::MakeEngine(std::shared_ptr<Decoder>(student.get(), [](auto*) {}));
+    ExpectSameAnswers(engine.engine.get(), fresh.get());
+  }
+}
+
+}  // namespace
+}  // namespace taopd

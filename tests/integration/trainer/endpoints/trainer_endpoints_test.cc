@@ -1,0 +1,281 @@
+// Rollouts on servers: whoever generates them, and whatever becomes of the servers, a run ends with
+// the bytes of a run that generates them itself.
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <thread>
+
+#include "proto/taopd/v1/policy.grpc.pb.h"
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "tests/integration/trainer/trainer_fixture.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TrainerEndpointsTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    teacher_.emplace(dir_, teacher_model_);
+  }
+
+  // A server of rollouts, with a directory of its own for its files.
+  struct Worker {
+    TempDir dir;
+    std::optional<TeacherProcess> process;
+    int port = 0;
+    std::string endpoint() const { return Concat("grpc://127.0.0.1:", port); }
+  };
+  void Start(Worker* worker, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> flags = {"--trainable", "--kv-cache-memory-bytes", "4MiB"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    worker->process.emplace(worker->dir, dir_.File("student/model"), worker->port, flags);
+    worker->port = worker->process->grpc_port();
+  }
+  std::vector<std::string> Settings(const std::string& run, const std::vector<std::string>& more,
+                                    int64_t steps = 12) {
+    std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
+                                         "trainer.save_every=3", "trainer.eval_every=5",
+                                         Concat("run.dir=", dir_.File(run))};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return settings;
+  }
+  void ExpectTrains(const std::string& run, const std::vector<std::string>& more,
+                    int64_t steps = 12, const std::vector<std::string>& flags = {}) {
+    std::string output;
+    ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings(run, more, steps), flags), 0) << output;
+  }
+  void ExpectSameResult(const std::string& a, const std::string& b) {
+    EXPECT_EQ(Losses(dir_.File(a)), Losses(dir_.File(b)));
+    EXPECT_FALSE(Losses(dir_.File(a)).empty());
+    EXPECT_EQ(FilesOf(dir_.File(a + "/model")), FilesOf(dir_.File(b + "/model")));
+  }
+  // The requests that a server has answered.
+  static std::string LogOf(const Worker& worker) {
+    return ReadFile(worker.dir.File("teacher.log"));
+  }
+
+  std::optional<TeacherProcess> teacher_;
+};
+
+TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
+  Worker worker;
+  Start(&worker);
+  const std::string endpoints = Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]");
+  for (const int64_t async_steps : {0, 1}) {
+    SCOPED_TRACE(async_steps);
+    const std::string ahead = Concat("trainer.async_steps=", async_steps);
+    const std::string own = Concat("own", async_steps),
+                      elsewhere = Concat("elsewhere", async_steps);
+    // One update per step, because the second would train on responses of older weights.
+    const std::string one_update = "trainer.mini_batch_size=4";
+    ExpectTrains(own, {ahead, one_update});
+    ExpectTrains(elsewhere, {ahead, one_update, endpoints});
+    ExpectSameResult(own, elsewhere);
+    EXPECT_EQ(LastMetric(elsewhere, "policy/staleness"), async_steps);
+    EXPECT_EQ(LastMetric(elsewhere, "rollout/workers_ready"), 1);
+    EXPECT_EQ(LastMetric(elsewhere, "rollout/asked_again"), 0);
+    // Nothing is left of the weights.
+    EXPECT_FALSE(std::filesystem::exists(dir_.File(elsewhere + "/weights-rank-0")));
+  }
+  // The engine that generates and the one that trains are the same.
+  EXPECT_EQ(LastMetric("elsewhere0", "rollout/log_prob_gap_p99"), 0);
+  EXPECT_GT(LastMetric("elsewhere1", "rollout/log_prob_gap_mean"), 0);
+  EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));
+}
+
+TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
+  Worker worker;
+  Start(&worker, {"--api-key", "secret"});
+  setenv("TAOPD_TEST_ROLLOUT_KEY", "secret", 1);
+  const std::vector<std::string> elsewhere = {
+      Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]"), "rollout.weight_transfer=stream",
+      "rollout.on_update=restart", "rollout.api_key_env=TAOPD_TEST_ROLLOUT_KEY"};
+  ExpectTrains("own", {});
+  ExpectTrains("sent", elsewhere);
+  ExpectSameResult("own", "sent");
+  // The base that the server started with has been replaced, so that adapters need a fresh one.
+  std::vector<std::string> adapters = elsewhere;
+  adapters.push_back("student.lora.rank=4");
+  adapters.push_back("optimizer.lr=1e-2");
+  std::string output;
+  EXPECT_EQ(Train(teacher_->endpoint(), &output, Settings("refused", adapters)), 65) << output;
+  EXPECT_THAT(output, HasSubstr("adapter of weights that were replaced"));
+  worker.process.reset();
+  Start(&worker, {"--api-key", "secret"});
+  ExpectTrains("own_lora", {"student.lora.rank=4", "optimizer.lr=1e-2"});
+  ExpectTrains("sent_lora", adapters);
+  ExpectSameResult("own_lora", "sent_lora");
+}
+
+// Kills one of two servers again and again, and starts it again.
+TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
+  constexpr int64_t kManySteps = 60;
+  Worker a, b;
+  Start(&a);
+  Start(&b);
+  ExpectTrains("own", {}, kManySteps);
+  const std::vector<std::string> settings =
+      Settings("elsewhere",
+               {Concat("rollout.endpoints=[\"", a.endpoint(), "\",\"", b.endpoint(), "\"]"),
+                "rollout.max_in_flight=4"},
+               kManySteps);
+  std::vector<std::string> arguments = TrainArguments(teacher_->endpoint(), settings);
+  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+  Process trainer(arguments, dir_.File("elsewhere.log"));
+  RandomStream random(7);
+  int num_kills = 0;
+  while (trainer.running() && num_kills < 12) {
+    // Kills at moments that have nothing to do with the steps.
+    const absl::Duration moment = absl::Seconds(0.3 + 0.7 * random.NextUniform());
+    if (PollUntil(moment, [&] { return !trainer.running(); })) break;
+    Worker* const victim = random.NextBelow(2) == 0 ? &a : &b;
+    victim->process->process().Signal(SIGKILL);
+    victim->process->process().Wait();
+    ++num_kills;
+    Start(victim);
+  }
+  ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+  std::printf("%d kills, %g requests asked again\n", num_kills,
+              LastMetric("elsewhere", "rollout/asked_again"));
+  EXPECT_GE(num_kills, 2);
+  ExpectSameResult("own", "elsewhere");
+  EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 0);
+}
+
+TEST_F(TrainerEndpointsTest, ATrainerThatIsKilledGoesOn) {
+  constexpr int64_t kManySteps = 30;
+  Worker worker;
+  Start(&worker);
+  const std::string endpoints = Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]");
+  for (const int64_t async_steps : {0, 2}) {
+    SCOPED_TRACE(async_steps);
+    const std::string ahead = Concat("trainer.async_steps=", async_steps);
+    const std::string own = Concat("own", async_steps), killed = Concat("killed", async_steps);
+    ExpectTrains(own, {ahead}, kManySteps);
+    std::vector<std::string> arguments = TrainArguments(
+        teacher_->endpoint(), Settings(killed, {ahead, endpoints}, kManySteps), {"--resume=auto"});
+    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+    for (const int64_t step : {5, 14, 22}) {
+      Process trainer(arguments, dir_.File("killed.log"));
+      ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint(killed) >= step; }));
+      trainer.Signal(SIGKILL);
+      trainer.Wait();
+    }
+    ExpectTrains(killed, {ahead, endpoints}, kManySteps, {"--resume=auto"});
+    ExpectSameResult(own, killed);
+  }
+}
+
+// Passes calls on to a real server, but swallows weights after the first: it goes on with the old
+// ones and says so in its stamps.
+class OldWeights {
+ public:
+  explicit OldWeights(const std::string& target)
+      : channel_(grpc::CreateChannel(target, grpc::InsecureChannelCredentials())),
+        policy_(v1::Policy::NewStub(channel_)),
+        teacher_(v1::Teacher::NewStub(channel_)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&policy_service_);
+    builder.RegisterService(&teacher_service_);
+    server_ = builder.BuildAndStart();
+  }
+  std::string endpoint() const { return Concat("grpc://127.0.0.1:", port_); }
+  int num_generated() const { return num_generated_; }
+
+ private:
+  struct PolicyService final : v1::Policy::Service {
+    explicit PolicyService(OldWeights* owner) : owner(owner) {}
+    grpc::Status GetPolicy(grpc::ServerContext*, const v1::GetPolicyRequest* request,
+                           v1::GetPolicyResponse* response) override {
+      grpc::ClientContext context;
+      return owner->policy_->GetPolicy(&context, *request, response);
+    }
+    grpc::Status SetWeights(grpc::ServerContext*, const v1::SetWeightsRequest* request,
+                            v1::SetWeightsResponse* response) override {
+      if (owner->has_weights_.exchange(true)) return grpc::Status::OK;
+      grpc::ClientContext context;
+      return owner->policy_->SetWeights(&context, *request, response);
+    }
+    OldWeights* const owner;
+  };
+  struct TeacherService final : v1::Teacher::Service {
+    explicit TeacherService(OldWeights* owner) : owner(owner) {}
+    grpc::Status GetTeacherInfo(grpc::ServerContext*, const v1::GetTeacherInfoRequest* request,
+                                v1::GetTeacherInfoResponse* response) override {
+      grpc::ClientContext context;
+      return owner->teacher_->GetTeacherInfo(&context, *request, response);
+    }
+    grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
+                          grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+      ++owner->num_generated_;
+      grpc::ClientContext context;
+      v1::GenerateRequest any = *request;
+      any.clear_expected_revision();
+      const auto reader = owner->teacher_->Generate(&context, any);
+      v1::GenerateResponse response;
+      while (reader->Read(&response)) writer->Write(response);
+      return reader->Finish();
+    }
+    OldWeights* const owner;
+  };
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Policy::Stub> policy_;
+  const std::unique_ptr<v1::Teacher::Stub> teacher_;
+  std::atomic<bool> has_weights_ = false;
+  std::atomic<int> num_generated_ = 0;
+  PolicyService policy_service_{this};
+  TeacherService teacher_service_{this};
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(TrainerEndpointsTest, AServerThatAnswersWithOldWeightsIsLeftOutByName) {
+  Worker good, bad;
+  Start(&good);
+  Start(&bad);
+  OldWeights old(Concat("127.0.0.1:", bad.port));
+  ExpectTrains("own", {});
+  std::string output;
+  const std::vector<std::string> settings =
+      Settings("elsewhere",
+               {Concat("rollout.endpoints=[\"", good.endpoint(), "\",\"", old.endpoint(), "\"]"),
+                "rollout.max_in_flight=1"});
+  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
+  EXPECT_THAT(output, HasSubstr("left out from now on"));
+  EXPECT_THAT(output, HasSubstr(old.endpoint() + ""));
+  EXPECT_THAT(output, HasSubstr("instead of step-"));
+  EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 1);
+  EXPECT_GT(old.num_generated(), 0);
+  ExpectSameResult("own", "elsewhere");
+}
+
+TEST_F(TrainerEndpointsTest, SaysWhatIsWrongBeforeTheFirstStep) {
+  std::string output;
+  const auto code = [&](const std::vector<std::string>& more) {
+    return Train(teacher_->endpoint(), &output, Settings("refused", more));
+  };
+  // The teacher takes no weights.
+  EXPECT_EQ(code({Concat("rollout.endpoints=[\"", teacher_->endpoint(), "\"]")}), 64) << output;
+  EXPECT_THAT(output, HasSubstr("--trainable"));
+  EXPECT_THAT(output, HasSubstr(teacher_->endpoint()));
+  EXPECT_EQ(code({"rollout.endpoints=[\"http://127.0.0.1:1\"]"}), 64) << output;
+  EXPECT_THAT(output, HasSubstr("known scheme"));
+  EXPECT_EQ(code({"rollout.weight_transfer=stream"}), 64) << output;
+  EXPECT_THAT(output, HasSubstr("rollout.endpoints, which is empty"));
+  EXPECT_EQ(code({"rollout.endpoints=[\"grpc://127.0.0.1:1\"]", "rollout.connect_timeout_s=0.3"}),
+            69)
+      << output;
+  EXPECT_THAT(output, HasSubstr("no answer within"));
+  Worker worker;
+  Start(&worker, {"--max-model-len", "20"});
+  EXPECT_EQ(code({Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]")}), 64) << output;
+  EXPECT_THAT(output, HasSubstr("at most 20 tokens"));
+}
+
+}  // namespace
+}  // namespace taopd::testing

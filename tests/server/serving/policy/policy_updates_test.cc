@@ -1,0 +1,225 @@
+#include "server/serving/policy/policy_updates.h"
+
+#include <absl/time/clock.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "common/io/file.h"
+#include "common/io/sha256.h"
+#include "tests/common/engine/result_box.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+// Takes any directory that holds a file "model.safetensors", and remembers its content.
+class FakeWeights final : public EngineWeights {
+ public:
+  class Staged final : public StagedWeights {
+   public:
+    Staged(FakeWeights* weights, std::string content)
+        : weights_(weights), content_(std::move(content)) {}
+    int64_t num_changed() const override { return 7; }
+    absl::Status Apply() override {
+      TAOPD_RETURN_IF_ERROR(weights_->fails_to_apply);
+      weights_->applied = content_;
+      return absl::OkStatus();
+    }
+
+   private:
+    FakeWeights* const weights_;
+    const std::string content_;
+  };
+  absl::StatusOr<std::unique_ptr<StagedWeights>> Stage(
+      const std::string& directory, const std::vector<TensorSum>& sums) override {
+    auto content = ReadFileToString(directory + "/model.safetensors", 1 << 20);
+    if (!content.ok()) return NotFound(directory);
+    if (sums.empty() || sums[0].sha256 != Sha256Hex(*content))
+      return DataLoss("tensor t has another checksum");
+    return std::make_unique<Staged>(this, *content);
+  }
+  int64_t num_bytes() const override { return 1000; }
+
+  std::string applied = "start";
+  absl::Status fails_to_apply;
+};
+
+class PolicyUpdatesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Start(""); }
+  void Start(const std::string& weights_dir) {
+    updates_ = std::make_unique<PolicyUpdates>(&state_, weights_dir);
+    testing::FakeModel fake = testing::MakeFakeModel();
+    engine_ = fake.engine;
+    weights_ = std::make_shared<FakeWeights>();
+    fake.model->weights = weights_;
+    updates_->Begin(fake.model.get());
+    state_.SetReady(fake.model);
+  }
+  PolicyUpdate UpdateOf(const std::string& version, const std::string& content,
+                        const std::string& directory = "") {
+    PolicyUpdate update;
+    update.version = version;
+    update.directory = directory;
+    update.sums = {{"t", Sha256Hex(content)}};
+    return update;
+  }
+  std::string Directory(const std::string& name, const std::string& content) {
+    std::filesystem::create_directories(dir_.File(name));
+    testing::WriteFile(dir_.File(name + "/model.safetensors"), content);
+    return dir_.File(name);
+  }
+  absl::StatusOr<int64_t> Set(const PolicyUpdate& update) {
+    return updates_->SetWeights(update, absl::InfiniteFuture());
+  }
+  WeightPart Part(const std::string& content, int64_t offset, std::string_view data) {
+    return {.version = "v",
+            .file = "model.safetensors",
+            .offset = offset,
+            .file_bytes = static_cast<int64_t>(content.size()),
+            .data = data,
+            .sha256 = Sha256Hex(data)};
+  }
+
+  testing::TempDir dir_;
+  ServingState state_{Clock::Real(), absl::Seconds(60)};
+  std::unique_ptr<PolicyUpdates> updates_;
+  testing::FakeEngine* engine_ = nullptr;
+  std::shared_ptr<FakeWeights> weights_;
+};
+
+TEST_F(PolicyUpdatesTest, AnUpdateIsANewVersionOfTheServedModel) {
+  const std::shared_ptr<const ServedModel> before = state_.model();
+  ASSERT_OK_AND_ASSIGN(const int64_t changed,
+                       Set(UpdateOf("step-1-a", "one", Directory("one", "one"))));
+  EXPECT_EQ(changed, 7);
+  EXPECT_EQ(weights_->applied, "one");
+  const std::shared_ptr<const ServedModel> after = state_.model();
+  EXPECT_EQ(after->revision, "step-1-a");
+  EXPECT_EQ(after->name, before->name);
+  EXPECT_EQ(before->revision, "0123456789abcdef");
+  // A request that was admitted before cannot reach the new weights under the old name.
+  testing::ResultBox box;
+  InferenceRequest request;
+  request.token_ids = {1, 2};
+  request.score.emplace();
+  before->engine->Submit(request, box.Done(0));
+  after->engine->Submit(request, box.Done(1));
+  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kUnavailable, "replaced");
+  EXPECT_OK(box.Wait(1));
+  ASSERT_OK_AND_ASSIGN(const std::string base, updates_->base_revision());
+  EXPECT_EQ(base, "0123456789abcdef");
+}
+
+TEST_F(PolicyUpdatesTest, SettingTheServedVersionDoesNothing) {
+  ASSERT_OK(Set(UpdateOf("v", "one", Directory("one", "one"))));
+  ASSERT_OK_AND_ASSIGN(const int64_t changed, Set(UpdateOf("v", "", "/absent")));
+  EXPECT_EQ(changed, 0);
+}
+
+TEST_F(PolicyUpdatesTest, DamagedWeightsLeaveTheOldVersionServing) {
+  const PolicyUpdate damaged = UpdateOf("v", "other", Directory("one", "one"));
+  EXPECT_ERROR(Set(damaged), absl::StatusCode::kDataLoss, "tensor t");
+  EXPECT_ERROR(Set(UpdateOf("v", "x", "/absent")), absl::StatusCode::kNotFound, "/absent");
+  EXPECT_ERROR(Set(UpdateOf("../v", "x", "/absent")), absl::StatusCode::kInvalidArgument,
+               "version");
+  EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
+  testing::ResultBox box;
+  InferenceRequest request;
+  request.token_ids = {1, 2};
+  request.score.emplace();
+  state_.model()->engine->Submit(request, box.Done(0));
+  EXPECT_OK(box.Wait(0));
+}
+
+TEST_F(PolicyUpdatesTest, SequencesInFlightFinishOrTheOldVersionServesOn) {
+  engine_->Hold(true);
+  testing::ResultBox box;
+  InferenceRequest request;
+  request.token_ids = {1, 2};
+  request.score.emplace();
+  state_.model()->engine->Submit(request, box.Done(0));
+  PolicyUpdate update = UpdateOf("v", "one", Directory("one", "one"));
+  EXPECT_ERROR(updates_->SetWeights(update, absl::Now()), absl::StatusCode::kDeadlineExceeded,
+               "still being computed");
+  EXPECT_EQ(weights_->applied, "start");
+  EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
+  update.drops = true;
+  ASSERT_OK(Set(update));
+  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kAborted, "replaced");
+}
+
+TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {
+  weights_->fails_to_apply = Internal("no memory");
+  const PolicyUpdate update = UpdateOf("v", "one", Directory("one", "one"));
+  EXPECT_ERROR(Set(update), absl::StatusCode::kInternal, "no memory");
+  testing::ResultBox box;
+  InferenceRequest request;
+  request.token_ids = {1, 2};
+  request.score.emplace();
+  state_.model()->engine->Submit(request, box.Done(0));
+  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kUnavailable, "replaced");
+  weights_->fails_to_apply = absl::OkStatus();
+  ASSERT_OK(Set(update));
+  state_.model()->engine->Submit(request, box.Done(1));
+  EXPECT_OK(box.Wait(1));
+}
+
+TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {
+  const std::string content = "0123456789";
+  const std::string_view view = content;
+  ASSERT_OK_AND_ASSIGN(int64_t next, updates_->PutPart(Part(content, 0, "")));
+  EXPECT_EQ(next, 0);
+  ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 0, view.substr(0, 4))));
+  EXPECT_EQ(next, 4);
+  // Out of order, and once more.
+  EXPECT_ERROR(updates_->PutPart(Part(content, 6, view.substr(6))), absl::StatusCode::kOutOfRange,
+               "offset 6");
+  EXPECT_ERROR(updates_->PutPart(Part(content, 0, view.substr(0, 4))),
+               absl::StatusCode::kOutOfRange, "4 are here");
+  // Damaged on its way.
+  WeightPart damaged = Part(content, 4, view.substr(4));
+  damaged.data = "456x89";
+  EXPECT_ERROR(updates_->PutPart(damaged), absl::StatusCode::kDataLoss, "model.safetensors");
+  // Not yet whole.
+  EXPECT_ERROR(Set(UpdateOf("v", content)), absl::StatusCode::kNotFound, "");
+  ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 0, "")));
+  EXPECT_EQ(next, 4);
+  ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 4, view.substr(4))));
+  EXPECT_EQ(next, 10);
+  EXPECT_ERROR(Set(UpdateOf("v", "another content")), absl::StatusCode::kDataLoss, "tensor t");
+  ASSERT_OK(Set(UpdateOf("v", content)));
+  EXPECT_EQ(weights_->applied, content);
+  EXPECT_EQ(state_.model()->revision, "v");
+}
+
+TEST_F(PolicyUpdatesTest, NamesAndSizesOfFilesAreChecked) {
+  const auto error = [this](const std::string& file, int64_t file_bytes) {
+    WeightPart part = Part("0123", 0, "0123");
+    part.file = file;
+    part.file_bytes = file_bytes;
+    return updates_->PutPart(part).status();
+  };
+  for (const char* file : {"../x", "", ".x", "a/b", "a\n"})
+    EXPECT_ERROR(error(file, 4), absl::StatusCode::kInvalidArgument, "file \"");
+  EXPECT_ERROR(error("x", int64_t{1} << 40), absl::StatusCode::kInvalidArgument, "file_bytes");
+  EXPECT_ERROR(error("x", -1), absl::StatusCode::kInvalidArgument, "file_bytes");
+  EXPECT_ERROR(error("x", 3), absl::StatusCode::kOutOfRange, "whose 3 bytes");
+}
+
+TEST_F(PolicyUpdatesTest, WeightsMustBeUnderWeightsDir) {
+  Start(dir_.File("root"));
+  Directory("root/one", "one");
+  Directory("outside", "one");
+  EXPECT_ERROR(Set(UpdateOf("v", "one", dir_.File("outside"))), absl::StatusCode::kInvalidArgument,
+               "not under weights_dir");
+  EXPECT_ERROR(Set(UpdateOf("v", "one", dir_.File("root/../outside"))),
+               absl::StatusCode::kInvalidArgument, "not under weights_dir");
+  EXPECT_OK(Set(UpdateOf("v", "one", dir_.File("root/one"))));
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,85 @@
+#include "server/serving/policy/versioned_engine.h"
+
+#include <absl/time/clock.h>
+
+#include <thread>
+
+#include "tests/common/engine/result_box.h"
+#include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+InferenceRequest Generating() {
+  InferenceRequest request;
+  request.token_ids = {1, 2};
+  request.sampling.emplace();
+  request.sampling->max_new_tokens = 3;
+  return request;
+}
+
+class VersionedEngineTest : public ::testing::Test {
+ protected:
+  void Submit(int key) { version_->Submit(Generating(), box_.Done(key)); }
+
+  const std::shared_ptr<testing::FakeEngine> fake_ = std::make_shared<testing::FakeEngine>();
+  const std::shared_ptr<VersionedEngine> version_ = std::make_shared<VersionedEngine>(fake_);
+  testing::ResultBox box_;
+};
+
+TEST_F(VersionedEngineTest, ClosingWaitsForWhatWasTakenAndRefusesTheRest) {
+  fake_->Hold(true);
+  Submit(0);
+  Submit(1);
+  absl::Status closed;
+  std::thread closing([&] { closed = version_->Close(/*drops=*/false, absl::InfiniteFuture()); });
+  // Refused as soon as it is closing; until then the requests wait with the others.
+  int key = 2;
+  while (true) {
+    Submit(key);
+    if (box_.Has(key)) break;
+    ++key;
+  }
+  EXPECT_ERROR(box_.Wait(key), absl::StatusCode::kUnavailable, "weights are being replaced");
+  EXPECT_FALSE(box_.Has(0));
+  fake_->Hold(false);
+  closing.join();
+  EXPECT_OK(closed);
+  for (int i = 0; i < key; ++i) EXPECT_OK(box_.Wait(i));
+  // Another version of the same engine works; this one stays closed.
+  VersionedEngine next(fake_);
+  next.Submit(Generating(), box_.Done(1000));
+  EXPECT_OK(box_.Wait(1000));
+  Submit(1001);
+  EXPECT_ERROR(box_.Wait(1001), absl::StatusCode::kUnavailable, "ask again");
+}
+
+TEST_F(VersionedEngineTest, DroppedRequestsEndWithAborted) {
+  fake_->Hold(true);
+  for (int i = 0; i < 5; ++i) Submit(i);
+  ASSERT_OK(version_->Close(/*drops=*/true, absl::InfiniteFuture()));
+  for (int i = 0; i < 5; ++i)
+    EXPECT_ERROR(box_.Wait(i), absl::StatusCode::kAborted, "weights were replaced");
+}
+
+TEST_F(VersionedEngineTest, OpensAgainIfRequestsDoNotEndInTime) {
+  fake_->Hold(true);
+  Submit(0);
+  EXPECT_ERROR(version_->Close(/*drops=*/false, absl::Now()), absl::StatusCode::kDeadlineExceeded,
+               "1 sequences");
+  fake_->Hold(false);
+  Submit(1);
+  EXPECT_OK(box_.Wait(0));
+  EXPECT_OK(box_.Wait(1));
+}
+
+TEST_F(VersionedEngineTest, ACancelledRequestIsNoAbortedOne) {
+  fake_->Hold(true);
+  const RequestHandle handle = version_->Submit(Generating(), box_.Done(0));
+  version_->Cancel(handle);
+  EXPECT_EQ(box_.Wait(0).status().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,332 @@
+// The engine over workers that follow a script: what it does about every error of the contract.
+#include "trainer/rollout/endpoints/remote_rollout_engine.h"
+
+#include <absl/synchronization/mutex.h>
+#include <gmock/gmock.h>
+
+#include <optional>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The response of every worker: it depends on the seed alone.
+WorkerRollout AnswerTo(const RolloutRequest& request, const std::string& version) {
+  WorkerRollout answer;
+  answer.response_ids = {static_cast<int32_t>(request.sampling.seed % 50), 3};
+  answer.behavior_log_probs = {-1.0f, -2.0f};
+  answer.finish = FinishReason::kStop;
+  answer.version = version;
+  return answer;
+}
+
+class ScriptedWorker final : public RolloutWorker {
+ public:
+  using OnGenerate = std::function<absl::StatusOr<WorkerRollout>(
+      const RolloutRequest& request, const PolicyWeights& weights, const Cancellation& cancel)>;
+
+  explicit ScriptedWorker(std::string address) : address_(std::move(address)) {}
+  const std::string& address() const override { return address_; }
+  absl::Status Check(const RolloutNeeds&, const Cancellation&) override {
+    absl::MutexLock lock(&mutex_);
+    ++num_checks;
+    return num_checks <= fails_checks ? check_error : absl::OkStatus();
+  }
+  absl::Status SetWeights(const PolicyWeights& weights, const Cancellation&) override {
+    absl::MutexLock lock(&mutex_);
+    versions.push_back(weights.version);
+    return static_cast<int>(versions.size()) <= fails_sets ? set_error : absl::OkStatus();
+  }
+  absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
+                                         const PolicyWeights& weights,
+                                         const Cancellation& cancel) override {
+    ++num_generated;
+    if (on_generate) return on_generate(request, weights, cancel);
+    return AnswerTo(request, weights.version);
+  }
+  std::vector<std::string> Versions() {
+    absl::MutexLock lock(&mutex_);
+    return versions;
+  }
+
+  int fails_checks = 0, fails_sets = 0;
+  absl::Status check_error = absl::UnavailableError("not there");
+  absl::Status set_error = absl::DataLossError("damaged");
+  OnGenerate on_generate;
+  std::atomic<int> num_generated = 0;
+
+ private:
+  const std::string address_;
+  absl::Mutex mutex_;
+  int num_checks = 0;
+  std::vector<std::string> versions;
+};
+
+std::shared_ptr<const PolicyWeights> Weights(int64_t step, const std::string& name = "") {
+  auto weights = std::make_shared<PolicyWeights>();
+  weights->step = step;
+  weights->version = Concat("step-", step, name);
+  return weights;
+}
+
+// Collects the answers of one batch.
+class Batch {
+ public:
+  Batch(RemoteRolloutEngine* engine, int64_t size, int64_t version) : answers_(size) {
+    std::vector<RolloutRequest> requests(size);
+    for (int64_t i = 0; i < size; ++i) {
+      requests[i].prompt_ids = {1, static_cast<int32_t>(i)};
+      requests[i].sampling.seed = static_cast<uint64_t>(i);
+      requests[i].policy_version = version;
+    }
+    engine->Generate(std::move(requests), [this](int64_t index, absl::StatusOr<Rollout> rollout) {
+      absl::MutexLock lock(&mutex_);
+      EXPECT_FALSE(answers_[index].has_value()) << "answered twice";
+      answers_[index] = std::move(rollout);
+      ++num_;
+    });
+  }
+  std::vector<absl::StatusOr<Rollout>> Wait() {
+    absl::MutexLock lock(&mutex_);
+    const auto all = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return num_ == static_cast<int64_t>(answers_.size());
+    };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&all), absl::Seconds(60)));
+    std::vector<absl::StatusOr<Rollout>> answers;
+    for (auto& one : answers_) answers.push_back(one.value_or(absl::UnknownError("no answer")));
+    return answers;
+  }
+  // Every response is there and is that of its seed.
+  void ExpectWhole(int64_t version) {
+    const auto answers = Wait();
+    for (size_t i = 0; i < answers.size(); ++i) {
+      ASSERT_OK(answers[i]);
+      EXPECT_EQ(answers[i]->response_ids[0], static_cast<int32_t>(i % 50));
+      EXPECT_EQ(answers[i]->policy_version, version);
+      EXPECT_EQ(answers[i]->prompt_ids[1], static_cast<int32_t>(i));
+    }
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<std::optional<absl::StatusOr<Rollout>>> answers_;
+  int64_t num_ = 0;
+};
+
+class RemoteRolloutEngineTest : public ::testing::Test {
+ protected:
+  ScriptedWorker* Add(const std::string& address) {
+    auto worker = std::make_unique<ScriptedWorker>(address);
+    ScriptedWorker* const added = worker.get();
+    workers_.push_back(std::move(worker));
+    return added;
+  }
+  RemoteRolloutEngine* Start() {
+    options_.max_in_flight = 2;
+    options_.first_pause = options_.max_pause = absl::Milliseconds(1);
+    RolloutNeeds needs;
+    needs.vocab_size = 100;
+    engine_ = std::make_unique<RemoteRolloutEngine>(std::move(workers_), needs, options_);
+    return engine_.get();
+  }
+
+  RemoteRolloutOptions options_;
+  std::vector<std::unique_ptr<RolloutWorker>> workers_;
+  std::unique_ptr<RemoteRolloutEngine> engine_;
+};
+
+TEST_F(RemoteRolloutEngineTest, EveryWorkerGetsEveryVersionAndAPartOfTheWork) {
+  ScriptedWorker* const a = Add("a");
+  ScriptedWorker* const b = Add("b");
+  RemoteRolloutEngine* const engine = Start();
+  ASSERT_OK(engine->Connect(absl::Seconds(10)));
+  // Each call waits for one of the other worker, so that neither can do all of the work.
+  absl::Mutex mutex;
+  int in_a = 0, in_b = 0;
+  const auto meet = [&](int* mine, const int* other) {
+    absl::MutexLock lock(&mutex);
+    ++*mine;
+    const auto has_come = [&] { return *other > 0; };
+    mutex.Await(absl::Condition(&has_come));
+  };
+  a->on_generate = [&](const auto& request, const auto& weights, const auto&) {
+    meet(&in_a, &in_b);
+    return AnswerTo(request, weights.version);
+  };
+  b->on_generate = [&](const auto& request, const auto& weights, const auto&) {
+    meet(&in_b, &in_a);
+    return AnswerTo(request, weights.version);
+  };
+  for (const int64_t step : {0, 1}) {
+    engine->SetWeights(Weights(step));
+    Batch(engine, 40, step).ExpectWhole(step);
+  }
+  EXPECT_THAT(a->Versions(), ::testing::ElementsAre("step-0", "step-1"));
+  EXPECT_THAT(b->Versions(), ::testing::ElementsAre("step-0", "step-1"));
+  EXPECT_EQ(engine->stats().num_done, 80);
+  EXPECT_EQ(engine->stats().num_asked_again, 0);
+}
+
+TEST_F(RemoteRolloutEngineTest, TheWorkOfALostWorkerGoesToOthersUntilItAnswersAgain) {
+  ScriptedWorker* const a = Add("a");
+  Add("b");
+  std::atomic<int> num_failures = 3;
+  a->on_generate = [&](const auto& request, const auto& weights,
+                       const auto&) -> absl::StatusOr<WorkerRollout> {
+    if (num_failures-- > 0) return Unavailable("it was killed");
+    return AnswerTo(request, weights.version);
+  };
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  int64_t step = 0;
+  // Until it has failed and come back; each batch is whole meanwhile.
+  while (num_failures > 0 || engine->stats().num_ready < 2) {
+    Batch(engine, 20, step).ExpectWhole(step);
+    engine->SetWeights(Weights(++step));
+  }
+  EXPECT_GE(engine->stats().num_lost, 2);
+  EXPECT_EQ(engine->stats().num_left_out, 0);
+  EXPECT_GE(engine->stats().num_asked_again, 3);
+}
+
+TEST_F(RemoteRolloutEngineTest, AWorkerWithOtherWeightsGetsThemAgain) {
+  ScriptedWorker* const a = Add("a");
+  std::atomic<bool> was_restarted = true;
+  a->on_generate = [&](const auto& request, const auto& weights,
+                       const auto&) -> absl::StatusOr<WorkerRollout> {
+    if (was_restarted.exchange(false)) return absl::AbortedError("others are served");
+    return AnswerTo(request, weights.version);
+  };
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(4));
+  Batch(engine, 5, 4).ExpectWhole(4);
+  EXPECT_THAT(a->Versions(), ::testing::ElementsAre("step-4", "step-4"));
+  EXPECT_EQ(engine->stats().num_lost, 0);
+}
+
+TEST_F(RemoteRolloutEngineTest, AnAnswerOfOtherWeightsLeavesTheWorkerOutByName) {
+  ScriptedWorker* const old = Add("old-worker");
+  Add("b");
+  std::string first;
+  old->on_generate = [&](const auto& request, const auto& weights, const auto&) {
+    return AnswerTo(request, weights.step == 0 ? weights.version : "step-0");
+  };
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  Batch(engine, 20, 0).ExpectWhole(0);
+  int64_t step = 0;
+  ::testing::internal::CaptureStderr();
+  while (engine->stats().num_left_out == 0) {
+    engine->SetWeights(Weights(++step));
+    Batch(engine, 20, step).ExpectWhole(step);
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("old-worker"));
+  EXPECT_THAT(log, HasSubstr("step-0 instead of step-"));
+  const int num_before = old->num_generated;
+  engine->SetWeights(Weights(++step));
+  Batch(engine, 20, step).ExpectWhole(step);
+  EXPECT_EQ(old->num_generated, num_before);
+}
+
+TEST_F(RemoteRolloutEngineTest, AnswersThatBreakTheProtocolLeaveTheWorkerOut) {
+  const std::pair<const char*, std::function<void(WorkerRollout*)>> faults[] = {
+      {"outside the vocabulary", [](WorkerRollout* a) { a->response_ids[0] = 100; }},
+      {"log-prob of a sampled token", [](WorkerRollout* a) { a->behavior_log_probs[1] = NAN; }},
+      {"1 log-probs", [](WorkerRollout* a) { a->behavior_log_probs.pop_back(); }},
+      {"0 tokens", [](WorkerRollout* a) { *a = {.version = a->version}; }},
+      {"1 most probable ids", [](WorkerRollout* a) { a->top_ids = {1}; }}};
+  for (const auto& [text, spoil] : faults) {
+    SCOPED_TRACE(text);
+    ScriptedWorker* const only = Add("the-only-one");
+    only->on_generate = [&spoil](const auto& request, const auto& weights, const auto&) {
+      WorkerRollout answer = AnswerTo(request, weights.version);
+      spoil(&answer);
+      return answer;
+    };
+    RemoteRolloutEngine* const engine = Start();
+    engine->SetWeights(Weights(0));
+    const auto answers = Batch(engine, 2, 0).Wait();
+    EXPECT_ERROR(answers[0], absl::StatusCode::kFailedPrecondition, "the-only-one");
+    EXPECT_THAT(answers[0].status().ToString(), HasSubstr(text));
+    engine_.reset();
+    workers_.clear();
+  }
+}
+
+TEST_F(RemoteRolloutEngineTest, WeightsThatArriveDamagedAreSentAgain) {
+  ScriptedWorker* const a = Add("a");
+  a->fails_sets = 2;
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  Batch(engine, 3, 0).ExpectWhole(0);
+  EXPECT_EQ(a->Versions().size(), 3u);
+}
+
+TEST_F(RemoteRolloutEngineTest, WithoutAnyWorkerTheRequestsFailAfterTheBudget) {
+  ScriptedWorker* const a = Add("a");
+  a->fails_checks = 1 << 30;
+  options_.outage_budget = absl::Milliseconds(50);
+  RemoteRolloutEngine* const engine = Start();
+  EXPECT_ERROR(engine->Connect(absl::Milliseconds(20)), absl::StatusCode::kUnavailable,
+               "a: not there");
+  engine->SetWeights(Weights(0));
+  for (const auto& answer : Batch(engine, 3, 0).Wait())
+    EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, "a: not there");
+}
+
+TEST_F(RemoteRolloutEngineTest, AWorkerThatCanNeverBeUsedIsRefusedAtTheStart) {
+  Add("a");
+  ScriptedWorker* const b = Add("b");
+  b->fails_checks = 1;
+  b->check_error = absl::FailedPreconditionError("vocabulary 5 is not the student's 6");
+  EXPECT_ERROR(Start()->Connect(absl::Seconds(10)), absl::StatusCode::kFailedPrecondition,
+               "b: vocabulary 5");
+}
+
+TEST_F(RemoteRolloutEngineTest, ARequestThatIsAtFaultFailsAlone) {
+  ScriptedWorker* const a = Add("a");
+  a->on_generate = [](const auto& request, const auto& weights,
+                      const auto&) -> absl::StatusOr<WorkerRollout> {
+    if (request.sampling.seed == 1) return InvalidArgument("token_ids is too long");
+    return AnswerTo(request, weights.version);
+  };
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  const auto answers = Batch(engine, 3, 0).Wait();
+  EXPECT_OK(answers[0]);
+  EXPECT_ERROR(answers[1], absl::StatusCode::kInvalidArgument, "a: token_ids is too long");
+  EXPECT_OK(answers[2]);
+}
+
+TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
+  ScriptedWorker* const a = Add("a");
+  a->on_generate = [](const auto&, const auto&, const Cancellation& cancel) {
+    cancel.WaitFor(absl::Seconds(60));
+    return absl::StatusOr<WorkerRollout>(absl::CancelledError("cancelled"));
+  };
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  Batch batch(engine, 10, 0);
+  engine->CancelAll();
+  for (const auto& answer : batch.Wait())
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kCancelled) << answer.status();
+  a->on_generate = nullptr;
+  engine->SetWeights(Weights(0, "-again"));  // another roll-out of the same step
+  Batch(engine, 10, 0).ExpectWhole(0);
+}
+
+TEST_F(RemoteRolloutEngineTest, RequestsForOtherWeightsThanTheWorkersHaveAreRefused) {
+  Add("a");
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  EXPECT_ERROR(Batch(engine, 1, 1).Wait()[0], absl::StatusCode::kFailedPrecondition, "step 1");
+  engine->SetWeights(ResourceExhausted("the disk is full"));
+  EXPECT_ERROR(Batch(engine, 1, 0).Wait()[0], absl::StatusCode::kResourceExhausted, "disk");
+}
+
+}  // namespace
+}  // namespace taopd

@@ -1,0 +1,33 @@
+#include "trainer/rollout/endpoints/rollout_endpoint.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+TEST(RolloutEndpoint, AWorkerForEachAddress) {
+  ASSERT_OK_AND_ASSIGN(const auto workers,
+                       MakeRolloutWorkers({"grpc://a:1", "grpcs://b:2"}, RolloutWorkerOptions()));
+  ASSERT_EQ(workers.size(), 2u);
+  EXPECT_EQ(workers[0]->address(), "grpc://a:1");
+  EXPECT_EQ(workers[1]->address(), "grpcs://b:2");
+}
+
+TEST(RolloutEndpoint, NamesWhatIsWrong) {
+  const auto error = [](const std::vector<std::string>& endpoints,
+                        const RolloutWorkerOptions& options = {}) {
+    return MakeRolloutWorkers(endpoints, options).status();
+  };
+  EXPECT_ERROR(error({"http://a:1"}), absl::StatusCode::kInvalidArgument, "http://a:1");
+  EXPECT_ERROR(error({"sglang+http://a:1"}), absl::StatusCode::kInvalidArgument, "known scheme");
+  EXPECT_ERROR(error({"grpc://a"}), absl::StatusCode::kInvalidArgument, "has no port");
+  EXPECT_ERROR(error({"grpc://a:1", "grpc://a:1"}), absl::StatusCode::kInvalidArgument, "twice");
+  RolloutWorkerOptions tls;
+  tls.tls_ca_file = "/absent.pem";
+  EXPECT_ERROR(error({"grpcs://a:1"}, tls), absl::StatusCode::kInvalidArgument, "tls_ca_file");
+}
+
+}  // namespace
+}  // namespace taopd

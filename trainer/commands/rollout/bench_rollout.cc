@@ -1,0 +1,150 @@
+// The subcommand bench-rollout.
+#include <absl/strings/str_format.h>
+#include <absl/synchronization/mutex.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/random.h"
+#include "common/io/file.h"
+#include "trainer/commands/commands.h"
+#include "trainer/commands/process.h"
+#include "trainer/commands/train/setup/remote_rollouts.h"
+#include "trainer/pipeline/published_weights.h"
+#include "trainer/rollout/endpoints/rollout_endpoint.h"
+#include "trainer/student/student.h"
+
+namespace taopd {
+namespace {
+
+struct Measured {
+  std::string name;
+  double weights_s = 0;  // from the writing of the weights to the first response
+  double seconds = 0;
+  int64_t num_tokens = 0;
+  int64_t num_asked_again = 0;
+};
+
+std::vector<RolloutRequest> RandomRequests(const TrainConfig& config,
+                                           const BenchRolloutRequest& request, int64_t count,
+                                           int64_t num_tokens, int64_t vocab_size) {
+  RandomStream random(static_cast<uint64_t>(config.run.seed), "bench-rollout");
+  std::vector<RolloutRequest> requests(static_cast<size_t>(count));
+  for (RolloutRequest& one : requests) {
+    for (int64_t i = 0; i < request.prompt_tokens; ++i) {
+      one.prompt_ids.push_back(
+          static_cast<int32_t>(random.NextBelow(static_cast<uint64_t>(vocab_size))));
+    }
+    one.policy_version = 0;
+    one.sampling.max_new_tokens = num_tokens;
+    one.sampling.temperature = static_cast<float>(config.rollout.temperature);
+    one.sampling.top_p = static_cast<float>(config.rollout.top_p);
+    one.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
+    one.sampling.seed = random.NextU64();
+  }
+  return requests;
+}
+
+// Returns the number of response tokens, or the first error.
+absl::StatusOr<int64_t> GenerateAll(RemoteRolloutEngine* engine,
+                                    std::vector<RolloutRequest> requests) {
+  absl::Mutex mutex;
+  const auto count = static_cast<int64_t>(requests.size());
+  int64_t num_done = 0, num_tokens = 0;
+  absl::Status error;
+  engine->Generate(std::move(requests), [&](int64_t, absl::StatusOr<Rollout> rollout) {
+    absl::MutexLock lock(&mutex);
+    error.Update(rollout.status());
+    if (rollout.ok()) num_tokens += static_cast<int64_t>(rollout->response_ids.size());
+    ++num_done;
+  });
+  absl::MutexLock lock(&mutex);
+  const auto all_done = [&] { return num_done == count; };
+  mutex.Await(absl::Condition(&all_done));
+  if (!error.ok()) return error;
+  return num_tokens;
+}
+
+absl::StatusOr<Measured> Measure(const TrainConfig& config, const BenchRolloutRequest& request,
+                                 const std::vector<std::string>& endpoints, Student* student,
+                                 const std::string& directory) {
+  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config.rollout));
+  TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
+  TAOPD_ASSIGN_OR_RETURN(RolloutNeeds needs, RolloutNeedsOf(config, *student->decoder));
+  needs.max_model_len = request.prompt_tokens + request.response_tokens;
+  needs.num_top_ids = 0;
+  RemoteRolloutOptions options;
+  options.max_in_flight = config.rollout.max_in_flight;
+  options.outage_budget = absl::Seconds(config.rollout.connect_timeout_s);
+  const auto count = request.num_requests * static_cast<int64_t>(endpoints.size());
+  const int64_t vocab_size = needs.vocab_size;
+  RemoteRolloutEngine engine(std::move(workers), std::move(needs), options);
+  TAOPD_RETURN_IF_ERROR(engine.Connect(absl::Seconds(config.rollout.connect_timeout_s)));
+  PublishedWeights weights(student->decoder.get(), &engine, directory);
+  Measured measured;
+  measured.name = endpoints.size() == 1 ? endpoints[0] : "all";
+  absl::Time start = absl::Now();
+  weights.Take(0);
+  TAOPD_RETURN_IF_ERROR(
+      GenerateAll(&engine, RandomRequests(config, request, 1, 1, vocab_size)).status());
+  measured.weights_s = absl::ToDoubleSeconds(absl::Now() - start);
+  start = absl::Now();
+  TAOPD_ASSIGN_OR_RETURN(measured.num_tokens,
+                         GenerateAll(&engine, RandomRequests(config, request, count,
+                                                             request.response_tokens, vocab_size)));
+  measured.seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  measured.num_asked_again = engine.stats().num_asked_again;
+  return measured;
+}
+
+nlohmann::ordered_json AsJson(const Measured& measured) {
+  return {{"endpoint", measured.name},
+          {"weights_s", measured.weights_s},
+          {"tokens", measured.num_tokens},
+          {"seconds", measured.seconds},
+          {"tokens_per_s", static_cast<double>(measured.num_tokens) / measured.seconds},
+          {"asked_again", measured.num_asked_again}};
+}
+
+absl::Status BenchRollout(const TrainConfig& config, const BenchRolloutRequest& request) {
+  auto student = LoadStudent(config.student.model, config.student.dtype, config.trainer.device,
+                             /*optimizer=*/nullptr);
+  if (!student.ok()) return BadModel(Annotate(student.status(), "student.model"));
+  std::error_code error;
+  const std::string parent = config.rollout.weights_dir.empty()
+                                 ? std::filesystem::temp_directory_path(error).string()
+                                 : config.rollout.weights_dir;
+  const std::string directory =
+      Concat(std::filesystem::absolute(parent, error).string(), "/bench-rollout-", ::getpid());
+  std::vector<std::vector<std::string>> groups;
+  for (const std::string& endpoint : config.rollout.endpoints) groups.push_back({endpoint});
+  if (groups.size() > 1) groups.push_back(config.rollout.endpoints);
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  std::cout << absl::StreamFormat("%-40s %10s %10s %10s %12s %12s\n", "endpoint", "weights_s",
+                                  "tokens", "seconds", "tokens_per_s", "asked_again");
+  for (const std::vector<std::string>& endpoints : groups) {
+    const auto measured = Measure(config, request, endpoints, &*student, directory);
+    if (absl::IsInvalidArgument(measured.status()) || absl::IsFailedPrecondition(measured.status()))
+      return BadUsage(measured.status());
+    if (!measured.ok()) return WithExitCode(kExitUnavailable, measured.status());
+    results.push_back(AsJson(*measured));
+    std::cout << absl::StreamFormat("%-40s %10.3f %10d %10.3f %12.1f %12d\n", measured->name,
+                                    measured->weights_s, measured->num_tokens, measured->seconds,
+                                    results.back()["tokens_per_s"].get<double>(),
+                                    measured->num_asked_again)
+              << std::flush;
+  }
+  if (request.json_path.empty()) return absl::OkStatus();
+  const absl::Status written = WriteFileAtomically(request.json_path, results.dump(2) + "\n");
+  return written.ok() ? written : BadUsage(Annotate(written, "--json"));
+}
+
+}  // namespace
+
+absl::Status RunBenchRollout(const TrainConfig& config, const BenchRolloutRequest& request) {
+  return CatchExceptions([&] { return BenchRollout(config, request); });
+}
+
+}  // namespace taopd

@@ -1,0 +1,22 @@
+// Rollouts of a run that other processes generate.
+#pragma once
+
+#include "trainer/commands/train/training_parts.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
+
+namespace taopd {
+
+// Returns the options that all rollout.endpoints share. Returns INVALID_ARGUMENT if a key
+// cannot be read.
+absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const RolloutConfig& config);
+
+// Returns what a run with this student needs of its workers. Returns the errors of WeightsRevision.
+absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Decoder& student);
+
+// Makes the workers of this rank: endpoint i belongs to rank i modulo the number of ranks, so that
+// every server has one source of weights. Does not connect. Does nothing without rollout.endpoints.
+absl::Status MakeRemoteRollouts(TrainingParts* parts);
+// Waits for the servers.
+absl::Status ConnectRemoteRollouts(TrainingParts* parts);
+
+}  // namespace taopd

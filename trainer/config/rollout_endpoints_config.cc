@@ -1,0 +1,79 @@
+#include "trainer/config/rollout_endpoints_config.h"
+
+#include <utility>
+
+namespace taopd {
+
+void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
+  v.Setting("endpoints", &endpoints,
+            "Servers that generate the rollouts with weights that the trainer gives them, in place "
+            "of the trainer itself: grpc://host:port (taopd-teacher --trainable; over TLS grpcs), "
+            "vllm+http://host:port (vLLM; vllm+https). Empty: the trainer generates. See "
+            "docs/scaling.md.")
+      .MayChange();
+  v.Setting("weights_dir", &weights_dir,
+            "Directory through which the servers get the weights, under the same path as here; "
+            "empty: in the run's own directory.")
+      .MayChange();
+  v.Setting("weight_transfer", &weight_transfer,
+            "directory: the servers read rollout.weights_dir; stream: the trainer sends the files "
+            "to each server, in parts with checksums.")
+      .MayChange();
+  v.Setting("on_update", &on_update,
+            "What happens to sequences that a server is computing, for whomever, when new weights "
+            "come: finish: the weights wait for them; restart: they end, and whoever asked for "
+            "them asks again.")
+      .MayChange();
+  v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server of rollouts.",
+            Between<int64_t>(1, 4096))
+      .MayChange();
+  v.Setting("timeout_s", &timeout_s, "Time for one attempt at one rollout, or at one update.",
+            MoreThan(0.0))
+      .MayChange();
+  v.Setting("outage_budget_s", &outage_budget_s,
+            "Time without any server of rollouts before the run ends with code 69.", AtLeast(0.0))
+      .MayChange();
+  v.Setting("connect_timeout_s", &connect_timeout_s,
+            "Time to wait for the servers of rollouts at the start.", MoreThan(0.0))
+      .MayChange();
+  v.Setting("api_key_env", &api_key_env,
+            "Environment variable that holds the API key of rollout.endpoints; it is sent as a "
+            "bearer token.")
+      .MayChange();
+  v.Setting("api_key_file", &api_key_file, "File that holds that key, in its first line.")
+      .MayChange();
+  v.Setting("tls_ca_file", &tls_ca_file,
+            "PEM file of the authorities that sign the certificates of rollout.endpoints; empty: "
+            "the system's list.")
+      .MayChange();
+  v.Setting("tls_cert_file", &tls_cert_file,
+            "PEM file of this client's certificate, for servers of rollouts that ask for one.")
+      .MayChange();
+  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
+}
+
+absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
+  if (config.tls_cert_file.empty() != config.tls_key_file.empty()) {
+    return InvalidArgument(
+        "rollout.tls_cert_file and rollout.tls_key_file are given together or not at all");
+  }
+  if (!config.api_key_env.empty() && !config.api_key_file.empty())
+    return InvalidArgument("rollout.api_key_env and rollout.api_key_file: give one of them");
+  if (config.IsElsewhere()) return absl::OkStatus();
+  const RolloutEndpointsConfig defaults;
+  const std::pair<const char*, bool> of_servers[] = {
+      {"weights_dir", !config.weights_dir.empty()},
+      {"weight_transfer", config.weight_transfer != defaults.weight_transfer},
+      {"on_update", config.on_update != defaults.on_update},
+      {"tls_ca_file", !config.tls_ca_file.empty()},
+      {"tls_cert_file", !config.tls_cert_file.empty()},
+      {"api_key_env", !config.api_key_env.empty()},
+      {"api_key_file", !config.api_key_file.empty()}};
+  for (const auto& [name, is_set] : of_servers) {
+    if (is_set)
+      return InvalidArgument("rollout.", name, ": is for rollout.endpoints, which is empty");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

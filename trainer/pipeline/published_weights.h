@@ -1,0 +1,44 @@
+// The student's weights as the workers of a RemoteRolloutEngine get them: written into a directory
+// of their own for each version, with the checksum of each tensor and the student's own log-probs
+// of a short probe.
+//
+// A version's directory is removed when no worker needs it any more; at the end nothing is left. A
+// directory that a killed run has left is removed at the next start.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "common/model/decoder.h"
+#include "trainer/pipeline/rollout_weights.h"
+#include "trainer/rollout/endpoints/remote_rollout_engine.h"
+
+namespace taopd {
+
+class PublishedWeights final : public RolloutWeights {
+ public:
+  // `directory` belongs to the object, which removes what is in it. `student` and `engine` must
+  // outlive it. Makes nothing yet.
+  PublishedWeights(Decoder* student, RemoteRolloutEngine* engine, std::string directory);
+  ~PublishedWeights() override;
+
+  // Writes the weights and gives them to the engine; an error goes there as well.
+  void Take(int64_t version) override;
+  int64_t version() const override { return version_.load(); }
+
+ private:
+  absl::StatusOr<std::shared_ptr<const PolicyWeights>> Publish(int64_t step);
+
+  Decoder* const student_;
+  RemoteRolloutEngine* const engine_;
+  const std::string directory_;
+  const bool had_parent_;  // whether the directory above was there
+  std::atomic<int64_t> version_{-1};
+};
+
+// Returns the student's log-probs of a fixed sequence. REQUIRES: no other thread uses the decoder's
+// parameters.
+WeightProbe MakeWeightProbe(Decoder* student);
+
+}  // namespace taopd

@@ -1,0 +1,294 @@
+// A worker that is a taopd-teacher with --trainable: its services taopd.v1.Policy and
+// taopd.v1.Teacher.
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/io/file.h"
+#include "common/io/sha256.h"
+#include "common/wire/teacher_protocol.h"
+#include "proto/taopd/v1/policy.grpc.pb.h"
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "trainer/grpc/grpc_channel.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
+
+namespace taopd {
+namespace {
+
+// Of a call that the server answers at once.
+constexpr absl::Duration kShortTimeout = absl::Seconds(10);
+// A file whose parts the server refuses this often in a row is given up, with what is said.
+constexpr int kMaxRefusedParts = 5;
+
+GrpcChannelOptions ChannelOptionsOf(const RolloutWorkerOptions& options, const TlsPem& pem) {
+  return {options.server.tls, pem, kMaxMessageBytes, absl::Milliseconds(100), absl::Seconds(2)};
+}
+
+// A status of the server that only says that it was not started for this.
+absl::Status ExplainUnimplemented(const absl::Status& status) {
+  if (!absl::IsUnimplemented(status)) return status;
+  return FailedPrecondition(
+      "the server takes no weights; it must be a taopd-teacher that was started with --trainable");
+}
+
+template <typename T>
+absl::Status CheckSame(const char* what, const T& server, const T& run) {
+  if (server == run) return absl::OkStatus();
+  return FailedPrecondition(what, " ", server, " of the server is not the student's ", run);
+}
+
+absl::Status CheckFits(const v1::GetTeacherInfoResponse& info, const v1::GetPolicyResponse& policy,
+                       const RolloutNeeds& needs) {
+  if (info.protocol_version() != kTeacherProtocolVersion) {
+    return FailedPrecondition("protocol_version ", info.protocol_version(),
+                              " of the server is not known; this client speaks version ",
+                              kTeacherProtocolVersion);
+  }
+  TAOPD_RETURN_IF_ERROR(CheckSame<int64_t>("vocabulary", info.head_vocab_size(), needs.vocab_size));
+  TAOPD_RETURN_IF_ERROR(CheckSame("dtype", policy.dtype(), needs.dtype));
+  const std::vector<int32_t> eos(info.eos_token_ids().begin(), info.eos_token_ids().end());
+  if (eos != needs.eos_token_ids) {
+    return FailedPrecondition(
+        "the server's end-of-sequence ids are not the student's: start it with the student's "
+        "model directory");
+  }
+  if (needs.has_adapters)
+    TAOPD_RETURN_IF_ERROR(CheckSame("base", policy.base_revision(), needs.base_revision));
+  if (policy.max_generation_len() < needs.max_model_len) {
+    return FailedPrecondition(
+        "the server generates sequences of at most ", policy.max_generation_len(),
+        " tokens, data.max_prompt_length + data.max_response_length is ", needs.max_model_len);
+  }
+  if (static_cast<int64_t>(info.max_top_k()) < needs.num_top_ids) {
+    return FailedPrecondition("the server's max_logprobs ", info.max_top_k(),
+                              " is below the student's top k ", needs.num_top_ids);
+  }
+  return absl::OkStatus();
+}
+
+v1::GenerateRequest ToProto(const RolloutRequest& request, const std::string& version) {
+  const SamplingParams& sampling = request.sampling;
+  v1::GenerateRequest proto;
+  proto.mutable_token_ids()->Add(request.prompt_ids.begin(), request.prompt_ids.end());
+  proto.set_n(1);
+  // All of them: the server's model may have other defaults.
+  v1::SamplingOptions* options = proto.mutable_sampling();
+  options->set_temperature(sampling.temperature);
+  options->set_top_p(sampling.top_p);
+  options->set_top_k(sampling.top_k);
+  options->set_min_p(sampling.min_p);
+  options->set_repetition_penalty(sampling.repetition_penalty);
+  options->set_presence_penalty(sampling.presence_penalty);
+  options->set_frequency_penalty(sampling.frequency_penalty);
+  proto.set_max_new_tokens(static_cast<uint32_t>(sampling.max_new_tokens));
+  proto.set_seed(sampling.seed);
+  proto.set_expected_revision(version);
+  proto.set_num_top_ids(static_cast<uint32_t>(sampling.num_log_probs));
+  return proto;
+}
+
+absl::StatusOr<WorkerRollout> ToRollout(const v1::GenerateResponse& reply) {
+  if (reply.finish_reason() != v1::FINISH_REASON_STOP &&
+      reply.finish_reason() != v1::FINISH_REASON_LENGTH) {
+    return DataLoss("finish_reason ", static_cast<int>(reply.finish_reason()), " is not known");
+  }
+  WorkerRollout rollout;
+  rollout.response_ids.assign(reply.token_ids().begin(), reply.token_ids().end());
+  rollout.behavior_log_probs.assign(reply.logprobs().begin(), reply.logprobs().end());
+  rollout.top_ids.assign(reply.top_ids().begin(), reply.top_ids().end());
+  rollout.finish =
+      reply.finish_reason() == v1::FINISH_REASON_STOP ? FinishReason::kStop : FinishReason::kLength;
+  rollout.version = reply.revision();
+  return rollout;
+}
+
+// Ends a call when it is cancelled.
+Cancellation::Hook CancelWith(const Cancellation& cancellation, grpc::ClientContext* context) {
+  return Cancellation::Hook(&cancellation, [context] { context->TryCancel(); });
+}
+
+// Threads: as RolloutWorker.
+class GrpcRolloutWorker final : public RolloutWorker {
+ public:
+  // A part of a file that is sent.
+  static constexpr int64_t kPartBytes = int64_t{4} << 20;
+
+  GrpcRolloutWorker(const RolloutWorkerOptions& options, const TlsPem& pem);
+
+  const std::string& address() const override { return options_.address; }
+  absl::Status Check(const RolloutNeeds& needs, const Cancellation& cancellation) override;
+  absl::Status SetWeights(const PolicyWeights& weights, const Cancellation& cancellation) override;
+  absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
+                                         const PolicyWeights& weights,
+                                         const Cancellation& cancellation) override;
+
+ private:
+  // Sets the time limit and the API key of a call.
+  void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
+  absl::Status SendFiles(const PolicyWeights& weights, const Cancellation& cancellation);
+  absl::Status SendFile(const PolicyWeights& weights, const std::string& name,
+                        const Cancellation& cancellation);
+  // Returns next_offset.
+  absl::StatusOr<int64_t> Put(const v1::PutWeightsRequest& part, const Cancellation& cancellation);
+
+  const RolloutWorkerOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Policy::Stub> policy_;
+  const std::unique_ptr<v1::Teacher::Stub> teacher_;
+};
+
+GrpcRolloutWorker::GrpcRolloutWorker(const RolloutWorkerOptions& options, const TlsPem& pem)
+    : options_(options),
+      channel_(MakeGrpcChannel("dns:///" + options.server.address, ChannelOptionsOf(options, pem))),
+      policy_(v1::Policy::NewStub(channel_)),
+      teacher_(v1::Teacher::NewStub(channel_)) {}
+
+void GrpcRolloutWorker::Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
+  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  if (!options_.api_key.empty())
+    context->AddMetadata("authorization", "Bearer " + options_.api_key);
+}
+
+absl::Status GrpcRolloutWorker::Check(const RolloutNeeds& needs, const Cancellation& cancellation) {
+  const absl::Duration timeout = std::min(kShortTimeout, options_.timeout);
+  grpc::ClientContext policy_context, info_context;
+  Prepare(timeout, &policy_context);
+  Prepare(timeout, &info_context);
+  const Cancellation::Hook cancel_policy = CancelWith(cancellation, &policy_context);
+  const Cancellation::Hook cancel_info = CancelWith(cancellation, &info_context);
+  v1::GetPolicyResponse policy;
+  TAOPD_RETURN_IF_ERROR(
+      ExplainUnimplemented(ToAbsl(policy_->GetPolicy(&policy_context, {}, &policy))));
+  v1::GetTeacherInfoResponse info;
+  TAOPD_RETURN_IF_ERROR(ToAbsl(teacher_->GetTeacherInfo(&info_context, {}, &info)));
+  return CheckFits(info, policy, needs);
+}
+
+absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
+                                           const Cancellation& cancellation) {
+  const bool is_sent = options_.transfer == WeightTransfer::kStream;
+  v1::SetWeightsRequest request;
+  request.set_version(weights.version);
+  if (is_sent) {
+    grpc::ClientContext context;
+    Prepare(std::min(kShortTimeout, options_.timeout), &context);
+    const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+    v1::GetPolicyResponse policy;
+    TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->GetPolicy(&context, {}, &policy)));
+    if (policy.version() == weights.version) return absl::OkStatus();
+    TAOPD_RETURN_IF_ERROR(SendFiles(weights, cancellation));
+  } else {
+    request.set_directory(weights.directory);
+  }
+  for (const TensorSum& sum : weights.sums) {
+    v1::TensorChecksum* checksum = request.add_checksums();
+    checksum->set_name(sum.name);
+    checksum->set_sha256(sum.sha256);
+  }
+  if (options_.on_update == OnUpdate::kRestart) request.set_in_flight(v1::SEQUENCES_IN_FLIGHT_DROP);
+  grpc::ClientContext context;
+  Prepare(options_.timeout, &context);
+  const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+  v1::SetWeightsResponse response;
+  const absl::Status set = ToAbsl(policy_->SetWeights(&context, request, &response));
+  if (absl::IsNotFound(set) && is_sent)  // the server has started again
+    return Unavailable(set.message());
+  if (absl::IsNotFound(set)) {
+    return FailedPrecondition("the server does not see the weights (", set.message(),
+                              "): let rollout.weights_dir be a directory that it shares, or set "
+                              "rollout.weight_transfer = stream");
+  }
+  return set;
+}
+
+absl::Status GrpcRolloutWorker::SendFiles(const PolicyWeights& weights,
+                                          const Cancellation& cancellation) {
+  TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(weights.directory));
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names)
+    TAOPD_RETURN_IF_ERROR(SendFile(weights, name, cancellation));
+  return absl::OkStatus();
+}
+
+absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std::string& name,
+                                         const Cancellation& cancellation) {
+  const std::string path = weights.directory + "/" + name;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return Internal(path, ": cannot be read");
+  const auto file_bytes = static_cast<int64_t>(file.tellg());
+  v1::PutWeightsRequest part;
+  part.set_version(weights.version);
+  part.set_file(name);
+  part.set_file_bytes(static_cast<uint64_t>(file_bytes));
+  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, cancellation));  // goes on where it ended
+  int num_refused = 0;
+  while (offset < file_bytes) {
+    std::string data(static_cast<size_t>(std::min(kPartBytes, file_bytes - offset)), '\0');
+    file.seekg(offset);
+    if (!file.read(data.data(), static_cast<std::streamsize>(data.size())))
+      return Internal(path, ": cannot be read");
+    part.set_offset(static_cast<uint64_t>(offset));
+    part.set_sha256(Sha256Hex(data));
+    part.set_data(std::move(data));
+    const absl::StatusOr<int64_t> next = Put(part, cancellation);
+    if (next.ok()) {
+      offset = *next;
+      num_refused = 0;
+      continue;
+    }
+    // A part that was damaged on its way, or that came twice, is sent again.
+    const bool may_try = absl::IsDataLoss(next.status()) || absl::IsOutOfRange(next.status());
+    if (!may_try || ++num_refused > kMaxRefusedParts) return Annotate(next.status(), name);
+    part.clear_data();
+    TAOPD_ASSIGN_OR_RETURN(offset, Put(part, cancellation));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> GrpcRolloutWorker::Put(const v1::PutWeightsRequest& part,
+                                               const Cancellation& cancellation) {
+  grpc::ClientContext context;
+  Prepare(options_.timeout, &context);
+  const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+  v1::PutWeightsResponse response;
+  TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->PutWeights(&context, part, &response)));
+  return static_cast<int64_t>(response.next_offset());
+}
+
+absl::StatusOr<WorkerRollout> GrpcRolloutWorker::Generate(const RolloutRequest& request,
+                                                          const PolicyWeights& weights,
+                                                          const Cancellation& cancellation) {
+  grpc::ClientContext context;
+  Prepare(options_.timeout, &context);
+  const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+  const auto reader = teacher_->Generate(&context, ToProto(request, weights.version));
+  v1::GenerateResponse reply, last;
+  int num_replies = 0;
+  while (reader->Read(&reply)) {
+    last = std::move(reply);
+    ++num_replies;
+  }
+  const absl::Status status = ToAbsl(reader->Finish());
+  // Other weights are served.
+  if (absl::IsFailedPrecondition(status)) return absl::AbortedError(status.message());
+  TAOPD_RETURN_IF_ERROR(status);
+  if (num_replies != 1)
+    return DataLoss(num_replies, " messages came for a sequence that is not streamed");
+  return ToRollout(last);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
+    const RolloutWorkerOptions& options) {
+  TAOPD_ASSIGN_OR_RETURN(const TlsPem pem, ReadTlsPem(options.tls_ca_file, options.tls_cert_file,
+                                                      options.tls_key_file));
+  return std::make_unique<GrpcRolloutWorker>(options, pem);
+}
+
+}  // namespace taopd

@@ -1,0 +1,348 @@
+#include "trainer/rollout/endpoints/remote_rollout_engine.h"
+
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+
+namespace taopd {
+namespace {
+
+// The interval at which a keeper looks at the time.
+constexpr absl::Duration kTick = absl::Milliseconds(200);
+
+bool IsLoss(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
+         absl::IsResourceExhausted(error) || absl::IsInternal(error) || absl::IsUnknown(error);
+}
+
+absl::Status CheckAnswer(const WorkerRollout& answer, const RolloutRequest& request,
+                         int64_t vocab_size) {
+  const size_t num_tokens = answer.response_ids.size();
+  if (num_tokens == 0 || static_cast<int64_t>(num_tokens) > request.sampling.max_new_tokens) {
+    return DataLoss("the response has ", num_tokens, " tokens of ",
+                    request.sampling.max_new_tokens);
+  }
+  if (answer.behavior_log_probs.size() != num_tokens ||
+      answer.top_ids.size() != num_tokens * static_cast<size_t>(request.sampling.num_log_probs)) {
+    return DataLoss("the response has ", num_tokens, " tokens, ", answer.behavior_log_probs.size(),
+                    " log-probs and ", answer.top_ids.size(), " most probable ids");
+  }
+  for (const std::vector<int32_t>* ids : {&answer.response_ids, &answer.top_ids}) {
+    for (const int32_t id : *ids) {
+      if (id < 0 || id >= vocab_size)
+        return DataLoss("id ", id, " is outside the vocabulary of ", vocab_size);
+    }
+  }
+  for (const float log_prob : answer.behavior_log_probs) {
+    if (!std::isfinite(log_prob) || log_prob > 1e-3f)
+      return DataLoss("the log-prob of a sampled token is ", log_prob);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+RemoteRolloutEngine::RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWorker>> workers,
+                                         RolloutNeeds needs, const RemoteRolloutOptions& options)
+    : needs_(std::move(needs)),
+      options_(options),
+      pool_(static_cast<int>(static_cast<int64_t>(workers.size()) * options.max_in_flight)) {
+  TAOPD_CHECK(!workers.empty());
+  for (std::unique_ptr<RolloutWorker>& worker : workers) {
+    Worker& added = *workers_.emplace_back(std::make_unique<Worker>());
+    added.worker = std::move(worker);
+    added.pause = options.first_pause;
+  }
+  for (const auto& worker : workers_) {
+    worker->keeper = std::thread([this, one = worker.get()] { Keep(one); });
+  }
+}
+
+RemoteRolloutEngine::~RemoteRolloutEngine() {
+  CancelAll();
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+  }
+  keepers_cancelled_.Cancel();
+  for (const auto& worker : workers_) worker->keeper.join();
+  pool_.Shutdown();
+}
+
+absl::Status RemoteRolloutEngine::Connect(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::MutexLock lock(&mutex_);
+  const auto all_asked = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const auto& w) { return w->was_asked; });
+  };
+  const auto any_answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const auto& w) { return w->state != State::kLost; });
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&all_asked), deadline);
+  mutex_.AwaitWithDeadline(absl::Condition(&any_answered), deadline);
+  for (const auto& worker : workers_) {
+    if (worker->state == State::kLeftOut) return Annotate(worker->error, worker->worker->address());
+  }
+  if (any_answered()) return absl::OkStatus();
+  return Annotate(DescribeWorkers(absl::StatusCode::kUnavailable),
+                  Concat("no answer within ", absl::FormatDuration(timeout)));
+}
+
+void RemoteRolloutEngine::SetWeights(absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights) {
+  absl::MutexLock lock(&mutex_);
+  TAOPD_CHECK(!weights.ok() || *weights != nullptr);
+  weights_ = std::move(weights);
+}
+
+void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done done) {
+  const auto shared_done = std::make_shared<const Done>(std::move(done));
+  Ended ended;
+  std::vector<Job> given;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (waiting_.empty()) last_ready_ = absl::Now();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Job job = {static_cast<int64_t>(i), std::move(requests[i]), shared_done, cancellation_};
+      if (!job.request.given_ids.empty()) {
+        given.push_back(std::move(job));
+        continue;
+      }
+      absl::Status refusal = weights_.status();
+      if (refusal.ok() &&
+          (*weights_ == nullptr || (*weights_)->step != job.request.policy_version)) {
+        refusal = FailedPrecondition("the workers are not given the weights after step ",
+                                     job.request.policy_version);
+      }
+      if (refusal.ok()) {
+        waiting_.emplace(next_order_++, std::move(job));
+      } else {
+        ended.emplace_back(std::move(job), refusal);
+      }
+    }
+    Dispatch();
+    for (auto& hopeless : TakeHopeless()) ended.push_back(std::move(hopeless));
+  }
+  End(std::move(ended));
+  for (Job& job : given) (*job.done)(job.index, GivenRollout(std::move(job.request)));
+}
+
+void RemoteRolloutEngine::CancelAll() {
+  std::shared_ptr<Cancellation> cancelled = std::make_shared<Cancellation>();
+  Ended ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::swap(cancelled, cancellation_);
+    for (auto& [order, job] : waiting_)
+      ended.emplace_back(std::move(job), absl::CancelledError("the rollout is no longer needed"));
+    waiting_.clear();
+  }
+  cancelled->Cancel();
+  End(std::move(ended));
+}
+
+RemoteRolloutStats RemoteRolloutEngine::stats() const {
+  absl::MutexLock lock(&mutex_);
+  RemoteRolloutStats stats = stats_;
+  stats.num_workers = static_cast<int64_t>(workers_.size());
+  for (const auto& worker : workers_) {
+    stats.num_ready += worker->state == State::kReachable ? 1 : 0;
+    stats.num_left_out += worker->state == State::kLeftOut ? 1 : 0;
+  }
+  return stats;
+}
+
+void RemoteRolloutEngine::Keep(Worker* worker) {
+  while (true) {
+    std::shared_ptr<const PolicyWeights> weights;
+    bool checks = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto has_work = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return is_stopping_ || NeedsWeights(*worker);
+      };
+      const absl::Time retry_at =
+          worker->state == State::kLost ? worker->retry_at : absl::InfiniteFuture();
+      mutex_.AwaitWithDeadline(absl::Condition(&has_work), std::min(retry_at, absl::Now() + kTick));
+      if (is_stopping_) return;
+      if (NeedsWeights(*worker)) weights = *weights_;
+      checks = worker->state == State::kLost && absl::Now() >= worker->retry_at;
+    }
+    absl::Status status;
+    if (weights != nullptr) status = worker->worker->SetWeights(*weights, keepers_cancelled_);
+    if (checks) status = worker->worker->Check(needs_, keepers_cancelled_);
+    Ended ended;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (weights != nullptr || checks) Note(status, worker);
+      if (weights != nullptr && status.ok()) {
+        worker->weights = weights;
+        worker->pause = options_.first_pause;
+      }
+      Dispatch();
+      ended = TakeHopeless();
+    }
+    End(std::move(ended));
+  }
+}
+
+void RemoteRolloutEngine::Note(const absl::Status& status, Worker* worker) {
+  worker->was_asked = true;
+  if (is_stopping_) return;
+  if (status.ok()) {
+    if (worker->state == State::kLost && worker->epoch > 0)
+      LogInfo("a rollout worker answers again", {{"endpoint", worker->worker->address()}});
+    worker->state = State::kReachable;
+    return;
+  }
+  if (IsLoss(status) || absl::IsDataLoss(status) || absl::IsCancelled(status) ||
+      absl::IsAborted(status)) {
+    Lose(status, worker);
+  } else {
+    LeaveOut(status, worker);
+  }
+}
+
+void RemoteRolloutEngine::Lose(const absl::Status& error, Worker* worker) {
+  if (worker->state == State::kLeftOut) return;
+  if (worker->state == State::kReachable) {
+    ++worker->epoch;
+    ++stats_.num_lost;
+    LogWarning("a rollout worker is lost; others are asked in its place",
+               {{"endpoint", worker->worker->address()}, {"error", error}});
+  }
+  worker->state = State::kLost;
+  worker->weights = nullptr;
+  worker->error = error;
+  worker->retry_at = absl::Now() + worker->pause;
+  worker->pause = std::min(2 * worker->pause, options_.max_pause);
+}
+
+void RemoteRolloutEngine::LeaveOut(const absl::Status& error, Worker* worker) {
+  if (worker->state == State::kLeftOut) return;
+  worker->state = State::kLeftOut;
+  worker->error = error;
+  LogError("a rollout worker is left out from now on",
+           {{"endpoint", worker->worker->address()}, {"error", error}});
+}
+
+void RemoteRolloutEngine::Dispatch() {
+  while (true) {
+    Worker* best = nullptr;
+    for (const auto& worker : workers_) {
+      if (!IsReady(*worker)) continue;
+      last_ready_ = absl::Now();
+      if (worker->num_running >= options_.max_in_flight) continue;
+      if (best == nullptr || worker->num_running < best->num_running) best = worker.get();
+    }
+    if (best == nullptr || waiting_.empty() || is_stopping_) return;
+    const auto node = waiting_.extract(waiting_.begin());
+    ++best->num_running;
+    pool_.Enqueue(
+        [this, best, order = node.key(), job = node.mapped(), weights = best->weights,
+         epoch = best->epoch]() mutable { Run(best, order, std::move(job), weights, epoch); });
+  }
+}
+
+void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
+                              const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch) {
+  absl::StatusOr<WorkerRollout> answer =
+      job.cancellation->is_cancelled()
+          ? absl::CancelledError("the rollout is no longer needed")
+          : worker->worker->Generate(job.request, *weights, *job.cancellation);
+  absl::Status error = answer.status();
+  if (error.ok()) error = CheckAnswer(*answer, job.request, needs_.vocab_size);
+  if (error.ok() && answer->version != weights->version) {
+    error =
+        DataLoss("it answers with the weights ", answer->version, " instead of ", weights->version);
+  }
+  absl::Status end;
+  Ended ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    --worker->num_running;
+    end = error.ok() ? error : JudgeError(error, epoch, job, worker);
+    if (error.ok()) {
+      ++stats_.num_done;
+      worker->pause = options_.first_pause;
+    } else if (end.ok()) {
+      ++stats_.num_asked_again;
+      waiting_.emplace(order, job);
+    }
+    Dispatch();
+    ended = TakeHopeless();
+  }
+  End(std::move(ended));
+  if (!error.ok()) {
+    if (!end.ok()) (*job.done)(job.index, end);
+    return;
+  }
+  Rollout rollout;
+  rollout.prompt_ids = std::move(job.request.prompt_ids);
+  rollout.response_ids = std::move(answer->response_ids);
+  rollout.behavior_log_probs = std::move(answer->behavior_log_probs);
+  rollout.top_ids = std::move(answer->top_ids);
+  rollout.finish = answer->finish;
+  rollout.source = std::move(job.request.source);
+  rollout.policy_version = weights->step;
+  (*job.done)(job.index, std::move(rollout));
+}
+
+absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t epoch,
+                                             const Job& job, Worker* worker) {
+  const absl::Status cancelled = absl::CancelledError("the rollout is no longer needed");
+  if (job.cancellation->is_cancelled()) return cancelled;
+  const bool is_old = worker->epoch != epoch;  // it has been lost since
+  if (absl::IsAborted(error)) {
+    if (!is_old && worker->weights != nullptr) {
+      LogWarning("a rollout worker has other weights than it was given; it gets them again",
+                 {{"endpoint", worker->worker->address()}, {"error", error}});
+      worker->weights = nullptr;
+    }
+  } else if (absl::IsDataLoss(error)) {
+    LeaveOut(error, worker);
+  } else if (IsLoss(error) || absl::IsCancelled(error)) {
+    if (!is_old) Lose(error, worker);
+  } else {
+    return Annotate(error, worker->worker->address());
+  }
+  return absl::OkStatus();
+}
+
+RemoteRolloutEngine::Ended RemoteRolloutEngine::TakeHopeless() {
+  const bool all_left_out = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+    return worker->state == State::kLeftOut;
+  });
+  const bool is_late = absl::Now() - last_ready_ > options_.outage_budget;
+  Ended ended;
+  if (waiting_.empty() || (!all_left_out && !is_late)) return ended;
+  const absl::Status status = all_left_out
+                                  ? Annotate(DescribeWorkers(absl::StatusCode::kFailedPrecondition),
+                                             "every rollout worker is left out")
+                                  : Annotate(DescribeWorkers(absl::StatusCode::kUnavailable),
+                                             Concat("no rollout worker has been ready for ",
+                                                    absl::FormatDuration(options_.outage_budget)));
+  for (auto& [order, job] : waiting_) ended.emplace_back(std::move(job), status);
+  waiting_.clear();
+  return ended;
+}
+
+absl::Status RemoteRolloutEngine::DescribeWorkers(absl::StatusCode code) const {
+  std::string text;
+  for (const auto& worker : workers_) {
+    text +=
+        Concat(text.empty() ? "" : "; ", worker->worker->address(), ": ", worker->error.message());
+  }
+  return absl::Status(code, text);
+}
+
+void RemoteRolloutEngine::End(Ended ended) {
+  for (auto& [job, status] : ended) (*job.done)(job.index, status);
+}
+
+}  // namespace taopd

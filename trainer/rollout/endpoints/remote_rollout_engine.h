@@ -1,0 +1,152 @@
+// Generates rollouts elsewhere: gives each request to the worker (rollout_worker.h) that has the
+// fewest, and asks another one when a worker is lost. A request's seed decides its response,
+// so that on CPUs of one kind the responses have the same bits whoever computes them.
+//
+//   worker      lost: Check fails, is repeated after a pause that doubles
+//      |  Check answers
+//      v
+//   reachable   has no weights, or others than the run's present ones
+//      |  SetWeights answers
+//      v
+//   ready       gets requests; back to reachable when the weights change or it has others than it
+//               should, back to lost when a call fails
+//   left out    for good: it cannot do what the run needs, its answers break the protocol, or they
+//               come from other weights than were asked for
+//
+// When no worker has been ready for options.outage_budget while requests wait, these fail with
+// UNAVAILABLE; when all are left out, at once, with FAILED_PRECONDITION. Both name every worker and
+// its last error.
+//
+// Threads: Generate, SetWeights, CancelAll and Connect are called by one thread; stats by any.
+// `done` runs on threads of this object. Each worker has one thread of its own for Check and
+// SetWeights, and up to options.max_in_flight threads that wait for its responses.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/worker_pool.h"
+#include "trainer/rollout/endpoints/rollout_worker.h"
+#include "trainer/rollout/rollout_engine.h"
+
+namespace taopd {
+
+struct RemoteRolloutOptions {
+  int64_t max_in_flight = 64;  // requests per worker
+  absl::Duration outage_budget = absl::Minutes(30);
+  absl::Duration first_pause = absl::Milliseconds(200);
+  absl::Duration max_pause = absl::Seconds(5);
+};
+
+struct RemoteRolloutStats {
+  int64_t num_workers = 0;
+  int64_t num_ready = 0;
+  int64_t num_left_out = 0;
+  // Counted since the start:
+  int64_t num_done = 0;         // responses
+  int64_t num_asked_again = 0;  // requests that another attempt had to answer
+  int64_t num_lost = 0;         // times that a worker was lost
+};
+
+class RemoteRolloutEngine final : public RolloutEngine {
+ public:
+  // REQUIRES: there is a worker.
+  RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWorker>> workers, RolloutNeeds needs,
+                      const RemoteRolloutOptions& options);
+  // Cancels what is unfinished.
+  ~RemoteRolloutEngine() override;
+
+  // Waits until every worker has answered once, but not longer than `timeout` for those that are
+  // lost, of which one must not be. Returns UNAVAILABLE if none answers, and the error of a worker
+  // that can never be used, with its address.
+  absl::Status Connect(absl::Duration timeout);
+
+  // All later requests are for these weights. An error fails all of them. REQUIRES: no request
+  // is unfinished, unless it was cancelled.
+  void SetWeights(absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights);
+
+  // REQUIRES: the requests' policy_version is the step of the present weights.
+  void Generate(std::vector<RolloutRequest> requests,
+                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
+  void CancelAll() override;
+
+  RemoteRolloutStats stats() const;
+
+ private:
+  using Done = std::function<void(int64_t, absl::StatusOr<Rollout>)>;
+  enum class State { kLost, kReachable, kLeftOut };
+  struct Worker {
+    std::unique_ptr<RolloutWorker> worker;
+    State state = State::kLost;
+    std::shared_ptr<const PolicyWeights> weights;  // null: not known
+    int64_t num_running = 0;
+    int64_t epoch = 0;  // grows whenever it is lost
+    absl::Status error = absl::UnavailableError("it has not answered yet");  // the last one
+    absl::Duration pause;
+    absl::Time retry_at = absl::InfinitePast();
+    bool was_asked = false;
+    std::thread keeper;
+  };
+  struct Job {
+    int64_t index = 0;
+    RolloutRequest request;
+    std::shared_ptr<const Done> done;
+    std::shared_ptr<const Cancellation> cancellation;
+  };
+  // A call of `done`, made without the lock.
+  using Ended = std::vector<std::pair<Job, absl::Status>>;
+
+  // The keeper of a worker.
+  void Keep(Worker* worker);
+  bool IsReady(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return worker.state == State::kReachable && weights_.ok() && *weights_ != nullptr &&
+           worker.weights == *weights_;
+  }
+  bool NeedsWeights(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return worker.state == State::kReachable && weights_.ok() && *weights_ != nullptr &&
+           worker.weights != *weights_ && worker.num_running == 0;
+  }
+  // Takes note of what Check or SetWeights returned.
+  void Note(const absl::Status& status, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Lose(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveOut(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives waiting requests to ready workers.
+  void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run(Worker* worker, uint64_t order, Job job,
+           const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch);
+  // Decides what follows from an error. Returns the status that the job ends with, or OK if another
+  // attempt is to answer it.
+  absl::Status JudgeError(const absl::Status& error, int64_t epoch, const Job& job, Worker* worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the waiting requests if there is no hope for them.
+  Ended TakeHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status DescribeWorkers(absl::StatusCode code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void End(Ended ended);
+
+  const RolloutNeeds needs_;
+  const RemoteRolloutOptions options_;
+  Cancellation keepers_cancelled_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // the pointers do not change
+  absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::map<uint64_t, Job> waiting_ ABSL_GUARDED_BY(mutex_);  // by the order of arrival
+  uint64_t next_order_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Cancellation> cancellation_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<Cancellation>();
+  // The last time at which a worker was ready, or at which nothing waited.
+  absl::Time last_ready_ ABSL_GUARDED_BY(mutex_) = absl::Now();
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  RemoteRolloutStats stats_ ABSL_GUARDED_BY(mutex_);
+  WorkerPool pool_;  // last, because its threads use the rest
+};
+
+}  // namespace taopd
