@@ -32,7 +32,7 @@ class Service:
         request = urllib.request.Request(self.url + path, data=data,
                                          headers={"Content-Type": "application/json", **(headers or {})})
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=600) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -106,8 +106,8 @@ def teacher(model_dir, extra=(), max_logprobs=20):
 
 
 @contextlib.contextmanager
-def vllm(model_dir, extra=()):
-    """vLLM with the model; TAOPD_VLLM names its program."""
+def vllm(model_dir, extra=(), dev_mode=False):
+    """vLLM with the model; TAOPD_VLLM names its program. With `dev_mode` its weights can be changed."""
     with socket.socket() as picked:
         picked.bind(("127.0.0.1", 0))
         port = picked.getsockname()[1]
@@ -118,7 +118,7 @@ def vllm(model_dir, extra=()):
                "--max-num-seqs", "16", *extra]
     environment = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
                    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-                   "VLLM_LOGGING_LEVEL": "WARNING"}
+                   "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_SERVER_DEV_MODE": str(int(dev_mode))}
     with running(command, service, environment) as process:
         wait_until_healthy(service, process)
         yield service

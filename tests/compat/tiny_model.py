@@ -60,7 +60,7 @@ def tokenizer():
     }
 
 
-def shapes(vocab_size):
+def shapes(vocab_size, tied):
     yield "model.embed_tokens.weight", (vocab_size, HIDDEN), 1.0
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
@@ -76,13 +76,14 @@ def shapes(vocab_size):
         yield prefix + "mlp.up_proj.weight", (INNER, HIDDEN), 0.2
         yield prefix + "mlp.down_proj.weight", (HIDDEN, INNER), 0.2
     yield "model.norm.weight", (HIDDEN,), 0.25  # the distributions are neither flat nor certain
-    yield "lm_head.weight", (vocab_size, HIDDEN), 1.0
+    if not tied:
+        yield "lm_head.weight", (vocab_size, HIDDEN), 1.0
 
 
-def write_weights(path, vocab_size, seed):
+def write_weights(path, vocab_size, seed, tied):
     generator = random.Random(seed)
     header, blobs, offset = {}, [], 0
-    for name, shape, scale in shapes(vocab_size):
+    for name, shape, scale in shapes(vocab_size, tied):
         count = 1
         for size in shape:
             count *= size
@@ -99,7 +100,7 @@ def write_weights(path, vocab_size, seed):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
 
 
-def write(directory, seed=20):
+def write(directory, seed=20, tied=False):
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     end_of_text = len(vocabulary())
@@ -109,7 +110,7 @@ def write(directory, seed=20):
         "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "intermediate_size": INNER,
         "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
-        "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "float32",
+        "tie_word_embeddings": tied, "attention_bias": False, "torch_dtype": "float32",
         "bos_token_id": end_of_text, "eos_token_id": end_of_text + 2,
     }
     tokenizer_config = {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>",
@@ -119,7 +120,7 @@ def write(directory, seed=20):
     for name, content in (("config", config), ("tokenizer", tokenizer()),
                           ("tokenizer_config", tokenizer_config), ("generation_config", generation)):
         (directory / f"{name}.json").write_text(json.dumps(content, indent=1))
-    write_weights(directory / "model.safetensors", vocab_size, seed)
+    write_weights(directory / "model.safetensors", vocab_size, seed, tied)
 
 
 def sha256(directory):

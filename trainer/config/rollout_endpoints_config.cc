@@ -7,8 +7,9 @@ namespace taopd {
 void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
   v.Setting("endpoints", &endpoints,
             "Servers that generate the rollouts with weights that the trainer gives them, in place "
-            "of the trainer itself: grpc://host:port (taopd-teacher --trainable; over TLS grpcs). "
-            "Empty: the trainer generates. See docs/scaling.md.")
+            "of the trainer itself: grpc://host:port (taopd-teacher --trainable; over TLS grpcs), "
+            "vllm+http://host:port (vLLM; vllm+https). Empty: the trainer generates. See "
+            "docs/scaling.md.")
       .MayChange();
   v.Setting("weights_dir", &weights_dir,
             "Directory through which the servers get the weights, under the same path as here; "

@@ -24,6 +24,19 @@ std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {
   return absl::Seconds(seconds);
 }
 
+httplib::Request MakeRequest(const std::string& path, const std::string& body,
+                             const HttpCredentials& credentials) {
+  httplib::Request request;
+  request.method = body.empty() ? "GET" : "POST";
+  request.path = path;
+  request.set_header("Accept", "application/json");
+  if (!credentials.api_key.empty())
+    request.set_header("Authorization", "Bearer " + credentials.api_key);
+  if (!body.empty()) request.set_header("Content-Type", "application/json");
+  request.body = body;
+  return request;
+}
+
 // What happened, and what to look at.
 std::string DescribeFailure(httplib::Error error) {
   const std::string name = httplib::to_string(error);
@@ -77,7 +90,7 @@ void HttpClient::CloseLateOnes() {
     const absl::Time now = absl::Now();
     absl::Time next = absl::InfiniteFuture();
     for (const Active& active : active_) {
-      if (!is_cancelled_ && active.deadline > now) {
+      if (!is_cancelled_ && !active.stop->stop_requested() && active.deadline > now) {
         next = std::min(next, active.deadline);
         continue;
       }
@@ -99,18 +112,13 @@ std::unique_ptr<httplib::Client> HttpClient::Connect(const ServerAddress& server
   return connection;
 }
 
-absl::StatusOr<HttpReply> HttpClient::Exchange(
-    size_t server, const std::string& path, const std::string& body, int64_t max_reply_bytes,
-    absl::Duration timeout, const std::function<void(std::string_view)>& on_data) {
+absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string& path,
+                                               const std::string& body, int64_t max_reply_bytes,
+                                               absl::Duration timeout,
+                                               const std::function<void(std::string_view)>& on_data,
+                                               const std::stop_token& stop) {
   const absl::Time deadline = absl::Now() + timeout;
-  httplib::Request request;
-  request.method = body.empty() ? "GET" : "POST";
-  request.path = servers_[server].prefix + path;
-  request.set_header("Accept", "application/json");
-  if (!credentials_.api_key.empty())
-    request.set_header("Authorization", "Bearer " + credentials_.api_key);
-  if (!body.empty()) request.set_header("Content-Type", "application/json");
-  request.body = body;
+  httplib::Request request = MakeRequest(servers_[server].prefix + path, body, credentials_);
   HttpReply reply;
   bool too_long = false;
   int status = 0;
@@ -126,12 +134,17 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(
     return true;
   };
 
+  const std::stop_callback wake_closer(stop, [this] {
+    absl::MutexLock lock(&mutex_);
+    changed_.Signal();
+  });
   for (bool is_fresh = false;;) {
     std::unique_ptr<httplib::Client> connection;
     std::list<Active>::iterator active;
     {
       absl::MutexLock lock(&mutex_);
       if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
+      if (stop.stop_requested()) return absl::CancelledError("the request was cancelled");
       std::vector<std::unique_ptr<httplib::Client>>& idle = idle_[server];
       if (!is_fresh && !idle.empty()) {
         connection = std::move(idle.back());
@@ -140,19 +153,22 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(
         is_fresh = true;
         connection = Connect(servers_[server]);
       }
-      active_.push_back({connection.get(), deadline});
+      active_.push_back({connection.get(), deadline, &stop});
       active = std::prev(active_.end());
       changed_.Signal();
     }
     const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));
+    // Rounded up, because a read that gives up before the deadline would not count as late.
+    const auto left_ms = absl::ToChronoMilliseconds(left) + std::chrono::milliseconds(1);
     connection->set_connection_timeout(absl::ToChronoMilliseconds(std::min(left, kMaxConnectTime)));
-    connection->set_read_timeout(absl::ToChronoMilliseconds(left));
-    connection->set_write_timeout(absl::ToChronoMilliseconds(left));
+    connection->set_read_timeout(left_ms);
+    connection->set_write_timeout(left_ms);
     const httplib::Result result = connection->send(request);
     const bool is_late = absl::Now() >= deadline;
     absl::MutexLock lock(&mutex_);
     active_.erase(active);
-    if (result && !is_cancelled_ && !is_late) {
+    const bool is_stopped = stop.stop_requested();
+    if (result && !is_cancelled_ && !is_stopped && !is_late) {
       idle_[server].push_back(std::move(connection));
     }
     if (too_long) return DataLoss("the reply is longer than ", max_reply_bytes, " bytes");
@@ -162,6 +178,7 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(
       return reply;
     }
     if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
+    if (is_stopped) return absl::CancelledError("the request was cancelled");
     if (is_late) {
       return absl::DeadlineExceededError("no whole reply within the time limit");
     }

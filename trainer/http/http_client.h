@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -54,14 +55,17 @@ class HttpClient {
 
   // Sends one request and receives the reply, whatever its status. `server` is an index. `path`
   // comes after the server's prefix; an empty body makes it a GET. `on_data`, if it is not null,
-  // gets the body of a 200 reply piece by piece as it arrives. Errors:
+  // gets the body of a 200 reply piece by piece as it arrives. `stop` ends this exchange alone.
+  // Errors:
   //   UNAVAILABLE        no connection, or it broke
   //   DEADLINE_EXCEEDED  the time limit
-  //   CANCELLED          CancelAll has been called
+  //   CANCELLED          CancelAll has been called, or `stop` was requested
   //   DATA_LOSS          the reply has more than max_reply_bytes, or is no HTTP
-  absl::StatusOr<HttpReply> Exchange(
-      size_t server, const std::string& path, const std::string& body, int64_t max_reply_bytes,
-      absl::Duration timeout, const std::function<void(std::string_view)>& on_data = nullptr);
+  absl::StatusOr<HttpReply> Exchange(size_t server, const std::string& path,
+                                     const std::string& body, int64_t max_reply_bytes,
+                                     absl::Duration timeout,
+                                     const std::function<void(std::string_view)>& on_data = nullptr,
+                                     const std::stop_token& stop = {});
   // Ends all exchanges soon: those in progress and later ones.
   void CancelAll();
 
@@ -69,6 +73,7 @@ class HttpClient {
   struct Active {
     httplib::Client* connection;
     absl::Time deadline;
+    const std::stop_token* stop;
   };
 
   std::unique_ptr<httplib::Client> Connect(const ServerAddress& server) const;

@@ -54,6 +54,7 @@ def set_in(thing, value, *path):
         thing[path[-1]] = value
 
 
+TRAINER_POLICY = named("NetworkPolicy", "trainer")  # the only one of the trainer's pods without rollout workers
 # (rule, function that finds the object, new value or None to delete, path, overlay)
 CHANGES = [
     ("pods_are_restricted", pod, False, "securityContext", "runAsNonRoot"),
@@ -67,8 +68,17 @@ CHANGES = [
     ("no_token_is_mounted", pod, "default", "serviceAccountName"),
     ("namespace_enforces_restricted", named("Namespace", "taopd"), "baseline", "metadata", "labels",
      "pod-security.kubernetes.io/enforce"),
+    ("rollout_workers_are_named", named("ScaledObject", "rollout-worker"), 5, "spec", "maxReplicaCount"),
+    ("rollout_workers_are_named", named("StatefulSet", "rollout-worker"), "teacher-grpc", "spec", "serviceName"),
+    ("rollout_workers_are_named", named("Service", "rollout-worker"), None, "spec", "clusterIP"),
+    ("rollout_workers_are_named", named("NetworkPolicy", "rollout-worker"), "false", "spec", "ingress", 0, "from", 0,
+     "podSelector", "matchLabels", "taopd/rollout-client"),
+    ("rollout_workers_are_named", named("NetworkPolicy", "trainer-rollouts"), [], "spec", "egress"),
+    ("disruptions_are_possible", named("PodDisruptionBudget", "rollout-worker"), "other", "spec", "selector", "matchLabels",
+     "app.kubernetes.io/name"),
+    ("scaler_owns_the_replicas", named("StatefulSet", "rollout-worker"), 2, "spec", "replicas"),
     ("network_is_closed", named("NetworkPolicy", "default-deny"), ["Ingress"], "spec", "policyTypes"),
-    ("network_is_closed", named("NetworkPolicy", "trainer"), "other", "spec", "podSelector", "matchLabels",
+    ("network_is_closed", TRAINER_POLICY, "other", "spec", "podSelector", "matchLabels",
      "app.kubernetes.io/name"),
     ("network_is_closed", named("NetworkPolicy", "teacher"), [{"ports": []}], "spec", "ingress"),
     ("network_policies_match_something", named("NetworkPolicy", "teacher"), "no-such-app", "spec", "podSelector",
@@ -190,7 +200,7 @@ RANK_CHANGES = [
     ("trainer_accepts_the_job", TRAINJOB, 0, "spec", "trainer", "numProcPerNode"),
     ("trainer_accepts_the_job", TRAINJOB, [{"name": "PET_NNODES", "value": "2"}], "spec", "trainer", "env"),
 ]
-OVERLAYS = {JOBSET: "cluster", RUNTIME: "cluster/trainjob", TRAINJOB: "cluster/trainjob"}
+OVERLAYS = {TRAINER_POLICY: "laptop", JOBSET: "cluster", RUNTIME: "cluster/trainjob", TRAINJOB: "cluster/trainjob"}
 for rule, finder, value, *path in CHANGES + RANK_CHANGES:
     simple(rule, lambda objects, finder=finder, value=value, path=path: set_in(finder(objects), value, *path),
            OVERLAYS.get(finder, "all components"))

@@ -159,6 +159,12 @@ mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
             mounts = [mount["mountPath"] for mount in teacher["containers"][0]["volumeMounts"]]
             self.assertTrue(any(path.startswith(mount + "/") for mount in mounts), (path, mounts))
         self.assertEqual(get(teacher, "initContainers", 0, "name"), "copy-model")
+        trainer = find(objects, "Job", "trainer")["spec"]["template"]
+        self.assertIn("rollout.endpoints=[grpc://rollout-worker-0.", " ".join(trainer["spec"]["containers"][0]["args"]))
+        self.assertEqual(trainer["metadata"]["labels"]["taopd/rollout-client"], "true")
+        workers = find(objects, "StatefulSet", "rollout-worker")["spec"]["template"]["spec"]["containers"][0]
+        self.assertIn("--trainable", workers["args"])
+        self.assertEqual(workers["resources"]["limits"]["nvidia.com/gpu"], "1")
         self.assertEqual(get(find(objects, "Job", "trainer"), "metadata", "labels", "kueue.x-k8s.io/queue-name"), "taopd")
         self.assertEqual(find(objects, "Service", "teacher")["spec"]["ports"][0]["appProtocol"], "https")
         self.assertIsNone(find(objects, "Service", "teacher-grpc")["spec"]["ports"][0].get("appProtocol"))

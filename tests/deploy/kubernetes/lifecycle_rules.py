@@ -4,7 +4,7 @@ import functools
 import re
 
 from environment import ROOT, module
-from manifests import all_containers, containers, get, labels_of, matches, name_of, of_kind, workloads
+from manifests import SERVERS, all_containers, containers, get, labels_of, matches, name_of, of_kind, workloads
 from rules import flag, rule
 
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -15,11 +15,11 @@ def probes_are_there_and_differ(objects):
     for thing, template in workloads(objects):
         for container in containers(template, init=False):
             where = f"{name_of(thing)}: {container['name']}"
-            if thing["kind"] not in ("Deployment", "Job"):
+            if thing["kind"] not in (*SERVERS, "Job"):
                 if any(probe in container for probe in PROBES):
                     yield f"{where}: only the first of several ranks answers probes"
                 continue
-            wanted = PROBES if thing["kind"] == "Deployment" else ("startupProbe", "livenessProbe")
+            wanted = PROBES if thing["kind"] in SERVERS else ("startupProbe", "livenessProbe")
             names = {port.get("name") for port in container.get("ports", [])}
             for probe in wanted:
                 if probe not in container:
@@ -117,7 +117,7 @@ def disruptions_are_possible(objects):
             yield f"{name_of(budget)}: no node can be drained"
         if spec.get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
             yield f"{name_of(budget)}: pods that are not healthy hold up a drain"
-    for deployment in of_kind(objects, "Deployment"):
+    for deployment in of_kind(objects, *SERVERS):
         if not any(matches(budget["spec"]["selector"], labels_of(deployment["spec"]["template"]))
                    for budget in of_kind(objects, "PodDisruptionBudget")):
             yield f"{name_of(deployment)}: has no disruption budget"
@@ -126,10 +126,10 @@ def disruptions_are_possible(objects):
 @rule
 def scaler_owns_the_replicas(objects):
     targets = {get(scaler, "spec", "scaleTargetRef", "name") for scaler in of_kind(objects, "ScaledObject")}
-    names = {thing["metadata"]["name"] for thing in of_kind(objects, "Deployment")}
+    names = {thing["metadata"]["name"] for thing in of_kind(objects, *SERVERS)}
     for target in sorted(targets - names):
-        yield f"ScaledObject: there is no Deployment {target}"
-    for deployment in of_kind(objects, "Deployment"):
+        yield f"ScaledObject: there are no servers {target}"
+    for deployment in of_kind(objects, *SERVERS):
         if (deployment["metadata"]["name"] in targets) == ("replicas" in deployment["spec"]):
             yield f"{name_of(deployment)}: two or none decide on its replicas"
 
@@ -145,7 +145,7 @@ def scaler_counts_its_own_namespace(objects):
 
 @rule
 def pods_are_spread(objects):
-    for deployment in of_kind(objects, "Deployment"):
+    for deployment in of_kind(objects, *SERVERS):
         spread = get(deployment, "spec", "template", "spec", "topologySpreadConstraints", default=[])
         if not any(matches(each.get("labelSelector"), labels_of(deployment["spec"]["template"])) for each in spread):
             yield f"{name_of(deployment)}: its pods may all be on one node"
@@ -279,7 +279,7 @@ def settings_of(container):
 def both_ends_encrypt_or_neither(objects):
     """A teacher that demands certificates and keys, and trainers that bring them."""
     teachers = [c for thing, template in workloads(objects) if thing["kind"] == "Deployment" for c in containers(template, False)]
-    trainers = [c for thing, template in workloads(objects) if thing["kind"] != "Deployment" for c in containers(template, False)]
+    trainers = [c for thing, template in workloads(objects) if thing["kind"] not in SERVERS for c in containers(template, False)]
     for teacher in teachers:
         for settings in map(settings_of, trainers):
             encrypted = "grpcs://" in settings.get("teacher.endpoints", "")

@@ -13,7 +13,8 @@ from environment import ROOT, module, tool  # noqa: E402
 
 KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = ("laptop", "single-gpu", "cluster", "cluster/trainjob")
-TEMPLATES = {"Deployment": ("spec", "template"), "Job": ("spec", "template"),
+SERVERS = ("Deployment", "StatefulSet")
+TEMPLATES = {"Deployment": ("spec", "template"), "StatefulSet": ("spec", "template"), "Job": ("spec", "template"),
              "JobSet": ("spec", "replicatedJobs", 0, "template", "spec", "template"),
              "TrainingRuntime": ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec", "template")}
 

@@ -2,7 +2,7 @@
 
 import re
 
-from manifests import all_containers, containers, get, labels_of, matches, name_of, of_kind, quantity, workloads
+from manifests import SERVERS, all_containers, containers, get, labels_of, matches, name_of, of_kind, quantity, workloads
 from rules import flag, rule
 
 
@@ -126,7 +126,7 @@ def gateway_reaches_the_teacher(objects):
 def trainer_reaches_dns(objects):
     """DNS of kube-system, of OpenShift, whose pods listen on 5353, and of a cache on the node."""
     for thing, template in workloads(objects):
-        if thing["kind"] == "Deployment":
+        if thing["kind"] in SERVERS:
             continue
         rules = [each for policy in of_kind(objects, "NetworkPolicy") if policy["spec"]["podSelector"] and
                  matches(policy["spec"]["podSelector"], labels_of(template)) for each in policy["spec"].get("egress", [])]
@@ -142,18 +142,51 @@ def trainer_reaches_the_teacher(objects):
     """Both ends of the connection have to allow it: the trainer's egress and the teacher's ingress."""
     teachers = [template for thing, template in workloads(objects) if thing["kind"] == "Deployment"]
     for thing, template in workloads(objects):
-        if thing["kind"] == "Deployment" or not teachers:
+        if thing["kind"] in SERVERS or not teachers:
             continue
-        for policy in of_kind(objects, "NetworkPolicy"):
-            spec = policy["spec"]
-            if matches(spec["podSelector"], labels_of(teachers[0])) and get(policy, "metadata", "name") == "teacher":
-                if not any(matches(peer.get("podSelector", {"matchLabels": {"": ""}}), labels_of(template))
-                           for allowed in spec.get("ingress", []) for peer in allowed["from"]):
-                    yield f"{name_of(policy)}: refuses {name_of(thing)}"
-            elif spec["podSelector"] and matches(spec["podSelector"], labels_of(template)):
-                peers = [peer for allowed in spec.get("egress", []) for peer in allowed["to"] if "podSelector" in peer]
-                if not any(matches(peer["podSelector"], labels_of(teachers[0])) for peer in peers):
-                    yield f"{name_of(policy)}: {name_of(thing)} may not leave for the teacher"
+        yield from _refused(objects, thing, template, teachers[0], "teacher")
+
+
+def _refused(objects, thing, template, server, name):
+    """Whether a policy of either end refuses the connections of a pod to a server, whose policy has the name."""
+    peers = []
+    for policy in of_kind(objects, "NetworkPolicy"):
+        spec = policy["spec"]
+        if matches(spec["podSelector"], labels_of(server)) and get(policy, "metadata", "name") == name:
+            if not any(matches(peer.get("podSelector", {"matchLabels": {"": ""}}), labels_of(template))
+                       for allowed in spec.get("ingress", []) for peer in allowed["from"]):
+                yield f"{name_of(policy)}: refuses {name_of(thing)}"
+        elif spec["podSelector"] and matches(spec["podSelector"], labels_of(template)):
+            peers += [peer for allowed in spec.get("egress", []) for peer in allowed["to"] if "podSelector" in peer]
+    if not any(matches(peer["podSelector"], labels_of(server)) for peer in peers):
+        yield f"{name_of(thing)}: may not leave for the {name}"
+
+
+@rule
+def rollout_workers_are_named(objects):
+    """The trainer gives weights to each worker by itself: every pod that there may be is named, and both ends may connect."""
+    sets = {thing["metadata"]["name"]: (thing, template) for thing, template in workloads(objects) if thing["kind"] == "StatefulSet"}
+    services = {service["metadata"]["name"]: service["spec"] for service in of_kind(objects, "Service")}
+    most = {get(scaler, "spec", "scaleTargetRef", "name"): scaler["spec"].get("maxReplicaCount") for scaler in of_kind(objects, "ScaledObject")}
+    for thing, template in workloads(objects):
+        named = [argument.partition("rollout.endpoints=")[2] for container in containers(template, init=False)
+                 for argument in container.get("args", []) if "rollout.endpoints=" in argument]
+        found = re.findall(r"grpcs?://([\w-]+)-(\d+)\.([\w-]+):(\d+)", "".join(named))
+        if not named or not sets:
+            continue
+        for name in sorted({each[0] for each in found}):
+            ours = [each for each in found if each[0] == name]
+            workers, pods = sets.get(name, ({"spec": {}}, {}))
+            replicas = most.get(name) or workers["spec"].get("replicas", 1)
+            if sorted(int(each[1]) for each in ours) != list(range(len(ours))) or len(ours) < replicas:
+                yield f"{name_of(thing)}: names {len(ours)} of {replicas} pods of {name}"
+            for _, _, service, port in ours:
+                if workers["spec"].get("serviceName") != service or get(services, service, "clusterIP") != "None" or \
+                        int(port) not in [each["port"] for each in get(services, service, "ports", default=[])]:
+                    yield f"{name_of(thing)}: no pod has the name {name}-N.{service}:{port}"
+            yield from _refused(objects, thing, template, pods, name)
+        if not found:
+            yield f"{name_of(thing)}: rollout.endpoints names no pods"
 
 
 # ---- Resources and images -------------------------------------------------------------------------------------------
@@ -303,7 +336,7 @@ def selectors_select(objects):
     templates = [template for _, template in workloads(objects)]
     for thing in objects:
         kind = thing["kind"]
-        if kind == "Deployment":
+        if kind in SERVERS:
             chosen = [get(thing, "spec", "template")]
         elif kind in ("Service", "PodDisruptionBudget", "PodMonitor", "InferencePool"):
             chosen = templates

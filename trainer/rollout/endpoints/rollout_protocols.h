@@ -33,6 +33,9 @@ using MakeRolloutWorker =
 // taopd-teacher with --trainable: the services taopd.v1.Policy and taopd.v1.Teacher.
 absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
     const RolloutWorkerOptions& options);
+// vLLM: its routes of development mode change weights (trainer/rollout/vllm/vllm_worker.cc).
+absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeVllmRolloutWorker(
+    const RolloutWorkerOptions& options);
 
 struct RolloutProtocol {
   const char* scheme;
@@ -44,6 +47,7 @@ struct RolloutProtocol {
 
 inline constexpr RolloutProtocol kRolloutProtocols[] = {
     {"grpc", "grpcs", "taopd-teacher --trainable", /*is_http=*/false, &MakeGrpcRolloutWorker},
+    {"vllm+http", "vllm+https", "vLLM", /*is_http=*/true, &MakeVllmRolloutWorker},
 };
 
 }  // namespace taopd

@@ -1,0 +1,214 @@
+// A vLLM server as a RolloutWorker. It must run with VLLM_SERVER_DEV_MODE=1, whose routes change
+// weights, and with --enable-scale-out, whose route generates from token ids.
+//
+// An update of the weights: the version is set to "updating", generation is paused
+// (rollout.on_update), the server reads the directory, its prefix cache is emptied, and generation
+// goes on. Then the log-probs of the probe are compared with the student's own, and only a server
+// that passes gets the new version. A server whose version is the wanted one has therefore read all
+// of it.
+//
+// A reload that fails ends vLLM's engine: the directory must exist on the server's machine. The
+// routes that change weights ask for no key (vLLM guards /v1 and /inference alone), so that whoever
+// reaches the port can change the weights.
+//
+// Threads and errors: as RolloutWorker.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/http/http_client.h"
+#include "trainer/http/server_replies.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
+#include "trainer/rollout/vllm/untied_head.h"
+#include "trainer/rollout/vllm/vllm_messages.h"
+
+namespace taopd {
+namespace {
+
+constexpr char kGeneratePath[] = "/inference/v1/generate";
+// The version of a server whose weights are being changed, or could not be.
+constexpr char kUpdatingVersion[] = "updating";
+constexpr char kNoArguments[] = "{}";
+
+// Of the JSON of a response.
+int64_t MaxRolloutBytes(const SamplingParams& sampling) {
+  constexpr int64_t kEntryBytes = 128;
+  return 65536 + sampling.max_new_tokens * (sampling.num_log_probs + 3) * kEntryBytes;
+}
+
+// A route that the server does not have, and the flag that it has been started without.
+absl::Status ExplainMissingRoute(const absl::Status& error, const char* flag) {
+  if (!absl::IsNotFound(error) && !absl::IsPermissionDenied(error)) return error;
+  return FailedPrecondition(error.message(), "; start vLLM with ", flag);
+}
+
+class VllmWorker final : public RolloutWorker {
+ public:
+  explicit VllmWorker(const RolloutWorkerOptions& options);
+
+  const std::string& address() const override { return options_.address; }
+  absl::Status Check(const RolloutNeeds& needs, const Cancellation& cancellation) override;
+  absl::Status SetWeights(const PolicyWeights& weights, const Cancellation& cancellation) override;
+  absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
+                                         const PolicyWeights& weights,
+                                         const Cancellation& cancellation) override;
+
+ private:
+  // The body of the reply to one request, which is a GET if `body` is empty. An error names the
+  // path.
+  absl::StatusOr<std::string> Ask(const std::string& path, const std::string& body,
+                                  const Cancellation& cancellation,
+                                  int64_t max_reply_bytes = kMaxReplyBytes);
+  absl::StatusOr<std::string> Version(const Cancellation& cancellation);
+  absl::Status SetVersion(const std::string& version, const Cancellation& cancellation);
+  absl::Status CheckVocabulary(const Cancellation& cancellation);
+  // Makes the server read a directory. If the server has a head of its own and the student's is
+  // tied, it reads a copy of the directory that has a head, too.
+  absl::Status Reload(std::string directory, const Cancellation& cancellation);
+  absl::Status CompareWithProbe(const WeightProbe& probe, const Cancellation& cancellation);
+
+  static constexpr int64_t kMaxReplyBytes = int64_t{4} << 20;
+
+  const RolloutWorkerOptions options_;
+  const HttpCredentials credentials_;
+  HttpClient http_;
+  // Set by Check.
+  RolloutNeeds needs_;
+  VllmServerInfo info_;
+  std::string model_;
+};
+
+VllmWorker::VllmWorker(const RolloutWorkerOptions& options)
+    : options_(options),
+      credentials_{options.api_key, /*api_key_env=*/"", options.tls_ca_file, options.tls_cert_file,
+                   options.tls_key_file},
+      http_({options.server}, credentials_) {}
+
+absl::StatusOr<std::string> VllmWorker::Ask(const std::string& path, const std::string& body,
+                                            const Cancellation& cancellation,
+                                            int64_t max_reply_bytes) {
+  std::stop_source stop;
+  const Cancellation::Hook hook(&cancellation, [&stop] { stop.request_stop(); });
+  auto reply = http_.Exchange(/*server=*/0, path, body, max_reply_bytes, options_.timeout,
+                              /*on_data=*/nullptr, stop.get_token());
+  if (!reply.ok()) return Annotate(reply.status(), path);
+  if (reply->status != 200) return Annotate(ErrorOfReply(*reply, credentials_), path);
+  return std::move(reply->body);
+}
+
+absl::Status VllmWorker::Check(const RolloutNeeds& needs, const Cancellation& cancellation) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string models, Ask("/v1/models", "", cancellation));
+  TAOPD_ASSIGN_OR_RETURN(const ListedModel model, FindListedModel(models, /*wanted=*/""));
+  const auto info = Ask("/server_info?config_format=json", "", cancellation);
+  TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(info.status(), "VLLM_SERVER_DEV_MODE=1"));
+  TAOPD_ASSIGN_OR_RETURN(info_, ParseVllmServerInfo(*info));
+  TAOPD_RETURN_IF_ERROR(CheckVllmServesRollouts(info_, needs));
+  needs_ = needs;
+  model_ = model.id;
+  // A trainer that has died may have left it paused.
+  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, cancellation).status());
+  return CheckVocabulary(cancellation);
+}
+
+// The last id of the student's vocabulary must be the server's last one, too.
+absl::Status VllmWorker::CheckVocabulary(const Cancellation& cancellation) {
+  const auto last = static_cast<int32_t>(needs_.vocab_size - 1);
+  const auto known = Ask(kGeneratePath, VllmProbeBody({last, last}, model_), cancellation);
+  TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(known.status(), "--enable-scale-out"));
+  const auto beyond = Ask(kGeneratePath, VllmProbeBody({last + 1, last}, model_), cancellation);
+  if (absl::IsInvalidArgument(beyond.status())) return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(beyond.status());
+  return InvalidArgument("its vocabulary has more than the student's ", needs_.vocab_size, " ids");
+}
+
+absl::StatusOr<std::string> VllmWorker::Version(const Cancellation& cancellation) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string reply, Ask("/weight_info", "", cancellation));
+  return ParseVllmText(reply, "weight_version");
+}
+
+absl::Status VllmWorker::SetVersion(const std::string& version, const Cancellation& cancellation) {
+  const std::string body = Concat(R"({"new_version": ")", version, R"("})");
+  return Ask("/update_weight_version", body, cancellation).status();
+}
+
+absl::Status VllmWorker::SetWeights(const PolicyWeights& weights,
+                                    const Cancellation& cancellation) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string version, Version(cancellation));
+  if (version == weights.version) return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(SetVersion(kUpdatingVersion, cancellation));
+  const char* pause =
+      options_.on_update == OnUpdate::kFinish ? "/pause?mode=wait" : "/pause?mode=abort";
+  TAOPD_RETURN_IF_ERROR(Ask(pause, kNoArguments, cancellation).status());
+  TAOPD_RETURN_IF_ERROR(Reload(weights.directory, cancellation));
+  TAOPD_RETURN_IF_ERROR(Ask("/reset_prefix_cache", kNoArguments, cancellation).status());
+  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, cancellation).status());
+  TAOPD_RETURN_IF_ERROR(CompareWithProbe(weights.probe, cancellation));
+  return SetVersion(weights.version, cancellation);
+}
+
+absl::Status VllmWorker::Reload(std::string directory, const Cancellation& cancellation) {
+  std::unique_ptr<UntiedHead> untied;
+  if (needs_.has_tied_head && info_.unties_head) {
+    // Several workers may read the same directory at once.
+    std::string path = Concat(directory, "-untied-", options_.server.address);
+    std::replace_if(
+        path.end() - static_cast<int64_t>(options_.server.address.size()), path.end(),
+        [](char c) { return c == ':' || c == '[' || c == ']' || c == '%'; }, '_');
+    TAOPD_ASSIGN_OR_RETURN(untied, UntiedHead::Make(directory, path));
+    directory = untied->path();
+  }
+  if (info_.load_format == "dummy") {
+    TAOPD_RETURN_IF_ERROR(Ask("/collective_rpc", VllmLoadFormatBody(), cancellation).status());
+  }
+  return Ask("/collective_rpc", VllmReloadBody(directory), cancellation).status();
+}
+
+absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe,
+                                          const Cancellation& cancellation) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string reply,
+                         Ask(kGeneratePath, VllmProbeBody(probe.token_ids, model_), cancellation));
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<float> log_probs,
+                         ParseVllmProbe(reply, probe.token_ids));
+  double sum = 0;
+  for (size_t i = 0; i < log_probs.size(); ++i) {
+    sum += std::abs(static_cast<double>(log_probs[i]) - probe.log_probs[i]);
+  }
+  const double gap = sum / static_cast<double>(log_probs.size());
+  const double limit = VllmProbeTolerance(needs_.dtype, info_.dtype);
+  if (gap <= limit) return absl::OkStatus();
+  return FailedPrecondition(
+      "after the weights were loaded, its log-probs differ from the student's by ", gap,
+      " in the mean, above the limit of ", limit,
+      ": vLLM has not taken every tensor, or computes another model (see the warnings in its log)");
+}
+
+absl::StatusOr<WorkerRollout> VllmWorker::Generate(const RolloutRequest& request,
+                                                   const PolicyWeights& weights,
+                                                   const Cancellation& cancellation) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string reply,
+                         Ask(kGeneratePath, VllmGenerateBody(request, needs_, model_), cancellation,
+                             MaxRolloutBytes(request.sampling)));
+  TAOPD_ASSIGN_OR_RETURN(WorkerRollout rollout, ParseVllmRollout(reply, request, needs_));
+  if (rollout.version != weights.version) {
+    return absl::AbortedError(Concat("it generates with the weights \"", rollout.version,
+                                     "\" instead of \"", weights.version, "\""));
+  }
+  return rollout;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeVllmRolloutWorker(
+    const RolloutWorkerOptions& options) {
+  if (options.transfer != WeightTransfer::kDirectory) {
+    return InvalidArgument("rollout.weight_transfer = ", WordOf(options.transfer),
+                           ": vLLM reads weights from a directory; set it to directory");
+  }
+  return std::make_unique<VllmWorker>(options);
+}
+
+}  // namespace taopd
