@@ -1,25 +1,11 @@
 #include "trainer/rollout/rollout_engine.h"
 
-#include <limits>
 #include <memory>
 #include <utility>
 
 #include "common/engine/worker_threads.h"
 
 namespace taopd {
-
-Rollout GivenRollout(RolloutRequest request) {
-  Rollout rollout;
-  rollout.prompt_ids = std::move(request.prompt_ids);
-  rollout.response_ids = std::move(request.given_ids);
-  rollout.behavior_log_probs.assign(rollout.response_ids.size(),
-                                    std::numeric_limits<float>::quiet_NaN());
-  rollout.finish = FinishReason::kStop;
-  rollout.source = std::move(request.source);
-  rollout.policy_version = request.policy_version;
-  rollout.is_given = true;
-  return rollout;
-}
 
 void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
                                   std::function<void(int64_t, absl::StatusOr<Rollout>)> done) {

@@ -1,11 +1,11 @@
 """Measures what trainer.async_steps hides: steps with a teacher that is far away, for several numbers of steps.
 
     ninja -C build/cpu taopd-trainer taopd-teacher
-    tests/bench/run async_steps [--latency 0.5] [--steps 8] [--async-steps 0,1,2]
+    tests/bench/run async_steps [--latency 0.5] [--steps 8] [--async-steps 0,1,2] [--workers 1]
 
 The teacher is deploy/examples/stories260K behind a proxy that delays everything that it sends by --latency seconds.
 The student has random weights. The trainer computes with one thread for generation and one for training, so that both
-have a core on a machine with two. Each run is a process of its own; the runs follow one another.
+have a core on a machine with two. With --workers, processes of taopd-teacher generate in its place. Each run is a process of its own; the runs follow one another.
 
 Prints a table in Markdown of seconds per step: the whole step, the median over the steps after the warm-up, and its
 parts. `bound` is the larger of training and of generation with scoring, which N = 1 can reach at best; both are taken
@@ -100,13 +100,27 @@ def prepare(options, work):
     run([options.trainer, "sft", "--config", str(work / "sft.yaml")], work / "sft.log")
 
 
-def train(options, work, port, async_steps):
+def serve(options, model, work, name, more=()):
+    """Starts a taopd-teacher. Returns the process and its gRPC port."""
+    ready = work / f"{name}.json"
+    with open(work / f"{name}.log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen([options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0",
+                                    "--ready-file", str(ready), "--num-threads", "1", *more],
+                                   stdout=log, stderr=subprocess.STDOUT)
+    while not (ready.exists() and ready.stat().st_size):
+        if process.poll() is not None:
+            sys.exit((work / f"{name}.log").read_text())
+        time.sleep(0.05)
+    return process, json.loads(ready.read_text())["grpc_port"]
+
+
+def train(options, work, port, workers, async_steps):
     """Returns the metrics of the steps after the warm-up."""
     config = {"run": {"name": "bench", "dir": str(work / "run"), "seed": 7}, "student": {"model": str(work / "student/model")},
               "teacher": {"endpoints": [f"grpc://127.0.0.1:{port}"]},
               "data": {"train": [str(work / "prompts.jsonl")], "train_batch_size": options.prompts, "max_prompt_length": 16,
                        "max_response_length": 64},
-              "rollout": {"n": 4, "kv_cache_gb": 0.25}, "optimizer": {"lr": 1e-5}, "eval": {"measure": "none"},
+              "rollout": {"n": 4, "kv_cache_gb": 0.25, "endpoints": [f"grpc://127.0.0.1:{port}" for port in workers]}, "optimizer": {"lr": 1e-5}, "eval": {"measure": "none"},
               "trainer": {"total_steps": WARM_UP + options.steps + async_steps, "mini_batch_size": options.prompts,
                           "save_every": 0, "num_threads": 1, "async_steps": async_steps}}
     (work / "train.yaml").write_text(json.dumps(config))
@@ -127,28 +141,27 @@ def main():
     parser.add_argument("--steps", type=int, default=8, help="measured steps of a run (default: %(default)s)")
     parser.add_argument("--prompts", type=int, default=8, help="prompts of a step (default: %(default)s)")
     parser.add_argument("--async-steps", default="0,1,2", help="values, of which the first is 0 (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=0,
+                        help="servers of rollouts; 0: the trainer generates (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
         prepare(options, work)
-        ready = work / "ready.json"
-        with open(work / "teacher.log", "w", encoding="utf-8") as log:
-            teacher = subprocess.Popen([options.teacher, "--model", str(ROOT / "deploy/examples/stories260K"), "--port", "0",
-                                        "--grpc-port", "0", "--ready-file", str(ready), "--num-threads", "1"],
-                                       stdout=log, stderr=subprocess.STDOUT)
+        servers = []
         try:
-            while not (ready.exists() and ready.stat().st_size):
-                if teacher.poll() is not None:
-                    sys.exit((work / "teacher.log").read_text())
-                time.sleep(0.05)
-            proxy = DelayingProxy(json.loads(ready.read_text())["grpc_port"], options.latency)
-            print(f"{processor()}; latency {options.latency} s\n")
+            servers.append(serve(options, ROOT / "deploy/examples/stories260K", work, "teacher"))
+            for i in range(options.workers):
+                servers.append(serve(options, work / "student/model", work, f"worker-{i}",
+                                     ["--trainable", "--kv-cache-memory-bytes", "256MiB"]))
+            proxy = DelayingProxy(servers[0][1], options.latency)
+            workers = [port for _, port in servers[1:]]
+            print(f"{processor()}; latency {options.latency} s; {options.workers} workers\n")
             print("| N | step | generation wait | teacher wait | copy | training | bound | step / bound | others' cores |")
             print("|---|---|---|---|---|---|---|---|---|")
             bound = None
             for async_steps in map(int, options.async_steps.split(",")):
                 load = Load()
-                rows = train(options, work, proxy.port, async_steps)
+                rows = train(options, work, proxy.port, workers, async_steps)
                 step = median(rows, "time/step_s")
                 if bound is None:
                     bound = max(median(rows, "time/train_s"),
@@ -159,8 +172,9 @@ def main():
                       flush=True)
             print(f"\nGoal for N = 1: step / bound at most {GOAL}.")
         finally:
-            teacher.terminate()
-            teacher.wait()
+            for process, _ in servers:
+                process.terminate()
+                process.wait()
 
 
 if __name__ == "__main__":

@@ -80,9 +80,10 @@ TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
     // Nothing is left of the weights.
     EXPECT_FALSE(std::filesystem::exists(dir_.File(elsewhere + "/weights-rank-0")));
   }
-  // The engine that generates and the one that trains are the same.
-  EXPECT_EQ(LastMetric("elsewhere0", "rollout/log_prob_gap_p99"), 0);
-  EXPECT_GT(LastMetric("elsewhere1", "rollout/log_prob_gap_mean"), 0);
+  // The engine that generates and the head that trains round differently.
+  constexpr double kRounding = 1e-5;
+  EXPECT_LT(LastMetric("elsewhere0", "rollout/log_prob_gap_p99"), kRounding);
+  EXPECT_GT(LastMetric("elsewhere1", "rollout/log_prob_gap_mean"), kRounding);
   EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));
 }
 
@@ -105,7 +106,8 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   EXPECT_THAT(output, HasSubstr("adapter of weights that were replaced"));
   worker.process.reset();
   Start(&worker, {"--api-key", "secret"});
-  ExpectTrains("own_lora", {"student.lora.rank=4", "optimizer.lr=1e-2"});
+  adapters.push_back("trainer.async_steps=1");
+  ExpectTrains("own_lora", {"student.lora.rank=4", "optimizer.lr=1e-2", "trainer.async_steps=1"});
   ExpectTrains("sent_lora", adapters);
   ExpectSameResult("own_lora", "sent_lora");
 }
@@ -247,7 +249,7 @@ TEST_F(TrainerEndpointsTest, AServerThatAnswersWithOldWeightsIsLeftOutByName) {
                 "rollout.max_in_flight=1"});
   ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
   EXPECT_THAT(output, HasSubstr("left out from now on"));
-  EXPECT_THAT(output, HasSubstr(old.endpoint() + ""));
+  EXPECT_THAT(output, HasSubstr(old.endpoint()));
   EXPECT_THAT(output, HasSubstr("instead of step-"));
   EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 1);
   EXPECT_GT(old.num_generated(), 0);

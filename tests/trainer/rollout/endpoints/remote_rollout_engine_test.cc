@@ -237,7 +237,7 @@ TEST_F(RemoteRolloutEngineTest, AnswersThatBreakTheProtocolLeaveTheWorkerOut) {
       {"outside the vocabulary", [](WorkerRollout* a) { a->response_ids[0] = 100; }},
       {"log-prob of a sampled token", [](WorkerRollout* a) { a->behavior_log_probs[1] = NAN; }},
       {"1 log-probs", [](WorkerRollout* a) { a->behavior_log_probs.pop_back(); }},
-      {"0 tokens", [](WorkerRollout* a) { *a = {.version = a->version}; }},
+      {"0 tokens", [](WorkerRollout* a) { a->response_ids.clear(); }},
       {"1 most probable ids", [](WorkerRollout* a) { a->top_ids = {1}; }}};
   for (const auto& [text, spoil] : faults) {
     SCOPED_TRACE(text);
