@@ -157,13 +157,13 @@ TEST_F(TrainerBesideTest, KilledAtRandomMomentsOneStepOff) {
 
 TEST_F(TrainerBesideTest, KilledOnTwoRanks) { KillAndCompare(2, {}); }
 
-// The evaluation of step 3 is open at the stop. Its weights are those of an earlier checkpoint, and
+// The evaluation of step 6 is open at the stop. Its weights are those of an earlier checkpoint, and
 // its journal has what is done.
 TEST_F(TrainerBesideTest, AStoppedEvaluationIsTakenUpAgain) {
   std::string output;
   // An evaluation takes longer than all steps.
   std::vector<std::string> slow = Accuracy();
-  slow.insert(slow.end(), {"eval.n=64", "eval.max_response_length=100", "trainer.eval_every=3",
+  slow.insert(slow.end(), {"eval.n=16", "eval.max_response_length=60", "trainer.eval_every=6",
                            "trainer.eval_at_start=false"});
   ASSERT_EQ(TrainOnRanks(1, Settings("whole", "blocking", slow), &output), 0) << output;
   bool was_taken_up = false;
@@ -171,13 +171,13 @@ TEST_F(TrainerBesideTest, AStoppedEvaluationIsTakenUpAgain) {
     const std::string run = Concat("stopped-", attempt);
     Process trainer(Command(1, Settings(run, "beside", slow)), dir_.File("stopped.log"));
     ASSERT_TRUE(PollUntil(absl::Seconds(60),
-                          [&] { return NewestCheckpoint(run) >= 4 || !trainer.running(); }));
+                          [&] { return NewestCheckpoint(run) >= 8 || !trainer.running(); }));
     trainer.Signal(SIGTERM);
     ASSERT_EQ(trainer.Wait(), 75) << trainer.Output();
     const int64_t stopped = NewestCheckpoint(run);
     ASSERT_EQ(TrainOnRanks(1, Settings(run, "beside", slow), &output, {"--resume"}), 0) << output;
     ExpectSameRun(run, "whole");
-    was_taken_up = stopped > 3 && output.find("an evaluation goes on step=3") != std::string::npos;
+    was_taken_up = stopped > 6 && output.find("an evaluation goes on step=6") != std::string::npos;
   }
   EXPECT_TRUE(was_taken_up) << output;
 }
