@@ -51,7 +51,8 @@ if(TAOPD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 find_program(TAOPD_LLD ld.lld)
-if(TAOPD_LLD AND NOT TAOPD_SANITIZE)
+# A cross compiler looks for it under another name.
+if(TAOPD_LLD AND NOT TAOPD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   # Not mold: Debian 12's is built with a oneTBB (2021.8) that deadlocks now and then, and a link that hangs
   # takes the whole build with it. One thread a link: ninja runs as many links as there are cores.
   add_link_options(-fuse-ld=lld -Wl,--threads=1)

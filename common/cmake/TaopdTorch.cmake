@@ -35,8 +35,8 @@ target_link_libraries(taopd_torch INTERFACE torch_cpu c10 Threads::Threads)
 if(TAOPD_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it for nvcc 13
-  # All that the kernels are written for: -DCMAKE_CUDA_ARCHITECTURES="80-real;90a-real;100-real".
-  set(CMAKE_CUDA_ARCHITECTURES 90a-real CACHE STRING "")
+  include(CudaArchitectures)
+  set(CMAKE_CUDA_ARCHITECTURES ${TAOPD_CUDA_ARCHITECTURES} CACHE STRING "Architectures of the kernels")
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
   endif()

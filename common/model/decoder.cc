@@ -2,7 +2,61 @@
 
 #include "common/base/check.h"
 
+#ifdef TAOPD_CUDA
+#include <cuda_runtime.h>
+
+#include "common/model/cuda_requirements.h"
+#endif
+
 namespace taopd {
+namespace {
+
+#ifdef TAOPD_CUDA
+
+struct CudaVersions {
+  int driver = 0, runtime = 0;
+};
+
+CudaVersions AskForCudaVersions() {
+  CudaVersions versions;
+  // Neither call needs a driver or a device.
+  cudaDriverGetVersion(&versions.driver);
+  cudaRuntimeGetVersion(&versions.runtime);
+  return versions;
+}
+
+// Where the driver is too old, CUDA says that there are no devices.
+absl::Status CheckDriver(bool is_required) {
+  const CudaVersions versions = AskForCudaVersions();
+  if (versions.driver == 0 && !is_required) return absl::OkStatus();
+  return CheckCudaDriver(versions.driver, versions.runtime);
+}
+
+absl::Status CheckArchitecture(int device) {
+  int major = 0, minor = 0;
+  for (const auto& [attribute, value] : {std::pair(cudaDevAttrComputeCapabilityMajor, &major),
+                                         std::pair(cudaDevAttrComputeCapabilityMinor, &minor)}) {
+    if (const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
+        error != cudaSuccess) {
+      return FailedPrecondition("CUDA does not say what it is: ", cudaGetErrorString(error));
+    }
+  }
+  const CudaVersions versions = AskForCudaVersions();
+  return CheckCudaArchitecture(TAOPD_CUDA_ARCHITECTURES, 10 * major + minor, versions.driver,
+                               versions.runtime);
+}
+
+#else
+
+absl::Status CheckDriver(bool is_required) {
+  if (!is_required) return absl::OkStatus();
+  return FailedPrecondition("it is built without CUDA (preset cpu)");
+}
+absl::Status CheckArchitecture(int) { return absl::OkStatus(); }
+
+#endif
+
+}  // namespace
 
 PackedBatch PackedBatch::FromSequences(const std::vector<std::vector<int32_t>>& sequences,
                                        at::Device device) {
@@ -26,11 +80,17 @@ ScoringOutput Decoder::ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& 
 }
 
 absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
-  const bool has_cuda = at::hasCUDA();
   if (text == "cpu") return at::Device(at::kCPU);
-  if (text == "auto") return has_cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const int64_t num_devices = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   int64_t index = 0;
-  if (text != "cuda") {
+  if (text == "auto") {
+    if (num_devices == 0) {
+      // A GPU whose driver is too old must not turn into a CPU silently.
+      TAOPD_RETURN_IF_ERROR(Annotate(CheckDriver(/*is_required=*/false),
+                                     "device \"auto\" is undecided, cpu would work"));
+      return at::Device(at::kCPU);
+    }
+  } else if (text != "cuda") {
     const std::string prefix = "cuda:";
     const std::string digits = text.starts_with(prefix) ? text.substr(prefix.size()) : "";
     if (digits.empty() || digits.size() > 3 ||
@@ -39,11 +99,14 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
     }
     index = std::stoll(digits);
   }
-  const int64_t num_devices = has_cuda ? at::detail::getCUDAHooks().deviceCount() : 0;
   if (index >= num_devices) {
+    const absl::Status driver = CheckDriver(/*is_required=*/true);
     return FailedPrecondition("device \"", text, "\" is not there: this program sees ", num_devices,
-                              " CUDA devices");
+                              " CUDA devices", driver.ok() ? "" : "; ",
+                              std::string(driver.message()));
   }
+  TAOPD_RETURN_IF_ERROR(Annotate(CheckArchitecture(static_cast<int>(index)),
+                                 Concat("device \"", text, "\" cannot be used")));
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 

@@ -189,7 +189,7 @@ struct DecoderOptions {
 };
 
 // Parses DecoderOptions::device. Returns INVALID_ARGUMENT for unknown names, and
-// FAILED_PRECONDITION for devices that do not exist.
+// FAILED_PRECONDITION for devices that do not exist or cannot be used (cuda_requirements.h).
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 
 // Loads config.json and the safetensors (one file, or shards) of a Hugging Face directory.

@@ -376,8 +376,8 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
       "Exit codes: 0 drained or planned, 64 flags, 65 model files, 69 port in use, 70 internal, "
       "71 too little memory, 72 a failed device.",
       "taopd-teacher");
-  app.set_version_flag("--version", std::string(kTeacherVersion) + "\nCPU kernels: " +
-                                        cpu::NameOf(cpu::WidestInstructionSet()));
+  app.set_version_flag("--version", Concat("taopd-teacher ", kTeacherVersion, "\nCPU kernels: ",
+                                           cpu::NameOf(cpu::WidestInstructionSet())));
   app.allow_extras();
   AddSettingFlags(table, &app);
   try {

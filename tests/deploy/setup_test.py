@@ -94,6 +94,21 @@ class SetupTest(unittest.TestCase):
         self.assertRegex(self.setup("--bench", TAOPD_OFFLINE=str(wheels))[1], "need a network")
         self.assertRegex(self.setup("--download")[1], "--download needs a directory")
 
+    def test_arm64(self):
+        self.tool("mmdebstrap", '#!/bin/bash\necho "mmdebstrap $*" >>"$LOG"\nmkdir -p "${@: -2:1}"\n')
+        code, output, asked = self.setup("--arm64")
+        self.assertEqual(code, 0, output)
+        self.assertRegex(asked, r"mmdebstrap .*--architectures=arm64 --variant=extract --include=libc6-dev,\S*libgrpc\+\+-dev")
+        self.assertEqual(len(re.findall(r"pip install .*--require-hashes --platform=manylinux_2_28_aarch64 ", asked)), 3)
+        for name in ("root", "torch-2.11.0/torch/lib", "pyarrow-26.0.1/pyarrow", "xgrammar-0.2.8/xgrammar"):
+            self.assertTrue((self.path / "deps/arm64" / name).is_dir(), name)
+        self.assertIn("nothing to do", self.setup("--arm64")[1])
+        (self.path / "deps/arm64/.wheels").unlink()
+        code, output, _ = self.setup("--arm64", "--check")
+        self.assertEqual(code, 1)
+        self.assertIn("arm64 does not hold the wheels of arm64", output)
+        self.assertRegex(self.setup("--arm64", TAOPD_OFFLINE=str(self.path))[1], "need a network")
+
     def test_machines(self):
         for system, machine, says in (("Darwin", "arm64", "macOS: .* virtual machine or a container"),
                                       ("MINGW64_NT-10.0", "x86_64", "On Windows, install WSL 2"),

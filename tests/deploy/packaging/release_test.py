@@ -61,7 +61,7 @@ class TreeTest(unittest.TestCase):
         for program in ("taopd-teacher", "taopd-trainer"):
             done = self.inside(f"/opt/taopd/bin/{program}", "--version")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stdout.splitlines()[0].split()[-1], project_version())
+            self.assertEqual(done.stdout.splitlines()[0], f"{program} {project_version()}")
         self.assertEqual((self.tree / "VERSION").read_text().strip(), project_version())
         self.assertEqual(release("--version").stdout.strip(), project_version())
 

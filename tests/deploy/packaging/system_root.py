@@ -1,0 +1,42 @@
+"""Root file systems of Debian's releases, made from their package archives, in which tests install and run packages. They need
+root, mmdebstrap and the archives, else the test is skipped."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SUITES = {"debian-12": "bookworm", "debian-13": "trixie"}
+# The settings of pip and of proxies hold inside, too.
+PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "http_proxy", "https_proxy", "no_proxy")
+
+
+class SystemRoot:
+    """The root of one release with some packages; removed with the test class."""
+
+    def __init__(self, test_class, system, *packages):
+        if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+            raise unittest.SkipTest("needs root and mmdebstrap: deploy/setup --images")
+        directory = tempfile.TemporaryDirectory(prefix=f"{system}-")
+        test_class.addClassCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name, "root")
+        done = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}", SUITES[system], self.root],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise unittest.SkipTest(f"the packages of {system} are out of reach: {done.stderr[-500:]}")
+        self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
+        self.environment |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        for path in ("/etc/resolv.conf", os.environ.get("PIP_CERT", "")):
+            if path and pathlib.Path(path).exists():
+                (self.root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, self.root / path.lstrip("/"))
+
+    def inside(self, test, *words, code=0):
+        """Runs a command in the root, with /proc, as root, and returns what it prints."""
+        script = f'mount -t proc proc "{self.root}/proc" && exec chroot "{self.root}" "$@"'
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *map(str, words)], capture_output=True, text=True,
+                              check=False, env=self.environment)
+        test.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
+        return done.stdout
