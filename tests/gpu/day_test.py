@@ -186,11 +186,12 @@ def run_script(arguments, wrong=None):
             write_script(stand_ins / "tests-bin" / name, "echo '[  PASSED  ] 3 tests.'")
         if wrong is not None:
             write_script(stand_ins / wrong, "echo 'planted fault'; exit 3")
+        arguments = [*arguments, "--limit", "1500"]
         if "--rehearse" not in arguments:
             arguments = [*arguments, "--build-dir", pathlib.Path(folder, "build")]
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", STAND_INS=str(stand_ins), REAL=BUILD_DIR)
         result = subprocess.run([ROOT / "tests/gpu/run", *arguments, "--out", out], env=environment, capture_output=True,
-                                text=True, timeout=280, check=False)
+                                text=True, timeout=1700, check=False)
         files = list(out.glob("*.md"))
         text = files[0].read_text(encoding="utf-8") if files else result.stderr
         logs = "".join(path.read_text(encoding="utf-8", errors="replace")[-3000:] for path in sorted(out.glob("*.log"))
