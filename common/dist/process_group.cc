@@ -1,6 +1,7 @@
 #include "common/dist/process_group.h"
 
 #include <absl/time/clock.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -13,10 +14,13 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <exception>
 #include <sstream>
 
 #include "common/base/check.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/dist/collective_watch.h"
 #include "common/dist/meeting_point.h"
 #include "common/dist/watch_token.h"
 
@@ -38,11 +42,6 @@ std::string FirstLine(const std::exception& error) {
   const std::string what = error.what();
   return what.substr(0, what.find('\n'));
 }
-
-class DoneWork final : public ProcessGroup::Work {
- public:
-  absl::Status Wait() override { return absl::OkStatus(); }
-};
 
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -165,6 +164,11 @@ class C10dGroup final : public ProcessGroup {
     nccl_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         c10::make_intrusive<c10d::PrefixStore>("nccl", store_), static_cast<int>(rank()),
         static_cast<int>(world_size()), c10d::ProcessGroupNCCL::Options::create());
+    on_stream_ = std::make_unique<CollectiveWatch>(CollectiveWatch::Options{
+        .grace = options_.grace,
+        .on_failure = [this](const auto& collective,
+                             const std::string& error) { FailFromStream(collective, error); },
+        .on_stuck = [] { _exit(kExitUnavailable); }});
     return absl::OkStatus();
 #else
     return Unimplemented("several ranks on ", options_.device.str(),
@@ -216,7 +220,7 @@ class C10dGroup final : public ProcessGroup {
     try {
       std::vector<at::Tensor> tensors = {tensor};
       return Finish("agreement", num_started_, absl::InfiniteDuration(),
-                    wrapped_->allreduce(tensors), /*on_cpu=*/true);
+                    wrapped_->allreduce(tensors));
     } catch (const std::exception& error) {
       return Broken("agreement", error);
     }
@@ -235,9 +239,12 @@ class C10dGroup final : public ProcessGroup {
       if (tensors_[0].device().is_cpu()) NoteEnd();
     }
     absl::Status Wait() override {
+      if (!tensors_[0].device().is_cpu()) {
+        return group_->FollowOnStream(name_, number_, work_, tensors_);
+      }
       const absl::Time start = absl::Now();
-      absl::Status status = group_->Finish(name_, number_, group_->options_.collective_timeout,
-                                           work_, tensors_[0].device().is_cpu());
+      absl::Status status =
+          group_->Finish(name_, number_, group_->options_.collective_timeout, work_);
       CollectiveStats& stats = group_->StatsOf(name_);
       stats.seconds += absl::ToDoubleSeconds(absl::Now() - start);
       const int64_t end_ns = end_ns_->load();
@@ -305,16 +312,47 @@ class C10dGroup final : public ProcessGroup {
     }
   }
 
-  // Returns whether the collective has ended. Throws its error.
-  static bool WaitALittle(c10d::Work& work, bool on_cpu) {
-    if (!on_cpu) {
-      // A wait with a time-out would end NCCL's communicator.
-      if (!work.isCompleted()) {
-        absl::SleepFor(absl::Microseconds(50));
-        return false;
-      }
-      return work.wait();
+  // Lets the current stream wait for a collective of NCCL: what is queued from now on sees its
+  // result. One that fails or hangs later fails the group, and a process that hangs on the device
+  // because of it ends after options.grace with exit code 69.
+  absl::Status FollowOnStream(const std::string& name, int64_t number,
+                              const c10::intrusive_ptr<c10d::Work>& work,
+                              const std::vector<at::Tensor>& tensors) {
+    try {
+      // Without a time-out, it only queues a wait. With one, it would end NCCL's communicator.
+      work->wait();
+    } catch (const std::exception& error) {
+      return Broken(name, error);
     }
+    if (absl::Status seen = health(); !seen.ok()) {
+      is_broken_ = true;
+      return seen;
+    }
+    // The watch keeps the tensors until the collective has ended.
+    on_stream_->Add({name, number, absl::Now() + options_.collective_timeout, [work, tensors] {
+                       if (!work->isCompleted()) return false;
+                       if (work->exception()) std::rethrow_exception(work->exception());
+                       return true;
+                     }});
+    return absl::OkStatus();
+  }
+
+  // Fails the group; other threads of this process may wait for the device.
+  void FailFromStream(const CollectiveWatch::Collective& collective, const std::string& error) {
+    is_broken_ = true;
+    watch_->Fail(error.empty() ? Late(collective.name, collective.number)
+                               : Unavailable(collective.name, ": ", error));
+  }
+
+  absl::Status Late(const std::string& name, int64_t number) const {
+    const auto [slowest, progress] = watch_->Slowest();
+    return Unavailable(name, " (collective ", number, ") has waited ",
+                       absl::FormatDuration(options_.collective_timeout), " for rank ", slowest,
+                       ", which has begun ", progress);
+  }
+
+  // Returns whether the collective has ended. Throws its error.
+  static bool WaitALittle(c10d::Work& work) {
     try {
       return work.wait(kSlice);
     } catch (const std::exception&) {
@@ -324,11 +362,11 @@ class C10dGroup final : public ProcessGroup {
   }
 
   absl::Status Finish(const std::string& name, int64_t number, absl::Duration timeout,
-                      const c10::intrusive_ptr<c10d::Work>& work, bool on_cpu) {
+                      const c10::intrusive_ptr<c10d::Work>& work) {
     const absl::Time deadline = absl::Now() + timeout;
     while (true) {
       try {
-        if (WaitALittle(*work, on_cpu)) return absl::OkStatus();
+        if (WaitALittle(*work)) return absl::OkStatus();
       } catch (const std::exception& error) {
         return Broken(name, error);
       }
@@ -338,10 +376,7 @@ class C10dGroup final : public ProcessGroup {
       }
       if (absl::Now() < deadline) continue;
       is_broken_ = true;
-      const auto [slowest, progress] = watch_->Slowest();
-      const absl::Status late =
-          Unavailable(name, " (collective ", number, ") has waited ", absl::FormatDuration(timeout),
-                      " for rank ", slowest, ", which has begun ", progress);
+      const absl::Status late = Late(name, number);
       watch_->Fail(late);
       return late;
     }
@@ -365,38 +400,10 @@ class C10dGroup final : public ProcessGroup {
   c10::intrusive_ptr<c10d::Backend> gloo_, wrapped_, nccl_;
   int64_t num_started_ = 0;
   std::atomic<bool> is_broken_ = false;
-};
-
-class LoneProcess final : public ProcessGroup {
- public:
-  LoneProcess() : ProcessGroup(Rendezvous()) {}
-  WorkPtr StartAllReduce(at::Tensor, Reduction) override { return std::make_unique<DoneWork>(); }
-  WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
-    return Copy(output, input);
-  }
-  WorkPtr StartAllToAll(at::Tensor output, at::Tensor input) override {
-    return Copy(output, input);
-  }
-  WorkPtr StartBroadcast(at::Tensor, int64_t) override { return std::make_unique<DoneWork>(); }
-  absl::Status health() const override { return absl::OkStatus(); }
-  void Fail(const absl::Status&) override {}
-  void Leave() override {}
-  void RequestStop(int) override {}
-  void OnStop(std::function<void(int)>) override {}
-
- protected:
-  absl::Status ReducePatiently(const at::Tensor&) override { return absl::OkStatus(); }
-
- private:
-  static WorkPtr Copy(const at::Tensor& output, const at::Tensor& input) {
-    if (!output.is_alias_of(input)) output.view(-1).copy_(input.view(-1));
-    return std::make_unique<DoneWork>();
-  }
+  std::unique_ptr<CollectiveWatch> on_stream_;  // with NCCL; the last: its thread uses the others
 };
 
 }  // namespace
-
-std::unique_ptr<ProcessGroup> ProcessGroup::Alone() { return std::make_unique<LoneProcess>(); }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
     const Rendezvous& rendezvous, const ProcessGroupOptions& options) {

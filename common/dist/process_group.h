@@ -57,7 +57,7 @@ enum class Reduction { kSum, kMax };
 struct CollectiveStats {
   int64_t num_calls = 0;
   int64_t num_bytes = 0;  // bytes of the larger tensor of each call, on this rank
-  double seconds = 0;     // time that this rank has waited
+  double seconds = 0;     // time that this rank's host has waited: almost none on CUDA
   // The time between the calls and the ends of the operations, on the CPU. The part above `seconds`
   // was hidden behind other work.
   double busy_seconds = 0;
@@ -87,7 +87,7 @@ class ProcessGroup {
   class Work {
    public:
     virtual ~Work() = default;
-    // Waits for the end. Call it once.
+    // Waits for the end; on a GPU the current stream waits, not the host. Call it once.
     virtual absl::Status Wait() = 0;
   };
   using WorkPtr = std::unique_ptr<Work>;

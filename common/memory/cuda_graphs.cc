@@ -59,7 +59,7 @@ absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig&
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.IsSparse(layer)) continue;
     return InvalidArgument("cuda_graphs = true does not work with ", config.architecture,
-                           ": the host takes part in the choice of a mixture's experts");
+                           ": decode steps of mixtures of experts are not captured");
   }
   if (dtype == DataType::kFloat16 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadSize) {
     return InvalidArgument("cuda_graphs = true needs float32 or bfloat16 and an even head_dim of ",

@@ -1,5 +1,6 @@
 """The parts of tests/gpu/day.py. Each is a function that returns what it found in one line, or raises Failed or
-Skipped. All of them run on a CPU, too (--rehearse), with the compositions of LibTorch operations and small shapes."""
+Skipped. All of them run on a CPU, too (--rehearse), with the compositions of LibTorch operations. With day.small they
+use small shapes."""
 
 import contextlib
 import dataclasses
@@ -8,6 +9,7 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -136,24 +138,21 @@ def settings(values):
 
 
 @contextlib.contextmanager
-def teacher(day, model, flags):
-    """A teacher on 127.0.0.1; gives its ports."""
-    ready = day.work / "ready.json"
-    ready.unlink(missing_ok=True)
-    command = [day.program("taopd-teacher"), "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
-               str(ready), *flags]
+def serves(day, command, is_ready):
+    """Runs a server until the block ends; enters the block when is_ready() is true."""
     with open(day.part_log, "a", encoding="utf-8") as log:
         log.write(f"$ {' '.join(command)}\n")
         log.flush()
+        name = pathlib.Path(command[0]).name
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            while not ready.exists():
+            while not is_ready():
                 if process.poll() is not None:
-                    raise Failed(f"the teacher ended with {process.returncode} at its start")
+                    raise Failed(f"{name} ended with {process.returncode} at its start")
                 if day.left_s() <= 0.1:
-                    raise Failed("the teacher was not ready in time")
+                    raise Failed(f"{name} was not ready in time")
                 time.sleep(0.05)
-            yield json.loads(ready.read_text(encoding="utf-8"))
+            yield
         finally:
             process.terminate()
             try:
@@ -161,6 +160,17 @@ def teacher(day, model, flags):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextlib.contextmanager
+def teacher(day, model, flags):
+    """A teacher on 127.0.0.1; gives its ports."""
+    ready = day.work / "ready.json"
+    ready.unlink(missing_ok=True)
+    command = [day.program("taopd-teacher"), "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
+               str(ready), *flags]
+    with serves(day, command, ready.exists):
+        yield json.loads(ready.read_text(encoding="utf-8"))
 
 
 def train(day, name, device_flags, values, launcher=(), steps=NUM_STEPS):
@@ -259,23 +269,23 @@ def two_ranks(day):
 # ---- Speed, at Qwen3-0.6B's shape ----
 
 def shape(day):
-    """A model of random weights of Qwen3-0.6B's shape; of two thin layers in a rehearsal."""
-    config = json.loads((day.root / "tests/bench/prefill/qwen3_0.6b.json").read_text(encoding="utf-8"))
-    if day.rehearse:
+    """A model of random weights of Qwen3-0.6B's shape; of two thin layers if the day is small."""
+    config = json.loads((day.root / "tests/bench/qwen3_0.6b.json").read_text(encoding="utf-8"))
+    if day.small:
         config.update({"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                        "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})
     config["max_position_embeddings"] = 4096
     path, pairs = day.work / "config.json", day.work / "pairs.jsonl"
     path.write_text(json.dumps(config), encoding="utf-8")
-    length = 64 if day.rehearse else 1024
+    length = 64 if day.small else 1024
     row = {"prompt_ids": [5] * 8, "response_ids": [3 + i % 500 for i in range(length)]}
     pairs.write_text((json.dumps(row) + "\n") * 8, encoding="utf-8")
     kind, kernels = on_device(day)
-    run = day.work / "shape"
-    day.run([day.program("taopd-trainer"), "sft",
-             *settings({"run.dir": run, "model.config": path, "model.dtype": "bfloat16", "data.train": f"[{pairs}]",
-                        "trainer.total_steps": 3, "trainer.batch_size": 8, "trainer.device": kind,
-                        "trainer.kernels": kernels})])
+    run, overrides = day.work / "shape", day.work / "shape.yaml"
+    overrides.write_text(f"run: {{dir: {run}}}\n", encoding="utf-8")
+    day.run([day.program("taopd-trainer"), "sft", "--config", overrides,
+             *settings({"model.config": path, "model.dtype": "bfloat16", "data.train": f"[{pairs}]", "trainer.total_steps": 3,
+                        "trainer.batch_size": 8, "trainer.device": kind, "trainer.kernels": kernels})])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row]
     if not rates:
@@ -286,6 +296,7 @@ def shape(day):
 
 def ask(day, port, body):
     """One completion over HTTP; returns the seconds that it took."""
+    body = {"model": str(day.shape_model), **body}  # vLLM wants the name
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     start = time.monotonic()
@@ -295,7 +306,7 @@ def ask(day, port, body):
 
 
 def speeds(day, port):
-    length, tokens = (128, 8) if day.rehearse else (2048, 128)
+    length, tokens = (128, 8) if day.small else (2048, 128)
     prompt = [3 + i % 500 for i in range(length)]
     ask(day, port, {"prompt": prompt[:9], "max_tokens": 4})
     found = {}
@@ -312,8 +323,9 @@ def speeds(day, port):
 
 
 def serving(day, more=()):
+    """The speeds of the teacher with the model of `shape`."""
     kind, kernels = on_device(day)
-    cache = "64MiB" if day.rehearse else "4GiB"
+    cache = "64MiB" if day.small else "4GiB"
     with teacher(day, day.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", cache,
                                         *more]) as ports:
         return speeds(day, ports["http_port"])
@@ -335,12 +347,34 @@ def graphs(day):
 
 # ---- Programs of others ----
 
+def vllm(day):
+    """The speeds of `serving` with vLLM, which answers the same requests."""
+    program = shutil.which("vllm")
+    if program is None:
+        raise Skipped("vllm is not in PATH")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+
+    def is_ready():
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    with serves(day, [program, "serve", str(day.shape_model), "--host", "127.0.0.1", "--port", str(port), "--tokenizer",
+                      str(day.work / "data/tokenizer"), "--max-model-len", "4096", "--dtype", "bfloat16"], is_ready):
+        return speeds(day, port)
+
+
 def pytorch(day):
     if importlib.util.find_spec("torch") is None:
         raise Skipped("the Python package torch is not installed")
     script = pathlib.Path(__file__).with_name("pytorch_head.py")
-    return day.run([sys.executable, script, *(["64", "64", "512", "cpu"] if day.rehearse else
-                                              ["4096", "1024", "151936", "cuda"])]).strip().splitlines()[-1]
+    sizes = ["64", "64", "512"] if day.small else ["4096", "1024", "151936"]
+    kind, _ = on_device(day)
+    return day.run([sys.executable, script, *sizes, kind]).strip().splitlines()[-1]
 
 
 PARTS = [
@@ -358,5 +392,6 @@ PARTS = [
     Part("offload", offload, 90, ("losses",)),
     Part("two ranks", two_ranks, 90, ("losses",)),
     Part("pytorch", pytorch, 60, ("device",)),
+    Part("vllm", vllm, 180, ("shape", "prepare")),
     Part("sanitizer", sanitizer, 300, ("kernel tests",)),
 ]

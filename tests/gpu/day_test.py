@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import datetime
 import io
 import os
 import pathlib
@@ -10,12 +11,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/gpu"))
 import day  # noqa: E402
 import day_parts  # noqa: E402
+import ran  # noqa: E402
 from day_parts import Failed, Part, Skipped  # noqa: E402
 
 BUILD_DIR = None
@@ -101,29 +104,139 @@ class DayTest(unittest.TestCase):
         self.assertEqual([day_parts.architecture(x) for x in ("8.0", "8.9", "9.0", "10.0", "12.0")],
                          ["80-real", "89-real", "90a-real", "100-real", "120-real"])
 
-    def test_the_rehearsal(self):
-        """Every part, with the real programs. A stand-in for compute-sanitizer runs the program that it is given."""
-        if BUILD_DIR is None:
-            self.skipTest("no --rehearsal BUILD_DIR")
+
+class RanTest(unittest.TestCase):
+    def test_the_page_says_what_ran(self):
+        page = ran.PAGE.read_text(encoding="utf-8")
+        self.assertEqual(ran.with_text(page, ran.describe(ran.RESULTS)), page, "run tests/gpu/ran.py --write")
+
+    def test_a_results_file_becomes_a_row(self):
         with tempfile.TemporaryDirectory() as folder:
-            tool = pathlib.Path(folder, "compute-sanitizer")
-            tool.write_text('#!/bin/sh\n[ "$1 $3 $4" = "--tool --error-exitcode 9" ] || exit 1\nshift 4\nexec "$@"\n')
-            tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-            result = subprocess.run([ROOT / "tests/gpu/run", "--rehearse", "--build-dir", BUILD_DIR, "--out", folder],
-                                    env=dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"), capture_output=True,
-                                    text=True, timeout=600, check=False)
-            (results,) = pathlib.Path(folder).glob("*-rehearsal.md")
-            text = results.read_text(encoding="utf-8")
-            logs = "".join(path.read_text(encoding="utf-8", errors="replace")[-3000:]
-                           for path in sorted(pathlib.Path(folder).glob("*.log")) if f"| {path.stem} | failed" in text)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr + logs)
-        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
-        verdicts = {row[0]: row[1] for row in rows[1:]}
+            self.assertEqual(ran.describe(pathlib.Path(folder)), ran.NOTHING)
+            a_day = day.Day(types.SimpleNamespace(rehearse=False, small=False, build_dir=None, out=folder), folder)
+            a_day.facts = {"device": "NVIDIA H100", "driver": "580.1"}
+            rows = [("build", "passed", 1.0, "ok"), ("heads", "failed", 1.0, "x"), ("vllm", "skipped", 0, "none")]
+            path = pathlib.Path(folder, "2026-01-02-0304.md")
+            day.write_results(path, a_day, "tests/gpu/run", datetime.datetime(2026, 1, 2, 3, 4), rows)
+            row = ran.describe(pathlib.Path(folder)).splitlines()[-1]
+            self.assertRegex(row, r"^\| \[2026-01-02 03:04 UTC\]\(\.\./tests/bench/results/gpu/2026-01-02-0304\.md\) \| "
+                                  r"NVIDIA H100 \| 580\.1 \| \w+ \| build \| heads \| vllm \|$")
+            # A rehearsal is no result of a GPU.
+            a_day.rehearse = True
+            day.write_results(path, a_day, "tests/gpu/run --rehearse", datetime.datetime(2026, 1, 2), rows)
+            with self.assertRaisesRegex(ValueError, "not a results file of a GPU"):
+                ran.describe(pathlib.Path(folder))
+
+
+# Stand-ins for the tools of a machine with two GPUs. cmake "builds" by copying the programs of STAND_INS.
+TOOLS = {
+    "nvidia-smi": '''case "$*" in
+  --list-gpus) echo "GPU 0: Stand-in"; echo "GPU 1: Stand-in" ;;
+  *) echo "Stand-in GPU, 580.1, 9.0, 80000 MiB"; echo "Stand-in GPU, 580.1, 9.0, 80000 MiB" ;;
+esac''',
+    "nvcc": 'echo "Cuda compilation tools, release 13.0, V13.0.88"',
+    "cmake": '''case $1 in
+  --build) mkdir -p "$2"; cp -r "$STAND_INS/bin" "$STAND_INS/tests-bin" "$2" ;;
+  *) case "$*" in *-DCMAKE_CUDA_ARCHITECTURES=90a-real*) ;; *) exit 1 ;; esac ;;
+esac''',
+    "compute-sanitizer": '[ "$1 $3 $4" = "--tool --error-exitcode 9" ] || exit 1; shift 4; exec "$@"',
+    # This project's teacher answers vLLM's requests.
+    "vllm": '''[ "$1 $3 $5 $7 $9" = "serve --host --port --tokenizer --max-model-len" ] || exit 1
+exec "$REAL/bin/taopd-teacher" --model "$2" --device cpu --host "$4" --port "$6" --grpc-port 0''',
+}
+TESTS = ("gpu_kernels_test", "gpu_attention_test", "gpu_heads_test", "gpu_engine_test")
+# The programs without what only a GPU has; the trainer logs the lines of the check at the start.
+TEACHER = '''for argument; do
+  shift
+  case $argument in --cuda-graphs) continue ;; cuda) argument=cpu ;; esac
+  set -- "$@" "$argument"
+done
+exec "$REAL/bin/taopd-teacher" "$@"'''
+TRAINER = '''case " $* " in
+  *" trainer.kernels=auto "*)
+    for kernel in norms rotation "SiLU gates" "paged attention" "student head" "scoring head" sampling AdamW; do
+      echo "2026-01-01T00:00:00 INFO $kernel: custom, 2.0x, error 1.0e-03 of 2.0e-02 allowed (y)"
+    done ;;
+esac
+for argument; do
+  shift
+  case $argument in trainer.device=cuda) argument=trainer.device=cpu ;; optimizer.offload=true) argument=optimizer.offload=false ;; esac
+  set -- "$@" "$argument"
+done
+exec "$REAL/bin/taopd-trainer" "$@"'''
+
+
+def write_script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text + "\n", encoding="ascii")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def run_script(arguments, wrong=None):
+    """tests/gpu/run with the stand-ins in PATH. `wrong` is a program of the build that fails. Returns exit code, {part:
+    (verdict, text)}, the results file and what the failed parts have logged."""
+    with tempfile.TemporaryDirectory() as folder:
+        tools, stand_ins, out = (pathlib.Path(folder, name) for name in ("tools", "stand_ins", "out"))
+        for name, text in TOOLS.items():
+            write_script(tools / name, text)
+        write_script(stand_ins / "bin/taopd-teacher", TEACHER)
+        write_script(stand_ins / "bin/taopd-trainer", TRAINER)
+        write_script(stand_ins / "bin/gpu_heads_bench", "echo '| head | 1.0 ms |'")
+        for name in TESTS:
+            write_script(stand_ins / "tests-bin" / name, "echo '[  PASSED  ] 3 tests.'")
+        if wrong is not None:
+            write_script(stand_ins / wrong, "echo 'planted fault'; exit 3")
+        arguments = [*arguments, "--limit", "1500"]
+        if "--rehearse" not in arguments:
+            arguments = [*arguments, "--build-dir", pathlib.Path(folder, "build")]
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", STAND_INS=str(stand_ins), REAL=BUILD_DIR)
+        result = subprocess.run([ROOT / "tests/gpu/run", *arguments, "--out", out], env=environment, capture_output=True,
+                                text=True, timeout=1700, check=False)
+        files = list(out.glob("*.md"))
+        text = files[0].read_text(encoding="utf-8") if files else result.stderr
+        logs = "".join(path.read_text(encoding="utf-8", errors="replace")[-3000:] for path in sorted(out.glob("*.log"))
+                       if f"| {path.stem.replace('_', ' ')} | failed" in text)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+    return result.returncode, {row[0]: (row[1], row[3]) for row in rows[1:]}, text, logs
+
+
+@unittest.skipIf("--rehearsal" not in sys.argv, "no --rehearsal BUILD_DIR")
+class RehearsalTest(unittest.TestCase):
+    """The whole script with the real programs, on this machine's CPU."""
+
+    def check_passed(self, verdicts, skipped, text, logs):
         self.assertEqual(list(verdicts), [part.name for part in day_parts.PARTS])
-        # The benchmark of the heads is a program for GPUs, and torch may not be installed.
-        for name, verdict in verdicts.items():
-            self.assertEqual(verdict, "skipped" if name == "heads" or (name == "pytorch" and verdict == "skipped") else "passed",
-                             name)
+        for name, (verdict, found) in verdicts.items():
+            # torch may or may not be installed.
+            allowed = ("passed", "skipped") if name == "pytorch" else ("skipped",) if name in skipped else ("passed",)
+            self.assertIn(verdict, allowed, f"{name}: {found}\n{text}{logs}")
+        for head in ("- date: 20", "- commit: ", "- device: ", "- driver: ", "- command: tests/gpu/run "):
+            self.assertIn(head, text)
+
+    def test_rehearse(self):
+        code, verdicts, text, logs = run_script(["--rehearse", "--build-dir", BUILD_DIR])
+        self.check_passed(verdicts, ("heads",), text, logs)  # the benchmark of the heads is a program for GPUs
+        self.assertEqual(code, 0)
+        self.assertTrue(text.startswith("# Rehearsal on a CPU: "))
+
+    def test_the_branches_for_a_gpu(self):
+        """The commands that a GPU gets, which the stand-ins pass on to the CPU."""
+        code, verdicts, text, logs = run_script(["--small"])
+        self.check_passed(verdicts, (), text, logs)
+        self.assertEqual(code, 0)
+        self.assertTrue(text.startswith("# GPU: Stand-in GPU\n"))
+        self.assertIn("- driver: 580.1\n", text)
+        self.assertEqual(verdicts["build"][1], "built for 90a-real")
+        self.assertIn("every kernel is trusted: norms: custom", verdicts["self check"][1])
+
+    def test_a_fault_in_one_part_leaves_the_others(self):
+        code, verdicts, text, _ = run_script(["--small", "--only", "sanitizer", "--only", "heads", "--only", "graphs"],
+                                             wrong="tests-bin/gpu_attention_test")
+        self.assertEqual(code, 1)
+        self.assertEqual(verdicts["kernel tests"], ("failed", "gpu_attention_test ended with 3, not 0: planted fault"), text)
+        self.assertEqual(verdicts["sanitizer"], ("not reached", "kernel tests: failed"))
+        for name in ("device", "build", "shape", "graphs", "heads"):
+            self.assertEqual(verdicts[name][0], "passed", text)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/engine/runner/sequence_scores.h"
 #include "common/engine/runner/token_draws.h"
+#include "kernels/torch/upload.h"
 #include "taopd/head/logit_chunk.h"
 
 namespace taopd {
@@ -98,7 +99,7 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
       token_ids.push_back(part.sequence->token(t));
     }
   }
-  batch.token_ids_T = at::tensor(token_ids, at::kLong).to(decoder_->device());
+  batch.token_ids_T = Upload(at::tensor(token_ids, at::kLong), decoder_->device());
   if (!uncached) return decoder_->Infer(batch, &pages());
   KvPages whole =
       KvPages::ForWholeSequences(decoder_->paged_config(), num_whole_blocks, decoder_->dtype(),
@@ -150,7 +151,7 @@ void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& 
     const bool all = num == hidden_TH.size(0);
     const at::Tensor hidden_SH =
         all ? hidden_TH
-            : hidden_TH.index_select(0, at::tensor(indices, at::kLong).to(decoder_->device()));
+            : hidden_TH.index_select(0, Upload(at::tensor(indices, at::kLong), decoder_->device()));
     const at::Tensor logits_SV = decoder_->Logits(hidden_SH);
     if (first == 0) masks_until = absl::Now() + kMaxMaskWait;
     SampleFrom(logits_SV, rows.data() + first, masks_until);

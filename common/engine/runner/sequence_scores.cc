@@ -27,18 +27,18 @@ void AppendRows(const at::Tensor& tensor, int64_t first, int64_t num, std::vecto
   to->insert(to->end(), from, from + num * row_size);
 }
 
-// Returns the ids of all parts, concatenated; ids_of(part) points to those of a part.
+// Returns the ids of all parts, concatenated, in host memory, where the head checks them;
+// ids_of(part) points to those of a part.
 template <typename IdsOf>
 at::Tensor GatherIds(const std::vector<const ScoredPart*>& parts, int64_t ids_per_row,
-                     const IdsOf& ids_of, at::Device device) {
+                     const IdsOf& ids_of) {
   std::vector<int32_t> ids;
   for (const ScoredPart* part : parts) {
     const int32_t* from = ids_of(*part);
     ids.insert(ids.end(), from, from + part->hidden_RH.size(0) * ids_per_row);
   }
-  at::Tensor tensor = at::tensor(ids, at::kInt);
-  if (ids_per_row != 1) tensor = tensor.view({-1, ids_per_row});
-  return tensor.to(device);
+  const at::Tensor tensor = at::tensor(ids, at::kInt);
+  return ids_per_row == 1 ? tensor : tensor.view({-1, ids_per_row});
 }
 
 // Appends the numbers of `num` rows of the output, from row `first` on, to the sequence's scores.
@@ -92,23 +92,16 @@ void ScoreAlike(const std::vector<const ScoredPart*>& parts, Decoder* decoder,
 
   std::vector<at::Tensor> hidden;
   for (const ScoredPart* part : parts) hidden.push_back(part->hidden_RH);
-  const at::Device device = decoder->device();
-  const at::Tensor sampled_ids_N = GatherIds(
-      parts, 1,
-      [](const ScoredPart& part) {
-        const InferenceRequest& request = part.sequence->request;
-        return request.token_ids.data() + request.score->start + part.first_row;
-      },
-      device);
+  const at::Tensor sampled_ids_N = GatherIds(parts, 1, [](const ScoredPart& part) {
+    const InferenceRequest& request = part.sequence->request;
+    return request.token_ids.data() + request.score->start + part.first_row;
+  });
   at::Tensor candidate_ids_NM;
   if (params.num_candidates > 0) {
-    candidate_ids_NM = GatherIds(
-        parts, params.num_candidates,
-        [](const ScoredPart& part) {
-          const ScoreParams& score = *part.sequence->request.score;
-          return score.candidate_ids.data() + part.first_row * score.num_candidates;
-        },
-        device);
+    candidate_ids_NM = GatherIds(parts, params.num_candidates, [](const ScoredPart& part) {
+      const ScoreParams& score = *part.sequence->request.score;
+      return score.candidate_ids.data() + part.first_row * score.num_candidates;
+    });
     candidate_ids_NM = candidate_ids_NM.view({-1, params.num_candidates});
   }
   const ScoringOutput output = decoder->ScoreRows(hidden.size() == 1 ? hidden[0] : at::cat(hidden),

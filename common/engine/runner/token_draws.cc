@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/upload.h"
 
 namespace taopd {
 namespace {
@@ -60,7 +61,7 @@ void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<
     for (int64_t& place : places)
       place = std::lower_bound(rows.begin(), rows.end(), place) - rows.begin();
     if (static_cast<int64_t>(rows.size()) < logits_SV.size(0)) {
-      host = host.index_select(0, at::tensor(rows, at::kLong).to(host.device()));
+      host = host.index_select(0, Upload(at::tensor(rows, at::kLong), host.device()));
     }
   }
   host = host.cpu();

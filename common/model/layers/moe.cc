@@ -21,16 +21,18 @@ at::Tensor Expert(const at::Tensor& x_NH, const ExpertWeights& expert) {
 struct ExpertOrder {
   at::Tensor pairs_S;   // pair t * k + i
   at::Tensor tokens_S;  // t
-  at::Tensor counts_E;  // int64
+  // int64; the pairs of expert e end before place ends_E[e]. They stay on the device: counting with
+  // bincount would wait for it.
+  at::Tensor ends_E;
 };
 
 ExpertOrder SortByExpert(const Routing& routing, int64_t num_experts) {
   const at::NoGradGuard no_grad;
-  const at::Tensor experts_S = routing.experts_Tk.reshape({-1});
-  const at::Tensor pairs_S =
-      std::get<1>(at::sort(experts_S, /*stable=*/std::optional<bool>(true), /*dim=*/0));
+  const auto [experts_S, pairs_S] = at::sort(routing.experts_Tk.reshape({-1}),
+                                             /*stable=*/std::optional<bool>(true), /*dim=*/0);
+  const at::Tensor ids_E = at::arange(num_experts, experts_S.options());
   return {pairs_S, pairs_S.div(routing.experts_Tk.size(1), "floor"),
-          at::bincount(experts_S, {}, num_experts)};
+          at::searchsorted(experts_S, ids_E, /*out_int32=*/false, /*right=*/true)};
 }
 
 // Makes the stack of the experts' matrices a single tensor of autograd, without a copy: they
@@ -73,12 +75,12 @@ Routing Route(const at::Tensor& router_logits_TE, const MoeConfig& config) {
 at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, int64_t num_experts,
                          const ExpertFunction& expert) {
   const ExpertOrder order = SortByExpert(routing, num_experts);
-  const at::Tensor counts_E = order.counts_E.to(at::kCPU);
+  const at::Tensor ends_E = order.ends_E.to(at::kCPU);
   const at::Tensor gates_S = routing.gates_Tk.reshape({-1});
   at::Tensor out_TH = at::zeros(x_TH.sizes(), x_TH.options().dtype(at::kFloat));
   int64_t first = 0;
   for (int64_t e = 0; e < num_experts; ++e) {
-    const int64_t n = counts_E.const_data_ptr<int64_t>()[e];
+    const int64_t n = ends_E.const_data_ptr<int64_t>()[e] - first;
     if (n == 0) continue;
     const at::Tensor tokens_n = order.tokens_S.narrow(0, first, n);
     const at::Tensor y_nH = expert(e, x_TH.index_select(0, tokens_n));
@@ -102,7 +104,7 @@ at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
                           const MoeWeights& weights) {
   const int64_t T = x_TH.size(0), H = x_TH.size(1), k = routing.experts_Tk.size(1);
   const ExpertOrder order = SortByExpert(routing, static_cast<int64_t>(weights.experts.size()));
-  const at::Tensor offsets_E = order.counts_E.cumsum(0).to(at::kInt);
+  const at::Tensor offsets_E = order.ends_E.to(at::kInt);
   const auto grouped = [&](const at::Tensor& x, const at::Tensor& stack) {
     return at::_grouped_mm(x, stack.transpose(1, 2), offsets_E);
   };

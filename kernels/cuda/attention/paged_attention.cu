@@ -20,15 +20,32 @@ struct AttentionArguments {
   int32_t heads_of_part = 0;  // heads of all parts except the last
   int32_t window = 0;
   float scale_log2e = 0;
-  // The partial results of the split tiles, [units, max_queries, max_partitions]: a maximum, a sum
-  // and D sums of values each.
+  // The partial results of the split tiles, [partitions of all tiles, units of a tile,
+  // max_queries]: a maximum, a sum and D sums of values each.
   float* states = nullptr;
   int64_t max_queries = 0;
-  int64_t max_partitions = 0;
+  // With a window, every tile has room for as many partitions as the window can touch. Without, it
+  // is 0 and the tiles say where theirs begin.
+  int64_t window_partitions = 0;
 
+  __host__ __device__ int64_t UnitsOfTile() const { return p.pages.num_kv_heads * parts; }
+  __device__ int64_t FirstPartitionOf(int64_t tile) const {
+    return window_partitions > 0 ? tile * window_partitions : p.tiles_I[tile].first_partition;
+  }
+  // Returns the split tile that has this partition of all: the last that begins at or before it.
+  __device__ int64_t TileOfPartition(int64_t partition) const {
+    if (window_partitions > 0) return partition / window_partitions;
+    int64_t low = 0, high = p.counts.num_split;
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (p.tiles_I[middle].first_partition <= partition ? low : high) = middle;
+    }
+    return low;
+  }
   __device__ float* StateOf(int64_t unit, int64_t query, int64_t partition) const {
+    const int64_t place = (FirstPartitionOf(unit / UnitsOfTile()) + partition) * UnitsOfTile();
     return states +
-           ((unit * max_queries + query) * max_partitions + partition) * (p.pages.head_size + 2);
+           ((place + unit % UnitsOfTile()) * max_queries + query) * (p.pages.head_size + 2);
   }
 };
 
@@ -83,8 +100,10 @@ __device__ void Attend(const AttentionArguments& args, const TileView& view, int
 // Uses one block per partition of a unit.
 template <typename Element, int kQueries, int kHeadSize>
 __global__ void __launch_bounds__(kAttentionThreads) SplitAttentionKernel(AttentionArguments args) {
-  const int64_t unit = blockIdx.x / args.max_partitions;
-  const int64_t index = blockIdx.x % args.max_partitions;
+  const int64_t of_all = blockIdx.x / args.UnitsOfTile();
+  const int64_t tile = args.TileOfPartition(of_all);
+  const int64_t index = of_all - args.FirstPartitionOf(tile);
+  const int64_t unit = tile * args.UnitsOfTile() + blockIdx.x % args.UnitsOfTile();
   const TileView view = ViewOf(args, unit);
   const int32_t partition = FirstPartition(view) + static_cast<int32_t>(index);
   if (partition >= EndPartition(view)) return;
@@ -171,17 +190,19 @@ AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
       std::min<int64_t>(p.sliding_window, std::numeric_limits<int32_t>::max()));
   args.scale_log2e = static_cast<float>(p.scale * 1.4426950408889634);
   args.max_queries = args.heads_of_part * p.counts.max_split_rows;
-  args.max_partitions = CeilDiv(p.counts.max_split_positions, kPartition);
   if (p.sliding_window > 0) {
     // The number of partitions that the window's positions can touch.
     const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
-    args.max_partitions = std::min(args.max_partitions, (seen - 1) / kPartition + 2);
+    args.window_partitions =
+        std::min(CeilDiv(p.counts.max_split_positions, kPartition), (seen - 1) / kPartition + 2);
   }
   return args;
 }
 
-int64_t UnitsOf(const AttentionArguments& args, int64_t num_tiles) {
-  return num_tiles * args.p.pages.num_kv_heads * args.parts;
+// The partitions of all split tiles.
+int64_t NumPartitions(const AttentionArguments& args) {
+  return args.window_partitions > 0 ? args.p.counts.num_split * args.window_partitions
+                                    : args.p.counts.num_partitions;
 }
 
 std::string WrongArguments(const PlainPagedAttention& p, const DeviceContext& context) {
@@ -196,6 +217,7 @@ std::string WrongArguments(const PlainPagedAttention& p, const DeviceContext& co
     problem << "sliding_window is " << p.sliding_window << ", must not be negative";
   } else if (counts.num_split < 0 || counts.num_split > counts.num_tiles ||
              counts.max_split_positions < 0 || counts.max_split_rows > tile_rows ||
+             counts.num_partitions < counts.num_split ||
              (counts.num_split > 0 && counts.max_split_rows < 1)) {
     problem << "counts are not PlanPagedTiles' for these heads";
   } else if (counts.num_tiles > 0 && (p.tiles_I == nullptr || p.block_tables_SM == nullptr ||
@@ -212,17 +234,17 @@ std::string WrongArguments(const PlainPagedAttention& p, const DeviceContext& co
 template <typename Element, int kQueries, int kHeadSize>
 std::string RunAttention(AttentionArguments args, const DeviceContext& context) {
   const PagedTileCounts& counts = args.p.counts;
-  const int64_t split = UnitsOf(args, counts.num_split);
+  const int64_t units = args.UnitsOfTile();
   std::string wrong = Launch("SplitAttention", SplitAttentionKernel<Element, kQueries, kHeadSize>,
-                             split * args.max_partitions, kAttentionThreads, context.stream, args);
+                             NumPartitions(args) * units, kAttentionThreads, context.stream, args);
   if (!wrong.empty()) return wrong;
-  wrong = Launch("MergePartitions", MergePartitionsKernel<Element>, split * args.max_queries,
-                 kMergeThreads, context.stream, args);
+  wrong = Launch("MergePartitions", MergePartitionsKernel<Element>,
+                 counts.num_split * units * args.max_queries, kMergeThreads, context.stream, args);
   if (!wrong.empty()) return wrong;
   args.first_tile = counts.num_split;
   return Launch("WholeAttention", WholeAttentionKernel<Element, kQueries, kHeadSize>,
-                UnitsOf(args, counts.num_tiles - counts.num_split), kAttentionThreads,
-                context.stream, args);
+                (counts.num_tiles - counts.num_split) * units, kAttentionThreads, context.stream,
+                args);
 }
 
 }  // namespace
@@ -230,7 +252,7 @@ std::string RunAttention(AttentionArguments args, const DeviceContext& context) 
 
 int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem) {
   const cuda::AttentionArguments args = cuda::ArgumentsOf(problem);
-  return cuda::UnitsOf(args, problem.counts.num_split) * args.max_queries * args.max_partitions *
+  return cuda::NumPartitions(args) * args.UnitsOfTile() * args.max_queries *
          (problem.pages.head_size + 2) * static_cast<int64_t>(sizeof(float));
 }
 

@@ -7,7 +7,24 @@
 namespace taopd {
 namespace {
 
-static_assert(sizeof(PagedTile) == 4 * sizeof(int32_t));
+constexpr size_t kTileNumbers = 5;
+static_assert(sizeof(PagedTile) == kTileNumbers * sizeof(int32_t));
+
+// Numbers the partitions of the split tiles; tile i has num_partitions(tile).
+template <typename NumPartitions>
+void CountPartitions(PagedTiles* plan, const NumPartitions& num_partitions) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < plan->counts.num_split; ++i) {
+    PagedTile& tile = plan->tiles_I[static_cast<size_t>(i)];
+    tile.first_partition = static_cast<int32_t>(sum);
+    sum += num_partitions(tile);
+  }
+  plan->counts.num_partitions = sum;
+}
+
+int64_t PartitionsOf(int64_t num_positions) {
+  return (num_positions + kPartitionTokens - 1) / kPartitionTokens;
+}
 
 int64_t NumBlocks(const PagedSequence& sequence) {
   return KvBlocksFor(sequence.past_len + sequence.num_rows);
@@ -34,7 +51,7 @@ PagedStep LayOut(const std::vector<PagedSequence>& sequences, int64_t max_blocks
   }
   step.counts = plan.counts;
   step.first_tile = static_cast<int64_t>(arrays.size());
-  arrays.resize(arrays.size() + 4 * plan.tiles_I.size());
+  arrays.resize(arrays.size() + kTileNumbers * plan.tiles_I.size());
   if (!plan.tiles_I.empty()) {
     std::memcpy(&arrays[static_cast<size_t>(step.first_tile)], plan.tiles_I.data(),
                 plan.tiles_I.size() * sizeof(PagedTile));
@@ -74,6 +91,9 @@ PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences,
   });
   plan.tiles_I.insert(plan.tiles_I.end(), whole.begin(), whole.end());
   plan.counts.num_tiles = static_cast<int64_t>(plan.tiles_I.size());
+  CountPartitions(&plan, [](const PagedTile& tile) {
+    return PartitionsOf(int64_t{tile.first_position} + tile.num_rows);
+  });
   return plan;
 }
 
@@ -93,6 +113,7 @@ PagedStep LayOutDecodeStep(const std::vector<PagedSequence>& sequences, int64_t 
   PagedTiles plan = PlanPagedTiles(sequences.data(), static_cast<int64_t>(sequences.size()),
                                    num_heads, num_kv_heads, head_size);
   plan.counts.max_split_positions = max_len;
+  CountPartitions(&plan, [&](const PagedTile&) { return PartitionsOf(max_len); });
   return LayOut(sequences, KvBlocksFor(max_len), std::move(plan));
 }
 

@@ -3,8 +3,10 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <sstream>
+#include <tuple>
 
 namespace taopd::cuda {
 namespace {
@@ -27,6 +29,20 @@ uint32_t AlignmentOf(const void* pointer) {
   uint32_t alignment = 256;
   while (address % alignment != 0) alignment /= 2;
   return alignment;
+}
+
+// Everything that a choice of an algorithm depends on: the handle, which belongs to a device, the
+// type, m, n, k, the strides of a, b and c, and as bits the transpositions and the alignments.
+using ProblemKey =
+    std::tuple<const void*, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint64_t>;
+
+// The algorithms that this thread has been given. Asking for one takes as long as a small product.
+std::map<ProblemKey, cublasLtMatmulAlgo_t>& KnownAlgorithms() {
+  // Training has a dozen shapes; batches of every size have as many as there are sizes.
+  constexpr size_t kMostKnown = 4096;
+  thread_local std::map<ProblemKey, cublasLtMatmulAlgo_t> known;
+  if (known.size() >= kMostKnown) known.clear();
+  return known;
 }
 
 // Keeps the first error of a sequence of calls.
@@ -80,36 +96,45 @@ std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Opera
       a.transposed ? layout(type, m, k, a.stride) : layout(type, k, m, a.stride);
   const Layout c_layout = layout(CUDA_R_32F, n, m, c_stride);
 
-  cublasLtMatmulPreference_t raw_preference = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&raw_preference), "preference");
-  const Preference preference(raw_preference);
-  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    if (check.ok()) {
+  const uint64_t bits = uint64_t{AlignmentOf(b.data)} << 40 | uint64_t{AlignmentOf(a.data)} << 20 |
+                        uint64_t{AlignmentOf(c)} << 2 | uint64_t{a.transposed} << 1 |
+                        uint64_t{b.transposed};
+  const ProblemKey key(context.cublaslt, static_cast<int>(type), m, n, k, a.stride, b.stride,
+                       c_stride, bits);
+  auto& known = KnownAlgorithms();
+  auto algorithm = known.find(key);
+  if (check.ok() && algorithm == known.end()) {
+    cublasLtMatmulPreference_t raw_preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&raw_preference), "preference");
+    const Preference preference(raw_preference);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      if (!check.ok()) return;
       check(cublasLtMatmulPreferenceSetAttribute(raw_preference, attribute, &value, sizeof(value)),
             "preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulScratchBytes));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(b.data));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(a.data));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(c));
+    cublasLtMatmulHeuristicResult_t heuristic = {};
+    int num_found = 0;
+    if (check.ok()) {
+      check(cublasLtMatmulAlgoGetHeuristic(context.cublaslt, raw_description, b_layout.get(),
+                                           a_layout.get(), c_layout.get(), c_layout.get(),
+                                           raw_preference, 1, &heuristic, &num_found),
+            "choose an algorithm");
+      if (num_found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
     }
-  };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulScratchBytes));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(b.data));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(a.data));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(c));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(c));
-  cublasLtMatmulHeuristicResult_t heuristic = {};
-  int num_found = 0;
-  if (check.ok()) {
-    check(cublasLtMatmulAlgoGetHeuristic(context.cublaslt, raw_description, b_layout.get(),
-                                         a_layout.get(), c_layout.get(), c_layout.get(),
-                                         raw_preference, 1, &heuristic, &num_found),
-          "choose an algorithm");
-    if (num_found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
+    if (check.ok()) algorithm = known.emplace(key, heuristic.algo).first;
   }
   const float one = 1;
   if (check.ok()) {
-    check(
-        cublasLtMatmul(context.cublaslt, raw_description, &one, b.data, b_layout.get(), a.data,
-                       a_layout.get(), &beta, c, c_layout.get(), c, c_layout.get(), &heuristic.algo,
-                       scratch, static_cast<size_t>(kMatmulScratchBytes), context.stream),
-        "multiply");
+    check(cublasLtMatmul(context.cublaslt, raw_description, &one, b.data, b_layout.get(), a.data,
+                         a_layout.get(), &beta, c, c_layout.get(), c, c_layout.get(),
+                         &algorithm->second, scratch, static_cast<size_t>(kMatmulScratchBytes),
+                         context.stream),
+          "multiply");
   }
   if (check.ok()) return "";
   std::ostringstream problem;

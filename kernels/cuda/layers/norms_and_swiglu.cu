@@ -11,8 +11,10 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-constexpr int kRowThreads = 256;  // threads for one row of a hidden state
-constexpr int kHeadThreads = 64;  // threads for one head
+constexpr int kRowThreads = 256;      // threads for one row of a hidden state
+constexpr int kHeadThreads = 64;      // threads for one head
+constexpr int kHeadWarps = 8;         // warps that share the heads of a partial sum
+constexpr int kSharedHeadSize = 512;  // the largest head whose sums are in shared memory
 constexpr int kFlatThreads = 256;
 
 // Uses one block per row.
@@ -97,19 +99,30 @@ __global__ void HeadsForwardKernel(HeadsForward p) {
                                p.inverse_rms_TA != nullptr ? p.inverse_rms_TA + row : nullptr);
 }
 
-// Uses one block for the tokens of one partial sum; each thread owns its columns, in both halves.
-template <typename Element>
-__global__ void HeadsBackwardKernel(HeadsBackward p) {
-  const int64_t D = p.head_size, half = D / 2;
-  const auto* weight = static_cast<const Element*>(p.weight_D);
-  float* partial = weight != nullptr ? p.partials_PD + blockIdx.x * D : nullptr;
-  for (int64_t i = threadIdx.x; partial != nullptr && i < half; i += kHeadThreads) {
-    partial[i] = partial[half + i] = 0;
+__device__ inline float WarpSum(float value) {
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, mask);
   }
+  return value;
+}
+
+// Uses one block for the tokens of one partial sum. Its warps take the heads in turn and need no
+// barrier until all are done: each lane owns its columns, in both halves, and each warp has sums of
+// its own, which are added in the order of the warps. A single warp adds to the partial itself.
+template <typename Element, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarpSize) HeadsBackwardKernel(HeadsBackward p) {
+  __shared__ float sums[kWarps][kWarps > 1 ? kSharedHeadSize : 1];
+  const int64_t D = p.head_size, half = D / 2;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const auto* weight = static_cast<const Element*>(p.weight_D);
+  float* const partial = weight != nullptr ? p.partials_PD + blockIdx.x * D : nullptr;
+  float* const own = kWarps > 1 ? sums[warp] : partial;
+  for (int64_t i = lane; weight != nullptr && i < half; i += kWarpSize) own[i] = own[half + i] = 0;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kRowsPerPartial;
   const int64_t end =
       begin + kRowsPerPartial < p.num_tokens ? begin + kRowsPerPartial : p.num_tokens;
-  for (int64_t row = begin * p.num_heads; row < end * p.num_heads; ++row) {
+  for (int64_t row = begin * p.num_heads + warp; row < end * p.num_heads; row += kWarps) {
     const int64_t token = row / p.num_heads, head = row % p.num_heads;
     const Element* cos = static_cast<const Element*>(p.cos_TD) + token * D;
     const Element* sin = static_cast<const Element*>(p.sin_TD) + token * D;
@@ -121,7 +134,7 @@ __global__ void HeadsBackwardKernel(HeadsBackward p) {
                    Load(sin + i), Load(sin + half + i), first, second);
     };
     if (weight == nullptr) {
-      for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+      for (int64_t i = lane; i < half; i += kWarpSize) {
         float first, second;
         unrotate(i, &first, &second);
         Store(first, d_x + i);
@@ -134,27 +147,34 @@ __global__ void HeadsBackwardKernel(HeadsBackward p) {
     float dot = 0;
     const auto add = [&](float d, int64_t i) {
       const float product = d * (Load(x + i) * inverse_rms);
-      partial[i] += product;
+      own[i] += product;
       dot += product * Load(weight + i);
     };
-    for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+    for (int64_t i = lane; i < half; i += kWarpSize) {
       float first, second;
       unrotate(i, &first, &second);
       add(first, i);
       add(second, half + i);
     }
-    const float mean = Sum<kHeadThreads>(dot) / static_cast<float>(D);
+    const float mean = WarpSum(dot) / static_cast<float>(D);
     const auto write = [&](float d, int64_t i) {
       float result;
       RmsNormGradient(d, Load(weight + i), Load(x + i) * inverse_rms, mean, inverse_rms, &result);
       Store(result, d_x + i);
     };
-    for (int64_t i = threadIdx.x; i < half; i += kHeadThreads) {
+    for (int64_t i = lane; i < half; i += kWarpSize) {
       float first, second;
       unrotate(i, &first, &second);
       write(first, i);
       write(second, half + i);
     }
+  }
+  if (kWarps == 1 || weight == nullptr) return;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < D; i += kWarps * kWarpSize) {
+    float total = 0;
+    for (int w = 0; w < kWarps; ++w) total += sums[w][i];
+    partial[i] = total;
   }
 }
 
@@ -222,11 +242,18 @@ std::string HeadsForwardCuda(const HeadsForward& p, const DeviceContext& context
 
 std::string HeadsBackwardCuda(const HeadsBackward& p, const DeviceContext& context) {
   const bool wide = p.dtype == DataType::kFloat32;
-  const auto kernel =
-      wide ? cuda::HeadsBackwardKernel<float> : cuda::HeadsBackwardKernel<__nv_bfloat16>;
   const int64_t num_partials = NumPartials(p.num_tokens);
-  std::string wrong =
-      Launch("HeadsBackward", kernel, num_partials, cuda::kHeadThreads, context.stream, p);
+  const auto launch = [&](auto kernel, int num_warps) {
+    return Launch("HeadsBackward", kernel, num_partials, num_warps * cuda::kWarpSize,
+                  context.stream, p);
+  };
+  const auto run = [&](auto element) {
+    using Element = decltype(element);
+    return p.head_size <= cuda::kSharedHeadSize
+               ? launch(cuda::HeadsBackwardKernel<Element, cuda::kHeadWarps>, cuda::kHeadWarps)
+               : launch(cuda::HeadsBackwardKernel<Element, 1>, 1);
+  };
+  std::string wrong = wide ? run(float()) : run(__nv_bfloat16());
   if (!wrong.empty() || p.weight_D == nullptr) return wrong;
   const auto sum = wide ? cuda::SumPartials<float> : cuda::SumPartials<__nv_bfloat16>;
   return sum(p.partials_PD, num_partials, p.head_size, p.d_weight_D, context);

@@ -5,6 +5,7 @@
 
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
+#include "kernels/torch/upload.h"
 
 namespace taopd {
 
@@ -35,7 +36,7 @@ CudaPagedAttention::CudaPagedAttention(PagedStep step, int64_t max_len, int64_t 
       max_len_(max_len),
       kernels_(kernels),
       step_(std::move(step)),
-      arrays_(at::tensor(step_.arrays, at::kInt).to(device)) {
+      arrays_(Upload(at::tensor(step_.arrays, at::kInt), device)) {
   step_.arrays.clear();
 }
 
@@ -44,8 +45,8 @@ void CudaPagedAttention::Refill(const std::vector<PagedSequence>& sequences) {
       LayOutDecodeStep(sequences, max_len_, num_heads_, num_kv_heads_, head_size_);
   TORCH_CHECK(max_len_ > 0 && step.num_rows == step_.num_rows, "there are ", step.num_rows,
               " rows, must be ", step_.num_rows);
-  // Waits until the copy is done, because the host's memory is freed when this function returns.
-  arrays_.copy_(at::tensor(step.arrays, at::kInt));
+  arrays_.copy_(Pinned(at::tensor(step.arrays, at::kInt), arrays_.device()),
+                /*non_blocking=*/true);
 }
 
 const int32_t* CudaPagedAttention::Array(int64_t first) const {

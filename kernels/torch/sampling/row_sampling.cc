@@ -3,6 +3,7 @@
 #include "kernels/torch/composed/sampling.h"
 #include "kernels/torch/device_call.h"
 #include "kernels/torch/kernel_choice.h"
+#include "kernels/torch/upload.h"
 
 namespace taopd {
 namespace {
@@ -16,7 +17,7 @@ at::Tensor LogitsOf(const at::Tensor& logits_SV, const std::vector<RowToDraw>& r
     indices.push_back(rows[i].row);
   }
   if (in_order) return logits_SV;
-  return logits_SV.index_select(0, at::tensor(indices, at::kLong).to(logits_SV.device()));
+  return logits_SV.index_select(0, Upload(at::tensor(indices, at::kLong), logits_SV.device()));
 }
 
 // Runs the sampler's kernel; returns its results as SampleRowsComposed does.

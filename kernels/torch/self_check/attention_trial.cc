@@ -109,9 +109,8 @@ class PagedAttentionTrial final : public Trial {
 
 }  // namespace
 
-std::unique_ptr<Trial> MakePagedAttentionTrial(const SelfCheckShape& shape,
-                                               const DeviceKernels& kernels, uint64_t seed) {
-  return std::make_unique<PagedAttentionTrial>(shape, kernels, seed);
+std::vector<TrialOfKind> AttentionTrials() {
+  return {{KernelKind::kPagedAttention, NewTrial<PagedAttentionTrial>, /*only_training=*/false}};
 }
 
 }  // namespace taopd

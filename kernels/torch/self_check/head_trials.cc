@@ -192,14 +192,9 @@ class ScoringHeadTrial final : public Trial {
 
 }  // namespace
 
-std::unique_ptr<Trial> MakeStudentHeadTrial(const SelfCheckShape& shape,
-                                            const DeviceKernels& kernels, uint64_t seed) {
-  return std::make_unique<StudentHeadTrial>(shape, kernels, seed);
-}
-
-std::unique_ptr<Trial> MakeScoringHeadTrial(const SelfCheckShape& shape,
-                                            const DeviceKernels& kernels, uint64_t seed) {
-  return std::make_unique<ScoringHeadTrial>(shape, kernels, seed);
+std::vector<TrialOfKind> HeadTrials() {
+  return {{KernelKind::kStudentHead, NewTrial<StudentHeadTrial>, /*only_training=*/true},
+          {KernelKind::kScoringHead, NewTrial<ScoringHeadTrial>, /*only_training=*/false}};
 }
 
 }  // namespace taopd

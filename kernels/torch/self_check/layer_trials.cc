@@ -231,19 +231,10 @@ class SwiGluTrial final : public LayerTrial {
 
 }  // namespace
 
-std::unique_ptr<Trial> MakeNormTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                     uint64_t seed) {
-  return std::make_unique<NormTrial>(shape, kernels, seed);
-}
-
-std::unique_ptr<Trial> MakeRotationTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                         uint64_t seed) {
-  return std::make_unique<RotationTrial>(shape, kernels, seed);
-}
-
-std::unique_ptr<Trial> MakeSwiGluTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                       uint64_t seed) {
-  return std::make_unique<SwiGluTrial>(shape, kernels, seed);
+std::vector<TrialOfKind> LayerTrials() {
+  return {{KernelKind::kNorm, NewTrial<NormTrial>, /*only_training=*/false},
+          {KernelKind::kRotation, NewTrial<RotationTrial>, /*only_training=*/false},
+          {KernelKind::kSwiGlu, NewTrial<SwiGluTrial>, /*only_training=*/false}};
 }
 
 }  // namespace taopd

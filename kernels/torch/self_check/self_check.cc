@@ -53,22 +53,14 @@ bool DeviceAnswers(at::Device device) {
   return !ErrorOf([&] { at::ones({1}, at::TensorOptions().device(device)).sum().cpu(); });
 }
 
-using MakeTrial = std::unique_ptr<Trial> (*)(const SelfCheckShape&, const DeviceKernels&, uint64_t);
-struct TrialOfKind {
-  KernelKind kind;
-  MakeTrial make;
-  bool only_training;
-};
-constexpr TrialOfKind kTrials[] = {
-    {KernelKind::kNorm, MakeNormTrial, false},
-    {KernelKind::kRotation, MakeRotationTrial, false},
-    {KernelKind::kSwiGlu, MakeSwiGluTrial, false},
-    {KernelKind::kPagedAttention, MakePagedAttentionTrial, false},
-    {KernelKind::kStudentHead, MakeStudentHeadTrial, true},
-    {KernelKind::kScoringHead, MakeScoringHeadTrial, false},
-    {KernelKind::kSampling, MakeSamplingTrial, false},
-    {KernelKind::kAdamW, MakeAdamWTrial, true},
-};
+// Returns all trials, in the order of KernelKind.
+std::vector<TrialOfKind> AllTrials() {
+  std::vector<TrialOfKind> all;
+  for (const auto trials : {LayerTrials, AttentionTrials, HeadTrials, UpdateTrials}) {
+    for (const TrialOfKind& of_kind : trials()) all.push_back(of_kind);
+  }
+  return all;
+}
 
 // Everything that a trial's thread uses, so that it may outlive the check.
 struct Attempt {
@@ -159,7 +151,7 @@ std::string ErrorText(const OutputError& worst) {
 std::vector<KernelVerdict> CheckKernels(const SelfCheckShape& shape, const DeviceKernels& kernels,
                                         const SelfCheckOptions& options) {
   std::vector<KernelVerdict> verdicts;
-  for (const TrialOfKind& of_kind : kTrials) {
+  for (const TrialOfKind& of_kind : AllTrials()) {
     if (of_kind.only_training && !shape.trains) continue;
     verdicts.push_back(Check(shape, kernels, options, of_kind));
     if (verdicts.back().outcome == Outcome::kHangs || verdicts.back().device_is_lost) break;

@@ -88,22 +88,23 @@ inline double AllowedFor(at::ScalarType dtype) {
   return dtype == at::kFloat ? kFloatAllowed : kBfloat16Allowed;
 }
 
-// The trials. `kernels` must outlive them.
-std::unique_ptr<Trial> MakeNormTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                     uint64_t seed);
-std::unique_ptr<Trial> MakeRotationTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                         uint64_t seed);
-std::unique_ptr<Trial> MakeSwiGluTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                       uint64_t seed);
-std::unique_ptr<Trial> MakePagedAttentionTrial(const SelfCheckShape& shape,
-                                               const DeviceKernels& kernels, uint64_t seed);
-std::unique_ptr<Trial> MakeStudentHeadTrial(const SelfCheckShape& shape,
-                                            const DeviceKernels& kernels, uint64_t seed);
-std::unique_ptr<Trial> MakeScoringHeadTrial(const SelfCheckShape& shape,
-                                            const DeviceKernels& kernels, uint64_t seed);
-std::unique_ptr<Trial> MakeSamplingTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                         uint64_t seed);
-std::unique_ptr<Trial> MakeAdamWTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                      uint64_t seed);
+// A trial that CheckKernels makes. `kernels` must outlive the trial.
+struct TrialOfKind {
+  KernelKind kind;
+  std::unique_ptr<Trial> (*make)(const SelfCheckShape& shape, const DeviceKernels& kernels,
+                                 uint64_t seed);
+  bool only_training;
+};
+template <typename SomeTrial>
+std::unique_ptr<Trial> NewTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
+                                uint64_t seed) {
+  return std::make_unique<SomeTrial>(shape, kernels, seed);
+}
+
+// The trials of each file. A new trial is a class and a row there.
+std::vector<TrialOfKind> LayerTrials();
+std::vector<TrialOfKind> AttentionTrials();
+std::vector<TrialOfKind> HeadTrials();
+std::vector<TrialOfKind> UpdateTrials();
 
 }  // namespace taopd

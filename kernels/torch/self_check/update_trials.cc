@@ -200,14 +200,9 @@ class AdamWTrial final : public Trial {
 
 }  // namespace
 
-std::unique_ptr<Trial> MakeSamplingTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                         uint64_t seed) {
-  return std::make_unique<SamplingTrial>(shape, kernels, seed);
-}
-
-std::unique_ptr<Trial> MakeAdamWTrial(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                                      uint64_t seed) {
-  return std::make_unique<AdamWTrial>(shape, kernels, seed);
+std::vector<TrialOfKind> UpdateTrials() {
+  return {{KernelKind::kSampling, NewTrial<SamplingTrial>, /*only_training=*/false},
+          {KernelKind::kAdamW, NewTrial<AdamWTrial>, /*only_training=*/true}};
 }
 
 }  // namespace taopd

@@ -3,8 +3,10 @@
 // the target taopd_cuda_emulated puts this header before the toolkit's.
 //
 // A block's threads are fibers of one host thread. They run one after the other, each until it
-// reaches a barrier (of its block or of its warp), so the order is always the same; shared memory
-// is static memory, and blocks run one after the other. The emulation cannot show races, memory
+// reaches a barrier (of its block or of its warp), in another random order between any two
+// barriers. The seed is fixed, or TAOPD_EMULATION_SEED. Shared memory is thread-local memory, which
+// holds NaN when a block begins; blocks run one after the other. So a missing barrier and a read of
+// what nobody has written show as wrong results. The emulation cannot show other races, memory
 // ordering, alignment faults and device-only arithmetic (fused multiply-add, expf's last bit).
 #pragma once
 
@@ -21,7 +23,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __shared__ static
+#define __shared__ static thread_local
 #define __launch_bounds__(...)
 
 struct dim3 {

@@ -1,8 +1,13 @@
+#include <link.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "tests/support/emulated_cuda/cuda_runtime.h"
@@ -35,6 +40,34 @@ struct Block {
   const std::function<void()>* body = nullptr;
   unsigned running = 0;
   bool flag = false;
+  std::vector<unsigned> order;
+  std::minstd_rand random;
+};
+
+// The shared memory of all kernels: __shared__ variables are thread-local variables of the program,
+// which lie together with its others.
+struct SharedMemory {
+  SharedMemory() {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* data) {
+          auto* const memory = static_cast<SharedMemory*>(data);
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            if (info->dlpi_phdr[i].p_type != PT_TLS) continue;
+            memory->begin = static_cast<char*>(info->dlpi_tls_data);
+            memory->size = info->dlpi_phdr[i].p_memsz;
+          }
+          return 1;  // the program comes first
+        },
+        this);
+    saved.assign(begin, begin + size);
+  }
+  ~SharedMemory() { std::copy(saved.begin(), saved.end(), begin); }
+  // Fills it with NaN, which are -1 as integers.
+  void Poison() const { std::memset(begin, 0xff, size); }
+
+  char* begin = nullptr;
+  size_t size = 0;
+  std::vector<char> saved;
 };
 
 Block* block = nullptr;  // kernels run one at a time
@@ -79,10 +112,13 @@ void Release(unsigned begin, unsigned end, State barrier) {
 void RunBlock(dim3 grid, dim3 index, dim3 size) {
   const unsigned num = size.x;
   for (unsigned i = 0; i < num; ++i) block->fibers[i]->state = State::kReady;
+  block->order.resize(num);
+  std::iota(block->order.begin(), block->order.end(), 0u);
   bool progress = true;
   while (progress) {
     progress = false;
-    for (unsigned i = 0; i < num; ++i) {
+    std::shuffle(block->order.begin(), block->order.end(), block->random);
+    for (const unsigned i : block->order) {
       if (block->fibers[i]->state != State::kReady) continue;
       block->running = i;
       threadIdx = dim3(i);
@@ -114,7 +150,13 @@ void Run(dim3 grid, dim3 block_size, const std::function<void()>& body) {
   }
   block->lane_slots.resize(size_t{64} * (block->fibers.size() + kWarpSize));
   block->body = &body;
-  for (unsigned x = 0; x < grid.x; ++x) RunBlock(grid, dim3(x), block_size);
+  const char* const seed = std::getenv("TAOPD_EMULATION_SEED");
+  block->random.seed(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 1);
+  const SharedMemory shared_memory;
+  for (unsigned x = 0; x < grid.x; ++x) {
+    shared_memory.Poison();
+    RunBlock(grid, dim3(x), block_size);
+  }
 }
 
 void BlockBarrier() { Wait(State::kAtBlockBarrier); }

@@ -74,6 +74,8 @@ struct PagedTile {
   int32_t first_row = 0;
   int32_t num_rows = 0;
   int32_t first_position = 0;  // position of the first row in its sequence
+  // Of a split tile: the number of partitions of all tiles before it, as if there were no window.
+  int32_t first_partition = 0;
 };
 
 // The partitions of a split tile are computed by different blocks of threads and then merged.
@@ -84,6 +86,7 @@ struct PagedTileCounts {
   int64_t num_split = 0;            // the split tiles come first
   int64_t max_split_rows = 0;       // the largest number of rows of a split tile
   int64_t max_split_positions = 0;  // last position of a split tile + 1
+  int64_t num_partitions = 0;       // of all split tiles
 };
 struct PagedTiles {
   PagedTileCounts counts;
@@ -113,8 +116,8 @@ PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t n
                           int64_t num_kv_heads, int64_t head_size);
 // Lays out a step of sequences that have one row each and at most max_len positions, in a form with
 // which launches can be recorded: everything except the values of `arrays` depends only on the
-// number of sequences, on max_len and on the heads. The tables have room for max_len positions. As
-// many partitions are launched, and those past a sequence's end do nothing. Results are the same as
+// number of sequences, on max_len and on the heads. Tables and partitions are those of max_len
+// positions; partitions past a sequence's end do nothing. Results are the same as
 // with LayOutPagedStep. REQUIRES: each sequence has one row and a past_len below max_len.
 PagedStep LayOutDecodeStep(const std::vector<PagedSequence>& sequences, int64_t max_len,
                            int64_t num_heads, int64_t num_kv_heads, int64_t head_size);
@@ -139,7 +142,8 @@ struct PlainPagedAttention {
   int64_t out_row_stride = 0;
 };
 // Returns the bytes of workspace that the call needs: one partial result for each query and
-// partition of the split tiles, or 0 if nothing is split. REQUIRES: the numbers of heads and the
+// partition of the split tiles, or 0 if nothing is split. Without a window it grows with the sum of
+// the sequences' lengths, not with the longest of them. REQUIRES: the numbers of heads and the
 // head size are valid.
 int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem);
 std::string PagedAttentionCuda(const PlainPagedAttention& problem, const DeviceContext& context);

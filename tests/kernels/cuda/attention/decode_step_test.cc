@@ -152,7 +152,7 @@ TEST_P(DecodeStepTest, OnlyTheValuesOfTheArraysDependOnTheSequences) {
   EXPECT_EQ(a.arrays.size(), b.arrays.size());
   for (const auto member :
        {&PagedTileCounts::num_tiles, &PagedTileCounts::num_split, &PagedTileCounts::max_split_rows,
-        &PagedTileCounts::max_split_positions}) {
+        &PagedTileCounts::max_split_positions, &PagedTileCounts::num_partitions}) {
     EXPECT_EQ(a.counts.*member, b.counts.*member);
   }
 }

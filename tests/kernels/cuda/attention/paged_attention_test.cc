@@ -200,6 +200,9 @@ TEST_F(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
   EXPECT_EQ(plan.counts.num_split, 2);
   EXPECT_EQ(plan.counts.max_split_rows, 4);
   EXPECT_EQ(plan.counts.max_split_positions, 701);
+  EXPECT_EQ(plan.counts.num_partitions, 3 + 1);
+  EXPECT_EQ(plan.tiles_I[0].first_partition, 0);
+  EXPECT_EQ(plan.tiles_I[1].first_partition, 3);
   std::vector<int> seen(19);
   for (size_t i = 0; i < plan.tiles_I.size(); ++i) {
     const PagedTile& tile = plan.tiles_I[i];
@@ -212,6 +215,28 @@ TEST_F(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
   EXPECT_EQ(seen, std::vector<int>(19, 1));
 }
 
+// One long sequence among many short ones must not cost as much as many long ones.
+TEST_F(PlanPagedTilesTest, TheWorkspaceGrowsWithTheSumOfTheLengths) {
+  const auto bytes = [](const std::vector<PagedSequence>& sequences, int64_t window) {
+    const PagedTiles plan =
+        PlanPagedTiles(sequences.data(), static_cast<int64_t>(sequences.size()), 8, 2, 64);
+    PlainPagedAttention p;
+    p.pages.num_kv_heads = 2;
+    p.pages.head_size = 64;
+    p.num_heads = 8;
+    p.sliding_window = window;
+    p.counts = plan.counts;
+    return PagedAttentionWorkspaceBytes(p);
+  };
+  std::vector<PagedSequence> sequences;
+  for (int64_t i = 0; i < 256; ++i) sequences.push_back({i, 1, 200, nullptr});
+  const int64_t per_partition = 8 * (64 + 2) * 4;
+  EXPECT_EQ(bytes(sequences, 0), 256 * per_partition);
+  sequences[7].past_len = 131071;
+  EXPECT_EQ(bytes(sequences, 0), (255 + 512) * per_partition);
+  EXPECT_EQ(bytes(sequences, 300), 256 * 3 * per_partition);
+}
+
 TEST_F(CudaTest, PagedAttentionNamesWrongArguments) {
   DeviceArray<float> memory(64);
   DeviceArray<PagedTile> tiles(std::vector<PagedTile>{{0, 0, 1, 300}});
@@ -220,7 +245,7 @@ TEST_F(CudaTest, PagedAttentionNamesWrongArguments) {
   p.pages = {DataType::kFloat32, 2, 8, memory.data(), memory.data()};
   p.num_heads = 4;
   p.scale = 1;
-  p.counts = {1, 1, 1, 301};
+  p.counts = {1, 1, 1, 301, 2};
   p.tiles_I = tiles.data();
   p.block_tables_SM = table.data();
   p.max_blocks = 10;
@@ -244,6 +269,8 @@ TEST_F(CudaTest, PagedAttentionNamesWrongArguments) {
          [](Problem x) { x->counts.num_split = 2; });
   expect("counts are not PlanPagedTiles' for these heads",
          [](Problem x) { x->counts.max_split_rows = 9; });
+  expect("counts are not PlanPagedTiles' for these heads",
+         [](Problem x) { x->counts.num_partitions = 0; });
   expect("tiles, block_tables, q and out are needed", [](Problem x) { x->q_TND = nullptr; });
 }
 

@@ -83,7 +83,7 @@ TEST_P(CudaLayersTest, RmsNormMatchesTheCpu) {
 
 TEST_P(CudaLayersTest, HeadsMatchTheCpu) {
   for (int64_t num_tokens : {0, 1, 35}) {
-    for (int64_t head_size : {2, 32, 128, 130}) {
+    for (int64_t head_size : {2, 32, 128, 130, 514}) {
       for (bool has_norm : {false, true}) {
         HeadsArrays cpu(GetParam(), num_tokens, 3, head_size, has_norm), ours = cpu;
         cpu::Run(cpu.Forward(), kSerial);

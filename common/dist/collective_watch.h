@@ -1,0 +1,59 @@
+// Watches collectives that run on a GPU's stream, for which the host does not wait.
+#pragma once
+
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace taopd {
+
+// A collective hangs on the device if a rank does not take part. The host then hangs, too, in the
+// next call that waits for the device, so another thread has to see it: this object's.
+//
+// Collectives end in the order in which they are added. Thread-safe.
+class CollectiveWatch {
+ public:
+  struct Collective {
+    std::string name;
+    int64_t number = 0;
+    absl::Time deadline;
+    // Whether it has ended on the device. Called on this object's thread. Throws the collective's
+    // error.
+    std::function<bool()> has_ended;
+  };
+  struct Options {
+    absl::Duration poll = absl::Milliseconds(20);
+    absl::Duration grace = absl::Seconds(8);
+    // A collective has not ended by its deadline, or its error. The process still has `grace`.
+    std::function<void(const Collective&, const std::string& error)> on_failure;
+    // The process has not ended after `grace`: its other threads wait for the device.
+    std::function<void()> on_stuck;
+  };
+
+  explicit CollectiveWatch(Options options);
+  // Watches nothing any more, and does not call on_stuck.
+  ~CollectiveWatch();
+  CollectiveWatch(const CollectiveWatch&) = delete;
+  CollectiveWatch& operator=(const CollectiveWatch&) = delete;
+
+  void Add(Collective collective);
+
+ private:
+  void Loop();
+  // Drops what has ended. Returns the error of the first collective that failed or is late.
+  bool FindFailure(Collective* failed, std::string* error);
+
+  const Options options_;
+  absl::Mutex mutex_;
+  std::deque<Collective> pending_ ABSL_GUARDED_BY(mutex_);
+  bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace taopd

@@ -1,0 +1,43 @@
+// The world of one.
+#include "common/dist/process_group.h"
+
+namespace taopd {
+namespace {
+
+class DoneWork final : public ProcessGroup::Work {
+ public:
+  absl::Status Wait() override { return absl::OkStatus(); }
+};
+
+class LoneProcess final : public ProcessGroup {
+ public:
+  LoneProcess() : ProcessGroup(Rendezvous()) {}
+  WorkPtr StartAllReduce(at::Tensor, Reduction) override { return std::make_unique<DoneWork>(); }
+  WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
+    return Copy(output, input);
+  }
+  WorkPtr StartAllToAll(at::Tensor output, at::Tensor input) override {
+    return Copy(output, input);
+  }
+  WorkPtr StartBroadcast(at::Tensor, int64_t) override { return std::make_unique<DoneWork>(); }
+  absl::Status health() const override { return absl::OkStatus(); }
+  void Fail(const absl::Status&) override {}
+  void Leave() override {}
+  void RequestStop(int) override {}
+  void OnStop(std::function<void(int)>) override {}
+
+ protected:
+  absl::Status ReducePatiently(const at::Tensor&) override { return absl::OkStatus(); }
+
+ private:
+  static WorkPtr Copy(const at::Tensor& output, const at::Tensor& input) {
+    if (!output.is_alias_of(input)) output.view(-1).copy_(input.view(-1));
+    return std::make_unique<DoneWork>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> ProcessGroup::Alone() { return std::make_unique<LoneProcess>(); }
+
+}  // namespace taopd

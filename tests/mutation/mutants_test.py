@@ -1,0 +1,26 @@
+"""tests/mutation/mutants.py: every place exists exactly once, so that the list does not rot."""
+
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/mutation"))
+from mutants import MUTANTS  # noqa: E402
+
+
+class MutantsTest(unittest.TestCase):
+    def test_every_place_exists_once(self):
+        for mutant in MUTANTS:
+            with self.subTest(mutant.name):
+                text = (ROOT / mutant.file).read_text(encoding="utf-8")
+                self.assertEqual(text.count(mutant.old), 1, f"{mutant.old!r} in {mutant.file}")
+                self.assertNotEqual(mutant.old, mutant.new)
+
+    def test_there_are_enough_and_names_are_unique(self):
+        self.assertGreaterEqual(len(MUTANTS), 60)
+        self.assertEqual(len({mutant.name for mutant in MUTANTS}), len(MUTANTS))
+
+
+if __name__ == "__main__":
+    unittest.main()
