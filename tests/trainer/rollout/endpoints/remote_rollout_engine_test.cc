@@ -220,6 +220,7 @@ TEST_F(RemoteRolloutEngineTest, AnAnswerOfOtherWeightsLeavesTheWorkerOutByName) 
   int64_t step = 0;
   ::testing::internal::CaptureStderr();
   while (engine->stats().num_left_out == 0) {
+    ASSERT_LT(step, 1000) << "it is not left out";
     engine->SetWeights(Weights(++step));
     Batch(engine, 20, step).ExpectWhole(step);
   }
