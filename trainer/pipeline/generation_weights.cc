@@ -11,6 +11,10 @@
 namespace taopd {
 
 absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const Decoder* student) {
+  if (student->lora() != nullptr) {
+    return std::unique_ptr<GenerationWeights>(
+        new GenerationWeights(student, student->WithOwnAdapters()));
+  }
   DecoderOptions options;
   options.dtype = ConfigDtype(student->dtype());
   options.device = student->device().str();
@@ -24,9 +28,8 @@ absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const
   }
   if (!is_same) {
     return InvalidArgument(
-        "trainer.async_steps: the student has other parameters than its config.json describes, "
-        "such "
-        "as adapters, of which no copy can be made; set it to 0");
+        "trainer.async_steps: the student has other parameters than its config.json describes, of "
+        "which no copy can be made; set it to 0");
   }
   return std::unique_ptr<GenerationWeights>(new GenerationWeights(student, std::move(decoder)));
 }
@@ -34,7 +37,8 @@ absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const
 void GenerationWeights::Take(int64_t version) {
   {
     const at::NoGradGuard no_grad;
-    const std::vector<NamedParameter> from = student_->Parameters(), to = decoder_->Parameters();
+    const std::vector<NamedParameter> from = student_->TrainedParameters(),
+                                      to = decoder_->TrainedParameters();
     for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].second).copy_(from[i].second);
   }
   const c10::InferenceMode inference;
