@@ -20,8 +20,9 @@ namespace {
 
 constexpr int64_t kSteps = 6;
 
-TinySetting Ahead(int64_t async_steps) {
+TinySetting Ahead(int64_t async_steps, int64_t lora_rank = 0) {
   TinySetting setting;
+  setting.lora_rank = lora_rank;
   setting.config.trainer.async_steps = async_steps;
   setting.config.trainer.total_steps = kSteps;
   setting.num_threads = 1;  // the engine and the training thread have one each
@@ -30,7 +31,7 @@ TinySetting Ahead(int64_t async_steps) {
 
 std::vector<at::Tensor> CopyOf(const Decoder& decoder) {
   std::vector<at::Tensor> copy;
-  for (const auto& [name, parameter] : decoder.Parameters()) {
+  for (const auto& [name, parameter] : decoder.TrainedParameters()) {
     copy.push_back(parameter.detach().clone());
   }
   return copy;
@@ -184,10 +185,12 @@ void ExpectSame(AheadTraining& a, AheadTraining& b) {
   EXPECT_TRUE(SameWeights(a.student(), b.student()));
 }
 
-// Every step is generated once more, by a decoder that has the weights of the step's version.
+// Every step is generated once more, by a decoder that has the weights or the adapters of its
+// version.
 TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
-  for (const int64_t async_steps : {1, 2, 4}) {
-    AheadTraining run(Ahead(async_steps));
+  for (const auto& [async_steps, lora_rank] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {2, 0}, {4, 0}, {1, 4}, {2, 4}}) {
+    AheadTraining run(Ahead(async_steps, lora_rank));
     ASSERT_OK(run.Start());
     std::vector<std::vector<at::Tensor>> versions = {CopyOf(run.student())};
     std::vector<StepResult> results;
@@ -195,7 +198,7 @@ TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
       ASSERT_OK_AND_ASSIGN(results.emplace_back(), run.Step());
       versions.push_back(CopyOf(run.student()));
     }
-    const std::shared_ptr<Decoder> earlier = MakeTinyStudent();
+    const std::shared_ptr<Decoder> earlier = MakeTinyStudent("float32", lora_rank);
     ASSERT_OK_AND_ASSIGN(const auto engine, MakeRolloutEngine(*run.context().config, earlier));
     LocalRolloutEngine rollouts(engine.get());
     StepContext alone = run.context();
@@ -206,7 +209,7 @@ TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
       EXPECT_EQ(ByName(results[step]).at("policy/staleness"), step - version);
       {
         const at::NoGradGuard no_grad;
-        const auto parameters = earlier->Parameters();
+        const auto parameters = earlier->TrainedParameters();
         for (size_t i = 0; i < parameters.size(); ++i)
           at::Tensor(parameters[i].second).copy_(versions[version][i]);
       }
@@ -227,15 +230,49 @@ TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
 }
 
 TEST(RolloutPipeline, ZeroStepsAheadIsTheSynchronousRun) {
-  Whole ahead(Ahead(0));
-  TinyTraining synchronous(Ahead(0));
-  for (int64_t step = 0; step < kSteps; ++step) {
-    const auto result =
-        TrainOneStep(synchronous.context, step, AheadTraining::kLr, synchronous.NextPrompts());
-    ASSERT_OK(result);
-    EXPECT_EQ(ByName(*result).at("loss/mean"), ahead.run.losses()[step]);
+  for (const int64_t lora_rank : {0, 4}) {
+    Whole ahead(Ahead(0, lora_rank));
+    TinyTraining synchronous(Ahead(0, lora_rank));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const auto result =
+          TrainOneStep(synchronous.context, step, AheadTraining::kLr, synchronous.NextPrompts());
+      ASSERT_OK(result);
+      EXPECT_EQ(ByName(*result).at("loss/mean"), ahead.run.losses()[step]);
+    }
+    EXPECT_TRUE(SameWeights(*synchronous.student(), ahead.run.student()));
   }
-  EXPECT_TRUE(SameWeights(*synchronous.student(), ahead.run.student()));
+}
+
+// The base is the student's own, and the adapters are copies.
+TEST(GenerationWeights, AdaptersAreCopiedAndTheBaseIsShared) {
+  const std::shared_ptr<Decoder> student = MakeTinyStudent("float32", 4);
+  ASSERT_OK_AND_ASSIGN(const auto weights, GenerationWeights::Make(student.get()));
+  const auto base = student->Parameters(), shared = weights->decoder()->Parameters();
+  ASSERT_EQ(shared.size(), base.size());
+  for (size_t i = 0; i < base.size(); ++i)
+    EXPECT_EQ(shared[i].second.const_data_ptr(), base[i].second.const_data_ptr()) << base[i].first;
+  const auto trained = student->TrainedParameters(),
+             copies = weights->decoder()->TrainedParameters();
+  ASSERT_EQ(copies.size(), trained.size());
+  for (size_t i = 0; i < trained.size(); ++i) {
+    EXPECT_NE(copies[i].second.const_data_ptr(), trained[i].second.const_data_ptr());
+    EXPECT_FALSE(copies[i].second.requires_grad());
+  }
+  const auto logits = [](Decoder& decoder) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor hidden_TH =
+        decoder.Forward(PackedBatch::FromSequences({{3, 4, 5, 6}}, decoder.device()));
+    return hidden_TH.mm(decoder.lm_head().t());
+  };
+  weights->Take(0);
+  EXPECT_TRUE(at::equal(logits(*weights->decoder()), logits(*student)));
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, matrix] : trained) at::Tensor(matrix).add_(0.1);
+  }
+  EXPECT_FALSE(at::equal(logits(*weights->decoder()), logits(*student)));
+  weights->Take(1);
+  EXPECT_TRUE(at::equal(logits(*weights->decoder()), logits(*student)));
 }
 
 TEST(RolloutPipeline, TimingAndThreadsDoNotMatter) {
