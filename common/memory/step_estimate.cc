@@ -11,12 +11,16 @@ namespace {
 
 int64_t DividedUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+int64_t NumTrained(const StepWork& work) {
+  return work.adapter_parameters > 0 ? work.adapter_parameters : work.num_parameters;
+}
+
 EstimateLine OverNetwork(const StepWork& work, const DeviceRates& rates, const char* name,
-                         int64_t bytes_per_parameter, const char* note) {
+                         int64_t bytes_per_parameter, const std::string& note) {
   EstimateLine line = {name, 0, 0, note};
   if (work.num_ranks == 1) return line;
-  line.sent_bytes = work.updates * bytes_per_parameter * work.num_parameters / work.num_ranks *
-                    (work.num_ranks - 1);
+  line.sent_bytes =
+      work.updates * bytes_per_parameter * NumTrained(work) / work.num_ranks * (work.num_ranks - 1);
   line.seconds = static_cast<double>(line.sent_bytes) / rates.network_bytes_per_second;
   return line;
 }
@@ -48,25 +52,29 @@ StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
                             "r reads of the weights and of the keys and values"});
   const auto trained_tokens =
       static_cast<double>(sequences * (work.prompt_tokens + work.response_tokens));
+  const bool has_adapters = work.adapter_parameters > 0;
+  const int64_t flops_per_weight = (has_adapters ? 4 : 6) + (work.recomputes_layers ? 2 : 0);
   estimate.lines.push_back(
       {"forward, backward",
-       (work.recomputes_layers ? 8 : 6) * active * trained_tokens / rates.flops, 0,
-       work.recomputes_layers ? "8 P S (p + r) FLOP" : "6 P S (p + r) FLOP"});
-  estimate.lines.push_back(OverNetwork(
-      work, rates, "gradients", 4 * work.micro_batches,
-      work.micro_batches > 1 ? "4 P (N - 1) / N bytes, reduce-scatter after each micro-batch"
-                             : "4 P (N - 1) / N bytes, reduce-scatter"));
+       static_cast<double>(flops_per_weight) * active * trained_tokens / rates.flops, 0,
+       absl::StrFormat("%d P S (p + r) FLOP", flops_per_weight)});
+  const char trained = has_adapters ? 'A' : 'P';
+  estimate.lines.push_back(
+      OverNetwork(work, rates, "gradients", 4 * work.micro_batches,
+                  absl::StrFormat("4 %c (N - 1) / N bytes, reduce-scatter%s", trained,
+                                  work.micro_batches > 1 ? " after each micro-batch" : "")));
   const auto slice =
-      static_cast<double>(DividedUp(work.num_parameters, work.num_ranks) * work.updates);
+      static_cast<double>(DividedUp(NumTrained(work), work.num_ranks) * work.updates);
   estimate.lines.push_back(
       {"optimizer",
        slice * static_cast<double>(work.optimizer_bytes_per_parameter) /
            (work.updates_on_host ? rates.host_bytes_per_second : rates.memory_bytes_per_second),
        0,
-       absl::StrFormat("%d P / N bytes of %s memory", work.optimizer_bytes_per_parameter,
+       absl::StrFormat("%d %c / N bytes of %s memory", work.optimizer_bytes_per_parameter, trained,
                        work.updates_on_host ? "the host's" : "the device's")});
-  estimate.lines.push_back(OverNetwork(work, rates, "weights", work.bytes_per_weight,
-                                       "b P (N - 1) / N bytes, all-gather"));
+  estimate.lines.push_back(OverNetwork(
+      work, rates, has_adapters ? "adapters" : "weights", has_adapters ? 4 : work.bytes_per_weight,
+      absl::StrFormat("%s %c (N - 1) / N bytes, all-gather", has_adapters ? "4" : "b", trained)));
   for (const EstimateLine& line : estimate.lines) {
     estimate.seconds += line.seconds;
     estimate.sent_bytes += line.sent_bytes;

@@ -5,8 +5,8 @@
 //
 // This header does not depend on LibTorch. The functions are pure.
 //
-// Letters: P parameters, b bytes of a weight, N ranks, S sequences per rank, p prompt and r
-// response tokens of a sequence, K bytes of keys and values of a token.
+// Letters: P parameters, A values of adapters, b bytes of a weight, N ranks, S sequences per rank,
+// p prompt and r response tokens of a sequence, K bytes of keys and values of a token.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,21 @@ struct DeviceRates {
 };
 
 struct StepWork {
-  int64_t num_parameters = 0;      // P
-  int64_t active_parameters = 0;   // used by a token; fewer than P in a mixture of experts
-  int64_t bytes_per_weight = 2;    // b
-  int64_t kv_bytes_per_token = 0;  // K
-  int64_t num_sequences = 0;       // sequences of all ranks in a step
-  int64_t max_running = 0;         // sequences that a rank generates at once
-  int64_t prompt_tokens = 0;       // p, the longest
-  int64_t response_tokens = 0;     // r, the longest
-  int64_t rollouts_of_prompt = 1;  // rollouts that share one computation of a prompt
-  int64_t updates = 1;             // updates per step
-  int64_t micro_batches = 1;       // per update; gradients are sent after each
-  bool recomputes_layers = false;  // fully, in the backward pass
+  int64_t num_parameters = 0;     // P
+  int64_t active_parameters = 0;  // used by a token; fewer than P in a mixture of experts
+  // Above 0: adapters of this many values, in float32, are trained instead of the P, which are
+  // frozen.
+  int64_t adapter_parameters = 0;
+  int64_t bytes_per_weight = 2;               // b
+  int64_t kv_bytes_per_token = 0;             // K
+  int64_t num_sequences = 0;                  // sequences of all ranks in a step
+  int64_t max_running = 0;                    // sequences that a rank generates at once
+  int64_t prompt_tokens = 0;                  // p, the longest
+  int64_t response_tokens = 0;                // r, the longest
+  int64_t rollouts_of_prompt = 1;             // rollouts that share one computation of a prompt
+  int64_t updates = 1;                        // updates per step
+  int64_t micro_batches = 1;                  // per update; gradients are sent after each
+  bool recomputes_layers = false;             // fully, in the backward pass
   int64_t optimizer_bytes_per_parameter = 0;  // read and written by an update
   bool updates_on_host = false;               // instead of on a device
   int64_t num_ranks = 1;                      // N
@@ -67,6 +70,9 @@ struct StepEstimate {
 //   optimizer           optimizer_bytes_per_parameter P / N of memory traffic per update; on the
 //                       host at its memory's rate, assuming that the link to the device keeps up
 //   weights             b P (N - 1) / N bytes to others per update (all-gather)
+// With adapters the P have no gradient, so that forward and backward take 4 P S (p + r) FLOP, or
+// 6 P with recomputation. The last three lines then have A in the place of P, with 4 bytes each.
+// The small products of the adapters and their merge are not counted.
 // A rank's S is num_sequences / N, rounded up. The teacher is not included: it works in parallel
 // with the rollouts.
 StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates);

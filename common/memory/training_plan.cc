@@ -285,7 +285,7 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add(kLossHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
       kind_of(head > backward));
   add(kHeap, "cpu", kHeapBytes, "free memory between the blocks of the heap, threads' buffers");
-  add(kRolloutWeights, device, input.copies_rollout_weights ? P * SizeOf(engine.dtype) : 0,
+  add(kRolloutWeights, device, input.copies_rollout_weights ? P * weight_bytes : 0,
       "one version, which generates while the student is trained");
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add(kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),

@@ -89,7 +89,7 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
 //                           float32 and in its type, and the workspace. The head is done when the
 //                           layers' backward pass begins: only the larger of these two lines
 //                           counts, and the other is a limit
-//   rollout weights         the weights of an earlier step, with copies_rollout_weights
+//   rollout weights         the weights or adapters of an earlier step, with copies_rollout_weights
 //   scored rollouts         ids and log-probs of the step's rows, on the host
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input);
 

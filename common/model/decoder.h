@@ -160,6 +160,10 @@ class Decoder {
   virtual const LoraConfig* lora() const { return nullptr; }
   // The parameters that training changes: the adapters' matrices by PEFT's names, or Parameters().
   virtual std::vector<NamedParameter> TrainedParameters() const { return Parameters(); }
+  // Returns a decoder of the same frozen base, whose tensors the two share, with copies of the
+  // adapters' present values, which are not trained. Packed weights are not shared. Returns null
+  // without adapters.
+  virtual std::unique_ptr<Decoder> WithOwnAdapters() const { return nullptr; }
 
  protected:
   Decoder(ModelConfig config, at::Device device, at::ScalarType dtype)

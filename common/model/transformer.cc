@@ -163,25 +163,13 @@ TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device dev
       vocab_size_(vocab_size),
       group_(group),
       rope_(config.rope, config.head_dim, device, dtype) {
-  const auto architecture = FindArchitecture(config.architecture);
-  TAOPD_CHECK(architecture.ok());
-  slots_ = ListWeights(this->config(), (*architecture)->names, &weights_);
+  ListSlots();
 }
 
-absl::Status TransformerDecoder::AddAdapters(const LoraOptions& options) {
-  LoraOptions resolved = options;
-  if (options.dir.empty()) {
-    auto modules = ResolveTargetModules(options.config.target_modules, config());
-    if (!modules.ok()) return Annotate(modules.status(), "target_modules");
-    resolved.config.target_modules = *std::move(modules);
-  }
-  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters, MakeLoraAdapters(resolved, slots_, device()));
-  for (const WeightSlot& slot : slots_) {
-    const auto found = adapters.of_weight.find(slot.name);
-    if (found != adapters.of_weight.end()) *slot.adapter = found->second;
-  }
-  lora_ = adapters.config;
-  return absl::OkStatus();
+void TransformerDecoder::ListSlots() {
+  const auto architecture = FindArchitecture(config().architecture);
+  TAOPD_CHECK(architecture.ok());
+  slots_ = ListWeights(config(), (*architecture)->names, &weights_);
 }
 
 void TransformerDecoder::FinishWeights(bool requires_grad) {

@@ -61,8 +61,11 @@ class TransformerDecoder final : public Decoder {
   std::vector<NamedParameter> Parameters() const override;
   const LoraConfig* lora() const override { return lora_ ? &*lora_ : nullptr; }
   std::vector<NamedParameter> TrainedParameters() const override;
+  std::unique_ptr<Decoder> WithOwnAdapters() const override;
 
  private:
+  // Lists the tensors of weights_, as its vectors are now.
+  void ListSlots();
   // Runs the residual stream through all layers: attention(i, x) and mlp(i, x) are the blocks of
   // layer i.
   template <typename AttentionBlock, typename MlpBlock>

@@ -115,12 +115,15 @@ struct GenerateRequest {
 absl::Status RunGenerate(const GenerateRequest& request);
 
 struct ScoreRequest {
-  std::string input_path;  // JSON Lines with prompt_ids and response_ids
+  // JSON Lines with prompt_ids and response_ids, and with what the teacher's prompt is made of if
+  // the configuration gives it one.
+  std::string input_path;
   int64_t concurrency = 256;
 };
 
-// Has the teacher of the configuration score sequences of a file, which fills its score cache, and
-// prints what it did.
+// Has the teacher of the configuration score sequences of a file, behind the teacher's own prompts
+// if data.teacher_prompt_key or data.teacher_prompt_template asks for them. This fills its score
+// cache. Prints what it did.
 absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request);
 
 struct BenchTeacherRequest {

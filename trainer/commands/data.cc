@@ -2,8 +2,6 @@
 
 #include <cstdio>
 
-#include "common/io/file.h"
-#include "common/model/config/model_config.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/data/dataset_summary.h"
@@ -19,26 +17,13 @@ absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& reque
   if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok())
     return BadUsage(checked);
   const std::string& model_dir = config.student.model;
-  auto config_text = ReadFileToString(model_dir + "/config.json");
-  if (!config_text.ok()) return BadData(Annotate(config_text.status(), "student.model"));
-  auto model_config = ParseModelConfig(*config_text, model_dir + "/config.json");
-  if (!model_config.ok()) return BadData(model_config.status());
-  // student.tokenizer replaces the model's tokenizer: the run resizes the vocabulary to it.
-  const bool other = !config.student.tokenizer.empty();
-  const std::string& tokenizer_dir = other ? config.student.tokenizer : model_dir;
-  auto tokenizer = Tokenizer::Load(tokenizer_dir);
-  if (!tokenizer.ok() && (other || !absl::IsNotFound(tokenizer.status())))
-    return BadData(tokenizer.status());
-  const int64_t vocab_size = other ? (*tokenizer)->vocab_size() : model_config->vocab_size;
-  auto model = MakePromptModel(config.data, tokenizer_dir,
-                               tokenizer.ok() ? tokenizer->get() : nullptr, vocab_size);
-  if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
-
-  if (!model_config->eos_token_ids.empty()) model->eos_id = model_config->eos_token_ids.front();
+  const auto prompts = ReadStudentPrompts(config.student, config.data);
+  if (!prompts.ok()) return BadData(prompts.status());
+  const PromptModel& model = prompts->model;
 
   Json parts = Json::array();
   if (!config.data.train.empty()) {
-    auto training = LoadTrainingPrompts(config.data, *model);
+    auto training = LoadTrainingPrompts(config.data, model);
     if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
     SummaryOptions options{config.data.train_weights, request.num_samples};
     Json& part = parts.emplace_back(DatasetSummaryJson("data.train", training->dataset, options));
@@ -47,7 +32,7 @@ absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& reque
     part["steps_per_epoch"] =
         static_cast<double>(epoch_size) / static_cast<double>(config.data.train_batch_size);
   }
-  auto evaluation = LoadEvalPrompts(config.data, config.eval, *model);
+  auto evaluation = LoadEvalPrompts(config.data, config.eval, model);
   if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
   if (!evaluation->records.empty()) {
     parts.push_back(

@@ -1,7 +1,9 @@
 #include "trainer/commands/prompts.h"
 
 #include "common/base/log.h"
+#include "common/io/file.h"
 #include "common/io/jsonl.h"
+#include "common/model/config/model_config.h"
 #include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
 
@@ -70,8 +72,32 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   return model;
 }
 
-absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
-                                                    const PromptModel& model) {
+absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
+                                                  const DataConfig& data) {
+  auto config_text = ReadFileToString(student.model + "/config.json");
+  if (!config_text.ok()) return Annotate(config_text.status(), "student.model");
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig config,
+                         ParseModelConfig(*config_text, student.model + "/config.json"));
+  // student.tokenizer replaces the model's tokenizer: the run resizes the vocabulary to it.
+  const bool other = !student.tokenizer.empty();
+  const std::string& tokenizer_dir = other ? student.tokenizer : student.model;
+  StudentPrompts prompts;
+  auto tokenizer = Tokenizer::Load(tokenizer_dir);
+  if (tokenizer.ok()) {
+    prompts.tokenizer = *std::move(tokenizer);
+  } else if (other || !absl::IsNotFound(tokenizer.status())) {
+    return tokenizer.status();
+  }
+  auto model = MakePromptModel(data, tokenizer_dir, prompts.tokenizer.get(),
+                               other ? prompts.tokenizer->vocab_size() : config.vocab_size);
+  if (!model.ok()) return Annotate(model.status(), "student.model");
+  prompts.model = *std::move(model);
+  if (!config.eos_token_ids.empty()) prompts.model.eos_id = config.eos_token_ids.front();
+  return prompts;
+}
+
+absl::StatusOr<DatasetOptions> TrainingDatasetOptions(const DataConfig& data,
+                                                      const PromptModel& model) {
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          WordsOf("data", data.prompt_template, data.system_prompt));
@@ -79,6 +105,12 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
   options.teacher = TeacherPromptOptionsOf(data);
   options.response_key = data.response_key;
   options.append_eos_id = model.eos_id;
+  return options;
+}
+
+absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
+                                                    const PromptModel& model) {
+  TAOPD_ASSIGN_OR_RETURN(const DatasetOptions options, TrainingDatasetOptions(data, model));
   if (data.HasSibling() && model.tokenizer == nullptr) {
     return InvalidArgument(
         "data.teacher_prompt_template has {sibling}, whose text needs a tokenizer.json in the "

@@ -31,6 +31,20 @@ struct PromptModel {
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
                                             const Tokenizer* tokenizer, int64_t vocab_size);
 
+// What the files of the student say about its prompts.
+struct StudentPrompts {
+  std::unique_ptr<Tokenizer> tokenizer;  // null if there is none; must outlive `model`
+  PromptModel model;
+};
+// Reads config.json, the tokenizer and the chat template of student.model and student.tokenizer,
+// but no weights. Errors name the setting.
+absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
+                                                  const DataConfig& data);
+
+// Returns how the rows of data.train are read. Errors are those of the templates of the section.
+absl::StatusOr<DatasetOptions> TrainingDatasetOptions(const DataConfig& data,
+                                                      const PromptModel& model);
+
 struct TrainingPrompts {
   PromptDataset dataset;
   std::vector<DataShare> shares;  // of each file in an epoch

@@ -50,6 +50,14 @@ struct LoraSettings {
     options.seed = static_cast<uint64_t>(seed);
     return options;
   }
+  // Returns the number of values of all adapters of a model, 0 without adapters. Errors are those
+  // of ResolveTargetModules.
+  absl::StatusOr<int64_t> NumParameters(const ModelConfig& model) const {
+    if (!is_on()) return 0;
+    LoraConfig lora = Options(0)->config;
+    TAOPD_ASSIGN_OR_RETURN(lora.target_modules, ResolveTargetModules(target_modules, model));
+    return NumLoraParameters(model, lora);
+  }
 };
 
 // Returns the error for adapters of a student that takes over another tokenizer, whose new rows

@@ -2,7 +2,10 @@
 // the optimizer changes the student's: a decoder of its own, into which a version of the student's
 // weights is copied.
 //
-// Memory: one more copy of the weights. On a CPU the packed copy that inference reads
+// With adapters (student.lora), the two decoders share the frozen base, and a version is a copy of
+// the adapters.
+//
+// Memory: one more copy of what is trained. On a CPU the packed copy that inference reads
 // (common/model/weights/packed_weights.h) is made here instead of in the student's decoder.
 #pragma once
 

@@ -147,9 +147,7 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
     }
     return;
   }
-  ScoredRollout& item = items_[index];
-  item.scores = *std::move(scores);
-  if (item.lacks_teacher_prompt && views_->options().skips_missing) item.scores.weight = 0;
+  items_[index].scores = *std::move(scores);
   TakePart(index);
 }
 

@@ -29,9 +29,10 @@ void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metri
     metrics->emplace_back("perf/kernels_left_out", static_cast<double>(left_out));
 }
 
-// Adds metrics of student and teacher: means over the rows, or counts.
-void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool overlap,
-                      Metrics* metrics) {
+// Adds metrics that compare the student with the teacher on the support: means over the rows, or
+// counts.
+void AddTeacherMetrics(const RowSums& sums, const SupportOptions& support, bool overlap,
+                       Metrics* metrics) {
   const int64_t rows = sums.num_rows;
   const auto mean = [&](const char* name, HeadMetric column) {
     metrics->emplace_back(name, Mean(sums.head_metrics[column], rows));
@@ -40,7 +41,6 @@ void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool o
   mean("policy/teacher_tail", kTeacherTail);
   mean("policy/student_mass", kStudentMass);
   mean("policy/teacher_mass", kTeacherMass);
-  mean("policy/entropy", kStudentEntropy);
   mean("policy/sampled_log_ratio", kSampledLogRatio);
   mean("policy/sampled_outside", kSampledOutside);
   mean("policy/tail_growth", kTailGrowth);
@@ -55,6 +55,12 @@ void AddPolicyMetrics(const RowSums& sums, const SupportOptions& support, bool o
   metrics->emplace_back("policy/limited_values", sums.head_metrics[kNumLimited]);
   metrics->emplace_back("policy/derived_tails", sums.head_metrics[kTailWasDerived]);
   metrics->emplace_back("policy/clamped_tails", sums.head_metrics[kTailWasClamped]);
+}
+
+// Adds metrics of the student alone.
+void AddPolicyMetrics(const RowSums& sums, Metrics* metrics) {
+  const int64_t rows = sums.num_rows;
+  metrics->emplace_back("policy/entropy", Mean(sums.head_metrics[kStudentEntropy], rows));
   metrics->emplace_back("policy/truncated_rho", sums.head_metrics[kRhoTruncated]);
   metrics->emplace_back("policy/masked_rho", sums.head_metrics[kRhoMasked]);
   metrics->emplace_back("policy/vetoed_responses", static_cast<double>(sums.num_vetoed));
@@ -188,7 +194,10 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head) {
   Metrics metrics;
   AddLossMetrics(record, head.objective, &metrics);
-  AddPolicyMetrics(record.sums, support, head.top_k_metrics, &metrics);
+  // Without a teacher, the support is empty.
+  if (support.teacher_top_k + support.student_top_k > 0)
+    AddTeacherMetrics(record.sums, support, head.top_k_metrics, &metrics);
+  AddPolicyMetrics(record.sums, &metrics);
   if (record.num_beyond_vocabulary > 0) {
     metrics.emplace_back("teacher/beyond_vocabulary",
                          static_cast<double>(record.num_beyond_vocabulary));

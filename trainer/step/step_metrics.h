@@ -60,7 +60,8 @@ inline constexpr int64_t kRepeatedNgram = 4;
 double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 
 // `head` holds the step's objective and whether the overlap of the top-k is measured. A mean over
-// nothing, such as the loss of a step without an update, is NaN.
+// nothing, such as the loss of a step without an update, is NaN. A step without a teacher has no
+// metrics that compare the student with one.
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head);
 

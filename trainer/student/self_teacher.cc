@@ -31,10 +31,8 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
     DecoderOptions decoder;
     decoder.dtype = ConfigDtype(student_->decoder->dtype());
     decoder.device = student_->decoder->device().str();
-    if (const LoraConfig* lora = student_->decoder->lora(); lora != nullptr) {
-      decoder.lora.emplace().config = *lora;
-      TAOPD_ASSIGN_OR_RETURN(decoder_, LoadDecoder(lora->base_model, decoder));
-    } else {
+    decoder_ = student_->decoder->WithOwnAdapters();
+    if (decoder_ == nullptr) {
       TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(config, decoder, RandomStream(0)));
     }
     TAOPD_RETURN_IF_ERROR(TakeAverage());

@@ -15,7 +15,7 @@
 // scored by what these weights are after v steps (trainer/pipeline/rollout_pipeline.h).
 //
 // With adapters (student.lora), average and refresh are those of the adapters' matrices, and the
-// average adapters are merged into the start weights.
+// average adapters are merged into the student's base, which the teacher shares.
 //
 // The weights that a refresh replaces are an average with ema = 0 that is not updated in between.
 // The engine reads them in the student's type, from a copy that every rank has.

@@ -46,6 +46,22 @@ TEST(StepEstimateTest, OneRankSendsNothing) {
   EXPECT_NEAR(estimate.tokens_per_second, 2240 / estimate.seconds, 1e-9);
 }
 
+TEST(StepEstimateTest, AdaptersLeaveOutTheGradientsOfTheWeights) {
+  StepWork work = Work();
+  work.adapter_parameters = 40;
+  work.num_ranks = 4;
+  const StepEstimate estimate = EstimateStep(work, {1e6, 1e5, 1e4});
+  // 30 of the 40 values go to others, in float32 both ways.
+  ExpectSeconds(estimate,
+                {2 * 500.0 * 100 / 1e6, 40 * (2000 + 4 * 120 * 10) / 1e5, 4 * 500.0 * 560 / 1e6,
+                 2 * 4 * 30 / 1e4, 2 * 10 * 30 / 1e5, 2 * 4 * 30 / 1e4});
+  EXPECT_EQ(estimate.sent_bytes, 2 * (4 + 4) * 30);
+  EXPECT_THAT(EstimateText(estimate), ::testing::HasSubstr("4 P S (p + r) FLOP"));
+  EXPECT_THAT(EstimateText(estimate), ::testing::HasSubstr("4 A (N - 1) / N bytes, all-gather"));
+  work.recomputes_layers = true;
+  EXPECT_NEAR(EstimateStep(work, {1e6, 1e5, 1e4}).lines[2].seconds, 6 * 500.0 * 560 / 1e6, 1e-9);
+}
+
 TEST(StepEstimateTest, RanksShareSequencesAndOptimizerAndPayForTheNetwork) {
   StepWork work = Work();
   work.num_ranks = 4;

@@ -168,6 +168,10 @@ TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 8 * kP);
   EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * kP);
   EXPECT_EQ(BytesOfLine(lines, "master weights"), -1) << "adapters are float32";
+  EXPECT_EQ(BytesOfLine(lines, "rollout weights"), -1);
+  input.copies_rollout_weights = true;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "rollout weights"), 4 * kP) << "the base is shared";
+  input.copies_rollout_weights = false;
   // The copied gradient of gate and up.
   input.adapter_parameters = 0;
   EXPECT_EQ(BytesOfLine(lines, "backward buffers"),

@@ -111,6 +111,13 @@ TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMoments) {
   KillAtRandomMoments();
 }
 
+TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMomentsOneStepOff) {
+  more_ = {"student.lora.rank=4", "optimizer.lr=1e-2"};
+  weights_ = "/model/adapter_model.safetensors";
+  async_steps_ = 1;
+  KillAtRandomMoments();
+}
+
 TEST_F(TrainerResumeTest, StoppedBySigterm) {
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;

@@ -10,10 +10,12 @@
 namespace taopd::testing {
 namespace {
 
-// Every step is generated once more, by a decoder that has the weights of the step's version.
+// Every step is generated once more, by a decoder that has the weights or the adapters of its
+// version.
 TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
-  for (const int64_t async_steps : {1, 2, 4}) {
-    AheadTraining run(Ahead(async_steps));
+  for (const auto& [async_steps, lora_rank] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {2, 0}, {4, 0}, {1, 4}, {2, 4}}) {
+    AheadTraining run(Ahead(async_steps, lora_rank));
     ASSERT_OK(run.Start());
     std::vector<std::vector<at::Tensor>> versions = {CopyOf(run.student())};
     std::vector<StepResult> results;
@@ -21,7 +23,7 @@ TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
       ASSERT_OK_AND_ASSIGN(results.emplace_back(), run.Step());
       versions.push_back(CopyOf(run.student()));
     }
-    const std::shared_ptr<Decoder> earlier = MakeTinyStudent();
+    const std::shared_ptr<Decoder> earlier = MakeTinyStudent("float32", lora_rank);
     ASSERT_OK_AND_ASSIGN(const auto engine, MakeRolloutEngine(*run.context().config, earlier));
     LocalRolloutEngine rollouts(engine.get());
     StepContext alone = run.context();
@@ -32,7 +34,7 @@ TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
       EXPECT_EQ(ByName(results[step]).at("policy/staleness"), step - version);
       {
         const at::NoGradGuard no_grad;
-        const auto parameters = earlier->Parameters();
+        const auto parameters = earlier->TrainedParameters();
         for (size_t i = 0; i < parameters.size(); ++i)
           at::Tensor(parameters[i].second).copy_(versions[version][i]);
       }

@@ -34,15 +34,49 @@ class TamperedRollouts final : public RolloutEngine {
 };
 
 TEST(RolloutPipeline, ZeroStepsAheadIsTheSynchronousRun) {
-  Whole ahead(Ahead(0));
-  TinyTraining synchronous(Ahead(0));
-  for (int64_t step = 0; step < kSteps; ++step) {
-    const auto result =
-        TrainOneStep(synchronous.context, step, AheadTraining::kLr, synchronous.NextPrompts());
-    ASSERT_OK(result);
-    EXPECT_EQ(ByName(*result).at("loss/mean"), ahead.run.losses()[step]);
+  for (const int64_t lora_rank : {0, 4}) {
+    Whole ahead(Ahead(0, lora_rank));
+    TinyTraining synchronous(Ahead(0, lora_rank));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const auto result =
+          TrainOneStep(synchronous.context, step, AheadTraining::kLr, synchronous.NextPrompts());
+      ASSERT_OK(result);
+      EXPECT_EQ(ByName(*result).at("loss/mean"), ahead.run.losses()[step]);
+    }
+    EXPECT_TRUE(SameWeights(*synchronous.student(), ahead.run.student()));
   }
-  EXPECT_TRUE(SameWeights(*synchronous.student(), ahead.run.student()));
+}
+
+// The base is the student's own, and the adapters are copies.
+TEST(GenerationWeights, AdaptersAreCopiedAndTheBaseIsShared) {
+  const std::shared_ptr<Decoder> student = MakeTinyStudent("float32", 4);
+  ASSERT_OK_AND_ASSIGN(const auto weights, GenerationWeights::Make(student.get()));
+  const auto base = student->Parameters(), shared = weights->decoder()->Parameters();
+  ASSERT_EQ(shared.size(), base.size());
+  for (size_t i = 0; i < base.size(); ++i)
+    EXPECT_EQ(shared[i].second.const_data_ptr(), base[i].second.const_data_ptr()) << base[i].first;
+  const auto trained = student->TrainedParameters(),
+             copies = weights->decoder()->TrainedParameters();
+  ASSERT_EQ(copies.size(), trained.size());
+  for (size_t i = 0; i < trained.size(); ++i) {
+    EXPECT_NE(copies[i].second.const_data_ptr(), trained[i].second.const_data_ptr());
+    EXPECT_FALSE(copies[i].second.requires_grad());
+  }
+  const auto logits = [](Decoder& decoder) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor hidden_TH =
+        decoder.Forward(PackedBatch::FromSequences({{3, 4, 5, 6}}, decoder.device()));
+    return hidden_TH.mm(decoder.lm_head().t());
+  };
+  weights->Take(0);
+  EXPECT_TRUE(at::equal(logits(*weights->decoder()), logits(*student)));
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, matrix] : trained) at::Tensor(matrix).add_(0.1);
+  }
+  EXPECT_FALSE(at::equal(logits(*weights->decoder()), logits(*student)));
+  weights->Take(1);
+  EXPECT_TRUE(at::equal(logits(*weights->decoder()), logits(*student)));
 }
 
 TEST(RolloutPipeline, TimingAndThreadsDoNotMatter) {

@@ -24,7 +24,8 @@ inline constexpr int64_t kTinyVocabulary = 40;
 inline std::shared_ptr<Decoder> MakeTinyModel(int64_t hidden_size, uint64_t seed,
                                               bool requires_grad,
                                               const std::string& dtype = "float32",
-                                              int64_t vocab_size = kTinyVocabulary) {
+                                              int64_t vocab_size = kTinyVocabulary,
+                                              int64_t lora_rank = 0) {
   ModelConfig model;
   model.architecture = "Qwen3ForCausalLM";
   model.vocab_size = vocab_size;
@@ -42,13 +43,20 @@ inline std::shared_ptr<Decoder> MakeTinyModel(int64_t hidden_size, uint64_t seed
   options.device = "cpu";
   options.dtype = dtype;
   options.requires_grad = requires_grad;
+  if (lora_rank > 0) {
+    options.lora.emplace().config.rank = lora_rank;
+    options.lora->config.alpha = 2.0 * static_cast<double>(lora_rank);
+    options.lora->config.target_modules = {kAllLinear};
+  }
   auto decoder = MakeDecoder(model, options, RandomStream(seed));
   EXPECT_TRUE(decoder.ok()) << decoder.status();
   return *std::move(decoder);
 }
 
-inline std::shared_ptr<Decoder> MakeTinyStudent(const std::string& dtype = "float32") {
-  return MakeTinyModel(32, 1, /*requires_grad=*/true, dtype);
+// With lora_rank > 0, adapters are trained instead of the weights.
+inline std::shared_ptr<Decoder> MakeTinyStudent(const std::string& dtype = "float32",
+                                                int64_t lora_rank = 0) {
+  return MakeTinyModel(32, 1, /*requires_grad=*/true, dtype, kTinyVocabulary, lora_rank);
 }
 inline std::shared_ptr<Decoder> MakeTinyTeacher(int64_t vocab_size = kTinyVocabulary) {
   return MakeTinyModel(48, 2, /*requires_grad=*/false, "float32", vocab_size);
@@ -74,6 +82,7 @@ inline TrainConfig TinyConfig() {
 struct TinySetting {
   TrainConfig config = TinyConfig();
   std::string dtype = "float32";
+  int64_t lora_rank = 0;      // above 0: adapters are trained
   uint64_t shuffle_seed = 0;  // if 0, scores arrive in their natural order
   AdamWOptions shard = {};    // for several ranks
   int num_threads = 2;
@@ -84,8 +93,8 @@ class TinyTraining {
  public:
   explicit TinyTraining(const TinySetting& setting)
       : config_(OnThreads(setting)),
-        student_(MakeTinyStudent(setting.dtype)),
-        optimizer_(student_->Parameters(), config_.optimizer, setting.shard),
+        student_(MakeTinyStudent(setting.dtype, setting.lora_rank)),
+        optimizer_(student_->TrainedParameters(), config_.optimizer, setting.shard),
         rollout_engine_(Value(MakeRolloutEngine(config_, student_))),
         teacher_engine_(Value(MakeTorchEngine(MakeTinyTeacher(), EngineOptions()))),
         rollouts_(rollout_engine_.get()),
@@ -178,7 +187,12 @@ inline std::vector<double> RunSteps(const TinySetting& setting, int num_steps,
 }
 
 inline bool SameWeights(const Decoder& a, const Decoder& b) {
-  const auto left = a.Parameters(), right = b.Parameters();
+  auto left = a.Parameters(), right = b.Parameters();
+  for (auto [all, decoder] : {std::pair(&left, &a), {&right, &b}}) {
+    if (decoder->lora() == nullptr) continue;
+    const auto adapters = decoder->TrainedParameters();
+    all->insert(all->end(), adapters.begin(), adapters.end());
+  }
   EXPECT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) {
     if (!at::equal(left[i].second, right[i].second)) return false;

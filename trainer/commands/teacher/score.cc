@@ -3,25 +3,30 @@
 
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/base/log.h"
-#include "common/io/jsonl.h"
 #include "trainer/commands/commands.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/prompts.h"
+#include "trainer/data/prompt_reader.h"
+#include "trainer/data/row_reader.h"
 #include "trainer/step/support.h"
 
 namespace taopd {
 namespace {
 
-absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::json& row, const char* key) {
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& row,
+                                                  const char* key) {
   const auto found = row.find(key);
   if (found == row.end() || !found->is_array() || found->empty()) {
     return InvalidArgument(key, " must be a list of token ids that is not empty");
   }
   std::vector<int32_t> ids;
-  for (const nlohmann::json& id : *found) {
+  for (const nlohmann::ordered_json& id : *found) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
       return InvalidArgument(key, " has an entry that is no token id: ", id.dump().substr(0, 40));
     }
@@ -30,21 +35,62 @@ absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::json& row, con
   return ids;
 }
 
-absl::StatusOr<std::vector<Rollout>> ReadRollouts(const TrainConfig& config,
-                                                  const std::string& path) {
+// The sequences of a file.
+struct Sequences {
   std::vector<Rollout> rollouts;
-  TAOPD_RETURN_IF_ERROR(ReadJsonl(path, [&](const nlohmann::json& row, int64_t) -> absl::Status {
+  std::vector<std::vector<int32_t>> teacher_prompt_ids;  // empty where the teacher sees prompt_ids
+  int64_t num_teacher_prompt_missing = 0;  // rows that lack the teacher's prompt, used or dropped
+};
+
+// Reads the teacher's prompts of a file's rows as those of data.train are read.
+class TeacherPrompts {
+ public:
+  static absl::StatusOr<std::unique_ptr<TeacherPrompts>> Make(const TrainConfig& config) {
+    auto prompts = std::make_unique<TeacherPrompts>();
+    TAOPD_ASSIGN_OR_RETURN(prompts->student_, ReadStudentPrompts(config.student, config.data));
+    TAOPD_ASSIGN_OR_RETURN(prompts->options_,
+                           TrainingDatasetOptions(config.data, prompts->student_.model));
+    prompts->options_.prompt_key = "prompt";
+    prompts->options_.response_key.clear();
+    prompts->options_.max_prompt_length = INT64_MAX;  // that of the teacher's prompt stays
+    prompts->reader_.emplace(prompts->student_.tokenizer.get(), prompts->options_);
+    return prompts;
+  }
+  absl::StatusOr<PromptReader::Row> Read(const nlohmann::ordered_json& row) const {
+    return reader_->Read(row, PromptRecord());
+  }
+
+ private:
+  StudentPrompts student_;
+  DatasetOptions options_;
+  std::optional<PromptReader> reader_;
+};
+
+// `prompts` may be null: the teacher then sees the rows' prompt_ids.
+absl::StatusOr<Sequences> ReadSequences(const TrainConfig& config, const std::string& path,
+                                        const TeacherPrompts* prompts) {
+  Sequences sequences;
+  const auto add = [&](const nlohmann::ordered_json& row, int64_t) -> absl::Status {
     if (!row.is_object()) return InvalidArgument("a row must be a JSON object");
     Rollout rollout;
     TAOPD_ASSIGN_OR_RETURN(rollout.prompt_ids, ReadTokenIds(row, "prompt_ids"));
     TAOPD_ASSIGN_OR_RETURN(rollout.response_ids, ReadTokenIds(row, "response_ids"));
     const auto source = row.find(config.data.source_key);
     if (source != row.end() && source->is_string()) rollout.source = source->get<std::string>();
-    rollouts.push_back(std::move(rollout));
+    std::vector<int32_t> teacher_prompt_ids;
+    if (prompts != nullptr) {
+      TAOPD_ASSIGN_OR_RETURN(PromptReader::Row read, prompts->Read(row));
+      sequences.num_teacher_prompt_missing += read.teacher_prompt_missing ? 1 : 0;
+      if (read.dropped) return absl::OkStatus();
+      teacher_prompt_ids = std::move(read.record.teacher_prompt.ids);
+    }
+    sequences.rollouts.push_back(std::move(rollout));
+    sequences.teacher_prompt_ids.push_back(std::move(teacher_prompt_ids));
     return absl::OkStatus();
-  }));
-  if (rollouts.empty()) return InvalidArgument(path, " has no rows");
-  return rollouts;
+  };
+  TAOPD_RETURN_IF_ERROR(ReadRows(path, {}, add));
+  if (sequences.rollouts.empty()) return InvalidArgument(path, " has no rows");
+  return sequences;
 }
 
 // The progress over the answers so far.
@@ -55,11 +101,10 @@ struct ScoreProgress {
   absl::Status error ABSL_GUARDED_BY(mutex);
 };
 
-// Scores all rollouts with a bounded number of concurrent requests. Returns the number of scored
+// Scores all sequences with a bounded number of concurrent requests. Returns the number of scored
 // tokens.
-absl::StatusOr<int64_t> ScoreRollouts(const SupportOptions& support,
-                                      const std::vector<Rollout>& rollouts, int64_t concurrency,
-                                      TeacherClient* client) {
+absl::StatusOr<int64_t> ScoreSequences(const SupportOptions& support, const Sequences& sequences,
+                                       int64_t concurrency, TeacherClient* client) {
   ScoreProgress progress;
   const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(progress.mutex) {
     return progress.num_open < concurrency;
@@ -67,14 +112,15 @@ absl::StatusOr<int64_t> ScoreRollouts(const SupportOptions& support,
   const auto is_idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(progress.mutex) {
     return progress.num_open == 0;
   };
-  for (size_t i = 0; i < rollouts.size(); ++i) {
+  for (size_t i = 0; i < sequences.rollouts.size(); ++i) {
     {
       absl::MutexLock lock(&progress.mutex);
       progress.mutex.Await(absl::Condition(&has_room));
       if (!progress.error.ok()) break;
       ++progress.num_open;
     }
-    client->Score(MakeTeacherRequest(support, rollouts[i], Concat("row-", i + 1)),
+    client->Score(MakeTeacherRequest(support, sequences.rollouts[i], Concat("row-", i + 1),
+                                     sequences.teacher_prompt_ids[i]),
                   [&progress](absl::StatusOr<TeacherScores> scores) {
                     absl::MutexLock lock(&progress.mutex);
                     --progress.num_open;
@@ -99,21 +145,34 @@ absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request) {
       return BadUsage(InvalidArgument("objective.support = ", WordOf(config.objective.support),
                                       ": needs the student's tokens, which a file does not hold"));
     }
-    auto rollouts = ReadRollouts(config, request.input_path);
-    if (!rollouts.ok()) return BadData(Annotate(rollouts.status(), "--input"));
+    if (config.data.HasSibling()) {
+      return BadUsage(InvalidArgument(
+          "data.teacher_prompt_template has {sibling}, which only the responses of a "
+          "step have"));
+    }
+    std::unique_ptr<TeacherPrompts> prompts;
+    if (config.data.HasTeacherPrompt()) {
+      auto made = TeacherPrompts::Make(config);
+      if (!made.ok()) return BadData(made.status());
+      prompts = *std::move(made);
+    }
+    auto sequences = ReadSequences(config, request.input_path, prompts.get());
+    if (!sequences.ok()) return BadData(Annotate(sequences.status(), "--input"));
     auto client = MakeTeacherClient(config);
     if (!client.ok()) return BadUsage(client.status());
     auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
     if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
-    const auto num_tokens = ScoreRollouts(support, *rollouts, request.concurrency, client->get());
+    const auto num_tokens = ScoreSequences(support, *sequences, request.concurrency, client->get());
     if (!num_tokens.ok()) {
       return WithExitCode(absl::IsUnavailable(num_tokens.status()) ? kExitUnavailable : kExitData,
                           num_tokens.status());
     }
     TeacherClientStats stats = (*client)->stats();
-    std::cout << "sequences\t" << rollouts->size() << "\nscored_tokens\t" << *num_tokens
+    std::cout << "sequences\t" << sequences->rollouts.size() << "\nscored_tokens\t" << *num_tokens
               << "\nfrom_cache\t" << stats.cache_hits << "\nfrom_teacher\t" << stats.cache_misses
               << "\n";
+    if (config.data.HasTeacherPrompt())
+      std::cout << "teacher_prompt_missing\t" << sequences->num_teacher_prompt_missing << "\n";
     return absl::OkStatus();
   });
 }

@@ -9,6 +9,16 @@
 #include "trainer/step/support.h"
 
 namespace taopd {
+namespace {
+
+// Returns whether the teacher's line is of weights that it shares with a student that has adapters.
+bool IsOfBase(MemoryItem item) {
+  using enum MemoryItem;
+  return item == kEmbedding || item == kHead || item == kNormsAndBiases || item == kProjections ||
+         item == kWeightFiles;
+}
+
+}  // namespace
 
 SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   SelfTeacherOptions options;
@@ -47,6 +57,7 @@ std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelC
     input.stored_dtype = *stored;
   const auto plan = PlanEngine(input);
   if (!plan.ok()) return {};  // the engine of the rollouts has the same problem
+  const bool shares_base = input.weights_are_parameters && config.student.lora.is_on();
   std::vector<MemoryLine> lines;
   const auto add = [&](MemoryItem item, const MemoryLine& from, const std::string& note) {
     for (MemoryLine& line : lines) {
@@ -56,8 +67,15 @@ std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelC
     }
     lines.push_back({item, from.device, from.kind, from.bytes, note});
   };
+  if (shares_base) {
+    const auto adapters = config.student.lora.NumParameters(model);
+    if (!adapters.ok()) return {};  // the plan's own lines name the module
+    add(MemoryItem::kTeacherWeights,
+        {MemoryItem::kAdapters, budget.device, MemoryKind::kHeld, 4 * *adapters, ""},
+        "adapters of its own, with their merged copies");
+  }
   for (const MemoryLine& line : plan->lines) {
-    if (line.item == MemoryItem::kRuntime) continue;
+    if (line.item == MemoryItem::kRuntime || (shares_base && IsOfBase(line.item))) continue;
     if (line.item == MemoryItem::kActivations || line.item == MemoryItem::kHeadWorkspace) {
       add(MemoryItem::kTeacherEngine, line, "activations and logits of a scoring step");
     } else if (options.weights != TeacherWeights::kLive) {

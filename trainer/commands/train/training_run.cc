@@ -178,17 +178,19 @@ absl::Status TrainingRun::Step() {
   return evaluations_.is_due() ? evaluations_.Run() : absl::OkStatus();
 }
 
+absl::Status TrainingRun::AverageWeights(int64_t step) {
+  // The pipeline updates a teacher that scores responses of later steps.
+  if (!parts_.self_teacher || parts_.context.rollouts_ahead != nullptr) return absl::OkStatus();
+  const absl::Status taken = parts_.self_teacher->StepDone(step);
+  return taken.ok() ? taken : WithExitCode(kExitUnavailable, taken);
+}
+
 absl::Status TrainingRun::StepDone(const StepResult& result) {
   const TrainConfig& config = parts_.config;
   TrainState& state = parts_.state;
   parts_.run_state->Progress();
   ++state.step;
   saves_.StateChanged();
-  // The pipeline updates a teacher that scores responses of later steps.
-  if (parts_.self_teacher && parts_.context.rollouts_ahead == nullptr) {
-    const absl::Status taken = parts_.self_teacher->StepDone(state.step);
-    if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
-  }
   state.epoch = parts_.order->epoch();
   state.epoch_index = parts_.order->index();
   const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
@@ -219,7 +221,7 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
   const double lr =
       guard_.lr_factor() * LearningRate(parts_.config.optimizer, state.step, trainer.total_steps);
   const TrainState before = state;
-  const int64_t updates_before = parts_.student.optimizer->num_updates();
+  int64_t updates_before = parts_.student.optimizer->num_updates();
   const bool is_traced = num_traced_steps_ < trainer.trace_steps;
   parts_.context.timeline = is_traced ? &parts_.timeline : nullptr;
   num_traced_steps_ += is_traced ? 1 : 0;
@@ -229,7 +231,13 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
         TrainOneStep(parts_.context, state.step, lr, batch, saves_.pending());
     if (!result.ok()) return StepFailed(before, result.status());
     saves_.SetPending(result->pending);
-    if (result->pending == nullptr) return *std::move(result);
+    if (result->pending == nullptr) {
+      // While the average of a self teacher is brought up to date, it is between two steps: what
+      // fails then is not saved, even if no update has changed the weights.
+      updates_before = -1;
+      TAOPD_RETURN_IF_ERROR(AverageWeights(before.step + 1));
+      return *std::move(result);
+    }
     const absl::Status undone = parts_.UndoStep(before);
     state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
     return undone.ok() ? saves_.Stopped() : undone;

@@ -38,6 +38,8 @@ class TrainingRun {
   absl::Status Loop();
   absl::Status Step();
   absl::StatusOr<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch);
+  // Brings the average of a self teacher up to date after step `step` (1-based).
+  absl::Status AverageWeights(int64_t step);
   // Counts the step that is done.
   absl::Status StepDone(const StepResult& result);
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);

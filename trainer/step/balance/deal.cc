@@ -22,9 +22,10 @@ absl::StatusOr<Lengths> ResponseLengths(const DealInput& input, ProcessGroup* gr
   lengths.counted = lengths.all;
   const SequenceRange mine = input.shares.AllMine(static_cast<int64_t>(lengths.all.size()));
   for (int64_t i = mine.begin; i < mine.end; ++i) {
-    const Rollout& rollout = input.item(i).rollout;
-    lengths.all[i] = static_cast<int64_t>(rollout.response_ids.size());
-    const bool is_masked = input.mask_truncated && rollout.finish == FinishReason::kLength;
+    const ScoredRollout& item = input.item(i);
+    lengths.all[i] = static_cast<int64_t>(item.rollout.response_ids.size());
+    const bool is_masked = (input.mask_truncated && item.rollout.finish == FinishReason::kLength) ||
+                           (input.skips_missing && item.lacks_teacher_prompt);
     lengths.counted[i] = is_masked ? 0 : lengths.all[i];
   }
   RankSums all;

@@ -25,6 +25,9 @@ struct DealInput {
   Shares shares;
   Aggregation aggregation = Aggregation::kTokenMean;
   bool mask_truncated = false;  // gives responses that are cut at the limit the weight 0
+  // Gives responses for which the teacher's prompt is missing the weight 0. Dealing then reads
+  // ScoredRollout::lacks_teacher_prompt, so the scores must be there.
+  bool skips_missing = false;
   int64_t micro_batch_tokens = 0;
   // If false, the shares stay unchanged. For rollouts that are too large to be sent.
   bool evens_out = true;
@@ -39,7 +42,7 @@ struct DealtMiniBatch {
   std::vector<const ScoredRollout*> items;
   std::vector<int64_t> sequences;  // the number of each item in the mini-batch
   // The weight of each response row of each item, determined by the aggregation alone. With one
-  // rank, dealing does not read scores, which may still be pending.
+  // rank and without skips_missing, dealing does not read scores, which may still be pending.
   std::vector<double> row_weights;
   // The micro-batches of each of this rank's shares, as ranges of the items.
   std::vector<std::vector<SequenceRange>> micro_batches;

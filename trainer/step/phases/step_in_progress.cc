@@ -109,8 +109,9 @@ absl::Status StepInProgress::WaitForAllScores() {
 
 absl::Status StepInProgress::WaitForRollouts(int64_t mini_batch) {
   absl::Status mine = WaitForMyRollouts(mini_batch);
-  // Ranks deal out rollouts together with their scores.
-  if (mine.ok() && group_->world_size() > 1) mine = WaitForMyScores(mini_batch);
+  // Ranks deal out rollouts together with their scores. The teacher's prompts are certain when the
+  // scores are there.
+  if (mine.ok() && (group_->world_size() > 1 || SkipsMissing())) mine = WaitForMyScores(mini_batch);
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   return group_->AgreeOnStatus(mine);
 }
@@ -145,6 +146,7 @@ absl::StatusOr<DealtMiniBatch> StepInProgress::Deal(int64_t mini_batch) {
   input.shares = context_.shares;
   input.aggregation = context_.aggregation;
   input.mask_truncated = context_.config->rollout.mask_truncated;
+  input.skips_missing = SkipsMissing();
   input.micro_batch_tokens = context_.config->trainer.MicroBatchTokens();
   // A response's dense scores can be as large as a model.
   input.evens_out = support_.kind != SupportKind::kFullVocabulary;

@@ -40,7 +40,8 @@ class StepInProgress {
   bool weights_changed() const { return record_.num_updates > 0; }
 
   // Waits for the rollouts, and returns the same error on all ranks. Several ranks wait for their
-  // scores as well; one waits for them in ComputeGradients, behind its forward pass.
+  // scores as well, as does a step in which responses without a sibling are skipped; otherwise one
+  // rank waits for them in ComputeGradients, behind its forward pass.
   absl::Status WaitForRollouts(int64_t mini_batch);
   // Waits for the teacher's scores of the other mini-batches, so that after the first update only a
   // lack of memory or a lost rank can make the step fail.
@@ -63,6 +64,11 @@ class StepInProgress {
   void PackWeights();
   absl::Status WaitForMyRollouts(int64_t mini_batch);
   absl::Status WaitForMyScores(int64_t mini_batch);
+  // Whether responses without a sibling have no part in the loss.
+  bool SkipsMissing() const {
+    return context_.teacher_views != nullptr && context_.teacher_views->skips_missing &&
+           context_.config->data.HasSibling();
+  }
   // Returns this rank's part of the mini-batch for training.
   absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
   // Returns whether the run should stop and the rest of the step, from this mini-batch on, would

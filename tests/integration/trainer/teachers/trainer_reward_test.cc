@@ -105,6 +105,11 @@ TEST_F(TrainerRewardTest, AGraderAloneTrainsWithoutATeacherAndResumesBitForBit) 
   ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
   EXPECT_GT(LastMetric("whole", "reward/mean"), 0);
   EXPECT_LT(LastMetric("whole", "reward/mean"), 1);
+  // What compares with a teacher is left out, and nothing has no value.
+  EXPECT_TRUE(std::isnan(LastMetric("whole", "policy/teacher_tail")));
+  EXPECT_GT(LastMetric("whole", "policy/entropy"), 0);
+  EXPECT_EQ(ReadFile(dir_.File("whole/metrics.jsonl")).find("policy/teacher"), std::string::npos);
+  EXPECT_EQ(output.find("  teacher "), std::string::npos) << output;
   std::vector<std::string> first = settings;
   first.push_back("trainer.total_steps=2");
   ASSERT_EQ(TrainAlone("halves", first, &output), 0) << output;

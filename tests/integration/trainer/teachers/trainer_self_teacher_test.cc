@@ -165,6 +165,61 @@ TEST_F(TrainerSelfTeacherTest, WhatCannotBeIsRefusedBeforeTheFirstStep) {
   EXPECT_NE(output.find("teacher.cache_dir: is for servers"), std::string::npos) << output;
 }
 
+// The cache tells what is sent.
+TEST_F(TrainerSelfTeacherTest, ScoreSendsTheTeachersPrompt) {
+  TeacherProcess teacher(dir_, dir_.File("student/model"));
+  std::string rows;
+  for (int i = 0; i < 6; ++i) {
+    rows += Concat("{\"prompt_ids\":[1,", 9 + i, "],\"response_ids\":[5,7]",
+                   i % 3 > 0 ? Concat(",\"hint_ids\":[1,", 9 + i, ",77,30]") : "", "}\n");
+  }
+  WriteFile(dir_.File("rows.jsonl"), rows);
+  std::string output;
+  const auto score = [&](const std::vector<std::string>& settings, const std::string& file) {
+    std::vector<std::string> arguments = {"score",
+                                          "--config",
+                                          dir_.File("train.yaml"),
+                                          "--teacher",
+                                          teacher.endpoint(),
+                                          "--cache-dir",
+                                          dir_.File("cache"),
+                                          "--input",
+                                          dir_.File(file)};
+    for (const std::string& setting : settings) {
+      arguments.push_back("--set");
+      arguments.push_back(setting);
+    }
+    return Run(arguments, &output);
+  };
+  const auto says = [&](const std::string& text) {
+    EXPECT_NE(output.find(text), std::string::npos) << output;
+  };
+  ASSERT_EQ(score({}, "rows.jsonl"), 0) << output;
+  says("from_teacher\t6\n");
+  EXPECT_EQ(output.find("teacher_prompt_missing"), std::string::npos) << output;
+  ASSERT_EQ(score(hints_, "rows.jsonl"), 0) << output;
+  says("sequences\t6\n");
+  says("from_cache\t2\nfrom_teacher\t4\nteacher_prompt_missing\t2\n");
+  // The rows without a hint are left out, and the others are in the cache.
+  ASSERT_EQ(
+      score({"data.teacher_prompt_key=hint", "data.teacher_prompt_missing=skip"}, "rows.jsonl"), 0)
+      << output;
+  says("sequences\t4\n");
+  says("from_cache\t4\nfrom_teacher\t0\nteacher_prompt_missing\t2\n");
+  // These are the sequences that the teacher scores: the hint's ids in front of the response's.
+  std::string whole;
+  for (int i = 0; i < 6; ++i) {
+    if (i % 3 > 0)
+      whole += Concat("{\"prompt_ids\":[1,", 9 + i, ",77,30],\"response_ids\":[5,7]}\n");
+  }
+  WriteFile(dir_.File("whole.jsonl"), whole);
+  ASSERT_EQ(score({}, "whole.jsonl"), 0) << output;
+  says("from_cache\t4\n");
+  EXPECT_EQ(score({"data.teacher_prompt_key=hint"}, "rows.jsonl"), 65) << output;
+  says("rows.jsonl:1");
+  says("has no \"hint\" for the teacher's prompt");
+}
+
 // The distance of a model to itself is zero; its start is a teacher of it, too.
 TEST_F(TrainerSelfTeacherTest, AnEvaluationTakesTheStartAndTheLiveWeights) {
   for (const char* weights : {"start", "live"}) {

@@ -16,6 +16,7 @@ ScoredRollout DealtRollout(int64_t sequence) {
   item.rollout.response_ids.assign(static_cast<size_t>(1 + sequence * sequence / 4),
                                    static_cast<int32_t>(sequence));
   item.rollout.finish = sequence % 3 == 0 ? FinishReason::kLength : FinishReason::kStop;
+  item.lacks_teacher_prompt = sequence % 5 == 1;
   item.scores.weight = static_cast<double>(1 + sequence);
   return item;
 }
@@ -28,7 +29,7 @@ struct DealtRank {
 };
 
 std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens_out,
-                                   bool mask_truncated = false) {
+                                   bool mask_truncated = false, bool skips_missing = false) {
   std::vector<DealtRank> ranks(world);
   OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
     const ModelConfig model = SmallModel();
@@ -39,6 +40,7 @@ std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens
     input.micro_batch_tokens = 40;
     input.evens_out = evens_out;
     input.mask_truncated = mask_truncated;
+    input.skips_missing = skips_missing;
     input.prompt_lengths.assign(kSequences, 3);
     const SequenceRange mine = input.shares.AllMine(kSequences);
     for (int64_t i = mine.begin; i < mine.end; ++i) items[i] = DealtRollout(i);
@@ -75,17 +77,21 @@ std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens
 
 // The ranks know which sequences of the others are masked.
 TEST(DealMiniBatch, MaskedSequencesHaveNoWeightAndCountInNoMean) {
-  std::vector<int64_t> counted;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    const Rollout& rollout = DealtRollout(i).rollout;
-    const bool is_cut = rollout.finish == FinishReason::kLength;
-    counted.push_back(is_cut ? 0 : static_cast<int64_t>(rollout.response_ids.size()));
-  }
-  const std::vector<double> weights = SequenceWeights(Aggregation::kTokenMean, counted);
-  for (const int64_t world : {1, 2}) {
-    for (const DealtRank& rank : DealOnRanks(world, 0, true, /*mask_truncated=*/true)) {
-      for (size_t i = 0; i < rank.sequences.size(); ++i)
-        EXPECT_EQ(rank.row_weights[i], weights[rank.sequences[i]]) << rank.sequences[i];
+  for (const auto& [mask_truncated, skips_missing] :
+       std::vector<std::pair<bool, bool>>{{true, false}, {false, true}, {true, true}}) {
+    std::vector<int64_t> counted;
+    for (int64_t i = 0; i < kSequences; ++i) {
+      const ScoredRollout item = DealtRollout(i);
+      const bool is_out = (mask_truncated && item.rollout.finish == FinishReason::kLength) ||
+                          (skips_missing && item.lacks_teacher_prompt);
+      counted.push_back(is_out ? 0 : static_cast<int64_t>(item.rollout.response_ids.size()));
+    }
+    const std::vector<double> weights = SequenceWeights(Aggregation::kTokenMean, counted);
+    for (const int64_t world : {1, 2}) {
+      for (const DealtRank& rank : DealOnRanks(world, 0, true, mask_truncated, skips_missing)) {
+        for (size_t i = 0; i < rank.sequences.size(); ++i)
+          EXPECT_EQ(rank.row_weights[i], weights[rank.sequences[i]]) << rank.sequences[i];
+      }
     }
   }
 }

@@ -43,13 +43,8 @@ absl::StatusOr<DataType> DtypeOf(const TrainConfig& config, const ModelConfig& m
 
 // The number of values of the adapters that are trained; 0 if the weights are.
 absl::StatusOr<int64_t> AdapterParameters(const TrainConfig& config, const ModelConfig& model) {
-  const LoraSettings& settings = config.student.lora;
-  if (!settings.is_on()) return 0;
-  LoraConfig lora = settings.Options(0)->config;
-  auto modules = ResolveTargetModules(lora.target_modules, model);
-  if (!modules.ok()) return Annotate(modules.status(), "student.lora.target_modules");
-  lora.target_modules = *std::move(modules);
-  return NumLoraParameters(model, lora);
+  auto number = config.student.lora.NumParameters(model);
+  return number.ok() ? number : Annotate(number.status(), "student.lora.target_modules");
 }
 
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
@@ -238,6 +233,7 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
   StepWork work;
   work.num_parameters = model.NumParameters();
+  TAOPD_ASSIGN_OR_RETURN(work.adapter_parameters, AdapterParameters(config, model));
   work.bytes_per_weight = SizeOf(dtype);
   // An embedding that is not the head, too, is only read; of the experts a token meets some.
   work.active_parameters = model.NumParameters();
@@ -270,10 +266,10 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   // The gradient is read twice and cleared; both moments and the weights that take the update are
   // read and written, and where these are a float32 copy the weights written once more.
   const int64_t moments = config.optimizer.moments == MomentsDtype::kBfloat16 ? 8 : 16;
-  const bool has_master =
-      work.bytes_per_weight != 4 && config.optimizer.master == MasterWeights::kFloat32;
+  const int64_t trained_bytes = work.adapter_parameters > 0 ? 4 : work.bytes_per_weight;
+  const bool has_master = trained_bytes != 4 && config.optimizer.master == MasterWeights::kFloat32;
   work.optimizer_bytes_per_parameter =
-      12 + moments + (has_master ? 8 + work.bytes_per_weight : 2 * work.bytes_per_weight);
+      12 + moments + (has_master ? 8 + trained_bytes : 2 * trained_bytes);
   work.updates_on_host = config.optimizer.offload;
   work.num_ranks = num_ranks;
   return work;

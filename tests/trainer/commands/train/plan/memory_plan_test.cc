@@ -259,5 +259,25 @@ TEST_F(MemoryPlanTest, AStudentThatTeachesHasALineForEachThingItHolds) {
   EXPECT_EQ(BytesOf(ema, MemoryItem::kTeacherAverage), (P + 3) / 4 * 4);
 }
 
+TEST_F(MemoryPlanTest, AStudentWithAdaptersAndItsTeacherShareTheBase) {
+  TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  config.teacher.kind = TeacherKind::kSelf;
+  config.teacher.weights = TeacherWeights::kEma;
+  config.student.lora.rank = 16;
+  ASSERT_OK_AND_ASSIGN(const ModelConfig model, LoadModelConfig(dir_.path()));
+  ASSERT_OK_AND_ASSIGN(const int64_t A, config.student.lora.NumParameters(model));
+  // Inputs and outputs of q, k, v, o, gate, up and down.
+  EXPECT_EQ(A, 28 * 16 * (2 * (2048 + 2048) + 2 * (2048 + 1024) + 3 * (2048 + 6144)));
+  ASSERT_OK_AND_ASSIGN(const EnginePlan plan, ResolveAuto(&config, dir_.path(), Gpu(80 * kGb)));
+  EXPECT_EQ(BytesOf(plan, MemoryItem::kAdapters), 4 * A);
+  EXPECT_EQ(BytesOf(plan, MemoryItem::kTeacherWeights), 4 * A);
+  EXPECT_EQ(BytesOf(plan, MemoryItem::kTeacherAverage), 4 * A);
+  ASSERT_OK_AND_ASSIGN(const StepWork work, StepWorkOf(config, dir_.path(), 1));
+  EXPECT_EQ(work.adapter_parameters, A);
+  EXPECT_EQ(work.num_parameters, model.NumParameters());
+  // Float32 adapters have no master copies.
+  EXPECT_EQ(work.optimizer_bytes_per_parameter, 12 + 16 + 8);
+}
+
 }  // namespace
 }  // namespace taopd::testing

@@ -1,0 +1,46 @@
+// The adapters of a decoder: adding them to a base, and copying them to share it.
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "common/base/check.h"
+#include "common/model/transformer.h"
+#include "common/model/weights/lora_weights.h"
+
+namespace taopd {
+
+absl::Status TransformerDecoder::AddAdapters(const LoraOptions& options) {
+  LoraOptions resolved = options;
+  if (options.dir.empty()) {
+    auto modules = ResolveTargetModules(options.config.target_modules, config());
+    if (!modules.ok()) return Annotate(modules.status(), "target_modules");
+    resolved.config.target_modules = *std::move(modules);
+  }
+  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters, MakeLoraAdapters(resolved, slots_, device()));
+  for (const WeightSlot& slot : slots_) {
+    const auto found = adapters.of_weight.find(slot.name);
+    if (found != adapters.of_weight.end()) *slot.adapter = found->second;
+  }
+  lora_ = adapters.config;
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Decoder> TransformerDecoder::WithOwnAdapters() const {
+  if (!lora_) return nullptr;
+  TAOPD_CHECK(group_ == nullptr);
+  const c10::InferenceMode normal(false);  // the copies are written later
+  const at::NoGradGuard no_grad;
+  auto decoder = std::make_unique<TransformerDecoder>(config(), device(), dtype());
+  decoder->weights_ = weights_;
+  decoder->ListSlots();
+  for (const WeightSlot& slot : decoder->slots_) {
+    if (slot.adapter == nullptr || !slot.adapter->defined()) continue;
+    slot.adapter->a_RK = slot.adapter->a_RK.detach().clone();
+    slot.adapter->b_NR = slot.adapter->b_NR.detach().clone();
+  }
+  decoder->release_mapped_ = release_mapped_;
+  decoder->lora_ = lora_;
+  decoder->few_weights_ = few_weights_;
+  return decoder;
+}
+
+}  // namespace taopd
