@@ -13,7 +13,7 @@ GeneratedText::GeneratedText(const Tokenizer* tokenizer, const GenerationRequest
 bool GeneratedText::Push(int32_t id) {
   incomplete_ += decoder_.Push(id);
   const bool may_stop = ++num_tokens_ > min_tokens_;
-  // As vLLM's decoder: a text that ends with U+FFFD is taken to be incomplete.
+  // A text that ends with U+FFFD is taken to be incomplete, as in vLLM.
   if (decoder_.is_holding() || incomplete_.ends_with("\xEF\xBF\xBD")) {
     return matcher_.Append("", may_stop);
   }

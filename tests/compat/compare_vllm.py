@@ -15,7 +15,7 @@ import sys
 import service
 
 TOLERANCE = 1e-4
-# Of one process or one moment.
+# These differ between processes or moments.
 VOLATILE = {"id", "created", "request_id", "system_fingerprint", "root", "owned_by", "version"}
 
 IDS = [257, 32, 99, 97, 116, 267, 262]

@@ -18,7 +18,7 @@ import tiny_model
 
 # Two programs sum in another order; the log-probs of the tiny model are between -30 and 0.
 TOLERANCE = 1e-4
-# Of one process or one moment.
+# These differ between processes or moments.
 VOLATILE = {"id", "created", "request_id", "system_fingerprint", "root", "owned_by"}
 GOLDEN = sorted((pathlib.Path(__file__).parent / "golden").glob("*.json"))
 

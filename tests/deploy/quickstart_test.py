@@ -118,7 +118,7 @@ class QuickstartTest(StubTree):
             result, output = self.run_quickstart("--seed", "1", **environment)
             self.assertEqual(result, code, output)
             self.assertEqual(self.files("runs/quickstart"), before)
-        # Which run it is has not changed either: with --keep there is nothing to do.
+        # The run is the same one: with --keep there is nothing to do.
         trains = len(self.events("train"))
         code, output = self.run_quickstart("--keep")
         self.assertEqual(code, 0, output)

@@ -152,7 +152,7 @@ class FlowTest(StubTree):
         self.assertEqual(code, 0, output)
         trains = [t["settings"] for t in self.events("train")]
         names = [t["run.dir"].rpartition("/")[2] for t in trains]
-        # What starts from another run comes after it.
+        # A run that starts from another one comes after it.
         self.assertEqual(names[-1], "ta_opd_after_unnormalized")
         self.assertEqual(sorted(names[:-1]), ["ta_opd", "ta_opd_without_tail", "unnormalized",
                                               "unnormalized_total_steps=20_schedule=constant"])

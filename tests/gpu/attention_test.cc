@@ -15,7 +15,7 @@
 namespace taopd {
 namespace {
 
-// Of the largest element: sums in float32, and of a bfloat16 result one rounding (2^-9).
+// Relative to the largest element: sums in float32, and one rounding of a bfloat16 result (2^-9).
 double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 2e-5 : 0.004; }
 
 constexpr int64_t kNumHeads = 6, kNumKvHeads = 2, kHeadSize = 128, kMaxBlocks = 20, kWindow = 300;

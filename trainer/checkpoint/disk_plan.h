@@ -26,7 +26,7 @@ struct DiskPlan {
   int64_t total_bytes() const { return num_checkpoints * checkpoint_bytes + model_bytes; }
 };
 
-// What a run needs to plan its disk.
+// The facts of a run from which its disk is planned.
 struct DiskUse {
   int64_t num_parameters = 0;
   int64_t bytes_per_weight = 0;

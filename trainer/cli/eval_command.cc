@@ -31,7 +31,7 @@ absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
   return CheckTrainConfig(*config);
 }
 
-// What is left of an evaluation that a signal ends.
+// Says what is left of an evaluation that a signal ends.
 std::string WhatIsKept(const TrainConfig& config, const EvalRequest& request) {
   if (config.eval.measure != EvalMeasure::kAccuracy)
     return "an evaluation of eval.measure kl keeps nothing";

@@ -8,7 +8,7 @@
 
 namespace taopd {
 
-// What a rank keeps of the gradients.
+// The part of the gradients that a rank keeps.
 enum class GradientSums { kAuto, kWhole, kSharded };
 inline SettingWords<GradientSums> WordsOf(GradientSums) {
   return {{GradientSums::kAuto, "auto"},

@@ -8,7 +8,7 @@
 
 namespace taopd {
 
-// What a guard does when its alarm has lasted; kNone: there is no alarm. In ascending order of
+// The action of a guard whose alarm has lasted; kNone: there is no alarm. In ascending order of
 // severity.
 enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
 inline SettingWords<GuardAction> WordsOf(GuardAction) {

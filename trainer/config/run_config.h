@@ -24,7 +24,7 @@ struct RunConfig {
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }
 };
 
-// What to do when a plan of memory or disk exceeds what there is.
+// The consequence of a plan that needs more memory or disk than there is.
 enum class PlanPolicy { kRefuse, kWarn, kOff };
 inline SettingWords<PlanPolicy> WordsOf(PlanPolicy) {
   return {{PlanPolicy::kRefuse, "refuse"}, {PlanPolicy::kWarn, "warn"}, {PlanPolicy::kOff, "off"}};
@@ -103,7 +103,7 @@ enum class MomentsDtype { kFloat32, kBfloat16 };
 inline SettingWords<MomentsDtype> WordsOf(MomentsDtype) {
   return {{MomentsDtype::kFloat32, "float32"}, {MomentsDtype::kBfloat16, "bfloat16"}};
 }
-// What takes the updates of bfloat16 weights: a float32 copy or the weights themselves.
+// The numbers that take the updates of bfloat16 weights: a float32 copy or the weights themselves.
 enum class MasterWeights { kFloat32, kNone };
 inline SettingWords<MasterWeights> WordsOf(MasterWeights) {
   return {{MasterWeights::kFloat32, "float32"}, {MasterWeights::kNone, "none"}};

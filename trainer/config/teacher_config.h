@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// Where a teacher is.
+// The place where a teacher computes.
 enum class TeacherKind { kServer, kSelf, kNone };
 inline SettingWords<TeacherKind> WordsOf(TeacherKind) {
   return {

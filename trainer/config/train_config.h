@@ -23,29 +23,29 @@
 
 namespace taopd {
 
-// Which prompts the chat template renders.
+// The prompts that the chat template renders.
 enum class ChatTemplateUse { kAuto, kAlways, kNever };
 inline SettingWords<ChatTemplateUse> WordsOf(ChatTemplateUse) {
   return {{ChatTemplateUse::kAuto, "auto"},
           {ChatTemplateUse::kAlways, "always"},
           {ChatTemplateUse::kNever, "never"}};
 }
-// Whose top-k tokens are compared one by one.
+// The model whose top-k tokens are compared one by one.
 enum class SupportChoice { kTeacher, kStudent, kUnion };
 inline SettingWords<SupportChoice> WordsOf(SupportChoice) {
   return {{SupportChoice::kTeacher, "teacher"},
           {SupportChoice::kStudent, "student"},
           {SupportChoice::kUnion, "union"}};
 }
-// How the losses of positions add up to that of a mini-batch (trainer/step/loss/aggregation.h). The
-// names are verl's.
+// The way in which the losses of positions add up to that of a mini-batch
+// (trainer/step/loss/aggregation.h). The names are verl's.
 enum class Aggregation { kTokenMean, kSeqMeanTokenMean, kSeqMeanTokenSum };
 inline SettingWords<Aggregation> WordsOf(Aggregation) {
   return {{Aggregation::kTokenMean, "token-mean"},
           {Aggregation::kSeqMeanTokenMean, "seq-mean-token-mean"},
           {Aggregation::kSeqMeanTokenSum, "seq-mean-token-sum"}};
 }
-// What the backward pass computes again; kAuto: the memory plan chooses.
+// The values that the backward pass computes again; kAuto: the memory plan chooses.
 enum class RecomputeChoice { kAuto, kNone, kAttention, kFull };
 inline SettingWords<RecomputeChoice> WordsOf(RecomputeChoice) {
   return {{RecomputeChoice::kAuto, "auto"},
@@ -58,12 +58,12 @@ enum class AsyncSave { kAuto, kOn, kOff };
 inline SettingWords<AsyncSave> WordsOf(AsyncSave) {
   return {{AsyncSave::kAuto, "auto"}, {AsyncSave::kOn, "on"}, {AsyncSave::kOff, "off"}};
 }
-// Which value of a metric is the best.
+// The value of a metric that is the best.
 enum class BestIs { kSmallest, kLargest };
 inline SettingWords<BestIs> WordsOf(BestIs) {
   return {{BestIs::kSmallest, "smallest"}, {BestIs::kLargest, "largest"}};
 }
-// What an evaluation measures.
+// The measure of an evaluation.
 enum class EvalMeasure { kAccuracy, kKl, kNone };
 inline SettingWords<EvalMeasure> WordsOf(EvalMeasure) {
   return {

@@ -43,7 +43,7 @@ class HttpControlServer final : public ControlServer {
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
           Refuse(500, "internal error", &response);
         });
-    // What the library refuses by itself: unknown paths, malformed requests, long bodies.
+    // The library refuses unknown paths, malformed requests and long bodies by itself.
     server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
       if (!response.body.empty()) return;
       const std::string reason = response.status == 404   ? "there is no such page or action: "

@@ -1,4 +1,4 @@
-// Which names a request may call this server by. A browser sends the name of the page's site as
+// The names by which a request may call this server. A browser sends the name of the page's site as
 // Host. A page of another site can make its name point to this machine (DNS rebinding) and would
 // then read what is served here as its own; it cannot change the name.
 #pragma once

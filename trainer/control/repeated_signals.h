@@ -1,4 +1,4 @@
-// What a process does about a signal that asks it to stop, when such signals may come in pairs:
+// Decides what a signal that asks a process to stop means, since such signals may come in pairs:
 // timeout and systemd, or a launcher and the terminal below it, each send one for the same wish.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What the training loop and the threads of the control server share: the loop publishes where the
-// run stands and asks what was requested of it; servers and signal handling threads read the status
-// and make requests. Thread-safe.
+// The state that the training loop and the threads of the control server share: the loop publishes
+// where the run stands and asks what was requested of it; servers and signal handling threads read
+// the status and make requests. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -29,7 +29,7 @@ enum class TrainerPhase {
 // "running", "waiting_for_teacher", ...
 const char* TrainerPhaseName(TrainerPhase phase);
 
-// What the trainer sees of its teacher.
+// The state of the teacher, as the trainer sees it.
 struct TeacherHealth {
   std::string name;       // of its model
   bool waiting = false;   // every endpoint is failing now

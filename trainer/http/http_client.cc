@@ -37,7 +37,7 @@ httplib::Request MakeRequest(const std::string& path, const std::string& body,
   return request;
 }
 
-// What happened, and what to look at.
+// Says what happened, and what to look at.
 std::string DescribeFailure(httplib::Error error) {
   const std::string name = httplib::to_string(error);
   switch (error) {

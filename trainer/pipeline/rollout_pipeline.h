@@ -44,7 +44,7 @@
 
 namespace taopd {
 
-// Where a run stands.
+// The place at which a run stands.
 struct PipelinePosition {
   int64_t num_steps = 0;  // finished steps
   // The position in the data before the next step; see EpochOrder.

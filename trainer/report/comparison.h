@@ -1,4 +1,4 @@
-// Which of several runs belong together: runs whose settings are equal but for the seed. The page
+// Finds the runs that belong together: those whose settings are equal but for the seed. The page
 // draws them as one line.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Comparison {
   std::vector<RunRecord> lines;
   // The group of each run: an index of `lines`.
   std::vector<size_t> line_of_run;
-  // What the reader of the page has to know, in sentences.
+  // Sentences that the reader of the page has to know.
   std::vector<std::string> notes;
 
   // Whether a group has more than one run.

@@ -1,4 +1,4 @@
-// How a subcommand ends: an absl::Status that carries the exit code of the process.
+// The end of a subcommand: an absl::Status that carries the exit code of the process.
 //
 // The source of an error decides the code: the same INVALID_ARGUMENT is kExitUsage for a setting
 // and kExitData for a data file. Annotate and the ranks' agreement drop the code, so it is given

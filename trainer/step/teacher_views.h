@@ -1,5 +1,5 @@
-// What the teacher sees of a step's rollouts: its own prompt in front of each response. It does not
-// depend on LibTorch.
+// The view that the teacher has of a step's rollouts: its own prompt in front of each response. It
+// does not depend on LibTorch.
 //
 // A row's own prompt for the teacher (PromptRecord::teacher_prompt) is known from the start. A
 // prompt with {sibling} needs a right response to the same prompt: among the prompt's other

@@ -1,4 +1,4 @@
-// How a client reaches the servers of one teacher, and the function that makes it.
+// The way in which a client reaches the servers of one teacher, and the function that makes it.
 #pragma once
 
 #include <absl/time/time.h>

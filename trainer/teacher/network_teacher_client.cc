@@ -17,7 +17,8 @@
 namespace taopd {
 namespace {
 
-// Of one question for TeacherInfo: an endpoint that hangs does not hold up the others for longer.
+// The time limit of one question for TeacherInfo: an endpoint that hangs does not hold up the
+// others for longer.
 constexpr absl::Duration kInfoTimeout = absl::Seconds(5);
 
 bool MayAnswerLater(const absl::Status& status) {

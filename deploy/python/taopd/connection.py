@@ -18,7 +18,7 @@ log = logging.getLogger("taopd")
 
 SERVICE = "/taopd.v1.Teacher/"
 MAX_MESSAGE_BYTES = 64 << 20
-# As the trainer's channels: pings notice a teacher that hangs, all addresses of a name are used in turn, and retry.py alone
+# The options are those of the trainer's channels: pings notice a teacher that hangs, all addresses of a name are used in turn, and retry.py alone
 # decides about retries.
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

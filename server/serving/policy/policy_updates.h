@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "common/engine/engine_weights.h"
-#include "server/serving/serving_state.h"
 #include "server/serving/policy/versioned_engine.h"
+#include "server/serving/serving_state.h"
 
 namespace taopd {
 

@@ -1,4 +1,4 @@
-// Where ranks listen: the loopback only where it is asked for by name.
+// Ranks listen on the loopback only where it is asked for by name.
 #include "common/dist/meeting_point.h"
 
 #include <ifaddrs.h>

@@ -123,7 +123,8 @@ TEST(RendezvousTest, Slurm) {
   EXPECT_EQ(script.world_size, 1);
 }
 
-// How many ranks share the machine decides what each may take of its memory and of its cores.
+// The number of ranks that share the machine decides what each may take of its memory and of its
+// cores.
 TEST(RendezvousTest, SlurmSaysHowManyTasksTheNodeHas) {
   const Variables step = {{"SLURM_STEP_ID", "0"},
                           {"SLURM_STEP_NUM_TASKS", "6"},

@@ -36,7 +36,7 @@ PATHS = {
         "spec.rules[].backendRefs[].name": NAME, "spec.rules[].backendRefs[].port": PORT,
         "spec.rules[].timeouts.request": re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")},
 }
-# What must be there, in every element of its list.
+# These fields must be there, in every element of their list.
 REQUIRED = {
     "LocalQueue": ("spec.clusterQueue",),  # optional in the API, without which nothing is admitted
     "InferencePool": ("spec.selector.matchLabels", "spec.targetPorts[].number", "spec.endpointPickerRef.name",

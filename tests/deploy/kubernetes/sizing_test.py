@@ -17,7 +17,7 @@ from environment import ROOT  # noqa: E402
 from manifests import find, of_kind, quantity  # noqa: E402
 from rules import flag  # noqa: E402
 
-# What the teacher takes of its control group, and an overlay's largest teacher (docs/deploy/operations.md).
+# The teacher takes this share of its control group; and an overlay's largest teacher (docs/deploy/operations.md).
 SHARE = 0.9
 LARGEST = {"laptop": "Qwen3-0.6B", "single-gpu": "Qwen3-1.7B", "cluster": "Qwen3-8B"}
 GIB = 2**30

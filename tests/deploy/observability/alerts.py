@@ -93,7 +93,7 @@ def job(active, failed="0x600", name="trainer-e"):
             (f'kube_job_failed{{namespace="a",job_name="{name}",condition="true"}}', failed)]
 
 
-# What taopd_trainer_stop_code says after a person's request or trainer.max_wall_time_s; after a signal it says 75.
+# The value of taopd_trainer_stop_code after a person's request or trainer.max_wall_time_s; after a signal it says 75.
 STOPPED_BY_USER = 78
 
 # Life -> (series, {time: alerts that fire then}).

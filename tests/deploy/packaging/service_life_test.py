@@ -128,7 +128,7 @@ class ServiceLifeTest(unittest.TestCase):
         for _ in range(int(2 * STALL_S / (WATCHDOG_S / 2))):
             self.assertEqual(self.manager.next(), "WATCHDOG=1")
         self.assertEqual(self.health()[0], 200)
-        # What a person has asked for is on the page for as long as the run lives.
+        # A request of a person is on the page for as long as the run lives.
         self.assertIn("\ntaopd_trainer_stop_code 0\n", fetch(trainer_url + "/metrics")[1])
         self.assertEqual(self.post("stop"), 202)
         self.assertEqual(trainer.process.wait(60), 78)

@@ -60,7 +60,7 @@ TEST_F(TrainerTest, SftSavesBeforeItValidates) {
   const auto state =
       nlohmann::json::parse(ReadFile(dir_.File("sft/checkpoints/step-000002/state.json")));
   EXPECT_LE(state.at("metrics_bytes").get<size_t>(), last);
-  // As if the process had died while it validated.
+  // The process seems to have died while it validated.
   WriteFile(dir_.File("sft/metrics.jsonl"), metrics.substr(0, last));
   ASSERT_EQ(sft(3, {"--resume"}, &output), 0) << output;
   const std::string resumed = ReadFile(dir_.File("sft/metrics.jsonl"));

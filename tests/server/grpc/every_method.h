@@ -32,7 +32,7 @@ inline std::vector<const google::protobuf::MethodDescriptor*> EveryMethod() {
   return methods;
 }
 
-// As a call names it: "/taopd.v1.Teacher/Score".
+// Returns the name that a call has for the method: "/taopd.v1.Teacher/Score".
 inline std::string PathOf(const google::protobuf::MethodDescriptor& method) {
   return "/" + method.service()->full_name() + "/" + method.name();
 }

@@ -39,7 +39,7 @@ class GrpcServerFixture : public ::testing::Test {
 
   void Ready() { state_.SetReady(fake_.model); }
 
-  // As the program does it: the engine first, so that no call is left in it.
+  // Ends the engine first, as the program does, so that no call is left in it.
   void ShutDown() {
     state_.SetDraining();
     fake_.engine->Drain(absl::InfiniteFuture());

@@ -220,7 +220,7 @@ class RandomEvents {
       EXPECT_EQ(step_.engine->num_submitted(), before);
     }
   }
-  // What is under way ends, and then nothing may be left.
+  // Ends the calls that are under way. Nothing may be left then.
   void End() {
     while (!step_.engine->open().empty() || step_.wire.writing != nullptr ||
            step_.wire.reading != nullptr) {

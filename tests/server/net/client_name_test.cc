@@ -34,7 +34,7 @@ TEST(TrustedProxiesTest, HopsAreReadFromTheRightAndOnlyThroughTrustedOnes) {
   // Nobody else's word is taken.
   EXPECT_EQ(Address(proxies, "11.1.2.3", {"203.0.113.9"}), "11.1.2.3");
   EXPECT_EQ(Address(proxies, "192.0.2.2", {"203.0.113.9"}), "192.0.2.2");
-  // What the client has written itself stands on the left of what a proxy has seen.
+  // The addresses that the client has written stand on the left of the one that a proxy has seen.
   EXPECT_EQ(Address(proxies, "10.1.2.3", {"1.1.1.1, 203.0.113.9"}), "203.0.113.9");
   EXPECT_EQ(Address(proxies, "10.1.2.3", {"1.1.1.1", "203.0.113.9"}), "203.0.113.9");
   EXPECT_EQ(Address(proxies, "10.1.2.3", {"203.0.113.9,192.0.2.1 , fd00::7"}), "203.0.113.9");

@@ -1,4 +1,4 @@
-// Who may ask the control server, and what those are told who may not.
+// The control server answers those who may ask, and tells the others why not.
 #include <gmock/gmock.h>
 #include <httplib.h>
 #include <netinet/in.h>
@@ -42,7 +42,7 @@ class ControlAccessTest : public ::testing::Test {
   std::unique_ptr<ControlServer> server_;
 };
 
-// What a request without more than these lines gets.
+// Returns the answer to a request of these lines.
 std::string RawAnswer(int port, const std::string& request) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const FileDescriptor closes(fd);

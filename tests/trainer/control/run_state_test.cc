@@ -1,4 +1,4 @@
-// What the loop and the servers say to each other, with threads in both roles.
+// The loop and the servers talk to each other, with threads in both roles.
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

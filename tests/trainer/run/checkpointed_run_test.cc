@@ -111,7 +111,7 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   EXPECT_OK(saved->path);
 }
 
-// Of two ranks, each with its part of the optimizer.
+// Two ranks write, each its part of the optimizer.
 TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   for (const char* name : {"in_line", "beside"}) {
     testing::OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {

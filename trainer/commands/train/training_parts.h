@@ -54,7 +54,7 @@ struct TrainingParts {
   bool is_root() const { return group->is_root(); }
   bool evaluates() const { return config.eval.measure != EvalMeasure::kNone && !problems.empty(); }
   TeacherHealth Health() const;
-  // What Liveness compares: counts of the loop, the engine and the teacher.
+  // Returns the counts of the loop, the engine and the teacher that Liveness compares.
   Liveness::Activity CurrentActivity() const;
   // What generates rollouts ahead of the steps; null if nothing does.
   RolloutWeights* rollout_weights() const {

@@ -119,8 +119,9 @@ std::optional<double> LastValue(const RunRecord& run, const std::string& metric)
   return sum / count;
 }
 
-// What report.js shows and sorts the tables by: for each metric the last value of each run, and of
-// each line the mean, the lowest and the highest of its runs; null where one recorded none.
+// The numbers that report.js shows and sorts the tables by: for each metric the last value of each
+// run, and of each line the mean, the lowest and the highest of its runs; null where one recorded
+// none.
 nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
                                   const Comparison& comparison) {
   nlohmann::ordered_json metrics = nlohmann::ordered_json::object();

@@ -38,7 +38,7 @@ using Results = const RunResults&;
 
 struct Column {
   std::string title;
-  // What the column is sorted by.
+  // The number by which the column is sorted.
   std::function<std::optional<double>(Results)> value;
   // HTML of a value.
   std::function<std::string(Results)> cell;

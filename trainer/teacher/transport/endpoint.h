@@ -18,7 +18,7 @@ struct TeacherEndpoint : ServerAddress {
   std::string name;                           // as the user wrote it
   const TeacherProtocol* protocol = nullptr;  // a row of the table
 
-  // What gRPC calls it: "dns:///host:port" makes it use every address of the name.
+  // Returns gRPC's name of it: "dns:///host:port" makes it use every address of the name.
   std::string GrpcTarget() const { return "dns:///" + address; }
 };
 

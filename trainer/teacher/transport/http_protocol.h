@@ -1,5 +1,6 @@
-// What differs between servers that score over HTTP: the paths, the requests and the shape of the
-// replies. One object serves all endpoints of a teacher; it has no state, so any thread may call.
+// The differences between servers that score over HTTP: the paths, the requests and the shape of
+// the replies. One object serves all endpoints of a teacher; it has no state, so any thread may
+// call.
 #pragma once
 
 #include <cstdint>

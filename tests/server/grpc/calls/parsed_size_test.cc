@@ -200,7 +200,7 @@ TEST(ParsedSizeTest, MalformedBytesAreRefused) {
   }
 }
 
-// As deep as protobuf goes, and no further.
+// Messages may be as deep as protobuf allows, and no deeper.
 TEST(ParsedSizeTest, DepthIsLimited) {
   for (const int depth : {1, 50, 100, 101, 5000}) {
     SCOPED_TRACE(depth);

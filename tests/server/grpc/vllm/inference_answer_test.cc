@@ -80,7 +80,7 @@ TEST(InferenceOutputTest, TheTextOfAStopIdIsNoPartUnlessAskedFor) {
   EXPECT_EQ(feed.Run({0, 9}, FinishReason::kStop).back().finish_info().eos_token_id(), 9u);
 }
 
-// As over HTTP, and as in vLLM.
+// The same happens over HTTP and in vLLM.
 TEST(InferenceOutputTest, ABrokenCharacterIsHeldBackAndDroppedAtTheEnd) {
   Feed feed({});
   const auto pieces = feed.Run({0, kBroken, 1}, FinishReason::kLength);

@@ -67,7 +67,7 @@ TEST(SplitToolCallsTest, Hermes) {
   EXPECT_EQ(split("so <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call> and "
                   "<tool_call>{\"name\":\"g\",\"arguments\":null}"),
             Parts("so ", {{"f", "{}"}, {"g", "null"}}));
-  // What is no call leaves the text as it is.
+  // Text that is no call stays as it is.
   for (const char* text :
        {"<tool_call>", "<tool_call>{\"name\":\"f\"}</tool_call>", "<tool_call>f()</tool_call>",
         "<tool_call>{\"name\":5,\"arguments\":{}}</tool_call>",
@@ -128,7 +128,7 @@ TEST(ToolCallStreamTest, GivesTheSameForEveryCutOfTheText) {
       // A name has been passed on before another one comes.
       {hermes, "<tool_call>{\"name\":\"f\",\"name\":\"g\",\"arguments\":{}}</tool_call>",
        Parts("", {{"f", "{}"}})},
-      // What is between and behind calls is dropped, and what is no call is text.
+      // Text between and behind calls is dropped; a call that cannot be read is text.
       {hermes,
        "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>a<tool_call>f()</tool_call> x",
        Parts("<tool_call>f()</tool_call>", {{"f", "{}"}})},
@@ -311,7 +311,7 @@ TEST_F(ToolChatTest, CallsAreStreamed) {
   std::string content;
   Calls calls;
   for (size_t i = 0; i < deltas.size(); ++i) {
-    // What says nothing is not sent, but for the end.
+    // Empty deltas are not sent, except the last one.
     EXPECT_TRUE(i + 1 == deltas.size() || !deltas[i].empty()) << i;
     content += deltas[i].value("content", "");
     for (json call : deltas[i].value("tool_calls", json::array())) {

@@ -196,7 +196,7 @@ TEST(CompletionRequestTest, ErrorsOfStreamsAndScoringNameTheField) {
   });
 }
 
-// What is asked for becomes a spec, with the keys of a schema in their order.
+// The requested form becomes a spec, with the keys of a schema in their order.
 TEST(CompletionRequestTest, TheFormOfTheTextBecomesAGrammar) {
   const auto grammar = [](const std::string& fields) {
     const auto parsed = Parse("{\"prompt\":[1]," + fields + "}");

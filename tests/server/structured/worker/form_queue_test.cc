@@ -56,7 +56,7 @@ TEST(FormBlameTest, TwoEndsWithinTheTimeRefuseAFormForTheTime) {
   EXPECT_ERROR(blame.Check("a", begin + absl::Minutes(18)), absl::StatusCode::kInvalidArgument,
                "refused for 1m");
   EXPECT_OK(blame.Check("a", begin + absl::Minutes(19)));
-  // What lies further back does not count.
+  // Faults that lie further back do not count.
   blame.Add("a", "it is slow", begin + absl::Minutes(30));
   blame.Add("a", "it is slow", begin + absl::Minutes(41));
   EXPECT_OK(blame.Check("a", begin + absl::Minutes(41)));

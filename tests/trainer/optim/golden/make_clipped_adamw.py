@@ -11,7 +11,7 @@ import pathlib
 import torch
 
 MAX_NORM, LR, BETAS, EPS, DECAY = 0.75, 0.02, (0.9, 0.95), 1e-8, 0.1
-# Of the whole gradient, relative to MAX_NORM: below, just above, far above, tiny, above.
+# Norms of the whole gradient, relative to MAX_NORM: below, just above, far above, tiny, above.
 SIZES = (0.4, 1.001, 40.0, 1e-4, 0.999, 3.0)
 SHAPES = {"matrix": (3, 4), "vector": (5,), "other": (2, 3)}
 

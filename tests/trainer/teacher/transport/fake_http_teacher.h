@@ -37,7 +37,7 @@ class FakeHttpTeacher {
   int64_t max_logprobs = 20;
   std::string api_key;  // required if not empty
   std::string fingerprint = "vllm-1-abc";
-  // What the log-probs of a reply are lowered by, as other weights would: a function of the number
+  // Lowers the log-probs of a reply, as other weights would, by a function of the number
   // of replies so far. Empty: nothing.
   std::function<float(int num_replies)> lowers_by;
 

@@ -1,4 +1,4 @@
-// How the ranks of a distillation run join, agree and part.
+// Lets the ranks of a distillation run join, agree and part.
 #pragma once
 
 #include <memory>

@@ -94,7 +94,7 @@ TEST_F(MemoryPlanTest, WithoutOffloadTheLargePairsFitEightGpus) {
     TrainConfig alone = asked;
     EXPECT_ERROR(ResolveAuto(&alone, dir_.path(), Gpu(80 * kGb)),
                  absl::StatusCode::kResourceExhausted, "the memory plan takes");
-    // What is refused is not changed.
+    // A refused configuration is not changed.
     EXPECT_EQ(alone.trainer.recompute, RecomputeChoice::kAuto);
     EXPECT_FALSE(alone.rollout.kv_cache_gb.has_value());
   }
@@ -202,7 +202,7 @@ TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
                "trainer.cpu_memory_limit = \"much\"");
 }
 
-// What the disk plan counts is what a checkpoint holds.
+// The disk plan counts the files of a checkpoint.
 TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
   for (const std::string dtype : {"float32", "bfloat16"}) {
     for (const MomentsDtype moments : {MomentsDtype::kFloat32, MomentsDtype::kBfloat16}) {
