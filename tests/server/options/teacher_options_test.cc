@@ -4,6 +4,7 @@
 
 #include "common/memory/engine_plan.h"
 #include "kernels/cpu/isa/isa.h"
+#include "server/options/version.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {

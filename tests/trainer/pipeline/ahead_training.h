@@ -16,6 +16,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
+#include "trainer/pipeline/generation_weights.h"
 #include "trainer/pipeline/rollout_pipeline.h"
 #include "trainer/step/train_step.h"
 

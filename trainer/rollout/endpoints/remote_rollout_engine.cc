@@ -13,6 +13,9 @@ namespace {
 
 // The interval at which a keeper looks at the time.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
+// A request ends when it has been answered so many times with an error inside of a worker. A worker
+// that is well again after each such error would otherwise be asked for ever.
+constexpr int kMaxFaults = 5;
 
 bool IsLoss(const absl::Status& error) {
   return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
@@ -266,7 +269,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
   {
     absl::MutexLock lock(&mutex_);
     --worker->num_running;
-    end = error.ok() ? error : JudgeError(error, epoch, job, worker);
+    end = error.ok() ? error : JudgeError(error, epoch, &job, worker);
     if (error.ok()) {
       ++stats_.num_done;
       worker->pause = options_.first_pause;
@@ -293,10 +296,10 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
   (*job.done)(job.index, std::move(rollout));
 }
 
-absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t epoch,
-                                             const Job& job, Worker* worker) {
+absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t epoch, Job* job,
+                                             Worker* worker) {
   const absl::Status cancelled = absl::CancelledError("the rollout is no longer needed");
-  if (job.cancellation->is_cancelled()) return cancelled;
+  if (job->cancellation->is_cancelled()) return cancelled;
   const bool is_old = worker->epoch != epoch;  // it has been lost since
   if (absl::IsAborted(error)) {
     if (!is_old && worker->weights != nullptr) {
@@ -308,6 +311,9 @@ absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t 
     LeaveOut(error, worker);
   } else if (IsLoss(error) || absl::IsCancelled(error)) {
     if (!is_old) Lose(error, worker);
+    const bool is_fault = absl::IsInternal(error) || absl::IsUnknown(error);
+    if (is_fault && ++job->num_faults >= kMaxFaults)
+      return Annotate(error, Concat(worker->worker->address(), ", asked ", kMaxFaults, " times"));
   } else {
     return Annotate(error, worker->worker->address());
   }

@@ -101,6 +101,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
     RolloutRequest request;
     std::shared_ptr<const Done> done;
     std::shared_ptr<const Cancellation> cancellation;
+    int num_faults = 0;  // answers that were an error inside of a worker
   };
   // A call of `done`, made without the lock.
   using Ended = std::vector<std::pair<Job, absl::Status>>;
@@ -125,7 +126,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
            const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch);
   // Decides what follows from an error. Returns the status that the job ends with, or OK if another
   // attempt is to answer it.
-  absl::Status JudgeError(const absl::Status& error, int64_t epoch, const Job& job, Worker* worker)
+  absl::Status JudgeError(const absl::Status& error, int64_t epoch, Job* job, Worker* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the waiting requests if there is no hope for them.
   Ended TakeHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -303,6 +303,23 @@ TEST_F(RemoteRolloutEngineTest, ARequestThatIsAtFaultFailsAlone) {
   EXPECT_OK(answers[2]);
 }
 
+TEST_F(RemoteRolloutEngineTest, ARequestThatBreaksEveryWorkerEnds) {
+  for (const char* address : {"a", "b"}) {
+    Add(address)->on_generate = [](const auto& request, const auto& weights,
+                                   const auto&) -> absl::StatusOr<WorkerRollout> {
+      if (request.sampling.seed == 1) return absl::InternalError("the logits hold a NaN");
+      return AnswerTo(request, weights.version);
+    };
+  }
+  RemoteRolloutEngine* const engine = Start();
+  engine->SetWeights(Weights(0));
+  const auto answers = Batch(engine, 3, 0).Wait();
+  EXPECT_OK(answers[0]);
+  EXPECT_ERROR(answers[1], absl::StatusCode::kInternal, "asked 5 times: the logits hold a NaN");
+  EXPECT_OK(answers[2]);
+  EXPECT_EQ(engine->stats().num_left_out, 0);
+}
+
 TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
   ScriptedWorker* const a = Add("a");
   a->on_generate = [](const auto&, const auto&, const Cancellation& cancel) {
