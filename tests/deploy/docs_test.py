@@ -53,10 +53,11 @@ def unknown_flags(pages):
     help_texts += [output_of("taopd-trainer", command, "--help") for command in commands]
     for script in ("deploy/setup", "deploy/quickstart", "deploy/release", "deploy/experiment", "deploy/images/build",
                    "deploy/reproduce", "deploy/wheel", "deploy/tools/compare_table", "deploy/tools/docs_site", "deploy/tools/track",
-                   "tests/run", "tests/gpu/run", "tests/compat/run"):
+                   "tests/run", "tests/gpu/run", "tests/gpu/ran.py", "tests/compat/run"):
         help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
     known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
     known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--install", "--parallel", "--directory"}  # of others
+    known |= {"--load-format", "--logprobs-mode", "--hf-overrides", "--weight-transfer-config"}  # of vLLM
     return [f"{page}: {flag}" for page, text in pages.items() for code in re.findall(r"`([^`\n]+)`", prose(text))
             for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code) if flag not in known]
 
@@ -69,7 +70,7 @@ def metric_names():
             continue
         code = path.read_text(encoding="ascii")
         code = re.sub(r"^#include.*$", "", code, flags=re.M)
-        names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z_/]*)"', code))
+        names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z0-9_/]*)"', code))
     filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N",
               "eval/accuracy/": "eval/accuracy/SOURCE"}
     return {filled.get(name, name) for name in names}

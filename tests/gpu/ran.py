@@ -1,13 +1,9 @@
 #!/usr/bin/env python3
-"""What has run on which GPU, from the results files of tests/gpu/run in tests/bench/results/gpu.
+"""Prints what has run on which GPU, from the results files of tests/gpu/run in tests/bench/results/gpu."""
 
-    ran.py            prints the text
-    ran.py --write    writes it into docs/gpu.md, between its markers
-"""
-
+import argparse
 import pathlib
 import re
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests/bench/results/gpu"
@@ -49,8 +45,11 @@ def with_text(page, text):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write it into docs/gpu.md, between its markers, instead")
+    arguments = parser.parse_args()
     found = describe(RESULTS)
-    if sys.argv[1:] == ["--write"]:
+    if arguments.write:
         PAGE.write_text(with_text(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     else:
         print(found, end="")
