@@ -14,6 +14,8 @@ namespace {
 EngineOptions EngineOf(const TrainConfig& config) {
   EngineOptions options = EvaluationEngineOptions(config);
   if (config.eval.measure == EvalMeasure::kAccuracy) return options;
+  // Nothing is generated, so eval.max_response_length limits nothing.
+  options.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
   options.kv_cache_bytes = 0;
   options.max_num_batched_tokens = config.trainer.MicroBatchTokens();
   return options;
