@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -154,8 +155,10 @@ void ParallelLoop(int64_t num, int64_t grain,
   if (num_threads == 1) return body(0, num);
   const int64_t num_ranges = std::min(num_threads * kRangesPerThread, most_ranges);
   std::atomic<int64_t> next{0};
-  thread_local Team team;
-  team.Run(num_threads, [&] {
+  // On the heap, since its threads read it at any time: the emulated CUDA run-time overwrites a
+  // thread's own variables while a kernel runs on it.
+  thread_local const auto team = std::make_unique<Team>();
+  team->Run(num_threads, [&] {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_ranges;) {
       body(num * i / num_ranges, num * (i + 1) / num_ranges);
     }

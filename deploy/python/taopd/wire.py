@@ -23,10 +23,11 @@ MESSAGES: dict[str, dict[int, tuple[str, str]]] = {
         1: ("request_id", "string"), 2: ("token_ids", "fixed32[]"), 3: ("n", "uint32"), 4: ("sampling", "SamplingOptions"),
         5: ("max_new_tokens", "uint32"), 6: ("min_new_tokens", "uint32"), 7: ("stop_token_ids", "fixed32[]"),
         8: ("ignore_eos", "bool"), 9: ("seed", "uint64"), 10: ("stream_tokens", "bool"), 11: ("raw_logprobs", "bool"),
-        12: ("expected_revision", "string"), 13: ("cache_salt", "string")},
+        12: ("expected_revision", "string"), 13: ("cache_salt", "string"), 14: ("num_top_ids", "uint32")},
     "GenerateResponse": {
         1: ("request_id", "string"), 2: ("index", "uint32"), 3: ("token_ids", "fixed32[]"), 4: ("logprobs", "float[]"),
-        5: ("raw_logprobs", "float[]"), 6: ("finish_reason", "int32"), 7: ("revision", "string")},
+        5: ("raw_logprobs", "float[]"), 6: ("finish_reason", "int32"), 7: ("revision", "string"),
+        8: ("top_ids", "fixed32[]")},
     "GetTeacherInfoRequest": {},
     "GetTeacherInfoResponse": {
         1: ("model_name", "string"), 2: ("revision", "string"), 3: ("tokenizer_hash", "string"),
