@@ -114,7 +114,7 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
 
 // Kills one of two servers again and again, and starts it again.
 TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
-  constexpr int64_t kManySteps = 60;
+  constexpr int64_t kManySteps = 200;
   Worker a, b;
   Start(&a);
   Start(&b);
@@ -131,7 +131,7 @@ TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
   int num_kills = 0;
   while (trainer.running() && num_kills < 12) {
     // Kills at moments that have nothing to do with the steps.
-    const absl::Duration moment = absl::Seconds(0.3 + 0.7 * random.NextUniform());
+    const absl::Duration moment = absl::Seconds(0.1 + 0.3 * random.NextUniform());
     if (PollUntil(moment, [&] { return !trainer.running(); })) break;
     Worker* const victim = random.NextBelow(2) == 0 ? &a : &b;
     victim->process->process().Signal(SIGKILL);

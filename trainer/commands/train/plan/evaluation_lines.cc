@@ -18,6 +18,9 @@ EngineOptions EngineOf(const TrainConfig& config) {
   options.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
   options.kv_cache_bytes = 0;
   options.max_num_batched_tokens = config.trainer.MicroBatchTokens();
+  const int64_t most_prompts = options.max_num_batched_tokens / options.max_model_len;
+  if (config.eval.num_prompts > 0 && config.eval.num_prompts < most_prompts)
+    options.max_num_batched_tokens = config.eval.num_prompts * options.max_model_len;
   return options;
 }
 
