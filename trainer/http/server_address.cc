@@ -53,6 +53,13 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
   return server;
 }
 
+absl::Status CheckApiKey(const std::string& key) {
+  for (const char c : key) {
+    if (c <= ' ' || c > '~') return InvalidArgument("the API key has characters other than ASCII");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ServerAddress> ParseHttpUrl(const std::string& text) {
   const bool https = text.starts_with("https://");
   if (!https && !text.starts_with("http://"))

@@ -20,6 +20,9 @@ struct ServerAddress {
 // what is wrong, such as "has no port".
 absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, bool is_http);
 
+// Returns INVALID_ARGUMENT if the key has characters that the header of a request cannot carry.
+absl::Status CheckApiKey(const std::string& key);
+
 // Reads "http://host[:port][/path]", or https. Returns INVALID_ARGUMENT saying what is wrong.
 absl::StatusOr<ServerAddress> ParseHttpUrl(const std::string& text);
 

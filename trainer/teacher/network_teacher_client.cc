@@ -187,10 +187,7 @@ absl::Status CheckOptions(const TeacherClientOptions& options) {
   if (options.tls_cert_file.empty() != options.tls_key_file.empty()) {
     return InvalidArgument("tls_cert_file and tls_key_file are given together or not at all");
   }
-  for (const char c : options.api_key) {
-    if (c <= ' ' || c > '~') return InvalidArgument("the API key has characters other than ASCII");
-  }
-  return absl::OkStatus();
+  return CheckApiKey(options.api_key);
 }
 
 // TLS settings that no endpoint would use are a mistake of the user.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "trainer/http/url_schemes.h"
 
 namespace taopd {
 namespace {
@@ -15,36 +16,22 @@ struct ParsedEndpoint {
 };
 
 absl::StatusOr<ParsedEndpoint> ParseEndpoint(const std::string& text) {
-  for (const RolloutProtocol& protocol : kRolloutProtocols) {
-    for (const bool tls : {false, true}) {
-      const std::string scheme = Concat(tls ? protocol.tls_scheme : protocol.scheme, "://");
-      if (!text.starts_with(scheme)) continue;
-      auto server = ParseServerAddress(text.substr(scheme.size()), tls, protocol.is_http);
-      if (!server.ok()) {
-        return InvalidArgument("rollout endpoint \"", text, "\" ", server.status().message(),
-                               " (expected ", DescribeRolloutSchemes(), ")");
-      }
-      return ParsedEndpoint{*std::move(server), &protocol};
-    }
+  const auto [protocol, tls, rest] = FindScheme(kRolloutProtocols, text);
+  absl::StatusOr<ServerAddress> server = protocol == nullptr
+                                             ? InvalidArgument("does not begin with a known scheme")
+                                             : ParseServerAddress(rest, tls, protocol->is_http);
+  if (!server.ok()) {
+    return InvalidArgument("rollout endpoint \"", text, "\" ", server.status().message(),
+                           " (expected ", DescribeSchemes(kRolloutProtocols), ")");
   }
-  return InvalidArgument("rollout endpoint \"", text,
-                         "\" does not begin with a known scheme (expected ",
-                         DescribeRolloutSchemes(), ")");
+  return ParsedEndpoint{*std::move(server), protocol};
 }
 
 }  // namespace
 
-std::string DescribeRolloutSchemes() {
-  std::string text;
-  for (const RolloutProtocol& protocol : kRolloutProtocols) {
-    text += Concat(text.empty() ? "" : ", ", protocol.scheme, "://host:port (", protocol.server,
-                   "; over TLS ", protocol.tls_scheme, ")");
-  }
-  return text;
-}
-
 absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     const std::vector<std::string>& endpoints, const RolloutWorkerOptions& common) {
+  TAOPD_RETURN_IF_ERROR(CheckApiKey(common.api_key));
   std::vector<std::unique_ptr<RolloutWorker>> workers;
   std::set<std::string> seen;
   bool any_tls = false, all_tls = true;

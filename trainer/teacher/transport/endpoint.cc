@@ -2,39 +2,15 @@
 
 #include <utility>
 
+#include "trainer/http/url_schemes.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
-namespace {
 
-// The row and whether TLS is asked for; removes the scheme. The row is null if there is no such
-// scheme.
-std::pair<const TeacherProtocol*, bool> TakeScheme(std::string* text) {
-  for (const TeacherProtocol& protocol : kTeacherProtocols) {
-    for (const bool tls : {false, true}) {
-      const std::string scheme = Concat(tls ? protocol.tls_scheme : protocol.scheme, "://");
-      if (!text->starts_with(scheme)) continue;
-      text->erase(0, scheme.size());
-      return {&protocol, tls};
-    }
-  }
-  return {nullptr, false};
-}
-
-}  // namespace
-
-std::string DescribeTeacherSchemes() {
-  std::string text;
-  for (const TeacherProtocol& protocol : kTeacherProtocols) {
-    text += Concat(text.empty() ? "" : ", ", protocol.scheme, "://host:port (", protocol.server,
-                   "; over TLS ", protocol.tls_scheme, ")");
-  }
-  return text;
-}
+std::string DescribeTeacherSchemes() { return DescribeSchemes(kTeacherProtocols); }
 
 absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text) {
-  std::string rest = text;
-  const auto [protocol, tls] = TakeScheme(&rest);
+  const auto [protocol, tls, rest] = FindScheme(kTeacherProtocols, text);
   absl::StatusOr<ServerAddress> address =
       protocol == nullptr
           ? InvalidArgument("does not begin with a known scheme")

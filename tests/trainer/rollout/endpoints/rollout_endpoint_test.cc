@@ -24,6 +24,9 @@ TEST(RolloutEndpoint, NamesWhatIsWrong) {
   EXPECT_ERROR(error({"sglang+http://a:1"}), absl::StatusCode::kInvalidArgument, "known scheme");
   EXPECT_ERROR(error({"grpc://a"}), absl::StatusCode::kInvalidArgument, "has no port");
   EXPECT_ERROR(error({"grpc://a:1", "grpc://a:1"}), absl::StatusCode::kInvalidArgument, "twice");
+  RolloutWorkerOptions key;
+  key.api_key = "a key\n";  // gRPC would end the process
+  EXPECT_ERROR(error({"grpc://a:1"}, key), absl::StatusCode::kInvalidArgument, "API key");
   RolloutWorkerOptions tls;
   tls.tls_ca_file = "/absent.pem";
   EXPECT_ERROR(error({"grpcs://a:1"}, tls), absl::StatusCode::kInvalidArgument, "tls_ca_file");
