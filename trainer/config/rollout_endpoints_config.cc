@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "trainer/config/server_access.h"
+
 namespace taopd {
 
 void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
@@ -53,12 +55,7 @@ void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
 }
 
 absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
-  if (config.tls_cert_file.empty() != config.tls_key_file.empty()) {
-    return InvalidArgument(
-        "rollout.tls_cert_file and rollout.tls_key_file are given together or not at all");
-  }
-  if (!config.api_key_env.empty() && !config.api_key_file.empty())
-    return InvalidArgument("rollout.api_key_env and rollout.api_key_file: give one of them");
+  TAOPD_RETURN_IF_ERROR(CheckServerAccess("rollout", config));
   if (config.IsElsewhere()) return absl::OkStatus();
   const RolloutEndpointsConfig defaults;
   const std::pair<const char*, bool> of_servers[] = {

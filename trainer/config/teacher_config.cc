@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "trainer/config/server_access.h"
 #include "trainer/teacher/transport/endpoint.h"
 
 namespace taopd {
@@ -208,13 +209,7 @@ void TeacherEntryConfig::Visit(SettingVisitor& v) {
 
 absl::Status CheckTeachers(const TeacherConfig& teacher,
                            const std::vector<TeacherEntryConfig>& teachers) {
-  if (teacher.tls_cert_file.empty() != teacher.tls_key_file.empty()) {
-    return InvalidArgument(
-        "teacher.tls_cert_file and teacher.tls_key_file are given together or not at all");
-  }
-  if (!teacher.api_key_env.empty() && !teacher.api_key_file.empty()) {
-    return InvalidArgument("teacher.api_key_env and teacher.api_key_file: give one of them");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckServerAccess("teacher", teacher));
   TAOPD_RETURN_IF_ERROR(CheckKinds(teacher, teachers));
   if (teacher.cache_only && teacher.cache_dir.empty()) {
     return InvalidArgument("teacher.cache_only = true: needs teacher.cache_dir");
