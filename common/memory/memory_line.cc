@@ -101,6 +101,16 @@ const char* NameOf(MemoryItem item) {
   return "";
 }
 
+void AddLine(const MemoryLine& line, std::vector<MemoryLine>* lines) {
+  for (MemoryLine& present : *lines) {
+    if (present.item != line.item || present.kind != line.kind || present.device != line.device)
+      continue;
+    present.bytes += line.bytes;
+    return;
+  }
+  lines->push_back(line);
+}
+
 int64_t BytesOfKind(const std::vector<MemoryLine>& lines, const std::string& device,
                     MemoryKind kind) {
   int64_t bytes = 0;

@@ -64,6 +64,10 @@ struct MemoryLine {
   std::string note;  // for people; may be empty
 };
 
+// Adds the bytes to the line of the same item, device and kind, or appends the line if there is
+// none.
+void AddLine(const MemoryLine& line, std::vector<MemoryLine>* lines);
+
 // Returns the sum of the device's lines of a kind.
 int64_t BytesOfKind(const std::vector<MemoryLine>& lines, const std::string& device,
                     MemoryKind kind);

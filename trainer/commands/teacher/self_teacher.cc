@@ -2,23 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
-#include "common/memory/engine_plan.h"
+#include "trainer/commands/train/plan/model_copy_lines.h"
 #include "trainer/step/support.h"
 
 namespace taopd {
-namespace {
-
-// Returns whether the teacher's line is of weights that it shares with a student that has adapters.
-bool IsOfBase(MemoryItem item) {
-  using enum MemoryItem;
-  return item == kEmbedding || item == kHead || item == kNormsAndBiases || item == kProjections ||
-         item == kWeightFiles;
-}
-
-}  // namespace
 
 SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   SelfTeacherOptions options;
@@ -51,36 +42,16 @@ std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelC
   if (!HasSelfTeacher(config.teacher, config.teachers)) return {};
   const SelfTeacherOptions options = MakeSelfTeacherOptions(config);
   EnginePlanInput input = PlanInputOf(options.engine, model, dtype, budget);
-  input.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   input.weights_are_parameters = KeepsAverage(options.weights, options.refresh_every);
   if (const auto stored = ParseDtype("auto", model.dtype); stored.ok() && !model.dtype.empty())
     input.stored_dtype = *stored;
-  const auto plan = PlanEngine(input);
-  if (!plan.ok()) return {};  // the engine of the rollouts has the same problem
-  const bool shares_base = input.weights_are_parameters && config.student.lora.is_on();
-  std::vector<MemoryLine> lines;
-  const auto add = [&](MemoryItem item, const MemoryLine& from, const std::string& note) {
-    for (MemoryLine& line : lines) {
-      if (line.item != item || line.kind != from.kind || line.device != from.device) continue;
-      line.bytes += from.bytes;
-      return;
-    }
-    lines.push_back({item, from.device, from.kind, from.bytes, note});
-  };
-  if (shares_base) {
-    const auto adapters = config.student.lora.NumParameters(model);
-    if (!adapters.ok()) return {};  // the plan's own lines name the module
-    add(MemoryItem::kTeacherWeights,
-        {MemoryItem::kAdapters, budget.device, MemoryKind::kHeld, 4 * *adapters, ""},
-        "adapters of its own, with their merged copies");
-  }
-  for (const MemoryLine& line : plan->lines) {
-    if (line.item == MemoryItem::kRuntime || (shares_base && IsOfBase(line.item))) continue;
-    if (line.item == MemoryItem::kActivations || line.item == MemoryItem::kHeadWorkspace) {
-      add(MemoryItem::kTeacherEngine, line, "activations and logits of a scoring step");
-    } else if (options.weights != TeacherWeights::kLive) {
-      add(MemoryItem::kTeacherWeights, line, "the student's own, with their packed copies");
-    }
+  std::vector<MemoryLine> lines = LinesOfModelCopy(
+      config, std::move(input),
+      {MemoryItem::kTeacherWeights, MemoryItem::kTeacherEngine,
+       "the student's own, with their packed copies", "activations and logits of a scoring step"});
+  if (options.weights == TeacherWeights::kLive) {
+    std::erase_if(lines,
+                  [](const MemoryLine& line) { return line.item == MemoryItem::kTeacherWeights; });
   }
   return lines;
 }

@@ -1,11 +1,10 @@
 #include "trainer/commands/train/plan/evaluation_lines.h"
 
-#include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "common/engine/model_plan.h"
-#include "common/memory/engine_plan.h"
 #include "trainer/commands/configured_parts.h"
+#include "trainer/commands/train/plan/model_copy_lines.h"
 
 namespace taopd {
 namespace {
@@ -33,34 +32,11 @@ std::vector<MemoryLine> EvaluationLines(const TrainConfig& config, const ModelCo
     return {};
   }
   EnginePlanInput input = PlanInputOf(EngineOf(config), model, dtype, budget);
-  input.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   input.weights_are_parameters = true;
-  const auto plan = PlanEngine(input);
-  if (!plan.ok()) return {};  // the engine of the rollouts has the same problem
-  std::vector<MemoryLine> lines;
-  const auto add = [&](MemoryItem item, const MemoryLine& from, const std::string& note) {
-    for (MemoryLine& line : lines) {
-      if (line.item != item || line.kind != from.kind || line.device != from.device) continue;
-      line.bytes += from.bytes;
-      return;
-    }
-    lines.push_back({item, from.device, from.kind, from.bytes, note});
-  };
-  for (const MemoryLine& line : plan->lines) {
-    switch (line.item) {
-      case MemoryItem::kRuntime:
-        break;
-      case MemoryItem::kKvPool:
-      case MemoryItem::kActivations:
-      case MemoryItem::kHeadWorkspace:
-        add(MemoryItem::kEvaluationEngine, line, "of evaluations beside training");
-        break;
-      default:
-        add(MemoryItem::kEvaluationWeights, line,
-            "the copy that evaluations beside training measure");
-    }
-  }
-  return lines;
+  return LinesOfModelCopy(
+      config, std::move(input),
+      {MemoryItem::kEvaluationWeights, MemoryItem::kEvaluationEngine,
+       "the copy that evaluations beside training measure", "of evaluations beside training"});
 }
 
 }  // namespace taopd

@@ -187,6 +187,25 @@ TEST_F(MemoryPlanTest, ThePoolFollowsTheSequencesOfARun) {
   EXPECT_EQ(num_sequences(run, 1), 16);
 }
 
+// An evaluation beside training shares the frozen base with the student, as rollouts ahead do.
+TEST_F(MemoryPlanTest, EvaluationsBesideTrainingHoldOnlyWhatIsTrained) {
+  const auto evaluation_bytes = [&](int64_t lora_rank) {
+    TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+    config.eval.mode = EvalMode::kBeside;
+    config.student.lora.rank = lora_rank;
+    int64_t bytes = 0;
+    const auto plan = ResolveAuto(&config, dir_.path(), Gpu(1000 * kGb));
+    EXPECT_OK(plan);
+    for (const MemoryLine& line : plan->lines)
+      bytes += line.item == MemoryItem::kEvaluationWeights ? line.bytes : 0;
+    return bytes;
+  };
+  const int64_t whole = evaluation_bytes(0), adapters = evaluation_bytes(16);
+  EXPECT_GT(whole, int64_t{3} * kGb);  // 1.7 billion parameters in bfloat16
+  EXPECT_GT(adapters, 0);
+  EXPECT_LT(adapters, whole / 20);
+}
+
 TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
   TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   config.trainer.device = "cpu";
