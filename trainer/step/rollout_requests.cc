@@ -33,9 +33,20 @@ std::vector<bool> OffPolicyPrompts(const TrainConfig& config, int64_t step) {
   return chosen;
 }
 
+SamplingParams RolloutSampling(const TrainConfig& config) {
+  SamplingParams sampling;
+  sampling.max_new_tokens = config.data.max_response_length;
+  sampling.temperature = static_cast<float>(config.rollout.temperature);
+  sampling.top_p = static_cast<float>(config.rollout.top_p);
+  sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
+  sampling.num_log_probs = MakeSupportOptions(config, /*vocab_size=*/0).student_top_k;
+  sampling.top_log_probs_mode = LogProbsMode::kProcessed;
+  return sampling;
+}
+
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
                                                 const std::vector<const PromptRecord*>& prompts) {
-  const int32_t student_top_k = MakeSupportOptions(config, /*vocab_size=*/0).student_top_k;
+  const SamplingParams sampling = RolloutSampling(config);
   std::vector<RolloutRequest> requests;
   requests.reserve(prompts.size() * config.rollout.n);
   const std::vector<bool> off_policy = OffPolicyPrompts(config, step);
@@ -45,12 +56,7 @@ std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64
       request.prompt_ids = prompts[prompt]->prompt_ids;
       request.source = prompts[prompt]->source;
       if (off_policy[prompt]) request.given_ids = prompts[prompt]->response_ids;
-      request.sampling.max_new_tokens = config.data.max_response_length;
-      request.sampling.temperature = static_cast<float>(config.rollout.temperature);
-      request.sampling.top_p = static_cast<float>(config.rollout.top_p);
-      request.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
-      request.sampling.num_log_probs = student_top_k;
-      request.sampling.top_log_probs_mode = LogProbsMode::kProcessed;
+      request.sampling = sampling;
       request.sampling.seed =
           DeriveSeed(config.run.seed, "rollout",
                      {static_cast<uint64_t>(step), prompt, static_cast<uint64_t>(sample)});

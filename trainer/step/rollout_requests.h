@@ -15,6 +15,9 @@ namespace taopd {
 // part of each mini-batch.
 std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& shares);
 
+// Returns how all rollouts of a run are sampled; each has a seed of its own.
+SamplingParams RolloutSampling(const TrainConfig& config);
+
 // Returns rollout.n requests for each prompt, one prompt after the other. The seed of a request is
 // derived from run.seed, the step (0-based), and the positions of the prompt and of the sample, so
 // a resumed run draws the same responses.

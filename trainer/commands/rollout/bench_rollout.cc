@@ -14,6 +14,7 @@
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/pipeline/published_weights.h"
 #include "trainer/rollout/endpoints/rollout_endpoint.h"
+#include "trainer/step/rollout_requests.h"
 #include "trainer/student/student.h"
 
 namespace taopd {
@@ -38,10 +39,9 @@ std::vector<RolloutRequest> RandomRequests(const TrainConfig& config,
           static_cast<int32_t>(random.NextBelow(static_cast<uint64_t>(vocab_size))));
     }
     one.policy_version = 0;
+    one.sampling = RolloutSampling(config);
     one.sampling.max_new_tokens = num_tokens;
-    one.sampling.temperature = static_cast<float>(config.rollout.temperature);
-    one.sampling.top_p = static_cast<float>(config.rollout.top_p);
-    one.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
+    one.sampling.num_log_probs = 0;
     one.sampling.seed = random.NextU64();
   }
   return requests;
@@ -74,7 +74,7 @@ absl::StatusOr<Measured> Measure(const TrainConfig& config, const BenchRolloutRe
   TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
   TAOPD_ASSIGN_OR_RETURN(RolloutNeeds needs, RolloutNeedsOf(config, *student->decoder));
   needs.max_model_len = request.prompt_tokens + request.response_tokens;
-  needs.num_top_ids = 0;
+  needs.sampling.num_log_probs = 0;
   RemoteRolloutOptions options;
   options.max_in_flight = config.rollout.max_in_flight;
   options.outage_budget = absl::Seconds(config.rollout.connect_timeout_s);

@@ -64,9 +64,9 @@ absl::Status CheckFits(const v1::GetTeacherInfoResponse& info, const v1::GetPoli
         "the server generates sequences of at most ", policy.max_generation_len(),
         " tokens, data.max_prompt_length + data.max_response_length is ", needs.max_model_len);
   }
-  if (static_cast<int64_t>(info.max_top_k()) < needs.num_top_ids) {
+  if (static_cast<int64_t>(info.max_top_k()) < needs.sampling.num_log_probs) {
     return FailedPrecondition("the server's max_logprobs ", info.max_top_k(),
-                              " is below the student's top k ", needs.num_top_ids);
+                              " is below the student's top k ", needs.sampling.num_log_probs);
   }
   return absl::OkStatus();
 }

@@ -35,7 +35,6 @@ namespace taopd {
 struct RolloutNeeds {
   int64_t vocab_size = 0;     // rows of the student's output head
   int64_t max_model_len = 0;  // longest prompt plus longest response, in tokens
-  int32_t num_top_ids = 0;    // largest SamplingParams::num_log_probs
   std::string dtype;          // of the student's weights: "float32", "bfloat16"
   // The revision (WeightsRevision) of the base, with has_adapters.
   std::string base_revision;

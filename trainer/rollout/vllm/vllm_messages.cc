@@ -137,9 +137,9 @@ absl::Status CheckVllmServesRollouts(const VllmServerInfo& info, const RolloutNe
     return InvalidArgument("--max-model-len ", info.max_model_len, " is below the longest prompt ",
                            "plus the longest response, ", needs.max_model_len);
   }
-  if (info.max_logprobs >= 0 && info.max_logprobs < needs.num_top_ids) {
+  if (info.max_logprobs >= 0 && info.max_logprobs < needs.sampling.num_log_probs) {
     return InvalidArgument("--max-logprobs ", info.max_logprobs, " is below the student's top ",
-                           needs.num_top_ids, " tokens (objective.support)");
+                           needs.sampling.num_log_probs, " tokens (objective.support)");
   }
   const bool is_raw = info.logprobs_mode == "raw_logprobs";
   if (!is_raw && info.logprobs_mode != "processed_logprobs") {

@@ -182,8 +182,9 @@ TEST(VllmMessagesTest, RefusesWhatVllmCannotGive) {
       {[](auto&, auto&) {}, ""},
       {[](auto&, auto& needs) { needs.has_adapters = true; }, "student.lora"},
       {[](auto&, auto& needs) { needs.max_model_len = 257; }, "--max-model-len 256 is below"},
-      {[](auto&, auto& needs) { needs.num_top_ids = 21; }, "--max-logprobs 20 is below"},
-      {[](auto& info, auto& needs) { needs.num_top_ids = 21, info.max_logprobs = -1; }, ""},
+      {[](auto&, auto& needs) { needs.sampling.num_log_probs = 21; }, "--max-logprobs 20 is below"},
+      {[](auto& info, auto& needs) { needs.sampling.num_log_probs = 21, info.max_logprobs = -1; },
+       ""},
       {[](auto& info, auto&) { info.logprobs_mode = "raw_logits"; }, "reports no log-probs"},
       // Raw log-probs are those before truncation, but at temperature 1.
       {[](auto&, auto& needs) { needs.sampling.top_p = 0.9f; }, ""},

@@ -29,7 +29,7 @@ class VllmWorkerTest : public ::testing::Test {
   VllmWorkerTest() {
     needs_.vocab_size = 275;
     needs_.max_model_len = 200;
-    needs_.num_top_ids = 2;
+    needs_.sampling.num_log_probs = 2;
     needs_.dtype = "float32";
     needs_.eos_token_ids = {273};
     request_.prompt_ids = {1, 2, 3};

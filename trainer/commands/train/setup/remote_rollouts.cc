@@ -9,7 +9,6 @@
 #include "trainer/commands/process.h"
 #include "trainer/rollout/endpoints/rollout_endpoint.h"
 #include "trainer/step/rollout_requests.h"
-#include "trainer/step/support.h"
 
 namespace taopd {
 namespace {
@@ -46,8 +45,6 @@ absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Dec
   RolloutNeeds needs;
   needs.vocab_size = student.config().vocab_size;
   needs.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
-  needs.num_top_ids =
-      static_cast<int32_t>(MakeSupportOptions(config, needs.vocab_size).student_top_k);
   needs.dtype = ConfigDtype(student.dtype());
   needs.has_adapters = student.lora() != nullptr;
   if (needs.has_adapters) {
@@ -55,12 +52,7 @@ absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Dec
   }
   needs.has_tied_head = student.config().tie_word_embeddings;
   needs.eos_token_ids = student.config().eos_token_ids;
-  needs.sampling.temperature = static_cast<float>(config.rollout.temperature);
-  needs.sampling.top_p = static_cast<float>(config.rollout.top_p);
-  needs.sampling.top_k = static_cast<int32_t>(config.rollout.top_k);
-  needs.sampling.max_new_tokens = config.data.max_response_length;
-  needs.sampling.num_log_probs = needs.num_top_ids;
-  needs.sampling.top_log_probs_mode = LogProbsMode::kProcessed;
+  needs.sampling = RolloutSampling(config);
   return needs;
 }
 
