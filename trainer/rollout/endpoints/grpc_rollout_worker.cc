@@ -20,7 +20,7 @@
 namespace taopd {
 namespace {
 
-// Of a call that the server answers at once.
+// The time limit of a call that the server answers at once.
 constexpr absl::Duration kShortTimeout = absl::Seconds(10);
 // A file whose parts the server refuses this often in a row is given up, with what is said.
 constexpr int kMaxRefusedParts = 5;
@@ -107,11 +107,6 @@ absl::StatusOr<WorkerRollout> ToRollout(const v1::GenerateResponse& reply) {
   return rollout;
 }
 
-// Ends a call when it is cancelled.
-Cancellation::Hook CancelWith(const Cancellation& cancellation, grpc::ClientContext* context) {
-  return Cancellation::Hook(&cancellation, [context] { context->TryCancel(); });
-}
-
 // Threads: as RolloutWorker.
 class GrpcRolloutWorker final : public RolloutWorker {
  public:
@@ -121,20 +116,20 @@ class GrpcRolloutWorker final : public RolloutWorker {
   GrpcRolloutWorker(const RolloutWorkerOptions& options, const TlsPem& pem);
 
   const std::string& address() const override { return options_.address; }
-  absl::Status Check(const RolloutNeeds& needs, const Cancellation& cancellation) override;
-  absl::Status SetWeights(const PolicyWeights& weights, const Cancellation& cancellation) override;
+  absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) override;
+  absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token& stop) override;
   absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
                                          const PolicyWeights& weights,
-                                         const Cancellation& cancellation) override;
+                                         const std::stop_token& stop) override;
 
  private:
   // Sets the time limit and the API key of a call.
   void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
-  absl::Status SendFiles(const PolicyWeights& weights, const Cancellation& cancellation);
+  absl::Status SendFiles(const PolicyWeights& weights, const std::stop_token& stop);
   absl::Status SendFile(const PolicyWeights& weights, const std::string& name,
-                        const Cancellation& cancellation);
+                        const std::stop_token& stop);
   // Returns next_offset.
-  absl::StatusOr<int64_t> Put(const v1::PutWeightsRequest& part, const Cancellation& cancellation);
+  absl::StatusOr<int64_t> Put(const v1::PutWeightsRequest& part, const std::stop_token& stop);
 
   const RolloutWorkerOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -154,13 +149,13 @@ void GrpcRolloutWorker::Prepare(absl::Duration timeout, grpc::ClientContext* con
     context->AddMetadata("authorization", "Bearer " + options_.api_key);
 }
 
-absl::Status GrpcRolloutWorker::Check(const RolloutNeeds& needs, const Cancellation& cancellation) {
+absl::Status GrpcRolloutWorker::Check(const RolloutNeeds& needs, const std::stop_token& stop) {
   const absl::Duration timeout = std::min(kShortTimeout, options_.timeout);
   grpc::ClientContext policy_context, info_context;
   Prepare(timeout, &policy_context);
   Prepare(timeout, &info_context);
-  const Cancellation::Hook cancel_policy = CancelWith(cancellation, &policy_context);
-  const Cancellation::Hook cancel_info = CancelWith(cancellation, &info_context);
+  const std::stop_callback cancel_policy(stop, [&] { policy_context.TryCancel(); });
+  const std::stop_callback cancel_info(stop, [&] { info_context.TryCancel(); });
   v1::GetPolicyResponse policy;
   TAOPD_RETURN_IF_ERROR(
       ExplainUnimplemented(ToAbsl(policy_->GetPolicy(&policy_context, {}, &policy))));
@@ -170,18 +165,18 @@ absl::Status GrpcRolloutWorker::Check(const RolloutNeeds& needs, const Cancellat
 }
 
 absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
-                                           const Cancellation& cancellation) {
+                                           const std::stop_token& stop) {
   const bool is_sent = options_.transfer == WeightTransfer::kStream;
   v1::SetWeightsRequest request;
   request.set_version(weights.version);
   if (is_sent) {
     grpc::ClientContext context;
     Prepare(std::min(kShortTimeout, options_.timeout), &context);
-    const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+    const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
     v1::GetPolicyResponse policy;
     TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->GetPolicy(&context, {}, &policy)));
     if (policy.version() == weights.version) return absl::OkStatus();
-    TAOPD_RETURN_IF_ERROR(SendFiles(weights, cancellation));
+    TAOPD_RETURN_IF_ERROR(SendFiles(weights, stop));
   } else {
     request.set_directory(weights.directory);
   }
@@ -193,7 +188,7 @@ absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
   if (options_.on_update == OnUpdate::kRestart) request.set_in_flight(v1::SEQUENCES_IN_FLIGHT_DROP);
   grpc::ClientContext context;
   Prepare(options_.timeout, &context);
-  const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   v1::SetWeightsResponse response;
   const absl::Status set = ToAbsl(policy_->SetWeights(&context, request, &response));
   if (absl::IsNotFound(set) && is_sent)  // the server has started again
@@ -207,16 +202,15 @@ absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
 }
 
 absl::Status GrpcRolloutWorker::SendFiles(const PolicyWeights& weights,
-                                          const Cancellation& cancellation) {
+                                          const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(weights.directory));
   std::sort(names.begin(), names.end());
-  for (const std::string& name : names)
-    TAOPD_RETURN_IF_ERROR(SendFile(weights, name, cancellation));
+  for (const std::string& name : names) TAOPD_RETURN_IF_ERROR(SendFile(weights, name, stop));
   return absl::OkStatus();
 }
 
 absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std::string& name,
-                                         const Cancellation& cancellation) {
+                                         const std::stop_token& stop) {
   const std::string path = weights.directory + "/" + name;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return Internal(path, ": cannot be read");
@@ -225,7 +219,7 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
   part.set_version(weights.version);
   part.set_file(name);
   part.set_file_bytes(static_cast<uint64_t>(file_bytes));
-  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, cancellation));  // goes on where it ended
+  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, stop));  // goes on where it ended
   int num_refused = 0;
   while (offset < file_bytes) {
     std::string data(static_cast<size_t>(std::min(kPartBytes, file_bytes - offset)), '\0');
@@ -235,7 +229,7 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
     part.set_offset(static_cast<uint64_t>(offset));
     part.set_sha256(Sha256Hex(data));
     part.set_data(std::move(data));
-    const absl::StatusOr<int64_t> next = Put(part, cancellation);
+    const absl::StatusOr<int64_t> next = Put(part, stop);
     if (next.ok()) {
       offset = *next;
       num_refused = 0;
@@ -245,16 +239,16 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
     const bool may_try = absl::IsDataLoss(next.status()) || absl::IsOutOfRange(next.status());
     if (!may_try || ++num_refused > kMaxRefusedParts) return Annotate(next.status(), name);
     part.clear_data();
-    TAOPD_ASSIGN_OR_RETURN(offset, Put(part, cancellation));
+    TAOPD_ASSIGN_OR_RETURN(offset, Put(part, stop));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> GrpcRolloutWorker::Put(const v1::PutWeightsRequest& part,
-                                               const Cancellation& cancellation) {
+                                               const std::stop_token& stop) {
   grpc::ClientContext context;
   Prepare(options_.timeout, &context);
-  const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   v1::PutWeightsResponse response;
   TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->PutWeights(&context, part, &response)));
   return static_cast<int64_t>(response.next_offset());
@@ -262,10 +256,10 @@ absl::StatusOr<int64_t> GrpcRolloutWorker::Put(const v1::PutWeightsRequest& part
 
 absl::StatusOr<WorkerRollout> GrpcRolloutWorker::Generate(const RolloutRequest& request,
                                                           const PolicyWeights& weights,
-                                                          const Cancellation& cancellation) {
+                                                          const std::stop_token& stop) {
   grpc::ClientContext context;
   Prepare(options_.timeout, &context);
-  const Cancellation::Hook cancel = CancelWith(cancellation, &context);
+  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   const auto reader = teacher_->Generate(&context, ToProto(request, weights.version));
   v1::GenerateResponse reply, last;
   int num_replies = 0;

@@ -71,7 +71,7 @@ RemoteRolloutEngine::~RemoteRolloutEngine() {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
   }
-  keepers_cancelled_.Cancel();
+  keepers_stop_.request_stop();
   for (const auto& worker : workers_) worker->keeper.join();
   pool_.Shutdown();
 }
@@ -111,7 +111,8 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
     absl::MutexLock lock(&mutex_);
     if (waiting_.empty()) last_ready_ = absl::Now();
     for (size_t i = 0; i < requests.size(); ++i) {
-      Job job = {static_cast<int64_t>(i), std::move(requests[i]), shared_done, cancellation_};
+      Job job = {static_cast<int64_t>(i), std::move(requests[i]), shared_done,
+                 requests_stop_.get_token()};
       if (!job.request.given_ids.empty()) {
         given.push_back(std::move(job));
         continue;
@@ -136,16 +137,16 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
 }
 
 void RemoteRolloutEngine::CancelAll() {
-  std::shared_ptr<Cancellation> cancelled = std::make_shared<Cancellation>();
+  std::stop_source stopped;
   Ended ended;
   {
     absl::MutexLock lock(&mutex_);
-    std::swap(cancelled, cancellation_);
+    std::swap(stopped, requests_stop_);
     for (auto& [order, job] : waiting_)
       ended.emplace_back(std::move(job), absl::CancelledError("the rollout is no longer needed"));
     waiting_.clear();
   }
-  cancelled->Cancel();
+  stopped.request_stop();
   End(std::move(ended));
 }
 
@@ -177,8 +178,9 @@ void RemoteRolloutEngine::Keep(Worker* worker) {
       checks = worker->state == State::kLost && absl::Now() >= worker->retry_at;
     }
     absl::Status status;
-    if (weights != nullptr) status = worker->worker->SetWeights(*weights, keepers_cancelled_);
-    if (checks) status = worker->worker->Check(needs_, keepers_cancelled_);
+    if (weights != nullptr)
+      status = worker->worker->SetWeights(*weights, keepers_stop_.get_token());
+    if (checks) status = worker->worker->Check(needs_, keepers_stop_.get_token());
     Ended ended;
     {
       absl::MutexLock lock(&mutex_);
@@ -255,9 +257,8 @@ void RemoteRolloutEngine::Dispatch() {
 void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
                               const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch) {
   absl::StatusOr<WorkerRollout> answer =
-      job.cancellation->is_cancelled()
-          ? absl::CancelledError("the rollout is no longer needed")
-          : worker->worker->Generate(job.request, *weights, *job.cancellation);
+      job.stop.stop_requested() ? absl::CancelledError("the rollout is no longer needed")
+                                : worker->worker->Generate(job.request, *weights, job.stop);
   absl::Status error = answer.status();
   if (error.ok()) error = CheckAnswer(*answer, job.request, needs_.vocab_size);
   if (error.ok() && answer->version != weights->version) {
@@ -299,7 +300,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
 absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t epoch, Job* job,
                                              Worker* worker) {
   const absl::Status cancelled = absl::CancelledError("the rollout is no longer needed");
-  if (job->cancellation->is_cancelled()) return cancelled;
+  if (job->stop.stop_requested()) return cancelled;
   const bool is_old = worker->epoch != epoch;  // it has been lost since
   if (absl::IsAborted(error)) {
     if (!is_old && worker->weights != nullptr) {

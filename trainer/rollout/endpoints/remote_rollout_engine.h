@@ -29,6 +29,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -100,7 +101,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
     int64_t index = 0;
     RolloutRequest request;
     std::shared_ptr<const Done> done;
-    std::shared_ptr<const Cancellation> cancellation;
+    std::stop_token stop;
     int num_faults = 0;  // answers that were an error inside of a worker
   };
   // A call of `done`, made without the lock.
@@ -135,14 +136,13 @@ class RemoteRolloutEngine final : public RolloutEngine {
 
   const RolloutNeeds needs_;
   const RemoteRolloutOptions options_;
-  Cancellation keepers_cancelled_;
+  std::stop_source keepers_stop_;
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_;  // the pointers do not change
   absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::map<uint64_t, Job> waiting_ ABSL_GUARDED_BY(mutex_);  // by the order of arrival
   uint64_t next_order_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<Cancellation> cancellation_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<Cancellation>();
+  std::stop_source requests_stop_ ABSL_GUARDED_BY(mutex_);
   // The last time at which a worker was ready, or at which nothing waited.
   absl::Time last_ready_ ABSL_GUARDED_BY(mutex_) = absl::Now();
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

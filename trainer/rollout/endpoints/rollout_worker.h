@@ -7,10 +7,11 @@
 // Errors of all calls, by what the engine does about them:
 //   UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN
 //                the worker is lost. Others are asked in its place, and Check is called from time
-//                to time until it answers again.
+//                to time until it answers again. A request that is answered with INTERNAL or
+//                UNKNOWN again and again ends with that error.
 //   ABORTED      (Generate) the worker does not have the requested weights: it has started again,
 //                or someone else has given it others. SetWeights is called, then it is asked again.
-//   CANCELLED    the caller has cancelled.
+//   CANCELLED    the call was stopped by its token.
 //   DATA_LOSS    (SetWeights) the weights did not arrive as they were sent. As for a lost worker.
 //   DATA_LOSS    (Generate) the answer breaks the protocol. The worker is left out from then on.
 //   everything else
@@ -20,18 +21,18 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/engine/engine.h"
 #include "common/engine/engine_weights.h"
-#include "trainer/rollout/endpoints/cancellation.h"
 #include "trainer/rollout/rollout_engine.h"
 
 namespace taopd {
 
-// What the run needs of a worker.
+// The needs of a run that a worker must meet.
 struct RolloutNeeds {
   int64_t vocab_size = 0;     // rows of the student's output head
   int64_t max_model_len = 0;  // longest prompt plus longest response, in tokens
@@ -80,17 +81,16 @@ class RolloutWorker {
   virtual const std::string& address() const = 0;
   // Asks whether the server is there, takes weights, and can generate what the run needs. Called at
   // the start, and again before a lost worker is used again.
-  virtual absl::Status Check(const RolloutNeeds& needs, const Cancellation& cancellation) = 0;
+  virtual absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) = 0;
   // Gives the server these weights. If it returns OK, the server has them, and every answer to a
   // later request is of this version or of one that was set after it. Setting the weights that the
   // server has already is cheap.
-  virtual absl::Status SetWeights(const PolicyWeights& weights,
-                                  const Cancellation& cancellation) = 0;
+  virtual absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token& stop) = 0;
   // Generates the response to a request, as its seed decides. REQUIRES: SetWeights has returned OK
   // for `weights`, whose step is request.policy_version; request.given_ids is empty.
   virtual absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
                                                  const PolicyWeights& weights,
-                                                 const Cancellation& cancellation) = 0;
+                                                 const std::stop_token& stop) = 0;
 };
 
 }  // namespace taopd

@@ -34,7 +34,7 @@ constexpr char kGeneratePath[] = "/inference/v1/generate";
 constexpr char kUpdatingVersion[] = "updating";
 constexpr char kNoArguments[] = "{}";
 
-// Of the JSON of a response.
+// Returns the limit on the size of a response's JSON.
 int64_t MaxRolloutBytes(const SamplingParams& sampling) {
   constexpr int64_t kEntryBytes = 128;
   return 65536 + sampling.max_new_tokens * (sampling.num_log_probs + 3) * kEntryBytes;
@@ -51,25 +51,25 @@ class VllmWorker final : public RolloutWorker {
   explicit VllmWorker(const RolloutWorkerOptions& options);
 
   const std::string& address() const override { return options_.address; }
-  absl::Status Check(const RolloutNeeds& needs, const Cancellation& cancellation) override;
-  absl::Status SetWeights(const PolicyWeights& weights, const Cancellation& cancellation) override;
+  absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) override;
+  absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token& stop) override;
   absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
                                          const PolicyWeights& weights,
-                                         const Cancellation& cancellation) override;
+                                         const std::stop_token& stop) override;
 
  private:
   // The body of the reply to one request, which is a GET if `body` is empty. An error names the
   // path.
   absl::StatusOr<std::string> Ask(const std::string& path, const std::string& body,
-                                  const Cancellation& cancellation,
+                                  const std::stop_token& stop,
                                   int64_t max_reply_bytes = kMaxReplyBytes);
-  absl::StatusOr<std::string> Version(const Cancellation& cancellation);
-  absl::Status SetVersion(const std::string& version, const Cancellation& cancellation);
-  absl::Status CheckVocabulary(const Cancellation& cancellation);
+  absl::StatusOr<std::string> Version(const std::stop_token& stop);
+  absl::Status SetVersion(const std::string& version, const std::stop_token& stop);
+  absl::Status CheckVocabulary(const std::stop_token& stop);
   // Makes the server read a directory. If the server has a head of its own and the student's is
   // tied, it reads a copy of the directory that has a head, too.
-  absl::Status Reload(std::string directory, const Cancellation& cancellation);
-  absl::Status CompareWithProbe(const WeightProbe& probe, const Cancellation& cancellation);
+  absl::Status Reload(std::string directory, const std::stop_token& stop);
+  absl::Status CompareWithProbe(const WeightProbe& probe, const std::stop_token& stop);
 
   static constexpr int64_t kMaxReplyBytes = int64_t{4} << 20;
 
@@ -89,68 +89,64 @@ VllmWorker::VllmWorker(const RolloutWorkerOptions& options)
       http_({options.server}, credentials_) {}
 
 absl::StatusOr<std::string> VllmWorker::Ask(const std::string& path, const std::string& body,
-                                            const Cancellation& cancellation,
-                                            int64_t max_reply_bytes) {
-  std::stop_source stop;
-  const Cancellation::Hook hook(&cancellation, [&stop] { stop.request_stop(); });
+                                            const std::stop_token& stop, int64_t max_reply_bytes) {
   auto reply = http_.Exchange(/*server=*/0, path, body, max_reply_bytes, options_.timeout,
-                              /*on_data=*/nullptr, stop.get_token());
+                              /*on_data=*/nullptr, stop);
   if (!reply.ok()) return Annotate(reply.status(), path);
   if (reply->status != 200) return Annotate(ErrorOfReply(*reply, credentials_), path);
   return std::move(reply->body);
 }
 
-absl::Status VllmWorker::Check(const RolloutNeeds& needs, const Cancellation& cancellation) {
-  TAOPD_ASSIGN_OR_RETURN(const std::string models, Ask("/v1/models", "", cancellation));
+absl::Status VllmWorker::Check(const RolloutNeeds& needs, const std::stop_token& stop) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string models, Ask("/v1/models", "", stop));
   TAOPD_ASSIGN_OR_RETURN(const ListedModel model, FindListedModel(models, /*wanted=*/""));
-  const auto info = Ask("/server_info?config_format=json", "", cancellation);
+  const auto info = Ask("/server_info?config_format=json", "", stop);
   TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(info.status(), "VLLM_SERVER_DEV_MODE=1"));
   TAOPD_ASSIGN_OR_RETURN(info_, ParseVllmServerInfo(*info));
   TAOPD_RETURN_IF_ERROR(CheckVllmServesRollouts(info_, needs));
   needs_ = needs;
   model_ = model.id;
   // A trainer that has died may have left it paused.
-  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, cancellation).status());
-  return CheckVocabulary(cancellation);
+  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, stop).status());
+  return CheckVocabulary(stop);
 }
 
 // The last id of the student's vocabulary must be the server's last one, too.
-absl::Status VllmWorker::CheckVocabulary(const Cancellation& cancellation) {
+absl::Status VllmWorker::CheckVocabulary(const std::stop_token& stop) {
   const auto last = static_cast<int32_t>(needs_.vocab_size - 1);
-  const auto known = Ask(kGeneratePath, VllmProbeBody({last, last}, model_), cancellation);
+  const auto known = Ask(kGeneratePath, VllmProbeBody({last, last}, model_), stop);
   TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(known.status(), "--enable-scale-out"));
-  const auto beyond = Ask(kGeneratePath, VllmProbeBody({last + 1, last}, model_), cancellation);
+  const auto beyond = Ask(kGeneratePath, VllmProbeBody({last + 1, last}, model_), stop);
   if (absl::IsInvalidArgument(beyond.status())) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(beyond.status());
   return InvalidArgument("its vocabulary has more than the student's ", needs_.vocab_size, " ids");
 }
 
-absl::StatusOr<std::string> VllmWorker::Version(const Cancellation& cancellation) {
-  TAOPD_ASSIGN_OR_RETURN(const std::string reply, Ask("/weight_info", "", cancellation));
+absl::StatusOr<std::string> VllmWorker::Version(const std::stop_token& stop) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string reply, Ask("/weight_info", "", stop));
   return ParseVllmText(reply, "weight_version");
 }
 
-absl::Status VllmWorker::SetVersion(const std::string& version, const Cancellation& cancellation) {
+absl::Status VllmWorker::SetVersion(const std::string& version, const std::stop_token& stop) {
   const std::string body = Concat(R"({"new_version": ")", version, R"("})");
-  return Ask("/update_weight_version", body, cancellation).status();
+  return Ask("/update_weight_version", body, stop).status();
 }
 
-absl::Status VllmWorker::SetWeights(const PolicyWeights& weights,
-                                    const Cancellation& cancellation) {
-  TAOPD_ASSIGN_OR_RETURN(const std::string version, Version(cancellation));
+absl::Status VllmWorker::SetWeights(const PolicyWeights& weights, const std::stop_token& stop) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string version, Version(stop));
   if (version == weights.version) return absl::OkStatus();
-  TAOPD_RETURN_IF_ERROR(SetVersion(kUpdatingVersion, cancellation));
+  TAOPD_RETURN_IF_ERROR(SetVersion(kUpdatingVersion, stop));
   const char* pause =
       options_.on_update == OnUpdate::kFinish ? "/pause?mode=wait" : "/pause?mode=abort";
-  TAOPD_RETURN_IF_ERROR(Ask(pause, kNoArguments, cancellation).status());
-  TAOPD_RETURN_IF_ERROR(Reload(weights.directory, cancellation));
-  TAOPD_RETURN_IF_ERROR(Ask("/reset_prefix_cache", kNoArguments, cancellation).status());
-  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, cancellation).status());
-  TAOPD_RETURN_IF_ERROR(CompareWithProbe(weights.probe, cancellation));
-  return SetVersion(weights.version, cancellation);
+  TAOPD_RETURN_IF_ERROR(Ask(pause, kNoArguments, stop).status());
+  TAOPD_RETURN_IF_ERROR(Reload(weights.directory, stop));
+  TAOPD_RETURN_IF_ERROR(Ask("/reset_prefix_cache", kNoArguments, stop).status());
+  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, stop).status());
+  TAOPD_RETURN_IF_ERROR(CompareWithProbe(weights.probe, stop));
+  return SetVersion(weights.version, stop);
 }
 
-absl::Status VllmWorker::Reload(std::string directory, const Cancellation& cancellation) {
+absl::Status VllmWorker::Reload(std::string directory, const std::stop_token& stop) {
   std::unique_ptr<UntiedHead> untied;
   if (needs_.has_tied_head && info_.unties_head) {
     // Several workers may read the same directory at once.
@@ -162,15 +158,14 @@ absl::Status VllmWorker::Reload(std::string directory, const Cancellation& cance
     directory = untied->path();
   }
   if (info_.load_format == "dummy") {
-    TAOPD_RETURN_IF_ERROR(Ask("/collective_rpc", VllmLoadFormatBody(), cancellation).status());
+    TAOPD_RETURN_IF_ERROR(Ask("/collective_rpc", VllmLoadFormatBody(), stop).status());
   }
-  return Ask("/collective_rpc", VllmReloadBody(directory), cancellation).status();
+  return Ask("/collective_rpc", VllmReloadBody(directory), stop).status();
 }
 
-absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe,
-                                          const Cancellation& cancellation) {
+absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe, const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,
-                         Ask(kGeneratePath, VllmProbeBody(probe.token_ids, model_), cancellation));
+                         Ask(kGeneratePath, VllmProbeBody(probe.token_ids, model_), stop));
   TAOPD_ASSIGN_OR_RETURN(const std::vector<float> log_probs,
                          ParseVllmProbe(reply, probe.token_ids));
   double sum = 0;
@@ -188,9 +183,9 @@ absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe,
 
 absl::StatusOr<WorkerRollout> VllmWorker::Generate(const RolloutRequest& request,
                                                    const PolicyWeights& weights,
-                                                   const Cancellation& cancellation) {
+                                                   const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,
-                         Ask(kGeneratePath, VllmGenerateBody(request, needs_, model_), cancellation,
+                         Ask(kGeneratePath, VllmGenerateBody(request, needs_, model_), stop,
                              MaxRolloutBytes(request.sampling)));
   TAOPD_ASSIGN_OR_RETURN(WorkerRollout rollout, ParseVllmRollout(reply, request, needs_));
   if (rollout.version != weights.version) {

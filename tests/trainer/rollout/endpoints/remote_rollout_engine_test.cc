@@ -2,6 +2,7 @@
 #include "trainer/rollout/endpoints/remote_rollout_engine.h"
 
 #include <absl/synchronization/mutex.h>
+#include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 
 #include <optional>
@@ -26,25 +27,25 @@ WorkerRollout AnswerTo(const RolloutRequest& request, const std::string& version
 class ScriptedWorker final : public RolloutWorker {
  public:
   using OnGenerate = std::function<absl::StatusOr<WorkerRollout>(
-      const RolloutRequest& request, const PolicyWeights& weights, const Cancellation& cancel)>;
+      const RolloutRequest& request, const PolicyWeights& weights, const std::stop_token& stop)>;
 
   explicit ScriptedWorker(std::string address) : address_(std::move(address)) {}
   const std::string& address() const override { return address_; }
-  absl::Status Check(const RolloutNeeds&, const Cancellation&) override {
+  absl::Status Check(const RolloutNeeds&, const std::stop_token&) override {
     absl::MutexLock lock(&mutex_);
     ++num_checks;
     return num_checks <= fails_checks ? check_error : absl::OkStatus();
   }
-  absl::Status SetWeights(const PolicyWeights& weights, const Cancellation&) override {
+  absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token&) override {
     absl::MutexLock lock(&mutex_);
     versions.push_back(weights.version);
     return static_cast<int>(versions.size()) <= fails_sets ? set_error : absl::OkStatus();
   }
   absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
                                          const PolicyWeights& weights,
-                                         const Cancellation& cancel) override {
+                                         const std::stop_token& stop) override {
     ++num_generated;
-    if (on_generate) return on_generate(request, weights, cancel);
+    if (on_generate) return on_generate(request, weights, stop);
     return AnswerTo(request, weights.version);
   }
   std::vector<std::string> Versions() {
@@ -322,8 +323,10 @@ TEST_F(RemoteRolloutEngineTest, ARequestThatBreaksEveryWorkerEnds) {
 
 TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
   ScriptedWorker* const a = Add("a");
-  a->on_generate = [](const auto&, const auto&, const Cancellation& cancel) {
-    cancel.WaitFor(absl::Seconds(60));
+  a->on_generate = [](const auto&, const auto&, const std::stop_token& stop) {
+    absl::Notification stopped;
+    const std::stop_callback notify(stop, [&] { stopped.Notify(); });
+    stopped.WaitForNotificationWithTimeout(absl::Seconds(60));
     return absl::StatusOr<WorkerRollout>(absl::CancelledError("cancelled"));
   };
   RemoteRolloutEngine* const engine = Start();

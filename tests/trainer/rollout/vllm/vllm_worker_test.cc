@@ -61,17 +61,17 @@ class VllmWorkerTest : public ::testing::Test {
 
   testing::TempDir dir_;
   FakeVllm vllm_{RecordedReplies()};
-  Cancellation cancellation_;
+  const std::stop_token never_;
   RolloutNeeds needs_;
   RolloutRequest request_;
   std::unique_ptr<RolloutWorker> worker_;
 };
 
 TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights first = Weights("000001-a", "one"), second = Weights("000002-b", "two");
   const size_t num_before = vllm_.calls().size();
-  ASSERT_OK(Worker().SetWeights(first, cancellation_));
+  ASSERT_OK(Worker().SetWeights(first, never_));
   std::vector<std::string> calls = vllm_.calls();
   calls.erase(calls.begin(), calls.begin() + static_cast<int64_t>(num_before));
   EXPECT_EQ(calls, (std::vector<std::string>{"/weight_info", "/update_weight_version", "/pause",
@@ -81,67 +81,66 @@ TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
   EXPECT_EQ(vllm_.version(), "000001-a");
   EXPECT_EQ(vllm_.loaded_dir(), first.directory);
   EXPECT_FALSE(vllm_.is_paused());
-  ASSERT_OK_AND_ASSIGN(const WorkerRollout rollout,
-                       Worker().Generate(request_, first, cancellation_));
+  ASSERT_OK_AND_ASSIGN(const WorkerRollout rollout, Worker().Generate(request_, first, never_));
   EXPECT_EQ(rollout.version, "000001-a");
   EXPECT_EQ(rollout.response_ids.size(), 4);
   EXPECT_EQ(vllm_.last_body("/inference/v1/generate")["model"], "tiny");
 
-  // What the server has is not sent again; what it does not have is.
+  // Only weights that the server does not have are sent.
   const size_t num_calls = vllm_.calls().size();
-  ASSERT_OK(Worker().SetWeights(first, cancellation_));
+  ASSERT_OK(Worker().SetWeights(first, never_));
   EXPECT_EQ(vllm_.calls().size(), num_calls + 1);
-  ASSERT_OK(Worker().SetWeights(second, cancellation_));
+  ASSERT_OK(Worker().SetWeights(second, never_));
   EXPECT_EQ(vllm_.version(), "000002-b");
-  EXPECT_ERROR(Worker().Generate(request_, first, cancellation_), absl::StatusCode::kAborted,
+  EXPECT_ERROR(Worker().Generate(request_, first, never_), absl::StatusCode::kAborted,
                "\"000002-b\" instead of \"000001-a\"");
 }
 
 TEST_F(VllmWorkerTest, AServerThatHasStartedAgainIsGivenItsWeights) {
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   // Its version is "default".
-  EXPECT_ERROR(Worker().Generate(request_, Weights("000001-a", "one"), cancellation_),
+  EXPECT_ERROR(Worker().Generate(request_, Weights("000001-a", "one"), never_),
                absl::StatusCode::kAborted, "\"default\" instead of \"000001-a\"");
 }
 
 TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights first = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(first, cancellation_));
+  ASSERT_OK(Worker().SetWeights(first, never_));
   PolicyWeights missing = Weights("000002-b", "two");
   std::filesystem::remove_all(missing.directory);
-  EXPECT_ERROR(Worker().SetWeights(missing, cancellation_), absl::StatusCode::kInternal,
+  EXPECT_ERROR(Worker().SetWeights(missing, never_), absl::StatusCode::kInternal,
                "/collective_rpc: HTTP 500");
   EXPECT_EQ(vllm_.version(), "updating");
   // After a roll-back: the server may hold half of the other weights, so it reads the first again.
   vllm_.SetHandler("/collective_rpc", nullptr);
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
-  ASSERT_OK(Worker().SetWeights(first, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
+  ASSERT_OK(Worker().SetWeights(first, never_));
   EXPECT_EQ(vllm_.version(), "000001-a");
 }
 
 TEST_F(VllmWorkerTest, AHeadThatDoesNotFollowIsFound) {
   vllm_.head_stays = true;
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
-  EXPECT_ERROR(Worker().SetWeights(Weights("000001-a", "one"), cancellation_),
+  ASSERT_OK(Worker().Check(needs_, never_));
+  EXPECT_ERROR(Worker().SetWeights(Weights("000001-a", "one"), never_),
                absl::StatusCode::kFailedPrecondition, "vLLM has not taken every tensor");
   EXPECT_EQ(vllm_.version(), "updating");
 }
 
 TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
   needs_.has_tied_head = true;
-  EXPECT_ERROR(Worker().Check(needs_, cancellation_), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kInvalidArgument,
                "--load-format dummy --hf-overrides '{\"tie_word_embeddings\": false}'");
   vllm_.server_info["vllm_config"]["model_config"]["hf_overrides"] = {
       {"tie_word_embeddings", false}};
   vllm_.server_info["vllm_config"]["load_config"]["load_format"] = "dummy";
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights weights = Weights("000001-a", "one");
   const std::vector<float> embedding = {1, 2, 3};
   ASSERT_OK(WriteSafetensors(
       weights.directory + "/model.safetensors",
       {{"model.embed_tokens.weight", "F32", {3, 1}, std::as_bytes(std::span(embedding))}}));
-  ASSERT_OK(Worker().SetWeights(weights, cancellation_));
+  ASSERT_OK(Worker().SetWeights(weights, never_));
   EXPECT_TRUE(vllm_.has_loaded_head());
   EXPECT_NE(vllm_.loaded_dir(), weights.directory);
   EXPECT_FALSE(std::filesystem::exists(vllm_.loaded_dir()));
@@ -150,44 +149,44 @@ TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
 
 TEST_F(VllmWorkerTest, WhatTheServerWasStartedWithoutIsNamed) {
   vllm_.is_scale_out = false;
-  EXPECT_ERROR(Worker().Check(needs_, cancellation_), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kFailedPrecondition,
                "start vLLM with --enable-scale-out");
   vllm_.is_dev_mode = false;
-  EXPECT_ERROR(Worker().Check(needs_, cancellation_), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kFailedPrecondition,
                "start vLLM with VLLM_SERVER_DEV_MODE=1");
   vllm_.api_key = "k";
-  EXPECT_ERROR(Worker().Check(needs_, cancellation_), absl::StatusCode::kPermissionDenied,
+  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kPermissionDenied,
                "no API key was sent");
   vllm_.is_dev_mode = vllm_.is_scale_out = true;
   RolloutWorkerOptions options = Options();
   options.api_key = "k";
-  EXPECT_OK((*MakeVllmRolloutWorker(options))->Check(needs_, cancellation_));
+  EXPECT_OK((*MakeVllmRolloutWorker(options))->Check(needs_, never_));
 }
 
 TEST_F(VllmWorkerTest, AnotherVocabularyIsRefused) {
   needs_.vocab_size = 276;
-  EXPECT_ERROR(Worker().Check(needs_, cancellation_), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kInvalidArgument,
                "out of vocabulary");
   needs_.vocab_size = 274;
-  EXPECT_ERROR(Worker().Check(needs_, cancellation_), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kInvalidArgument,
                "more than the student's 274 ids");
 }
 
 TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights weights = Weights("000001-a", "one");
   vllm_.SetHandler("/collective_rpc",
                    [](const httplib::Request&, httplib::Response& reply) { reply.status = 503; });
-  EXPECT_ERROR(Worker().SetWeights(weights, cancellation_), absl::StatusCode::kUnavailable, "503");
+  EXPECT_ERROR(Worker().SetWeights(weights, never_), absl::StatusCode::kUnavailable, "503");
   EXPECT_TRUE(vllm_.is_paused());
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   EXPECT_FALSE(vllm_.is_paused());
 }
 
 TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights weights = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(weights, cancellation_));
+  ASSERT_OK(Worker().SetWeights(weights, never_));
   const auto answer = [this](int status, const std::string& body) {
     vllm_.SetHandler("/inference/v1/generate",
                      [=](const httplib::Request&, httplib::Response& reply) {
@@ -197,47 +196,48 @@ TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
   };
   const std::string error = R"({"error":{"message":"engine","type":"x","param":null,"code":0}})";
   answer(500, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, cancellation_), absl::StatusCode::kInternal,
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kInternal,
                "HTTP 500: engine");
   answer(503, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, cancellation_), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kUnavailable,
                "HTTP 503: engine");
   answer(400, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, cancellation_),
-               absl::StatusCode::kInvalidArgument, "HTTP 400: engine");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kInvalidArgument,
+               "HTTP 400: engine");
   answer(200, "{\"choices\": [{\"token_ids\": [1");
-  EXPECT_ERROR(Worker().Generate(request_, weights, cancellation_), absl::StatusCode::kDataLoss,
-               "");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kDataLoss, "");
   answer(200, std::string(1 << 20, ' '));
-  EXPECT_ERROR(Worker().Generate(request_, weights, cancellation_), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kDataLoss,
                "the reply is longer than");
 }
 
 TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights weights = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(weights, cancellation_));
+  ASSERT_OK(Worker().SetWeights(weights, never_));
   absl::Notification came, ends;
   vllm_.SetHandler("/inference/v1/generate", [&](const httplib::Request&, httplib::Response&) {
     if (!came.HasBeenNotified()) came.Notify();
     ends.WaitForNotification();
   });
-  Cancellation mine;
+  std::stop_source mine;
   std::thread canceller([&] {
     came.WaitForNotification();
-    mine.Cancel();
+    mine.request_stop();
   });
-  EXPECT_ERROR(Worker().Generate(request_, weights, mine), absl::StatusCode::kCancelled, "");
+  EXPECT_ERROR(Worker().Generate(request_, weights, mine.get_token()), absl::StatusCode::kCancelled,
+               "");
   canceller.join();
-  EXPECT_ERROR(Worker().Generate(request_, weights, mine), absl::StatusCode::kCancelled, "");
+  EXPECT_ERROR(Worker().Generate(request_, weights, mine.get_token()), absl::StatusCode::kCancelled,
+               "");
   RolloutWorkerOptions options = Options();
   options.timeout = absl::Milliseconds(100);
-  EXPECT_ERROR((*MakeVllmRolloutWorker(options))->Generate(request_, weights, cancellation_),
+  EXPECT_ERROR((*MakeVllmRolloutWorker(options))->Generate(request_, weights, never_),
                absl::StatusCode::kDeadlineExceeded, "time limit");
   ends.Notify();
   // The cancellation was of one request: the worker goes on.
   vllm_.SetHandler("/inference/v1/generate", nullptr);
-  EXPECT_OK(Worker().Generate(request_, weights, cancellation_));
+  EXPECT_OK(Worker().Generate(request_, weights, never_));
 }
 
 TEST_F(VllmWorkerTest, DropsSequencesIfAskedTo) {
@@ -246,14 +246,14 @@ TEST_F(VllmWorkerTest, DropsSequencesIfAskedTo) {
     mode = request.get_param_value("mode");
     reply.set_content("{}", "application/json");
   });
-  ASSERT_OK(Worker().Check(needs_, cancellation_));
-  ASSERT_OK(Worker().SetWeights(Weights("000001-a", "one"), cancellation_));
+  ASSERT_OK(Worker().Check(needs_, never_));
+  ASSERT_OK(Worker().SetWeights(Weights("000001-a", "one"), never_));
   EXPECT_EQ(mode, "wait");
   RolloutWorkerOptions options = Options();
   options.on_update = OnUpdate::kRestart;
   const std::unique_ptr<RolloutWorker> restarting = *MakeVllmRolloutWorker(options);
-  ASSERT_OK(restarting->Check(needs_, cancellation_));
-  ASSERT_OK(restarting->SetWeights(Weights("000002-b", "two"), cancellation_));
+  ASSERT_OK(restarting->Check(needs_, never_));
+  ASSERT_OK(restarting->SetWeights(Weights("000002-b", "two"), never_));
   EXPECT_EQ(mode, "abort");
 }
 
