@@ -2,10 +2,17 @@
 #pragma once
 
 #include <exception>
+#include <string>
 
 namespace taopd {
 
 // Whether `error` was thrown because the memory of the machine or of a device ran out.
 bool IsOutOfMemory(const std::exception& error);
+
+// Returns the first line of error.what(), because LibTorch appends a stack trace to its errors.
+inline std::string FirstLine(const std::exception& error) {
+  const std::string what = error.what();
+  return what.substr(0, what.find('\n'));
+}
 
 }  // namespace taopd

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/io/disk_space.h"
 #include "common/io/file.h"
+#include "common/model/out_of_memory.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/dist/optimizer_shards.h"
 
@@ -310,8 +311,7 @@ absl::Status CheckpointedRun::SaveParts(const std::string& dir) {
                         .Write(dir + "/" + kOptimizerShardsDir));
     }
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    status = ResourceExhausted("writing a checkpoint: ", what.substr(0, what.find('\n')));
+    status = ResourceExhausted("writing a checkpoint: ", FirstLine(error));
   }
   if (pending_mini_batches_ > 0) status.Update(write_pending_(dir));
   if (write_in_flight_) status.Update(write_in_flight_(dir));
@@ -367,8 +367,7 @@ absl::Status CheckpointedRun::SaveBeside() {
                                                               /*copies=*/true);
     }
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    copied = ResourceExhausted("no copy of the student: ", what.substr(0, what.find('\n')));
+    copied = ResourceExhausted("no copy of the student: ", FirstLine(error));
   }
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
   beside_ = BesideSave::Start(

@@ -45,9 +45,8 @@ absl::Status DryRun(TrainingParts& parts) {
     result = TrainOneStep(parts.context, parts.state.step, /*lr=*/0, batch);
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    const std::string what = error.what();
-    result = ResourceExhausted("out of memory: ", what.substr(0, what.find('\n')),
-                               ". The plan was:\n", parts.memory_plan);
+    result = ResourceExhausted("out of memory: ", FirstLine(error), ". The plan was:\n",
+                               parts.memory_plan);
   }
   if (!result.ok()) {
     return WithExitCode(CodeOfFailedStep(result.status()),

@@ -69,10 +69,8 @@ absl::StatusOr<EvalResult> BesideEvaluation::Measure(
         parts_.config, *part_.records, model, [&] { return OnWait(cancelled); }, part,
         journal_ ? &*journal_ : nullptr);
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    const std::string first_line = what.substr(0, what.find('\n'));
-    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", first_line);
-    return Internal(first_line);
+    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", FirstLine(error));
+    return Internal(FirstLine(error));
   }
 }
 
