@@ -24,7 +24,7 @@ std::span<const std::byte> BytesOf(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// What the files of a model say of its configuration, in one form.
+// Returns the configuration that the files of a model describe, in one form.
 std::string ConfigOf(const Decoder& decoder) {
   ModelConfig config = decoder.config();
   config.raw_json.clear();

@@ -1,4 +1,4 @@
-// What a CUDA device and its driver must be for the kernels of this program.
+// The requirements that the kernels of this program make on a CUDA device and its driver.
 //
 // The functions are pure, so that they can be tested without a GPU. ParseDevice
 // (common/model/decoder.h) asks the CUDA run-time for the numbers.

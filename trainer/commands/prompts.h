@@ -31,7 +31,7 @@ struct PromptModel {
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
                                             const Tokenizer* tokenizer, int64_t vocab_size);
 
-// What the files of the student say about its prompts.
+// The facts about the student's prompts that its files hold.
 struct StudentPrompts {
   std::unique_ptr<Tokenizer> tokenizer;  // null if there is none; must outlive `model`
   PromptModel model;

@@ -1,5 +1,5 @@
-// Where rollouts are generated, if not in the trainer's own process. These settings are part of the
-// section rollout.
+// The servers that generate rollouts, if the trainer's own process does not. These settings are
+// part of the section rollout.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// How weights reach the servers.
+// The way of weights to the servers.
 enum class WeightTransfer {
   kDirectory,  // the servers see rollout.weights_dir under the same path
   kStream,     // the trainer sends them
@@ -18,7 +18,7 @@ enum class WeightTransfer {
 inline SettingWords<WeightTransfer> WordsOf(WeightTransfer) {
   return {{WeightTransfer::kDirectory, "directory"}, {WeightTransfer::kStream, "stream"}};
 }
-// What happens to sequences that a server is generating when new weights come.
+// The end of sequences that a server is generating when new weights come.
 enum class OnUpdate {
   kFinish,   // the server waits for them
   kRestart,  // the server drops them; whoever asked for them asks again

@@ -53,7 +53,7 @@ class EvaluationThread {
 
   absl::Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
-  // What the evaluation has given to the exchange, and what it gets from it.
+  // The outcomes that the evaluation gives to the exchange, and those that it gets from it.
   std::optional<absl::StatusOr<std::string>> mine_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::StatusOr<std::vector<std::string>>> all_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::StatusOr<EvalResult>> result_ ABSL_GUARDED_BY(mutex_);

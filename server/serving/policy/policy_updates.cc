@@ -151,7 +151,7 @@ absl::StatusOr<std::string> PolicyUpdates::ReceivedDir(const std::string& versio
 }
 
 void PolicyUpdates::RemoveReceived(const std::string& version) {
-  // What is mapped stays readable. Files of other versions were never completed.
+  // Mapped files stay readable. Files of other versions were never completed.
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(received_dir_, error)) {
     std::error_code ignored;

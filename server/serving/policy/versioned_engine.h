@@ -37,7 +37,7 @@ class VersionedEngine final : public InferenceEngine {
   absl::Status Close(bool drops, absl::Time deadline);
 
  private:
-  // What the callbacks of requests need, which may outlive the object.
+  // The state of the callbacks of requests, which may outlive the object.
   struct Open {
     absl::Mutex mutex;
     bool is_closed ABSL_GUARDED_BY(mutex) = false;

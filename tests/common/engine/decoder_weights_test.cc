@@ -104,7 +104,7 @@ TEST_F(DecoderWeightsTest, TheEngineComputesWithTheNewWeightsBitForBit) {
         ASSERT_OK(staged->Apply());
         const LoadedEngine fresh = Load(name);
         ExpectSameAnswers(engine.engine.get(), fresh.engine.get());
-        // What is mapped stays readable.
+        // Mapped files stay readable.
         std::filesystem::remove_all(dir_.File(name));
         RunAll(engine.engine.get(), Requests());
       }

@@ -152,7 +152,7 @@ TEST(TrainingLines, WithoutAMasterTheWeightsAreAlone) {
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), -1);
 }
 
-// What is offloaded is the host's, and the copy of a checkpoint has it, too.
+// Offloaded memory is the host's, and the copy of a checkpoint has it, too.
 TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
   LoraConfig lora;

@@ -56,7 +56,7 @@ struct TrainingParts {
   TeacherHealth Health() const;
   // Returns the counts of the loop, the engine and the teacher that Liveness compares.
   Liveness::Activity CurrentActivity() const;
-  // What generates rollouts ahead of the steps; null if nothing does.
+  // Returns the weights that generate rollouts ahead of the steps; null if none do.
   RolloutWeights* rollout_weights() const {
     if (published_weights != nullptr) return published_weights.get();
     return generation_weights.get();

@@ -17,7 +17,7 @@
 
 namespace taopd {
 
-// What /server_info says of the server.
+// The facts about the server in /server_info.
 struct VllmServerInfo {
   std::string logprobs_mode;  // which log-probs it reports: raw_logprobs, processed_logprobs, ...
   int64_t max_logprobs = 0;   // most alternatives per token; -1: no limit
@@ -35,7 +35,7 @@ absl::StatusOr<VllmServerInfo> ParseVllmServerInfo(const std::string& body);
 // truncation (Rollout::behavior_log_probs).
 absl::Status CheckVllmServesRollouts(const VllmServerInfo& info, const RolloutNeeds& needs);
 
-// How far the mean difference of the probe's log-probs may be from zero, for computations in these
+// Returns the limit on the mean difference of the probe's log-probs, for computations in these
 // types. It is about a hundred times what was seen between two right implementations.
 double VllmProbeTolerance(const std::string& our_dtype, const std::string& server_dtype);
 

@@ -1,4 +1,4 @@
-// How far the log-probs of two engines are apart on the sampled tokens: |behavior - own|. A
+// The distance between the log-probs of two engines on the sampled tokens: |behavior - own|. A
 // mismatch of the engine that generates and the one that trains looks like a policy that is off.
 #pragma once
 

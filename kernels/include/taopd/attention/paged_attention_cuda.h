@@ -74,7 +74,7 @@ struct PagedTile {
   int32_t first_row = 0;
   int32_t num_rows = 0;
   int32_t first_position = 0;  // position of the first row in its sequence
-  // Of a split tile: the number of partitions of all tiles before it, as if there were no window.
+  // For a split tile: the number of partitions of all tiles before it, as if there were no window.
   int32_t first_partition = 0;
 };
 

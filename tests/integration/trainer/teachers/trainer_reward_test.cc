@@ -105,7 +105,7 @@ TEST_F(TrainerRewardTest, AGraderAloneTrainsWithoutATeacherAndResumesBitForBit) 
   ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
   EXPECT_GT(LastMetric("whole", "reward/mean"), 0);
   EXPECT_LT(LastMetric("whole", "reward/mean"), 1);
-  // What compares with a teacher is left out, and nothing has no value.
+  // Metrics that compare with a teacher are left out, and the others have values.
   EXPECT_TRUE(std::isnan(LastMetric("whole", "policy/teacher_tail")));
   EXPECT_GT(LastMetric("whole", "policy/entropy"), 0);
   EXPECT_EQ(ReadFile(dir_.File("whole/metrics.jsonl")).find("policy/teacher"), std::string::npos);

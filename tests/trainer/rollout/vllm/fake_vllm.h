@@ -75,7 +75,7 @@ class FakeVllm {
 
 // The log-prob of a token that the fake computes with such weights and such a head.
 float FakeLogProb(const std::string& weights, const std::string& head, int32_t token);
-// What a student with these weights computes.
+// Returns the probe of a student with these weights.
 WeightProbe FakeProbe(const std::string& weights);
 
 }  // namespace taopd::testing

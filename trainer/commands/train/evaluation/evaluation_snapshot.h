@@ -1,5 +1,5 @@
-// What an evaluation beside training computes with: a copy of the student's weights and, if it
-// generates, an engine over them.
+// The model of an evaluation beside training: a copy of the student's weights and, if it generates,
+// an engine over them.
 //
 // The engine gives way to rollouts: while the rollout engine has work, it begins no step. Rollouts
 // are therefore delayed by at most one step of it. Training does not wait, but shares the device.

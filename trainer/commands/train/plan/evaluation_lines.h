@@ -1,4 +1,4 @@
-// What evaluations beside training (eval.mode) add to the memory plan.
+// The memory that evaluations beside training (eval.mode) add to the plan.
 #pragma once
 
 #include <vector>
