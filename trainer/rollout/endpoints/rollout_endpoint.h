@@ -12,8 +12,9 @@
 namespace taopd {
 
 // Makes the workers of rollout.endpoints, and does not connect. The other options are those of
-// `common`. Returns INVALID_ARGUMENT, naming the endpoint, if it is malformed or comes twice, and if
-// TLS files are given and no endpoint uses TLS; and the errors of CheckApiKey and MakeRolloutWorker.
+// `common`. Returns INVALID_ARGUMENT, naming the endpoint, if it is malformed or comes twice, and
+// if TLS files are given and no endpoint uses TLS; and the errors of CheckApiKey and
+// MakeRolloutWorker.
 absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     const std::vector<std::string>& endpoints, const RolloutWorkerOptions& common);
 
