@@ -27,7 +27,8 @@ class SystemRoot:
         directory = tempfile.TemporaryDirectory(prefix=f"{system}-")
         test_class.addClassCleanup(directory.cleanup)
         self.root = pathlib.Path(directory.name, "root")
-        flags = ["--variant=minbase", f"--include={','.join(packages)}"]
+        # Every installation has apt, and its C++ library with it; mmdebstrap leaves it out of Ubuntu's smallest set.
+        flags = ["--variant=minbase", f"--include={','.join(('apt', *packages))}"]
         if system.startswith("ubuntu"):
             keys = [path for path in (pathlib.Path("/usr/share/keyrings", UBUNTU_KEYS), DEPS / UBUNTU_KEYS) if path.exists()]
             if not keys:
