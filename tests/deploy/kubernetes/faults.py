@@ -168,6 +168,8 @@ CHANGES = [
     ("prometheus_accepts_the_monitors", named("ServiceMonitor", "teacher"), "/var/run/token", "spec", "endpoints", 0,
      "bearerTokenFile"),
     ("prometheus_accepts_the_rules", named("PrometheusRule", "taopd"), "taopd-trainer", "spec", "groups", 1, "name"),
+    ("prometheus_chooses_the_objects", named("PrometheusRule", "taopd"), None, "metadata", "labels", "release"),
+    ("prometheus_chooses_the_objects", named("PodMonitor", "trainer"), "other", "metadata", "labels", "release"),
     ("kueue_accepts_the_labels", named("Job", "trainer"), "TAOPD", "metadata", "labels", "kueue.x-k8s.io/queue-name"),
     ("kueue_accepts_the_labels", named("Job", "trainer"), "0", "metadata", "labels",
      "kueue.x-k8s.io/max-exec-time-seconds"),
@@ -360,6 +362,11 @@ def unknown_field(*path):
     return plant
 
 
+def old_version(version):
+    """A version of the API that is not served any more, or soon will not be."""
+    return lambda thing: thing.update({"apiVersion": version})
+
+
 def wrong_type(*path):
     def plant(thing):
         for key in path[:-1]:
@@ -393,6 +400,9 @@ SCHEMA_FAULTS = [
     ("HTTPRoute", unknown_field("spec", "rules", 0)),
     ("HTTPRoute", wrong_type("spec", "rules", 0, "timeouts", "request")),
     ("HTTPRoute", lambda thing: thing["spec"]["rules"][0]["backendRefs"].append({"kind": "Service"})),
+    ("PodDisruptionBudget", old_version("policy/v1beta1")),  # until Kubernetes 1.24
+    ("InferencePool", old_version("inference.networking.x-k8s.io/v1alpha2")),  # until 1.0 of the inference extension
+    ("LocalQueue", old_version("kueue.x-k8s.io/v1beta1")),  # until Kueue 0.19
     ("LocalQueue", unknown_field("spec")),
     ("LocalQueue", lambda thing: thing["spec"].pop("clusterQueue")),
 ]

@@ -232,6 +232,12 @@ class PlantedFaultsTest(unittest.TestCase):
     def test_every_rule_has_a_fault(self):
         self.assertEqual(sorted(set(policies.RULES) - {fault.rule for fault in faults.FAULTS}), [])
 
+    def test_rules_of_others_name_their_source(self):
+        """A rule of a webhook, an operator or the kubelet names the file that has it; the faults that such rules find are counted."""
+        of_others = {name for name, check in policies.RULES.items() if re.search(r"[\w-]+/[\w./-]+\.(go|yaml)\b", check.__doc__ or "")}
+        self.assertEqual({name for name, check in policies.RULES.items() if check.__module__ == "webhook_rules"} - of_others, set())
+        self.assertGreaterEqual(sum(fault.rule in of_others for fault in faults.FAULTS), 25)
+
     def test_policies(self):
         for fault in faults.FAULTS:
             with self.subTest(rule=fault.rule, fault=fault.name):

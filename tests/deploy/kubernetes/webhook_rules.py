@@ -4,6 +4,7 @@ Each rule names the file and the lines in which its source states it, at these c
   kubernetes-sigs/jobset 08dfbdfd                          kubeflow/trainer 8c0f5059
   kubernetes-sigs/kueue ff69552e                           kedacore/keda 8b4f083c
   prometheus-operator/prometheus-operator 6adcebc5         kubernetes/kubernetes 1.31 and newer (by function)
+  prometheus-community/helm-charts (by value)
 """
 
 import re
@@ -200,3 +201,13 @@ def prometheus_accepts_the_rules(objects):
         groups = [group["name"] for group in thing["spec"]["groups"]]
         if len(groups) != len(set(groups)):
             yield f"{name_of(thing)}: two groups have one name"
+
+
+@rule
+def prometheus_chooses_the_objects(objects):
+    """helm-charts charts/kube-prometheus-stack/values.yaml: ruleSelectorNilUsesHelmValues, serviceMonitorSelectorNilUsesHelmValues,
+    podMonitorSelectorNilUsesHelmValues. Prometheus reads what carries the release's name, so all objects must carry the same one."""
+    labels = {name_of(thing): get(thing, "metadata", "labels", "release")
+              for thing in of_kind(objects, "ServiceMonitor", "PodMonitor", "PrometheusRule")}
+    if labels and (None in labels.values() or len(set(labels.values())) != 1):
+        yield f"kube-prometheus-stack would not read all of {labels}"

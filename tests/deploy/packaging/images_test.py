@@ -1,4 +1,5 @@
-"""The images: built twice with the same digest, without shell or tools, and started as their user on a read-only root."""
+"""The images: built twice with the same digest, without shell or tools, started as their user on a read-only root, and the addition
+example in them."""
 
 import json
 import os
@@ -177,6 +178,41 @@ class ImagesTest(unittest.TestCase):
         resumed = trainer("trainer-resumed", "--resume")
         self.assertEqual(resumed.process.wait(120), 0, resumed.log.read_text())
         self.assertTrue((runs / "x/model/model.safetensors").exists())
+        self.assertEqual(teacher.stop(), 0)
+
+    def test_the_addition_example(self):
+        """The data are made here, because the images have no Python; the images train, serve and evaluate."""
+        work = self.path / "addition"
+        subprocess.run([sys.executable, ROOT / "deploy/examples/addition/generate.py", work / "data"], check=True)
+        work.chmod(0o777)
+        mounts = f'mkdir "$r/tmp/work"; mount --bind "{work}" "$r/tmp/work";'
+        recipes = "/opt/taopd/deploy/recipes/addition"
+
+        def start(image, name, *words):
+            return Program(self, self.inside(self.unpack(image), f"/opt/taopd/bin/{image}", *words, mounts=mounts), self.path, name)
+
+        def train(command, name, recipe, values, *flags):
+            return start("taopd-trainer", name, command, "--config", f"{recipes}/{recipe}.yaml", *settings(values), *flags)
+
+        def finish(*programs):
+            for program in programs:
+                self.assertEqual(program.process.wait(900), 0, program.log.read_text())
+        finish(*[train("sft", f"sft-{who}", f"{who}_sft", {
+            "run.dir": f"/tmp/work/{who}", "model.config": "/opt/taopd/deploy/examples/addition/config.json",
+            "model.tokenizer": "/tmp/work/data/tokenizer", "data.train": f"[/tmp/work/data/{who}_sft.jsonl]"})
+                 for who in ("teacher", "student")])
+        teacher = start("taopd-teacher", "addition-teacher", "--model", "/tmp/work/teacher/model", "--port", "0", "--grpc-port", "0",
+                        "--num-threads", "1", "--ready-file", "/tmp/work/ready.json")
+        wait_for((work / "ready.json").exists, f"the teacher is ready ({teacher.log})", teacher.process)
+        port = json.loads((work / "ready.json").read_text())["grpc_port"]
+        values = {"run.dir": "/tmp/work/run", "student.model": "/tmp/work/student/model", "data.train": "[/tmp/work/data/train.jsonl]",
+                  "data.val": "[/tmp/work/data/val.jsonl]", "teacher.endpoints": f"[grpc://127.0.0.1:{port}]"}
+        finish(train("train", "addition-train", "train", values))
+        accuracy = {}
+        for name, model in (("before", "student/model"), ("after", "run/model")):
+            finish(train("eval", f"eval-{name}", "train", values, "--model", f"/tmp/work/{model}", "--output", f"/tmp/work/{name}.json"))
+            accuracy[name] = json.loads((work / f"{name}.json").read_text())["accuracy"]
+        self.assertGreater(accuracy["after"], accuracy["before"] + 0.3)
         self.assertEqual(teacher.stop(), 0)
 
     def test_root_is_read_only(self):

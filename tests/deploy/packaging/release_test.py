@@ -163,6 +163,15 @@ class TreeTest(unittest.TestCase):
             self.assertEqual(outside, [])
         self.assertEqual([str(path) for path in self.tree.rglob("*") if path.is_symlink()], [])
 
+    def test_libraries_of_nvidia(self):
+        """The two that LibTorch of PyPI names, and no other: docs/deploy/one-machine.md says why they are there."""
+        found = {path.name for path in (self.tree / "lib").iterdir() if re.match(r"lib(cu|nv|nccl)", path.name)}
+        sections = subprocess.run(["readelf", "-d", self.tree / "lib/libtorch_cpu.so"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(found, set(re.findall(r"\(NEEDED\).*\[(lib(?:cu|nv|nccl)[^]]*)\]", sections)))
+        self.assertLessEqual(found, {"libcudart.so.13", "libcupti.so.13"})
+        page = (self.tree / "docs/deploy/one-machine.md").read_text(encoding="ascii")
+        self.assertEqual([name for name in ("libcudart", "libcupti") if f"`{name}`" not in page], [])
+
     def test_size(self):
         """The teacher with its libraries has to fit an image of 560 MB."""
         teacher = shared_libraries.needed(self.tree / "bin/taopd-teacher")

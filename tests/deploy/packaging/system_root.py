@@ -1,6 +1,7 @@
-"""Root file systems of Debian's releases, made from their package archives, in which tests install and run packages. They need
-root, mmdebstrap and the archives, else the test is skipped."""
+"""Root file systems of Debian's and Ubuntu's releases, made from their package archives, in which tests install and run packages.
+They need root, mmdebstrap and the archives, else the test is skipped."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -8,7 +9,11 @@ import subprocess
 import tempfile
 import unittest
 
-SUITES = {"debian-12": "bookworm", "debian-13": "trixie"}
+from environment import DEPS
+
+SUITES = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-24.04": "noble"}
+# Debian has no package of Ubuntu's keys: take this file from Ubuntu's package ubuntu-keyring.
+UBUNTU_KEYS = "ubuntu-archive-keyring.gpg"
 # The settings of pip and of proxies hold inside, too.
 PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "http_proxy", "https_proxy", "no_proxy")
 
@@ -22,8 +27,15 @@ class SystemRoot:
         directory = tempfile.TemporaryDirectory(prefix=f"{system}-")
         test_class.addClassCleanup(directory.cleanup)
         self.root = pathlib.Path(directory.name, "root")
-        done = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}", SUITES[system], self.root],
-                              capture_output=True, text=True, check=False)
+        # Every installation has apt, and its C++ library with it; mmdebstrap leaves it out of Ubuntu's smallest set.
+        flags = ["--variant=minbase", f"--include={','.join(('apt', *packages))}"]
+        if system.startswith("ubuntu"):
+            keys = [path for path in (pathlib.Path("/usr/share/keyrings", UBUNTU_KEYS), DEPS / UBUNTU_KEYS) if path.exists()]
+            if not keys:
+                raise unittest.SkipTest(f"{system} needs {DEPS / UBUNTU_KEYS}, or Ubuntu's package ubuntu-keyring")
+            flags += [f"--keyring={keys[0]}", "--components=main,universe"]
+        done = subprocess.run(["mmdebstrap", "--quiet", *flags, SUITES[system], self.root], capture_output=True, text=True,
+                              check=False)
         if done.returncode != 0:
             raise unittest.SkipTest(f"the packages of {system} are out of reach: {done.stderr[-500:]}")
         self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
@@ -32,6 +44,13 @@ class SystemRoot:
             if path and pathlib.Path(path).exists():
                 (self.root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, self.root / path.lstrip("/"))
+
+    def quickstart(self, test, *command):
+        """Runs the addition example with `command` and checks that the student has learned."""
+        self.inside(test, "sh", "-c", 'cd /root && exec "$@"', "sh", *command)
+        summary = json.loads((self.root / "root/runs/quickstart/summary.json").read_text(encoding="utf-8"))
+        test.assertGreater(summary["student_accuracy_after"], summary["student_accuracy_before"] + 0.3)
+        shutil.rmtree(self.root / "root/runs")
 
     def inside(self, test, *words, code=0):
         """Runs a command in the root, with /proc, as root, and returns what it prints."""

@@ -93,6 +93,10 @@ class UnitsTest(unittest.TestCase):
             self.assertNotEqual(analyze("security", "--offline=true", f"--threshold={MAX_EXPOSURE}",
                                         self.path / name).returncode, 0)
 
+    def test_enabled_units_start_with_the_machine(self):
+        for name in NAMES:
+            self.assertEqual((UNITS / name).read_text(encoding="ascii").rpartition("[Install]\n")[2], "WantedBy=multi-user.target\n")
+
     def test_both_have_the_same_confinement(self):
         ends = [(UNITS / name).read_text().split("# The service may read", 1)[1] for name in NAMES]
         self.assertEqual(*ends)

@@ -1,0 +1,63 @@
+"""The programs on a processor without AVX, which qemu-user stands in for: they generate the same tokens, serve and train."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import named_results  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from programs import TINY, Program, copy_model, settings, teacher_command, wait_for  # noqa: E402
+
+NEHALEM = ("-cpu", "Nehalem")  # of 2008: SSE4.2 without AVX
+WAIT_S = 600
+# The programs start themselves again to set this variable, and the second start would be the machine's, not the emulator's.
+ENVIRONMENT = {**os.environ, "GOMP_SPINCOUNT": "1000"}
+
+
+class OldProcessorTest(unittest.TestCase):
+    def setUp(self):
+        self.emulator = [tool("qemu-x86_64-static"), *NEHALEM]
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = pathlib.Path(directory.name)
+
+    def test_the_emulated_processor_has_no_avx(self):
+        """Otherwise the other tests would show nothing."""
+        source = self.path / "avx.c"
+        source.write_text('int main(void) { return __builtin_cpu_supports("avx") ? 1 : 0; }\n')
+        subprocess.run(["gcc", source, "-o", self.path / "avx"], check=True)
+        self.assertEqual(subprocess.run([*self.emulator, self.path / "avx"], check=False).returncode, 0)
+
+    def test_generate(self):
+        command = [BIN_DIR / "taopd-trainer", "generate", "--model", MODEL, "--prompt-ids", "1,403", "--max-new-tokens", "8",
+                   "--temperature", "0", "--dtype", "float32"]
+        done = [subprocess.run([*prefix, *command], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+                for prefix in (self.emulator, [])]
+        self.assertEqual([each.returncode for each in done], [0, 0], done[0].stderr)
+        self.assertEqual(len(done[0].stdout.split()), 8)
+        self.assertEqual(done[0].stdout, done[1].stdout)
+
+    def test_train(self):
+        ready, student = self.path / "ready.json", copy_model(self.path)
+        teacher = Program(self, [*self.emulator, *teacher_command(
+            "--port", "0", "--grpc-port", "0", "--max-logprobs", "512", "--kv-cache-memory-bytes", "8388608", "--ready-file", ready)],
+                          self.path, "teacher", env=ENVIRONMENT)
+        wait_for(ready.exists, f"the teacher is ready ({teacher.log})", teacher.process, WAIT_S)
+        port = json.loads(ready.read_text())["grpc_port"]
+        values = TINY | {"run.dir": self.path / "run", "student.model": student, "trainer.num_threads": 1,
+                         "teacher.endpoints": f"[grpc://127.0.0.1:{port}]"}
+        done = subprocess.run([*self.emulator, BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml",
+                               *settings(values)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((self.path / "run/model/model.safetensors").exists())
+        self.assertEqual(teacher.stop(), 0)
+
+
+if __name__ == "__main__":
+    named_results.main()
