@@ -71,7 +71,7 @@ LAYERS = {
     "kernels/torch": (".", "composed gemm", "attention layers sampling", "head", "self_check"),
     "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
     "trainer": ("grpc http", "bandit checkpoint control data grading objective teacher", "config report", "rollout", "guard optim reward", "dist",
-                "step", "pipeline", "eval student", "run", "commands", "cli"),
+                "step", "pipeline", "eval student", "run", "cli", "commands", "."),
 }
 # Files of other programs that comments cite as sources.
 EXTERNAL_FILES = (

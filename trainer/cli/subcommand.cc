@@ -14,7 +14,7 @@ namespace taopd {
 
 int EndCommand(const absl::Status& result) {
   const ExitCode code = ExitCodeOf(result);
-  if (result.ok()) return code;
+  if (result.ok() || result.message().empty()) return code;
   std::cout.flush();
   if (IsStop(code)) {
     LogInfo("stopped", {{"reason", std::string(result.message())}});

@@ -1,12 +1,10 @@
-// The subcommands of taopd-trainer on its command line. Each has a source file of its own here and
-// one row in subcommands.cc; main.cc names none of them.
+// A subcommand of taopd-trainer: its options, and what it does. Each is declared, with its body, in
+// a source of trainer/commands, and has one row in main.cc.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "trainer/control/run_state.h"
 #include "trainer/run/exit_status.h"
@@ -15,15 +13,13 @@ namespace taopd {
 
 struct Subcommand {
   CLI::App* app = nullptr;  // owned by the application
-  // Called after the line is parsed, if it names this subcommand. Returns the process's exit code.
-  std::function<int()> run;
+  // Called after the line is parsed, if it names this subcommand. Errors carry their exit code; one
+  // without a message has been reported. Exceptions are caught by the caller (process.h).
+  std::function<absl::Status()> run;
 };
 
 // Adds a subcommand with its options to `app`. Subcommand::run owns the options' values.
 using AddSubcommand = Subcommand (*)(CLI::App& app);
-
-// All subcommands, in the order of the help text.
-const std::vector<AddSubcommand>& AllSubcommands();
 
 // Reports on standard error why a command failed, if it did, and returns the process's exit code.
 int EndCommand(const absl::Status& result);

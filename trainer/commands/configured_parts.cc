@@ -6,6 +6,7 @@
 #include "common/engine/torch_engine.h"
 #include "trainer/commands/api_key.h"
 #include "trainer/eval/accuracy.h"
+#include "trainer/run/exit_status.h"
 #include "trainer/step/support.h"
 #include "trainer/teacher/cache/cached_teacher_client.h"
 #include "trainer/teacher/client_options.h"
@@ -46,10 +47,11 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeServerClient(const OneTeacher
   const TeacherConfig& config = teacher.config;
   TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(teacher.options));
   if (config.cache_dir.empty()) return client;
-  auto cache = ScoreCache::Open(config.cache_dir, BytesOfGib(config.cache_gb));
-  if (!cache.ok()) return Annotate(cache.status(), "teacher.cache_dir");
+  TAOPD_ASSIGN_OR_RETURN(auto cache,
+                         Annotate(ScoreCache::Open(config.cache_dir, BytesOfGib(config.cache_gb)),
+                                  "teacher.cache_dir"));
   if (config.cache_only) client.reset();
-  return std::make_unique<CachedTeacherClient>(*std::move(cache), teacher.options.endpoints,
+  return std::make_unique<CachedTeacherClient>(std::move(cache), teacher.options.endpoints,
                                                std::move(client), teacher.options.revision);
 }
 
@@ -117,19 +119,19 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
     options.endpoints = config.teacher.endpoints;
     options.model = config.teacher.model;
     options.revision = config.teacher.revision;
-    auto client = MakeClientOf(config.teacher.kind, {options, config.teacher, self});
     const bool is_server = config.teacher.kind == TeacherKind::kServer;
-    if (!client.ok()) return Annotate(client.status(), is_server ? "teacher.endpoints" : "teacher");
-    return client;
+    return Annotate(MakeClientOf(config.teacher.kind, {options, config.teacher, self}),
+                    is_server ? "teacher.endpoints" : "teacher");
   }
   std::vector<RoutedTeacher> teachers;
   for (const TeacherEntryConfig& entry : config.teachers) {
     options.endpoints = entry.endpoints;
     options.model = entry.model;
     options.revision = entry.revision;
-    auto client = MakeClientOf(entry.kind, {options, config.teacher, self});
-    if (!client.ok()) return Annotate(client.status(), Concat("teachers: ", entry.name));
-    teachers.push_back({entry.name, *std::move(client), entry.sources, entry.weight});
+    TAOPD_ASSIGN_OR_RETURN(auto client,
+                           Annotate(MakeClientOf(entry.kind, {options, config.teacher, self}),
+                                    Concat("teachers: ", entry.name)));
+    teachers.push_back({entry.name, std::move(client), entry.sources, entry.weight});
   }
   return std::make_unique<RoutingTeacherClient>(std::move(teachers));
 }
@@ -148,9 +150,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   options.revision = config.teacher.revision;
   options.retry = retry;
   if (!retry) options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
-  auto client = MakeNetworkTeacherClient(options);
-  if (!client.ok()) return Annotate(client.status(), "teacher.endpoints");
-  return client;
+  return Annotate(MakeNetworkTeacherClient(options), "teacher.endpoints");
 }
 
 absl::Status CheckSettingsForCpu(const TrainConfig& config) {
@@ -213,9 +213,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
     const TrainConfig& config, std::shared_ptr<Decoder> student) {
   TAOPD_RETURN_IF_ERROR(CheckLengthFits(config, student->config()));
   const EngineOptions options = RolloutEngineOptions(config, student->config().vocab_size);
-  auto engine = MakeTorchEngine(std::move(student), options);
-  if (!engine.ok()) return Annotate(engine.status(), "rollout");
-  return engine;
+  return Annotate(MakeTorchEngine(std::move(student), options), "rollout");
 }
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {

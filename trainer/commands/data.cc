@@ -1,60 +1,159 @@
-// The subcommand data: shows data.train and data.val as a run would load them. No weights are read.
-
+// The subcommand data: shows data.train and data.val as a run of train or sft would load them. No
+// weights are read.
 #include <cstdio>
+#include <memory>
 
-#include "trainer/commands/commands.h"
+#include "common/io/file.h"
+#include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/prompts.h"
+#include "trainer/commands/sft/sft_data.h"
 #include "trainer/data/dataset_summary.h"
+#include "trainer/student/student_tokenizer.h"
 
 namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-}  // namespace
+struct DataFlags {
+  ConfigFlags config;
+  bool sft = false;
+  bool json = false;
+  int64_t num_samples = 3;
+};
 
-absl::Status RunShowData(const TrainConfig& config, const ShowDataRequest& request) {
-  if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok())
-    return BadUsage(checked);
-  const std::string& model_dir = config.student.model;
-  const auto prompts = ReadStudentPrompts(config.student, config.data);
-  if (!prompts.ok()) return BadData(prompts.status());
-  const PromptModel& model = prompts->model;
+void PrintJson(const Json& json) {
+  std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
 
+absl::Status ShowData(const DataFlags& flags) {
+  TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, flags.config.ReadTrainConfig());
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckPromptSettings(config.data, config.eval)));
+  TAOPD_ASSIGN_OR_RETURN(const StudentPrompts prompts,
+                         BadData(ReadStudentPrompts(config.student, config.data)));
   Json parts = Json::array();
   if (!config.data.train.empty()) {
-    auto training = LoadTrainingPrompts(config.data, model);
-    if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
-    SummaryOptions options{config.data.train_weights, request.num_samples};
-    Json& part = parts.emplace_back(DatasetSummaryJson("data.train", training->dataset, options));
-    const int64_t epoch_size = EpochOrder(training->shares, 0, /*shuffle=*/false).epoch_size();
+    TAOPD_ASSIGN_OR_RETURN(
+        const TrainingPrompts training,
+        BadData(Annotate(LoadTrainingPrompts(config.data, prompts.model), "data.train")));
+    SummaryOptions options{config.data.train_weights, flags.num_samples};
+    Json& part = parts.emplace_back(DatasetSummaryJson("data.train", training.dataset, options));
+    const int64_t epoch_size = EpochOrder(training.shares, 0, /*shuffle=*/false).epoch_size();
     part["epoch_prompts"] = epoch_size;
     part["steps_per_epoch"] =
         static_cast<double>(epoch_size) / static_cast<double>(config.data.train_batch_size);
   }
-  auto evaluation = LoadEvalPrompts(config.data, config.eval, model);
-  if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
-  if (!evaluation->records.empty()) {
+  TAOPD_ASSIGN_OR_RETURN(
+      const PromptDataset evaluation,
+      BadData(Annotate(LoadEvalPrompts(config.data, config.eval, prompts.model), "data.val")));
+  if (!evaluation.records.empty()) {
     parts.push_back(
-        DatasetSummaryJson("data.val", *evaluation, SummaryOptions{{}, request.num_samples}));
+        DatasetSummaryJson("data.val", evaluation, SummaryOptions{{}, flags.num_samples}));
   }
   if (parts.empty())
     return BadUsage(InvalidArgument("nothing to show: data.train and data.val are empty"));
-  if (request.json) {
-    std::printf("%s\n", Json{{"student", model_dir}, {"data", parts}}
-                            .dump(2, ' ', false, Json::error_handler_t::replace)
-                            .c_str());
-  } else {
-    for (const Json& part : parts) {
-      std::printf("%s", DatasetSummaryText(part).c_str());
-      if (part.contains("epoch_prompts")) {
-        std::printf("  an epoch: %lld prompts, %.1f steps\n",
-                    part["epoch_prompts"].get<long long>(), part["steps_per_epoch"].get<double>());
-      }
+  if (flags.json) {
+    PrintJson({{"student", config.student.model}, {"data", parts}});
+    return absl::OkStatus();
+  }
+  for (const Json& part : parts) {
+    std::printf("%s", DatasetSummaryText(part).c_str());
+    if (part.contains("epoch_prompts")) {
+      std::printf("  an epoch: %lld prompts, %.1f steps\n", part["epoch_prompts"].get<long long>(),
+                  part["steps_per_epoch"].get<double>());
     }
   }
-  std::fflush(stdout);
   return absl::OkStatus();
+}
+
+// The parts of a model on which the data depends; no weights are loaded.
+struct DescribedModel {
+  ModelConfig config;
+  std::string tokenizer_dir;             // empty without a tokenizer
+  std::unique_ptr<Tokenizer> tokenizer;  // null without one
+};
+
+absl::StatusOr<DescribedModel> Describe(const SftModelConfig& settings) {
+  DescribedModel model;
+  if (settings.init.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(settings.config));
+    TAOPD_ASSIGN_OR_RETURN(model.config, ParseModelConfig(text, settings.config));
+  } else {
+    TAOPD_ASSIGN_OR_RETURN(model.config, LoadModelConfig(settings.init));
+  }
+  const bool is_own = settings.tokenizer.empty();
+  model.tokenizer_dir = is_own ? settings.init : settings.tokenizer;
+  if (model.tokenizer_dir.empty()) return model;
+  auto tokenizer = Tokenizer::Load(model.tokenizer_dir);
+  if (is_own && absl::IsNotFound(tokenizer.status())) {
+    model.tokenizer_dir.clear();
+    return model;
+  }
+  TAOPD_RETURN_IF_ERROR(tokenizer.status());
+  model.tokenizer = *std::move(tokenizer);
+  if (is_own || settings.init.empty()) return model;
+  // The model takes over the other tokenizer's special tokens.
+  TAOPD_ASSIGN_OR_RETURN(const VocabularyChange change,
+                         ReadVocabularyChange(model.tokenizer_dir, *model.tokenizer));
+  TAOPD_RETURN_IF_ERROR(ChangeVocabulary(change, &model.config));
+  return model;
+}
+
+// The same for sft, with the number of tokens that are learned.
+absl::Status ShowSftData(const DataFlags& flags) {
+  SftConfig config;
+  TAOPD_RETURN_IF_ERROR(flags.config.Read(&config));
+  TAOPD_ASSIGN_OR_RETURN(const DescribedModel model,
+                         BadData(Annotate(Describe(config.model), "model")));
+  TAOPD_ASSIGN_OR_RETURN(
+      const SftData data,
+      LoadSftData(config.data, model.config, model.tokenizer_dir, model.tokenizer.get()));
+  const SummaryOptions options{{}, flags.num_samples, model.tokenizer.get()};
+  Json parts = Json::array();
+  Json& train = parts.emplace_back(DatasetSummaryJson("data.train", data.train, options));
+  train["steps_per_epoch"] = static_cast<double>(data.train.records.size()) /
+                             static_cast<double>(config.trainer.batch_size);
+  if (!data.val.records.empty()) parts.push_back(DatasetSummaryJson("data.val", data.val, options));
+  if (flags.json) {
+    const std::string& name = config.model.init.empty() ? config.model.config : config.model.init;
+    PrintJson({{"model", name}, {"data", parts}});
+    return absl::OkStatus();
+  }
+  for (const Json& part : parts) {
+    std::printf("%s", DatasetSummaryText(part).c_str());
+    if (part.contains("steps_per_epoch")) {
+      std::printf("  an epoch: %.1f steps, in which the %lld tokens of the responses are learned\n",
+                  part["steps_per_epoch"].get<double>(),
+                  part["response_tokens"]["total"].get<long long>());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddData(CLI::App& app) {
+  auto flags = std::make_shared<DataFlags>();
+  CLI::App* command = app.add_subcommand(
+      "data",
+      "Show the data of a configuration of train or sft: counts by file and source, lengths, "
+      "samples");
+  flags->config.AddTo(command);
+  command->add_flag("--sft", flags->sft,
+                    "The configuration is one of sft: show also which tokens are learned");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command
+      ->add_option("--samples", flags->num_samples,
+                   "Rendered prompts to show of data.train and of data.val")
+      ->check(NumberIn(0, 1000))
+      ->capture_default_str();
+  return {command, [flags] {
+            const absl::Status shown = flags->sft ? ShowSftData(*flags) : ShowData(*flags);
+            std::fflush(stdout);
+            return shown;
+          }};
 }
 
 }  // namespace taopd

@@ -1,17 +1,25 @@
 // The subcommand export: writes the model of a checkpoint to a directory.
 #include <charconv>
 #include <filesystem>
+#include <memory>
 
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/commands/commands.h"
+#include "trainer/cli/number_checks.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/student/student.h"
 
 namespace taopd {
 namespace {
 
 namespace fs = std::filesystem;
+
+struct ExportRequest {
+  std::string run_dir, output_dir;
+  int64_t step = -1;           // the newest complete checkpoint if negative
+  std::string dtype = "auto";  // of a model that is merged from an adapter and its base
+};
 
 // Returns the steps of the checkpoints in `dir`, the newest first.
 absl::StatusOr<std::vector<std::pair<int64_t, std::string>>> ListCheckpoints(
@@ -67,26 +75,46 @@ absl::Status CopyModel(const std::string& from, const std::string& to) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status RunExport(const ExportRequest& request) {
-  const auto checkpoint = FindCheckpoint(request.run_dir, request.step);
-  if (!checkpoint.ok()) return BadData(checkpoint.status());
-  const std::string model_dir = *checkpoint + "/model";
+// Writes the model of a checkpoint, whose files are verified first.
+absl::Status Export(const ExportRequest& request) {
+  TAOPD_ASSIGN_OR_RETURN(const std::string checkpoint,
+                         BadData(FindCheckpoint(request.run_dir, request.step)));
+  const std::string model_dir = checkpoint + "/model";
   const bool is_adapter = IsAdapterDir(model_dir);
   if (!is_adapter && request.dtype != "auto") {
     return BadUsage(InvalidArgument("--dtype ", request.dtype, ": ", model_dir,
                                     " is a model, which is copied as it is"));
   }
-  if (absl::Status fresh = CheckOutput(request.output_dir); !fresh.ok()) return BadUsage(fresh);
-  if (is_adapter) {
-    const absl::Status merged = MergeModel(model_dir, request.output_dir, request.dtype);
-    if (!merged.ok()) return BadModel(merged);
-  } else if (absl::Status copied = CopyModel(model_dir, request.output_dir); !copied.ok()) {
-    return BadUsage(copied);
-  }
-  LogInfo("exported", {{"checkpoint", *checkpoint}, {"model", request.output_dir}});
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckOutput(request.output_dir)));
+  TAOPD_RETURN_IF_ERROR(is_adapter
+                            ? BadModel(MergeModel(model_dir, request.output_dir, request.dtype))
+                            : BadUsage(CopyModel(model_dir, request.output_dir)));
+  LogInfo("exported", {{"checkpoint", checkpoint}, {"model", request.output_dir}});
   return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddExport(CLI::App& app) {
+  auto request = std::make_shared<ExportRequest>();
+  CLI::App* command = app.add_subcommand(
+      "export",
+      "Write the model of a checkpoint of any number of ranks, an adapter merged into its base");
+  command->add_option("--run", request->run_dir, "Directory of the run")->required();
+  command
+      ->add_option("--output", request->output_dir,
+                   "Directory to write the model to; must not exist")
+      ->required();
+  command
+      ->add_option("--step", request->step,
+                   "Number of the checkpoint's step; without it, the newest complete checkpoint")
+      ->check(NonNegativeNumber());
+  command
+      ->add_option("--dtype", request->dtype,
+                   "Type of the weights that an adapter is merged into: auto (as the base is "
+                   "stored), float32 or bfloat16")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}));
+  return {command, [request] { return Export(*request); }};
 }
 
 }  // namespace taopd

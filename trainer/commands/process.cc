@@ -25,7 +25,8 @@ void SetNumThreads(int64_t num_threads, int64_t num_processes) {
 absl::Status ChooseKernels(const KernelUse& use,
                            const std::function<absl::StatusOr<ModelConfig>()>& read_config) {
   const absl::Status chosen = SetUpKernels(use, read_config);
-  return IsDeviceFailure(chosen) ? WithExitCode(kExitDevice, chosen) : BadModel(chosen);
+  return IsDeviceFailure(chosen) ? WithExitCode(kExitDevice, Internal(chosen.message()))
+                                 : BadModel(chosen);
 }
 
 int64_t PeakMemoryBytes() {
@@ -58,8 +59,8 @@ absl::Status RunAndCatch(const std::function<absl::Status()>& command) {
 
 absl::Status CatchExceptions(const std::function<absl::Status()>& command) {
   const absl::Status status = RunAndCatch(command);
-  if (status.ok() || !CudaDeviceIsLost()) return status;
-  return WithExitCode(kExitDevice, Internal(DeviceFailureText(std::string(status.message()))));
+  if (status.ok() || IsDeviceFailure(status) || !CudaDeviceIsLost()) return status;
+  return WithExitCode(kExitDevice, DeviceFailure(DeviceFailureText(std::string(status.message()))));
 }
 
 }  // namespace taopd

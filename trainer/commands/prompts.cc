@@ -6,6 +6,7 @@
 #include "common/model/config/model_config.h"
 #include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
 namespace {
@@ -40,9 +41,7 @@ TeacherPromptOptions TeacherPromptOptionsOf(const DataConfig& data) {
 absl::StatusOr<PromptTemplate> WordsOf(const std::string& section,
                                        const std::string& prompt_template,
                                        const std::string& system_prompt) {
-  auto words = MakePromptTemplate(prompt_template, system_prompt);
-  if (!words.ok()) return Annotate(words.status(), section);
-  return words;
+  return Annotate(MakePromptTemplate(prompt_template, system_prompt), section);
 }
 
 }  // namespace
@@ -74,10 +73,9 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
 
 absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
                                                   const DataConfig& data) {
-  auto config_text = ReadFileToString(student.model + "/config.json");
-  if (!config_text.ok()) return Annotate(config_text.status(), "student.model");
-  TAOPD_ASSIGN_OR_RETURN(const ModelConfig config,
-                         ParseModelConfig(*config_text, student.model + "/config.json"));
+  const std::string path = student.model + "/config.json";
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, Annotate(ReadFileToString(path), "student.model"));
+  TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text, path));
   // student.tokenizer replaces the model's tokenizer: the run resizes the vocabulary to it.
   const bool other = !student.tokenizer.empty();
   const std::string& tokenizer_dir = other ? student.tokenizer : student.model;
@@ -88,10 +86,11 @@ absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
   } else if (other || !absl::IsNotFound(tokenizer.status())) {
     return tokenizer.status();
   }
-  auto model = MakePromptModel(data, tokenizer_dir, prompts.tokenizer.get(),
-                               other ? prompts.tokenizer->vocab_size() : config.vocab_size);
-  if (!model.ok()) return Annotate(model.status(), "student.model");
-  prompts.model = *std::move(model);
+  const int64_t vocab_size = other ? prompts.tokenizer->vocab_size() : config.vocab_size;
+  TAOPD_ASSIGN_OR_RETURN(
+      prompts.model,
+      Annotate(MakePromptModel(data, tokenizer_dir, prompts.tokenizer.get(), vocab_size),
+               "student.model"));
   if (!config.eos_token_ids.empty()) prompts.model.eos_id = config.eos_token_ids.front();
   return prompts;
 }
@@ -125,9 +124,8 @@ absl::StatusOr<TrainingPrompts> LoadTrainingPrompts(const DataConfig& data,
                            " tokens, more than data.max_response_length ",
                            data.max_response_length);
   }
-  auto shares = WeighFiles(prompts.dataset, data.train_weights);
-  if (!shares.ok()) return Annotate(shares.status(), "data.train_weights");
-  prompts.shares = *std::move(shares);
+  TAOPD_ASSIGN_OR_RETURN(prompts.shares, Annotate(WeighFiles(prompts.dataset, data.train_weights),
+                                                  "data.train_weights"));
   return prompts;
 }
 

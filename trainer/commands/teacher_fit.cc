@@ -114,6 +114,12 @@ void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
 
 }  // namespace
 
+absl::StatusOr<TeacherInfo> ConnectTeacher(const TrainConfig& config, TeacherClient* client) {
+  auto info = Annotate(client->Connect(absl::Seconds(config.teacher.connect_timeout_s)), "teacher");
+  const bool is_usage = absl::IsInvalidArgument(info.status());
+  return WithExitCode(is_usage ? kExitUsage : kExitUnavailable, std::move(info));
+}
+
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
                               const TeacherInfo& teacher, const Student& student) {
   if (config.teacher.kind == TeacherKind::kNone) return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Checks that a teacher meets the needs of a configuration.
+// Connects to a teacher, and checks that it meets the needs of a configuration.
 #pragma once
 
 #include <vector>
@@ -6,10 +6,15 @@
 #include "common/base/status.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
+#include "trainer/run/exit_status.h"
 #include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
+
+// Waits for the teacher for at most teacher.connect_timeout_s. The failure has an exit code:
+// waiting does not help against a revision that differs from the configuration's.
+absl::StatusOr<TeacherInfo> ConnectTeacher(const TrainConfig& config, TeacherClient* client);
 
 // Compares the teacher's tokenizer, vocabulary, length, top-k and temperature with those of the
 // student and the configuration, and the largest reply with the limit of `client`, which has

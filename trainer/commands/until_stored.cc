@@ -30,9 +30,10 @@ absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState
         {{"dir", run->run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
   while (true) {
-    const auto gives_up = group.AgreeOnLargest(state->WaitToGiveUp(kPause) ? 1 : 0);
-    if (!gives_up.ok()) return WithExitCode(kExitUnavailable, gives_up.status());
-    if (*gives_up > 0) {
+    TAOPD_ASSIGN_OR_RETURN(
+        const int64_t gives_up,
+        WithExitCode(kExitUnavailable, group.AgreeOnLargest(state->WaitToGiveUp(kPause) ? 1 : 0)));
+    if (gives_up > 0) {
       return WithExitCode(kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved)));
     }
     stored = attempt();

@@ -21,6 +21,13 @@ inline absl::Status WithExitCode(ExitCode code, absl::Status status) {
   return status;
 }
 
+// Returns the status of a Status or a StatusOr.
+inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
 // Returns the code: kExitOk for OK, and kExitInternal for an error that was given none.
 inline ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
@@ -28,17 +35,39 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
   return code ? static_cast<ExitCode>(std::stoi(std::string(*code))) : kExitInternal;
 }
 
-inline absl::Status BadUsage(absl::Status status) {
-  return WithExitCode(kExitUsage, std::move(status));
+// The same for a value or an error.
+template <typename T>
+absl::StatusOr<T> WithExitCode(ExitCode code, absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return WithExitCode(code, std::move(result).status());
 }
-inline absl::Status BadData(absl::Status status) {
-  return WithExitCode(kExitData, std::move(status));
+
+template <typename T>
+absl::StatusOr<T> Annotate(absl::StatusOr<T> result, const std::string& where) {
+  if (result.ok()) return result;
+  return Annotate(result.status(), where);
 }
-// Gives the code to a failure of loading a model: RESOURCE_EXHAUSTED means that the memory does not
-// suffice.
-inline absl::Status BadModel(absl::Status status) {
-  const ExitCode code = absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitData;
-  return WithExitCode(code, std::move(status));
+
+// These take a Status or a StatusOr, and give an error its code.
+template <typename Result>
+Result BadUsage(Result result) {
+  return WithExitCode(kExitUsage, std::move(result));
+}
+template <typename Result>
+Result BadData(Result result) {
+  return WithExitCode(kExitData, std::move(result));
+}
+// For a failure of loading a model: RESOURCE_EXHAUSTED means that the memory does not suffice.
+template <typename Result>
+Result BadModel(Result result) {
+  const bool is_short = absl::IsResourceExhausted(StatusOf(result));
+  return WithExitCode(is_short ? kExitOutOfMemory : kExitData, std::move(result));
+}
+
+// Returns the end of a command that has reported its errors itself: without a message.
+inline absl::Status EndsWith(int code) {
+  return WithExitCode(static_cast<ExitCode>(code),
+                      code == kExitOk ? absl::OkStatus() : absl::UnknownError(""));
 }
 
 }  // namespace taopd

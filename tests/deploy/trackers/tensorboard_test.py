@@ -1,8 +1,4 @@
-"""A run's event files in the real TensorBoard: numbers, settings (HPARAMS) and samples (TEXT).
-
-TAOPD_TRACKERS_VENV is the environment that trackers_test.py and this test make. Exit code 77: the packages cannot be
-installed.
-"""
+"""A run's event files in the real TensorBoard: numbers, settings (HPARAMS) and samples (TEXT)."""
 
 import json
 import os
@@ -15,15 +11,13 @@ import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
-import venv
+
+import packages
+from packages import PLACE, WAIT_S
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 BIN = pathlib.Path(os.environ["TAOPD_BIN_DIR"])
-PLACE = pathlib.Path(os.environ["TAOPD_TRACKERS_VENV"])
-PYTHON = PLACE / "bin" / "python"
-SKIPPED = 77
-WAIT_S = 120
 
 
 def trainer(command, *arguments):
@@ -107,16 +101,5 @@ class TensorBoardTest(unittest.TestCase):
                 self.assertIn(sample["prompt"].replace("<", "&lt;").replace(">", "&gt;"), texts[-1]["text"])
 
 
-def main():
-    if not PYTHON.exists():
-        venv.create(PLACE, with_pip=True)
-    installed = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "-r",
-                                HERE.parents[1] / "requirements-trackers.txt"], check=False)
-    if installed.returncode != 0:
-        print("skipped: TensorBoard cannot be installed")
-        sys.exit(SKIPPED)
-    unittest.main()
-
-
 if __name__ == "__main__":
-    main()
+    packages.run_tests()

@@ -1,7 +1,4 @@
-"""deploy/tools/track with the trackers' own packages: W&B in its offline mode, a server of MLflow, trackio.
-
-TAOPD_TRACKERS_VENV is the environment that this test makes. Exit code 77: the packages cannot be installed.
-"""
+"""deploy/tools/track with the trackers' own packages: W&B in its offline mode, a server of MLflow, trackio."""
 
 import json
 import os
@@ -10,21 +7,17 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import unittest
 import urllib.error
 import urllib.request
-import venv
 
+import packages
+from packages import PLACE, PYTHON, WAIT_S
 from run_directory import make_run
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-PLACE = pathlib.Path(os.environ["TAOPD_TRACKERS_VENV"])
-PYTHON = PLACE / "bin" / "python"
-SKIPPED = 77
-WAIT_S = 120
 
 
 class TrackersTest(unittest.TestCase):
@@ -107,16 +100,5 @@ class TrackersTest(unittest.TestCase):
         self.assertEqual(files, {"report.html", "samples.json"})
 
 
-def main():
-    if not PYTHON.exists():
-        venv.create(PLACE, with_pip=True)
-    installed = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "-r",
-                                HERE.parents[1] / "requirements-trackers.txt"], check=False)
-    if installed.returncode != 0:
-        print("skipped: the trackers cannot be installed")
-        sys.exit(SKIPPED)
-    unittest.main()
-
-
 if __name__ == "__main__":
-    main()
+    packages.run_tests()

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 
@@ -10,16 +11,6 @@ namespace taopd {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Accepts replies of any size; it gets no requests.
-class AnySizeTeacher final : public TeacherClient {
- public:
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-  void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    done(absl::UnimplementedError("not asked in these tests"));
-  }
-  TeacherClientStats stats() const override { return {}; }
-};
 
 class TeacherFitTest : public ::testing::Test {
  protected:
@@ -35,10 +26,11 @@ class TeacherFitTest : public ::testing::Test {
   std::string LogOf(std::vector<int32_t> ids) {
     teacher_.eos_token_ids = std::move(ids);
     ::testing::internal::CaptureStderr();
-    EXPECT_OK(CheckTeacherFits(config_, AnySizeTeacher(), teacher_, student_));
+    EXPECT_OK(CheckTeacherFits(config_, client_, teacher_, student_));
     return ::testing::internal::GetCapturedStderr();
   }
   TrainConfig config_;
+  testing::ScriptedTeacher client_{nullptr};  // it gets no requests
   TeacherInfo teacher_;
   Student student_;
 };

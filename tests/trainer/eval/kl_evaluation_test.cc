@@ -1,6 +1,7 @@
 #include "trainer/eval/kl_evaluation.h"
 
 #include "tests/support/files.h"
+#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/head_targets.h"
@@ -127,22 +128,17 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
 
 // A stop does not wait for a teacher that is away; its replies may come later.
 TEST(EvaluateKl, AnErrorOfTheWaitIsTheResult) {
-  class StuckTeacher final : public TeacherClient {
-   public:
-    absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-    void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-      open.push_back(std::move(done));
-    }
-    TeacherClientStats stats() const override { return {}; }
-    std::vector<std::function<void(absl::StatusOr<TeacherScores>)>> open;
-  } teacher;
+  std::vector<testing::ScriptedTeacher::Done> open;
+  testing::ScriptedTeacher teacher([&](TeacherRequest, testing::ScriptedTeacher::Done done) {
+    open.push_back(std::move(done));
+  });
   const auto student = testing::MakeTinyStudent();
   KlEvaluationOptions options;
   options.on_wait = [] { return absl::CancelledError("asked to stop"); };
   EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
                absl::StatusCode::kCancelled, "asked to stop");
-  ASSERT_EQ(teacher.open.size(), 3u);
-  for (auto& done : teacher.open) done(Unavailable("late"));
+  ASSERT_EQ(open.size(), 3u);
+  for (auto& done : open) done(Unavailable("late"));
 }
 
 }  // namespace

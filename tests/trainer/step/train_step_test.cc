@@ -3,6 +3,7 @@
 // type that wrote them (golden/README.md).
 #include "trainer/step/train_step.h"
 
+#include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "tests/support/files.h"
+#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/forward_backward.h"
@@ -28,6 +30,7 @@ namespace {
 
 using testing::RunSteps;
 using testing::SameWeights;
+using testing::ScriptedTeacher;
 using testing::TinySetting;
 using testing::TinyTraining;
 
@@ -165,30 +168,17 @@ TEST(TrainStep, BFloat16Trains) {
 
 // ---- Mini-batches that are not finite -----------------------------------------------------------
 
-// Returns NaN as the log-probs of some rollouts. The real client refuses such replies; here they
-// stand for any cause of a loss that is not finite.
-class PoisoningTeacher final : public TeacherClient {
- public:
-  PoisoningTeacher(TeacherClient* inner, std::set<std::string> request_ids)
-      : inner_(inner), request_ids_(std::move(request_ids)) {}
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
-    return inner_->Connect(timeout);
-  }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    const bool poisoned = request_ids_.count(request.request_id) > 0;
-    inner_->Score(std::move(request),
-                  [poisoned, done = std::move(done)](absl::StatusOr<TeacherScores> scores) {
-                    if (poisoned) scores->log_probs.assign(scores->log_probs.size(), std::nanf(""));
-                    done(std::move(scores));
-                  });
-  }
-  TeacherClientStats stats() const override { return inner_->stats(); }
-
- private:
-  TeacherClient* inner_;
-  const std::set<std::string> request_ids_;
-};
+// A teacher that returns NaN as the log-probs of some rollouts. The real client refuses such
+// replies; here they stand for any cause of a loss that is not finite.
+ScriptedTeacher Poisoning(TeacherClient* inner, std::set<std::string> request_ids) {
+  return ScriptedTeacher([=](TeacherRequest request, ScriptedTeacher::Done done) {
+    const bool poisoned = request_ids.contains(request.request_id);
+    inner->Score(std::move(request), [=](absl::StatusOr<TeacherScores> scores) {
+      if (poisoned) scores->log_probs.assign(scores->log_probs.size(), std::nanf(""));
+      done(std::move(scores));
+    });
+  });
+}
 
 // Returns the loss of the rollouts [begin, end) of the first step under the initial weights.
 double LossOfRollouts(int64_t begin, int64_t end) {
@@ -217,7 +207,7 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
   };
   for (const Case& c : {Case{"step-1-2", 9, 18}, Case{"step-1-17", 0, 9}}) {
     TinyTraining training((TinySetting()));
-    PoisoningTeacher teacher(training.teacher(), {c.poisoned});
+    ScriptedTeacher teacher = Poisoning(training.teacher(), {c.poisoned});
     training.context.teacher = &teacher;
     const StepResult result = training.Step(0, 20);
     EXPECT_EQ(result.num_skipped_updates, 1) << c.poisoned;
@@ -241,7 +231,7 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
 // bounded.
 TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
   TinyTraining training((TinySetting()));
-  PoisoningTeacher teacher(training.teacher(), {"step-1-2", "step-1-17"});
+  ScriptedTeacher teacher = Poisoning(training.teacher(), {"step-1-2", "step-1-17"});
   training.context.teacher = &teacher;
   const testing::TempDir dir;
   std::vector<BadBatch> reports;
@@ -276,7 +266,7 @@ TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
 
 TEST(TrainStep, AStepWithoutAnUpdateSaysSo) {
   TinyTraining training((TinySetting()));
-  PoisoningTeacher teacher(training.teacher(), {"step-1-0", "step-1-9"});
+  ScriptedTeacher teacher = Poisoning(training.teacher(), {"step-1-0", "step-1-9"});
   training.context.teacher = &teacher;
   const StepResult result = training.Step(0, 20);
   EXPECT_EQ(result.num_skipped_updates, 2);
@@ -292,14 +282,8 @@ TEST(TrainStep, AStepWithoutAnUpdateSaysSo) {
 // ---- Failures and waiting -----------------------------------------------------------------------
 
 TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
-  class DeadTeacher final : public TeacherClient {
-   public:
-    absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-    void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-      done(Unavailable("dead"));
-    }
-    TeacherClientStats stats() const override { return {}; }
-  } teacher;
+  ScriptedTeacher teacher(
+      [](TeacherRequest, ScriptedTeacher::Done done) { done(Unavailable("dead")); });
   TinyTraining training((TinySetting()));
   training.context.teacher = &teacher;
   EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
@@ -309,36 +293,23 @@ TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
 
 // Loses the teacher after the first mini-batch has been scored, before any update.
 TEST(TrainStep, ATeacherLostAfterTheFirstMiniBatchLeavesTheWeightsUntouched) {
-  class LostTeacher final : public TeacherClient {
-   public:
-    explicit LostTeacher(TeacherClient* inner) : inner_(inner) {}
-    absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-    void Score(TeacherRequest request,
-               std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-      if (request.request_id != "step-1-17") return inner_->Score(std::move(request), done);
-      absl::MutexLock lock(&mutex_);
-      lost_ = std::move(done);  // answered only when the step waits for it
-    }
-    TeacherClientStats stats() const override { return {}; }
-    void Lose() {
-      std::function<void(absl::StatusOr<TeacherScores>)> done;
-      {
-        absl::MutexLock lock(&mutex_);
-        done = std::exchange(lost_, nullptr);
-      }
-      if (done) done(Unavailable("lost"));
-    }
-
-   private:
-    TeacherClient* inner_;
-    absl::Mutex mutex_;
-    std::function<void(absl::StatusOr<TeacherScores>)> lost_ ABSL_GUARDED_BY(mutex_);
-  };
   TinyTraining training((TinySetting()));
-  LostTeacher teacher(training.teacher());
+  absl::Mutex mutex;
+  ScriptedTeacher::Done lost;
+  ScriptedTeacher teacher([&](TeacherRequest request, ScriptedTeacher::Done done) {
+    if (request.request_id != "step-1-17")
+      return training.teacher()->Score(std::move(request), std::move(done));
+    absl::MutexLock lock(&mutex);
+    lost = std::move(done);  // answered only when the step waits for it
+  });
   training.context.teacher = &teacher;
   training.context.on_wait = [&] {
-    teacher.Lose();
+    ScriptedTeacher::Done done;
+    {
+      absl::MutexLock lock(&mutex);
+      done = std::exchange(lost, nullptr);
+    }
+    if (done) done(Unavailable("lost"));
     return absl::OkStatus();
   };
   EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),

@@ -1,10 +1,12 @@
 // The subcommand eval: evaluates a model in this process or on a server on data.val.
-
 #include <algorithm>
+#include <memory>
 
 #include "common/base/log.h"
 #include "common/engine/torch_engine.h"
-#include "trainer/commands/commands.h"
+#include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/eval/evaluation_identity.h"
 #include "trainer/commands/eval/evaluation_report.h"
@@ -40,39 +42,36 @@ class Progress {
   int64_t first_ = -1;  // number of responses before this process
 };
 
-absl::Status Failed(const absl::Status& status) {
-  const bool away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
-  return WithExitCode(away ? kExitUnavailable : kExitData, status);
-}
-
-absl::Status Reported(const absl::Status& status) {
-  if (!status.ok()) return BadUsage(status);
-  return absl::OkStatus();
+// Gives a failed evaluation its code: that of a server that is away, or of the data.
+template <typename Result>
+Result FromMeasure(Result result) {
+  const absl::Status& status = StatusOf(result);
+  const bool is_away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
+  return WithExitCode(is_away ? kExitUnavailable : kExitData, std::move(result));
 }
 
 // Grades what `source` gives, with the journal.
 absl::Status Measure(const TrainConfig& config, const EvalRequest& request,
                      const std::string& model, const PromptDataset& problems,
                      ResponseSource* source) {
-  auto evaluation = DescribeEvaluation(config, request, model);
-  if (!evaluation.ok()) return BadData(evaluation.status());
-  auto journal = EvalJournal::Open(ResponsesPath(request), *evaluation, request.overwrite);
-  if (!journal.ok()) return BadUsage(journal.status());
-  if (!journal->rows().empty()) {
-    LogInfo("resumed", {{"journal", journal->path()}, {"responses", journal->rows().size()}});
-  }
+  TAOPD_ASSIGN_OR_RETURN(const auto evaluation,
+                         BadData(DescribeEvaluation(config, request, model)));
+  TAOPD_ASSIGN_OR_RETURN(
+      EvalJournal journal,
+      BadUsage(EvalJournal::Open(request.ResponsesPath(), evaluation, request.overwrite)));
+  if (!journal.rows().empty())
+    LogInfo("resumed", {{"journal", journal.path()}, {"responses", journal.rows().size()}});
   AccuracyRun run;
   run.config = &config.eval;
   run.seed = config.run.seed;
   run.problems = &problems.records;
   run.source = source;
-  run.journal = &*journal;
+  run.journal = &journal;
   run.on_progress = [progress = Progress()](int64_t done, int64_t tasks, int64_t correct) mutable {
     progress(done, tasks, correct);
   };
-  auto result = EvaluateAccuracy(run);
-  if (!result.ok()) return Failed(result.status());
-  return Reported(ReportEvaluation(config, request, model, problems, *result));
+  TAOPD_ASSIGN_OR_RETURN(const EvalResult result, FromMeasure(EvaluateAccuracy(run)));
+  return BadUsage(ReportEvaluation(config, request, model, problems, result));
 }
 
 absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& request) {
@@ -85,31 +84,30 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   }
   PromptModel model;
   model.renders_itself = true;
-  auto problems = LoadEvalPrompts(config.data, config.eval, model);
-  if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val"));
-  if (problems->records.empty())
+  TAOPD_ASSIGN_OR_RETURN(
+      const PromptDataset problems,
+      BadData(Annotate(LoadEvalPrompts(config.data, config.eval, model), "data.val")));
+  if (problems.records.empty())
     return BadUsage(InvalidArgument("nothing to evaluate: data.val is empty"));
-  LogDataset("data.val", *problems);
+  LogDataset("data.val", problems);
   OpenAiOptions options;
   options.url = request.endpoint;
   options.model = request.model_dir;
-  if (absl::Status key = ReadApiKey(request.api_key_env, &options); !key.ok()) return BadUsage(key);
+  TAOPD_RETURN_IF_ERROR(BadUsage(ReadApiKey(request.api_key_env, &options)));
   options.concurrency = request.concurrency;
   options.timeout_s = request.timeout_s;
   options.max_retries = request.max_retries;
   options.chat_template_kwargs = *ParseChatTemplateKwargs(config.data.chat_template_kwargs);
-  auto source = OpenAiSource::Connect(options);
-  if (!source.ok()) {
-    return absl::IsInvalidArgument(source.status()) ? BadUsage(source.status())
-                                                    : Failed(source.status());
-  }
+  auto connected = OpenAiSource::Connect(options);
+  if (absl::IsInvalidArgument(connected.status())) return BadUsage(connected.status());
+  TAOPD_ASSIGN_OR_RETURN(const auto source, FromMeasure(std::move(connected)));
   LogInfo("endpoint", {{"url", request.endpoint},
-                       {"model", (*source)->model()},
+                       {"model", source->model()},
                        {"concurrency", options.concurrency}});
-  auto failure = Measure(config, request, (*source)->model(), *problems, source->get());
-  if ((*source)->num_retries() > 0)
-    LogWarning("requests were repeated", {{"count", (*source)->num_retries()}});
-  return failure;
+  const absl::Status measured = Measure(config, request, source->model(), problems, source.get());
+  if (source->num_retries() > 0)
+    LogWarning("requests were repeated", {{"count", source->num_retries()}});
+  return measured;
 }
 
 // The distance of `student` to the configured teacher.
@@ -123,20 +121,15 @@ absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& requ
   }
   const std::unique_ptr<ProcessGroup> alone = ProcessGroup::Alone();
   SelfTeacher self(MakeSelfTeacherOptions(config), student, alone.get());
-  auto client = MakeTeacherClient(config, &self);
-  if (!client.ok()) return BadUsage(client.status());
-  if (absl::Status taught = CheckSourcesAreTaught(config, problems.records, "data.val");
-      !taught.ok()) {
-    return BadUsage(taught);
-  }
-  auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
-  if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
-  if (absl::Status fits = CheckTeacherFits(config, **client, *info, *student); !fits.ok())
-    return BadUsage(fits);
-  auto result = MeasureStudent(config, problems.records,
-                               {.decoder = student->decoder.get(), .teacher = client->get()});
-  if (!result.ok()) return Failed(result.status());
-  return Reported(ReportEvaluation(config, request, model_dir, problems, *result));
+  TAOPD_ASSIGN_OR_RETURN(const auto client, BadUsage(MakeTeacherClient(config, &self)));
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckSourcesAreTaught(config, problems.records, "data.val")));
+  TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, ConnectTeacher(config, client.get()));
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckTeacherFits(config, *client, info, *student)));
+  TAOPD_ASSIGN_OR_RETURN(
+      const EvalResult result,
+      FromMeasure(MeasureStudent(config, problems.records,
+                                 {.decoder = student->decoder.get(), .teacher = client.get()})));
+  return BadUsage(ReportEvaluation(config, request, model_dir, problems, result));
 }
 
 // The accuracy of `student`, with an engine as long as this evaluation needs.
@@ -152,9 +145,9 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
     sized.data.max_prompt_length =
         std::max(sized.data.max_prompt_length, static_cast<int64_t>(problem.prompt_ids.size()));
   }
-  auto engine = MakeRolloutEngine(sized, student.decoder);
-  if (!engine.ok()) return BadUsage(Annotate(engine.status(), "eval"));
-  LocalRolloutEngine rollout_engine(engine->get());
+  TAOPD_ASSIGN_OR_RETURN(const auto engine,
+                         BadUsage(Annotate(MakeRolloutEngine(sized, student.decoder), "eval")));
+  LocalRolloutEngine rollout_engine(engine.get());
   LocalSource source(&rollout_engine, student.tokenizer.get());
   return Measure(config, request, model_dir, problems, &source);
 }
@@ -168,15 +161,16 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
   kernels.device = config.trainer.device;
   kernels.dtype = config.student.dtype;
   TAOPD_RETURN_IF_ERROR(ChooseKernels(kernels, [&] { return LoadModelConfig(model_dir); }));
-  auto student = LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
-                             request.model_dir.empty() ? config.student.tokenizer : "");
-  if (!student.ok()) return BadModel(student.status());
-  auto prompt_model = PromptModelOf(config.data, *student);
-  if (!prompt_model.ok()) return BadData(prompt_model.status());
+  TAOPD_ASSIGN_OR_RETURN(
+      Student student,
+      BadModel(LoadStudent(model_dir, config.student.dtype, config.trainer.device, nullptr,
+                           request.model_dir.empty() ? config.student.tokenizer : "")));
+  TAOPD_ASSIGN_OR_RETURN(const PromptModel prompt_model,
+                         BadData(PromptModelOf(config.data, student)));
   DataConfig data = config.data;
   std::string limit;  // where data.max_prompt_length comes from
   if (config.eval.measure == EvalMeasure::kAccuracy) {
-    const int64_t positions = student->decoder->config().max_position_embeddings;
+    const int64_t positions = student.decoder->config().max_position_embeddings;
     const int64_t room = positions - config.eval.max_response_length;
     if (room < 1) {
       return BadUsage(InvalidArgument(
@@ -189,27 +183,91 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
                      " less eval.max_response_length ", config.eval.max_response_length, ")");
     }
   }
-  auto problems = LoadEvalPrompts(data, config.eval, *prompt_model);
-  if (!problems.ok()) return BadData(Annotate(problems.status(), "data.val" + limit));
-  if (problems->records.empty()) {
+  TAOPD_ASSIGN_OR_RETURN(
+      const PromptDataset problems,
+      BadData(Annotate(LoadEvalPrompts(data, config.eval, prompt_model), "data.val" + limit)));
+  if (problems.records.empty()) {
     return BadUsage(
         InvalidArgument("nothing to evaluate: data.val is empty or eval.measure is none"));
   }
-  LogDataset("data.val", *problems);
+  LogDataset("data.val", problems);
   return config.eval.measure == EvalMeasure::kKl
-             ? EvaluateDistance(config, request, model_dir, *problems, &*student)
-             : EvaluateAnswers(config, request, model_dir, *problems, *student);
+             ? EvaluateDistance(config, request, model_dir, problems, &student)
+             : EvaluateAnswers(config, request, model_dir, problems, student);
+}
+
+struct EvalFlags {
+  ConfigFlags config;
+  std::vector<std::string> data;
+  EvalRequest request;
+};
+
+// Without a configuration file: the paper's evaluation with the model, the data and --set. Lengths
+// are then the model's limits.
+absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
+  if (flags.config.path.empty()) {
+    if (flags.request.model_dir.empty() && flags.request.endpoint.empty()) {
+      return InvalidArgument("eval needs --model, --endpoint or --config");
+    }
+    config->student.model =
+        flags.request.endpoint.empty() ? flags.request.model_dir : flags.request.endpoint;
+    config->data.max_prompt_length = INT32_MAX;
+    config->eval.grader = "auto";  // by data source, as the paper's evaluation
+  }
+  TAOPD_RETURN_IF_ERROR(flags.config.Read(config));
+  if (!flags.data.empty()) config->data.val = flags.data;
+  TAOPD_RETURN_IF_ERROR(CheckTrainConfig(*config));
+  return CheckPromptSettings(config->data, config->eval);
+}
+
+// Says what is left of an evaluation that a signal ends.
+std::string WhatIsKept(const TrainConfig& config, const EvalRequest& request) {
+  if (config.eval.measure != EvalMeasure::kAccuracy)
+    return "an evaluation of eval.measure kl keeps nothing";
+  return "the responses so far are kept in " + request.ResponsesPath() +
+         ", and the same command goes on from there";
 }
 
 }  // namespace
 
-absl::Status RunEval(TrainConfig config, const EvalRequest& request) {
-  if (absl::Status checked = CheckPromptSettings(config.data, config.eval); !checked.ok())
-    return BadUsage(checked);
-  return CatchExceptions([&] {
-    return request.endpoint.empty() ? EvaluateModel(config, request)
-                                    : EvaluateEndpoint(config, request);
-  });
+Subcommand AddEval(CLI::App& app) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command =
+      app.add_subcommand("eval", "Evaluate a model, here or on a server, on held-out problems");
+  flags->config.AddTo(command, /*required=*/false);
+  EvalRequest& request = flags->request;
+  command->add_option("--model", request.model_dir,
+                      "Model directory; with --endpoint the server's model. Default: "
+                      "student.model, or the server's first");
+  command->add_option("--data", flags->data,
+                      "JSON Lines or Parquet files of problems; default: data.val");
+  command->add_option("--endpoint", request.endpoint,
+                      "OpenAI-compatible server in place of a model in this process");
+  command->add_option("--api-key-env", request.api_key_env,
+                      "Environment variable of the API key; default: OPENAI_API_KEY");
+  command->add_option("--concurrency", request.concurrency, "Requests in flight at the server")
+      ->check(NumberIn(1, 1024))
+      ->capture_default_str();
+  command->add_option("--timeout", request.timeout_s, "Seconds for one attempt at one response")
+      ->check(PositiveNumber())
+      ->capture_default_str();
+  command->add_option("--max-retries", request.max_retries, "Further attempts at a response")
+      ->check(NonNegativeNumber())
+      ->capture_default_str();
+  command->add_option("--output", request.output_path, "The results as JSON")
+      ->capture_default_str();
+  command->add_option("--responses", request.responses_path,
+                      "File of all responses as JSON Lines, from which an interrupted evaluation "
+                      "continues. Default: beside the results");
+  command->add_flag("--overwrite", request.overwrite,
+                    "Replace the responses of another evaluation");
+  return {command, [flags]() -> absl::Status {
+            TrainConfig config;
+            TAOPD_RETURN_IF_ERROR(BadUsage(ReadEvalConfig(*flags, &config)));
+            EndOnSignals(WhatIsKept(config, flags->request));
+            return flags->request.endpoint.empty() ? EvaluateModel(config, flags->request)
+                                                   : EvaluateEndpoint(config, flags->request);
+          }};
 }
 
 }  // namespace taopd

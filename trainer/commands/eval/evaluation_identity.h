@@ -5,7 +5,8 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "trainer/commands/commands.h"
+#include "trainer/commands/eval/eval_request.h"
+#include "trainer/config/train_config.h"
 
 namespace taopd {
 

@@ -73,7 +73,7 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
                          {"num_truncated_tokens", losses.num_truncated_tokens},
                          {"num_with_unknown_bytes", losses.num_with_unknown},
                          {"num_unknown_bytes", losses.num_unknown_bytes}};
-    values["responses"] = ResponsesPath(request);
+    values["responses"] = request.ResponsesPath();
   } else {
     for (const auto& [name, value] : result.metrics)
       values[name.substr(name.find('/') + 1)] = value;
@@ -87,9 +87,9 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
 
 }  // namespace
 
-std::string ResponsesPath(const EvalRequest& request) {
-  if (!request.responses_path.empty()) return request.responses_path;
-  std::filesystem::path path(request.output_path);
+std::string EvalRequest::ResponsesPath() const {
+  if (!responses_path.empty()) return responses_path;
+  std::filesystem::path path(output_path);
   return path.replace_extension("responses.jsonl").string();
 }
 

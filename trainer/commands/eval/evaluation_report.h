@@ -4,7 +4,8 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "trainer/commands/commands.h"
+#include "trainer/commands/eval/eval_request.h"
+#include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/accuracy.h"
 

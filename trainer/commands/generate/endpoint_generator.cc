@@ -11,10 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-absl::Status EndpointFailed(const absl::Status& status) {
+// Gives an error of the server its code.
+template <typename Result>
+Result FromServer(Result result) {
+  const absl::Status& status = StatusOf(result);
   const bool is_away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
   const bool is_usage = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  return WithExitCode(is_away ? kExitUnavailable : is_usage ? kExitUsage : kExitData, status);
+  const ExitCode code = is_away ? kExitUnavailable : is_usage ? kExitUsage : kExitData;
+  return WithExitCode(code, std::move(result));
 }
 
 class EndpointGenerator final : public ResponseGenerator {
@@ -25,9 +29,7 @@ class EndpointGenerator final : public ResponseGenerator {
         client_(options_, std::move(server), Clock::Real()) {}
 
   absl::Status Connect() {
-    auto model = client_.ChooseModel();
-    if (!model.ok()) return EndpointFailed(model.status());
-    model_ = *std::move(model);
+    TAOPD_ASSIGN_OR_RETURN(model_, FromServer(client_.ChooseModel()));
     return absl::OkStatus();
   }
 
@@ -44,9 +46,8 @@ class EndpointGenerator final : public ResponseGenerator {
     const auto reply = client_.Send(
         path, Body(prompt, seed).dump(-1, ' ', false, Json::error_handler_t::replace),
         absl::Seconds(options_.timeout_s), [&](std::string_view piece) { stream.Push(piece); });
-    if (!reply.ok()) return EndpointFailed(reply.status());
-    if (absl::Status ended = stream.End(); !ended.ok())
-      return EndpointFailed(Annotate(ended, client_.AddressOf(path)));
+    TAOPD_RETURN_IF_ERROR(FromServer(reply.status()));
+    TAOPD_RETURN_IF_ERROR(FromServer(Annotate(stream.End(), client_.AddressOf(path))));
     generated.truncated = stream.finish_reason() == "length";
     return generated;
   }
@@ -86,15 +87,14 @@ absl::StatusOr<std::unique_ptr<ResponseGenerator>> MakeEndpointGenerator(
   OpenAiOptions options;
   options.url = request.endpoint;
   options.model = request.model_dir;
-  if (absl::Status key = ReadApiKey(request.api_key_env, &options); !key.ok()) return BadUsage(key);
-  auto kwargs = ParseChatTemplateKwargs(request.chat_template_kwargs);
-  if (!kwargs.ok()) return BadUsage(kwargs.status());
-  options.chat_template_kwargs = *std::move(kwargs);
+  TAOPD_RETURN_IF_ERROR(BadUsage(ReadApiKey(request.api_key_env, &options)));
+  TAOPD_ASSIGN_OR_RETURN(options.chat_template_kwargs,
+                         BadUsage(ParseChatTemplateKwargs(request.chat_template_kwargs)));
   options.concurrency = 1;
-  auto server = ParseOpenAiUrl(options.url);
-  if (!server.ok()) return BadUsage(Annotate(server.status(), "--endpoint"));
+  TAOPD_ASSIGN_OR_RETURN(ServerAddress server,
+                         BadUsage(Annotate(ParseOpenAiUrl(options.url), "--endpoint")));
   auto generator =
-      std::make_unique<EndpointGenerator>(request, std::move(options), *std::move(server));
+      std::make_unique<EndpointGenerator>(request, std::move(options), std::move(server));
   TAOPD_RETURN_IF_ERROR(generator->Connect());
   return generator;
 }

@@ -61,18 +61,13 @@ class LocalGenerator final : public ResponseGenerator {
       const std::function<void(std::string_view)>& on_text) override {
     InferenceRequest generation;
     generation.request_id = "generate";
-    auto ids = Encode(prompt);
-    if (!ids.ok()) return BadUsage(ids.status());
-    generation.token_ids = *std::move(ids);
+    TAOPD_ASSIGN_OR_RETURN(generation.token_ids, BadUsage(Encode(prompt)));
     const auto num_prompt_tokens = static_cast<int64_t>(generation.token_ids.size());
-    if (absl::Status started = request_.chat ? Start(0) : absl::OkStatus(); !started.ok())
-      return BadUsage(started);
-    const auto max_new_tokens = MaxNewTokens(num_prompt_tokens);
-    if (!max_new_tokens.ok()) return BadUsage(max_new_tokens.status());
-    if (absl::Status started = Start(num_prompt_tokens + *max_new_tokens); !started.ok())
-      return BadUsage(started);
+    if (request_.chat) TAOPD_RETURN_IF_ERROR(BadUsage(Start(0)));
+    TAOPD_ASSIGN_OR_RETURN(const int64_t max_new_tokens, BadUsage(MaxNewTokens(num_prompt_tokens)));
+    TAOPD_RETURN_IF_ERROR(BadUsage(Start(num_prompt_tokens + max_new_tokens)));
     SamplingParams sampling;
-    sampling.max_new_tokens = *max_new_tokens;
+    sampling.max_new_tokens = max_new_tokens;
     sampling.temperature = static_cast<float>(request_.temperature);
     sampling.top_p = static_cast<float>(request_.top_p);
     sampling.top_k = static_cast<int32_t>(request_.top_k);
@@ -157,22 +152,21 @@ class LocalGenerator final : public ResponseGenerator {
 absl::StatusOr<std::unique_ptr<ResponseGenerator>> MakeLocalGenerator(
     const GenerateRequest& request) {
   SetNumThreads(0);
-  auto student = LoadStudent(request.model_dir, request.dtype, request.device, nullptr);
-  if (!student.ok()) return BadModel(student.status());
+  TAOPD_ASSIGN_OR_RETURN(Student student, BadModel(LoadStudent(request.model_dir, request.dtype,
+                                                               request.device, nullptr)));
   PromptModel prompts;
   if (request.chat) {
     DataConfig data;
     data.chat_template_kwargs = request.chat_template_kwargs;
-    auto model = MakePromptModel(data, student->tokenizer_dir, student->tokenizer.get(),
-                                 student->decoder->config().vocab_size);
-    if (!model.ok()) return BadData(model.status());
-    if (model->render == nullptr) {
+    TAOPD_ASSIGN_OR_RETURN(
+        prompts, BadData(MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(),
+                                         student.decoder->config().vocab_size)));
+    if (prompts.render == nullptr) {
       return BadUsage(InvalidArgument(request.model_dir,
                                       " has no chat template: give --prompt without --chat"));
     }
-    prompts = *std::move(model);
   }
-  return std::make_unique<LocalGenerator>(request, *std::move(student), std::move(prompts));
+  return std::make_unique<LocalGenerator>(request, std::move(student), std::move(prompts));
 }
 
 }  // namespace taopd

@@ -6,14 +6,41 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
-#include "trainer/commands/commands.h"
+#include "trainer/run/exit_status.h"
 
 namespace taopd {
+
+inline constexpr int64_t kDefaultMaxNewTokens = 256;
+
+// The options of the command.
+struct GenerateRequest {
+  std::string model_dir;  // with an endpoint, the server's model; empty: its first
+  std::string prompt;
+  // Used instead of `prompt` if not empty.
+  std::vector<int64_t> prompt_ids;
+  // Absent: kDefaultMaxNewTokens, or fewer if the model's last position comes first.
+  std::optional<int64_t> max_new_tokens;
+  double temperature = 1.0;
+  double top_p = 1.0;
+  int64_t top_k = 0;
+  int64_t seed = 0;
+  std::string dtype = "auto";
+  std::string device = "auto";
+  // Answer as an assistant, through the model's chat template: `prompt` if it is not empty,
+  // otherwise each line of standard input, until its end or "/quit", as one conversation.
+  bool chat = false;
+  std::string system;                // the system message of a chat; may be empty
+  std::string chat_template_kwargs;  // variables of the chat template, a JSON object; may be empty
+  // URL of an OpenAI-compatible server. Empty: a model in this process.
+  std::string endpoint;
+  std::string api_key_env;  // as in EvalRequest
+};
 
 // One of the three is set.
 struct GenerationPrompt {

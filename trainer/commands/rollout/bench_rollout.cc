@@ -1,16 +1,20 @@
-// The subcommand bench-rollout.
+// The subcommand bench-rollout: gives the weights of student.model to each server of
+// rollout.endpoints, generates, and prints a table of what it measured: each server alone, then all
+// of them together.
 #include <absl/strings/str_format.h>
 #include <absl/synchronization/mutex.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/base/random.h"
 #include "common/io/file.h"
-#include "trainer/commands/commands.h"
-#include "trainer/commands/process.h"
+#include "trainer/cli/config_flags.h"
+#include "trainer/cli/number_checks.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/pipeline/published_weights.h"
 #include "trainer/rollout/endpoints/rollout_endpoint.h"
@@ -19,6 +23,16 @@
 
 namespace taopd {
 namespace {
+
+struct BenchRolloutRequest {
+  ConfigFlags config;
+  std::vector<std::string> endpoints;
+  std::string model;
+  int64_t num_requests = 64;  // to each server
+  int64_t prompt_tokens = 128;
+  int64_t response_tokens = 128;  // the largest number; a response may end before
+  std::string json_path;          // path of the results as JSON; empty for none
+};
 
 struct Measured {
   std::string name;
@@ -109,9 +123,10 @@ nlohmann::ordered_json AsJson(const Measured& measured) {
 }
 
 absl::Status BenchRollout(const TrainConfig& config, const BenchRolloutRequest& request) {
-  auto student = LoadStudent(config.student.model, config.student.dtype, config.trainer.device,
-                             /*optimizer=*/nullptr);
-  if (!student.ok()) return BadModel(Annotate(student.status(), "student.model"));
+  TAOPD_ASSIGN_OR_RETURN(
+      Student student, BadModel(Annotate(LoadStudent(config.student.model, config.student.dtype,
+                                                     config.trainer.device, /*optimizer=*/nullptr),
+                                         "student.model")));
   std::error_code error;
   const std::string parent = config.rollout.weights_dir.empty()
                                  ? std::filesystem::temp_directory_path(error).string()
@@ -125,7 +140,7 @@ absl::Status BenchRollout(const TrainConfig& config, const BenchRolloutRequest& 
   std::cout << absl::StreamFormat("%-40s %10s %10s %10s %12s %12s\n", "endpoint", "weights_s",
                                   "tokens", "seconds", "tokens_per_s", "asked_again");
   for (const std::vector<std::string>& endpoints : groups) {
-    const auto measured = Measure(config, request, endpoints, &*student, directory);
+    const auto measured = Measure(config, request, endpoints, &student, directory);
     if (absl::IsInvalidArgument(measured.status()) || absl::IsFailedPrecondition(measured.status()))
       return BadUsage(measured.status());
     if (!measured.ok()) return WithExitCode(kExitUnavailable, measured.status());
@@ -137,14 +152,50 @@ absl::Status BenchRollout(const TrainConfig& config, const BenchRolloutRequest& 
               << std::flush;
   }
   if (request.json_path.empty()) return absl::OkStatus();
-  const absl::Status written = WriteFileAtomically(request.json_path, results.dump(2) + "\n");
-  return written.ok() ? written : BadUsage(Annotate(written, "--json"));
+  return BadUsage(
+      Annotate(WriteFileAtomically(request.json_path, results.dump(2) + "\n"), "--json"));
+}
+
+absl::StatusOr<TrainConfig> ReadConfig(const BenchRolloutRequest& request) {
+  TrainConfig config;
+  config.student.model = "none";
+  TAOPD_RETURN_IF_ERROR(request.config.Read(&config));
+  if (!request.endpoints.empty()) config.rollout.endpoints = request.endpoints;
+  if (!request.model.empty()) config.student.model = request.model;
+  TAOPD_RETURN_IF_ERROR(CheckTrainConfig(config));
+  if (config.student.model == "none")
+    return InvalidArgument("--model or student.model must name a directory");
+  if (!config.rollout.IsElsewhere())
+    return InvalidArgument("--endpoint or rollout.endpoints must name a server");
+  return config;
 }
 
 }  // namespace
 
-absl::Status RunBenchRollout(const TrainConfig& config, const BenchRolloutRequest& request) {
-  return CatchExceptions([&] { return BenchRollout(config, request); });
+Subcommand AddBenchRollout(CLI::App& app) {
+  auto flags = std::make_shared<BenchRolloutRequest>();
+  BenchRolloutRequest& request = *flags;
+  CLI::App* command = app.add_subcommand(
+      "bench-rollout", "Let servers of rollouts generate and measure them; replaces their weights");
+  request.config.AddTo(command, /*required=*/false);
+  command->add_option("--endpoint", request.endpoints,
+                      "URL of a server; replaces rollout.endpoints (repeatable)");
+  command->add_option("--model", request.model,
+                      "Directory of the weights to give them; replaces student.model");
+  command->add_option("--requests", request.num_requests, "Responses of each server")
+      ->check(PositiveNumber())
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", request.prompt_tokens, "Length of the random prompts")
+      ->check(PositiveNumber())
+      ->capture_default_str();
+  command->add_option("--response-tokens", request.response_tokens, "Largest length of a response")
+      ->check(PositiveNumber())
+      ->capture_default_str();
+  command->add_option("--json", request.json_path, "The results as JSON");
+  return {command, [flags]() -> absl::Status {
+            TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, BadUsage(ReadConfig(*flags)));
+            return BenchRollout(config, *flags);
+          }};
 }
 
 }  // namespace taopd

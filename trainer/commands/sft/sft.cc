@@ -8,7 +8,8 @@
 #include "common/base/memory.h"
 #include "common/dist/rendezvous.h"
 #include "common/io/file.h"
-#include "trainer/commands/commands.h"
+#include "trainer/cli/config_flags.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/commands/sft/sft_data.h"
@@ -170,19 +171,17 @@ class SftRun {
 
   absl::Status LoadData() {
     const Student& student = run_.student();
-    auto data = LoadSftData(config_.data, decoder().config(), student.tokenizer_dir,
-                            student.tokenizer.get());
-    if (!data.ok()) return data.status();
-    LogDataset("data.train", data->train);
-    LogDataset("data.val", data->val);
-    train_ = std::move(data->train.records);
-    val_ = std::move(data->val.records);
+    TAOPD_ASSIGN_OR_RETURN(SftData data,
+                           LoadSftData(config_.data, decoder().config(), student.tokenizer_dir,
+                                       student.tokenizer.get()));
+    LogDataset("data.train", data.train);
+    LogDataset("data.val", data.val);
+    train_ = std::move(data.train.records);
+    val_ = std::move(data.val.records);
     order_.emplace(static_cast<int64_t>(train_.size()), DeriveSeed(config_.run.seed, "data"),
                    config_.data.shuffle);
-    const absl::Status position = order_->Restore(run_.state().epoch, run_.state().epoch_index);
-    if (!position.ok())
-      return BadData(Annotate(position, "the checkpoint does not fit data.train"));
-    return absl::OkStatus();
+    return BadData(Annotate(order_->Restore(run_.state().epoch, run_.state().epoch_index),
+                            "the checkpoint does not fit data.train"));
   }
 
   // The server starts before the run's records are opened, so that a port that is in use costs no
@@ -193,9 +192,8 @@ class SftRun {
       const RunOutput* output = output_.load();
       return output != nullptr ? output->PrometheusText() : std::string();
     };
-    auto server = StartControlServer(config_.trainer, run_.run_dir(), run_state_, std::move(pages));
-    if (!server.ok()) return server.status();
-    control_ = *std::move(server);
+    TAOPD_ASSIGN_OR_RETURN(control_, StartControlServer(config_.trainer, run_.run_dir(), run_state_,
+                                                        std::move(pages)));
     return absl::OkStatus();
   }
 
@@ -369,16 +367,25 @@ class SftRun {
   std::unique_ptr<ControlServer> control_;
 };
 
+absl::Status CheckIsAlone() {
+  TAOPD_ASSIGN_OR_RETURN(const Rendezvous where, ReadRendezvous(ProcessEnvironment()));
+  if (where.world_size == 1) return absl::OkStatus();
+  return Unimplemented(where.source, ": sft trains in one process, and this is one of ",
+                       where.world_size);
+}
+
 }  // namespace
 
-absl::Status RunSft(SftConfig config, const StartMode& mode, RunState* state) {
-  const auto where = ReadRendezvous(ProcessEnvironment());
-  if (!where.ok()) return BadUsage(where.status());
-  if (where->world_size > 1) {
-    return BadUsage(Unimplemented(where->source, ": sft trains in one process, and this is one of ",
-                                  where->world_size));
-  }
-  return CatchExceptions([&] { return SftRun(std::move(config), state).Run(mode); });
+Subcommand AddSft(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("sft", "Supervised training on prompt/response pairs");
+  auto flags = RunFlags::AddTo(command);
+  return {command, [flags]() -> absl::Status {
+            SftConfig config;
+            TAOPD_RETURN_IF_ERROR(flags->config.Read(&config));
+            StopOnSignals(&flags->state);
+            TAOPD_RETURN_IF_ERROR(BadUsage(CheckIsAlone()));
+            return SftRun(std::move(config), &flags->state).Run(flags->mode);
+          }};
 }
 
 }  // namespace taopd

@@ -1,4 +1,5 @@
-// The subcommand score: fills the score cache with a teacher's scores of given sequences.
+// The subcommand score: fills the score cache with a teacher's scores of given sequences, behind
+// the teacher's own prompts if the configuration asks for them.
 #include <absl/synchronization/mutex.h>
 
 #include <algorithm>
@@ -8,10 +9,12 @@
 #include <optional>
 
 #include "common/base/log.h"
-#include "trainer/commands/commands.h"
+#include "trainer/cli/number_checks.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
-#include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
+#include "trainer/commands/teacher/teacher_flags.h"
+#include "trainer/commands/teacher_fit.h"
 #include "trainer/data/prompt_reader.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/step/support.h"
@@ -136,45 +139,68 @@ absl::StatusOr<int64_t> ScoreSequences(const SupportOptions& support, const Sequ
   return progress.num_tokens;
 }
 
+struct ScoreFlags {
+  TeacherFlags teacher;
+  // JSON Lines with prompt_ids and response_ids, and with what the teacher's prompt is made of if
+  // the configuration gives it one.
+  std::string input_path;
+  int64_t concurrency = 256;
+};
+
+absl::Status CheckScores(const TrainConfig& config, const SupportOptions& support) {
+  if (config.teacher.cache_dir.empty())
+    return InvalidArgument("--cache-dir or teacher.cache_dir must name a directory");
+  if (support.student_top_k > 0) {
+    return InvalidArgument("objective.support = ", WordOf(config.objective.support),
+                           ": needs the student's tokens, which a file does not hold");
+  }
+  if (config.data.HasSibling()) {
+    return InvalidArgument(
+        "data.teacher_prompt_template has {sibling}, which only the responses of a step have");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Score(const ScoreFlags& flags) {
+  TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, flags.teacher.Read());
+  const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckScores(config, support)));
+  std::unique_ptr<TeacherPrompts> prompts;
+  if (config.data.HasTeacherPrompt()) {
+    TAOPD_ASSIGN_OR_RETURN(prompts, BadData(TeacherPrompts::Make(config)));
+  }
+  TAOPD_ASSIGN_OR_RETURN(
+      const Sequences sequences,
+      BadData(Annotate(ReadSequences(config, flags.input_path, prompts.get()), "--input")));
+  TAOPD_ASSIGN_OR_RETURN(const auto client, BadUsage(MakeTeacherClient(config)));
+  TAOPD_RETURN_IF_ERROR(ConnectTeacher(config, client.get()).status());
+  auto scored = ScoreSequences(support, sequences, flags.concurrency, client.get());
+  const bool is_away = absl::IsUnavailable(scored.status());
+  TAOPD_ASSIGN_OR_RETURN(const int64_t num_tokens,
+                         WithExitCode(is_away ? kExitUnavailable : kExitData, std::move(scored)));
+  const TeacherClientStats stats = client->stats();
+  std::cout << "sequences\t" << sequences.rollouts.size() << "\nscored_tokens\t" << num_tokens
+            << "\nfrom_cache\t" << stats.cache_hits << "\nfrom_teacher\t" << stats.cache_misses
+            << "\n";
+  if (config.data.HasTeacherPrompt())
+    std::cout << "teacher_prompt_missing\t" << sequences.num_teacher_prompt_missing << "\n";
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status RunScore(const TrainConfig& config, const ScoreRequest& request) {
-  return CatchExceptions([&]() -> absl::Status {
-    const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
-    if (support.student_top_k > 0) {
-      return BadUsage(InvalidArgument("objective.support = ", WordOf(config.objective.support),
-                                      ": needs the student's tokens, which a file does not hold"));
-    }
-    if (config.data.HasSibling()) {
-      return BadUsage(InvalidArgument(
-          "data.teacher_prompt_template has {sibling}, which only the responses of a "
-          "step have"));
-    }
-    std::unique_ptr<TeacherPrompts> prompts;
-    if (config.data.HasTeacherPrompt()) {
-      auto made = TeacherPrompts::Make(config);
-      if (!made.ok()) return BadData(made.status());
-      prompts = *std::move(made);
-    }
-    auto sequences = ReadSequences(config, request.input_path, prompts.get());
-    if (!sequences.ok()) return BadData(Annotate(sequences.status(), "--input"));
-    auto client = MakeTeacherClient(config);
-    if (!client.ok()) return BadUsage(client.status());
-    auto info = (*client)->Connect(absl::Seconds(config.teacher.connect_timeout_s));
-    if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
-    const auto num_tokens = ScoreSequences(support, *sequences, request.concurrency, client->get());
-    if (!num_tokens.ok()) {
-      return WithExitCode(absl::IsUnavailable(num_tokens.status()) ? kExitUnavailable : kExitData,
-                          num_tokens.status());
-    }
-    TeacherClientStats stats = (*client)->stats();
-    std::cout << "sequences\t" << sequences->rollouts.size() << "\nscored_tokens\t" << *num_tokens
-              << "\nfrom_cache\t" << stats.cache_hits << "\nfrom_teacher\t" << stats.cache_misses
-              << "\n";
-    if (config.data.HasTeacherPrompt())
-      std::cout << "teacher_prompt_missing\t" << sequences->num_teacher_prompt_missing << "\n";
-    return absl::OkStatus();
-  });
+Subcommand AddScore(CLI::App& app) {
+  auto flags = std::make_shared<ScoreFlags>();
+  CLI::App* command =
+      app.add_subcommand("score", "Fill a score cache: a teacher's scores of given sequences");
+  flags->teacher.AddTo(command);
+  command->add_option("--input", flags->input_path, "JSON Lines with prompt_ids and response_ids")
+      ->required();
+  command->add_option("--cache-dir", flags->teacher.cache_dir, "Replaces teacher.cache_dir");
+  command->add_option("--concurrency", flags->concurrency, "Requests in flight")
+      ->check(PositiveNumber())
+      ->capture_default_str();
+  return {command, [flags] { return Score(*flags); }};
 }
 
 }  // namespace taopd

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "common/base/memory.h"
-#include "common/engine/model_plan.h"
-#include "trainer/commands/train/plan/model_copy_lines.h"
 #include "trainer/step/support.h"
 
 namespace taopd {
@@ -35,25 +32,6 @@ SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   // The configuration alone limits the size of a step.
   engine.max_queued_tokens = engine.max_queued_requests = std::numeric_limits<int64_t>::max() / 2;
   return options;
-}
-
-std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelConfig& model,
-                                         DataType dtype, const MemoryBudget& budget) {
-  if (!HasSelfTeacher(config.teacher, config.teachers)) return {};
-  const SelfTeacherOptions options = MakeSelfTeacherOptions(config);
-  EnginePlanInput input = PlanInputOf(options.engine, model, dtype, budget);
-  input.weights_are_parameters = KeepsAverage(options.weights, options.refresh_every);
-  if (const auto stored = ParseDtype("auto", model.dtype); stored.ok() && !model.dtype.empty())
-    input.stored_dtype = *stored;
-  std::vector<MemoryLine> lines = LinesOfModelCopy(
-      config, std::move(input),
-      {MemoryItem::kTeacherWeights, MemoryItem::kTeacherEngine,
-       "the student's own, with their packed copies", "activations and logits of a scoring step"});
-  if (options.weights == TeacherWeights::kLive) {
-    std::erase_if(lines,
-                  [](const MemoryLine& line) { return line.item == MemoryItem::kTeacherWeights; });
-  }
-  return lines;
 }
 
 }  // namespace taopd

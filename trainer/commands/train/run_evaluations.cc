@@ -175,9 +175,10 @@ absl::Status RunEvaluations::TakeUp() {
 
 absl::Status RunEvaluations::TakeBeside() {
   if (!open_) return absl::OkStatus();
-  const auto unready = parts_.group->AgreeOnLargest(open_->IsReady() ? 0 : 1);
-  if (!unready.ok()) return WithExitCode(kExitUnavailable, unready.status());
-  return *unready > 0 ? absl::OkStatus() : RecordBeside();
+  TAOPD_ASSIGN_OR_RETURN(
+      const int64_t unready,
+      WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(open_->IsReady() ? 0 : 1)));
+  return unready > 0 ? absl::OkStatus() : RecordBeside();
 }
 
 absl::Status RunEvaluations::Finish() {
@@ -211,12 +212,13 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
   const std::string when = step == 0 ? "before" : is_after ? "after" : "eval";
   // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
   run_.output().WriteSamples(step, when, result.samples);
-  const auto metrics = MetricsOfRoot(parts_.group, result.metrics);
-  if (!metrics.ok()) return WithExitCode(kExitUnavailable, metrics.status());
-  run_.output().Write(step, *metrics);
+  TAOPD_ASSIGN_OR_RETURN(
+      const Metrics metrics,
+      WithExitCode(kExitUnavailable, MetricsOfRoot(parts_.group, result.metrics)));
+  run_.output().Write(step, metrics);
   std::error_code error;  // leftovers do not match any later evaluation
   if (parts_.is_root()) std::filesystem::remove_all(JournalDir(), error);
-  ObserveMetrics(step, *metrics);
+  ObserveMetrics(step, metrics);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,12 @@
 #include "trainer/step/kl_probe.h"
 
 namespace taopd {
+namespace {
+
+constexpr size_t kNumProbes = 8;      // responses on which policy/kl_to_start is measured
+constexpr int64_t kMaxRollbacks = 3;  // one more ends the run
+
+}  // namespace
 
 RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
                    RunPipeline* pipeline)
@@ -33,23 +39,18 @@ absl::Status RunGuard::Restore() {
 }
 
 absl::Status RunGuard::RestoreFiles() {
-  const auto rollbacks = ReadRollbacks(run_.run_dir(), parts_.state.step);
-  if (!rollbacks.ok()) return BadData(rollbacks.status());
-  rollbacks_ = *rollbacks;
+  TAOPD_ASSIGN_OR_RETURN(rollbacks_, BadData(ReadRollbacks(run_.run_dir(), parts_.state.step)));
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(saves_.Restore());
   guard_ = CollapseGuard(parts_.config.guard);
-  if (FileExists(dir + "/guard.json")) {
-    const auto text = ReadFileToString(dir + "/guard.json");
-    const absl::Status restored = text.ok() ? guard_.Restore(*text) : text.status();
-    if (!restored.ok()) return BadData(Annotate(restored, dir + "/guard.json"));
+  if (const std::string path = dir + "/guard.json"; FileExists(path)) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, BadData(ReadFileToString(path)));
+    TAOPD_RETURN_IF_ERROR(BadData(Annotate(guard_.Restore(text), path)));
   }
-  if (FileExists(dir + "/probe.json")) {
-    const auto text = ReadFileToString(dir + "/probe.json");
-    auto probe = text.ok() ? ReadProbe(*text) : absl::StatusOr<std::vector<Rollout>>(text.status());
-    if (!probe.ok()) return BadData(Annotate(probe.status(), dir + "/probe.json"));
-    probe_ = *std::move(probe);
+  if (const std::string path = dir + "/probe.json"; FileExists(path)) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, BadData(ReadFileToString(path)));
+    TAOPD_ASSIGN_OR_RETURN(probe_, BadData(Annotate(ReadProbe(text), path)));
   }
   return SkipUndonePrompts();
 }
@@ -62,7 +63,7 @@ absl::Status RunGuard::SkipUndonePrompts() {
   parts_.state.epoch = rollbacks_.epoch;
   parts_.state.epoch_index = rollbacks_.epoch_index;
   const absl::Status position = parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
-  return position.ok() ? position : BadData(Annotate(position, "rollbacks.json"));
+  return BadData(Annotate(position, "rollbacks.json"));
 }
 
 void RunGuard::SettleIntent() {
@@ -83,7 +84,7 @@ void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
       LogWarning("policy/kl_to_start is measured from here, not from the start of the run",
                  {{"step", step - 1}});
     }
-    const auto size = std::min<size_t>(result.rollouts.size(), config.kl_probe_rollouts);
+    const auto size = std::min<size_t>(result.rollouts.size(), kNumProbes);
     probe_.assign(result.rollouts.begin(), result.rollouts.begin() + static_cast<int64_t>(size));
   }
   if (probe_.empty() || step % config.kl_every != 0) return;
@@ -137,7 +138,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     case GuardAction::kStop:
       return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(what)));
     case GuardAction::kRollBack:
-      if (rollbacks_.count >= config.max_rollbacks) {
+      if (rollbacks_.count >= kMaxRollbacks) {
         return saves_.FailSaved(WithExitCode(
             kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")));
       }
@@ -177,13 +178,12 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   }
   parts_.output.store(&run_.output());
   if (parts_.self_teacher) {
-    const absl::Status taken = parts_.self_teacher->TakeAverage();
-    if (!taken.ok()) return WithExitCode(kExitUnavailable, taken);
+    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, parts_.self_teacher->TakeAverage()));
   }
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
-  const absl::Status position = parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
-  if (!position.ok()) return BadData(position);
+  TAOPD_RETURN_IF_ERROR(
+      BadData(parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index)));
   TAOPD_RETURN_IF_ERROR(Restore());
   saves_.StateIsSaved();
   LogRollback(alarm, from, *path);

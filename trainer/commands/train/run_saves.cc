@@ -16,9 +16,10 @@ absl::Status RunSaves::Restore() {
   if (dir.empty()) return absl::OkStatus();
   SetPending(nullptr);
   if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
-    auto pending = ReadPendingStep(left, parts_.config, parts_.context.shares, parts_.is_root());
-    if (!pending.ok()) return BadData(pending.status());
-    SetPending(std::make_shared<const PendingStep>(*std::move(pending)));
+    TAOPD_ASSIGN_OR_RETURN(
+        PendingStep pending,
+        BadData(ReadPendingStep(left, parts_.config, parts_.context.shares, parts_.is_root())));
+    SetPending(std::make_shared<const PendingStep>(std::move(pending)));
   }
   newest_ = parts_.state.step;
   last_good_ = -1;
@@ -157,9 +158,10 @@ absl::Status RunSaves::Stopped() {
   parts_.service.Stopping();
   parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kStopping; });
   TAOPD_RETURN_IF_ERROR(SaveOrWait());
-  const auto code = parts_.group->AgreeOnLargest(parts_.run_state->stop_code());
-  if (!code.ok()) return WithExitCode(kExitUnavailable, code.status());
-  return run_.Stopped(static_cast<ExitCode>(*code));
+  TAOPD_ASSIGN_OR_RETURN(
+      const int64_t code,
+      WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(parts_.run_state->stop_code())));
+  return run_.Stopped(static_cast<ExitCode>(code));
 }
 
 absl::Status RunSaves::FailSaved(const absl::Status& failure) {

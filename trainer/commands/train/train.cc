@@ -1,16 +1,20 @@
-// The subcommand train.
+// The subcommand train: distils the teacher into the student.
 #include <unistd.h>
 
 #include <iostream>
+#include <memory>
 
 #include "common/base/log.h"
-#include "trainer/commands/commands.h"
+#include "trainer/cli/config_flags.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/training_run.h"
 
 namespace taopd {
+namespace {
 
+// `state` carries requests from other threads to the training loop and its status back.
 absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state) {
   std::unique_ptr<ProcessGroup> group;
   // Before the run begins (TrainingRun::SetUp) there is nothing to save, and it may wait long for
@@ -37,6 +41,24 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
   failure = PartRanks(group.get(), std::move(failure));
   state->PassStopsOn(nullptr);
   return failure;
+}
+
+}  // namespace
+
+Subcommand AddTrain(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("train", "On-policy distillation, a daemon per experiment");
+  auto flags = RunFlags::AddTo(command);
+  command
+      ->add_flag("--dry-run", flags->mode.dry_run,
+                 "Check configuration, data, memory plan and teacher, and take one batch through a "
+                 "step: print its loss, change no weight, leave nothing on the disk")
+      ->excludes("--resume");
+  return {command, [flags]() -> absl::Status {
+            TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->config.ReadTrainConfig());
+            StopOnSignals(&flags->state);
+            return RunTraining(std::move(config), flags->mode, &flags->state);
+          }};
 }
 
 }  // namespace taopd

@@ -81,14 +81,12 @@ absl::StatusOr<bool> TrainingRun::IsFinished() {
   const TrainConfig& config = parts_.config;
   if (!run.resumed() || run.settings_differ()) return false;
   const auto records = run.ReadRecords();
-  if (absl::Status read = parts_.group->AgreeOnStatus(records.status()); !read.ok())
-    return BadData(read);
+  TAOPD_RETURN_IF_ERROR(BadData(parts_.group->AgreeOnStatus(records.status())));
   evaluations_.Observe(*records);
   const bool is_evaluated = records->has_evaluation || config.data.val.empty() ||
                             config.eval.measure == EvalMeasure::kNone || !run.is_last();
-  const auto is_exported = run.IsExported();
-  if (!is_exported.ok()) return WithExitCode(kExitUnavailable, is_exported.status());
-  const bool is_finished = evaluations_.ends_run() && is_evaluated && *is_exported;
+  TAOPD_ASSIGN_OR_RETURN(const bool is_exported, WithExitCode(kExitUnavailable, run.IsExported()));
+  const bool is_finished = evaluations_.ends_run() && is_evaluated && is_exported;
   if (is_finished && parts_.is_root()) {
     LogInfo(
         "the run is finished and stays as it is",
@@ -129,9 +127,8 @@ void TrainingRun::Announce() {
 absl::Status TrainingRun::Loop() {
   TAOPD_RETURN_IF_ERROR(evaluations_.RunIfMissing());
   while (!evaluations_.ends_run()) {
-    const absl::StatusOr<bool> stops = WaitForNextStep();
-    if (!stops.ok()) return WithExitCode(kExitUnavailable, stops.status());
-    if (*stops) return saves_.Stopped();
+    TAOPD_ASSIGN_OR_RETURN(const bool stops, WithExitCode(kExitUnavailable, WaitForNextStep()));
+    if (stops) return saves_.Stopped();
     TAOPD_RETURN_IF_ERROR(Step());
   }
   TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
@@ -204,12 +201,12 @@ absl::Status TrainingRun::SaveIfDue() {
                         : parts_.run_state->TakeSaveRequest() ? kSaveNow
                         : saves_.IsDue(absl::Now())           ? kSaveBeside
                                                               : kNoSave;
-  const auto wish = parts_.group->AgreeOnLargest(mine);
-  if (!wish.ok()) return WithExitCode(kExitUnavailable, wish.status());
+  TAOPD_ASSIGN_OR_RETURN(const int64_t wish,
+                         WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(mine)));
   if (parts_.run.is_last()) return saves_.SaveOrWait();
-  if (*wish == kSaveNow || parts_.run.num_failed_saves() > 0) {
+  if (wish == kSaveNow || parts_.run.num_failed_saves() > 0) {
     saves_.Save().IgnoreError();
-  } else if (*wish == kSaveBeside || parts_.run.is_due(parts_.config.trainer.save_every)) {
+  } else if (wish == kSaveBeside || parts_.run.is_due(parts_.config.trainer.save_every)) {
     saves_.SaveBeside();
   }
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tests/support/files.h"
+#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
@@ -68,32 +69,21 @@ TEST_F(CachedTeacherTest, TheTeacherIsAskedOnce) {
   EXPECT_EQ(stats.queued, 0);
 }
 
-// A teacher whose scores are all `score`, and what it says of itself.
-class FixedTeacher final : public TeacherClient {
- public:
-  FixedTeacher(std::string canary, bool is_stable, float score, int* num_asked)
-      : canary_(std::move(canary)), is_stable_(is_stable), score_(score), num_asked_(num_asked) {}
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override {
-    TeacherInfo info = ExampleInfo();
-    info.canary = canary_;
-    info.has_stable_scores = is_stable_;
-    return info;
-  }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    ++*num_asked_;
-    TeacherScores scores = ExampleScores(request, ExampleInfo());
-    scores.sampled_log_probs.assign(scores.sampled_log_probs.size(), score_);
-    done(std::move(scores));
-  }
-  TeacherClientStats stats() const override { return {}; }
-
- private:
-  const std::string canary_;
-  const bool is_stable_;
-  const float score_;
-  int* const num_asked_;
-};
+// A teacher whose scores are all `value`, and what it says of itself.
+std::unique_ptr<TeacherClient> FixedTeacher(const std::string& canary, bool is_stable, float value,
+                                            int* num_asked) {
+  TeacherInfo info = ExampleInfo();
+  info.canary = canary;
+  info.has_stable_scores = is_stable;
+  return std::make_unique<testing::ScriptedTeacher>(
+      [=](TeacherRequest request, testing::ScriptedTeacher::Done done) {
+        ++*num_asked;
+        TeacherScores scores = ExampleScores(request, ExampleInfo());
+        scores.sampled_log_probs.assign(scores.sampled_log_probs.size(), value);
+        done(std::move(scores));
+      },
+      info);
+}
 
 // Servers of one name and revision share entries only if their canaries are the same.
 TEST_F(CachedTeacherTest, OtherWeightsUnderOneNameShareNothing) {
@@ -101,7 +91,7 @@ TEST_F(CachedTeacherTest, OtherWeightsUnderOneNameShareNothing) {
     auto cache = ScoreCache::Open(dir_.File("canaries"), kRoom);
     EXPECT_OK(cache);
     CachedTeacherClient client(*std::move(cache), {"vllm+http://127.0.0.1:1"},
-                               std::make_unique<FixedTeacher>(canary, is_stable, value, num_asked));
+                               FixedTeacher(canary, is_stable, value, num_asked));
     EXPECT_OK(client.Connect(absl::Seconds(1)));
     const auto scores = ScoreOne(&client, ExampleRequest(0));
     EXPECT_OK(scores);

@@ -5,7 +5,7 @@
 // are therefore delayed by at most one step of it. Training does not wait, but shares the device.
 //
 // Memory: the weights with their packed copy, and a KV pool of at most eval.kv_cache_gb while an
-// evaluation runs (plan/evaluation_lines.h).
+// evaluation runs (plan/model_copy_lines.h).
 #pragma once
 
 #include <atomic>

@@ -11,8 +11,7 @@
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
-#include "trainer/commands/teacher/self_teacher.h"
-#include "trainer/commands/train/plan/evaluation_lines.h"
+#include "trainer/commands/train/plan/model_copy_lines.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"
@@ -82,9 +81,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, D
   input.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   const SupportOptions support = MakeSupportOptions(config, model.vocab_size);
   input.keeps_average = KeepsAverage(config.teacher, config.teachers);
-  input.engine.other_lines = SelfTeacherLines(config, model, dtype, budget);
-  for (MemoryLine& line : EvaluationLines(config, model, dtype, budget))
-    input.engine.other_lines.push_back(std::move(line));
+  input.engine.other_lines = ModelCopyLines(config, model, dtype, budget);
   input.support_size = support.kind == SupportKind::kFullVocabulary
                            ? model.vocab_size
                            : support.teacher_top_k + support.student_top_k;

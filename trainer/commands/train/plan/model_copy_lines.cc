@@ -1,7 +1,12 @@
 #include "trainer/commands/train/plan/model_copy_lines.h"
 
 #include <limits>
+#include <string>
 #include <utility>
+
+#include "common/engine/model_plan.h"
+#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/teacher/self_teacher.h"
 
 namespace taopd {
 namespace {
@@ -17,10 +22,19 @@ bool IsOfSteps(MemoryItem item) {
   return item == kActivations || item == kHeadWorkspace || item == kKvPool;
 }
 
-}  // namespace
+// The lines that the engine's own become: its weights with their packed copies, and what a step of
+// it needs.
+struct CopyLines {
+  MemoryItem weights, engine;
+  std::string weights_note, engine_note;
+};
 
-std::vector<MemoryLine> LinesOfModelCopy(const TrainConfig& config, EnginePlanInput input,
-                                         const ModelCopyLines& names) {
+// If input.weights_are_parameters, the copy has parameters of its own, as a Decoder of
+// GenerationWeights has: with student.lora only the adapters, since the base is shared with the
+// student. Returns no lines if the engine cannot be planned: the plan of the rollouts' engine then
+// names the problem.
+std::vector<MemoryLine> LinesOfCopy(const TrainConfig& config, EnginePlanInput input,
+                                    const CopyLines& names) {
   input.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   const bool shares_base = input.weights_are_parameters && config.student.lora.is_on();
   const auto adapters = config.student.lora.NumParameters(input.config);
@@ -39,6 +53,63 @@ std::vector<MemoryLine> LinesOfModelCopy(const TrainConfig& config, EnginePlanIn
              is_of_steps ? names.engine_note : names.weights_note},
             &lines);
   }
+  return lines;
+}
+
+std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelConfig& model,
+                                         DataType dtype, const MemoryBudget& budget) {
+  if (!HasSelfTeacher(config.teacher, config.teachers)) return {};
+  const SelfTeacherOptions options = MakeSelfTeacherOptions(config);
+  EnginePlanInput input = PlanInputOf(options.engine, model, dtype, budget);
+  input.weights_are_parameters = KeepsAverage(options.weights, options.refresh_every);
+  if (const auto stored = ParseDtype("auto", model.dtype); stored.ok() && !model.dtype.empty())
+    input.stored_dtype = *stored;
+  std::vector<MemoryLine> lines = LinesOfCopy(
+      config, std::move(input),
+      {MemoryItem::kTeacherWeights, MemoryItem::kTeacherEngine,
+       "the student's own, with their packed copies", "activations and logits of a scoring step"});
+  if (options.weights == TeacherWeights::kLive) {
+    std::erase_if(lines,
+                  [](const MemoryLine& line) { return line.item == MemoryItem::kTeacherWeights; });
+  }
+  return lines;
+}
+
+// The engine whose steps take the memory of an evaluation.
+EngineOptions EngineOf(const TrainConfig& config) {
+  EngineOptions options = EvaluationEngineOptions(config);
+  if (config.eval.measure == EvalMeasure::kAccuracy) return options;
+  // Nothing is generated, so eval.max_response_length limits nothing.
+  options.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
+  options.kv_cache_bytes = 0;
+  options.max_num_batched_tokens = config.trainer.MicroBatchTokens();
+  const int64_t most_prompts = options.max_num_batched_tokens / options.max_model_len;
+  if (config.eval.num_prompts > 0 && config.eval.num_prompts < most_prompts)
+    options.max_num_batched_tokens = config.eval.num_prompts * options.max_model_len;
+  return options;
+}
+
+std::vector<MemoryLine> EvaluationLines(const TrainConfig& config, const ModelConfig& model,
+                                        DataType dtype, const MemoryBudget& budget) {
+  if (config.eval.mode != EvalMode::kBeside || config.eval.measure == EvalMeasure::kNone ||
+      config.data.val.empty()) {
+    return {};
+  }
+  EnginePlanInput input = PlanInputOf(EngineOf(config), model, dtype, budget);
+  input.weights_are_parameters = true;
+  return LinesOfCopy(
+      config, std::move(input),
+      {MemoryItem::kEvaluationWeights, MemoryItem::kEvaluationEngine,
+       "the copy that evaluations beside training measure", "of evaluations beside training"});
+}
+
+}  // namespace
+
+std::vector<MemoryLine> ModelCopyLines(const TrainConfig& config, const ModelConfig& model,
+                                       DataType dtype, const MemoryBudget& budget) {
+  std::vector<MemoryLine> lines = SelfTeacherLines(config, model, dtype, budget);
+  for (MemoryLine& line : EvaluationLines(config, model, dtype, budget))
+    lines.push_back(std::move(line));
   return lines;
 }
 

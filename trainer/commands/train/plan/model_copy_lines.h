@@ -1,28 +1,26 @@
-// The memory of a further engine of the trainer's process over a model like the student's: a
-// teacher that is the student, or the evaluations beside training.
+// The memory of further engines of the trainer's process over a model like the student's: of a
+// teacher that is the student, and of evaluations beside training.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "common/memory/engine_plan.h"
+#include "common/memory/memory_budget.h"
 #include "common/memory/memory_line.h"
+#include "common/model/config/dtype.h"
+#include "common/model/config/model_config.h"
 #include "trainer/config/train_config.h"
 
 namespace taopd {
 
-// The lines that the engine's own become: its weights with their packed copies, and what a step of
-// it needs.
-struct ModelCopyLines {
-  MemoryItem weights, engine;
-  std::string weights_note, engine_note;
-};
-
-// Returns the lines. If input.weights_are_parameters, the copy has parameters of its own, as a
-// Decoder of GenerationWeights has: with student.lora only the adapters, since the base is shared
-// with the student. Returns no lines if the engine cannot be planned: the plan of the rollouts'
-// engine then names the problem.
-std::vector<MemoryLine> LinesOfModelCopy(const TrainConfig& config, EnginePlanInput input,
-                                         const ModelCopyLines& names);
+// Returns the lines that these engines add to the memory plan, none for a run without them:
+//   teacher weights      the teacher's own weights with their packed copies, unless they are live
+//   teacher engine       activations and logits of its engine
+//   evaluation weights   the copy of the weights (eval.mode beside), with its packed copy
+//   evaluation engine    the KV pool, and the activations and logits of a step; with eval.measure
+//                        kl those of a forward pass
+// The average of a teacher's weights is the optimizer's (TrainingPlanInput::keeps_average). `model`
+// is the student's configuration, and `dtype` the type in which it is trained.
+std::vector<MemoryLine> ModelCopyLines(const TrainConfig& config, const ModelConfig& model,
+                                       DataType dtype, const MemoryBudget& budget);
 
 }  // namespace taopd

@@ -54,13 +54,14 @@ absl::Status PlanMemory(TrainingParts& parts) {
 }
 
 absl::Status AgreeOnPlan(TrainingParts& parts) {
-  const auto smallest = parts.group->AgreeOnLargest(-parts.config.trainer.MicroBatchTokens());
-  if (!smallest.ok()) return WithExitCode(kExitUnavailable, smallest.status());
-  parts.config.trainer.micro_batch_tokens = -*smallest;
-  const auto sharded =
-      parts.group->AgreeOnLargest(parts.config.dist.gradients == GradientSums::kSharded ? 1 : 0);
-  if (!sharded.ok()) return WithExitCode(kExitUnavailable, sharded.status());
-  if (*sharded > 0) parts.config.dist.gradients = GradientSums::kSharded;
+  const auto largest = [&parts](int64_t mine) {
+    return WithExitCode(kExitUnavailable, parts.group->AgreeOnLargest(mine));
+  };
+  TAOPD_ASSIGN_OR_RETURN(const int64_t smallest, largest(-parts.config.trainer.MicroBatchTokens()));
+  parts.config.trainer.micro_batch_tokens = -smallest;
+  TAOPD_ASSIGN_OR_RETURN(const int64_t sharded,
+                         largest(parts.config.dist.gradients == GradientSums::kSharded ? 1 : 0));
+  if (sharded > 0) parts.config.dist.gradients = GradientSums::kSharded;
   return absl::OkStatus();
 }
 

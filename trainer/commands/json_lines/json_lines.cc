@@ -1,11 +1,10 @@
-#include "trainer/cli/json_lines/json_lines.h"
+#include "trainer/commands/json_lines/json_lines.h"
 
 #include <algorithm>
 #include <iostream>
 #include <string>
 
 #include "common/io/jsonl.h"
-#include "trainer/cli/subcommand.h"
 
 namespace taopd {
 namespace {
@@ -38,7 +37,7 @@ ordered_json OtherKeys(const ordered_json& line, const std::vector<std::string>&
 
 }  // namespace
 
-int AnswerJsonLines(
+absl::Status AnswerJsonLines(
     const std::function<absl::StatusOr<ordered_json>(const ordered_json& line)>& answer,
     const std::vector<std::string>& read_keys) {
   bool has_failed = false;
@@ -74,9 +73,9 @@ int AnswerJsonLines(
     }
     // Flush, so that a program at the other end can work line by line.
     std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
-    if (!std::cout) return EndCommand(BadData(Unavailable("standard output is closed")));
+    if (!std::cout) return BadData(Unavailable("standard output is closed"));
   }
-  return static_cast<int>(has_failed ? kExitData : kExitOk);
+  return EndsWith(has_failed ? kExitData : kExitOk);
 }
 
 }  // namespace taopd

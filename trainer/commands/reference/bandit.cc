@@ -36,24 +36,20 @@ Subcommand AddBandit(CLI::App& app) {
       ->add_option("--record-every", flags->options.record_every, "Steps between recorded points")
       ->capture_default_str();
   command->add_option("--output", flags->output_path, "The JSON file, for `report`")->required();
-  return {command, [flags] {
-            const auto support = bandit::ParseSupport(flags->support);
-            if (!support.ok()) return EndCommand(BadUsage(support.status()));
-            flags->options.support = *support;
-            const auto result = bandit::RunBandit(flags->objectives, flags->options);
-            if (!result.ok()) return EndCommand(BadUsage(result.status()));
-            if (absl::Status status = bandit::WriteResult(*result, flags->output_path);
-                !status.ok()) {
-              return EndCommand(BadData(status));
-            }
+  return {command, [flags]() -> absl::Status {
+            TAOPD_ASSIGN_OR_RETURN(flags->options.support,
+                                   BadUsage(bandit::ParseSupport(flags->support)));
+            TAOPD_ASSIGN_OR_RETURN(const auto result,
+                                   BadUsage(bandit::RunBandit(flags->objectives, flags->options)));
+            TAOPD_RETURN_IF_ERROR(BadData(bandit::WriteResult(result, flags->output_path)));
             std::printf("%-20s %12s %14s %14s\n", "objective", "full KL", "student tail",
                         "teacher tail");
-            for (const bandit::ObjectiveRun& run : result->runs) {
+            for (const bandit::ObjectiveRun& run : result.runs) {
               const bandit::TrajectoryPoint& end = run.trajectory.back();
               std::printf("%-20s %12.3g %14.5f %14.5f\n", run.objective.c_str(), end.full_kl,
-                          end.student_tail, result->teacher_tail);
+                          end.student_tail, result.teacher_tail);
             }
-            return EndCommand(absl::OkStatus());
+            return absl::OkStatus();
           }};
 }
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "common/text/tokenizer/tokenizer.h"
-#include "trainer/cli/json_lines/json_lines.h"
 #include "trainer/cli/subcommand.h"
+#include "trainer/commands/json_lines/json_lines.h"
 
 namespace taopd {
 namespace {
@@ -73,11 +73,10 @@ Subcommand AddTokenize(CLI::App& app) {
       "Standard input, JSON lines {\"text\", \"add_special_tokens\": true} or {\"ids\", "
       "\"skip_special_tokens\": false}; output {\"ids\", \"tokens\", \"text\"} or {\"error\"}");
   command->add_option("--tokenizer", *tokenizer_dir, "Directory with tokenizer.json")->required();
-  return {command, [tokenizer_dir] {
-            const auto tokenizer = Tokenizer::Load(*tokenizer_dir);
-            if (!tokenizer.ok()) return EndCommand(BadData(tokenizer.status()));
+  return {command, [tokenizer_dir]() -> absl::Status {
+            TAOPD_ASSIGN_OR_RETURN(const auto tokenizer, BadData(Tokenizer::Load(*tokenizer_dir)));
             return AnswerJsonLines(
-                [&](const ordered_json& line) { return AnswerLine(line, **tokenizer); });
+                [&](const ordered_json& line) { return AnswerLine(line, *tokenizer); });
           }};
 }
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "trainer/cli/json_lines/json_lines.h"
 #include "trainer/cli/subcommand.h"
+#include "trainer/commands/json_lines/json_lines.h"
 #include "trainer/grading/grader.h"
 
 namespace taopd {
@@ -77,15 +77,14 @@ Subcommand AddGrade(CLI::App& app) {
   command->add_option("--answer-pattern", flags->pattern,
                       "RE2 expression whose first group is the answer (exact, numeric)");
   command->add_flag("--list", flags->list, "List the graders");
-  return {command, [flags] {
+  return {command, [flags]() -> absl::Status {
             if (flags->list) {
               for (const grading::GraderInfo& info : grading::AllGraders())
                 std::cout << info.name << "\n    " << info.summary << "\n";
-              return 0;
+              return absl::OkStatus();
             }
             LineGrader grader(flags->grader, flags->pattern);
-            if (const auto found = grader.Find(flags->grader); !found.ok())
-              return EndCommand(BadUsage(found.status()));
+            TAOPD_RETURN_IF_ERROR(BadUsage(grader.Find(flags->grader).status()));
             return AnswerJsonLines([&grader](const ordered_json& row) { return grader.Grade(row); },
                                    {"response", "answer", "grader", "data_source"});
           }};

@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "common/dist/rendezvous.h"
-#include "trainer/cli/launch/rank_processes.h"
 #include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
+#include "trainer/commands/launch/rank_processes.h"
 
 namespace taopd {
 namespace {
@@ -39,19 +39,18 @@ Subcommand AddLaunch(CLI::App& app) {
       ->check(NumberIn(1, kMaxProcesses));
   command->add_option("command", options->command, "A subcommand with its flags, after --")
       ->required();
-  return {command, [options] {
-            const Environment environment = ProcessEnvironment();
-            if (environment("RANK")) {
-              return EndCommand(BadUsage(InvalidArgument(
-                  "RANK is set: this process is a rank already and starts no others")));
-            }
-            if (absl::Status read = ReadNodes(environment, options.get()); !read.ok())
-              return EndCommand(BadUsage(read));
-            options->command.insert(options->command.begin(), "/proc/self/exe");
-            const auto code = RunRanks(*options);
-            if (!code.ok()) return EndCommand(WithExitCode(kExitUnavailable, code.status()));
-            return *code;
-          }};
+  return {
+      command, [options]() -> absl::Status {
+        const Environment environment = ProcessEnvironment();
+        if (environment("RANK")) {
+          return BadUsage(
+              InvalidArgument("RANK is set: this process is a rank already and starts no others"));
+        }
+        TAOPD_RETURN_IF_ERROR(BadUsage(ReadNodes(environment, options.get())));
+        options->command.insert(options->command.begin(), "/proc/self/exe");
+        TAOPD_ASSIGN_OR_RETURN(const int code, WithExitCode(kExitUnavailable, RunRanks(*options)));
+        return EndsWith(code);
+      }};
 }
 
 }  // namespace taopd

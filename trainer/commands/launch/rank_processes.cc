@@ -1,4 +1,4 @@
-#include "trainer/cli/launch/rank_processes.h"
+#include "trainer/commands/launch/rank_processes.h"
 
 #include <absl/time/clock.h>
 #include <fcntl.h>

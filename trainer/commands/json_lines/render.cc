@@ -6,8 +6,8 @@
 #include "common/io/file.h"
 #include "common/text/chat/chat_template.h"
 #include "common/text/jinja/template.h"
-#include "trainer/cli/json_lines/json_lines.h"
 #include "trainer/cli/subcommand.h"
+#include "trainer/commands/json_lines/json_lines.h"
 
 namespace taopd {
 namespace {
@@ -76,19 +76,19 @@ absl::StatusOr<ordered_json> AnswerChat(const ordered_json& line, const ChatTemp
                       {"ids", tokenizer.Encode(rendering.text, /*add_special_tokens=*/false)}};
 }
 
-absl::StatusOr<int> RenderLines(const RenderFlags& flags) {
+absl::Status RenderLines(const RenderFlags& flags) {
   std::optional<jinja::Template> of_file;
   if (!flags.template_path.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string source, ReadFileToString(flags.template_path));
-    auto parsed = jinja::Template::Parse(source);
-    if (!parsed.ok()) return Annotate(parsed.status(), flags.template_path);
-    of_file = *std::move(parsed);
+    TAOPD_ASSIGN_OR_RETURN(const std::string source,
+                           BadData(ReadFileToString(flags.template_path)));
+    TAOPD_ASSIGN_OR_RETURN(of_file,
+                           BadData(Annotate(jinja::Template::Parse(source), flags.template_path)));
   }
   std::unique_ptr<Tokenizer> tokenizer;
   // A directory without a chat template still renders lines that bring their own.
   absl::StatusOr<ChatTemplate> chat = NotFound("no --tokenizer");
   if (!flags.tokenizer_dir.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(flags.tokenizer_dir));
+    TAOPD_ASSIGN_OR_RETURN(tokenizer, BadData(Tokenizer::Load(flags.tokenizer_dir)));
     chat = ChatTemplate::Load(flags.tokenizer_dir);
   }
   return AnswerJsonLines([&](const ordered_json& line) -> absl::StatusOr<ordered_json> {
@@ -114,10 +114,7 @@ Subcommand AddRender(CLI::App& app) {
                       "Directory with tokenizer.json and a chat template");
   command->add_option("--template", flags->template_path,
                       "A template file; lines are {\"context\"}, output {\"text\"}");
-  return {command, [flags] {
-            const auto code = RenderLines(*flags);
-            return code.ok() ? *code : EndCommand(BadData(code.status()));
-          }};
+  return {command, [flags] { return RenderLines(*flags); }};
 }
 
 }  // namespace taopd

@@ -17,10 +17,8 @@ Subcommand AddReport(CLI::App& app) {
   command->add_option("run_dirs", flags->run_dirs, "Run directories, and files of `bandit`")
       ->required();
   command->add_option("-o,--output", flags->output_path, "The page")->required();
-  return {command, [flags] {
-            const absl::Status status = report::WriteReport(flags->run_dirs, flags->output_path);
-            return status.ok() ? EndCommand(absl::OkStatus()) : EndCommand(BadData(status));
-          }};
+  return {command,
+          [flags] { return BadData(report::WriteReport(flags->run_dirs, flags->output_path)); }};
 }
 
 }  // namespace taopd

@@ -20,7 +20,7 @@ Subcommand AddConfig(CLI::App& app) {
             SftConfig sft;
             std::cout << SettingsReference(*program == "train" ? DescribeSettings(train)
                                                                : DescribeSettings(sft));
-            return 0;
+            return absl::OkStatus();
           }};
 }
 
@@ -28,7 +28,7 @@ Subcommand AddObjectives(CLI::App& app) {
   return {app.add_subcommand("objectives", "List the objectives"), [] {
             for (const ObjectiveInfo& row : AllObjectives())
               std::cout << row.name << "\n    " << row.summary << "\n";
-            return 0;
+            return absl::OkStatus();
           }};
 }
 
