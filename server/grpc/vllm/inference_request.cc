@@ -161,7 +161,7 @@ absl::Status ReadGrammar(const vllm::DecodingParameters& decoding, const ServedM
   if (!spec) return absl::OkStatus();
   if (model.grammar_compiler == nullptr)
     return InvalidArgument("structured_output: the model has no tokenizer");
-  out->grammar = RequestedGrammar{*std::move(spec), "structured_output", {}};
+  out->grammar = RequestedGrammar{*std::move(spec), "structured_output"};
   return absl::OkStatus();
 }
 

@@ -19,8 +19,7 @@
 #include "proto/vllm/inference.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
-#include "tests/server/fake_engine.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {
 namespace {
@@ -210,11 +209,7 @@ std::vector<std::string> StreamedByVllmInference(Servers& servers) {
 class DialectsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    TokenizerConfig config;
-    config.chat_templates["default"] = "{{ messages[0].content }}";
-    auto chat = ChatTemplate::FromConfig(config);
-    ASSERT_OK(chat);
-    fake_.model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
+    fake_.model->chat_template = testing::MakeChatTemplate("{{ messages[0].content }}");
     state_.SetReady(fake_.model);
     auto http =
         HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
