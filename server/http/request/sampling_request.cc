@@ -150,11 +150,7 @@ absl::Status ReadBadWords(JsonFields& fields, const ServedModel& model,
 absl::Status ReadCounts(JsonFields& fields, GenerationRequest* request) {
   request->seed = SignedSeed(fields.Integer("seed"));
   request->n = fields.Integer("n").value_or(1);
-  TAOPD_RETURN_IF_ERROR(CheckNumChoices(request->n));
-  if (request->n > 1 && request->sampling.temperature == 0.0f) {
-    return FieldError("n", "n must be 1 when using greedy sampling, got ", request->n, ".");
-  }
-  return absl::OkStatus();
+  return CheckNumChoices(request->n, request->sampling.temperature);
 }
 
 absl::Status ReadCacheSalt(JsonFields& fields, GenerationRequest* request) {

@@ -142,7 +142,6 @@ TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
       {"min_tokens", -1, "min_tokens must be greater than or equal to 0, got -1."},
       {"min_tokens", 17, "min_tokens must be less than or equal to max_tokens=16, got 17."},
       {"n", 0, "n must be at least 1, got 0."},
-      {"n", 16385, "n must be at most 16384, got 16385."},
       {"logit_bias", {{"x", 1}}, "cannot be converted to integer token IDs: ['x']"},
       {"logit_bias",
        {{"32", 1}},
@@ -163,11 +162,7 @@ TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
     EXPECT_EQ(error.param, c.field) << error.message;
     EXPECT_THAT(error.message, HasSubstr(c.message));
   }
-  EXPECT_EQ(Refused({{"cache_salt", "a/b"}}).param, "cache_salt");
-  EXPECT_EQ(Refused({{"cache_salt", std::string(129, 'x')}}).param, "cache_salt");
   EXPECT_EQ(Refused({{"cache_salt", 5}}).param, "cache_salt");
-  const HttpError greedy = Refused({{"n", 2}, {"temperature", 0}});
-  EXPECT_EQ(greedy.message, "n must be 1 when using greedy sampling, got 2. (parameter=n)");
 }
 
 TEST(CompletionSamplingTest, MessagesDoNotRepeatLongTexts) {
