@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -47,9 +48,15 @@ class LimitedBuilder {
       return Fail(Concat("an object of more than the limit of ", kMaxOrderedJsonKeys, " keys"));
     }
     if (!Take(kKeyBytes + name.size())) return false;
-    const auto [entry, is_new] = object.emplace(name, Json());
-    if (!is_new) return Fail(Concat("duplicate key \"", name, "\""));
-    slot_ = &entry->second;
+    if constexpr (kOrdered) {
+      // The object's own search for a key takes time in proportion to its size.
+      if (!keys_.back().insert(name).second) return Fail(Concat("duplicate key \"", name, "\""));
+      slot_ = &object.emplace_back(name, Json()).second;
+    } else {
+      const auto [entry, is_new] = object.emplace(name, Json());
+      if (!is_new) return Fail(Concat("duplicate key \"", name, "\""));
+      slot_ = &entry->second;
+    }
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) {
@@ -68,10 +75,12 @@ class LimitedBuilder {
       return Fail(Concat("nested deeper than the limit of ", kMaxJsonDepth));
     }
     open_.push_back(container);
+    keys_.emplace_back();
     return true;
   }
   bool Pop() {
     open_.pop_back();
+    keys_.pop_back();
     return true;
   }
   bool Take(size_t num_bytes) {
@@ -107,7 +116,8 @@ class LimitedBuilder {
   // The containers from the root to the innermost open one. Pointers stay valid: a container grows
   // only while none of its elements is open.
   std::vector<Json*> open_;
-  Json* slot_ = nullptr;  // where the value of the last key goes
+  std::vector<std::unordered_set<std::string>> keys_;  // of open_, if objects are ordered
+  Json* slot_ = nullptr;                               // where the value of the last key goes
   const int64_t max_bytes_;
   int64_t num_bytes_ = 0;  // estimated
   int64_t num_values_ = 0;

@@ -43,8 +43,6 @@ struct PromptScoring {
 struct RequestedGrammar {
   GrammarSpec spec;
   std::string field;  // the request's field: "response_format.json_schema.schema"
-  // The keys that lead to the text of the spec in the body, until it has been taken out.
-  std::vector<std::string> path;
 };
 
 struct GenerationRequest {

@@ -13,9 +13,11 @@ absl::Status CheckRequestId(std::string_view name, std::string_view id) {
                     ".");
 }
 
-absl::Status CheckNumChoices(int64_t n) {
+absl::Status CheckNumChoices(int64_t n, std::optional<float> temperature) {
   if (n < 1) return FieldError("n", "n must be at least 1, got ", n, ".");
   if (n > kMaxChoices) return FieldError("n", "n must be at most ", kMaxChoices, ", got ", n, ".");
+  if (n > 1 && temperature == 0.0f)
+    return FieldError("n", "n must be 1 when using greedy sampling, got ", n, ".");
   return absl::OkStatus();
 }
 

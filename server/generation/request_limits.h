@@ -16,7 +16,9 @@ inline constexpr size_t kMaxCacheSaltBytes = 128;  // vLLM's
 
 // `name` is the protocol's name of the field: "request_id" or "rid".
 absl::Status CheckRequestId(std::string_view name, std::string_view id);
-absl::Status CheckNumChoices(int64_t n);
+// The protocols of vLLM and SGLang name the temperature: as in vLLM, greedy sampling has one choice
+// per prompt. taopd.v1 names none and takes any number.
+absl::Status CheckNumChoices(int64_t n, std::optional<float> temperature = std::nullopt);
 absl::Status CheckCacheSalt(std::string_view salt);
 
 // Returns the seed of a signed field. As in vLLM, -1 means none; any other number is taken as an

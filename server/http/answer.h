@@ -1,4 +1,4 @@
-// The answer of a protocol: a JSON text, an error, or a stream of pieces.
+// The answer of a protocol: a JSON text, or a stream of pieces.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <variant>
 
-#include "server/http/http_error.h"
+#include "common/base/status.h"
 
 namespace taopd {
 
@@ -19,7 +19,7 @@ struct EventStream {
   std::function<void(const SendPiece&)> run;
 };
 
-using Answer = std::variant<std::string, HttpError, EventStream>;
+using Answer = std::variant<std::string, EventStream>;
 
 // Server-sent events.
 inline std::string Event(const std::string& json) { return "data: " + json + "\n\n"; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/generation/field_error.h"
+#include "server/http/request/json_fields.h"
 
 namespace taopd {
 namespace {
@@ -26,8 +27,7 @@ std::string HttpError::Json() const {
   error["code"] = status;
   nlohmann::ordered_json body;
   body["error"] = std::move(error);
-  // A message may quote bytes of the request that are no UTF-8.
-  return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return JsonText(body);  // a message may quote bytes of the request that are no UTF-8
 }
 
 absl::Status WrongType(const std::string& field, const std::string& expected) {

@@ -49,12 +49,12 @@ HttpResponse ErrorResponse(const HttpError& error) {
   return response;
 }
 
-HttpResponse ToResponse(Answer answer) {
-  if (const HttpError* error = std::get_if<HttpError>(&answer)) return ErrorResponse(*error);
-  if (std::string* json = std::get_if<std::string>(&answer)) return JsonResponse(std::move(*json));
+HttpResponse ToResponse(absl::StatusOr<Answer> answer) {
+  if (!answer.ok()) return ErrorResponse(FromStatus(answer.status()));
+  if (std::string* json = std::get_if<std::string>(&*answer)) return JsonResponse(std::move(*json));
   return {.headers = {{"Cache-Control", "no-cache"},
                       {"Content-Type", "text/event-stream; charset=utf-8"}},
-          .stream = std::get<EventStream>(std::move(answer)).run};
+          .stream = std::get<EventStream>(*std::move(answer)).run};
 }
 
 WireAnswer WholeAnswer(HttpResponse response, const AnswerStyle& style) {

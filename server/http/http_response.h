@@ -8,6 +8,7 @@
 
 #include "server/http/answer.h"
 #include "server/http/front/front_handler.h"
+#include "server/http/http_error.h"
 
 namespace taopd {
 
@@ -26,7 +27,7 @@ HttpResponse JsonResponse(std::string json, int status = 200);
 // Returns the error with the headers that its status asks for: Retry-After for 429 and 503, and the
 // end of the connection for 503.
 HttpResponse ErrorResponse(const HttpError& error);
-HttpResponse ToResponse(Answer answer);
+HttpResponse ToResponse(absl::StatusOr<Answer> answer);
 
 // The properties of a request that its answer depends on.
 struct AnswerStyle {

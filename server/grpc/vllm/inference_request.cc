@@ -161,7 +161,7 @@ absl::Status ReadGrammar(const vllm::DecodingParameters& decoding, const ServedM
   if (!spec) return absl::OkStatus();
   if (model.grammar_compiler == nullptr)
     return InvalidArgument("structured_output: the model has no tokenizer");
-  out->grammar = RequestedGrammar{*std::move(spec), "structured_output", {}};
+  out->grammar = RequestedGrammar{*std::move(spec), "structured_output"};
   return absl::OkStatus();
 }
 
@@ -173,7 +173,6 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const InferenceEx
   TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   TAOPD_RETURN_IF_ERROR(RefuseUnsupported(request));
   TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request.kv().cache_salt()));
-  TAOPD_RETURN_IF_ERROR(CheckNumChoices(extras.n));
   out->request_id = request.request_id();
   out->n = extras.n;
   out->cache_salt = request.kv().cache_salt();
@@ -183,6 +182,7 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const InferenceEx
   TAOPD_RETURN_IF_ERROR(ReadTruncation(request, extras, out));
   TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, out));
   TAOPD_RETURN_IF_ERROR(ReadSampling(request, extras, &out->sampling));
+  TAOPD_RETURN_IF_ERROR(CheckNumChoices(out->n, out->sampling.temperature));
   TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, out));
   TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, out, options));
   TAOPD_RETURN_IF_ERROR(ReadGrammar(request.decoding(), model, out));

@@ -1,18 +1,15 @@
-#include "server/http/chat/chat_request.h"
+#include "server/http/chat/chat.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "common/io/jsonl.h"
 #include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
 #include "server/http/chat/chat_messages.h"
 #include "server/http/chat/tool_choice.h"
-#include "server/http/generation/prompts.h"
-#include "server/http/generation/request_body.h"
-#include "server/http/generation/sampling_request.h"
-#include "server/http/structured/structured_output.h"
+#include "server/http/request/prompts.h"
+#include "server/http/request/sampling_request.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -40,7 +37,7 @@ absl::Status RefuseOtherInputs(JsonFields& fields) {
                       "chat_template is not accepted with a request: the model's own is used.");
   }
   for (const char* name : {"mm_processor_kwargs", "media_io_kwargs"}) {
-    const nlohmann::json* value = fields.Find(name);
+    const ordered_json* value = fields.Find(name);
     if (value != nullptr && !value->empty()) {
       return FieldError(name, name, " is not supported: the model reads text only.");
     }
@@ -81,24 +78,9 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, bool* ech
 
 }  // namespace
 
-absl::StatusOr<ChatBody> ParseChatBody(const std::string& body) {
-  TAOPD_ASSIGN_OR_RETURN(ordered_json ordered, ParseOrderedBody(body));
-  static const std::set<std::string> kOfTheTemplate = {"messages", "documents",
-                                                       "chat_template_kwargs"};
-  nlohmann::json fields = nlohmann::json::object();
-  for (const auto& [key, value] : ordered.items()) {
-    const bool leave_out = kOfTheTemplate.contains(key) && !value.is_null();
-    fields[key] = leave_out ? nlohmann::json(true) : nlohmann::json(value);
-  }
-  return ChatBody{std::move(ordered), std::move(fields)};
-}
-
-absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, ordered_json* ordered,
-                                        const ServedModel& model) {
+absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& model) {
   TAOPD_RETURN_IF_ERROR(ReadToolChoice(fields));
   TAOPD_RETURN_IF_ERROR(RefuseOtherInputs(fields));
-  for (const char* name : {"messages", "tools", "documents", "chat_template_kwargs"})
-    fields.Find(name);
   ChatOptions options;
   options.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   options.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
@@ -108,14 +90,12 @@ absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, ordered_json* ordere
         "messages",
         "The model has no chat template or no tokenizer.json: send token ids to /v1/completions.");
   }
-  if (!ordered->contains("messages")) {
-    return MissingField("messages");
-  }
-  ordered_json messages = std::move((*ordered)["messages"]);
+  ordered_json messages = fields.Take("messages");
+  if (messages.is_null()) return MissingField("messages");
   TAOPD_RETURN_IF_ERROR(NormalizeMessages(model.chat_template->takes_parts(), &messages));
-  options.tools = ordered->value("tools", ordered_json());
-  options.documents = ordered->value("documents", ordered_json());
-  options.kwargs = ordered->value("chat_template_kwargs", ordered_json());
+  options.tools = fields.Take("tools");
+  options.documents = fields.Take("documents");
+  options.kwargs = fields.Take("chat_template_kwargs");
   if (options.kwargs.is_null()) options.kwargs = ordered_json::object();
   if (!options.kwargs.is_object()) return WrongType("chat_template_kwargs", "a valid dictionary");
   TAOPD_RETURN_IF_ERROR(ReadReasoningEffort(fields, &options.kwargs));
@@ -127,8 +107,7 @@ absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, ordered_json* ordere
                       ContentText(messages.back()), std::move(options.tools)};
 }
 
-absl::Status ReadChatRequest(JsonFields& fields, ordered_json* ordered, const ServedModel& model,
-                             ChatRequest* request) {
+absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatRequest* request) {
   TAOPD_RETURN_IF_ERROR(ReadEnvelope(fields, model, request));
   TAOPD_RETURN_IF_ERROR(ReadSampling(fields, model.sampling_defaults, model, request));
   bool echo = false;
@@ -137,26 +116,16 @@ absl::Status ReadChatRequest(JsonFields& fields, ordered_json* ordered, const Se
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   const bool new_message = fields.Bool("add_generation_prompt").value_or(true);
   fields.Bool("include_reasoning");  // for a parser that this server does not have
-  absl::StatusOr<RenderedChat> rendered = RenderChat(fields, ordered, model);
+  absl::StatusOr<RenderedChat> rendered = RenderChat(fields, model);
   TAOPD_RETURN_IF_ERROR(fields.error());
   TAOPD_ASSIGN_OR_RETURN(RenderedChat chat, std::move(rendered));
   TAOPD_RETURN_IF_ERROR(AddPromptText(chat.text, add_special_tokens, "messages", model, request));
   TAOPD_RETURN_IF_ERROR(ReadToolCalls(fields, chat.tools, model, request));
-  TAOPD_RETURN_IF_ERROR(FinishStructuredOutput(*ordered, {}, request));
   TAOPD_RETURN_IF_ERROR(fields.error());
   request->prompt_text = std::move(chat.text);
   request->role = new_message ? "assistant" : chat.last_role;
   if (echo && chat.last_role == request->role) request->echoed_text = std::move(chat.last_text);
   return FinishPrompts(model, /*echo_only=*/false, request);
-}
-
-absl::StatusOr<ChatRequest> ParseChatRequest(const std::string& body, const ServedModel& model) {
-  TAOPD_ASSIGN_OR_RETURN(ChatBody chat, ParseChatBody(body));
-  JsonFields fields(chat.fields);
-  ChatRequest request;
-  TAOPD_RETURN_IF_ERROR(ReadChatRequest(fields, &chat.ordered, model, &request));
-  fields.LogUnknown("/v1/chat/completions");
-  return request;
 }
 
 }  // namespace taopd

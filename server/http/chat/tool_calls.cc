@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "server/http/generation/request_body.h"
+#include "server/http/request/json_fields.h"
+#include "server/http/request/request_body.h"
 
 namespace taopd {
 namespace {
@@ -72,7 +73,7 @@ size_t Overlap(std::string_view text, std::string_view tag) {
 
 void AppendPythonJson(const ordered_json& value, std::string* out) {
   if (!value.is_structured()) {
-    *out += value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    *out += JsonText(value);
     return;
   }
   const bool is_object = value.is_object();

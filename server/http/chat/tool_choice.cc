@@ -8,24 +8,22 @@
 namespace taopd {
 namespace {
 
-using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr char kUsage[] =
     "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";
 
 // The name of a tool's function; null if it has none.
-template <typename Json>
-const std::string* NameOf(const Json& tool) {
+const std::string* NameOf(const ordered_json& tool) {
   if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object())
     return nullptr;
   const auto found = tool["function"].find("name");
   if (found == tool["function"].end() || !found->is_string()) return nullptr;
-  return found->template get_ptr<const std::string*>();
+  return found->get_ptr<const std::string*>();
 }
 
-absl::Status CheckNamed(const json& choice, const json& tools) {
-  const json function = choice.value("function", json());
+absl::Status CheckNamed(const ordered_json& choice, const ordered_json& tools) {
+  const ordered_json function = choice.value("function", ordered_json());
   if (!function.is_object()) {
     return FieldError("tool_choice.function", "Invalid value for `function` in `tool_choice`! ",
                       kUsage);
@@ -34,12 +32,12 @@ absl::Status CheckNamed(const json& choice, const json& tools) {
     return FieldError("tool_choice.function.name",
                       "Expected field `name` in `function` in `tool_choice`! ", kUsage);
   }
-  const json& name = function["name"];
+  const ordered_json& name = function["name"];
   if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
     return FieldError("tool_choice.function.name",
                       "Invalid `name` in `function` in `tool_choice`! ", kUsage);
   }
-  for (const json& tool : tools) {
+  for (const ordered_json& tool : tools) {
     const std::string* const known = NameOf(tool);
     if (known != nullptr && *known == name.get_ref<const std::string&>()) return absl::OkStatus();
   }
@@ -48,8 +46,8 @@ absl::Status CheckNamed(const json& choice, const json& tools) {
       "The tool specified in `tool_choice` does not match any of the specified `tools`");
 }
 
-absl::Status CheckThereIsAFunction(const json& tools) {
-  for (const json& tool : tools) {
+absl::Status CheckThereIsAFunction(const ordered_json& tools) {
+  for (const ordered_json& tool : tools) {
     if (NameOf(tool) != nullptr) return absl::OkStatus();
   }
   return FieldError("tool_choice",
@@ -98,8 +96,7 @@ absl::Status SchemaOfCalls(const ordered_json& tools, bool parallel, ordered_jso
 
 void Force(const ordered_json& schema, ChatRequest* request) {
   RequestedGrammar grammar;
-  const auto replace = ordered_json::error_handler_t::replace;
-  grammar.spec.text = schema.dump(-1, ' ', false, replace);
+  grammar.spec.text = JsonText(schema);
   grammar.field = "tools";
   request->grammar = std::move(grammar);
 }
@@ -107,19 +104,19 @@ void Force(const ordered_json& schema, ChatRequest* request) {
 }  // namespace
 
 absl::Status ReadToolChoice(JsonFields& fields) {
-  const json* tools = fields.Find("tools");
-  const json* choice = fields.Find("tool_choice");
+  const ordered_json* tools = fields.Find("tools");
+  const ordered_json* choice = fields.Find("tool_choice");
   if (tools != nullptr && tools->is_array() && tools->empty()) {
     return FieldError("tools",
                       "`tools` must not be an empty array. Either provide at least one tool or "
                       "omit the field entirely.");
   }
-  if (choice == nullptr || *choice == json("none")) return absl::OkStatus();
+  if (choice == nullptr || *choice == ordered_json("none")) return absl::OkStatus();
   if (tools == nullptr) {
     return FieldError("tool_choice", "When using `tool_choice`, `tools` must be set.");
   }
-  if (*choice == json("auto")) return absl::OkStatus();
-  if (*choice == json("required")) return CheckThereIsAFunction(*tools);
+  if (*choice == ordered_json("auto")) return absl::OkStatus();
+  if (*choice == ordered_json("required")) return CheckThereIsAFunction(*tools);
   if (choice->is_object()) return CheckNamed(*choice, *tools);
   return FieldError("tool_choice", "Invalid value for `tool_choice`: ",
                     choice->is_string() ? Excerpt(choice->get_ref<const std::string&>())
@@ -130,10 +127,10 @@ absl::Status ReadToolChoice(JsonFields& fields) {
 absl::Status ReadToolCalls(JsonFields& fields, const ordered_json& tools, const ServedModel& model,
                            ChatRequest* request) {
   request->parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
-  const json* choice = fields.Find("tool_choice");
+  const ordered_json* choice = fields.Find("tool_choice");
   if (!tools.is_array()) return absl::OkStatus();
-  if (choice != nullptr && *choice == json("none")) return absl::OkStatus();
-  if (choice != nullptr && *choice == json("required")) {
+  if (choice != nullptr && *choice == ordered_json("none")) return absl::OkStatus();
+  if (choice != nullptr && *choice == ordered_json("required")) {
     ordered_json schema;
     TAOPD_RETURN_IF_ERROR(SchemaOfCalls(tools, request->parallel_tool_calls, &schema));
     Force(schema, request);
@@ -141,7 +138,7 @@ absl::Status ReadToolCalls(JsonFields& fields, const ordered_json& tools, const 
     return absl::OkStatus();
   }
   if (choice != nullptr && choice->is_object()) {
-    const json* outputs = fields.Find("structured_outputs");
+    const ordered_json* outputs = fields.Find("structured_outputs");
     if (outputs != nullptr && outputs->is_object() &&
         (outputs->contains("json") || outputs->contains("regex") || outputs->contains("choice"))) {
       return InvalidArgument(

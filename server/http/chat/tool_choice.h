@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "server/http/chat/chat_request.h"
+#include "server/http/chat/chat.h"
 #include "server/http/http_error.h"
-#include "server/http/json_fields.h"
+#include "server/http/request/json_fields.h"
 
 namespace taopd {
 

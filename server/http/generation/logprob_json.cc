@@ -53,12 +53,10 @@ void AppendTopLogprobs(const Position& position, size_t num_entries,
 
 void AppendObjects(const std::vector<int32_t>& token_ids, const std::vector<Position>& positions,
                    TokenText& tokens, std::string* out) {
-  *out += '[';
-  for (size_t i = 0; i < positions.size(); ++i) {
-    if (i > 0) *out += ',';
+  AppendList(positions.size(), out, [&](size_t i) {
     if (positions[i].empty()) {
       *out += "null";
-      continue;
+      return;
     }
     char separator = '{';
     for (const PositionEntry& entry : positions[i]) {
@@ -73,8 +71,7 @@ void AppendObjects(const std::vector<int32_t>& token_ids, const std::vector<Posi
       *out += '}';
     }
     *out += '}';
-  }
-  *out += ']';
+  });
 }
 
 // Candidate j of row r is filler.
@@ -111,15 +108,6 @@ void AppendCompact(const GenerationRequest& request, const ScoreRows& rows, std:
   *out += '}';
 }
 
-void AppendBytes(const std::string& text, std::string* out) {
-  *out += '[';
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (i > 0) *out += ',';
-    *out += std::to_string(static_cast<unsigned char>(text[i]));
-  }
-  *out += ']';
-}
-
 // `names_text` is false for the token itself, whose bytes are those of its text whatever its name
 // is.
 void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<const int32_t> context,
@@ -128,19 +116,18 @@ void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<cons
   *out += "{\"token\":" + JsonString(name) + ",\"logprob\":";
   AppendLogprob(entry.log_prob, out);
   *out += ",\"bytes\":";
-  AppendBytes(names_text ? name : tokens.Decode(entry.id, context), out);
+  const std::string text = names_text ? name : tokens.Decode(entry.id, context);
+  AppendList(text.size(), out,
+             [&](size_t i) { *out += std::to_string(static_cast<unsigned char>(text[i])); });
 }
 
 }  // namespace
 
 std::string IdsJson(const std::vector<int32_t>& ids, bool wanted) {
   if (!wanted) return "null";
-  std::string out = "[";
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (i > 0) out += ',';
-    out += std::to_string(ids[i]);
-  }
-  return out + ']';
+  std::string out;
+  AppendList(ids.size(), &out, [&](size_t i) { out += std::to_string(ids[i]); });
+  return out;
 }
 
 absl::Status AppendPromptLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
@@ -166,23 +153,16 @@ void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationP
   const PromptScoring& scoring = request.scoring;
   const size_t num_candidates = static_cast<size_t>(scoring.num_candidates);
   const std::vector<float> values = rows ? CandidateLogProbs(scoring, *rows) : std::vector<float>();
-  *out += '[';
-  for (size_t t = 0; t < prompt.token_ids.size(); ++t) {
-    if (t > 0) *out += ',';
+  AppendList(prompt.token_ids.size(), out, [&](size_t t) {
     const int64_t r = static_cast<int64_t>(t) - scoring.start;
     if (r < 0) {
       *out += "null";
-      continue;
+      return;
     }
-    char separator = '[';
-    for (size_t m = 0; m < num_candidates; ++m) {
-      *out += separator;
-      separator = ',';
+    AppendList(num_candidates, out, [&](size_t m) {
       AppendLogprob(values[static_cast<size_t>(r) * num_candidates + m], out);
-    }
-    *out += ']';
-  }
-  *out += ']';
+    });
+  });
 }
 
 void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t first,
@@ -215,20 +195,18 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
 void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
                         const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
                         std::string* out) {
-  *out += "{\"content\":[";
-  for (size_t i = 0; i < positions.size(); ++i) {
-    if (i > 0) *out += ',';
+  *out += "{\"content\":";
+  AppendList(positions.size(), out, [&](size_t i) {
     const std::span<const int32_t> context = Before(token_ids, first + i);
     AppendChatEntry(positions[i].front(), /*names_text=*/false, context, tokens, out);
-    *out += ",\"top_logprobs\":[";
-    for (size_t j = 0; j < std::min(positions[i].size(), static_cast<size_t>(top_k)); ++j) {
-      if (j > 0) *out += ',';
+    *out += ",\"top_logprobs\":";
+    AppendList(std::min(positions[i].size(), static_cast<size_t>(top_k)), out, [&](size_t j) {
       AppendChatEntry(positions[i][j], /*names_text=*/true, context, tokens, out);
       *out += '}';
-    }
-    *out += "]}";
-  }
-  *out += "]}";
+    });
+    *out += '}';
+  });
+  *out += '}';
 }
 
 absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vector<int32_t>& ids,

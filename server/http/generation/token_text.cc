@@ -4,10 +4,10 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/http/request/json_fields.h"
 
 namespace taopd {
 namespace {
@@ -57,9 +57,7 @@ std::string TokenText::NameAlone(int32_t id) {
   return tokenizer_->Decode({id}, /*skip_special_tokens=*/false);
 }
 
-std::string JsonString(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string JsonString(const std::string& text) { return JsonText(text); }
 
 void AppendLogprob(float value, std::string* out) {
   const double number =

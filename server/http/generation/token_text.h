@@ -35,6 +35,16 @@ class TokenText {
 
 // Returns a JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonString(const std::string& text);
+// Appends a JSON list of `size` parts. `append(i)` appends part i.
+template <typename Append>
+void AppendList(size_t size, std::string* out, const Append& append) {
+  *out += '[';
+  for (size_t i = 0; i < size; ++i) {
+    if (i > 0) *out += ',';
+    append(i);
+  }
+  *out += ']';
+}
 // Appends a float, widened to double and printed as Python does, so that it reads back as the same
 // float. -inf becomes -9999.0, vLLM's value. REQUIRES: neither NaN nor +inf.
 void AppendLogprob(float value, std::string* out);

@@ -2,10 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/http/describe/openapi.h"
-#include "server/http/run_dialect.h"
-#include "server/http/tokenize/tokenize.h"
-#include "server/http/trl/sequence_logprobs.h"
+#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/sequence_logprobs.h"
+#include "server/http/request/json_fields.h"
+#include "server/http/routes/openapi.h"
+#include "server/http/routes/tokenize.h"
 #include "server/options/version.h"
 
 namespace taopd {
@@ -13,12 +14,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 // GET /v1/models, as vLLM's.
-Answer Models(const ServedModel& model) {
+absl::StatusOr<Answer> Models(const ServedModel& model) {
   ordered_json permission;
   permission["id"] = "modelperm-" + model.revision.substr(0, 32);
   permission["object"] = "model_permission";
@@ -41,22 +38,22 @@ Answer Models(const ServedModel& model) {
   entry["parent"] = nullptr;
   entry["max_model_len"] = model.limits.max_model_len;
   entry["permission"] = ordered_json::array({permission});
-  return Dump({{"object", "list"}, {"data", ordered_json::array({entry})}});
+  return JsonText({{"object", "list"}, {"data", ordered_json::array({entry})}});
 }
 
 // GET /get_model_info and /model_info, as SGLang's.
-Answer SglangModelInfo(const ServedModel& model) {
+absl::StatusOr<Answer> SglangModelInfo(const ServedModel& model) {
   ordered_json info;
   info["model_path"] = model.root;
   info["tokenizer_path"] = model.root;
   info["is_generation"] = model.limits.can_generate;
   info["served_model_name"] = model.name;
   info["weight_version"] = "default";
-  return Dump(info);
+  return JsonText(info);
 }
 
 // GET /server_info and /get_server_info, as SGLang's.
-Answer SglangServerInfo(const ServedModel& model) {
+absl::StatusOr<Answer> SglangServerInfo(const ServedModel& model) {
   const EngineStats stats = model.engine->stats();
   ordered_json info;
   info["model_path"] = model.root;
@@ -69,22 +66,25 @@ Answer SglangServerInfo(const ServedModel& model) {
   info["num_running_requests"] = stats.num_running;
   info["num_queue_requests"] = stats.num_waiting;
   info["version"] = kTeacherVersion;
-  return Dump(info);
+  return JsonText(info);
 }
 
-Answer Config(const ServedModel& model) { return model.config_json; }
+absl::StatusOr<Answer> Config(const ServedModel& model) { return model.config_json; }
 
-Answer Load(const ServedModel& model) {
+absl::StatusOr<Answer> Load(const ServedModel& model) {
   const EngineStats stats = model.engine->stats();
   return Concat("{\"server_load\":", stats.num_running + stats.num_waiting, "}");
 }
 
 // A GET route that describes the served model, or says why there is none.
-Route Describing(const char* path, ServingState* state, Answer (*describe)(const ServedModel&)) {
-  return {"GET", path, RouteKind::kWork, [state, describe](const std::string&, const Caller&) {
-            const auto model = state->Admit();
-            return ToResponse(model.ok() ? describe(**model) : FromStatus(model.status()));
-          }};
+Route Describing(const char* path, ServingState* state,
+                 absl::StatusOr<Answer> (*describe)(const ServedModel&)) {
+  const auto answer = [state, describe]() -> absl::StatusOr<Answer> {
+    TAOPD_ASSIGN_OR_RETURN(const auto model, state->Admit());
+    return describe(*model);
+  };
+  return {"GET", path, RouteKind::kWork,
+          [answer](const std::string&, const Caller&) { return ToResponse(answer()); }};
 }
 
 // A GET route whose answer is always the same.
@@ -96,7 +96,7 @@ Route Fixed(const char* path, const HttpResponse& response) {
 }  // namespace
 
 Routes CompletionRoutes(ServingState* state) {
-  using Run = Answer (*)(const std::string&, const Caller&, ServingState&);
+  using Run = absl::StatusOr<Answer> (*)(const std::string&, const Caller&, ServingState&);
   const auto answering = [state](const char* path, Run run) -> Route {
     return {"POST", path, RouteKind::kWork,
             [state, run](const std::string& body, const Caller& caller) {

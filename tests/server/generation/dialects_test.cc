@@ -19,8 +19,7 @@
 #include "proto/vllm/inference.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
-#include "tests/server/fake_engine.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {
 namespace {
@@ -37,6 +36,7 @@ struct Ask {
   std::optional<int64_t> n = {};
   std::optional<int64_t> seed = {};
   std::optional<int64_t> truncate = {};
+  float temperature = 0.5f;
 };
 
 struct Servers {
@@ -64,7 +64,8 @@ void Set(json* object, const char* name, const std::optional<Value>& value) {
 }
 
 json VllmFields(const Ask& ask) {
-  json fields = {{"max_tokens", ask.max_tokens}, {"temperature", 0.5}, {"ignore_eos", true}};
+  json fields = {
+      {"max_tokens", ask.max_tokens}, {"temperature", ask.temperature}, {"ignore_eos", true}};
   Set(&fields, "n", ask.n);
   Set(&fields, "seed", ask.seed);
   return fields;
@@ -93,7 +94,8 @@ std::string Tokens(Servers& servers, const Ask& ask) {
 }
 
 std::string Sglang(Servers& servers, const Ask& ask) {
-  json sampling = {{"max_new_tokens", ask.max_tokens}, {"temperature", 0.5}, {"ignore_eos", true}};
+  json sampling = {
+      {"max_new_tokens", ask.max_tokens}, {"temperature", ask.temperature}, {"ignore_eos", true}};
   Set(&sampling, "n", ask.n);
   Set(&sampling, "sampling_seed", ask.seed);
   json body = {{"input_ids", IdsOf(ask.prompt)}, {"sampling_params", sampling}};
@@ -104,7 +106,7 @@ std::string Sglang(Servers& servers, const Ask& ask) {
 std::string VllmInference(Servers& servers, const Ask& ask) {
   vllm::GenerateRequest request;
   for (const uint32_t id : IdsOf(ask.prompt)) request.mutable_token_ids()->add_ids(id);
-  request.set_temperature(0.5f);
+  request.set_temperature(ask.temperature);
   request.mutable_stopping()->set_max_new_tokens(static_cast<uint32_t>(ask.max_tokens));
   request.mutable_stopping()->set_ignore_eos(true);
   if (ask.cache_salt) request.mutable_kv()->set_cache_salt(*ask.cache_salt);
@@ -122,7 +124,7 @@ std::string VllmEngine(Servers& servers, const Ask& ask) {
   request.set_request_id("r");
   for (const uint32_t id : IdsOf(ask.prompt)) request.mutable_tokenized()->add_input_ids(id);
   auto& sampling = *request.mutable_sampling_params();
-  sampling.set_temperature(0.5f);
+  sampling.set_temperature(ask.temperature);
   sampling.set_max_tokens(static_cast<uint32_t>(ask.max_tokens));
   sampling.set_ignore_eos(true);
   if (ask.n) sampling.set_n(static_cast<uint32_t>(*ask.n));
@@ -138,7 +140,7 @@ std::string VllmEngine(Servers& servers, const Ask& ask) {
 std::string Teacher(Servers& servers, const Ask& ask) {
   v1::GenerateRequest request;
   for (const uint32_t id : IdsOf(ask.prompt)) request.add_token_ids(id);
-  request.mutable_sampling()->set_temperature(0.5f);
+  request.mutable_sampling()->set_temperature(ask.temperature);
   request.set_max_new_tokens(static_cast<uint32_t>(ask.max_tokens));
   request.set_ignore_eos(true);
   if (ask.cache_salt) request.set_cache_salt(*ask.cache_salt);
@@ -160,6 +162,7 @@ struct Protocol {
   bool has_truncation = true;
   bool has_signed_seed = true;
   bool cuts_max_tokens = true;
+  bool has_greedy_choices = false;  // takes n > 1 without a temperature
 };
 
 constexpr Protocol kProtocols[] = {
@@ -173,7 +176,8 @@ constexpr Protocol kProtocols[] = {
      .send = Teacher,
      .has_truncation = false,
      .has_signed_seed = false,
-     .cuts_max_tokens = false},
+     .cuts_max_tokens = false,
+     .has_greedy_choices = true},
 };
 
 // The texts of a stream's events, in their order, by the path of the text in an event.
@@ -210,11 +214,7 @@ std::vector<std::string> StreamedByVllmInference(Servers& servers) {
 class DialectsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    TokenizerConfig config;
-    config.chat_templates["default"] = "{{ messages[0].content }}";
-    auto chat = ChatTemplate::FromConfig(config);
-    ASSERT_OK(chat);
-    fake_.model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
+    fake_.model->chat_template = testing::MakeChatTemplate("{{ messages[0].content }}");
     state_.SetReady(fake_.model);
     auto http =
         HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
@@ -294,6 +294,12 @@ TEST_F(DialectsTest, ChoicesHaveOneLimit) {
   for (const Protocol& protocol : kProtocols) {
     if (!protocol.has_n) continue;
     EXPECT_EQ(Seen(protocol, {.max_tokens = 1, .n = 1025}).size(), 1025u) << protocol.name;
+    const Ask greedy = {.n = 2, .temperature = 0.0f};
+    if (protocol.has_greedy_choices) {
+      EXPECT_EQ(Seen(protocol, greedy).size(), 2u) << protocol.name;
+    } else {
+      ExpectRefused(protocol, greedy, "n must be 1 when using greedy sampling, got 2");
+    }
     ExpectRefused(protocol, {.n = 16'385}, "n must be at most 16384, got 16385");
   }
 }

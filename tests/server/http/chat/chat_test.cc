@@ -1,21 +1,18 @@
 // Chat completions without sockets: messages, templates, answers and streams.
-#include "server/http/run_dialect.h"
+#include "server/http/dialects/run_dialect.h"
 
 #include <nlohmann/json.hpp>
 
 #include "server/generation/field_error.h"
 #include "server/http/chat/chat_messages.h"
-#include "tests/server/fake_engine.h"
-#include "tests/support/status_matchers.h"
+#include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using testing::FakeModel;
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
 
 // Letters only: the fake tokenizer knows no others.
 constexpr char kTemplate[] =
@@ -23,61 +20,26 @@ constexpr char kTemplate[] =
     "{%- if tools -%}t{{ tools[0].function.name }}{%- endif -%}"
     "{%- if add_generation_prompt -%}{{ 'z' if enable_thinking else 'y' }}{%- endif -%}";
 
-class ChatTest : public ::testing::Test {
+class ChatTest : public testing::DialectTest {
  protected:
-  void SetUp() override {
-    SetTemplate(kTemplate);
-    state_.SetReady(fake_.model);
-  }
+  ChatTest() { SetTemplate(kTemplate); }
   void SetTemplate(const std::string& source) {
-    TokenizerConfig config;
-    config.chat_templates["default"] = source;
-    auto chat = ChatTemplate::FromConfig(config);
-    ASSERT_OK(chat);
-    fake_.model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
+    fake_.model->chat_template = testing::MakeChatTemplate(source);
   }
-  Answer Run(json body) {
+  static json WithMessages(json body) {
     if (!body.contains("messages")) body["messages"] = {{{"role", "user"}, {"content", "bc"}}};
-    Caller caller;
-    caller.is_gone = [] { return false; };
-    caller.hold_memory = [](ByteBudget::Reservation) {};
-    return RunChat(body.dump(), caller, state_);
+    return body;
   }
-  json Chat(const json& body) {
-    const Answer answer = Run(body);
-    if (const HttpError* error = std::get_if<HttpError>(&answer)) {
-      ADD_FAILURE() << error->message;
-      return json();
-    }
-    return json::parse(std::get<std::string>(answer));
-  }
-  HttpError Refused(const json& body) {
-    const Answer answer = Run(body);
-    const HttpError* error = std::get_if<HttpError>(&answer);
-    if (error == nullptr) ADD_FAILURE() << body << " is accepted";
-    return error != nullptr ? *error : HttpError();
+  json Chat(const json& body) { return Ask(RunChat, WithMessages(body)); }
+  HttpError Refused(const json& body) { return DialectTest::Refused(RunChat, WithMessages(body)); }
+  std::vector<json> Events(const json& body) {
+    return DialectTest::Events(RunChat, WithMessages(body));
   }
   std::string PromptText(json body) {
     body["return_prompt_text"] = true;
     body["max_tokens"] = 1;
     return Chat(body)["prompt_text"];
   }
-  std::vector<json> Events(json body) {
-    body["stream"] = true;
-    const Answer answer = Run(body);
-    std::vector<json> events;
-    bool ended = false;
-    std::get<EventStream>(answer).run([&](std::string_view piece) {
-      ended = piece == kLastEvent;
-      if (!ended) events.push_back(json::parse(piece.substr(6)));
-      return true;
-    });
-    EXPECT_TRUE(ended);
-    return events;
-  }
-
-  FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
 };
 
 TEST_F(ChatTest, WholeAnswerInVllmsShape) {

@@ -6,9 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/http/run_dialect.h"
-#include "tests/server/fake_engine.h"
-#include "tests/support/status_matchers.h"
+#include "server/http/dialects/run_dialect.h"
+#include "tests/server/http/dialect_fixture.h"
 #include "tests/support/stub_engine.h"
 
 namespace taopd {
@@ -217,51 +216,34 @@ class PieceTokenizer final : public testing::FakeTokenizer {
   const std::vector<std::string> pieces_;
 };
 
-class ToolChatTest : public ::testing::Test {
+class ToolChatTest : public testing::DialectTest {
  protected:
   void Serve(ToolCallFormat format, std::vector<std::string> pieces) {
     auto model = std::make_shared<ServedModel>();
     model->engine = std::make_unique<ScriptEngine>(static_cast<int32_t>(pieces.size()));
     model->limits = model->engine->limits();
     model->tokenizer = std::make_unique<PieceTokenizer>(std::move(pieces));
-    TokenizerConfig config;
-    config.chat_templates["default"] = "{{ messages[0].content }}";
-    auto chat = ChatTemplate::FromConfig(config);
-    ASSERT_OK(chat);
-    model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
+    model->chat_template = testing::MakeChatTemplate("{{ messages[0].content }}");
     model->tool_call_format = format;
     state_.SetReady(model);
   }
-  Answer Run(const json& more) {
+  static json Body(const json& more) {
     json body = {{"messages", {{{"role", "user"}, {"content", "b"}}}},
                  {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}};
     body.update(more);
-    Caller caller;
-    caller.is_gone = [] { return false; };
-    caller.hold_memory = [](ByteBudget::Reservation) {};
-    return RunChat(body.dump(), caller, state_);
+    return body;
   }
-  json Choice(const json& more) {
-    const Answer answer = Run(more);
-    if (const auto* error = std::get_if<HttpError>(&answer)) ADD_FAILURE() << error->message;
-    return json::parse(std::get<std::string>(answer))["choices"][0];
-  }
+  json Choice(const json& more) { return Ask(RunChat, Body(more))["choices"][0]; }
   // The deltas of a stream, and the last choice.
-  std::pair<std::vector<json>, json> Deltas(json more) {
-    more["stream"] = true;
-    const Answer answer = Run(more);
+  std::pair<std::vector<json>, json> Deltas(const json& more) {
     std::vector<json> deltas;
     json last;
-    std::get<EventStream>(answer).run([&](std::string_view piece) {
-      if (piece == kLastEvent) return true;
-      last = json::parse(piece.substr(6))["choices"][0];
+    for (const json& event : Events(RunChat, Body(more))) {
+      last = event["choices"][0];
       deltas.push_back(last["delta"]);
-      return true;
-    });
+    }
     return {deltas, last};
   }
-
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
 };
 
 const std::vector<std::string> kTwoCalls = {"I ask. ",

@@ -1,0 +1,61 @@
+// POST /v1/chat/completions, as vLLM defines it: the body, and the answers with vLLM's keys in
+// vLLM's order.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/generation/generation_request.h"
+#include "server/http/answer.h"
+#include "server/http/chat/forced_calls.h"
+#include "server/http/generation/generation.h"
+#include "server/http/request/json_fields.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+struct ChatRequest : GenerationRequest {
+  std::string role;         // role of the answer's message
+  std::string echoed_text;  // text in front of the answer's text
+  std::string prompt_text;  // the rendered conversation
+  bool return_prompt_text = false;
+  // The format of tool calls, which are taken out of the answer's text; kNone leaves them there.
+  ToolCallFormat tool_calls = ToolCallFormat::kNone;
+  // All of the text is calls, because the request says so.
+  ForcedCalls forced_calls = ForcedCalls::kNone;
+  std::string forced_function;      // name of the function, for ForcedCalls::kFunction
+  bool parallel_tool_calls = true;  // false: the first call alone is answered
+};
+
+// Reads and checks a body, renders its messages with the model's chat template and tokenizes the
+// text.
+absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatRequest* request);
+
+// A conversation after its chat template was applied.
+struct RenderedChat {
+  std::string text;
+  std::string last_role;
+  std::string last_text;
+  nlohmann::ordered_json tools;  // with keys in the order of the request; null if there are none
+};
+
+// Takes messages, tools and the options of the chat template out of the body and renders them.
+// Shared with /tokenize.
+absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& model);
+
+// `results` are those of the choices; the first holds the prompt's rows if they were asked for.
+// Returns INTERNAL if a log-probability is NaN or +inf.
+absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
+                                             const std::vector<InferenceResult>& results,
+                                             int64_t created_unix_s);
+
+// Sends the roles and all updates of `generation`, then the end of the stream. `scores` is empty.
+// Errors become an event of the stream.
+void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
+                int64_t created_unix_s, Generation* generation, const SendPiece& send);
+
+}  // namespace taopd

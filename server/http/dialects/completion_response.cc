@@ -1,0 +1,192 @@
+#include "server/http/dialects/completion.h"
+
+#include <optional>
+#include <utility>
+
+#include "server/generation/generated_text.h"
+#include "server/http/generation/chunk_frame.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+// Appends the `logprobs` object of the tokens that `generated` holds, which are the last of `ids`;
+// null if no log-probs were asked for. If `echoed_rows` is not null, those of the prompt stand in
+// front. `text_offset` is that of AppendCompletionLogprobs. Returns INTERNAL if a log-prob is NaN
+// or +inf.
+absl::Status AppendLogprobs(const CompletionRequest& request, const GenerationPrompt& prompt,
+                            const std::optional<ScoreRows>* echoed_rows,
+                            const std::vector<int32_t>& ids, const GeneratedTokens& generated,
+                            TokenText& tokens, int64_t* text_offset, std::string* out) {
+  if (!request.logprobs) {
+    *out += "null";
+    return absl::OkStatus();
+  }
+  std::vector<Position> positions;
+  if (echoed_rows != nullptr)
+    positions = PromptPositions(prompt.token_ids, request.scoring.start, *echoed_rows);
+  if (request.max_tokens > 0) {
+    for (Position& position : GeneratedPositions(generated, *request.logprobs))
+      positions.push_back(std::move(position));
+  }
+  TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+  const size_t first = echoed_rows != nullptr ? 0 : ids.size() - generated.ids.size();
+  AppendCompletionLogprobs(ids, first, positions, *request.logprobs, tokens, text_offset, out);
+  return absl::OkStatus();
+}
+
+// The text of a choice's prompt as echo repeats it; empty where echo shows no text.
+std::string EchoedText(const CompletionRequest& request, const GenerationPrompt& prompt,
+                       const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr || !request.echo || request.return_token_ids) return "";
+  // Special tokens of a prompt are shown, whatever skip_special_tokens says, as vLLM does.
+  return prompt.text ? *prompt.text
+                     : tokenizer->Decode(prompt.token_ids, /*skip_special_tokens=*/false);
+}
+
+class ChoiceWriter {
+ public:
+  ChoiceWriter(const CompletionRequest& request, const ServedModel& model)
+      : request_(request),
+        tokenizer_(model.tokenizer.get()),
+        plain_(tokenizer_, /*as_token_ids=*/false),
+        named_(tokenizer_, request.return_tokens_as_token_ids) {}
+
+  // `rows` are those of the choice's prompt.
+  absl::Status Append(size_t index, const std::optional<ScoreRows>& rows,
+                      const GeneratedTokens& generated, std::string* out) {
+    const GenerationPrompt& prompt = request_.PromptOf(index);
+    const bool hide_generated = request_.max_tokens == 0;
+    std::string text = EchoedText(request_, prompt, tokenizer_);
+    std::optional<size_t> stop_string;
+    if (tokenizer_ != nullptr && !hide_generated) {
+      const GeneratedText finished = FinishedText(generated, tokenizer_, request_);
+      text += finished.text();
+      stop_string = finished.stop_string();
+    }
+    *out += Concat("{\"index\":", index, ",\"text\":", JsonString(text), ",\"logprobs\":");
+    std::vector<int32_t> ids;
+    if (request_.logprobs) ids = prompt.token_ids;
+    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+    int64_t text_offset = 0;
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, request_.echo ? &rows : nullptr, ids,
+                                         generated, named_, &text_offset, out));
+    *out += Concat(",\"finish_reason\":\"",
+                   hide_generated ? "length" : FinishReasonName(generated.finish),
+                   "\",\"stop_reason\":",
+                   hide_generated ? "null" : StopReasonJson(generated, stop_string, request_),
+                   ",\"token_ids\":", IdsJson(generated.ids, request_.return_token_ids),
+                   ",\"prompt_logprobs\":");
+    TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, plain_, out));
+    *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request_.return_token_ids) +
+            ",\"routed_experts\":null";
+    if (request_.scoring.num_candidates > 0 && !request_.scoring.compact) {
+      *out += ",\"prompt_token_id_logprobs\":";
+      AppendCandidateLogprobs(request_, prompt, rows, out);
+    }
+    *out += '}';
+    return absl::OkStatus();
+  }
+
+ private:
+  const CompletionRequest& request_;
+  const Tokenizer* const tokenizer_;
+  TokenText plain_;  // decoded_token
+  TokenText named_;  // the logprobs object
+};
+
+// The chunks of a stream, one for each update of a choice.
+class ChunkWriter {
+ public:
+  ChunkWriter(const CompletionRequest& request, const ServedModel& model,
+              const PromptScores& scores, int64_t created_unix_s)
+      : request_(request),
+        model_(model),
+        scores_(scores),
+        named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
+        frame_("cmpl-", "text_completion", request, model, created_unix_s) {
+    for (size_t i = 0; i < request.NumChoices(); ++i)
+      choices_.emplace_back(model.tokenizer.get(), request, request.PromptOf(i).token_ids);
+    text_offsets_.resize(choices_.size());
+  }
+
+  absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
+    const size_t i = update.choice;
+    const GenerationPrompt& prompt = request_.PromptOf(i);
+    StreamedChoice& choice = choices_[i];
+    const bool is_first = choice.num_generated() == 0;
+    const bool echoes = is_first && request_.echo;
+    const bool hide_generated = request_.max_tokens == 0;
+    std::string text = echoes ? EchoedText(request_, prompt, model_.tokenizer.get()) : "";
+    const std::string new_text = choice.Add(update);
+    if (!hide_generated) text += new_text;
+
+    std::string out =
+        Concat(frame_.head(), "{\"index\":", i, ",\"text\":", JsonString(text), ",\"logprobs\":");
+    const std::optional<ScoreRows>* rows =
+        echoes && request_.logprobs ? &scores_[i / static_cast<size_t>(request_.n)] : nullptr;
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, rows, choice.ids(), update.tokens,
+                                         named_, &text_offsets_[i], &out));
+    out += ",\"finish_reason\":";
+    if (!update.is_last) {
+      out += "null,\"stop_reason\":null";
+    } else if (hide_generated) {
+      out += "\"length\",\"stop_reason\":null";
+    } else {
+      out += Concat("\"", FinishReasonName(update.tokens.finish), "\",\"stop_reason\":",
+                    StopReasonJson(update.tokens, choice.stop_string(), request_));
+    }
+    const bool shows_prompt = is_first && (request_.echo || request_.return_token_ids);
+    out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, shows_prompt) +
+           ",\"token_ids\":" + IdsJson(update.tokens.ids, request_.return_token_ids) + "}]";
+    if (request_.continuous_usage) {
+      out += ",\"usage\":" + UsageJson(static_cast<int64_t>(prompt.token_ids.size()),
+                                       choice.num_generated(), /*with_details=*/false);
+    }
+    return out + frame_.Tail(update.is_last);
+  }
+
+  std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
+
+ private:
+  const CompletionRequest& request_;
+  const ServedModel& model_;
+  const PromptScores& scores_;
+  TokenText named_;
+  const ChunkFrame frame_;
+  std::vector<StreamedChoice> choices_;
+  std::vector<int64_t> text_offsets_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
+                                                   const ServedModel& model,
+                                                   const std::vector<InferenceResult>& results,
+                                                   int64_t created_unix_s) {
+  std::string out = AnswerHead("cmpl-", "text_completion", request, created_unix_s);
+  ChoiceWriter choices(request, model);
+  int64_t num_generated_tokens = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i > 0) out += ',';
+    const size_t first = i - i % static_cast<size_t>(request.n);
+    TAOPD_RETURN_IF_ERROR(choices.Append(i, results[first].score, *results[i].generated, &out));
+    num_generated_tokens += static_cast<int64_t>(results[i].generated->ids.size());
+  }
+  return out + "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +
+         ",\"usage\":" +
+         UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true) +
+         ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}";
+}
+
+void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
+                      const PromptScores& scores, int64_t created_unix_s, Generation* generation,
+                      const SendPiece& send) {
+  ChunkWriter writer(request, model, scores, created_unix_s);
+  StreamUpdates(
+      request, generation, [&](const ChoiceUpdate& update) { return writer.Chunk(update); },
+      [&] { return writer.UsageChunk(); }, send);
+}
+
+}  // namespace taopd

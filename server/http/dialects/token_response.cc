@@ -1,0 +1,197 @@
+#include "server/http/dialects/token.h"
+
+#include <absl/strings/escaping.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "server/generation/generated_text.h"
+#include "server/http/generation/chunk_frame.h"
+#include "server/http/generation/logprob_json.h"
+#include "server/http/generation/token_text.h"
+
+namespace taopd {
+namespace {
+
+void AppendEntry(const PositionEntry& entry, std::string* out) {
+  *out += "{\"token_id\":" + std::to_string(entry.id) + ",\"logprob\":";
+  AppendLogprob(entry.log_prob, out);
+  *out += ",\"rank\":" + std::to_string(entry.rank);
+}
+
+// {"content":[{"token_id","logprob","rank","top_logprobs"}]}
+void AppendIdLogprobs(const std::vector<Position>& positions, int32_t top_k, std::string* out) {
+  *out += "{\"content\":";
+  AppendList(positions.size(), out, [&](size_t i) {
+    AppendEntry(positions[i].front(), out);
+    *out += ",\"top_logprobs\":";
+    const size_t num_entries =
+        std::min(positions[i].size(), static_cast<size_t>(std::max(top_k, 1)));
+    AppendList(num_entries, out, [&](size_t j) {
+      AppendEntry(positions[i][j], out);
+      *out += '}';
+    });
+    *out += '}';
+  });
+  *out += '}';
+}
+
+// One choice, of a whole answer or of a chunk; `ids` are prompt and generated tokens, `text` is
+// what output_mode "text" shows.
+absl::Status AppendChoice(const TokenRequest& request, size_t index,
+                          const std::vector<int32_t>& ids, const GeneratedTokens& generated,
+                          bool is_last, int64_t num_generated, const std::string& stop_reason,
+                          const std::string& text, TokenText& tokens, std::string* out) {
+  *out +=
+      Concat("{\"index\":", index, ",\"finish_reason\":",
+             is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null",
+             ",\"stop_reason\":", is_last ? stop_reason : "null",
+             ",\"token_ids\":", IdsJson(generated.ids),
+             ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
+             is_last ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", num_generated, "}]")
+                     : "null");
+  if (request.text_output) *out += ",\"text\":" + JsonString(text);
+  *out += ",\"logprobs\":";
+  if (request.text_output || !request.logprobs) {
+    TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, ids, generated, tokens, out));
+  } else {
+    const std::vector<Position> positions = GeneratedPositions(generated, *request.logprobs);
+    TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
+    AppendIdLogprobs(positions, *request.logprobs, out);
+  }
+  *out += '}';
+  return absl::OkStatus();
+}
+
+// The log-probs of the candidates as a NumPy file, float32 [rows, candidates].
+std::string NpyJson(const TokenRequest& request, const std::optional<ScoreRows>& rows) {
+  const PromptScoring& scoring = request.scoring;
+  std::vector<float> values = rows ? rows->candidate_log_probs : std::vector<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (scoring.candidate_ids[i] < 0) values[i] = -std::numeric_limits<float>::infinity();
+  }
+  std::string header = Concat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
+                              rows ? rows->num_rows : 0, ", ", scoring.num_candidates, "), }");
+  constexpr size_t kAlignment = 64, kPrefixBytes = 10;
+  while ((kPrefixBytes + header.size() + 1) % kAlignment != 0) header += ' ';
+  header += '\n';
+  std::string file = "\x93NUMPY";
+  file += '\x01';
+  file += '\0';
+  file += static_cast<char>(header.size() & 0xFF);
+  file += static_cast<char>(header.size() >> 8);
+  file += header;
+  file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return "\"" + absl::Base64Escape(absl::string_view(file.data(), file.size())) + "\"";
+}
+
+std::string RequestIdJson(const TokenRequest& request) {
+  return JsonString("generate-tokens-" + request.request_id);
+}
+
+const char* OutputMode(const TokenRequest& request) {
+  return request.text_output ? "text" : "tokens";
+}
+
+class TokenChunks {
+ public:
+  TokenChunks(const TokenRequest& request, const ServedModel& model)
+      : request_(request), tokens_(model.tokenizer.get(), /*as_token_ids=*/false) {
+    const Tokenizer* tokenizer =
+        request.text_output || !request.stop.empty() ? model.tokenizer.get() : nullptr;
+    for (size_t i = 0; i < request.NumChoices(); ++i)
+      choices_.emplace_back(tokenizer, request, request.prompts[0].token_ids);
+  }
+
+  absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
+    StreamedChoice& choice = choices_[update.choice];
+    const std::string text = choice.Add(update);
+    std::string out = Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
+                             request_.continuous_usage
+                                 ? UsageJson(request_.NumPromptTokens(), choice.num_generated(),
+                                             /*with_details=*/true)
+                                 : "null");
+    if (request_.return_token_ids && std::exchange(is_first_, false))
+      out += ",\"prompt_token_ids\":" + IdsJson(request_.prompts[0].token_ids);
+    out += Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[");
+    TAOPD_RETURN_IF_ERROR(AppendChoice(
+        request_, update.choice, choice.ids(), update.tokens, update.is_last,
+        choice.num_generated(), StopReasonJson(update.tokens, choice.stop_string(), request_), text,
+        tokens_, &out));
+    return out + "]}";
+  }
+
+  std::string UsageChunk() const {
+    int64_t num_generated = 0;
+    for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
+    return Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
+                  UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false),
+                  ",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[]}");
+  }
+
+ private:
+  const TokenRequest& request_;
+  TokenText tokens_;
+  std::vector<StreamedChoice> choices_;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const ServedModel& model,
+                                              const std::vector<InferenceResult>& results,
+                                              int64_t created_unix_s) {
+  const GenerationPrompt& prompt = request.prompts[0];
+  const std::optional<ScoreRows>& rows = results[0].score;
+  TokenText plain(request.detokenize ? model.tokenizer.get() : nullptr, /*as_token_ids=*/false);
+  int64_t num_generated_tokens = 0;
+  for (const InferenceResult& result : results)
+    num_generated_tokens += static_cast<int64_t>(result.generated->ids.size());
+  std::string out =
+      Concat("{\"request_id\":", RequestIdJson(request), ",\"model\":", JsonString(request.model),
+             ",\"created\":", created_unix_s, ",\"usage\":",
+             UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true),
+             ",\"prompt_logprobs\":");
+  TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, plain, &out));
+  out += ",\"prompt_token_id_logprobs\":";
+  if (request.npy_candidates) {
+    out += NpyJson(request, rows);
+  } else if (request.scoring.num_candidates > 0 && !request.scoring.compact) {
+    AppendCandidateLogprobs(request, prompt, rows, &out);
+  } else {
+    out += "null";
+  }
+  out += Concat(",\"prompt_token_ids\":", IdsJson(prompt.token_ids, request.return_token_ids),
+                ",\"mm_placeholders\":null,\"metrics\":null,\"kv_transfer_params\":null,",
+                "\"ec_transfer_params\":null,\"output_mode\":\"", OutputMode(request),
+                "\",\"choices\":[");
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (i > 0) out += ',';
+    const GeneratedTokens& generated = *results[i].generated;
+    std::string text, stop_reason;
+    if (request.text_output || !request.stop.empty()) {
+      const GeneratedText finished = FinishedText(generated, model.tokenizer.get(), request);
+      text = finished.text();
+      stop_reason = StopReasonJson(generated, finished.stop_string(), request);
+    } else {
+      stop_reason = StopReasonJson(generated, std::nullopt, request);
+    }
+    std::vector<int32_t> ids = prompt.token_ids;
+    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
+    TAOPD_RETURN_IF_ERROR(AppendChoice(request, i, ids, generated, /*is_last=*/true,
+                                       static_cast<int64_t>(generated.ids.size()), stop_reason,
+                                       text, plain, &out));
+  }
+  return out + "]}";
+}
+
+void StreamTokens(const TokenRequest& request, const ServedModel& model, const PromptScores&,
+                  int64_t /*created_unix_s*/, Generation* generation, const SendPiece& send) {
+  TokenChunks chunks(request, model);
+  StreamUpdates(
+      request, generation, [&](const ChoiceUpdate& update) { return chunks.Chunk(update); },
+      [&] { return chunks.UsageChunk(); }, send);
+}
+
+}  // namespace taopd

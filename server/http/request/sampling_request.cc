@@ -1,0 +1,319 @@
+#include "server/http/request/sampling_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "common/engine/request_validation.h"
+#include "common/engine/sampling/sampling_fields.h"
+#include "common/text/stop_strings.h"
+#include "server/generation/field_error.h"
+#include "server/generation/request_limits.h"
+#include "server/http/request/request_body.h"
+#include "server/http/request/structured_output.h"
+#include "server/serving/excerpt.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+
+absl::Status Unsupported(const std::string& name) {
+  return FieldError(name, name, " is not supported by this server.");
+}
+
+// Fields that vLLM obeys and this server cannot, unless they have the value that changes nothing.
+absl::Status RefuseUnsupported(JsonFields& fields) {
+  if (fields.Bool("use_beam_search").value_or(false)) return Unsupported("use_beam_search");
+  fields.Number("length_penalty");  // only beam search reads it
+  if (!fields.Bool("spaces_between_special_tokens").value_or(true))
+    return Unsupported("spaces_between_special_tokens");
+  fields.Bool("watermarking");               // no server without a watermark obeys it
+  fields.ClampedInteger("stream_interval");  // a chunk may hold more tokens than that
+  for (const char* name :
+       {"logprob_token_ids", "kv_transfer_params", "ec_transfer_params", "repetition_detection",
+        "thinking_token_budget", "vllm_xargs", "routed_experts_prompt_start"}) {
+    const ordered_json* value = fields.Find(name);
+    const bool empty = value == nullptr || (value->is_structured() && value->empty()) ||
+                       (value->is_string() && value->get_ref<const std::string&>().empty()) ||
+                       *value == ordered_json(0);
+    if (!empty) return Unsupported(name);
+  }
+  return absl::OkStatus();
+}
+
+// The fields that are single numbers. Those that are absent keep the model's defaults.
+absl::Status ReadNumbers(JsonFields& fields, SamplingParams* sampling) {
+  for (const SamplingField& field : SamplingFields()) {
+    const std::optional<double> value = field.is_integer
+                                            ? std::optional<double>(fields.Integer(field.name))
+                                            : fields.Number(field.name);
+    if (!value) continue;
+    const absl::Status set = SetSamplingField(field, *value, sampling);
+    if (!set.ok()) return FieldStatus(field.name, std::string(set.message()));
+  }
+  return absl::OkStatus();
+}
+
+// Ids that the vocabulary has; the first other one is described by `what`.
+absl::Status ReadIds(JsonFields& fields, const char* name, const char* what, int64_t max_ids,
+                     const ServedModel& model, std::vector<int32_t>* out) {
+  const std::vector<int64_t> ids = fields.Integers(name);
+  if (static_cast<int64_t>(ids.size()) > max_ids) {
+    return FieldError(name, name, " has ", ids.size(), " ids, at most ", max_ids, " are allowed.");
+  }
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= model.limits.vocab_size) {
+      return FieldValueError(name, Concat("[", id, "]"), what,
+                             " Vocabulary size: ", model.limits.vocab_size);
+    }
+    out->push_back(static_cast<int32_t>(id));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadLogitBias(JsonFields& fields, const ServedModel& model, LogitBias* out) {
+  constexpr char kName[] = "logit_bias";
+  const ordered_json* object = fields.Find(kName);
+  if (object == nullptr) return absl::OkStatus();
+  if (!object->is_object()) return WrongType(kName, "a valid dictionary");
+  std::vector<LogitBias::Entry> entries;
+  for (const auto& [key, bias] : object->items()) {
+    if (!bias.is_number()) return WrongType(kName, "a dictionary of valid numbers");
+    int64_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size()) {
+      return FieldError(
+          kName, "logit_bias contains key(s) that cannot be converted to integer token IDs: ['",
+          Excerpt(key), "']");
+    }
+    if (id < 0 || id >= model.limits.vocab_size) {
+      return FieldValueError(kName, Concat("[", id, "]"), "token_id(s) [", id,
+                             "] in logit_bias contain out-of-vocab token ids. Vocabulary size: ",
+                             model.limits.vocab_size);
+    }
+    // vLLM's limits, which the engine has too; here, because a float cannot hold every double.
+    const double value = std::clamp(bias.get<double>(), -100.0, 100.0);
+    entries.emplace_back(static_cast<int32_t>(id), static_cast<float>(value));
+  }
+  *out = LogitBias(std::move(entries));
+  return absl::OkStatus();
+}
+
+absl::Status NeedsTokenizer(const char* name, const ServedModel& model) {
+  if (model.tokenizer != nullptr) return absl::OkStatus();
+  return FieldError(name, name, " is text, but the model directory has no tokenizer.json.");
+}
+
+absl::Status ReadStop(JsonFields& fields, const ServedModel& model, GenerationRequest* request) {
+  request->include_stop_str_in_output = fields.Bool("include_stop_str_in_output").value_or(false);
+  const ordered_json* stop = fields.Find("stop");
+  if (stop == nullptr) return absl::OkStatus();
+  request->stop =
+      stop->is_string() ? std::vector<std::string>{stop->get<std::string>()} : fields.Texts("stop");
+  if (request->stop.empty()) return absl::OkStatus();
+  if (const absl::Status valid = ValidateStopStrings(request->stop); !valid.ok())
+    return FieldError("stop", valid.message(), ".");
+  return NeedsTokenizer("stop", model);
+}
+
+// Bad words as ids, by vLLM's rules: each word as it stands at the beginning of a text, and as it
+// stands after a space if that has as many ids and another first one.
+absl::Status ReadBadWords(JsonFields& fields, const ServedModel& model,
+                          std::vector<std::vector<int32_t>>* out) {
+  constexpr char kName[] = "bad_words";
+  const std::vector<std::string> words = fields.Texts(kName);
+  if (words.empty()) return absl::OkStatus();
+  TAOPD_RETURN_IF_ERROR(NeedsTokenizer(kName, model));
+  std::set<std::string> seen;
+  for (const std::string& word : words) {
+    if (word.empty()) {
+      return FieldError(kName, "bad_words cannot contain an empty string.");
+    }
+    if (!seen.insert(word).second) continue;
+    const std::string bare =
+        word.substr(std::min(word.find_first_not_of(" \t\n\r\f\v"), word.size()));
+    std::vector<int32_t> ids = model.tokenizer->Encode(bare, /*add_special_tokens=*/false);
+    if (ids.empty()) {
+      return FieldError(kName, "bad_words holds \"", Excerpt(word), "\", which has no tokens.");
+    }
+    std::vector<int32_t> spaced = model.tokenizer->Encode(" " + bare, /*add_special_tokens=*/false);
+    const bool is_other = spaced.size() == ids.size() && spaced.front() != ids.front();
+    out->push_back(std::move(ids));
+    if (is_other) out->push_back(std::move(spaced));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadCounts(JsonFields& fields, GenerationRequest* request) {
+  request->seed = SignedSeed(fields.Integer("seed"));
+  request->n = fields.Integer("n").value_or(1);
+  return CheckNumChoices(request->n, request->sampling.temperature);
+}
+
+absl::Status ReadCacheSalt(JsonFields& fields, GenerationRequest* request) {
+  const ordered_json* value = fields.Find("cache_salt");
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_string() || value->get_ref<const std::string&>().empty()) {
+    return FieldError("cache_salt",
+                      "Parameter 'cache_salt' must be a non-empty string if provided.");
+  }
+  request->cache_salt = value->get<std::string>();
+  return CheckCacheSalt(request->cache_salt);
+}
+
+absl::Status ReadStreaming(JsonFields& fields, GenerationRequest* request) {
+  request->stream = fields.Bool("stream").value_or(false);
+  JsonFields& nested = fields.Nested("stream_options");
+  TAOPD_RETURN_IF_ERROR(fields.error());
+  const ordered_json* options = fields.Find("stream_options");
+  if (options == nullptr || options->empty()) return absl::OkStatus();
+  if (!request->stream) {
+    return FieldError("stream_options", "Stream options can only be defined when `stream=True`.");
+  }
+  request->include_usage = nested.Bool("include_usage").value_or(false);
+  request->continuous_usage =
+      nested.Bool("continuous_usage_stats").value_or(false) && request->include_usage;
+  return nested.error();
+}
+
+}  // namespace
+
+absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
+  if (name == model.name) return absl::OkStatus();
+  return FieldStatus(
+      "model",
+      Concat("The model `", Excerpt(name), "` does not exist. Valid aliases: ", model.name, "."),
+      absl::StatusCode::kNotFound);
+}
+
+absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model,
+                          GenerationRequest* request) {
+  request->model = fields.Text("model").value_or("");
+  if (request->model.empty()) request->model = model.name;
+  TAOPD_RETURN_IF_ERROR(CheckModelName(request->model, model));
+  request->request_id = fields.Text("request_id").value_or("");
+  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request->request_id));
+  if (request->request_id.empty()) request->request_id = RandomRequestId();
+  fields.Text("user");  // these three have no meaning here, as in vLLM without a router
+  fields.Text("session_id");
+  fields.ClampedInteger("priority");
+  TAOPD_RETURN_IF_ERROR(ReadCacheSalt(fields, request));
+  return ReadStreaming(fields, request);
+}
+
+absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
+                          const ServedModel& model, GenerationRequest* request) {
+  TAOPD_RETURN_IF_ERROR(RefuseUnsupported(fields));
+  TAOPD_RETURN_IF_ERROR(ReadStructuredOutput(fields, request));
+  SamplingParams& sampling = request->sampling;
+  sampling = defaults;
+  TAOPD_RETURN_IF_ERROR(ReadNumbers(fields, &sampling));
+  sampling.ignore_eos = fields.Bool("ignore_eos").value_or(false);
+  request->skip_special_tokens = fields.Bool("skip_special_tokens").value_or(true);
+  TAOPD_RETURN_IF_ERROR(ReadIds(fields, "stop_token_ids",
+                                "stop_token_ids contains out-of-vocab token id!", kMaxStopTokenIds,
+                                model, &sampling.stop_token_ids));
+  for (const int32_t id : model.further_eos_ids) {
+    std::vector<int32_t>& ids = sampling.stop_token_ids;
+    if (!sampling.ignore_eos && std::find(ids.begin(), ids.end(), id) == ids.end())
+      ids.push_back(id);
+  }
+  if (fields.Find("allowed_token_ids") != nullptr) {
+    sampling.allowed_token_ids.emplace();
+    TAOPD_RETURN_IF_ERROR(ReadIds(fields, "allowed_token_ids",
+                                  "allowed_token_ids contains out-of-vocab token id!",
+                                  model.limits.vocab_size, model, &*sampling.allowed_token_ids));
+    if (sampling.allowed_token_ids->empty() && fields.error().ok()) {
+      return FieldValueError("allowed_token_ids", "[]", "allowed_token_ids is not None and empty!");
+    }
+  }
+  TAOPD_RETURN_IF_ERROR(ReadLogitBias(fields, model, &sampling.logit_bias));
+  TAOPD_RETURN_IF_ERROR(ReadBadWords(fields, model, &sampling.bad_words_ids));
+  TAOPD_RETURN_IF_ERROR(ReadStop(fields, model, request));
+  return ReadCounts(fields, request);
+}
+
+absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
+                          const ServedModel& model, std::optional<int32_t>* out) {
+  const ordered_json* value = fields.Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  const std::optional<int64_t> asked = AsClampedInteger(*value);
+  if (!asked) {
+    const std::string shown = value->is_string() ? Excerpt(value->get_ref<const std::string&>())
+                                                 : std::string(value->type_name());
+    return FieldValueError(name, shown, "`", name, "` must be an integer.");
+  }
+  if (*asked < -1) {
+    return FieldValueError(name, *asked, "`", name, "` must be a positive value or -1.");
+  }
+  const int64_t k = *asked == -1 ? model.limits.vocab_size : *asked;
+  if (k > model.limits.max_logprobs) {
+    return FieldValueError(name, k, "Requested ", kind, " logprobs of ", k,
+                           ", which is greater than max allowed: ", model.limits.max_logprobs);
+  }
+  *out = static_cast<int32_t>(k);
+  return absl::OkStatus();
+}
+
+absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedModel& model,
+                            PromptScoring* scoring) {
+  const ordered_json* value = fields.Find(name);
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_array() || value->empty()) return WrongType(name, "a non-empty list");
+  scoring->one_list = !value->front().is_array();
+  const size_t num_lists = scoring->one_list ? 1 : value->size();
+  for (size_t i = 0; i < num_lists; ++i) {
+    const ordered_json& list = scoring->one_list ? *value : (*value)[i];
+    if (!list.is_array()) return WrongType(name, "a list of lists of valid integers");
+    if (i > 0 && static_cast<int32_t>(list.size()) != scoring->num_candidates) {
+      return FieldError(name, name, " has lists of ", scoring->num_candidates, " and of ",
+                        list.size(), " ids: fill them up with -1.");
+    }
+    if (static_cast<int64_t>(list.size()) > model.limits.max_candidates) {
+      return FieldError(name, name, " holds ", list.size(), " ids for a position, at most ",
+                        model.limits.max_candidates, " are allowed.");
+    }
+    scoring->num_candidates = static_cast<int32_t>(list.size());
+    for (const ordered_json& item : list) {
+      const std::optional<int64_t> id = AsClampedInteger(item);
+      if (!id) return WrongType(name, "lists of valid integers");
+      if (*id < -1 || *id >= model.limits.vocab_size) {
+        return FieldError(name, name, " contains out-of-vocab token id ", *id,
+                          ". Vocabulary size: ", model.limits.vocab_size);
+      }
+      scoring->candidate_ids.push_back(static_cast<int32_t>(*id));
+    }
+  }
+  if (scoring->num_candidates == 0) return WrongType(name, "a list of non-empty lists");
+  return absl::OkStatus();
+}
+
+absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, GenerationRequest* request) {
+  constexpr char kStart[] = "prompt_logprobs_start";
+  constexpr char kFormat[] = "prompt_logprobs_format";
+  constexpr char kIds[] = "prompt_logprob_token_ids";
+  PromptScoring& scoring = request->scoring;
+  const std::optional<int64_t> start = fields.Integer(kStart);
+  const std::optional<std::string> format = fields.Text(kFormat);
+  TAOPD_RETURN_IF_ERROR(ReadCandidates(fields, kIds, model, &scoring));
+  if (format && *format != "base64" && *format != "objects") {
+    return FieldError(kFormat, kFormat, " must be \"objects\" or \"base64\", got \"",
+                      Excerpt(*format), "\".");
+  }
+  scoring.compact = format == "base64";
+  scoring.start = start.value_or(1);
+  if (scoring.start < 1) {
+    return FieldError(kStart, kStart, " must be at least 1, got ", scoring.start, ".");
+  }
+  const bool asked = start || scoring.compact || scoring.num_candidates > 0;
+  if (asked && !request->prompt_logprobs) {
+    const char* name = start ? kStart : scoring.compact ? kFormat : kIds;
+    return FieldError(name, name, " needs prompt_logprobs.");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

@@ -1,0 +1,203 @@
+#include "server/http/request/structured_output.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/io/jsonl.h"
+#include "server/generation/engine_requests.h"
+#include "server/generation/field_error.h"
+#include "server/http/request/request_body.h"
+#include "server/serving/excerpt.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::ordered_json;
+using Kind = GrammarSpec::Kind;
+
+constexpr char kFormat[] = "response_format";
+constexpr char kOutputs[] = "structured_outputs";
+constexpr size_t kMaxChoices = 10'000;
+
+// xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the
+// present one.
+ordered_json PresentForm(const ordered_json& tag) {
+  const auto structures = tag.find("structures");
+  const auto triggers = tag.find("triggers");
+  if (structures == tag.end() || triggers == tag.end() || !structures->is_array()) return tag;
+  ordered_json tags = ordered_json::array();
+  for (const ordered_json& item : *structures) {
+    if (!item.is_object()) return tag;
+    tags.push_back(
+        {{"type", "tag"},
+         {"begin", item.value("begin", ordered_json())},
+         {"content",
+          {{"type", "json_schema"}, {"json_schema", item.value("schema", ordered_json())}}},
+         {"end", item.value("end", ordered_json())}});
+  }
+  return {{"type", "structural_tag"},
+          {"format", {{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", tags}}}};
+}
+
+// The form that the fields ask for. A request may ask for one only.
+struct Asked {
+  int num_kinds = 0;
+  RequestedGrammar grammar;
+
+  void Set(Kind kind, std::string field, std::string text) {
+    ++num_kinds;
+    grammar.spec.kind = kind;
+    grammar.spec.text = std::move(text);
+    grammar.field = std::move(field);
+  }
+  void Set(GrammarSpec spec, std::string field) {
+    Set(spec.kind, std::move(field), std::move(spec.text));
+  }
+};
+
+absl::Status ReadFormat(JsonFields& fields, Asked* asked) {
+  const ordered_json* format = fields.Find(kFormat);
+  if (format == nullptr) return absl::OkStatus();
+  const char* const types = "'text', 'json_object', 'json_schema' or 'structural_tag'";
+  JsonFields& nested = fields.Nested(kFormat);
+  TAOPD_RETURN_IF_ERROR(fields.error());
+  const std::optional<std::string> type = nested.Text("type");
+  if (!type) return WrongType("response_format.type", types);
+  if (*type == "text") return absl::OkStatus();
+  if (*type == "json_object") {
+    asked->Set(GrammarOfAnyObject(), kFormat);
+    return absl::OkStatus();
+  }
+  if (*type == "structural_tag") {
+    for (const char* name : {"format", "structures", "triggers"}) nested.Find(name);
+    asked->Set(Kind::kStructuralTag, kFormat, JsonText(PresentForm(*format)));
+    return absl::OkStatus();
+  }
+  if (*type != "json_schema") return WrongType("response_format.type", types);
+  if (nested.Find("json_schema") == nullptr) {
+    return FieldError(
+        kFormat,
+        "When response_format type is 'json_schema', the 'json_schema' field must be provided.");
+  }
+  JsonFields& schema = nested.Nested("json_schema");
+  TAOPD_RETURN_IF_ERROR(nested.error());
+  if (!schema.Text("name") && schema.error().ok())
+    return WrongType("response_format.json_schema.name", "a valid string");
+  schema.Text("description");
+  schema.Bool("strict");  // the text follows the schema in any case
+  const ordered_json* value = schema.Find("schema");
+  TAOPD_RETURN_IF_ERROR(schema.error());
+  if (value == nullptr || !value->is_object())
+    return WrongType("response_format.json_schema.schema", "a valid dictionary");
+  asked->Set(Kind::kJsonSchema, "response_format.json_schema.schema", JsonText(*value));
+  return absl::OkStatus();
+}
+
+absl::Status ReadChoices(JsonFields& nested, Asked* asked) {
+  if (nested.Find("choice") == nullptr) return absl::OkStatus();
+  const std::vector<std::string> choices = nested.Texts("choice");
+  TAOPD_RETURN_IF_ERROR(nested.error());
+  if (choices.empty()) return FieldError(kOutputs, "Choice '[]' cannot be an empty list");
+  if (choices.size() > kMaxChoices) {
+    return FieldError(kOutputs, "structured_outputs.choice has ", choices.size(),
+                      " choices, the limit is ", kMaxChoices);
+  }
+  asked->Set(GrammarOfChoices(choices), "structured_outputs.choice");
+  return absl::OkStatus();
+}
+
+absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
+  if (fields.Find(kOutputs) == nullptr) return absl::OkStatus();
+  JsonFields& nested = fields.Nested(kOutputs);
+  TAOPD_RETURN_IF_ERROR(fields.error());
+  const ordered_json* schema = nested.Find("json");
+  const std::optional<std::string> regex = nested.Text("regex");
+  if ((schema != nullptr) + regex.has_value() + (nested.Find("choice") != nullptr) > 1) {
+    return FieldError(kOutputs,
+                      "You can only use one kind of constraints for structured outputs ('json', "
+                      "'regex' or 'choice').");
+  }
+  const int before = asked->num_kinds;
+  if (schema != nullptr && schema->is_string()) {
+    asked->Set(Kind::kJsonSchema, "structured_outputs.json", schema->get<std::string>());
+  } else if (schema != nullptr) {
+    if (!schema->is_object())
+      return WrongType("structured_outputs.json", "a valid string or dictionary");
+    asked->Set(Kind::kJsonSchema, "structured_outputs.json", JsonText(*schema));
+  }
+  if (regex) asked->Set(Kind::kRegex, "structured_outputs.regex", *regex);
+  TAOPD_RETURN_IF_ERROR(ReadChoices(nested, asked));
+  if (auto grammar = nested.Text("grammar"))
+    asked->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
+  if (nested.Bool("json_object").value_or(false))
+    asked->Set(GrammarOfAnyObject(), "structured_outputs.json_object");
+  if (const auto tag = nested.Text("structural_tag")) {
+    constexpr char kTag[] = "structured_outputs.structural_tag";
+    TAOPD_ASSIGN_OR_RETURN(std::string text, StructuralTagText(*tag, kTag));
+    asked->Set(Kind::kStructuralTag, kTag, std::move(text));
+  }
+  asked->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
+  for (const char* name : {"whitespace_pattern", "disable_additional_properties"}) {
+    const ordered_json* value = nested.Find(name);
+    if (value != nullptr && *value != ordered_json(false)) {
+      return FieldError(kOutputs, "structured_outputs.", name, " is not supported by this server.");
+    }
+  }
+  TAOPD_RETURN_IF_ERROR(nested.error());
+  if (asked->num_kinds == before) {
+    return FieldError(
+        kOutputs, "You must use one kind of structured outputs constraint but none are specified");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request) {
+  Asked asked;
+  TAOPD_RETURN_IF_ERROR(ReadOutputs(fields, &asked));
+  const bool any_whitespace = asked.grammar.spec.any_whitespace;
+  TAOPD_RETURN_IF_ERROR(ReadFormat(fields, &asked));
+  asked.grammar.spec.any_whitespace = any_whitespace;
+  if (asked.num_kinds == 0) return absl::OkStatus();
+  if (asked.num_kinds > 1) {
+    return FieldError(
+        kOutputs,
+        "You can only use one kind of structured outputs constraint but multiple are specified");
+  }
+  request->grammar = std::move(asked.grammar);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std::string& field) {
+  const auto parsed = ParseOrderedJson(text, field, kMaxBodyValueBytes);
+  if (!parsed.ok() || !parsed->is_object())
+    return FieldError(kOutputs, "Invalid structured_outputs structural_tag specification.");
+  return JsonText(PresentForm(*parsed));
+}
+
+absl::Status CompileGrammar(const Caller& caller, const ServedModel& model,
+                            GenerationRequest* request) {
+  if (!request->grammar) return absl::OkStatus();
+  const std::string& field = request->grammar->field;
+  const std::string parameter = field.substr(0, field.find('.'));
+  if (model.grammar_compiler == nullptr) {
+    return FieldError(
+        parameter, field,
+        ": the model directory has no tokenizer.json, which structured outputs need.");
+  }
+  TAOPD_RETURN_IF_ERROR(ValidateChoices(*request, model.limits));
+  auto grammar = model.grammar_compiler->Compile({.spec = request->grammar->spec,
+                                                  .field = field,
+                                                  .client = caller.client,
+                                                  .deadline = caller.deadline,
+                                                  .is_gone = caller.is_gone});
+  if (absl::IsInvalidArgument(grammar.status())) {
+    return FieldError(parameter, std::string(grammar.status().message()));
+  }
+  TAOPD_RETURN_IF_ERROR(grammar.status());
+  request->compiled_grammar = *std::move(grammar);
+  return absl::OkStatus();
+}
+
+}  // namespace taopd

@@ -1,0 +1,248 @@
+#include "server/http/routes/field_table.h"
+
+#include "common/engine/sampling/sampling_fields.h"
+
+namespace taopd {
+namespace {
+
+using Fields = std::vector<FieldDoc>;
+
+Fields operator+(Fields a, const Fields& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Fields kEnvelopeFields = {
+    {"model", "string", "The served model, or nothing."},
+    {"request_id", "string", "Part of the answer's id; the header X-Request-Id replaces it."},
+    {"user", "string", "No effect."},
+    {"session_id", "string", "No effect."},
+    {"priority", "integer", "No effect."},
+    {"cache_salt", "string", "Cached prefixes are shared only between requests with equal salts."},
+    {"stream", "boolean", "Send tokens as they are generated, as server-sent events."},
+    {"stream_options", "object", "include_usage and continuous_usage_stats."},
+};
+
+Fields NumberDocs() {
+  Fields docs;
+  for (const SamplingField& field : SamplingFields())
+    docs.push_back({field.name, field.is_integer ? "integer" : "number", field.doc});
+  return docs;
+}
+
+const Fields kSamplingFieldDocs =
+    Fields{
+        {"n", "integer", "Choices for each prompt."},
+        {"seed", "integer", "Choice i has the seed + i; -1 or none: a random seed."},
+    } +
+    NumberDocs() +
+    Fields{
+        {"ignore_eos", "boolean", "Continue after an end-of-sequence token."},
+        {"stop", "any", "A text or texts that end the answer."},
+        {"stop_token_ids", "array", "Token ids that end the answer."},
+        {"include_stop_str_in_output", "boolean", "Keep the stop text or token in the answer."},
+        {"skip_special_tokens", "boolean", "Leave special tokens out of the text."},
+        {"spaces_between_special_tokens", "boolean", "Only true is supported."},
+        {"logit_bias", "object", "Map from token id to the number that is added to its logit."},
+        {"allowed_token_ids", "array", "The only tokens that may be generated."},
+        {"bad_words", "array", "Texts that may not be generated."},
+        {"watermarking", "boolean", "No effect."},
+        {"stream_interval", "integer", "No effect: a chunk has one token or more."},
+        {"length_penalty", "number", "No effect without beam search."},
+        {"use_beam_search", "boolean", "Only false is supported."},
+        {"response_format", "object",
+         "The form of the text: text, json_object, json_schema or structural_tag."},
+        {"structured_outputs", "object",
+         "The form of the text: json, regex, choice, grammar, json_object or structural_tag."},
+        {"logprob_token_ids", "array", "Not supported."},
+        {"repetition_detection", "object", "Not supported."},
+        {"thinking_token_budget", "integer", "Not supported."},
+        {"kv_transfer_params", "object", "Not supported."},
+        {"ec_transfer_params", "object", "Not supported."},
+        {"vllm_xargs", "object", "Not supported."},
+        {"routed_experts_prompt_start", "integer", "Only 0 is supported."},
+    };
+
+const Fields kScoringFields = {
+    {"prompt_logprobs", "integer",
+     "Log-probs of the prompt's tokens, and of this many most probable ones."},
+    {"prompt_logprobs_start", "integer", "The first position that is reported, from 1."},
+    {"prompt_logprob_token_ids", "array", "Ids whose log-probs are reported at each position."},
+    {"prompt_logprobs_format", "string", "\"objects\", or \"base64\" for arrays."},
+};
+
+const Fields kReportFields = {
+    {"max_tokens", "integer", "Maximum number of tokens to generate."},
+    {"echo", "boolean", "Repeat the prompt, or the last message, in the answer."},
+    {"return_token_ids", "boolean", "Report token ids, too."},
+    {"return_tokens_as_token_ids", "boolean", "Name tokens \"token_id:N\" in log-probs."},
+    {"add_special_tokens", "boolean", "Whether the tokenizer adds its special tokens to a text."},
+    {"truncate_prompt_tokens", "integer",
+     "Keep this many tokens of each prompt; -1: as many as fit."},
+    {"truncation_side", "string", "\"left\" keeps the end, \"right\" the beginning."},
+};
+
+const Fields kChatTemplateFields = {
+    {"messages", "array", "The conversation; content is a text or a list of text parts."},
+    {"tools", "array", "Shown to the model if its template does."},
+    {"tool_choice", "any",
+     "\"none\", \"auto\" (--tool-call-parser takes calls out of the text), \"required\" or a named "
+     "function."},
+    {"documents", "array", "Shown to the model if its template does."},
+    {"chat_template", "string", "Not accepted."},
+    {"chat_template_kwargs", "object", "Variables of the template, as enable_thinking."},
+    {"add_generation_prompt", "boolean", "Begin the assistant's message."},
+    {"continue_final_message", "boolean", "Continue the last message."},
+    {"reasoning_effort", "string",
+     "A variable of the template; \"none\": enable_thinking is false."},
+    {"mm_processor_kwargs", "object", "Not supported."},
+    {"media_io_kwargs", "object", "Not supported."},
+};
+
+const Fields kCompletionFields =
+    kEnvelopeFields + kSamplingFieldDocs + kScoringFields + kReportFields +
+    Fields{
+        {"prompt", "any", "A text, token ids, or a list of either."},
+        {"prompt_embeds", "any", "Not supported."},
+        {"logprobs", "integer",
+         "Log-probs of generated tokens, and of this many most probable ones."},
+        {"suffix", "string", "Not supported."},
+    };
+
+const Fields kChatFields =
+    kEnvelopeFields + kSamplingFieldDocs + kScoringFields + kReportFields + kChatTemplateFields +
+    Fields{
+        {"max_completion_tokens", "integer", "Replaces max_tokens."},
+        {"logprobs", "boolean", "Log-probs of generated tokens."},
+        {"top_logprobs", "integer", "Also report this many most probable tokens."},
+        {"return_prompt_text", "boolean", "Report the rendered conversation."},
+        {"parallel_tool_calls", "boolean", "If false, only the first tool call is returned."},
+        {"include_reasoning", "boolean", "No effect."},
+    };
+
+const Fields kTokenFields =
+    kEnvelopeFields +
+    Fields{
+        {"token_ids", "array", "The prompt."},
+        {"sampling_params", "object", "Settings of sampling and of the answer's contents."},
+        {"output_mode", "string", "\"tokens\", or \"text\" for texts, too."},
+        {"return_token_ids", "boolean", "Report the prompt's ids."},
+        {"features", "object", "Not supported."},
+        {"content_parts", "array", "Not supported."},
+        {"kv_transfer_params", "object", "Not supported."},
+        {"ec_transfer_params", "object", "Not supported."},
+        {"token_offsets", "array", "No effect."},
+        {"reasoning_ended", "boolean", "No effect."},
+        {"reasoning_parser_kwargs", "object", "No effect."},
+    };
+
+const Fields kTokenSamplingFields =
+    kSamplingFieldDocs + kScoringFields +
+    Fields{
+        {"max_tokens", "integer",
+         "Maximum number of tokens to generate; by default, as many as the context leaves."},
+        {"logprobs", "integer",
+         "Log-probs of generated tokens, and of this many most probable ones."},
+        {"prompt_logprob_start", "integer",
+         "With lists of prompt_logprob_token_ids: the first row."},
+        {"detokenize", "boolean", "Whether log-probs name their tokens."},
+        {"flat_logprobs", "boolean", "No effect."},
+        {"skip_reading_prefix_cache", "boolean", "No effect."},
+        {"skip_clone", "boolean", "No effect."},
+        {"output_kind", "integer", "No effect."},
+    };
+
+const Fields kSglangFields = {
+    {"text", "any", "A prompt or prompts as text."},
+    {"input_ids", "array", "A prompt or prompts as token ids."},
+    {"sampling_params", "object", "Settings of sampling."},
+    {"model", "string", "No effect."},
+    {"rid", "string", "The answer's id."},
+    {"stream", "boolean", "Send everything so far with each token, as server-sent events."},
+    {"return_logprob", "boolean", "Report log-probs."},
+    {"logprob_start_len", "any", "First prompt position with log-probs; -1: the last token."},
+    {"top_logprobs_num", "integer", "Also report this many most probable tokens."},
+    {"token_ids_logprob", "array", "Also report these ids."},
+    {"return_text_in_logprobs", "boolean", "Name tokens by their text."},
+    {"return_flat_raw_top_logprobs", "boolean", "The prompt's top log-probs as flat arrays."},
+    {"return_flat_raw_top_logprobs_b64", "boolean",
+     "The prompt's top log-probs as flat arrays in base64."},
+    {"return_prompt_token_ids", "boolean", "Report the prompt's ids."},
+    {"cache_salt", "string", "Cached prefixes are shared only between requests with equal salts."},
+    {"extra_key", "string", "The same."},
+    {"priority", "integer", "No effect."},
+    {"log_metrics", "boolean", "No effect."},
+    {"return_hidden_states", "boolean", "Only false is supported."},
+    {"lora_path", "string", "Not supported."},
+    {"image_data", "any", "Not supported."},
+    {"session_params", "object", "Not supported."},
+    {"bootstrap_room", "integer", "Not supported."},
+};
+
+const Fields kSglangSamplingFields =
+    kSamplingFieldDocs +
+    Fields{
+        {"max_new_tokens", "integer",
+         "Maximum number of tokens to generate; with 0, the prompt is only scored."},
+        {"min_new_tokens", "integer", "Minimum number of tokens before the end."},
+        {"sampling_seed", "integer", "Seed of the random numbers."},
+        {"no_stop_trim", "boolean", "Keep the stop text or token in the answer."},
+        {"json_schema", "string", "A JSON schema that the text satisfies."},
+        {"regex", "string", "A regular expression that the text matches."},
+        {"ebnf", "string", "A grammar whose rule root is the text."},
+        {"structural_tag", "string", "Not supported."},
+        {"custom_params", "object", "Not supported."},
+    };
+
+const Fields kTrlFields = {
+    {"sequences", "array", "Prompts with their completions, as token ids."},
+    {"prompt_lengths", "array", "Positions at which the completions begin."},
+    {"top_logprobs", "integer", "Number of log-probs that are reported for each token."},
+    {"temperature", "number", "No effect on scores."},
+    {"response_format", "string", "\"json\", or \"binary\" for arrays in base64."},
+};
+
+const Fields kTokenizeFields =
+    kChatTemplateFields +
+    Fields{
+        {"model", "string", "The served model, or nothing."},
+        {"prompt", "string", "The text; or else messages."},
+        {"add_special_tokens", "boolean", "By default true for a prompt and false for messages."},
+        {"return_token_strs", "boolean", "Report the tokens as the vocabulary spells them."},
+    };
+
+const Fields kDetokenizeFields = {
+    {"model", "string", "The served model, or nothing."},
+    {"tokens", "array", "Token ids."},
+};
+
+}  // namespace
+
+const std::vector<RouteDoc>& RouteDocs() {
+  static const auto* const docs = new std::vector<RouteDoc>{
+      {"POST", "/v1/completions", "Completions and log-probs, as vLLM's.", kCompletionFields, {}},
+      {"POST", "/v1/chat/completions", "Answers in a conversation, as vLLM's.", kChatFields, {}},
+      {"POST", "/inference/v1/generate", "Tokens in, tokens out, as vLLM's.", kTokenFields,
+       kTokenSamplingFields},
+      {"POST", "/generate", "Completions and log-probs, as SGLang's.", kSglangFields,
+       kSglangSamplingFields},
+      {"POST", "/get_sequence_logprobs/", "Scores of completions, as TRL's.", kTrlFields, {}},
+      {"POST", "/tokenize", "Tokens of a text or a conversation.", kTokenizeFields, {}},
+      {"POST", "/detokenize", "The text of tokens.", kDetokenizeFields, {}},
+      {"GET", "/tokenizer_info", "The tokenizer's configuration.", {}, {}},
+      {"GET", "/v1/models", "The served model.", {}, {}},
+      {"GET", "/version", "The server's version.", {}, {}},
+      {"GET", "/health_generate", "200 while the model serves.", {}, {}},
+      {"GET", "/get_model_info", "The served model, as SGLang's.", {}, {}},
+      {"GET", "/model_info", "The same.", {}, {}},
+      {"GET", "/server_info", "Limits and load, as SGLang's.", {}, {}},
+      {"GET", "/get_server_info", "The same.", {}, {}},
+      {"GET", "/load", "Requests that are worked on or wait.", {}, {}},
+      {"GET", "/config", "The effective settings; secrets are left out.", {}, {}},
+      {"GET", "/openapi.json", "This description for programs.", {}, {}},
+      {"GET", "/docs", "This description.", {}, {}, "text/html"},
+  };
+  return *docs;
+}
+
+}  // namespace taopd

@@ -1,0 +1,229 @@
+// The sampling fields of a completion request: names, ranges, defaults and messages.
+#include <nlohmann/json.hpp>
+
+#include "server/http/dialects/completion.h"
+#include "tests/server/http/dialect_fixture.h"
+
+namespace taopd {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using testing::FakeModel;
+using ::testing::HasSubstr;
+using testing::MakeFakeModel;
+
+// Knows " a" to " o" as single tokens, 16 to 30.
+class SpacedTokenizer final : public testing::FakeTokenizer {
+ public:
+  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
+    std::vector<int32_t> ids;
+    if (add_special_tokens) ids.push_back(1);
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool spaced = text[i] == ' ' && i + 1 < text.size();
+      if (spaced) ++i;
+      if (text[i] != ' ') ids.push_back(text[i] - 'a' + (spaced ? 16 : 0));
+    }
+    return ids;
+  }
+  std::string Decode(const std::vector<int32_t>&, bool) const override { return "x"; }
+  std::string TokenBytes(int32_t) const override { return "x"; }
+};
+
+// The request of a prompt of one token and these fields.
+absl::StatusOr<CompletionRequest> ParseFields(json fields, const ServedModel& model) {
+  fields["prompt"] = {1};
+  return testing::ReadAs(ReadCompletionRequest, fields.dump(), model);
+}
+
+CompletionRequest Accepted(const json& fields, const ServedModel& model) {
+  auto parsed = ParseFields(fields, model);
+  EXPECT_OK(parsed);
+  return parsed.ok() ? *std::move(parsed) : CompletionRequest();
+}
+
+CompletionRequest Accepted(const json& fields) {
+  return Accepted(fields, *MakeFakeModel(/*with_tokenizer=*/true).model);
+}
+
+HttpError Refused(const json& fields, bool with_tokenizer = true) {
+  const auto parsed = ParseFields(fields, *MakeFakeModel(with_tokenizer).model);
+  EXPECT_FALSE(parsed.ok()) << fields << " is accepted";
+  return FromStatus(parsed.status());
+}
+
+TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
+  const CompletionRequest request = Accepted({{"temperature", 0.75},
+                                              {"top_p", 0.5},
+                                              {"top_k", 7},
+                                              {"min_p", 0.125},
+                                              {"repetition_penalty", 1.25},
+                                              {"presence_penalty", -2},
+                                              {"frequency_penalty", 2},
+                                              {"min_tokens", 3},
+                                              {"logit_bias", {{"4", -200}, {"5", 1.5}}},
+                                              {"allowed_token_ids", {4, 5, 6}},
+                                              {"stop_token_ids", {6}},
+                                              {"ignore_eos", true},
+                                              {"n", 3},
+                                              {"seed", -5},
+                                              {"stop", "bc"},
+                                              {"include_stop_str_in_output", true},
+                                              {"cache_salt", "salt"},
+                                              {"user", "anyone"},
+                                              {"response_format", {{"type", "text"}}}});
+  const SamplingParams& sampling = request.sampling;
+  EXPECT_EQ(sampling.temperature, 0.75f);
+  EXPECT_EQ(sampling.top_p, 0.5f);
+  EXPECT_EQ(sampling.top_k, 7);
+  EXPECT_EQ(sampling.min_p, 0.125f);
+  EXPECT_EQ(sampling.repetition_penalty, 1.25f);
+  EXPECT_EQ(sampling.presence_penalty, -2.0f);
+  EXPECT_EQ(sampling.frequency_penalty, 2.0f);
+  EXPECT_EQ(sampling.min_tokens, 3);
+  EXPECT_THAT(sampling.logit_bias.entries(),
+              ::testing::ElementsAre(::testing::Pair(4, -100.0f), ::testing::Pair(5, 1.5f)));
+  EXPECT_EQ(sampling.allowed_token_ids, (std::vector<int32_t>{4, 5, 6}));
+  EXPECT_EQ(sampling.stop_token_ids, (std::vector<int32_t>{6}));
+  EXPECT_TRUE(sampling.ignore_eos);
+  EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(request.seed, -5);
+  EXPECT_EQ(request.stop, std::vector<std::string>{"bc"});
+  EXPECT_TRUE(request.include_stop_str_in_output);
+  EXPECT_EQ(request.cache_salt, "salt");
+  EXPECT_THAT(Accepted({{"stop", {"a", "b"}}}).stop, ElementsAre("a", "b"));
+}
+
+// A model may have ids that end a sequence beside the tokenizer's own; they are reported as stop
+// ids.
+TEST(CompletionSamplingTest, FurtherEndsOfSequenceAreStopIdsUnlessTheyAreIgnored) {
+  const FakeModel fake = MakeFakeModel();
+  fake.model->further_eos_ids = {9, 6};
+  const auto stop_ids = [&](const json& fields) {
+    return Accepted(fields, *fake.model).sampling.stop_token_ids;
+  };
+  EXPECT_THAT(stop_ids({{"stop_token_ids", {6}}}), ElementsAre(6, 9));
+  EXPECT_THAT(stop_ids(json::object()), ElementsAre(9, 6));
+  EXPECT_THAT(stop_ids({{"stop_token_ids", {6}}, {"ignore_eos", true}}), ElementsAre(6));
+}
+
+TEST(CompletionSamplingTest, SilentRequestsHaveTheModelsDefaults) {
+  const FakeModel fake = MakeFakeModel();
+  fake.model->sampling_defaults.temperature = 0.5f;
+  fake.model->sampling_defaults.top_k = 20;
+  const SamplingParams silent = Accepted(json::object(), *fake.model).sampling;
+  EXPECT_EQ(silent.temperature, 0.5f);
+  EXPECT_EQ(silent.top_k, 20);
+  EXPECT_EQ(silent.top_p, 1.0f);
+  const SamplingParams asked =
+      Accepted({{"temperature", 1}, {"top_k", 0}, {"top_p", nullptr}}, *fake.model).sampling;
+  EXPECT_EQ(asked.temperature, 1.0f);
+  EXPECT_EQ(asked.top_k, 0);
+}
+
+TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
+  struct Case {
+    const char* field;
+    json value;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"temperature", 2.5, "temperature must be in [0, 2], got 2.5."},
+      {"temperature", -1, "temperature must be in [0, 2], got -1."},
+      {"top_p", 0, "top_p must be in (0, 1], got 0."},
+      {"top_p", 1.5, "top_p must be in (0, 1], got 1.5."},
+      {"top_k", -2, "top_k must be 0 (disable), or at least 1"},
+      {"top_k", int64_t{1} << 31, "and below 2^31"},
+      {"min_p", 1.5, "min_p must be in [0, 1], got 1.5."},
+      {"repetition_penalty", 0, "repetition_penalty must be greater than zero and finite, got 0."},
+      {"repetition_penalty", 1e300, "repetition_penalty must be greater than zero and finite"},
+      {"presence_penalty", 2.5, "presence_penalty must be in [-2, 2], got 2.5."},
+      {"frequency_penalty", -2.5, "frequency_penalty must be in [-2, 2], got -2.5."},
+      {"min_tokens", -1, "min_tokens must be greater than or equal to 0, got -1."},
+      {"min_tokens", 17, "min_tokens must be less than or equal to max_tokens=16, got 17."},
+      {"n", 0, "n must be at least 1, got 0."},
+      {"logit_bias", {{"x", 1}}, "cannot be converted to integer token IDs: ['x']"},
+      {"logit_bias",
+       {{"32", 1}},
+       "token_id(s) [32] in logit_bias contain out-of-vocab token ids. Vocabulary size: 32"},
+      {"allowed_token_ids", json::array(), "allowed_token_ids is not None and empty!"},
+      {"allowed_token_ids", {32}, "allowed_token_ids contains out-of-vocab token id!"},
+      {"stop_token_ids", {-1}, "stop_token_ids contains out-of-vocab token id!"},
+      {"stop", "", "stop cannot contain an empty string"},
+      {"stop", {"a", ""}, "stop cannot contain an empty string"},
+      {"bad_words", {""}, "bad_words cannot contain an empty string."},
+      {"bad_words", {"  "}, "which has no tokens"},
+      {"cache_salt", "", "Parameter 'cache_salt' must be a non-empty string"},
+  };
+  for (const Case& c : cases) {
+    const HttpError error = Refused({{c.field, c.value}});
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.type, "BadRequestError") << error.message;
+    EXPECT_EQ(error.param, c.field) << error.message;
+    EXPECT_THAT(error.message, HasSubstr(c.message));
+  }
+  EXPECT_EQ(Refused({{"cache_salt", 5}}).param, "cache_salt");
+}
+
+TEST(CompletionSamplingTest, MessagesDoNotRepeatLongTexts) {
+  const HttpError bias = Refused({{"logit_bias", {{std::string(100000, 'x'), 1}}}});
+  EXPECT_LT(bias.message.size(), 300u);
+}
+
+TEST(CompletionSamplingTest, WrongTypesNameTheField) {
+  const std::vector<std::pair<const char*, json>> cases = {
+      {"temperature", "x"},
+      {"min_tokens", 1.5},
+      {"n", "two"},
+      {"logit_bias", {1}},
+      {"logit_bias", {{"1", "x"}}},
+      {"allowed_token_ids", 5},
+      {"stop", 5},
+      {"stop", {5}},
+      {"bad_words", "word"},
+      {"user", 5},
+      {"include_stop_str_in_output", "perhaps"},
+      {"allowed_token_ids", {"x"}},
+  };
+  for (const auto& [field, value] : cases) {
+    const HttpError error = Refused({{field, value}});
+    EXPECT_EQ(error.type, "Bad Request") << error.message;
+    EXPECT_EQ(error.param, std::string("body.") + field) << error.message;
+  }
+}
+
+TEST(CompletionSamplingTest, TextFieldsNeedATokenizer) {
+  EXPECT_THAT(Refused({{"stop", "a"}}, /*with_tokenizer=*/false).message,
+              HasSubstr("stop is text, but the model directory has no tokenizer.json"));
+  EXPECT_THAT(Refused({{"bad_words", {"a"}}}, /*with_tokenizer=*/false).message,
+              HasSubstr("bad_words is text"));
+}
+
+TEST(CompletionSamplingTest, BadWordsAreForbiddenWithAndWithoutALeadingSpace) {
+  const FakeModel fake = MakeFakeModel();
+  fake.model->tokenizer = std::make_unique<SpacedTokenizer>();
+  // "b" and " b"; "bc" and " bc"; the leading space and the second "b" change nothing.
+  EXPECT_THAT(Accepted({{"bad_words", {"b", " bc", "b"}}}, *fake.model).sampling.bad_words_ids,
+              ElementsAre(ElementsAre(1), ElementsAre(17), ElementsAre(1, 2), ElementsAre(17, 2)));
+  // The other tokenizer makes the space a token of its own.
+  EXPECT_THAT(Accepted({{"bad_words", {"b"}}}).sampling.bad_words_ids, ElementsAre(ElementsAre(1)));
+}
+
+TEST(CompletionSamplingTest, MaxTokensIsCutToTheContext) {
+  EXPECT_EQ(Accepted({{"max_tokens", 62}}).prompts[0].max_new_tokens, 62);
+  EXPECT_EQ(Accepted({{"max_tokens", 63}}).prompts[0].max_new_tokens, 63);
+  EXPECT_EQ(Accepted({{"max_tokens", 64}}).prompts[0].max_new_tokens, 63);
+  EXPECT_EQ(Accepted({{"max_tokens", INT64_MAX}}).prompts[0].max_new_tokens, 63);
+  EXPECT_EQ(Refused({{"max_tokens", 100}, {"min_tokens", 64}}).message,
+            "min_tokens must be less than or equal to max_tokens=63, got 64. "
+            "(parameter=min_tokens)");
+}
+
+TEST(CompletionSamplingTest, ChoicesOfAllPromptsAreLimited) {
+  const std::string body = R"({"prompt":[[1],[2]],"n":8193})";
+  const auto parsed = testing::ReadAs(ReadCompletionRequest, body, *MakeFakeModel().model);
+  EXPECT_ERROR(parsed, absl::StatusCode::kInvalidArgument, "at most 16384 choices");
+}
+
+}  // namespace
+}  // namespace taopd
