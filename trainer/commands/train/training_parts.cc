@@ -13,6 +13,8 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   options.watched_metric = config.trainer.best_metric;
   options.lora = config.student.lora.Options(config.run.seed);
   options.max_pinned = MaxPinnedCheckpoints(config);
+  options.num_published = MaxPublishedVersions(config, group->world_size());
+  options.weights_dir = config.rollout.weights_dir;
   return options;
 }
 

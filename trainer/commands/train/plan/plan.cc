@@ -51,7 +51,7 @@ absl::Status RunPlan(const TrainConfig& config, const PlanCommandOptions& option
     const auto plan = ResolveAuto(&resolved, config.student.model, *budget,
                                   {.num_ranks = num_ranks, .refused = &refused});
     if (plan.ok()) {
-      const auto disk = DiskPlanOf(config, config.student.model);
+      const auto disk = DiskPlanOf(config, config.student.model, num_ranks);
       if (!disk.ok()) return BadData(disk.status());
       const std::string run_dir = config.run.Directory();
       std::cout << PlanText(*plan) << DiskPlanText(*disk, run_dir, FreeDiskBytes(run_dir))
