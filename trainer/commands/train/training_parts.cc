@@ -44,10 +44,12 @@ TeacherHealth TrainingParts::Health() const {
 Liveness::Activity TrainingParts::CurrentActivity() const {
   if (run_state->is_paused()) return std::nullopt;
   const TeacherClientStats stats = teacher->stats();
-  const int64_t num_remote =
-      remote_rollouts != nullptr ? remote_rollouts->stats().num_done : int64_t{0};
+  int64_t num_remote = remote_rollouts != nullptr ? remote_rollouts->stats().num_done : int64_t{0};
   absl::Time last_beat = engine->stats().last_step;
-  if (evaluation_snapshot) last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
+  if (evaluation_snapshot) {
+    last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
+    num_remote += evaluation_snapshot->num_remote();
+  }
   return {{run_state->num_progress(), num_remote, absl::ToUnixNanos(last_beat),
            static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
            static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};
