@@ -82,12 +82,13 @@ absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int
   const bool publishes_here = plan.num_published > 0 && plan.weights_dir.empty();
   const int64_t needed = plan.checkpoint_bytes + (publishes_here ? plan.model_bytes : 0);
   if (for_one < needed) {
-    return ResourceExhausted(
-        "run.dir ", run_dir, ": a checkpoint",
-        publishes_here ? " and the weights for rollout.endpoints take " : " takes ", needed,
-        " bytes, and the disk has ", for_one,
-        " free: make room, choose another run.dir, or set trainer.disk_plan "
-        "to off");
+    return ResourceExhausted("run.dir ", run_dir, ": ",
+                             publishes_here
+                                 ? "a checkpoint and the weights for rollout.endpoints take "
+                                 : "a checkpoint takes ",
+                             needed, " bytes, and the disk has ", for_one,
+                             " free: make room, choose another run.dir, or set trainer.disk_plan "
+                             "to off");
   }
   const int64_t for_all = for_one + plan.held_bytes;
   if (for_all >= plan.total_bytes()) return absl::OkStatus();
