@@ -28,6 +28,8 @@ std::span<const std::byte> BytesOf(const at::Tensor& tensor) {
 std::string ConfigOf(const Decoder& decoder) {
   ModelConfig config = decoder.config();
   config.raw_json.clear();
+  // They may come from generation_config.json, which weights come without, and stay as they are.
+  config.eos_token_ids.clear();
   config.dtype = ConfigDtype(decoder.dtype());
   return ModelConfigJson(config);
 }

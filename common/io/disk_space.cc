@@ -1,5 +1,6 @@
 #include "common/io/disk_space.h"
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <filesystem>
@@ -8,16 +9,34 @@ namespace taopd {
 
 namespace fs = std::filesystem;
 
-std::optional<int64_t> FreeDiskBytes(const std::string& path) {
+namespace {
+
+// Returns the part of the path that exists.
+fs::path ExistingPartOf(const std::string& path) {
   std::error_code error;
   fs::path existing = fs::absolute(path, error);
   while (!existing.empty() && existing != existing.parent_path() && !fs::exists(existing, error)) {
     existing = existing.parent_path();
   }
+  return existing;
+}
+
+}  // namespace
+
+std::optional<int64_t> FreeDiskBytes(const std::string& path) {
+  const fs::path existing = ExistingPartOf(path);
   struct statvfs info {};
   // Some network file systems report that they have no blocks at all.
   if (::statvfs(existing.c_str(), &info) != 0 || info.f_blocks == 0) return std::nullopt;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+bool AreOnOneDisk(const std::string& a, const std::string& b) {
+  struct stat of_a {
+  }, of_b{};
+  if (::stat(ExistingPartOf(a).c_str(), &of_a) != 0) return true;
+  if (::stat(ExistingPartOf(b).c_str(), &of_b) != 0) return true;
+  return of_a.st_dev == of_b.st_dev;
 }
 
 int64_t BytesOnDisk(const std::string& path) {

@@ -12,6 +12,10 @@ namespace taopd {
 // considered.
 std::optional<int64_t> FreeDiskBytes(const std::string& path);
 
+// Returns whether both paths, whose last parts need not exist yet, are on one file system. Returns
+// true if the system does not tell.
+bool AreOnOneDisk(const std::string& a, const std::string& b);
+
 // Returns the bytes of all regular files below `path`, or of the file itself; 0 if there is none.
 int64_t BytesOnDisk(const std::string& path);
 

@@ -1,5 +1,6 @@
 // Checks that a run fits on the disk of its run.dir: the checkpoints that it keeps at once, the one
-// that is being written, and the exported model. It does not depend on LibTorch.
+// that is being written, the exported model, and the weights that servers of rollouts read. It does
+// not depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,33 @@
 
 namespace taopd {
 
+// Begins the names of the directories in run.dir through which servers of rollouts get the weights.
+// A start removes what is left of them.
+inline constexpr char kPublishedPrefix[] = "weights-rank-";
+// Returns the bytes of what is left of them.
+int64_t PublishedBytesIn(const std::string& run_dir);
+
 struct DiskPlan {
   int64_t checkpoint_bytes = 0;  // weights, moments and float32 copies
   int64_t model_bytes = 0;       // weights
   // Checkpoints kept, pinned and being written.
   int64_t num_checkpoints = 1;
+  // The versions of the weights that are published at once for rollout.endpoints, each of
+  // model_bytes.
+  int64_t num_published = 0;
+  // Where they are, if that is on another disk than run.dir; they are not part of the total then.
+  std::string weights_dir;
   // The bytes of the checkpoints and the model that a resumed run already has; they are part of the
   // total.
   int64_t held_bytes = 0;
   // The bytes of an old run that this run deletes before it saves anything.
   int64_t freed_bytes = 0;
 
-  int64_t total_bytes() const { return num_checkpoints * checkpoint_bytes + model_bytes; }
+  int64_t published_bytes() const { return num_published * model_bytes; }
+  int64_t total_bytes() const {
+    return num_checkpoints * checkpoint_bytes + model_bytes +
+           (weights_dir.empty() ? published_bytes() : 0);
+  }
 };
 
 // The facts of a run from which its disk is planned.
@@ -34,20 +50,25 @@ struct DiskUse {
   CheckpointOptions checkpoints = {};
   int64_t max_pinned = 0;  // checkpoints that are kept beside those
   int64_t total_steps = 0;
+  int64_t num_published = 0;  // DiskPlan::num_published
 };
 
 // Plans a new run. `held_bytes` and `freed_bytes` depend on the directory and are left at 0.
 DiskPlan PlanDisk(const DiskUse& use);
 
-// Returns two lines: what the run will hold, and the free bytes, which may be unknown.
+// Returns two lines: what the run will hold, and the free bytes, which may be unknown. A third line
+// is about the disk of plan.weights_dir, if there is one.
 std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
                          std::optional<int64_t> free_bytes);
 
 // Compares the plan with the free bytes of the disk. A run is refused if not even one checkpoint
-// fits. A run that does not fit as a whole is refused if `refuses` is true, and logged otherwise. A
-// refusal is RESOURCE_EXHAUSTED; its message names the directory, the bytes and the remedies.
+// fits, or not even one version of the weights beside it. A run that does not fit as a whole is
+// refused if `refuses` is true, and logged otherwise. A refusal is RESOURCE_EXHAUSTED; its message
+// names the directory, the bytes and the remedies.
 absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int64_t free_bytes,
                            bool refuses);
+// Does the same for the disk of plan.weights_dir. REQUIRES: it is not empty.
+absl::Status CheckWeightsDisk(const DiskPlan& plan, int64_t free_bytes, bool refuses);
 
 // Tracks the attempts to write something large to the disk of a directory. After a failure, another
 // attempt is worth its cost only if there is more room. Not thread-safe.

@@ -1,5 +1,6 @@
 #include "trainer/config/rollout_endpoints_config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/config/server_access.h"
@@ -13,13 +14,19 @@ void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
             "vllm+http://host:port (vLLM; vllm+https). Empty: the trainer generates. See "
             "docs/scaling.md.")
       .MayChange();
+  v.Setting("eval_endpoints", &eval_endpoints,
+            "Servers like rollout.endpoints, and with the settings below, that generate the "
+            "responses of evaluations beside training (eval.mode) with the weights that are "
+            "measured. Empty: the trainer generates them.")
+      .MayChange();
   v.Setting("weights_dir", &weights_dir,
             "Directory through which the servers get the weights, under the same path as here; "
             "empty: in the run's own directory.")
       .MayChange();
   v.Setting("weight_transfer", &weight_transfer,
             "directory: the servers read rollout.weights_dir; stream: the trainer sends the files "
-            "to each server, in parts with checksums.")
+            "to each taopd-teacher, in parts with checksums; nccl: it broadcasts them from its GPU "
+            "to those of each vLLM.")
       .MayChange();
   v.Setting("on_update", &on_update,
             "What happens to sequences that a server is computing, for whomever, when new weights "
@@ -56,7 +63,15 @@ void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
 
 absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckServerAccess("rollout", config));
-  if (config.IsElsewhere()) return absl::OkStatus();
+  for (const std::string& endpoint : config.eval_endpoints) {
+    const std::vector<std::string>& all = config.endpoints;
+    if (std::find(all.begin(), all.end(), endpoint) != all.end()) {
+      return InvalidArgument("rollout.eval_endpoints: ", endpoint,
+                             " is one of rollout.endpoints, too; a server has one version of the "
+                             "weights at a time");
+    }
+  }
+  if (config.IsElsewhere() || !config.eval_endpoints.empty()) return absl::OkStatus();
   const RolloutEndpointsConfig defaults;
   const std::pair<const char*, bool> of_servers[] = {
       {"weights_dir", !config.weights_dir.empty()},

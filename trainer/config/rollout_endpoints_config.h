@@ -14,9 +14,12 @@ namespace taopd {
 enum class WeightTransfer {
   kDirectory,  // the servers see rollout.weights_dir under the same path
   kStream,     // the trainer sends them
+  kNccl,       // the trainer broadcasts them from its GPU to those of vLLM
 };
 inline SettingWords<WeightTransfer> WordsOf(WeightTransfer) {
-  return {{WeightTransfer::kDirectory, "directory"}, {WeightTransfer::kStream, "stream"}};
+  return {{WeightTransfer::kDirectory, "directory"},
+          {WeightTransfer::kStream, "stream"},
+          {WeightTransfer::kNccl, "nccl"}};
 }
 // The end of sequences that a server is generating when new weights come.
 enum class OnUpdate {
@@ -29,6 +32,7 @@ inline SettingWords<OnUpdate> WordsOf(OnUpdate) {
 
 struct RolloutEndpointsConfig {
   std::vector<std::string> endpoints;
+  std::vector<std::string> eval_endpoints;
   std::string weights_dir;
   WeightTransfer weight_transfer = WeightTransfer::kDirectory;
   OnUpdate on_update = OnUpdate::kFinish;

@@ -334,6 +334,13 @@ absl::Status CheckAsyncTeacher(const TrainConfig& config) {
 
 absl::Status CheckEvalMode(const TrainConfig& config) {
   const EvalConfig& eval = config.eval;
+  const bool generates_beside =
+      eval.mode == EvalMode::kBeside && eval.measure == EvalMeasure::kAccuracy;
+  if (!config.rollout.eval_endpoints.empty() && !generates_beside) {
+    return InvalidArgument(
+        "rollout.eval_endpoints: is for eval.mode = beside with eval.measure = accuracy; other "
+        "evaluations are computed by the trainer");
+  }
   if (eval.mode == EvalMode::kBlocking) {
     if (eval.kv_cache_gb == EvalConfig().kv_cache_gb) return absl::OkStatus();
     return InvalidArgument("eval.kv_cache_gb = ", eval.kv_cache_gb,

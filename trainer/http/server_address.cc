@@ -4,6 +4,8 @@
 #include <charconv>
 #include <utility>
 
+#include "common/base/log.h"
+
 namespace taopd {
 namespace {
 
@@ -56,6 +58,23 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
 absl::Status CheckApiKey(const std::string& key) {
   for (const char c : key) {
     if (c <= ' ' || c > '~') return InvalidArgument("the API key has characters other than ASCII");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers, bool has_tls_files,
+                         bool has_api_key) {
+  const auto plain = std::find_if(servers.begin(), servers.end(),
+                                  [](const ServerAddress& server) { return !server.tls; });
+  const bool any_tls = std::any_of(servers.begin(), servers.end(),
+                                   [](const ServerAddress& server) { return server.tls; });
+  if (has_tls_files && !any_tls) {
+    return InvalidArgument(
+        "TLS files are given but no endpoint uses TLS: write grpcs:// or https:// for it");
+  }
+  if (has_api_key && plain != servers.end()) {
+    LogWarning("an API key is sent without encryption; use grpcs:// or https://",
+               {{"server", plain->address}});
   }
   return absl::OkStatus();
 }

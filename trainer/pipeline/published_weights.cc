@@ -103,7 +103,7 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   // Let go of the weights before: what the workers still read of them stays until then.
   const absl::Status written = SaveSnapshot(snapshot, weights->directory);
   if (!written.ok()) return Annotate(written, "rollout.weights_dir");
-  weights->probe = MakeWeightProbe(student_);
+  if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);
   return std::shared_ptr<const PolicyWeights>(weights.release(), [](const PolicyWeights* old) {
     RemoveAll(old->directory);
     delete old;

@@ -1,6 +1,6 @@
 // The student's weights as the workers of a RemoteRolloutEngine get them: written into a directory
-// of their own for each version, with the checksum of each tensor and the student's own log-probs
-// of a short probe.
+// of their own for each version, with the checksum of each tensor and, if a worker needs them, the
+// student's own log-probs of a short probe.
 //
 // A version's directory is removed when no worker needs it any more; at the end nothing is left. A
 // directory that a killed run has left is removed at the next start.

@@ -190,7 +190,11 @@ absl::Status CheckpointedRun::CheckDisk() {
                                     (keeps_average_ ? 4 : 0),
        .checkpoints = options_.checkpoints,
        .max_pinned = options_.max_pinned,
-       .total_steps = options_.total_steps});
+       .total_steps = options_.total_steps,
+       .num_published = options_.num_published});
+  const bool has_other_disk =
+      !options_.weights_dir.empty() && !AreOnOneDisk(options_.run_dir, options_.weights_dir);
+  if (has_other_disk) plan.weights_dir = options_.weights_dir;
   checkpoint_bytes_ = plan.checkpoint_bytes;
   model_bytes_ = plan.model_bytes;
   absl::Status fits;
@@ -201,8 +205,12 @@ absl::Status CheckpointedRun::CheckDisk() {
     if (resumed()) plan.held_bytes = present_bytes;
     const bool keeps_old_run = directory_ && directory_->keeps_old_run();
     if (!resumed() && !keeps_old_run) plan.freed_bytes = present_bytes;
-    fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes,
-                         options_.disk_plan == PlanPolicy::kRefuse);
+    plan.freed_bytes += PublishedBytesIn(options_.run_dir);
+    const bool refuses = options_.disk_plan == PlanPolicy::kRefuse;
+    fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes, refuses);
+    const auto free_for_weights =
+        has_other_disk ? FreeDiskBytes(options_.weights_dir) : std::nullopt;
+    if (fits.ok() && free_for_weights) fits = CheckWeightsDisk(plan, *free_for_weights, refuses);
   }
   return WithExitCode(kExitStorage, group_->AgreeOnStatus(fits));
 }

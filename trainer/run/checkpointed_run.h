@@ -54,6 +54,10 @@ struct CheckpointedRunOptions {
   // The number of checkpoints that Pin may keep in addition, and trainer.disk_plan.
   int64_t max_pinned = 0;
   PlanPolicy disk_plan = PlanPolicy::kOff;
+  // The versions of the weights that are published at once for servers of rollouts, and their
+  // directory; empty: in run_dir.
+  int64_t num_published = 0;
+  std::string weights_dir;
   // The metric whose values so far a resumed run asks for (recorded()); may be empty.
   std::string watched_metric;
   // The dtype and the device with which a student is loaded from a checkpoint.

@@ -190,24 +190,6 @@ absl::Status CheckOptions(const TeacherClientOptions& options) {
   return CheckApiKey(options.api_key);
 }
 
-// TLS settings that no endpoint would use are a mistake of the user.
-absl::Status CheckTls(const std::vector<TeacherEndpoint>& endpoints,
-                      const TeacherClientOptions& options) {
-  const bool any_tls = std::any_of(endpoints.begin(), endpoints.end(),
-                                   [](const TeacherEndpoint& e) { return e.tls; });
-  const bool any_file = !options.tls_ca_file.empty() || !options.tls_cert_file.empty();
-  if (any_file && !any_tls) {
-    return InvalidArgument(
-        "TLS files are given but no endpoint uses TLS: write grpcs:// or https:// for it");
-  }
-  const bool all_tls = std::all_of(endpoints.begin(), endpoints.end(),
-                                   [](const TeacherEndpoint& e) { return e.tls; });
-  if (!options.api_key.empty() && !all_tls) {
-    LogWarning("the teacher's API key is sent without encryption; use grpcs:// or https://");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<ScoreTransport>> MakeTransport(
     const std::vector<TeacherEndpoint>& endpoints, const TeacherClientOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const TlsPem tls, ReadTlsPem(options.tls_ca_file, options.tls_cert_file,
@@ -225,7 +207,9 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeNetworkTeacherClient(
   TAOPD_ASSIGN_OR_RETURN(const std::vector<TeacherEndpoint> endpoints,
                          ParseTeacherEndpoints(options.endpoints));
   TAOPD_RETURN_IF_ERROR(CheckOptions(options));
-  TAOPD_RETURN_IF_ERROR(CheckTls(endpoints, options));
+  TAOPD_RETURN_IF_ERROR(CheckTlsUse({endpoints.begin(), endpoints.end()},
+                                    !options.tls_ca_file.empty() || !options.tls_cert_file.empty(),
+                                    !options.api_key.empty()));
   TAOPD_ASSIGN_OR_RETURN(auto transport, MakeTransport(endpoints, options));
   return std::make_unique<NetworkTeacherClient>(std::move(transport), options, clock);
 }

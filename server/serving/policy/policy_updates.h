@@ -12,10 +12,10 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/engine/engine_weights.h"
+#include "server/serving/policy/received_weights.h"
 #include "server/serving/policy/versioned_engine.h"
 #include "server/serving/serving_state.h"
 
@@ -29,29 +29,14 @@ struct PolicyUpdate {
   bool drops = false;
 };
 
-// The fields of PutWeightsRequest.
-struct WeightPart {
-  std::string version;
-  std::string file;
-  int64_t offset = 0;
-  int64_t file_bytes = 0;
-  std::string_view data;
-  std::string sha256;
-};
-
 // Thread-safe; SetWeights and PutPart wait for each other.
 class PolicyUpdates {
  public:
-  // The largest WeightPart::data.
-  static constexpr int64_t kMaxPartBytes = int64_t{16} << 20;
-
   // `weights_dir`, if it is not empty, is the directory under which weights may be, and into which
   // files are received; otherwise weights may be anywhere, and files are received in a temporary
   // directory. `state` must outlive the object.
   PolicyUpdates(ServingState* state, std::string weights_dir)
-      : state_(state), weights_dir_(std::move(weights_dir)) {}
-  // Removes what was received.
-  ~PolicyUpdates();
+      : state_(state), weights_dir_(std::move(weights_dir)), received_(weights_dir_) {}
 
   // Puts the first version in front of the model's engine. Call it once, before the model is ready.
   // REQUIRES: model->weights is not null.
@@ -59,25 +44,21 @@ class PolicyUpdates {
 
   // The errors are those of policy.proto. Returns the number of changed tensors.
   absl::StatusOr<int64_t> SetWeights(const PolicyUpdate& update, absl::Time deadline);
-  // Returns next_offset.
+  // Returns next_offset. See ReceivedWeights for the limits.
   absl::StatusOr<int64_t> PutPart(const WeightPart& part);
   // Returns the revision that was loaded at the start, or UNAVAILABLE until it is. Never blocks.
   absl::StatusOr<std::string> base_revision() const;
 
  private:
-  // The directory that receives the files of a version.
-  absl::StatusOr<std::string> ReceivedDir(const std::string& version)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDirectory(const std::string& directory) const;
-  void RemoveReceived(const std::string& version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ServingState* const state_;
   const std::string weights_dir_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<InferenceEngine> engine_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<VersionedEngine> present_ ABSL_GUARDED_BY(mutex_);
-  std::string received_dir_ ABSL_GUARDED_BY(mutex_);  // empty until a file is received
-  mutable absl::Mutex base_mutex_;                    // never held for long
+  ReceivedWeights received_ ABSL_GUARDED_BY(mutex_);
+  mutable absl::Mutex base_mutex_;  // never held for long
   std::string base_revision_ ABSL_GUARDED_BY(base_mutex_);
 };
 

@@ -70,7 +70,8 @@ def declared_trainer_metrics():
     """Gauges of every metric of the glossary, which docs_test compares with the sources."""
     names = re.findall(r"`((?:loss|policy|rollout|optim|time|teacher|data|eval|disk)/[\w/]+)`",
                        (ROOT / "docs/glossary.md").read_text())
-    return {"taopd_trainer_" + name.replace("/", "_") for name in names} | {"taopd_trainer_step", "taopd_trainer_stop_code"}
+    return {"taopd_trainer_" + name.replace("/", "_") for name in names} | {
+        "taopd_trainer_step", "taopd_trainer_stop_code", "taopd_trainer_rollouts_unfinished"}
 
 
 class FilesTest(unittest.TestCase):

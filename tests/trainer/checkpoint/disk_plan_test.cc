@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "common/io/disk_space.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -59,6 +61,44 @@ TEST(DiskPlan, CountsWhatARunHoldsAtOnce) {
   EXPECT_EQ(PlanDisk(use).num_checkpoints, 5);
 }
 
+// The weights for rollout.endpoints are on the disk of run.dir, or on their own.
+TEST(DiskPlan, CountsTheWeightsForServersOfRollouts) {
+  DiskPlan plan =
+      PlanDisk({.num_parameters = 10, .bytes_per_weight = 2, .total_steps = 0, .num_published = 3});
+  ASSERT_EQ(plan.total_bytes(), 20 + 20 + 3 * 20);
+  EXPECT_THAT(DiskPlanText(plan, "RUN", 5000),
+              HasSubstr("3 versions of the weights of 20 bytes for rollout.endpoints and the model "
+                        "take 100 bytes"));
+  EXPECT_OK(CheckDiskPlan(plan, "RUN", 100, /*refuses=*/true));
+  EXPECT_ERROR(CheckDiskPlan(plan, "RUN", 99, /*refuses=*/true),
+               absl::StatusCode::kResourceExhausted, "3 versions");
+  // Even where a warning suffices, a checkpoint and one version must fit.
+  EXPECT_OK(CheckDiskPlan(plan, "RUN", 40, /*refuses=*/false));
+  EXPECT_ERROR(CheckDiskPlan(plan, "RUN", 39, /*refuses=*/false),
+               absl::StatusCode::kResourceExhausted,
+               "a checkpoint and the weights for rollout.endpoints take 40 bytes");
+  plan.weights_dir = "/elsewhere";
+  EXPECT_EQ(plan.total_bytes(), 40);
+  EXPECT_OK(CheckDiskPlan(plan, "RUN", 40, /*refuses=*/true));
+  EXPECT_THAT(DiskPlanText(plan, "RUN", 5000), HasSubstr("rollout.weights_dir /elsewhere: 3"));
+  EXPECT_OK(CheckWeightsDisk(plan, 60, /*refuses=*/true));
+  EXPECT_ERROR(CheckWeightsDisk(plan, 59, /*refuses=*/true), absl::StatusCode::kResourceExhausted,
+               "rollout.weights_dir /elsewhere");
+  EXPECT_OK(CheckWeightsDisk(plan, 20, /*refuses=*/false));
+  EXPECT_ERROR(CheckWeightsDisk(plan, 19, /*refuses=*/false), absl::StatusCode::kResourceExhausted,
+               "choose another rollout.weights_dir");
+}
+
+TEST(DiskPlan, FindsTheWeightsThatAKilledRunHasLeft) {
+  const testing::TempDir dir;
+  for (const char* name : {"weights-rank-0/step-1", "weights-rank-1/step-1", "checkpoints"}) {
+    std::filesystem::create_directories(dir.File(name));
+    testing::WriteFile(dir.File(name + std::string("/file")), "12345");
+  }
+  EXPECT_EQ(PublishedBytesIn(dir.path()), 10);
+  EXPECT_EQ(PublishedBytesIn(dir.File("nowhere")), 0);
+}
+
 TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
   const testing::TempDir dir;
   std::filesystem::create_directories(dir.File("a/b"));
@@ -68,6 +108,8 @@ TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
   EXPECT_EQ(BytesOnDisk(dir.File("a/two")), 1);
   EXPECT_EQ(BytesOnDisk(dir.File("nowhere")), 0);
   EXPECT_TRUE(FreeDiskBytes(dir.File("not/there/yet")).has_value());
+  EXPECT_TRUE(AreOnOneDisk(dir.File("a"), dir.File("not/there/yet")));
+  EXPECT_FALSE(AreOnOneDisk(dir.File("a"), "/proc/self"));
 }
 
 }  // namespace

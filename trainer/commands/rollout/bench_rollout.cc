@@ -84,7 +84,7 @@ absl::StatusOr<int64_t> GenerateAll(RemoteRolloutEngine* engine,
 absl::StatusOr<Measured> Measure(const TrainConfig& config, const BenchRolloutRequest& request,
                                  const std::vector<std::string>& endpoints, Student* student,
                                  const std::string& directory) {
-  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config.rollout));
+  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config));
   TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
   TAOPD_ASSIGN_OR_RETURN(RolloutNeeds needs, RolloutNeedsOf(config, *student->decoder));
   needs.max_model_len = request.prompt_tokens + request.response_tokens;

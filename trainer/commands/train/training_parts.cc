@@ -13,6 +13,8 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   options.watched_metric = config.trainer.best_metric;
   options.lora = config.student.lora.Options(config.run.seed);
   options.max_pinned = MaxPinnedCheckpoints(config);
+  options.num_published = MaxPublishedVersions(config, group->world_size());
+  options.weights_dir = config.rollout.weights_dir;
   return options;
 }
 
@@ -42,10 +44,12 @@ TeacherHealth TrainingParts::Health() const {
 Liveness::Activity TrainingParts::CurrentActivity() const {
   if (run_state->is_paused()) return std::nullopt;
   const TeacherClientStats stats = teacher->stats();
-  const int64_t num_remote =
-      remote_rollouts != nullptr ? remote_rollouts->stats().num_done : int64_t{0};
+  int64_t num_remote = remote_rollouts != nullptr ? remote_rollouts->stats().num_done : int64_t{0};
   absl::Time last_beat = engine->stats().last_step;
-  if (evaluation_snapshot) last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
+  if (evaluation_snapshot) {
+    last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
+    num_remote += evaluation_snapshot->num_remote();
+  }
   return {{run_state->num_progress(), num_remote, absl::ToUnixNanos(last_beat),
            static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
            static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};

@@ -89,11 +89,12 @@ struct TrainingParts {
   // With trainer.async_steps and without rollout.endpoints; otherwise null.
   std::unique_ptr<GenerationWeights> generation_weights;
   std::unique_ptr<InferenceEngine> engine;
-  std::optional<LocalRolloutEngine> rollout_engine;             // of evaluations, and of rollouts
-  std::vector<std::unique_ptr<RolloutWorker>> rollout_workers;  // until remote_rollouts has them
-  std::unique_ptr<RemoteRolloutEngine> remote_rollouts;         // null without rollout.endpoints
-  std::unique_ptr<PublishedWeights> published_weights;          // null without rollout.endpoints
-  std::unique_ptr<EvaluationSnapshot> evaluation_snapshot;      // null unless eval.mode is beside
+  std::optional<LocalRolloutEngine> rollout_engine;  // of evaluations, and of rollouts
+  // Until remote_rollouts and evaluation_snapshot have them.
+  std::vector<std::unique_ptr<RolloutWorker>> rollout_workers, evaluation_workers;
+  std::unique_ptr<RemoteRolloutEngine> remote_rollouts;     // null without rollout.endpoints
+  std::unique_ptr<PublishedWeights> published_weights;      // null without rollout.endpoints
+  std::unique_ptr<EvaluationSnapshot> evaluation_snapshot;  // null unless eval.mode is beside
   TeacherInfo teacher_info;
   std::optional<SelfTeacher> self_teacher;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> teacher;

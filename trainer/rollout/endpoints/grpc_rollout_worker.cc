@@ -280,6 +280,10 @@ absl::StatusOr<WorkerRollout> GrpcRolloutWorker::Generate(const RolloutRequest& 
 
 absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
     const RolloutWorkerOptions& options) {
+  if (options.transfer == WeightTransfer::kNccl) {
+    return InvalidArgument(
+        "rollout.weight_transfer = nccl: is for vLLM; a taopd-teacher takes directory or stream");
+  }
   TAOPD_ASSIGN_OR_RETURN(const TlsPem pem, ReadTlsPem(options.tls_ca_file, options.tls_cert_file,
                                                       options.tls_key_file));
   return std::make_unique<GrpcRolloutWorker>(options, pem);

@@ -154,11 +154,18 @@ RemoteRolloutStats RemoteRolloutEngine::stats() const {
   absl::MutexLock lock(&mutex_);
   RemoteRolloutStats stats = stats_;
   stats.num_workers = static_cast<int64_t>(workers_.size());
+  stats.num_unfinished = static_cast<int64_t>(waiting_.size());
   for (const auto& worker : workers_) {
+    stats.num_unfinished += worker->num_running;
     stats.num_ready += worker->state == State::kReachable ? 1 : 0;
     stats.num_left_out += worker->state == State::kLeftOut ? 1 : 0;
   }
   return stats;
+}
+
+bool RemoteRolloutEngine::needs_probe() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker->worker->needs_probe(); });
 }
 
 void RemoteRolloutEngine::Keep(Worker* worker) {
@@ -174,7 +181,10 @@ void RemoteRolloutEngine::Keep(Worker* worker) {
           worker->state == State::kLost ? worker->retry_at : absl::InfiniteFuture();
       mutex_.AwaitWithDeadline(absl::Condition(&has_work), std::min(retry_at, absl::Now() + kTick));
       if (is_stopping_) return;
-      if (NeedsWeights(*worker)) weights = *weights_;
+      if (NeedsWeights(*worker)) {
+        weights = *weights_;
+        worker->weights = nullptr;  // lets go of the files of the version before
+      }
       checks = worker->state == State::kLost && absl::Now() >= worker->retry_at;
     }
     absl::Status status;
@@ -231,6 +241,7 @@ void RemoteRolloutEngine::Lose(const absl::Status& error, Worker* worker) {
 void RemoteRolloutEngine::LeaveOut(const absl::Status& error, Worker* worker) {
   if (worker->state == State::kLeftOut) return;
   worker->state = State::kLeftOut;
+  worker->weights = nullptr;
   worker->error = error;
   LogError("a rollout worker is left out from now on",
            {{"endpoint", worker->worker->address()}, {"error", error}});

@@ -52,6 +52,7 @@ struct RemoteRolloutStats {
   int64_t num_workers = 0;
   int64_t num_ready = 0;
   int64_t num_left_out = 0;
+  int64_t num_unfinished = 0;  // requests that wait or run
   // Counted since the start:
   int64_t num_done = 0;         // responses
   int64_t num_asked_again = 0;  // requests that another attempt had to answer
@@ -81,6 +82,8 @@ class RemoteRolloutEngine final : public RolloutEngine {
   void CancelAll() override;
 
   RemoteRolloutStats stats() const;
+  // Whether PolicyWeights must have a probe.
+  bool needs_probe() const;
 
  private:
   using Done = std::function<void(int64_t, absl::StatusOr<Rollout>)>;

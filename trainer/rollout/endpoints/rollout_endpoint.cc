@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "common/base/log.h"
 #include "trainer/http/url_schemes.h"
 
 namespace taopd {
@@ -34,13 +33,12 @@ absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
   TAOPD_RETURN_IF_ERROR(CheckApiKey(common.api_key));
   std::vector<std::unique_ptr<RolloutWorker>> workers;
   std::set<std::string> seen;
-  bool any_tls = false, all_tls = true;
+  std::vector<ServerAddress> servers;
   for (const std::string& text : endpoints) {
     TAOPD_ASSIGN_OR_RETURN(const ParsedEndpoint parsed, ParseEndpoint(text));
     if (!seen.insert(parsed.server.address + parsed.server.prefix).second)
       return InvalidArgument("rollout endpoint \"", text, "\" is given twice");
-    any_tls |= parsed.server.tls;
-    all_tls &= parsed.server.tls;
+    servers.push_back(parsed.server);
     RolloutWorkerOptions options = common;
     options.server = parsed.server;
     options.address = text;
@@ -48,11 +46,9 @@ absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     if (!worker.ok()) return Annotate(worker.status(), text);
     workers.push_back(*std::move(worker));
   }
-  if (!any_tls && (!common.tls_ca_file.empty() || !common.tls_cert_file.empty())) {
-    return InvalidArgument("TLS files are given but no endpoint uses TLS");
-  }
-  if (!common.api_key.empty() && !all_tls)
-    LogWarning("the API key of the rollout endpoints is sent without encryption");
+  TAOPD_RETURN_IF_ERROR(CheckTlsUse(servers,
+                                    !common.tls_ca_file.empty() || !common.tls_cert_file.empty(),
+                                    !common.api_key.empty()));
   return workers;
 }
 

@@ -22,6 +22,7 @@ struct RolloutWorkerOptions {
   absl::Duration timeout = absl::Minutes(30);  // limit of one call
   int64_t max_in_flight = 64;                  // threads that call Generate at once
   WeightTransfer transfer = WeightTransfer::kDirectory;
+  int cuda_device = -1;  // the trainer's GPU, for transfer kNccl; -1: it has none
   OnUpdate on_update = OnUpdate::kFinish;
 };
 

@@ -62,7 +62,7 @@ struct PolicyWeights {
   // SetWeights runs, and may be removed afterwards.
   std::string directory;
   std::vector<TensorSum> sums;  // of every tensor there
-  WeightProbe probe;
+  WeightProbe probe;            // empty unless a worker needs it
 };
 
 // A generated response with the version of the weights that have made all of its tokens.
@@ -79,6 +79,8 @@ class RolloutWorker {
   virtual ~RolloutWorker() = default;
   // The endpoint as the user wrote it.
   virtual const std::string& address() const = 0;
+  // Whether SetWeights compares the server's log-probs with PolicyWeights::probe.
+  virtual bool needs_probe() const { return false; }
   // Asks whether the server is there, takes weights, and can generate what the run needs. Called at
   // the start, and again before a lost worker is used again.
   virtual absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) = 0;

@@ -7,7 +7,8 @@
 // that passes gets the new version. A server whose version is the wanted one has therefore read all
 // of it.
 //
-// A reload that fails ends vLLM's engine: the directory must exist on the server's machine. The
+// With rollout.weight_transfer nccl the server gets the tensors instead (vllm_transfer.h). A reload
+// that fails ends vLLM's engine: the directory must exist on the server's machine. The
 // routes that change weights ask for no key (vLLM guards /v1 and /inference alone), so that whoever
 // reaches the port can change the weights.
 //
@@ -25,6 +26,7 @@
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 #include "trainer/rollout/vllm/untied_head.h"
 #include "trainer/rollout/vllm/vllm_messages.h"
+#include "trainer/rollout/vllm/vllm_transfer.h"
 
 namespace taopd {
 namespace {
@@ -51,6 +53,7 @@ class VllmWorker final : public RolloutWorker {
   explicit VllmWorker(const RolloutWorkerOptions& options);
 
   const std::string& address() const override { return options_.address; }
+  bool needs_probe() const override { return true; }
   absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) override;
   absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token& stop) override;
   absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
@@ -66,8 +69,8 @@ class VllmWorker final : public RolloutWorker {
   absl::StatusOr<std::string> Version(const std::stop_token& stop);
   absl::Status SetVersion(const std::string& version, const std::stop_token& stop);
   absl::Status CheckVocabulary(const std::stop_token& stop);
-  // Makes the server read a directory. If the server has a head of its own and the student's is
-  // tied, it reads a copy of the directory that has a head, too.
+  // Makes the server read a directory, or sends what is in it. If the server has a head of its own
+  // and the student's is tied, the weights are those of a copy that has a head, too.
   absl::Status Reload(std::string directory, const std::stop_token& stop);
   absl::Status CompareWithProbe(const WeightProbe& probe, const std::stop_token& stop);
 
@@ -80,13 +83,21 @@ class VllmWorker final : public RolloutWorker {
   RolloutNeeds needs_;
   VllmServerInfo info_;
   std::string model_;
+  std::unique_ptr<VllmTransfer> transfer_;  // null unless weights go over NCCL
 };
 
 VllmWorker::VllmWorker(const RolloutWorkerOptions& options)
     : options_(options),
       credentials_{options.api_key, /*api_key_env=*/"", options.tls_ca_file, options.tls_cert_file,
                    options.tls_key_file},
-      http_({options.server}, credentials_) {}
+      http_({options.server}, credentials_) {
+  if (options.transfer != WeightTransfer::kNccl) return;
+  transfer_ = std::make_unique<VllmTransfer>(
+      [this](const std::string& path, const std::string& body, const std::stop_token& stop) {
+        return Ask(path, body, stop);
+      },
+      [device = options.cuda_device] { return MakeNcclBroadcast(device); });
+}
 
 absl::StatusOr<std::string> VllmWorker::Ask(const std::string& path, const std::string& body,
                                             const std::stop_token& stop, int64_t max_reply_bytes) {
@@ -157,6 +168,7 @@ absl::Status VllmWorker::Reload(std::string directory, const std::stop_token& st
     TAOPD_ASSIGN_OR_RETURN(untied, UntiedHead::Make(directory, path));
     directory = untied->path();
   }
+  if (transfer_ != nullptr) return transfer_->Send(directory, stop);
   if (info_.load_format == "dummy") {
     TAOPD_RETURN_IF_ERROR(Ask("/collective_rpc", VllmLoadFormatBody(), stop).status());
   }
@@ -199,9 +211,17 @@ absl::StatusOr<WorkerRollout> VllmWorker::Generate(const RolloutRequest& request
 
 absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeVllmRolloutWorker(
     const RolloutWorkerOptions& options) {
-  if (options.transfer != WeightTransfer::kDirectory) {
-    return InvalidArgument("rollout.weight_transfer = ", WordOf(options.transfer),
-                           ": vLLM reads weights from a directory; set it to directory");
+  if (options.transfer == WeightTransfer::kStream) {
+    return InvalidArgument(
+        "rollout.weight_transfer = stream: vLLM reads weights from a directory; set it to "
+        "directory, or to nccl if the trainer and vLLM have a GPU each");
+  }
+  if (options.transfer == WeightTransfer::kNccl) {
+    if (!HasNcclBroadcast()) return MakeNcclBroadcast(options.cuda_device).status();
+    if (options.cuda_device < 0) {
+      return InvalidArgument(
+          "rollout.weight_transfer = nccl: the trainer computes on a CPU; set it to directory");
+    }
   }
   return std::make_unique<VllmWorker>(options);
 }

@@ -7,58 +7,12 @@
 
 #include "proto/taopd/v1/policy.grpc.pb.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "tests/integration/trainer/trainer_fixture.h"
+#include "tests/integration/trainer/endpoints/rollout_servers.h"
 
 namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-class TrainerEndpointsTest : public TrainerTest {
- protected:
-  void SetUp() override {
-    TrainerTest::SetUp();
-    teacher_.emplace(dir_, teacher_model_);
-  }
-
-  // A server of rollouts, with a directory of its own for its files.
-  struct Worker {
-    TempDir dir;
-    std::optional<TeacherProcess> process;
-    int port = 0;
-    std::string endpoint() const { return Concat("grpc://127.0.0.1:", port); }
-  };
-  void Start(Worker* worker, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> flags = {"--trainable", "--kv-cache-memory-bytes", "4MiB"};
-    flags.insert(flags.end(), more.begin(), more.end());
-    worker->process.emplace(worker->dir, dir_.File("student/model"), worker->port, flags);
-    worker->port = worker->process->grpc_port();
-  }
-  std::vector<std::string> Settings(const std::string& run, const std::vector<std::string>& more,
-                                    int64_t steps = 12) {
-    std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
-                                         "trainer.save_every=3", "trainer.eval_every=5",
-                                         Concat("run.dir=", dir_.File(run))};
-    settings.insert(settings.end(), more.begin(), more.end());
-    return settings;
-  }
-  void ExpectTrains(const std::string& run, const std::vector<std::string>& more,
-                    int64_t steps = 12, const std::vector<std::string>& flags = {}) {
-    std::string output;
-    ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings(run, more, steps), flags), 0) << output;
-  }
-  void ExpectSameResult(const std::string& a, const std::string& b) {
-    EXPECT_EQ(Losses(dir_.File(a)), Losses(dir_.File(b)));
-    EXPECT_FALSE(Losses(dir_.File(a)).empty());
-    EXPECT_EQ(FilesOf(dir_.File(a + "/model")), FilesOf(dir_.File(b + "/model")));
-  }
-  // The requests that a server has answered.
-  static std::string LogOf(const Worker& worker) {
-    return ReadFile(worker.dir.File("teacher.log"));
-  }
-
-  std::optional<TeacherProcess> teacher_;
-};
 
 TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
   Worker worker;
@@ -129,6 +83,7 @@ TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
   Process trainer(arguments, dir_.File("elsewhere.log"));
   RandomStream random(7);
   int num_kills = 0;
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("elsewhere") >= 3; }));
   while (trainer.running() && num_kills < 12) {
     // Kills at moments that have nothing to do with the steps.
     const absl::Duration moment = absl::Seconds(0.1 + 0.3 * random.NextUniform());

@@ -196,20 +196,6 @@ TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {
   EXPECT_EQ(state_.model()->revision, "v");
 }
 
-TEST_F(PolicyUpdatesTest, NamesAndSizesOfFilesAreChecked) {
-  const auto error = [this](const std::string& file, int64_t file_bytes) {
-    WeightPart part = Part("0123", 0, "0123");
-    part.file = file;
-    part.file_bytes = file_bytes;
-    return updates_->PutPart(part).status();
-  };
-  for (const char* file : {"../x", "", ".x", "a/b", "a\n"})
-    EXPECT_ERROR(error(file, 4), absl::StatusCode::kInvalidArgument, "file \"");
-  EXPECT_ERROR(error("x", int64_t{1} << 40), absl::StatusCode::kInvalidArgument, "file_bytes");
-  EXPECT_ERROR(error("x", -1), absl::StatusCode::kInvalidArgument, "file_bytes");
-  EXPECT_ERROR(error("x", 3), absl::StatusCode::kOutOfRange, "whose 3 bytes");
-}
-
 TEST_F(PolicyUpdatesTest, WeightsMustBeUnderWeightsDir) {
   Start(dir_.File("root"));
   Directory("root/one", "one");

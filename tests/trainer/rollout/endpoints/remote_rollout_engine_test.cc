@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -36,7 +37,9 @@ class ScriptedWorker final : public RolloutWorker {
     ++num_checks;
     return num_checks <= fails_checks ? check_error : absl::OkStatus();
   }
+  bool needs_probe() const override { return compares_probe; }
   absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token&) override {
+    if (on_set) on_set(weights);
     absl::MutexLock lock(&mutex_);
     versions.push_back(weights.version);
     return static_cast<int>(versions.size()) <= fails_sets ? set_error : absl::OkStatus();
@@ -57,6 +60,8 @@ class ScriptedWorker final : public RolloutWorker {
   absl::Status check_error = absl::UnavailableError("not there");
   absl::Status set_error = absl::DataLossError("damaged");
   OnGenerate on_generate;
+  std::function<void(const PolicyWeights& weights)> on_set;
+  bool compares_probe = false;
   std::atomic<int> num_generated = 0;
 
  private:
@@ -71,6 +76,11 @@ std::shared_ptr<const PolicyWeights> Weights(int64_t step, const std::string& na
   weights->step = step;
   weights->version = Concat("step-", step, name);
   return weights;
+}
+
+// A thread that has answered lets go of the weights a moment later.
+void ExpectExpires(const std::weak_ptr<const PolicyWeights>& weights) {
+  EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return weights.expired(); }));
 }
 
 // Collects the answers of one batch.
@@ -162,6 +172,10 @@ TEST_F(RemoteRolloutEngineTest, EveryWorkerGetsEveryVersionAndAPartOfTheWork) {
     return AnswerTo(request, weights.version);
   };
   for (const int64_t step : {0, 1}) {
+    {
+      absl::MutexLock lock(&mutex);
+      in_a = in_b = 0;
+    }
     engine->SetWeights(Weights(step));
     Batch(engine, 40, step).ExpectWhole(step);
   }
@@ -266,6 +280,70 @@ TEST_F(RemoteRolloutEngineTest, WeightsThatArriveDamagedAreSentAgain) {
   engine->SetWeights(Weights(0));
   Batch(engine, 3, 0).ExpectWhole(0);
   EXPECT_EQ(a->Versions().size(), 3u);
+}
+
+// Each version is a directory on a disk, so that nobody may hold one that is not needed.
+TEST_F(RemoteRolloutEngineTest, ASlowWorkerHoldsOnlyTheVersionThatItReads) {
+  ScriptedWorker* const slow = Add("slow");
+  Add("b");
+  absl::Notification reads, may_end;
+  slow->on_set = [&](const PolicyWeights& weights) {
+    if (weights.step != 1) return;
+    reads.Notify();
+    may_end.WaitForNotification();
+  };
+  RemoteRolloutEngine* const engine = Start();
+  ASSERT_OK(engine->Connect(absl::Seconds(10)));
+  std::vector<std::weak_ptr<const PolicyWeights>> versions;
+  const auto publish = [&](int64_t step) {
+    std::shared_ptr<const PolicyWeights> weights = Weights(step);
+    versions.push_back(weights);
+    engine->SetWeights(std::move(weights));
+  };
+  publish(0);
+  while (slow->Versions().empty()) Batch(engine, 4, 0).ExpectWhole(0);
+  publish(1);
+  reads.WaitForNotification();
+  Batch(engine, 4, 1).ExpectWhole(1);
+  publish(2);
+  Batch(engine, 4, 2).ExpectWhole(2);
+  ExpectExpires(versions[0]);
+  EXPECT_FALSE(versions[1].expired());
+  may_end.Notify();
+  engine_.reset();  // its threads use the notifications
+}
+
+TEST_F(RemoteRolloutEngineTest, AWorkerThatIsLeftOutHoldsNoVersion) {
+  ScriptedWorker* const bad = Add("bad");
+  Add("b");
+  bad->on_generate = [](const auto& request, const auto&, const auto&) {
+    return AnswerTo(request, "another");
+  };
+  RemoteRolloutEngine* const engine = Start();
+  std::weak_ptr<const PolicyWeights> last;
+  int64_t step = 0;
+  while (engine->stats().num_left_out == 0) {
+    ASSERT_LT(step, 1000) << "it is not left out";
+    std::shared_ptr<const PolicyWeights> weights = Weights(step);
+    last = weights;
+    engine->SetWeights(std::move(weights));
+    Batch(engine, 20, step).ExpectWhole(step);
+    ++step;
+  }
+  engine->SetWeights(Weights(step));
+  Batch(engine, 20, step).ExpectWhole(step);
+  ExpectExpires(last);
+}
+
+TEST_F(RemoteRolloutEngineTest, AProbeIsNeededIfOneWorkerComparesIt) {
+  Add("a");
+  Add("b");
+  EXPECT_FALSE(Start()->needs_probe());
+  engine_.reset();
+  workers_.clear();
+  Add("a");
+  Add("b")->compares_probe = true;
+  EXPECT_TRUE(Start()->needs_probe());
 }
 
 TEST_F(RemoteRolloutEngineTest, WithoutAnyWorkerTheRequestsFailAfterTheBudget) {

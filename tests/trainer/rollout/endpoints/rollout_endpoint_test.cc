@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -30,6 +31,22 @@ TEST(RolloutEndpoint, NamesWhatIsWrong) {
   RolloutWorkerOptions tls;
   tls.tls_ca_file = "/absent.pem";
   EXPECT_ERROR(error({"grpcs://a:1"}, tls), absl::StatusCode::kInvalidArgument, "tls_ca_file");
+  const testing::TempDir dir;
+  tls.tls_ca_file = dir.File("ca.pem");
+  testing::WriteFile(tls.tls_ca_file, "x");
+  EXPECT_ERROR(error({"grpc://a:1"}, tls), absl::StatusCode::kInvalidArgument,
+               "no endpoint uses TLS");
+}
+
+TEST(RolloutEndpoint, AKeyWithoutEncryptionIsNamedWithItsServer) {
+  RolloutWorkerOptions key;
+  key.api_key = "secret";
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(MakeRolloutWorkers({"grpcs://a:1", "grpc://b:2"}, key));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, ::testing::HasSubstr("without encryption"));
+  EXPECT_THAT(log, ::testing::HasSubstr("b:2"));
+  EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr("secret")));
 }
 
 }  // namespace

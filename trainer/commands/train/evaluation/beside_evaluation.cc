@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "common/model/out_of_memory.h"
+#include "common/engine/runner/guarded.h"
 
 namespace taopd {
 namespace {
@@ -64,14 +64,14 @@ absl::StatusOr<EvalResult> BesideEvaluation::Measure(
   const EvalPart part = part_.exchanges
                             ? EvalPart{parts_.group->rank(), parts_.group->world_size(), exchange}
                             : EvalPart();
-  try {
-    return MeasureStudent(
+  absl::StatusOr<EvalResult> result = EvalResult();
+  const absl::Status ran = Guarded([&] {
+    result = MeasureStudent(
         parts_.config, *part_.records, model, [&] { return OnWait(cancelled); }, part,
         journal_ ? &*journal_ : nullptr);
-  } catch (const std::exception& error) {
-    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", FirstLine(error));
-    return Internal(FirstLine(error));
-  }
+  });
+  if (!ran.ok()) return ran;
+  return result;
 }
 
 absl::StatusOr<EvalResult> BesideEvaluation::Take() {

@@ -1,36 +1,69 @@
 #include "trainer/commands/train/evaluation/evaluation_snapshot.h"
 
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "common/engine/torch_engine.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/student/student.h"
 
 namespace taopd {
+namespace {
+
+// Asks servers for responses of exactly the published weights.
+class PublishedEngine final : public RolloutEngine {
+ public:
+  PublishedEngine(RemoteRolloutEngine* servers, const PublishedWeights* weights)
+      : servers_(servers), weights_(weights) {}
+  void Generate(std::vector<RolloutRequest> requests,
+                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
+    for (RolloutRequest& request : requests) request.policy_version = weights_->version();
+    servers_->Generate(std::move(requests), std::move(done));
+  }
+  void CancelAll() override { servers_->CancelAll(); }
+
+ private:
+  RemoteRolloutEngine* const servers_;
+  const PublishedWeights* const weights_;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<EvaluationSnapshot>> EvaluationSnapshot::Make(
     const TrainConfig& config, const Decoder* student, const InferenceEngine* rollouts) {
   std::unique_ptr<EvaluationSnapshot> snapshot(new EvaluationSnapshot(rollouts));
   TAOPD_ASSIGN_OR_RETURN(snapshot->weights_, GenerationWeights::Make(student));
-  if (config.eval.measure != EvalMeasure::kAccuracy) return snapshot;
+  const bool generates_here =
+      config.eval.measure == EvalMeasure::kAccuracy && config.rollout.eval_endpoints.empty();
+  if (!generates_here) return snapshot;
   TAOPD_ASSIGN_OR_RETURN(
       snapshot->engine_,
       MakeTorchEngine(snapshot->weights_->decoder(), EvaluationEngineOptions(config), Clock::Real(),
                       /*graphs=*/nullptr,
                       [yielding = snapshot.get()] { return yielding->Yields(); }));
-  snapshot->rollout_engine_.emplace(snapshot->engine_.get());
+  snapshot->rollout_engine_ = std::make_unique<LocalRolloutEngine>(snapshot->engine_.get());
   return snapshot;
+}
+
+void EvaluationSnapshot::GenerateElsewhere(std::unique_ptr<RemoteRolloutEngine> servers,
+                                           std::string directory) {
+  servers_ = std::move(servers);
+  published_ = std::make_unique<PublishedWeights>(decoder(), servers_.get(), std::move(directory));
+  rollout_engine_ = std::make_unique<PublishedEngine>(servers_.get(), published_.get());
 }
 
 void EvaluationSnapshot::Take(int64_t step) {
   yields_.store(true);
   weights_->Take(step);
+  if (published_ != nullptr) published_->Take(step);
 }
 
 absl::Status EvaluationSnapshot::Load(int64_t step, const std::string& model_dir) {
   yields_.store(true);
   TAOPD_RETURN_IF_ERROR(ReloadWeights(model_dir, decoder()));
   weights_->Written(step);
+  if (published_ != nullptr) published_->Take(step);
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 //
 // The engine gives way to rollouts: while the rollout engine has work, it begins no step. Rollouts
 // are therefore delayed by at most one step of it. Training does not wait, but shares the device.
+// With rollout.eval_endpoints servers generate instead, which get the weights of each evaluation.
 //
 // Memory: the weights with their packed copy, and a KV pool of at most eval.kv_cache_gb while an
 // evaluation runs (plan/model_copy_lines.h).
@@ -10,12 +11,13 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "common/engine/engine.h"
 #include "trainer/config/train_config.h"
 #include "trainer/pipeline/generation_weights.h"
+#include "trainer/pipeline/published_weights.h"
+#include "trainer/rollout/endpoints/remote_rollout_engine.h"
 #include "trainer/rollout/rollout_engine.h"
 
 namespace taopd {
@@ -28,6 +30,9 @@ class EvaluationSnapshot {
   static absl::StatusOr<std::unique_ptr<EvaluationSnapshot>> Make(const TrainConfig& config,
                                                                   const Decoder* student,
                                                                   const InferenceEngine* rollouts);
+
+  // Lets servers generate from now on. Their weights are published in `directory`.
+  void GenerateElsewhere(std::unique_ptr<RemoteRolloutEngine> servers, std::string directory);
 
   // Copies the student's present weights, which are those after `step` steps. REQUIRES, as Load: no
   // evaluation is running.
@@ -42,9 +47,11 @@ class EvaluationSnapshot {
   bool Yields() const;
   Decoder* decoder() { return weights_->decoder().get(); }
   // Null if evaluations generate nothing (measure kl).
-  RolloutEngine* rollout_engine() { return rollout_engine_ ? &*rollout_engine_ : nullptr; }
+  RolloutEngine* rollout_engine() { return rollout_engine_.get(); }
   // The time of the engine's last heartbeat. Any thread may call it.
   absl::Time last_beat() const;
+  // The number of responses of servers. Any thread may call it.
+  int64_t num_remote() const { return servers_ == nullptr ? 0 : servers_->stats().num_done; }
 
  private:
   explicit EvaluationSnapshot(const InferenceEngine* rollouts) : rollouts_(rollouts) {}
@@ -53,7 +60,10 @@ class EvaluationSnapshot {
   std::atomic<bool> yields_{true};
   std::unique_ptr<GenerationWeights> weights_;
   std::unique_ptr<InferenceEngine> engine_;
-  std::optional<LocalRolloutEngine> rollout_engine_;
+  // With GenerateElsewhere:
+  std::unique_ptr<RemoteRolloutEngine> servers_;
+  std::unique_ptr<PublishedWeights> published_;
+  std::unique_ptr<RolloutEngine> rollout_engine_;  // over engine_ or servers_
 };
 
 }  // namespace taopd

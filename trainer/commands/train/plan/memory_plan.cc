@@ -7,6 +7,7 @@
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
+#include "common/io/disk_space.h"
 #include "common/memory/own_limits.h"
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
@@ -207,13 +208,21 @@ int64_t MaxPinnedCheckpoints(const TrainConfig& config) {
          (config.eval.mode == EvalMode::kBeside ? 1 : 0);
 }
 
-absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir) {
+int64_t MaxPublishedVersions(const TrainConfig& config, int64_t num_ranks) {
+  int64_t num_versions = 0;
+  for (const auto* servers : {&config.rollout.endpoints, &config.rollout.eval_endpoints})
+    num_versions += servers->empty() ? 0 : num_ranks + static_cast<int64_t>(servers->size());
+  return num_versions;
+}
+
+absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir,
+                                    int64_t num_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
   TAOPD_ASSIGN_OR_RETURN(const int64_t adapter_parameters, AdapterParameters(config, model));
   const bool is_float32 = adapter_parameters > 0 || dtype == DataType::kFloat32;
   const bool keeps_average = KeepsAverage(config.teacher, config.teachers);
-  return PlanDisk(
+  DiskPlan plan = PlanDisk(
       {.num_parameters = adapter_parameters > 0 ? adapter_parameters : model.NumParameters(),
        .bytes_per_weight = is_float32 ? 4 : 2,
        .state_bytes_per_parameter =
@@ -221,7 +230,12 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
        .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
                        .keep_every = config.trainer.keep_every},
        .max_pinned = MaxPinnedCheckpoints(config),
-       .total_steps = config.trainer.total_steps});
+       .total_steps = config.trainer.total_steps,
+       .num_published = MaxPublishedVersions(config, num_ranks)});
+  const std::string& weights_dir = config.rollout.weights_dir;
+  if (!weights_dir.empty() && !AreOnOneDisk(config.run.Directory(), weights_dir))
+    plan.weights_dir = weights_dir;
+  return plan;
 }
 
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,

@@ -43,9 +43,14 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
 // to, and the one whose weights are evaluated beside training.
 int64_t MaxPinnedCheckpoints(const TrainConfig& config);
 
-// The checkpoints and the model of a new run of `config` (disk_plan.h). Errors are those of
-// LoadModelConfig.
-absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir);
+// The versions of the weights that exist at once for rollout.endpoints, and for
+// rollout.eval_endpoints. Each rank writes one, and each server may still be reading an older one.
+int64_t MaxPublishedVersions(const TrainConfig& config, int64_t num_ranks);
+
+// What a new run of `config` on `num_ranks` ranks writes to disks (disk_plan.h). Errors are those
+// of LoadModelConfig.
+absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir,
+                                    int64_t num_ranks);
 
 // The work of a step of a configuration in which nothing is auto, for EstimateStep.
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,

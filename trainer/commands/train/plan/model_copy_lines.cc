@@ -78,6 +78,11 @@ std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelC
 // The engine whose steps take the memory of an evaluation.
 EngineOptions EngineOf(const TrainConfig& config) {
   EngineOptions options = EvaluationEngineOptions(config);
+  if (!config.rollout.eval_endpoints.empty()) {  // nothing is computed here
+    options.kv_cache_bytes = 0;
+    options.max_num_seqs = options.max_num_batched_tokens = 1;
+    return options;
+  }
   if (config.eval.measure == EvalMeasure::kAccuracy) return options;
   // Nothing is generated, so eval.max_response_length limits nothing.
   options.max_model_len = config.data.max_prompt_length + config.data.max_response_length;

@@ -72,7 +72,8 @@ absl::Status Plan(const PlanFlags& flags) {
     std::cout << PlanText(refused) << std::flush;
     return WithExitCode(kExitOutOfMemory, plan.status());
   }
-  TAOPD_ASSIGN_OR_RETURN(const DiskPlan disk, BadData(DiskPlanOf(config, config.student.model)));
+  TAOPD_ASSIGN_OR_RETURN(const DiskPlan disk,
+                         BadData(DiskPlanOf(config, config.student.model, flags.num_ranks)));
   const std::string run_dir = config.run.Directory();
   std::cout << PlanText(*plan) << DiskPlanText(disk, run_dir, FreeDiskBytes(run_dir))
             << ChosenText(config, resolved);

@@ -1,10 +1,12 @@
 #include "trainer/commands/train/setup/remote_rollouts.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "common/io/sha256.h"
 #include "common/model/weights/weights.h"
+#include "trainer/checkpoint/disk_plan.h"
 #include "trainer/commands/api_key.h"
 #include "trainer/commands/process.h"
 #include "trainer/rollout/endpoints/rollout_endpoint.h"
@@ -13,19 +15,54 @@
 namespace taopd {
 namespace {
 
-absl::StatusOr<std::vector<std::string>> EndpointsOfRank(const TrainingParts& parts) {
-  const std::vector<std::string>& all = parts.config.rollout.endpoints;
-  const int64_t num_ranks = parts.group->world_size();
+// The settings that name servers, for messages.
+constexpr char kRolloutServers[] = "rollout.endpoints";
+constexpr char kEvaluationServers[] = "rollout.eval_endpoints";
+
+absl::StatusOr<std::vector<std::string>> EndpointsOfRank(const char* setting,
+                                                         const std::vector<std::string>& all,
+                                                         const ProcessGroup& group) {
+  const int64_t num_ranks = group.world_size();
   if (static_cast<int64_t>(all.size()) < num_ranks) {
-    return InvalidArgument("rollout.endpoints: ", all.size(), " servers are fewer than the ",
-                           num_ranks, " ranks, each of which needs one of its own");
+    return InvalidArgument(setting, ": ", all.size(), " servers are fewer than the ", num_ranks,
+                           " ranks, each of which needs one of its own");
   }
   std::vector<std::string> mine;
-  for (auto i = static_cast<size_t>(parts.group->rank()); i < all.size();
+  for (auto i = static_cast<size_t>(group.rank()); i < all.size();
        i += static_cast<size_t>(num_ranks)) {
     mine.push_back(all[i]);
   }
   return mine;
+}
+
+using Workers = std::vector<std::unique_ptr<RolloutWorker>>;
+
+// Makes this rank's workers of the servers that a setting names; none if it names none.
+absl::StatusOr<Workers> WorkersOfRank(const char* setting, const std::vector<std::string>& all,
+                                      const TrainingParts& parts) {
+  if (all.empty()) return Workers();
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> mine,
+                         EndpointsOfRank(setting, all, *parts.group));
+  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(parts.config));
+  auto workers = MakeRolloutWorkers(mine, common);
+  if (!workers.ok()) return Annotate(workers.status(), setting);
+  return workers;
+}
+
+// Makes an engine over workers, and waits for them.
+absl::StatusOr<std::unique_ptr<RemoteRolloutEngine>> ConnectEngine(const char* setting,
+                                                                   const RolloutConfig& config,
+                                                                   Workers workers,
+                                                                   RolloutNeeds needs) {
+  RemoteRolloutOptions options;
+  options.max_in_flight = config.max_in_flight;
+  options.outage_budget = absl::Seconds(config.outage_budget_s);
+  auto engine =
+      std::make_unique<RemoteRolloutEngine>(std::move(workers), std::move(needs), options);
+  const absl::Status connected = engine->Connect(absl::Seconds(config.connect_timeout_s));
+  if (connected.ok()) return engine;
+  const absl::Status named = Annotate(connected, setting);
+  return absl::IsUnavailable(connected) ? WithExitCode(kExitUnavailable, named) : BadUsage(named);
 }
 
 // Servers elsewhere have another working directory, and several runs may share rollout.weights_dir.
@@ -34,7 +71,7 @@ std::string WeightsDirectory(const TrainingParts& parts) {
   const std::string run_dir = std::filesystem::absolute(parts.run.run_dir(), error).string();
   const std::string& shared = parts.config.rollout.weights_dir;
   const int64_t rank = parts.group->rank();
-  if (shared.empty()) return Concat(run_dir, "/weights-rank-", rank);
+  if (shared.empty()) return Concat(run_dir, "/", kPublishedPrefix, rank);
   return Concat(std::filesystem::absolute(shared, error).string(), "/run-",
                 Sha256Hex(run_dir).substr(0, 12), "-rank-", rank);
 }
@@ -56,7 +93,8 @@ absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Dec
   return needs;
 }
 
-absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const RolloutConfig& config) {
+absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& all) {
+  const RolloutConfig& config = all.rollout;
   RolloutWorkerOptions options;
   TAOPD_ASSIGN_OR_RETURN(options.api_key,
                          ReadApiKey("rollout", config.api_key_env, config.api_key_file));
@@ -66,38 +104,43 @@ absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const RolloutConfig& config
   options.timeout = absl::Seconds(config.timeout_s);
   options.max_in_flight = config.max_in_flight;
   options.transfer = config.weight_transfer;
+  if (const auto device = ParseDevice(all.trainer.device); device.ok() && device->is_cuda())
+    options.cuda_device = std::max<int>(0, device->index());
   options.on_update = config.on_update;
   return options;
 }
 
 absl::Status MakeRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;
-  if (!config.IsElsewhere()) return absl::OkStatus();
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> mine, EndpointsOfRank(*parts));
-  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config));
-  auto workers = MakeRolloutWorkers(mine, common);
-  if (!workers.ok()) return Annotate(workers.status(), "rollout.endpoints");
-  parts->rollout_workers = *std::move(workers);
+  TAOPD_ASSIGN_OR_RETURN(parts->rollout_workers,
+                         WorkersOfRank(kRolloutServers, config.endpoints, *parts));
+  TAOPD_ASSIGN_OR_RETURN(parts->evaluation_workers,
+                         WorkersOfRank(kEvaluationServers, config.eval_endpoints, *parts));
   return absl::OkStatus();
 }
 
 absl::Status ConnectRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;
-  if (!config.IsElsewhere()) return absl::OkStatus();
+  const bool evaluates = parts->evaluation_snapshot != nullptr && !config.eval_endpoints.empty();
+  if (!config.IsElsewhere() && !evaluates) return absl::OkStatus();
   auto needs = RolloutNeedsOf(parts->config, *parts->student.decoder);
   if (!needs.ok()) return BadModel(needs.status());
-  RemoteRolloutOptions options;
-  options.max_in_flight = config.max_in_flight;
-  options.outage_budget = absl::Seconds(config.outage_budget_s);
-  parts->remote_rollouts = std::make_unique<RemoteRolloutEngine>(std::move(parts->rollout_workers),
-                                                                 *std::move(needs), options);
-  const absl::Status connected =
-      parts->remote_rollouts->Connect(absl::Seconds(config.connect_timeout_s));
-  if (absl::IsUnavailable(connected))
-    return WithExitCode(kExitUnavailable, Annotate(connected, "rollout.endpoints"));
-  if (!connected.ok()) return BadUsage(Annotate(connected, "rollout.endpoints"));
-  parts->published_weights = std::make_unique<PublishedWeights>(
-      parts->student.decoder.get(), parts->remote_rollouts.get(), WeightsDirectory(*parts));
+  if (config.IsElsewhere()) {
+    TAOPD_ASSIGN_OR_RETURN(
+        parts->remote_rollouts,
+        ConnectEngine(kRolloutServers, config, std::move(parts->rollout_workers), *needs));
+    parts->published_weights = std::make_unique<PublishedWeights>(
+        parts->student.decoder.get(), parts->remote_rollouts.get(), WeightsDirectory(*parts));
+  }
+  if (!evaluates) return absl::OkStatus();
+  needs->max_model_len =
+      parts->config.data.max_prompt_length + parts->config.eval.max_response_length;
+  // Nobody reads the log-probs of evaluations, so that a server need not be able to tell them.
+  needs->sampling = SamplingParams();
+  TAOPD_ASSIGN_OR_RETURN(auto engine, ConnectEngine(kEvaluationServers, config,
+                                                    std::move(parts->evaluation_workers), *needs));
+  parts->evaluation_snapshot->GenerateElsewhere(std::move(engine),
+                                                WeightsDirectory(*parts) + "-eval");
   return absl::OkStatus();
 }
 

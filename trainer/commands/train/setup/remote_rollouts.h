@@ -6,17 +6,19 @@
 
 namespace taopd {
 
-// Returns the options that all rollout.endpoints share. Returns INVALID_ARGUMENT if a key
+// Returns the options that all servers of rollouts share. Returns INVALID_ARGUMENT if a key
 // cannot be read.
-absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const RolloutConfig& config);
+absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config);
 
 // Returns what a run with this student needs of its workers. Returns the errors of WeightsRevision.
 absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Decoder& student);
 
 // Makes the workers of this rank: endpoint i belongs to rank i modulo the number of ranks, so that
-// every server has one source of weights. Does not connect. Does nothing without rollout.endpoints.
+// every server has one source of weights. The same holds for rollout.eval_endpoints. Does not
+// connect. Does nothing without endpoints.
 absl::Status MakeRemoteRollouts(TrainingParts* parts);
-// Waits for the servers.
+// Waits for the servers of rollouts, and of evaluations. REQUIRES: the snapshot of evaluations
+// beside training is made if there are any.
 absl::Status ConnectRemoteRollouts(TrainingParts* parts);
 
 }  // namespace taopd

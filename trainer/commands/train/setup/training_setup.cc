@@ -170,9 +170,15 @@ absl::Status StartControl(TrainingParts& parts) {
     const RunOutput* output = parts.output.load();
     if (output == nullptr) return std::string();
     // An alert on runs that have failed leaves out what a person has stopped.
-    return Concat(output->PrometheusText(),
-                  "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
-                  static_cast<int>(parts.run_state->stop_code()), "\n");
+    std::string text = Concat(output->PrometheusText(),
+                              "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
+                              static_cast<int>(parts.run_state->stop_code()), "\n");
+    if (parts.remote_rollouts != nullptr) {  // by which the servers of rollouts are scaled
+      text += Concat(
+          "# TYPE taopd_trainer_rollouts_unfinished gauge\ntaopd_trainer_rollouts_unfinished ",
+          parts.remote_rollouts->stats().num_unfinished, "\n");
+    }
+    return text;
   };
   pages.health = [&parts] { return parts.liveness->Check(); };
   auto server = StartControlServer(parts.config.trainer, parts.run.run_dir(), parts.run_state,

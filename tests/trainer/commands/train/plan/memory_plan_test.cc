@@ -244,6 +244,25 @@ TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
   }
 }
 
+// One version is being written by each rank, and each server may be reading another.
+TEST_F(MemoryPlanTest, TheDiskPlanCountsTheWeightsForServersOfRollouts) {
+  TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+  ASSERT_OK_AND_ASSIGN(const DiskPlan without, DiskPlanOf(config, dir_.path(), 2));
+  EXPECT_EQ(without.num_published, 0);
+  config.rollout.endpoints = {"grpc://a:1", "grpc://b:1", "grpc://c:1"};
+  ASSERT_OK_AND_ASSIGN(const DiskPlan with, DiskPlanOf(config, dir_.path(), 2));
+  EXPECT_EQ(with.num_published, 2 + 3);
+  EXPECT_EQ(with.total_bytes(), without.total_bytes() + 5 * without.model_bytes);
+  config.rollout.weights_dir = dir_.path() + "/weights";
+  config.run.dir = dir_.path() + "/run";
+  ASSERT_OK_AND_ASSIGN(const DiskPlan same_disk, DiskPlanOf(config, dir_.path(), 2));
+  EXPECT_EQ(same_disk.total_bytes(), with.total_bytes());
+  config.rollout.weights_dir = "/proc/self";  // another file system
+  ASSERT_OK_AND_ASSIGN(const DiskPlan apart, DiskPlanOf(config, dir_.path(), 2));
+  EXPECT_EQ(apart.weights_dir, "/proc/self");
+  EXPECT_EQ(apart.total_bytes(), without.total_bytes());
+}
+
 // Returns the bytes that are held for an item, or 0.
 int64_t BytesOf(const EnginePlan& plan, MemoryItem item) {
   int64_t bytes = 0;

@@ -1,0 +1,83 @@
+// The files of weights that a trainer sends in parts (PutWeights of proto/taopd/v1/policy.proto).
+//
+// They lie in a directory of their own, which is made for the first part and removed at the end: a
+// server that starts again has nothing of them, and the trainer sends them from the beginning.
+//
+// What clients can make it hold is bounded by the model that is served: kMaxVersions versions, each
+// with as many bytes as the model and kMaxFiles files. A version beyond that takes the place of the
+// one for which no part has come for the longest time.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+// The fields of PutWeightsRequest.
+struct WeightPart {
+  std::string version;
+  std::string file;
+  int64_t offset = 0;
+  int64_t file_bytes = 0;
+  std::string_view data;
+  std::string sha256;
+};
+
+// Returns INVALID_ARGUMENT unless `name` can be that of a file or a directory inside another one.
+// `field` is the name of the request's field.
+absl::Status CheckPlainName(const char* field, const std::string& name);
+
+// Not thread-safe.
+class ReceivedWeights {
+ public:
+  // The largest WeightPart::data.
+  static constexpr int64_t kMaxPartBytes = int64_t{16} << 20;
+  // The present weights are not among them: one version is on its way, and one was given up.
+  static constexpr size_t kMaxVersions = 2;
+  static constexpr size_t kMaxFiles = 1024;  // of a version
+  // Beside a model's weights, a directory has small files: headers, config.json, an index.
+  static constexpr int64_t kOtherBytes = int64_t{256} << 20;
+
+  // The directory is made in `parent`, or in the system's directory for temporary files if it is
+  // empty.
+  explicit ReceivedWeights(std::string parent) : parent_(std::move(parent)) {}
+  // Removes all files.
+  ~ReceivedWeights();
+  ReceivedWeights(const ReceivedWeights&) = delete;
+  ReceivedWeights& operator=(const ReceivedWeights&) = delete;
+
+  // Takes a part of a file for a model of `model_bytes`. A file of another size than before begins
+  // anew. Returns the bytes of the file that are here. The errors are those of policy.proto.
+  absl::StatusOr<int64_t> Put(const WeightPart& part, int64_t model_bytes);
+  // Returns the directory with the files of a version, or NOT_FOUND if none has come.
+  absl::StatusOr<std::string> DirectoryOf(const std::string& version) const;
+  // Removes all files. Files that are mapped stay readable.
+  void Clear();
+
+ private:
+  using Sizes = std::map<std::string, int64_t>;
+  struct Version {
+    std::string name;
+    Sizes file_bytes;  // the sizes of whole files, by name
+  };
+
+  std::list<Version>::iterator Find(const std::string& name);
+  // Finds or adds a version, which is the newest one then. Removes the oldest one for it.
+  absl::StatusOr<Version*> Touch(const std::string& name);
+  void Remove(const Version& version);
+  absl::Status MakeOwnDirectory();
+  std::string PathOf(const std::string& version) const { return dir_ + "/" + version; }
+  std::string PathOf(const WeightPart& part, bool is_whole = true) const;
+
+  const std::string parent_;
+  std::string dir_;              // empty until a part comes
+  std::list<Version> versions_;  // the one to which a part has come last is the last one
+};
+
+}  // namespace taopd

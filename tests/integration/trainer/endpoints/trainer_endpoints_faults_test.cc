@@ -1,0 +1,231 @@
+// Rollouts on servers of runs with several ranks, of trainers that are killed, and of servers that
+// start again at a bad moment: the run ends with the bytes of one that generates by itself.
+#include <absl/synchronization/notification.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+
+#include "proto/taopd/v1/policy.grpc.pb.h"
+#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "tests/integration/trainer/endpoints/rollout_servers.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
+ protected:
+  // Kills the trainer again and again, on `num_ranks` ranks with a server each.
+  void KillAndCompare(int64_t num_ranks, int64_t async_steps) {
+    const int64_t num_kills = NumKills(2), steps = StepsOf(num_kills);
+    std::vector<Worker> workers(static_cast<size_t>(num_ranks));
+    std::vector<const Worker*> named;
+    for (Worker& worker : workers) {
+      Start(&worker);
+      named.push_back(&worker);
+    }
+    std::vector<std::string> settings = {"dist.deterministic=true",
+                                         Concat("trainer.async_steps=", async_steps)};
+    const absl::Time start = absl::Now();
+    ExpectTrainsOnRanks(1, "own", settings, steps);
+    const absl::Duration whole = absl::Now() - start;
+    settings.push_back(EndpointsOf(named));
+    KillAtRandomMoments(Command(num_ranks, "killed", settings, steps, {"--resume=auto"}), "killed",
+                        num_kills, whole);
+    ASSERT_FALSE(HasFatalFailure());
+    ExpectTrainsOnRanks(num_ranks, "killed", settings, steps, {"--resume=auto"});
+    ExpectSameModel("own", "killed");
+    EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
+  }
+};
+
+TEST_F(TrainerEndpointsFaultsTest, ATrainerKilledAtRandomMomentsOneStepOff) {
+  KillAndCompare(1, 1);
+}
+
+TEST_F(TrainerEndpointsFaultsTest, TwoRanksKilledAtRandomMomentsTwoStepsOff) {
+  KillAndCompare(2, 2);
+}
+
+TEST_F(TrainerEndpointsFaultsTest, RanksWithAServerEach) {
+  Worker a, b;
+  Start(&a);
+  Start(&b);
+  for (const int64_t async_steps : {0, 1}) {
+    SCOPED_TRACE(async_steps);
+    const std::vector<std::string> settings = {"dist.deterministic=true",
+                                               Concat("trainer.async_steps=", async_steps)};
+    std::vector<std::string> elsewhere = settings;
+    elsewhere.push_back(EndpointsOf({&a, &b}));
+    const std::string own = Concat("own", async_steps), two = Concat("two", async_steps);
+    ExpectTrainsOnRanks(1, own, settings, 12);
+    ExpectTrainsOnRanks(2, two, elsewhere, 12);
+    ExpectSameModel(own, two);
+    EXPECT_FALSE(std::filesystem::exists(dir_.File(two + "/weights-rank-0")));
+    EXPECT_FALSE(std::filesystem::exists(dir_.File(two + "/weights-rank-1")));
+  }
+  // Both have worked.
+  for (const Worker* worker : {&a, &b}) EXPECT_THAT(LogOf(*worker), HasSubstr("weights replaced"));
+}
+
+// The rank of a killed server waits for it, and the other rank waits in the step.
+TEST_F(TrainerEndpointsFaultsTest, AServerOfOneOfTwoRanksIsKilledAgainAndAgain) {
+  constexpr int64_t kManySteps = 120;
+  Worker a, b;
+  Start(&a);
+  Start(&b);
+  const std::vector<std::string> settings = {"dist.deterministic=true", "trainer.async_steps=1"};
+  ExpectTrainsOnRanks(1, "own", settings, kManySteps);
+  std::vector<std::string> elsewhere = settings;
+  elsewhere.push_back(EndpointsOf({&a, &b}));
+  Process trainer(Command(2, "two", elsewhere, kManySteps), dir_.File("two.log"));
+  RandomStream random(5);
+  int num_kills = 0;
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("two") >= 3; }));
+  for (; num_kills < 6; ++num_kills) {
+    const absl::Duration moment = absl::Seconds(0.2 + 0.4 * random.NextUniform());
+    if (PollUntil(moment, [&] { return !trainer.running(); })) break;
+    KillAndRestart(random.NextBelow(2) == 0 ? &a : &b);
+  }
+  ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+  std::printf("%d kills, %g requests asked again\n", num_kills,
+              LastMetric("two", "rollout/asked_again"));
+  EXPECT_GE(num_kills, 2);
+  ExpectSameModel("own", "two");
+  EXPECT_EQ(LastMetric("two", "rollout/workers_left_out"), 0);
+}
+
+// Each rank has two servers, and one of the four is lost for good.
+TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
+  constexpr int64_t kManySteps = 60;
+  std::vector<Worker> workers(4);
+  std::vector<const Worker*> named;
+  for (Worker& worker : workers) {
+    Start(&worker);
+    named.push_back(&worker);
+  }
+  const std::vector<std::string> settings = {"dist.deterministic=true"};
+  ExpectTrainsOnRanks(1, "own", settings, kManySteps);
+  std::vector<std::string> elsewhere = settings;
+  elsewhere.push_back(EndpointsOf(named));
+  Process trainer(Command(2, "two", elsewhere, kManySteps), dir_.File("two.log"));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("two") >= 3; }));
+  workers[3].process->process().Signal(SIGKILL);
+  ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+  EXPECT_THAT(trainer.Output(), HasSubstr(workers[3].endpoint()));
+  ExpectSameModel("own", "two");
+}
+
+// Passes calls on to a real server, and holds the first answer to a part of a file until it is
+// released.
+class Interrupting {
+ public:
+  explicit Interrupting(const std::string& target)
+      : channel_(grpc::CreateChannel(target, grpc::InsecureChannelCredentials())),
+        policy_(v1::Policy::NewStub(channel_)),
+        teacher_(v1::Teacher::NewStub(channel_)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&policy_service_);
+    builder.RegisterService(&teacher_service_);
+    server_ = builder.BuildAndStart();
+  }
+  // Waits for that part.
+  bool WaitForPart() { return part_.WaitForNotificationWithTimeout(absl::Seconds(60)); }
+  void Release() { released_.Notify(); }
+  std::string endpoint() const { return Concat("grpc://127.0.0.1:", port_); }
+  // VERSION/FILE of all parts with data, in their order.
+  std::vector<std::string> files() const {
+    absl::MutexLock lock(&mutex_);
+    return files_;
+  }
+
+ private:
+  struct PolicyService final : v1::Policy::Service {
+    explicit PolicyService(Interrupting* owner) : owner(owner) {}
+    grpc::Status GetPolicy(grpc::ServerContext*, const v1::GetPolicyRequest* request,
+                           v1::GetPolicyResponse* response) override {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      return owner->policy_->GetPolicy(&context, *request, response);
+    }
+    grpc::Status SetWeights(grpc::ServerContext*, const v1::SetWeightsRequest* request,
+                            v1::SetWeightsResponse* response) override {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      return owner->policy_->SetWeights(&context, *request, response);
+    }
+    grpc::Status PutWeights(grpc::ServerContext*, const v1::PutWeightsRequest* request,
+                            v1::PutWeightsResponse* response) override {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      const grpc::Status status = owner->policy_->PutWeights(&context, *request, response);
+      if (request->data().empty()) return status;
+      {
+        absl::MutexLock lock(&owner->mutex_);
+        owner->files_.push_back(request->version() + "/" + request->file());
+      }
+      if (owner->was_put_.exchange(true)) return status;
+      owner->part_.Notify();
+      owner->released_.WaitForNotificationWithTimeout(absl::Seconds(60));
+      return status;
+    }
+    Interrupting* const owner;
+  };
+  struct TeacherService final : v1::Teacher::Service {
+    explicit TeacherService(Interrupting* owner) : owner(owner) {}
+    grpc::Status GetTeacherInfo(grpc::ServerContext*, const v1::GetTeacherInfoRequest* request,
+                                v1::GetTeacherInfoResponse* response) override {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      return owner->teacher_->GetTeacherInfo(&context, *request, response);
+    }
+    grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
+                          grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+      grpc::ClientContext context;
+      const auto reader = owner->teacher_->Generate(&context, *request);
+      v1::GenerateResponse response;
+      while (reader->Read(&response)) writer->Write(response);
+      return reader->Finish();
+    }
+    Interrupting* const owner;
+  };
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Policy::Stub> policy_;
+  const std::unique_ptr<v1::Teacher::Stub> teacher_;
+  std::atomic<bool> was_put_ = false;
+  absl::Notification part_, released_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> files_ ABSL_GUARDED_BY(mutex_);
+  PolicyService policy_service_{this};
+  TeacherService teacher_service_{this};
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// What a server has received is gone when it starts again, so it is sent from the beginning.
+TEST_F(TrainerEndpointsFaultsTest, AServerThatStartsAgainDuringATransferGetsAllOfIt) {
+  Worker worker;
+  Start(&worker);
+  Interrupting between(Concat("127.0.0.1:", worker.port));
+  ExpectTrains("own", {});
+  Process trainer(Command(1, "sent",
+                          {Concat("rollout.endpoints=[\"", between.endpoint(), "\"]"),
+                           "rollout.weight_transfer=stream"},
+                          12),
+                  dir_.File("sent.log"));
+  ASSERT_TRUE(between.WaitForPart()) << trainer.Output();
+  KillAndRestart(&worker);
+  between.Release();
+  ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
+  ExpectSameResult("own", "sent");
+  const std::vector<std::string> files = between.files();
+  ASSERT_FALSE(files.empty());
+  EXPECT_EQ(std::count(files.begin(), files.end(), files[0]), 2) << files[0];
+  EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));
+}
+
+}  // namespace
+}  // namespace taopd::testing
