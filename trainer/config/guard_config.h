@@ -39,10 +39,8 @@ struct GuardConfig {
   GuardRuleConfig kl_to_start;
   int64_t baseline_steps = 5;
   int64_t patience = 3;
-  int64_t kl_probe_rollouts = 8;
   int64_t kl_every = 10;
   double rollback_lr_factor = 0.5;
-  int64_t max_rollbacks = 3;
   void Visit(SettingVisitor& v) {
     v.Section(
         "tail_ratio",
@@ -76,23 +74,18 @@ struct GuardConfig {
               "the first.",
               AtLeast<int64_t>(1))
         .MayChange();
-    v.Setting("kl_probe_rollouts", &kl_probe_rollouts,
-              "Responses of the first step on which policy/kl_to_start is measured.",
-              AtLeast<int64_t>(1))
-        .MayChange();
-    v.Setting("kl_every", &kl_every, "Steps between measurements of policy/kl_to_start.",
+    v.Setting("kl_every", &kl_every,
+              "Steps between measurements of policy/kl_to_start, on eight responses of the first "
+              "step.",
               AtLeast<int64_t>(1))
         .MayChange();
     v.Setting("rollback_lr_factor", &rollback_lr_factor,
-              "Each roll-back multiplies the learning rate by this number.",
+              "Each roll-back multiplies the learning rate by this number. After three, the run "
+              "ends with code 76 instead of a fourth.",
               SettingCheck<double>([](const double& factor) {
                 return factor > 0 && factor <= 1 ? absl::OkStatus()
                                                  : InvalidArgument("must be in (0, 1]");
               }))
-        .MayChange();
-    v.Setting("max_rollbacks", &max_rollbacks,
-              "A roll-back beyond this number ends the run with code 76 instead.",
-              AtLeast<int64_t>(0))
         .MayChange();
   }
 };

@@ -129,13 +129,9 @@ void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("rollout_dumps", &c.rollout_dumps,
-            "Rollouts of each step that are written to RUN_DIR/rollouts.jsonl.",
+            "Rollouts of each step that are written to RUN_DIR/rollouts.jsonl. A file of more than "
+            "64 MiB is renamed to rollouts.1.jsonl, which it replaces.",
             AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("rollout_dumps_mb", &c.rollout_dumps_mb,
-            "When rollouts.jsonl exceeds this size in MiB, it is renamed to rollouts.1.jsonl, "
-            "which it replaces.",
-            MoreThan(0.0))
       .MayChange();
   VisitDevice(&c.device, v);
   VisitKernels(&c.kernels, v);

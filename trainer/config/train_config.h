@@ -276,7 +276,6 @@ struct TrainerConfig : ControlConfig {
   PlanPolicy disk_plan = PlanPolicy::kWarn;
   int64_t trace_steps = 0;
   int64_t rollout_dumps = 0;
-  double rollout_dumps_mb = 64;
   std::string device = "auto";
   std::string kernels = kKernelsAuto;
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory

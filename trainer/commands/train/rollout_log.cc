@@ -11,6 +11,8 @@
 namespace taopd {
 namespace {
 
+constexpr int64_t kMaxLogBytes = int64_t{64} << 20;
+
 nlohmann::ordered_json TextOrIds(const Tokenizer* tokenizer, const std::vector<int32_t>& ids) {
   if (tokenizer == nullptr) return ids;
   return tokenizer->Decode(ids);
@@ -26,7 +28,7 @@ void RolloutLog::Write(int64_t step, const std::vector<const PromptRecord*>& pro
   const std::string path = run_dir_ + "/rollouts.jsonl";
   std::error_code error;
   if (std::filesystem::exists(path, error) &&
-      static_cast<int64_t>(std::filesystem::file_size(path, error)) > max_bytes_) {
+      static_cast<int64_t>(std::filesystem::file_size(path, error)) > kMaxLogBytes) {
     std::filesystem::rename(path, run_dir_ + "/rollouts.1.jsonl", error);
   }
   absl::StatusOr<JsonlWriter> writer = JsonlWriter::Open(path);

@@ -1,5 +1,5 @@
-// Logs some rollouts of each step as JSON Lines for inspection: RUN_DIR/rollouts.jsonl. A file that
-// exceeds its maximum size becomes rollouts.1.jsonl and replaces an older one.
+// Logs some rollouts of each step as JSON Lines for inspection: RUN_DIR/rollouts.jsonl. A file of
+// more than 64 MiB becomes rollouts.1.jsonl and replaces an older one.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace taopd {
 class RolloutLog {
  public:
   // Writes `per_step` rollouts of each step (0 for none), spread over the step's prompts.
-  RolloutLog(std::string run_dir, int64_t per_step, int64_t max_bytes)
-      : run_dir_(std::move(run_dir)), per_step_(per_step), max_bytes_(max_bytes) {}
+  RolloutLog(std::string run_dir, int64_t per_step)
+      : run_dir_(std::move(run_dir)), per_step_(per_step) {}
 
   // Each line has: step, prompt_id, prompt and response as text (as ids without a tokenizer),
   // num_tokens, truncated, mean_log_prob (of the response tokens under the policy that sampled
@@ -29,7 +29,6 @@ class RolloutLog {
  private:
   const std::string run_dir_;
   const int64_t per_step_;
-  const int64_t max_bytes_;
 };
 
 }  // namespace taopd

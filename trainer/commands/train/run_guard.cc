@@ -10,6 +10,12 @@
 #include "trainer/step/kl_probe.h"
 
 namespace taopd {
+namespace {
+
+constexpr size_t kNumProbes = 8;      // responses on which policy/kl_to_start is measured
+constexpr int64_t kMaxRollbacks = 3;  // one more ends the run
+
+}  // namespace
 
 RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
                    RunPipeline* pipeline)
@@ -78,7 +84,7 @@ void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
       LogWarning("policy/kl_to_start is measured from here, not from the start of the run",
                  {{"step", step - 1}});
     }
-    const auto size = std::min<size_t>(result.rollouts.size(), config.kl_probe_rollouts);
+    const auto size = std::min<size_t>(result.rollouts.size(), kNumProbes);
     probe_.assign(result.rollouts.begin(), result.rollouts.begin() + static_cast<int64_t>(size));
   }
   if (probe_.empty() || step % config.kl_every != 0) return;
@@ -132,7 +138,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     case GuardAction::kStop:
       return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(what)));
     case GuardAction::kRollBack:
-      if (rollbacks_.count >= config.max_rollbacks) {
+      if (rollbacks_.count >= kMaxRollbacks) {
         return saves_.FailSaved(WithExitCode(
             kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")));
       }

@@ -2,7 +2,6 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include "common/base/memory.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/dist/rank_metrics.h"
@@ -38,9 +37,7 @@ void AddRate(double flops, double peak, Metrics* metrics) {
 }  // namespace
 
 RunReport::RunReport(TrainingParts* parts)
-    : parts_(*parts),
-      rollout_log_(parts->run.run_dir(), parts->config.trainer.rollout_dumps,
-                   BytesOfMib(parts->config.trainer.rollout_dumps_mb)) {}
+    : parts_(*parts), rollout_log_(parts->run.run_dir(), parts->config.trainer.rollout_dumps) {}
 
 RunReport::Answers RunReport::Grade(const StepResult& result) const {
   Answers answers;
