@@ -180,17 +180,20 @@ absl::StatusOr<bool> CheckpointedRun::IsExported() const {
 
 absl::Status CheckpointedRun::CheckDisk() {
   const std::vector<NamedParameter> trained = student_.decoder->TrainedParameters();
-  const at::ScalarType dtype = trained.front().second.scalar_type();
-  int64_t num_parameters = 0;
-  for (const auto& [name, parameter] : trained) num_parameters += parameter.numel();
-  DiskPlan plan = PlanDisk(
-      {.num_parameters = num_parameters,
-       .bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype)),
-       .state_bytes_per_parameter = options_.optimizer.StateBytesPerParameter(dtype == at::kFloat) +
-                                    (keeps_average_ ? 4 : 0),
-       .checkpoints = options_.checkpoints,
-       .max_pinned = options_.max_pinned,
-       .total_steps = options_.total_steps});
+  DiskUse use = {.checkpoints = options_.checkpoints,
+                 .max_pinned = options_.max_pinned,
+                 .total_steps = options_.total_steps};
+  for (const auto& [name, parameter] : trained) {
+    const bool is_float = parameter.scalar_type() == at::kFloat;
+    use.weight_bytes += static_cast<int64_t>(parameter.nbytes());
+    use.state_bytes += parameter.numel() * (options_.optimizer.StateBytesPerParameter(is_float) +
+                                            (keeps_average_ ? 4 : 0));
+  }
+  const LoraConfig* const lora = student_.decoder->lora();
+  if (lora != nullptr && lora->ensure_weight_tying) {
+    use.weight_bytes += static_cast<int64_t>(student_.decoder->lm_head().nbytes());
+  }
+  DiskPlan plan = PlanDisk(use);
   checkpoint_bytes_ = plan.checkpoint_bytes;
   model_bytes_ = plan.model_bytes;
   absl::Status fits;
