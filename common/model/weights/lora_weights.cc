@@ -209,6 +209,12 @@ std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots,
   return parameters;
 }
 
+absl::StatusOr<std::string> BaseRevision(const Decoder& decoder) {
+  const LoraConfig& lora = *decoder.lora();
+  if (lora.modules_to_save.empty()) return WeightsRevision(decoder);
+  return StartStoredRevision(lora.base_model, ConfigDtype(decoder.dtype()), "").get();
+}
+
 std::string SavedHeadName() { return Concat(kPeftPrefix, kHead, kWeightSuffix); }
 
 absl::Status WriteLoraAdapter(const LoraConfig& config,

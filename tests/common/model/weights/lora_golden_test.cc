@@ -161,6 +161,11 @@ TEST_P(LoraGolden, GradientsAreFiniteDifferences) {
 TEST_P(LoraGolden, WritesWhatItReads) {
   const LoraCase test_case(GetParam());
   const auto decoder = test_case.Trained();
+  // Whatever is trained, the revision of the base is that of its files.
+  ASSERT_OK_AND_ASSIGN(const std::string revision, BaseRevision(*decoder));
+  ASSERT_OK_AND_ASSIGN(const std::string base,
+                       StartStoredRevision(test_case.base_dir, "float32", "").get());
+  EXPECT_EQ(revision, base);
   const TempDir out;
   ASSERT_OK(SaveDecoder(*decoder, out.File("adapter")));
   const auto written = ReadTensors(out.File("adapter/adapter_model.safetensors"));
