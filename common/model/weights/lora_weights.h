@@ -54,8 +54,8 @@ absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const 
 std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots,
                                            const LoraConfig& config);
 
-// Returns the WeightsRevision of the base of a decoder that has adapters. If the decoder trains some
-// of the base's weights, they are hashed from the files of base_model.
+// Returns the WeightsRevision of the base of a decoder that has adapters. If the decoder trains
+// some of the base's weights, they are hashed from the files of base_model.
 absl::StatusOr<std::string> BaseRevision(const Decoder& decoder);
 
 // Returns the name of a head that is saved.
