@@ -149,7 +149,8 @@ class DecoderWeights final : public EngineWeights {
                            FindArchitecture(decoder_->config().architecture));
     ModelWeights shapes_only;
     const auto slots = ListWeights(decoder_->config(), architecture->names, &shapes_only);
-    TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters, ReadLoraAdapters(directory, slots));
+    TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters,
+                           ReadLoraAdapters(directory, decoder_->config(), slots));
     if (is_model_) {
       return FailedPrecondition(directory, ": is an adapter of weights that were replaced");
     }
@@ -163,6 +164,10 @@ class DecoderWeights final : public EngineWeights {
       changed.push_back({name, MergeAdapter(base_.at(name).cpu(), adapter), nullptr});
       adapted.insert(name);
     }
+    for (const auto& [name, tensor] : adapters.saved) {
+      changed.push_back({name, tensor.to(decoder_->dtype()), nullptr});
+      adapted.insert(name);
+    }
     for (const std::string& name : adapted_) {
       if (!adapted.contains(name)) changed.push_back({name, base_.at(name), nullptr});
     }
@@ -173,7 +178,7 @@ class DecoderWeights final : public EngineWeights {
   const std::shared_ptr<Decoder> decoder_;
   std::map<std::string, std::string> sums_;  // of the weights in use; empty: not known
   bool is_model_ = false;                    // whether a whole model has been taken into use
-  std::set<std::string> adapted_;            // the tensors in use that are merged with adapters
+  std::set<std::string> adapted_;            // the tensors in use that an adapter has changed
   std::map<std::string, at::Tensor> base_;   // of adapters; empty before the first one
 };
 

@@ -27,8 +27,8 @@ struct DeviceRates {
 struct StepWork {
   int64_t num_parameters = 0;     // P
   int64_t active_parameters = 0;  // used by a token; fewer than P in a mixture of experts
-  // Above 0: adapters of this many values, in float32, are trained instead of the P, which are
-  // frozen.
+  // Above 0: adapters of this many values, with what they save, are trained instead of the P,
+  // which are frozen. They count as float32.
   int64_t adapter_parameters = 0;
   int64_t bytes_per_weight = 2;               // b
   int64_t kv_bytes_per_token = 0;             // K

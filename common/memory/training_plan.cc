@@ -147,8 +147,12 @@ int64_t LargestLayer(const ModelConfig& config) {
 
 // Returns the number of values that are trained.
 int64_t NumTrained(const TrainingPlanInput& input) {
-  return input.adapter_parameters > 0 ? input.adapter_parameters
-                                      : input.engine.config.NumParameters();
+  return input.lora.is_on() ? input.lora.total() : input.engine.config.NumParameters();
+}
+
+// Returns how many of them have the model's type.
+int64_t NumTrainedWeights(const TrainingPlanInput& input) {
+  return NumTrained(input) - input.lora.adapters;
 }
 
 // A part in flight takes as much memory as the part itself.
@@ -226,9 +230,11 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   const EnginePlanInput& engine = input.engine;
   const std::string& device = engine.budget.device;
   const int64_t P = NumTrained(input), T = input.micro_batch_tokens;
-  const bool has_adapters = input.adapter_parameters > 0;
-  const bool is_float = has_adapters || engine.dtype == DataType::kFloat32;
-  const int64_t weight_bytes = is_float ? kFloatBytes : SizeOf(engine.dtype);
+  const bool has_adapters = input.lora.is_on();
+  const int64_t W = NumTrainedWeights(input);
+  const bool is_float = W == 0 || engine.dtype == DataType::kFloat32;
+  const int64_t adapter_bytes = kFloatBytes * input.lora.adapters;
+  const int64_t weight_bytes = W * SizeOf(engine.dtype);
   std::vector<MemoryLine> lines;
   const auto add = [&](MemoryItem item, const std::string& on, int64_t bytes,
                        const std::string& note, MemoryKind kind = MemoryKind::kHeld) {
@@ -236,22 +242,26 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   };
   const std::string share =
       input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
-  const int64_t of_shard = (P + input.num_ranks - 1) / input.num_ranks;
+  const auto part_of = [&](int64_t num_values) {
+    return (num_values + input.num_ranks - 1) / input.num_ranks;
+  };
+  const int64_t of_shard = part_of(P);
   const std::string state_device = input.offload_elements > 0 ? "cpu" : device;
-  add(kAdapters, device, has_adapters ? kFloatBytes * P : 0, "float32; the weights are frozen");
-  add(kMasterWeights, state_device, is_float || !input.float32_master ? 0 : kFloatBytes * of_shard,
-      "float32" + share);
+  add(kAdapters, device, adapter_bytes, "float32; the weights are frozen");
+  add(kMasterWeights, state_device,
+      is_float || !input.float32_master ? 0 : kFloatBytes * part_of(W), "float32" + share);
   add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
       (input.bfloat16_moments ? "bfloat16" : "float32") + share);
   add(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * of_shard : 0,
       "float32" + share);
   if (input.copies_checkpoints) {
     // The lines so far have the adapters, if those are trained on the same device.
-    const int64_t listed = has_adapters && state_device == device ? 0 : P * weight_bytes;
-    add(kCheckpointCopy, "cpu", listed + HeldBytes(lines, state_device),
+    const int64_t unlisted = weight_bytes + (state_device == device ? 0 : adapter_bytes);
+    add(kCheckpointCopy, "cpu", unlisted + HeldBytes(lines, state_device),
         "weights, master weights and moments, while they are written beside a step");
   }
-  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + weight_bytes),
+  const int64_t staged_bytes = has_adapters ? kFloatBytes : SizeOf(engine.dtype);
+  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + staged_bytes),
       "gradients and weights on their way between device and host");
   const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
   add(kGradients, device, kFloatBytes * (is_sharded ? of_shard : P),
@@ -268,7 +278,7 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
       Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
   // With the fused functions, the embedding's gradient is added in place.
   const int64_t embedding_gradient =
-      is_fused || has_adapters
+      is_fused || (has_adapters && input.lora.embedding == 0)
           ? 0
           : engine.config.vocab_size * engine.config.hidden_size * SizeOf(engine.dtype);
   const int64_t copied_values = has_adapters && is_fused ? 2 * engine.config.intermediate_size : 0;
@@ -285,7 +295,7 @@ std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
   add(kLossHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
       kind_of(head > backward));
   add(kHeap, "cpu", kHeapBytes, "free memory between the blocks of the heap, threads' buffers");
-  add(kRolloutWeights, device, input.copies_rollout_weights ? P * weight_bytes : 0,
+  add(kRolloutWeights, device, input.copies_rollout_weights ? adapter_bytes + weight_bytes : 0,
       "one version, which generates while the student is trained");
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
   add(kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),

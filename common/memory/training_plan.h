@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/memory/engine_plan.h"
+#include "common/model/config/lora_config.h"
 #include "common/model/config/recompute.h"
 
 namespace taopd {
@@ -26,8 +27,8 @@ struct TrainingPlanInput {
   bool bfloat16_moments = false;
   bool float32_master = true;  // for bfloat16 weights
   bool keeps_average = false;  // a float32 average of the weights is the student's teacher
-  // Above 0: adapters of this many values, in float32, are trained instead of the weights.
-  int64_t adapter_parameters = 0;
+  // If it is on, adapters and what they save are trained instead of the weights.
+  LoraCounts lora;
   // Above 0: master weights and moments are on the host, which updates this many elements at a
   // time.
   int64_t offload_elements = 0;
@@ -68,10 +69,11 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
                              Recompute recompute, bool is_fused);
 
 // Returns the lines that training adds to the engine's. P is the number of values that are trained:
-// those of the model, or adapter_parameters.
-//   adapters                4 P, if adapters are trained
-//   master weights          4 P, if the weights are not float32 and have a master copy; of several
-//                           ranks, each holds its part; on the host with offload_elements
+// those of the model, or of the A adapters' values and the S values that are saved with them, of
+// which the latter have the model's type.
+//   adapters                4 A, if adapters are trained
+//   master weights          4 P, or 4 S, if the weights are not float32 and have a master copy; of
+//                           several ranks, each holds its part; on the host with offload_elements
 //   optimizer moments       8 P, or 4 P in bfloat16; divided and placed like the master weights
 //   teacher average         4 P with keeps_average; divided and placed like the master weights
 //   offload buffers         two buffers of gradients and weights, on the host

@@ -155,14 +155,15 @@ class Decoder {
   virtual std::vector<NamedParameter> Parameters() const = 0;
 
   // The configuration of the adapters with which the model is trained, or null. The base is then
-  // frozen. On the CPU, all products are those of the merged weights
+  // frozen, except for modules_to_save. On the CPU, all products are those of the merged weights
   // (kernels/torch/gemm/lora/low_rank.h).
   virtual const LoraConfig* lora() const { return nullptr; }
-  // The parameters that training changes: the adapters' matrices by PEFT's names, or Parameters().
+  // The parameters that training changes: the adapters' matrices and modules_to_save by PEFT's
+  // names, or Parameters().
   virtual std::vector<NamedParameter> TrainedParameters() const { return Parameters(); }
   // Returns a decoder of the same frozen base, whose tensors the two share, with copies of the
-  // adapters' present values, which are not trained. Packed weights are not shared. Returns null
-  // without adapters.
+  // present values of TrainedParameters, which are not trained. Packed weights are not shared.
+  // Returns null without adapters.
   virtual std::unique_ptr<Decoder> WithOwnAdapters() const { return nullptr; }
 
  protected:

@@ -183,7 +183,7 @@ void TransformerDecoder::FinishWeights(bool requires_grad) {
     slot.tensor->set_requires_grad(requires_grad && !lora_);
     num_bytes += static_cast<int64_t>(slot.tensor->nbytes());
   }
-  for (auto& [name, matrix] : LoraParameters(slots_)) matrix.set_requires_grad(requires_grad);
+  for (auto& [name, parameter] : TrainedParameters()) parameter.set_requires_grad(requires_grad);
   few_weights_ = num_bytes <= kFewWeightsBytes;
   if (config().tie_word_embeddings) weights_.lm_head_VH = weights_.embed_tokens_VH;
 }
@@ -195,7 +195,7 @@ std::vector<NamedParameter> TransformerDecoder::Parameters() const {
 }
 
 std::vector<NamedParameter> TransformerDecoder::TrainedParameters() const {
-  return lora_ ? LoraParameters(slots_) : Parameters();
+  return lora_ ? LoraParameters(slots_, *lora_) : Parameters();
 }
 
 // The norm before the layer after the last one is the final norm.

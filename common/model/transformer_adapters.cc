@@ -14,11 +14,20 @@ absl::Status TransformerDecoder::AddAdapters(const LoraOptions& options) {
     auto modules = ResolveTargetModules(options.config.target_modules, config());
     if (!modules.ok()) return Annotate(modules.status(), "target_modules");
     resolved.config.target_modules = *std::move(modules);
+    const absl::Status saved = ResolveModulesToSave(config(), &resolved.config);
+    if (!saved.ok()) return Annotate(saved, "modules_to_save");
   }
-  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters, MakeLoraAdapters(resolved, slots_, device()));
+  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters,
+                         MakeLoraAdapters(resolved, config(), slots_, device()));
   for (const WeightSlot& slot : slots_) {
     const auto found = adapters.of_weight.find(slot.name);
     if (found != adapters.of_weight.end()) *slot.adapter = found->second;
+    if (!IsSavedSlot(slot, adapters.config)) continue;
+    const auto saved = adapters.saved.find(slot.name);
+    release_mapped_.erase(slot.tensor->const_data_ptr());
+    // A mapped tensor cannot be trained.
+    *slot.tensor = (saved != adapters.saved.end() ? saved->second : *slot.tensor)
+                       .to(device(), dtype(), /*non_blocking=*/false, /*copy=*/true);
   }
   lora_ = adapters.config;
   return absl::OkStatus();
@@ -33,9 +42,13 @@ std::unique_ptr<Decoder> TransformerDecoder::WithOwnAdapters() const {
   decoder->weights_ = weights_;
   decoder->ListSlots();
   for (const WeightSlot& slot : decoder->slots_) {
+    if (IsSavedSlot(slot, *lora_)) *slot.tensor = slot.tensor->detach().clone();
     if (slot.adapter == nullptr || !slot.adapter->defined()) continue;
     slot.adapter->a_RK = slot.adapter->a_RK.detach().clone();
     slot.adapter->b_NR = slot.adapter->b_NR.detach().clone();
+  }
+  if (config().tie_word_embeddings) {
+    decoder->weights_.lm_head_VH = decoder->weights_.embed_tokens_VH;
   }
   decoder->release_mapped_ = release_mapped_;
   decoder->lora_ = lora_;

@@ -47,8 +47,10 @@ std::vector<const void*> TransformerDecoder::InferenceAddresses() const {
   for (const WeightSlot& slot : slots_) {
     addresses.push_back(slot.tensor->defined() ? slot.tensor->const_data_ptr() : nullptr);
   }
-  for (const auto& [name, matrix] : LoraParameters(slots_)) {
-    addresses.push_back(matrix.const_data_ptr());
+  if (lora_) {
+    for (const auto& [name, parameter] : TrainedParameters()) {
+      addresses.push_back(parameter.const_data_ptr());
+    }
   }
   return addresses;
 }

@@ -22,8 +22,8 @@ int64_t PublishedBytesIn(const std::string& run_dir) {
 
 DiskPlan PlanDisk(const DiskUse& use) {
   DiskPlan plan;
-  plan.model_bytes = use.num_parameters * use.bytes_per_weight;
-  plan.checkpoint_bytes = plan.model_bytes + use.num_parameters * use.state_bytes_per_parameter;
+  plan.model_bytes = use.weight_bytes;
+  plan.checkpoint_bytes = use.weight_bytes + use.state_bytes;
   const int64_t every = use.checkpoints.keep_every;
   const int64_t num_checkpoints =
       1 + use.checkpoints.keep_last + use.max_pinned + (every > 0 ? use.total_steps / every : 0);

@@ -44,9 +44,8 @@ struct DiskPlan {
 
 // The facts of a run from which its disk is planned.
 struct DiskUse {
-  int64_t num_parameters = 0;
-  int64_t bytes_per_weight = 0;
-  int64_t state_bytes_per_parameter = 0;  // of the optimizer
+  int64_t weight_bytes = 0;  // of what is trained
+  int64_t state_bytes = 0;   // of the optimizer
   CheckpointOptions checkpoints = {};
   int64_t max_pinned = 0;  // checkpoints that are kept beside those
   int64_t total_steps = 0;

@@ -2,6 +2,7 @@
 // model.lora of supervised fine-tuning.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,19 +21,29 @@ struct LoraSettings {
   int64_t rank = 0;
   double alpha = 32;
   std::vector<std::string> target_modules = {kAllLinear};
+  std::vector<std::string> modules_to_save;
   LoraInit init = LoraInit::kDefault;
   void Visit(SettingVisitor& v) {
     v.Setting("rank", &rank,
               "Rank of the adapters that are trained instead of the weights; 0 = no adapters. See "
               "docs/lora.md.",
-              AtLeast<int64_t>(0));
+              Between<int64_t>(0, kMaxLoraRank));
     v.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
-              MoreThan(0.0));
+              SettingCheck<double>([](const double& number) {
+                return std::isfinite(number) && number > 0
+                           ? absl::OkStatus()
+                           : InvalidArgument("must be finite and above 0");
+              }));
     v.Setting("target_modules", &target_modules,
               "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, "
               "gate_proj, up_proj and down_proj, or all-linear for all of them. Experts and the "
               "head have none.",
               SettingCheck<std::vector<std::string>>(CheckLoraTargets));
+    v.Setting("modules_to_save", &modules_to_save,
+              "Modules that are trained in full beside the adapters and stored with them: some of "
+              "embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
+              "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
+              SettingCheck<std::vector<std::string>>(CheckModulesToSave));
     v.Setting("init", &init,
               "Initial values of A (B is zero): default, PEFT's uniform ones; gaussian, normal "
               "with standard deviation 1 / rank.");
@@ -46,17 +57,15 @@ struct LoraSettings {
     options.config.rank = rank;
     options.config.alpha = alpha;
     options.config.target_modules = target_modules;
+    options.config.modules_to_save = modules_to_save;
     options.config.init = init;
     options.seed = static_cast<uint64_t>(seed);
     return options;
   }
-  // Returns the number of values of all adapters of a model, 0 without adapters. Errors are those
-  // of ResolveTargetModules.
-  absl::StatusOr<int64_t> NumParameters(const ModelConfig& model) const {
-    if (!is_on()) return 0;
-    LoraConfig lora = Options(0)->config;
-    TAOPD_ASSIGN_OR_RETURN(lora.target_modules, ResolveTargetModules(target_modules, model));
-    return NumLoraParameters(model, lora);
+  // Returns what is trained of a model, all 0 without adapters. Errors are those of CountTrained.
+  absl::StatusOr<LoraCounts> Counts(const ModelConfig& model) const {
+    if (!is_on()) return LoraCounts();
+    return CountTrained(model, Options(0)->config);
   }
 };
 

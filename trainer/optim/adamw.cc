@@ -86,6 +86,7 @@ at::Tensor AdamW::AverageOf(const ParameterPiece& piece) const {
 void AdamW::UpdateAverage(double decay) {
   const at::NoGradGuard no_grad;
   TAOPD_CHECK(keeps_average());
+  ++num_changes_;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const AdamWState& state = states_[i];
     at::Tensor average = AverageOf(pieces_[i]);
@@ -130,6 +131,7 @@ void AdamW::Update(double lr, double grad_norm) {
   const at::NoGradGuard no_grad;
   TAOPD_CHECK(gradients_.AreInPlace());
   ++num_updates_;
+  ++num_changes_;
   AdamWSettings settings;
   settings.lr = lr;
   settings.beta1 = config_.betas[0];

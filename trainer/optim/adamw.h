@@ -89,6 +89,11 @@ class AdamW {
   // Returns the average of the elements of a piece, which must belong to the shard.
   at::Tensor AverageOf(const ParameterPiece& piece) const;
 
+  // Grows as soon as Update or UpdateAverage is called, before anything changes. If such a call
+  // throws, for lack of memory, the parameters or the average may be between two steps. A caller
+  // that catches the exception may therefore save the state only if this number is what it was at
+  // the end of the step before.
+  int64_t num_changes() const { return num_changes_; }
   int64_t num_updates() const { return num_updates_; }
   // For a state that was restored through State().
   void RestoreNumUpdates(int64_t num_updates) { num_updates_ = num_updates; }
@@ -138,6 +143,7 @@ class AdamW {
   std::vector<AdamWState> states_;
   std::unique_ptr<HostUpdate> host_;  // updates states_ on the host; null unless config.offload
   int64_t num_updates_ = 0;
+  int64_t num_changes_ = 0;
 };
 
 }  // namespace taopd

@@ -180,18 +180,21 @@ absl::StatusOr<bool> CheckpointedRun::IsExported() const {
 
 absl::Status CheckpointedRun::CheckDisk() {
   const std::vector<NamedParameter> trained = student_.decoder->TrainedParameters();
-  const at::ScalarType dtype = trained.front().second.scalar_type();
-  int64_t num_parameters = 0;
-  for (const auto& [name, parameter] : trained) num_parameters += parameter.numel();
-  DiskPlan plan = PlanDisk(
-      {.num_parameters = num_parameters,
-       .bytes_per_weight = static_cast<int64_t>(c10::elementSize(dtype)),
-       .state_bytes_per_parameter = options_.optimizer.StateBytesPerParameter(dtype == at::kFloat) +
-                                    (keeps_average_ ? 4 : 0),
-       .checkpoints = options_.checkpoints,
-       .max_pinned = options_.max_pinned,
-       .total_steps = options_.total_steps,
-       .num_published = options_.num_published});
+  DiskUse use = {.checkpoints = options_.checkpoints,
+                 .max_pinned = options_.max_pinned,
+                 .total_steps = options_.total_steps,
+                 .num_published = options_.num_published};
+  for (const auto& [name, parameter] : trained) {
+    const bool is_float = parameter.scalar_type() == at::kFloat;
+    use.weight_bytes += static_cast<int64_t>(parameter.nbytes());
+    use.state_bytes += parameter.numel() * (options_.optimizer.StateBytesPerParameter(is_float) +
+                                            (keeps_average_ ? 4 : 0));
+  }
+  const LoraConfig* const lora = student_.decoder->lora();
+  if (lora != nullptr && lora->ensure_weight_tying) {
+    use.weight_bytes += static_cast<int64_t>(student_.decoder->lm_head().nbytes());
+  }
+  DiskPlan plan = PlanDisk(use);
   const bool has_other_disk =
       !options_.weights_dir.empty() && !AreOnOneDisk(options_.run_dir, options_.weights_dir);
   if (has_other_disk) plan.weights_dir = options_.weights_dir;

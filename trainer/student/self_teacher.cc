@@ -81,7 +81,7 @@ absl::Status SelfTeacher::TakeAverage() {
   const auto all = [&](const ParameterPiece& piece) {
     return parameters[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
   };
-  return GatherPieces(optimizer.layout(), group_, parameters.at(0).second.options(), mine, all);
+  return GatherPieces(optimizer.layout(), group_, GatherOptions(parameters), mine, all);
 }
 
 }  // namespace taopd

@@ -26,6 +26,22 @@ int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {
   return 4 * (shard.shard_gradients ? OfShard(num_parameters, shard) : num_parameters);
 }
 
+std::string NamesText(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+// Returns the names of the parameters that a configuration of adapters saves.
+std::vector<std::string> SavedNames(const Decoder& decoder, const LoraConfig& lora) {
+  std::vector<std::string> names;
+  for (const auto& [name, parameter] : decoder.Parameters()) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (IsSavedModule(module, lora.modules_to_save)) names.push_back(name);
+  }
+  return names;
+}
+
 // Returns an error that names the first setting in which the adapter of a directory differs from
 // `wanted`, the settings of the run.
 absl::Status CheckSameAdapters(const std::string& adapter_dir, const LoraConfig& wanted,
@@ -43,11 +59,15 @@ absl::Status CheckSameAdapters(const std::string& adapter_dir, const LoraConfig&
   std::vector<std::string> of_file = found.target_modules;
   std::sort(modules.begin(), modules.end());
   std::sort(of_file.begin(), of_file.end());
-  if (modules == of_file) return absl::OkStatus();
-  std::string names;
-  for (const std::string& name : of_file) names += (names.empty() ? "" : ", ") + name;
-  return InvalidArgument("lora.target_modules are others than those of the adapter in ",
-                         adapter_dir, ": ", names);
+  if (modules != of_file) {
+    return InvalidArgument("lora.target_modules are others than those of the adapter in ",
+                           adapter_dir, ": ", NamesText(of_file));
+  }
+  LoraConfig resolved = wanted;
+  TAOPD_RETURN_IF_ERROR(ResolveModulesToSave(decoder.config(), &resolved));
+  if (SavedNames(decoder, resolved) == SavedNames(decoder, found)) return absl::OkStatus();
+  return InvalidArgument("lora.modules_to_save are others than those of the adapter in ",
+                         adapter_dir, ": ", NamesText(found.modules_to_save));
 }
 
 }  // namespace
@@ -66,21 +86,22 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
       ParseDtype(options.dtype, config.dtype.empty() ? "float32" : config.dtype));
   const at::ScalarType dtype = ScalarTypeOf(type);
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
-  int64_t num_parameters = config.NumParameters();
-  int64_t weight_bytes = num_parameters * static_cast<int64_t>(c10::elementSize(dtype));
-  bool is_float = dtype == at::kFloat;
+  const int64_t value_bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  LoraCounts lora;
   if (options.lora) {
-    LoraConfig lora = options.lora->config;
-    auto modules = ResolveTargetModules(lora.target_modules, config);
-    if (!modules.ok()) return Annotate(modules.status(), "lora.target_modules");
-    lora.target_modules = *std::move(modules);
-    num_parameters = NumLoraParameters(config, lora);
-    weight_bytes += 4 * num_parameters;
-    is_float = true;
+    TAOPD_ASSIGN_OR_RETURN(lora, CountTrained(config, options.lora->config));
   }
-  const int64_t state_bytes =
-      (optimizer.StateBytesPerParameter(is_float) + (shard.keeps_average ? 4 : 0)) *
-      OfShard(num_parameters, shard);
+  // Values in the student's type; adapters are float32.
+  const int64_t num_weights = options.lora ? lora.saved() : config.NumParameters();
+  const int64_t num_parameters = lora.adapters + num_weights;
+  const int64_t weight_bytes =
+      config.NumParameters() * value_bytes + 4 * lora.adapters + value_bytes * lora.saved();
+  const auto state_bytes_of = [&](int64_t num_values, bool is_float) {
+    return (optimizer.StateBytesPerParameter(is_float) + (shard.keeps_average ? 4 : 0)) *
+           OfShard(num_values, shard);
+  };
+  const int64_t state_bytes = state_bytes_of(lora.adapters, /*is_float=*/true) +
+                              state_bytes_of(num_weights, dtype == at::kFloat);
   int64_t training_bytes = GradientBytes(num_parameters, shard);
   if (!optimizer.offload) {
     training_bytes += state_bytes;
@@ -162,15 +183,18 @@ absl::Status ReloadAdapters(const std::string& adapter_dir, const Decoder& decod
   const std::vector<NamedParameter> to = decoder.TrainedParameters();
   for (const auto& [name, matrix] : to) {
     const auto found = file->tensors().find(name);
-    if (found != file->tensors().end() && found->second.dtype == SafetensorsDtype(at::kFloat) &&
+    if (found != file->tensors().end() &&
+        found->second.dtype == SafetensorsDtype(matrix.scalar_type()) &&
         at::IntArrayRef(found->second.shape) == matrix.sizes()) {
       continue;
     }
     return DataLoss(path, ": ", name, " is not the student's");
   }
-  if (to.size() != file->tensors().size()) {
+  // A head that is tied to a saved embedding is stored twice.
+  const size_t num_stored = to.size() + (decoder.lora()->ensure_weight_tying ? 1 : 0);
+  if (num_stored != file->tensors().size()) {
     return DataLoss(path, " has ", file->tensors().size(), " tensors, the student's adapters have ",
-                    to.size());
+                    num_stored);
   }
   const at::NoGradGuard no_grad;
   for (const auto& [name, matrix] : to) {

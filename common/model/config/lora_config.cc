@@ -15,7 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
-constexpr int64_t kMaxRank = 65536;
 
 // Returns the number of adapted layers with this name and the sum of their inputs and outputs, by
 // which the number of an adapter's values grows with its rank.
@@ -32,6 +31,40 @@ LoraSizes LoraSizesOf(const std::string& module, const ModelConfig& config) {
   int64_t num_dense = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) num_dense += config.IsSparse(i) ? 0 : 1;
   return {num_dense, H + I};
+}
+
+// The modules of the model that can be saved, with the number of their values.
+struct SavedModule {
+  std::string name;
+  int64_t num_values = 0;
+};
+std::vector<SavedModule> SavableModules(const ModelConfig& model) {
+  const int64_t H = model.hidden_size, L = model.num_hidden_layers;
+  const int64_t D = model.qk_norm ? model.head_dim : 0;
+  // A layer stands for all layers.
+  return {{"model.embed_tokens", model.vocab_size * H},
+          {"lm_head", model.tie_word_embeddings ? 0 : model.vocab_size * H},
+          {"model.norm", H},
+          {"model.layers.0.input_layernorm", L * H},
+          {"model.layers.0.post_attention_layernorm", L * H},
+          {"model.layers.0.self_attn.q_norm", L * D},
+          {"model.layers.0.self_attn.k_norm", L * D}};
+}
+
+// Returns the first of `names` that is not in `known` or occurs twice.
+template <size_t N>
+absl::Status CheckNames(const std::vector<std::string>& names, const char* const (&known)[N],
+                        const std::string& also) {
+  std::set<std::string> seen;
+  for (const std::string& name : names) {
+    if (std::find(std::begin(known), std::end(known), name) == std::end(known)) {
+      std::string words = also;
+      for (const char* word : known) words += Concat(words.empty() ? "" : ", ", word);
+      return InvalidArgument("\"", name, "\" is none of ", words);
+    }
+    if (!seen.insert(name).second) return InvalidArgument("\"", name, "\" occurs twice");
+  }
+  return absl::OkStatus();
 }
 
 bool IsAllLinear(const std::vector<std::string>& target_modules) {
@@ -53,6 +86,7 @@ constexpr const char* kKnownMembers[] = {"auto_mapping",
                                          "lora_alpha",
                                          "lora_dropout",
                                          "megatron_core",
+                                         "modules_to_save",
                                          "peft_type",
                                          "peft_version",
                                          "qalora_group_size",
@@ -87,6 +121,17 @@ absl::Status RefuseUnsupportedAdapter(const Json& json) {
   return Unimplemented("init_lora_weights = ", init, " is not supported");
 }
 
+// Returns the names of a list, sorted; an empty list for a member of another type.
+std::vector<std::string> NamesOf(const Json& json, const char* member) {
+  std::vector<std::string> names;
+  if (!json.contains(member) || !json[member].is_array()) return names;
+  for (const Json& name : json[member]) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 // Reads the members that count here. Patterns in target_modules are not needed to load: the file of
 // the weights says which modules have an adapter.
 absl::StatusOr<LoraConfig> ParseLoraConfig(const Json& json) {
@@ -94,8 +139,8 @@ absl::StatusOr<LoraConfig> ParseLoraConfig(const Json& json) {
   TAOPD_RETURN_IF_ERROR(RefuseUnsupportedAdapter(json));
   LoraConfig config;
   if (!json.contains("r") || !json["r"].is_number_integer() || json["r"] < 1 ||
-      json["r"] > kMaxRank) {
-    return InvalidArgument("r must be a number between 1 and ", kMaxRank);
+      json["r"] > kMaxLoraRank) {
+    return InvalidArgument("r must be a number between 1 and ", kMaxLoraRank);
   }
   config.rank = json["r"].get<int64_t>();
   if (!json.contains("lora_alpha") || !json["lora_alpha"].is_number() || json["lora_alpha"] <= 0)
@@ -107,11 +152,12 @@ absl::StatusOr<LoraConfig> ParseLoraConfig(const Json& json) {
     config.init = LoraInit::kGaussian;
   if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string())
     config.base_model = json["base_model_name_or_path"].get<std::string>();
-  if (json.contains("target_modules") && json["target_modules"].is_array()) {
-    for (const Json& module : json["target_modules"]) {
-      if (module.is_string()) config.target_modules.push_back(module.get<std::string>());
-    }
-    std::sort(config.target_modules.begin(), config.target_modules.end());
+  config.ensure_weight_tying = json.value("ensure_weight_tying", false);
+  config.target_modules = NamesOf(json, "target_modules");
+  config.modules_to_save = NamesOf(json, "modules_to_save");
+  if (json.contains("modules_to_save") && !IsOff(json["modules_to_save"]) &&
+      config.modules_to_save.size() != json["modules_to_save"].size()) {
+    return InvalidArgument("modules_to_save must be a list of names");
   }
   return config;
 }
@@ -131,17 +177,7 @@ bool IsLoraTarget(const std::string& name, const std::vector<std::string>& targe
 absl::Status CheckLoraTargets(const std::vector<std::string>& target_modules) {
   if (IsAllLinear(target_modules)) return absl::OkStatus();
   if (target_modules.empty()) return InvalidArgument("must name at least one module");
-  const std::set<std::string> known(std::begin(kLoraModules), std::end(kLoraModules));
-  std::set<std::string> seen;
-  for (const std::string& module : target_modules) {
-    if (!known.contains(module)) {
-      std::string names;
-      for (const char* name : kLoraModules) names += Concat(", ", name);
-      return InvalidArgument("\"", module, "\" is none of ", kAllLinear, " (alone)", names);
-    }
-    if (!seen.insert(module).second) return InvalidArgument("\"", module, "\" occurs twice");
-  }
-  return absl::OkStatus();
+  return CheckNames(target_modules, kLoraModules, Concat(kAllLinear, " (alone)"));
 }
 
 absl::StatusOr<std::vector<std::string>> ResolveTargetModules(
@@ -162,13 +198,58 @@ absl::StatusOr<std::vector<std::string>> ResolveTargetModules(
   return resolved;
 }
 
-int64_t NumLoraParameters(const ModelConfig& model, const LoraConfig& lora) {
-  int64_t num = 0;
+bool IsSavedModule(const std::string& name, const std::vector<std::string>& modules_to_save) {
+  return std::any_of(modules_to_save.begin(), modules_to_save.end(),
+                     [&](const std::string& end) { return name.ends_with(end); });
+}
+
+absl::Status CheckModulesToSave(const std::vector<std::string>& modules_to_save) {
+  return CheckNames(modules_to_save, kSavedModules, "");
+}
+
+absl::Status ResolveModulesToSave(const ModelConfig& model, LoraConfig* lora) {
+  std::vector<std::string>& names = lora->modules_to_save;
+  TAOPD_RETURN_IF_ERROR(CheckModulesToSave(names));
+  if (model.tie_word_embeddings) {
+    std::replace(names.begin(), names.end(), std::string("lm_head"), std::string("embed_tokens"));
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  lora->ensure_weight_tying =
+      model.tie_word_embeddings && IsSavedModule("model.embed_tokens", names);
+  for (const std::string& name : names) {
+    int64_t num_values = 0;
+    for (const SavedModule& module : SavableModules(model)) {
+      if (IsSavedModule(module.name, {name})) num_values += module.num_values;
+    }
+    if (num_values == 0) return InvalidArgument("the model has no \"", name, "\"");
+  }
+  return absl::OkStatus();
+}
+
+LoraCounts CountLoraParameters(const ModelConfig& model, const LoraConfig& lora) {
+  LoraCounts counts;
   for (const std::string& module : lora.target_modules) {
     const LoraSizes sizes = LoraSizesOf(module, model);
-    num += sizes.num_layers * sizes.inputs_and_outputs * lora.rank;
+    counts.adapters += sizes.num_layers * sizes.inputs_and_outputs * lora.rank;
   }
-  return num;
+  for (const auto& [name, num_values] : SavableModules(model)) {
+    if (!IsSavedModule(name, lora.modules_to_save)) continue;
+    int64_t& count = name == "model.embed_tokens" ? counts.embedding
+                     : name == "lm_head"          ? counts.head
+                                                  : counts.norms;
+    count += num_values;
+  }
+  return counts;
+}
+
+absl::StatusOr<LoraCounts> CountTrained(const ModelConfig& model, LoraConfig lora) {
+  auto modules = ResolveTargetModules(lora.target_modules, model);
+  if (!modules.ok()) return Annotate(modules.status(), "lora.target_modules");
+  lora.target_modules = *std::move(modules);
+  const absl::Status saved = ResolveModulesToSave(model, &lora);
+  if (!saved.ok()) return Annotate(saved, "lora.modules_to_save");
+  return CountLoraParameters(model, lora);
 }
 
 bool IsAdapterDir(const std::string& dir) {
@@ -195,6 +276,7 @@ std::string LoraConfigJson(const LoraConfig& config) {
   json["auto_mapping"] = nullptr;
   json["base_model_name_or_path"] = config.base_model;
   json["bias"] = "none";
+  json["ensure_weight_tying"] = config.ensure_weight_tying;
   json["fan_in_fan_out"] = false;
   json["inference_mode"] = true;
   if (config.init == LoraInit::kGaussian) {
@@ -211,7 +293,11 @@ std::string LoraConfigJson(const LoraConfig& config) {
     json["lora_alpha"] = config.alpha;
   }
   json["lora_dropout"] = config.dropout;
-  json["modules_to_save"] = nullptr;
+  if (config.modules_to_save.empty()) {
+    json["modules_to_save"] = nullptr;
+  } else {
+    json["modules_to_save"] = config.modules_to_save;
+  }
   json["peft_type"] = "LORA";
   json["r"] = config.rank;
   json["rank_pattern"] = Json::object();

@@ -2,7 +2,8 @@
 // and the directory in which PEFT stores an adapter:
 //
 //   adapter_config.json         LoraConfig and the directory of the base model
-//   adapter_model.safetensors   A and B of each adapted Linear (lora_weights.h)
+//   adapter_model.safetensors   A and B of each adapted Linear, and the weights of the modules to
+//                               save (lora_weights.h)
 //
 // It does not depend on LibTorch.
 #pragma once
@@ -29,6 +30,11 @@ struct LoraConfig {
   // blocks, or full names such as model.layers.0.self_attn.q_proj. In a configuration, all-linear
   // stands for all of kLoraModules.
   std::vector<std::string> target_modules;
+  // The modules whose weights are trained in full beside the adapters and stored with them: ends of
+  // their names, by PEFT's rule, so that norm stands for all norms.
+  std::vector<std::string> modules_to_save;
+  // Whether the head stays tied to an embedding that is saved. PEFT's default unties them.
+  bool ensure_weight_tying = false;
   LoraInit init = LoraInit::kDefault;
   bool use_rslora = false;  // scale by alpha / sqrt(rank)
   double dropout = 0;       // of PEFT's training; adapters with dropout are not trained here
@@ -50,7 +56,13 @@ struct LoraOptions {
 // not among them.
 inline constexpr const char* kLoraModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                "gate_proj", "up_proj", "down_proj"};
+inline constexpr int64_t kMaxLoraRank = 65536;
 inline constexpr char kAllLinear[] = "all-linear";
+// The words for modules_to_save in a configuration. model.norm is the final norm alone; the norms
+// of queries and keys are among those that norm stands for.
+inline constexpr const char* kSavedModules[] = {
+    "embed_tokens", "lm_head", "norm", "model.norm", "input_layernorm", "post_attention_layernorm",
+    "q_norm",       "k_norm"};
 
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
@@ -67,14 +79,36 @@ absl::Status CheckLoraTargets(const std::vector<std::string>& target_modules);
 absl::StatusOr<std::vector<std::string>> ResolveTargetModules(
     const std::vector<std::string>& target_modules, const ModelConfig& model);
 
-// Returns the number of values of all adapters. REQUIRES: ResolveTargetModules made target_modules.
-int64_t NumLoraParameters(const ModelConfig& model, const LoraConfig& lora);
+// Returns whether modules_to_save names the module `name`, by PEFT's rule.
+bool IsSavedModule(const std::string& name, const std::vector<std::string>& modules_to_save);
+// Returns INVALID_ARGUMENT for a name that is not in kSavedModules or that occurs twice.
+absl::Status CheckModulesToSave(const std::vector<std::string>& modules_to_save);
+// Sets modules_to_save and ensure_weight_tying for the model. A head that is tied is saved as the
+// embedding, as PEFT does with ensure_weight_tying. Returns the errors of CheckModulesToSave, and
+// INVALID_ARGUMENT for a name that the model does not have.
+absl::Status ResolveModulesToSave(const ModelConfig& model, LoraConfig* lora);
+
+// What is trained of a model with adapters, in values. All are 0 without adapters.
+struct LoraCounts {
+  int64_t adapters = 0;   // A and B, in float32
+  int64_t embedding = 0;  // these are modules_to_save, in the base's type
+  int64_t head = 0;       // 0 if it is tied to the embedding
+  int64_t norms = 0;
+  bool is_on() const { return adapters > 0; }
+  int64_t saved() const { return embedding + head + norms; }
+  int64_t total() const { return adapters + saved(); }
+};
+// REQUIRES: ResolveTargetModules made target_modules, and ResolveModulesToSave modules_to_save.
+LoraCounts CountLoraParameters(const ModelConfig& model, const LoraConfig& lora);
+// Does the same for a configuration that is not resolved. Errors are those of the two functions,
+// after the name of the field.
+absl::StatusOr<LoraCounts> CountTrained(const ModelConfig& model, LoraConfig lora);
 
 // Returns whether the directory holds an adapter instead of a model.
 bool IsAdapterDir(const std::string& dir);
 // Reads adapter_config.json. Returns UNIMPLEMENTED for settings that would change the results and
-// are not supported: other methods than LoRA, DoRA, biases, modules_to_save, patterns of ranks,
-// initial values that change the base, and all that are unknown.
+// are not supported: other methods than LoRA, DoRA, biases, patterns of ranks, initial values that
+// change the base, and all that are unknown.
 absl::StatusOr<LoraConfig> ReadLoraConfig(const std::string& adapter_dir);
 // Returns the text of adapter_config.json as PEFT writes it.
 std::string LoraConfigJson(const LoraConfig& config);

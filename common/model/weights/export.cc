@@ -111,6 +111,8 @@ absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_d
 ModelSnapshot SnapshotOf(const Decoder& decoder, bool copies) {
   ModelSnapshot snapshot = {decoder.config(), decoder.TrainedParameters(), std::nullopt};
   if (decoder.lora() != nullptr) snapshot.lora = *decoder.lora();
+  if (snapshot.lora && snapshot.lora->ensure_weight_tying)
+    snapshot.parameters.emplace_back(SavedHeadName(), decoder.lm_head());
   snapshot.config.dtype = ConfigDtype(decoder.dtype());
   if (!copies) return snapshot;
   for (auto& [name, parameter] : snapshot.parameters) {

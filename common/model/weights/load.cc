@@ -18,8 +18,8 @@ namespace {
 // configuration.
 bool IsHarmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// Returns the slot's part of a stored tensor of the model of `config`, merged with `adapter` unless
-// that is null. A trained parameter is written in place, and a mapped one must not be.
+// Returns the slot's part of a tensor of the model of `config`, merged with `adapter` unless that
+// is null. A trained parameter is written in place, and a mapped one must not be.
 at::Tensor LoadSlot(const WeightSlot& slot, const at::Tensor& stored, const ModelConfig& config,
                     at::Device device, at::ScalarType dtype, const DecoderOptions& options,
                     const LowRankAdapter* adapter) {
@@ -112,7 +112,8 @@ absl::StatusOr<LoraAdapters> MergedAdapters(const DecoderOptions& options,
                                             const ModelConfig& config, const TensorNames& names) {
   if (options.merged_adapter_dir.empty()) return LoraAdapters();
   ModelWeights shapes_only;
-  return ReadLoraAdapters(options.merged_adapter_dir, ListWeights(config, names, &shapes_only));
+  return ReadLoraAdapters(options.merged_adapter_dir, config,
+                          ListWeights(config, names, &shapes_only));
 }
 
 // Makes a decoder of the stored weights. Errors do not name the model's directory.
@@ -125,6 +126,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   TAOPD_RETURN_IF_ERROR(CheckStored(stored, names, &config));
   TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(options.dtype, config.dtype));
   const at::ScalarType dtype = ScalarTypeOf(type);
+  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters merged, MergedAdapters(options, config, names));
   if (options.vocabulary) TAOPD_RETURN_IF_ERROR(ChangeVocabulary(*options.vocabulary, &config));
   if (options.requires_grad) TAOPD_RETURN_IF_ERROR(CheckTrains(dtype));
   std::unique_ptr<TransformerDecoder> decoder;
@@ -140,11 +142,12 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
     decoder = std::make_unique<TransformerDecoder>(slice, device, dtype, config.vocab_size,
                                                    options.group);
   }
-  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters merged, MergedAdapters(options, config, names));
   for (const WeightSlot& slot : decoder->slots()) {
     const auto& [view, file] = stored.tensors.at(slot.name);
     const auto adapter = merged.of_weight.find(slot.name);
-    *slot.tensor = LoadSlot(slot, StoredTensor(view, file), config, device, dtype, options,
+    const auto saved = merged.saved.find(slot.name);
+    const at::Tensor whole = saved == merged.saved.end() ? StoredTensor(view, file) : saved->second;
+    *slot.tensor = LoadSlot(slot, whole, config, device, dtype, options,
                             adapter == merged.of_weight.end() ? nullptr : &adapter->second);
     const bool is_copy = slot.tensor->storage().data() != view.bytes.data();
     if (options.vocabulary && (slot.name == names.embed_tokens || slot.name == names.lm_head)) {

@@ -1,5 +1,6 @@
 #include "common/model/weights/lora_weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -16,6 +17,8 @@ constexpr char kPeftPrefix[] = "base_model.model.";
 constexpr char kWeightSuffix[] = ".weight";
 constexpr char kLoraA[] = ".lora_A.weight";
 constexpr char kLoraB[] = ".lora_B.weight";
+constexpr char kHead[] = "lm_head";
+constexpr char kExperts[] = ".experts.";
 
 // Returns the name of the Linear whose weight is the slot.
 std::string ModuleOf(const WeightSlot& slot) {
@@ -56,11 +59,10 @@ at::Tensor InitialA(const LoraOptions& options, const std::string& module, int64
   return a_RK;
 }
 
-// Takes a matrix of the file out of `left`, which holds the names of the tensors not yet taken.
-absl::StatusOr<at::Tensor> TakeLoraMatrix(const std::shared_ptr<const SafetensorsFile>& file,
-                                          const std::string& name,
-                                          const std::vector<int64_t>& shape,
-                                          std::set<std::string>* left) {
+// Takes a tensor of the file out of `left`, which holds the names of the tensors not yet taken.
+absl::StatusOr<at::Tensor> TakeTensor(const std::shared_ptr<const SafetensorsFile>& file,
+                                      const std::string& name, const std::vector<int64_t>& shape,
+                                      std::set<std::string>* left) {
   const auto found = file->tensors().find(name);
   if (found == file->tensors().end())
     return InvalidArgument(file->path(), ": tensor ", name, " is missing");
@@ -75,12 +77,56 @@ absl::StatusOr<at::Tensor> TakeLoraMatrix(const std::shared_ptr<const Safetensor
                            ", not one of F32, BF16, F16");
   }
   left->erase(name);
-  return StoredTensor(view, file).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor stored = StoredTensor(view, file);
+  return stored.to(stored.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+// Takes the weights of modules_to_save out of `left`, by the names of their slots.
+absl::StatusOr<std::map<std::string, at::Tensor>> TakeSaved(
+    const std::shared_ptr<const SafetensorsFile>& file, const LoraConfig& config,
+    const ModelConfig& model, const std::vector<WeightSlot>& slots, std::set<std::string>* left) {
+  std::map<std::string, at::Tensor> saved;
+  for (const std::string& end : config.modules_to_save) {
+    LoraConfig one = config;
+    one.modules_to_save = {end};
+    const bool is_tied_head = model.tie_word_embeddings && IsSavedModule(kHead, {end});
+    if (!is_tied_head && std::none_of(slots.begin(), slots.end(), [&](const WeightSlot& slot) {
+          return IsSavedSlot(slot, one);
+        })) {
+      return InvalidArgument(file->path(), ": modules_to_save has \"", end,
+                             "\", which is no norm, embedding or head of the model");
+    }
+  }
+  for (const WeightSlot& slot : slots) {
+    if (!IsSavedSlot(slot, config)) continue;
+    TAOPD_ASSIGN_OR_RETURN(saved[slot.name],
+                           TakeTensor(file, kPeftPrefix + slot.name, slot.shape, left));
+  }
+  if (!model.tie_word_embeddings) return saved;
+  const std::string head = SavedHeadName();
+  const auto embedding = saved.find(slots[0].name);
+  const bool has_head = left->contains(head), has_embedding = embedding != saved.end();
+  bool unties = has_head != has_embedding && !(has_embedding && config.ensure_weight_tying);
+  if (has_head && has_embedding) {
+    TAOPD_ASSIGN_OR_RETURN(const at::Tensor values, TakeTensor(file, head, slots[0].shape, left));
+    unties = !at::equal(values, embedding->second);
+  }
+  if (!unties) return saved;
+  return Unimplemented(file->path(),
+                       ": modules_to_save gives the embedding and the head of a model in which "
+                       "they are tied weights of their own; PEFT's ensure_weight_tying = true "
+                       "keeps them tied");
 }
 
 }  // namespace
 
+bool IsSavedSlot(const WeightSlot& slot, const LoraConfig& config) {
+  return slot.adapter == nullptr && slot.name.ends_with(kWeightSuffix) &&
+         IsSavedModule(ModuleOf(slot), config.modules_to_save);
+}
+
 absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
+                                              const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots) {
   LoraAdapters adapters;
   TAOPD_ASSIGN_OR_RETURN(adapters.config, ReadLoraConfig(adapter_dir));
@@ -97,27 +143,36 @@ absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
       continue;
     LowRankAdapter& adapter = adapters.of_weight[slot.name];
     TAOPD_ASSIGN_OR_RETURN(adapter.a_RK,
-                           TakeLoraMatrix(file, module + kLoraA, {R, slot.shape[1]}, &left));
+                           TakeTensor(file, module + kLoraA, {R, slot.shape[1]}, &left));
     TAOPD_ASSIGN_OR_RETURN(adapter.b_NR,
-                           TakeLoraMatrix(file, module + kLoraB, {slot.shape[0], R}, &left));
+                           TakeTensor(file, module + kLoraB, {slot.shape[0], R}, &left));
+    adapter.a_RK = adapter.a_RK.to(at::kFloat);
+    adapter.b_NR = adapter.b_NR.to(at::kFloat);
     adapter.scale = adapters.config.Scale();
     modules.insert(ModuleOf(slot));
   }
+  TAOPD_ASSIGN_OR_RETURN(adapters.saved, TakeSaved(file, adapters.config, model, slots, &left));
+  adapters.config.ensure_weight_tying =
+      model.tie_word_embeddings && adapters.saved.contains(slots[0].name);
   if (!left.empty()) {
+    if (left.begin()->find(kExperts) != std::string::npos) {
+      return Unimplemented(path, ": tensor ", *left.begin(), ": experts can have no adapter");
+    }
     return InvalidArgument(path, ": tensor ", *left.begin(),
-                           " is not an adapter of a Linear of the model's attention or MLP");
+                           " is not an adapter of a Linear of the model's attention or MLP, and "
+                           "not one of modules_to_save");
   }
   if (modules.empty()) return InvalidArgument(path, ": holds no adapter");
   adapters.config.target_modules = TargetsOfFile(slots, modules);
   return adapters;
 }
 
-absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options,
+absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots,
                                               at::Device device) {
   LoraAdapters adapters;
   if (!options.dir.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(adapters, ReadLoraAdapters(options.dir, slots));
+    TAOPD_ASSIGN_OR_RETURN(adapters, ReadLoraAdapters(options.dir, model, slots));
     if (adapters.config.dropout > 0) {
       return Unimplemented(options.dir, ": lora_dropout = ", adapters.config.dropout,
                            ": training with dropout is not supported");
@@ -141,9 +196,11 @@ absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options,
   return adapters;
 }
 
-std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots) {
+std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots,
+                                           const LoraConfig& config) {
   std::vector<NamedParameter> parameters;
   for (const WeightSlot& slot : slots) {
+    if (IsSavedSlot(slot, config)) parameters.emplace_back(kPeftPrefix + slot.name, *slot.tensor);
     if (slot.adapter == nullptr || !slot.adapter->defined()) continue;
     const std::string module = kPeftPrefix + ModuleOf(slot);
     parameters.emplace_back(module + kLoraA, slot.adapter->a_RK);
@@ -152,6 +209,14 @@ std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots)
   return parameters;
 }
 
+absl::StatusOr<std::string> BaseRevision(const Decoder& decoder) {
+  const LoraConfig& lora = *decoder.lora();
+  if (lora.modules_to_save.empty()) return WeightsRevision(decoder);
+  return StartStoredRevision(lora.base_model, ConfigDtype(decoder.dtype()), "").get();
+}
+
+std::string SavedHeadName() { return Concat(kPeftPrefix, kHead, kWeightSuffix); }
+
 absl::Status WriteLoraAdapter(const LoraConfig& config,
                               const std::vector<NamedParameter>& parameters,
                               const std::string& adapter_dir) {
@@ -159,10 +224,10 @@ absl::Status WriteLoraAdapter(const LoraConfig& config,
   std::vector<at::Tensor> on_cpu;  // keeps the bytes alive
   std::vector<TensorToWrite> tensors;
   for (const auto& [name, parameter] : parameters) {
-    on_cpu.push_back(parameter.detach().to(at::kCPU, at::kFloat).contiguous());
+    on_cpu.push_back(parameter.detach().to(at::kCPU).contiguous());
     const at::Tensor& values = on_cpu.back();
     tensors.push_back({name,
-                       SafetensorsDtype(at::kFloat),
+                       SafetensorsDtype(values.scalar_type()),
                        values.sizes().vec(),
                        {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}});
   }

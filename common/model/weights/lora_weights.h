@@ -1,8 +1,12 @@
-// The matrices of low-rank adapters: their initial values, and their file in PEFT's layout, in
-// which A and B of the Linear NAME have the names
+// The matrices of low-rank adapters and the weights of modules_to_save: their initial values, and
+// their file in PEFT's layout, in which A and B of the Linear NAME, and the weight of a module NAME
+// that is saved, have the names
 //
 //   base_model.model.NAME.lora_A.weight   [rank, inputs]
 //   base_model.model.NAME.lora_B.weight   [outputs, rank]
+//   base_model.model.NAME.weight          the shape of the base's weight
+//
+// A head that is tied to a saved embedding is stored as well, as PEFT stores it.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +26,43 @@ namespace taopd {
 struct LoraAdapters {
   LoraConfig config;
   std::map<std::string, LowRankAdapter> of_weight;
+  // The weights of the file's modules_to_save, in its types, which replace those of the base.
+  std::map<std::string, at::Tensor> saved;
 };
 
-// Reads an adapter of the model whose weights are `slots`, as float32 on the CPU. Returns
-// INVALID_ARGUMENT for a tensor that does not belong to the model or has another shape, for an A
-// without a B, and for a file without adapters; and the errors of ReadLoraConfig. The
-// target_modules become those of the file.
+// Returns whether the slot is the weight of a module of modules_to_save.
+bool IsSavedSlot(const WeightSlot& slot, const LoraConfig& config);
+
+// Reads an adapter of the model of `model`, whose weights are `slots`, on the CPU; A and B become
+// float32. Returns INVALID_ARGUMENT for a tensor that does not belong to the model or has another
+// shape, for an A without a B, for a file without adapters, and for a name in modules_to_save that
+// the model does not have. Returns UNIMPLEMENTED if the adapter unties a head that is tied. Also
+// returns the errors of ReadLoraConfig. The target_modules become those of the file.
 absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
+                                              const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots);
 
 // Makes the adapters of `slots` that options.config.target_modules names, on their device, or those
-// of options.dir. The random numbers depend only on options.seed and the names.
-absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options,
+// of options.dir, with what that saves. The random numbers depend only on options.seed and the
+// names.
+absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots,
                                               at::Device device);
 
-// Returns A and B of the slots' adapters in the order of the slots, with PEFT's names.
-std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots);
+// Returns A and B of the slots' adapters, and the slots that `config` saves, in the order of the
+// slots, with PEFT's names.
+std::vector<NamedParameter> LoraParameters(const std::vector<WeightSlot>& slots,
+                                           const LoraConfig& config);
+
+// Returns the WeightsRevision of the base of a decoder that has adapters. If the decoder trains
+// some of the base's weights, they are hashed from the files of base_model.
+absl::StatusOr<std::string> BaseRevision(const Decoder& decoder);
+
+// Returns the name of a head that is saved.
+std::string SavedHeadName();
 
 // Writes an adapter's directory: adapter_model.safetensors, then adapter_config.json, each
-// atomically. The parameters have PEFT's names and are written as float32.
+// atomically. The parameters have PEFT's names.
 absl::Status WriteLoraAdapter(const LoraConfig& config,
                               const std::vector<NamedParameter>& parameters,
                               const std::string& adapter_dir);

@@ -11,9 +11,10 @@
 namespace taopd {
 
 struct ModelSnapshot {
-  ModelConfig config;                      // includes the dtype of the weights
-  std::vector<NamedParameter> parameters;  // in the order of Decoder::TrainedParameters
-  std::optional<LoraConfig> lora;          // set if the parameters are those of adapters
+  ModelConfig config;  // includes the dtype of the weights
+  // In the order of Decoder::TrainedParameters. A head that is tied to a saved embedding follows.
+  std::vector<NamedParameter> parameters;
+  std::optional<LoraConfig> lora;  // set if the parameters are those of adapters
 };
 
 // Returns a snapshot that refers to the decoder's tensors, or, if `copies` is set, has copies of

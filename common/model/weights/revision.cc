@@ -52,7 +52,7 @@ absl::StatusOr<std::string> HashStored(const std::string& model_dir, at::ScalarT
   const auto slots = ListWeights(config, architecture->names, &shapes_only);
   LoraAdapters merged;
   if (!merged_adapter_dir.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(merged, ReadLoraAdapters(merged_adapter_dir, slots));
+    TAOPD_ASSIGN_OR_RETURN(merged, ReadLoraAdapters(merged_adapter_dir, config, slots));
   }
   std::map<std::string, HashedTensor> by_name;
   for (const WeightSlot& slot : slots) {
@@ -65,8 +65,9 @@ absl::StatusOr<std::string> HashStored(const std::string& model_dir, at::ScalarT
       return InvalidArgument(model_dir, ": tensor ", slot.name, " has dtype ", view.dtype);
     }
     const LowRankAdapter adapter = merged.of_weight[slot.name];
-    by_name[slot.name] = {[view, file, dtype, adapter] {
-                            const at::Tensor base = StoredTensor(view, file).to(dtype);
+    by_name[slot.name] = {[view, file, dtype, adapter, saved = merged.saved[slot.name]] {
+                            const at::Tensor base =
+                                (saved.defined() ? saved : StoredTensor(view, file)).to(dtype);
                             return adapter.defined() ? MergeAdapter(base, adapter) : base;
                           },
                           [view, file] { file->Release(view); }};

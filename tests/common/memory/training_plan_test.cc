@@ -159,10 +159,10 @@ TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   lora.rank = 8;
   lora.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                          "gate_proj", "up_proj", "down_proj"};
-  input.adapter_parameters = NumLoraParameters(SmallConfig(), lora);
+  input.lora = CountLoraParameters(SmallConfig(), lora);
   // Inputs and outputs of q, k, v, o and the three of the MLP.
   constexpr int64_t kP = 3 * 8 * (128 + 96 + 96 + 128 + 3 * 192);
-  EXPECT_EQ(input.adapter_parameters, kP);
+  EXPECT_EQ(input.lora.total(), kP);
   const auto lines = TrainingLines(input);
   EXPECT_EQ(BytesOfLine(lines, "adapters"), 4 * kP);
   EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 8 * kP);
@@ -173,10 +173,32 @@ TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "rollout weights"), 4 * kP) << "the base is shared";
   input.copies_rollout_weights = false;
   // The copied gradient of gate and up.
-  input.adapter_parameters = 0;
+  input.lora = LoraCounts();
   EXPECT_EQ(BytesOfLine(lines, "backward buffers"),
             BytesOfLine(TrainingLines(input), "backward buffers") + 500 * 2 * 128 * 2);
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "adapters"), -1);
+}
+
+// What adapters save has the model's type, and a master copy if that is bfloat16.
+TEST(TrainingLines, SavedModulesAreTrainedBesideTheAdapters) {
+  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
+  input.copies_checkpoints = true;
+  input.copies_rollout_weights = true;
+  input.lora.adapters = 1000;
+  const auto without = TrainingLines(input);
+  input.lora.norms = 100;
+  input.lora.embedding = 20;
+  const auto lines = TrainingLines(input);
+  EXPECT_EQ(BytesOfLine(without, "master weights"), -1);
+  EXPECT_EQ(BytesOfLine(lines, "master weights"), 4 * 120);
+  const auto more = [&](const std::string& line) {
+    return BytesOfLine(lines, line) - BytesOfLine(without, line);
+  };
+  EXPECT_EQ(more("adapters"), 0);
+  EXPECT_EQ(more("optimizer moments"), 8 * 120);
+  EXPECT_EQ(more("gradients"), 4 * 120);
+  EXPECT_EQ(more("checkpoint copy"), (2 + 4 + 8) * 120);
+  EXPECT_EQ(more("rollout weights"), 2 * 120);
 }
 
 TEST(TrainingLines, OffloadMovesTheOptimizersStateToTheHost) {

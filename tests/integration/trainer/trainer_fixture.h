@@ -170,11 +170,15 @@ class TrainerTest : public ::testing::Test {
     arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
     return RunProgram(arguments, dir_.File("command.log"), output, timeout);
   }
+  // Without an endpoint, the settings name the teacher.
   std::vector<std::string> TrainArguments(const std::string& endpoint,
                                           const std::vector<std::string>& settings = {},
                                           const std::vector<std::string>& flags = {}) {
-    std::vector<std::string> arguments = {"train", "--config", dir_.File("train.yaml"), "--set",
-                                          Concat("teacher.endpoints=[", endpoint, "]")};
+    std::vector<std::string> arguments = {"train", "--config", dir_.File("train.yaml")};
+    if (!endpoint.empty()) {
+      arguments.push_back("--set");
+      arguments.push_back(Concat("teacher.endpoints=[", endpoint, "]"));
+    }
     for (const std::string& setting : settings) {
       arguments.push_back("--set");
       arguments.push_back(setting);

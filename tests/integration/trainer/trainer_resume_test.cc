@@ -112,7 +112,7 @@ TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMoments) {
 }
 
 TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMomentsOneStepOff) {
-  more_ = {"student.lora.rank=4", "optimizer.lr=1e-2"};
+  more_ = {"student.lora.rank=4", "student.lora.modules_to_save=[norm]", "optimizer.lr=1e-2"};
   weights_ = "/model/adapter_model.safetensors";
   async_steps_ = 1;
   KillAtRandomMoments();

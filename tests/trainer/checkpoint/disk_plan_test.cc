@@ -41,9 +41,8 @@ TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
 }
 
 TEST(DiskPlan, CountsWhatARunHoldsAtOnce) {
-  DiskUse use{.num_parameters = 10,
-              .bytes_per_weight = 2,
-              .state_bytes_per_parameter = 12,
+  DiskUse use{.weight_bytes = 20,
+              .state_bytes = 120,
               .checkpoints = {.keep_last = 3, .keep_every = 4},
               .max_pinned = 2,
               .total_steps = 100};

@@ -228,7 +228,7 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
     TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   }
   if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemory(parts_.state, parts_.student.optimizer->num_updates(),
+    return saves_.OutOfMemory(parts_.state, parts_.student.optimizer->num_changes(),
                               Concat("the evaluation after step ", step),
                               std::string(status.message()));
   }

@@ -200,7 +200,6 @@ void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std
                              {"to_step", to_step},
                              {"skipped_prompts", skipped},
                              {"checkpoint", path},
-                             {"skipped_prompts", skipped},
                              {"lr_factor", rollbacks_.lr_factor},
                              {"rollbacks", rollbacks_.count}});
   WriteEvent({{"event", "rolled_back"},

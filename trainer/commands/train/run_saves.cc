@@ -169,14 +169,15 @@ absl::Status RunSaves::FailSaved(const absl::Status& failure) {
   return failure;
 }
 
-absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t updates_before,
+absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_before,
                                    const std::string& where, const std::string& what) {
   AdamW& optimizer = *parts_.student.optimizer;
   optimizer.ClearGradients();
   std::string saved = "the newest checkpoint is intact";
-  // After an update the weights are between two steps, so the older checkpoint must suffice. A
+  // After an update the weights, or their average, are between two steps, so the older checkpoint
+  // must suffice. A
   // single rank of several cannot save without the others, which do not know of the failure yet.
-  if (optimizer.num_updates() == updates_before && parts_.group->world_size() == 1) {
+  if (optimizer.num_changes() == changes_before && parts_.group->world_size() == 1) {
     parts_.state = before;
     if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");
   }

@@ -66,8 +66,8 @@ class RunSaves {
   // The failure, after the present step is saved, if it can be.
   absl::Status FailSaved(const absl::Status& failure);
   // Memory ran out `where`. Saves `before` if no update has followed it, that is, if the optimizer
-  // still has made `updates_before` updates.
-  absl::Status OutOfMemory(const TrainState& before, int64_t updates_before,
+  // still has made `changes_before` changes (AdamW::num_changes).
+  absl::Status OutOfMemory(const TrainState& before, int64_t changes_before,
                            const std::string& where, const std::string& what);
 
  private:

@@ -42,7 +42,8 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     // A step handles its own exceptions, so the state here is that of the end of a step.
-    return saves_.OutOfMemory(parts_.state, parts_.student.optimizer->num_updates(),
+    const int64_t changes_before = may_go_back_ ? -1 : parts_.student.optimizer->num_changes();
+    return saves_.OutOfMemory(parts_.state, changes_before,
                               Concat("after step ", parts_.state.step), error.what());
   }
 }
@@ -168,7 +169,9 @@ absl::Status TrainingRun::Step() {
   saves_.TakeSavedBeside(/*waits=*/false);
   TAOPD_RETURN_IF_ERROR(evaluations_.TakeBeside());
   const int64_t step = state.step;
+  may_go_back_ = true;
   TAOPD_RETURN_IF_ERROR(guard_.Observe(metrics));
+  may_go_back_ = false;
   if (state.step != step) return absl::OkStatus();  // rolled back
   // Save before the evaluation, which may fail or take long.
   TAOPD_RETURN_IF_ERROR(SaveIfDue());
@@ -218,7 +221,7 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
   const double lr =
       guard_.lr_factor() * LearningRate(parts_.config.optimizer, state.step, trainer.total_steps);
   const TrainState before = state;
-  int64_t updates_before = parts_.student.optimizer->num_updates();
+  const int64_t changes_before = parts_.student.optimizer->num_changes();
   const bool is_traced = num_traced_steps_ < trainer.trace_steps;
   parts_.context.timeline = is_traced ? &parts_.timeline : nullptr;
   num_traced_steps_ += is_traced ? 1 : 0;
@@ -229,9 +232,6 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
     if (!result.ok()) return StepFailed(before, result.status());
     saves_.SetPending(result->pending);
     if (result->pending == nullptr) {
-      // While the average of a self teacher is brought up to date, it is between two steps: what
-      // fails then is not saved, even if no update has changed the weights.
-      updates_before = -1;
       TAOPD_RETURN_IF_ERROR(AverageWeights(before.step + 1));
       return *std::move(result);
     }
@@ -240,7 +240,7 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
     return undone.ok() ? saves_.Stopped() : undone;
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    return saves_.OutOfMemory(before, updates_before, Concat("step ", before.step + 1),
+    return saves_.OutOfMemory(before, changes_before, Concat("step ", before.step + 1),
                               error.what());
   }
 }
@@ -254,7 +254,7 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   // The engine's: what the teacher lacks is tried again until its outage budget is used up.
   if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemory(before, parts_.student.optimizer->num_updates(),
+    return saves_.OutOfMemory(before, parts_.student.optimizer->num_changes(),
                               Concat("step ", before.step + 1), std::string(status.message()));
   }
   return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));

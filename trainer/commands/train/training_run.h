@@ -57,6 +57,9 @@ class TrainingRun {
   RunGuard guard_;
   RunReport report_;
   int64_t num_traced_steps_ = 0;
+  // While the guard may go back to a checkpoint, the weights and the optimizer's state may belong
+  // to two steps. What fails then is not saved.
+  bool may_go_back_ = false;
 };
 
 }  // namespace taopd

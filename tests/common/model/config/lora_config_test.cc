@@ -45,7 +45,6 @@ TEST(LoraConfig, RefusesWhatWouldChangeTheResults) {
       {"peft_type", "LOHA"},
       {"bias", "all"},
       {"use_dora", true},
-      {"modules_to_save", {"lm_head"}},
       {"rank_pattern", {{"q", 4}}},
       {"alpha_pattern", {{"q", 4}}},
       {"fan_in_fan_out", true},
@@ -65,7 +64,10 @@ TEST(LoraConfig, RefusesWhatWouldChangeTheResults) {
                                                            {"r", 1 << 20},
                                                            {"lora_alpha", 0},
                                                            {"lora_alpha", "x"},
-                                                           {"use_rslora", "yes"}}) {
+                                                           {"use_rslora", "yes"},
+                                                           {"modules_to_save", "lm_head"},
+                                                           {"modules_to_save", {"norm", 1}},
+                                                           {"ensure_weight_tying", "no"}}) {
     EXPECT_EQ(ReadWith(name, value).status().code(), absl::StatusCode::kInvalidArgument) << name;
   }
   const TempDir dir;
@@ -79,6 +81,8 @@ TEST(LoraConfig, WritesWhatItReads) {
   config.alpha = 6.5;
   config.target_modules = {"k_proj", "q_proj"};
   config.init = LoraInit::kGaussian;
+  config.modules_to_save = {"embed_tokens", "norm"};
+  config.ensure_weight_tying = true;
   config.use_rslora = true;
   config.base_model = "/models/base";
   const TempDir dir;
@@ -105,6 +109,137 @@ TEST(LoraTargets, AreThoseOfTheModel) {
   for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
            {}, {"lm_head"}, {"q_proj", "q_proj"}, {"q_proj", "all-linear"}}) {
     EXPECT_EQ(CheckLoraTargets(wrong).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(ModulesToSave, AreThoseOfTheModel) {
+  ModelConfig model = TinyConfig("Qwen3ForCausalLM");
+  const auto resolve = [&](std::vector<std::string> names) {
+    LoraConfig lora;
+    lora.modules_to_save = std::move(names);
+    EXPECT_OK(ResolveModulesToSave(model, &lora));
+    return lora;
+  };
+  const int64_t H = model.hidden_size, V = model.vocab_size, L = model.num_hidden_layers;
+  // Norms of queries and keys, two of each layer, and the last one.
+  const int64_t norms = L * 2 * model.head_dim + L * 2 * H + H;
+  model.tie_word_embeddings = false;
+  const LoraConfig untied = resolve({"norm", "lm_head", "embed_tokens"});
+  EXPECT_FALSE(untied.ensure_weight_tying);
+  const LoraCounts counts = CountLoraParameters(model, untied);
+  EXPECT_EQ(counts.norms, norms);
+  EXPECT_EQ(counts.head, V * H);
+  EXPECT_EQ(counts.embedding, V * H);
+  EXPECT_EQ(CountLoraParameters(model, resolve({"model.norm"})).total(), H);
+  model.tie_word_embeddings = true;
+  const LoraConfig tied = resolve({"lm_head", "embed_tokens", "q_norm"});
+  EXPECT_TRUE(tied.ensure_weight_tying);
+  EXPECT_THAT(tied.modules_to_save, ElementsAre("embed_tokens", "q_norm"));
+  EXPECT_EQ(CountLoraParameters(model, tied).saved(), V * H + L * model.head_dim);
+  EXPECT_FALSE(resolve({"norm"}).ensure_weight_tying);
+  EXPECT_EQ(CheckModulesToSave({"score"}).message(),
+            "\"score\" is none of embed_tokens, lm_head, norm, model.norm, input_layernorm, "
+            "post_attention_layernorm, q_norm, k_norm");
+  EXPECT_EQ(CheckModulesToSave({"norm", "norm"}).message(), "\"norm\" occurs twice");
+  const ModelConfig llama = TinyConfig("LlamaForCausalLM");
+  LoraConfig q_norm;
+  q_norm.modules_to_save = {"q_norm"};
+  EXPECT_EQ(ResolveModulesToSave(llama, &q_norm).message(), "the model has no \"q_norm\"");
+}
+
+// Writes a directory with the adapter of a golden file, changed.
+void WriteChanged(const std::string& name, const std::function<void(nlohmann::json*)>& config,
+                  const std::function<void(std::vector<TensorToWrite>*)>& weights,
+                  const TempDir& dir) {
+  const std::string from = SourcePath("tests/common/model/golden/lora_" + name);
+  auto json = nlohmann::json::parse(ReadFile(from + "/adapter_config.json"));
+  config(&json);
+  WriteFile(dir.File("adapter_config.json"), json.dump());
+  ASSERT_OK_AND_ASSIGN(const auto file, SafetensorsFile::Open(from + "/adapter_model.safetensors"));
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [tensor, view] : file->tensors())
+    tensors.push_back({tensor, view.dtype, view.shape, view.bytes});
+  weights(&tensors);
+  ASSERT_OK(WriteSafetensors(dir.File("adapter_model.safetensors"), tensors));
+}
+
+TEST(LoraFiles, SavedModulesThatDoNotFitAreRefusedByName) {
+  const std::string golden = SourcePath("tests/common/model/golden/");
+  const auto same_config = [](nlohmann::json*) {};
+  const auto same_weights = [](std::vector<TensorToWrite>*) {};
+  const auto without = [](const std::string& name) {
+    return [name](std::vector<TensorToWrite>* tensors) {
+      EXPECT_EQ(std::erase_if(*tensors, [&](const auto& t) { return t.name == name; }), 1);
+    };
+  };
+  const auto load = [&](const std::string& base, const TempDir& dir) {
+    DecoderOptions options = {"float32", "cpu", false};
+    options.merged_adapter_dir = dir.path();
+    return LoadDecoder(golden + base, options).status();
+  };
+  const TempDir missing, unnamed, unknown, untied, tied_again, half;
+  WriteChanged("saved_qwen3_untied", same_config, without("base_model.model.model.norm.weight"),
+               missing);
+  EXPECT_THAT(std::string(load("qwen3_untied", missing).message()),
+              HasSubstr("tensor base_model.model.model.norm.weight is missing"));
+  WriteChanged(
+      "saved_qwen3_untied",
+      [](auto* json) {
+        (*json)["modules_to_save"] = {"norm", "lm_head"};
+      },
+      same_weights, unnamed);
+  EXPECT_THAT(std::string(load("qwen3_untied", unnamed).message()),
+              HasSubstr("embed_tokens.weight is not an adapter"));
+  WriteChanged(
+      "saved_qwen3_untied", [](auto* json) { (*json)["modules_to_save"].push_back("score"); },
+      same_weights, unknown);
+  EXPECT_THAT(std::string(load("qwen3_untied", unknown).message()),
+              HasSubstr("modules_to_save has \"score\""));
+
+  // PEFT's default unties a head: then the file has only the embedding.
+  const std::string head = "base_model.model.lm_head.weight";
+  const auto no_tying = [](auto* json) { (*json)["ensure_weight_tying"] = false; };
+  WriteChanged("saved_qwen2_tied", no_tying, without(head), untied);
+  EXPECT_EQ(load("qwen2_tied", untied).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(load("qwen2_tied", untied).message()), HasSubstr("ensure_weight_tying"));
+  WriteChanged("saved_qwen2_tied", same_config, without(head), tied_again);
+  EXPECT_OK(load("qwen2_tied", tied_again));
+  const std::vector<std::byte> zeros(26 * 16 * sizeof(float));
+  WriteChanged(
+      "saved_qwen2_tied", same_config,
+      [&](std::vector<TensorToWrite>* tensors) {
+        for (TensorToWrite& tensor : *tensors) {
+          if (tensor.name == head) tensor.bytes = zeros;
+        }
+      },
+      half);
+  EXPECT_EQ(load("qwen2_tied", half).code(), absl::StatusCode::kUnimplemented);
+}
+
+// Both of PEFT's forms: a Linear per expert, and the stacked parameter.
+TEST(LoraFiles, AdaptersOfExpertsAreRefusedByName) {
+  DecoderOptions options = {"float32", "cpu", false};
+  const TempDir per_expert, stacked;
+  const std::string tensor =
+      "base_model.model.model.layers.0.mlp.experts.0.gate_proj.lora_A.weight";
+  const std::vector<std::byte> zeros(2 * 16 * sizeof(float));
+  WriteChanged(
+      "qwen3_moe", [](nlohmann::json*) {},
+      [&](std::vector<TensorToWrite>* tensors) {
+        tensors->push_back({tensor, "F32", {2, 16}, zeros});
+      },
+      per_expert);
+  WriteChanged(
+      "qwen3_moe",
+      [](nlohmann::json* json) { (*json)["target_parameters"] = {"mlp.experts.gate_up_proj"}; },
+      [](std::vector<TensorToWrite>*) {}, stacked);
+  for (const auto& [dir, says] : {std::pair(&per_expert, tensor + ": experts can have no adapter"),
+                                  {&stacked, "target_parameters = "}}) {
+    options.merged_adapter_dir = dir->path();
+    const absl::Status status =
+        LoadDecoder(SourcePath("tests/common/model/golden/qwen3_moe"), options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
   }
 }
 

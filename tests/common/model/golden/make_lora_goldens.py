@@ -4,7 +4,7 @@
     python make_lora_goldens.py <this directory> [<case> ...]
 
 Each case NAME is a directory lora_NAME with PEFT's adapter_config.json and
-adapter_model.safetensors, both of whose matrices are random (a new adapter's B would be zero), and
+adapter_model.safetensors, all of whose tensors are random (a new adapter's B would be zero), and
 golden.safetensors:
     token_ids [T], cu_seqlens [B+1]   those of the model's own golden.safetensors
     logits [T, V]                     float32, of the model with the adapter
@@ -31,6 +31,11 @@ CASES = {
                                     target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])),
     "qwen2_tied": ("qwen2_tied", dict(r=1, lora_alpha=16, layers_to_transform=[1],
                                       target_modules=["o_proj", "gate_proj"])),
+    "saved_qwen2_tied": ("qwen2_tied", dict(r=2, lora_alpha=4, target_modules=["v_proj"],
+                                            modules_to_save=["lm_head", "input_layernorm"],
+                                            ensure_weight_tying=True)),
+    "saved_qwen3_untied": ("qwen3_untied", dict(r=2, lora_alpha=4, target_modules=["q_proj", "up_proj"],
+                                                modules_to_save=["norm", "lm_head", "embed_tokens"])),
 }
 
 
@@ -59,7 +64,8 @@ def write_case(folder, name):
     out = {"token_ids": ids, "cu_seqlens": golden["cu_seqlens"], "logits": logits.detach(),
            "loss_weights": weights}
     for key, value in factors.items():
-        out["grad." + key.replace(".default", "")] = value.grad.clone()
+        stored = key.replace(".default", "").replace(".modules_to_save", "")
+        out["grad." + stored] = value.grad.clone()
 
     target = folder / f"lora_{name}"
     target.mkdir(exist_ok=True)
@@ -75,7 +81,7 @@ def write_case(folder, name):
     for key, value in merged.items():
         if not torch.equal(value, before[key]):
             out["merged." + key] = value
-    save_file({key: value.contiguous() for key, value in out.items()},
+    save_file({key: value.contiguous().clone() for key, value in out.items()},
               target / "golden.safetensors")
     print(name, len(factors), "tensors")
 

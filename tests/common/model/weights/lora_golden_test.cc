@@ -30,6 +30,9 @@ struct LoraCase {
                                dir.File("adapter_model.safetensors"));
     golden = ReadTensors(from + "/golden.safetensors");
     stored = ReadTensors(from + "/adapter_model.safetensors");
+    for (const auto& [name, value] : stored) {
+      if (!name.ends_with("lora_A.weight") && !name.ends_with("lora_B.weight")) saved.insert(name);
+    }
     const int64_t* cu_seqlens = golden.at("cu_seqlens").const_data_ptr<int64_t>();
     batch = {
         golden.at("token_ids"), {cu_seqlens, cu_seqlens + golden.at("cu_seqlens").numel()}, {}};
@@ -43,8 +46,11 @@ struct LoraCase {
     return *std::move(decoder);
   }
 
+  size_t NumFactors() const { return stored.size() - saved.size(); }
+
   TempDir dir;
   std::string base_dir;
+  std::set<std::string> saved;  // the names of the tensors of modules_to_save
   std::map<std::string, at::Tensor> golden, stored;
   PackedBatch batch;
 };
@@ -72,13 +78,14 @@ TEST_P(LoraGolden, AnAdapterIsMergedWhenItIsLoaded) {
     }
     std::map<std::string, at::Tensor> parameters;
     for (const auto& [name, parameter] : decoder->Parameters()) parameters[name] = parameter;
+    parameters["lm_head.weight"] = decoder->lm_head();
     size_t num_merged = 0;
     for (const auto& [name, value] : test_case.golden) {
       if (!name.starts_with("merged.")) continue;
       ++num_merged;
       ExpectClose(parameters.at(name.substr(7)), value, name);
     }
-    EXPECT_EQ(num_merged, test_case.stored.size() / 2);
+    EXPECT_EQ(num_merged, test_case.NumFactors() / 2 + test_case.saved.size());
     // The revision is that of the merged weights, also if they are hashed from the files.
     ASSERT_OK_AND_ASSIGN(const std::string revision, WeightsRevision(*decoder));
     ASSERT_OK_AND_ASSIGN(
@@ -91,18 +98,22 @@ TEST_P(LoraGolden, AnAdapterIsMergedWhenItIsLoaded) {
   }
 }
 
-TEST_P(LoraGolden, OnlyTheAdaptersHaveGradients) {
+TEST_P(LoraGolden, OnlyTheAdaptersAndWhatTheySaveHaveGradients) {
   const LoraCase test_case(GetParam());
   const auto decoder = test_case.Trained();
   const at::Tensor logits_TV = at::linear(decoder->Forward(test_case.batch), decoder->lm_head());
   ExpectClose(logits_TV, test_case.golden.at("logits"), "logits");
   (logits_TV * test_case.golden.at("loss_weights")).sum().backward();
   for (const auto& [name, parameter] : decoder->Parameters()) {
-    EXPECT_FALSE(parameter.requires_grad()) << name;
-    EXPECT_FALSE(parameter.grad().defined()) << name;
+    const bool is_saved = test_case.saved.contains("base_model.model." + name);
+    EXPECT_EQ(parameter.requires_grad(), is_saved) << name;
+    EXPECT_EQ(parameter.grad().defined(), is_saved) << name;
   }
   const auto trained = decoder->TrainedParameters();
-  EXPECT_EQ(trained.size(), test_case.stored.size());
+  // A tied head is stored, and is the embedding.
+  const size_t num_tied = decoder->lora()->ensure_weight_tying ? 1 : 0;
+  EXPECT_EQ(num_tied, std::string(GetParam()) == "saved_qwen2_tied" ? 1 : 0);
+  EXPECT_EQ(trained.size(), test_case.stored.size() - num_tied);
   for (const auto& [name, parameter] : trained) {
     ASSERT_TRUE(test_case.golden.contains("grad." + name)) << name;
     ExpectClose(parameter.grad(), test_case.golden.at("grad." + name), name);
@@ -150,6 +161,11 @@ TEST_P(LoraGolden, GradientsAreFiniteDifferences) {
 TEST_P(LoraGolden, WritesWhatItReads) {
   const LoraCase test_case(GetParam());
   const auto decoder = test_case.Trained();
+  // Whatever is trained, the revision of the base is that of its files.
+  ASSERT_OK_AND_ASSIGN(const std::string revision, BaseRevision(*decoder));
+  ASSERT_OK_AND_ASSIGN(const std::string base,
+                       StartStoredRevision(test_case.base_dir, "float32", "").get());
+  EXPECT_EQ(revision, base);
   const TempDir out;
   ASSERT_OK(SaveDecoder(*decoder, out.File("adapter")));
   const auto written = ReadTensors(out.File("adapter/adapter_model.safetensors"));
@@ -164,6 +180,9 @@ TEST_P(LoraGolden, WritesWhatItReads) {
   EXPECT_THAT(read.target_modules,
               ::testing::UnorderedElementsAreArray(decoder->lora()->target_modules));
   EXPECT_EQ(read.base_model, test_case.base_dir);
+  EXPECT_EQ(read.modules_to_save, decoder->lora()->modules_to_save);
+  EXPECT_EQ(read.modules_to_save.empty(), test_case.saved.empty());
+  EXPECT_EQ(read.ensure_weight_tying, decoder->lora()->ensure_weight_tying);
 }
 
 // The rows of the pack in generation, one token at a time.
@@ -213,8 +232,36 @@ TEST_P(LoraGolden, RowsHaveTheBitsOfMergedWeightsInGenerationAndTraining) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LoraGolden,
-                         ::testing::Values("qwen3_untied", "llama_bias", "qwen3_moe", "qwen2_tied"),
+                         ::testing::Values("qwen3_untied", "llama_bias", "qwen3_moe", "qwen2_tied",
+                                           "saved_qwen2_tied", "saved_qwen3_untied"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Two decoders of a base share what is frozen and nothing else.
+TEST_P(LoraGolden, ACopyHasItsOwnTrainedValues) {
+  const LoraCase test_case(GetParam());
+  const auto decoder = test_case.Trained();
+  const auto copy = decoder->WithOwnAdapters();
+  const at::NoGradGuard no_grad;
+  const auto logits = [&](Decoder* of) {
+    return at::linear(of->Forward(test_case.batch), of->lm_head());
+  };
+  const at::Tensor before = logits(decoder.get());
+  EXPECT_TRUE(at::equal(logits(copy.get()), before));
+  const auto from = decoder->TrainedParameters(), to = copy->TrainedParameters();
+  ASSERT_EQ(from.size(), to.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    EXPECT_EQ(to[i].first, from[i].first);
+    EXPECT_FALSE(to[i].second.requires_grad()) << to[i].first;
+    const at::Tensor value = from[i].second.clone();
+    at::Tensor(from[i].second).mul_(-1.5);
+    EXPECT_FALSE(at::equal(logits(decoder.get()), before)) << from[i].first;
+    EXPECT_TRUE(at::equal(logits(copy.get()), before)) << from[i].first;
+    at::Tensor(to[i].second).copy_(from[i].second);
+    EXPECT_TRUE(at::equal(logits(copy.get()), logits(decoder.get()))) << from[i].first;
+    for (const at::Tensor& changed : {from[i].second, to[i].second})
+      at::Tensor(changed).copy_(value);
+  }
+}
 
 TEST(LoraDecoder, ANewAdapterChangesNothingAndDependsOnTheSeedAlone) {
   UseOneThread();
@@ -254,7 +301,7 @@ TEST(LoraDecoder, ANewAdapterChangesNothingAndDependsOnTheSeedAlone) {
     EXPECT_GT(MaxAbs(matrix.detach()), 0.8 * bound) << name;  // of at least 64 uniform numbers
     EXPECT_NEAR(d[i].second.detach().std().item<double>(), 0.25, 0.1) << name;
   }
-  EXPECT_EQ(NumLoraParameters(one->config(), *one->lora()), num_values);
+  EXPECT_EQ(CountLoraParameters(one->config(), *one->lora()).total(), num_values);
 }
 
 }  // namespace

@@ -30,8 +30,7 @@ class TrainerLoraTest : public TrainerTest {
     if (num_ranks > 1) {
       for (const char* word : {"launch", "--nproc", "2", "--"}) arguments.push_back(word);
     }
-    std::vector<std::string> train = TrainArguments(endpoint, settings, flags);
-    if (endpoint.empty()) train.erase(train.begin() + 3, train.begin() + 5);  // its --set
+    const std::vector<std::string> train = TrainArguments(endpoint, settings, flags);
     arguments.insert(arguments.end(), train.begin(), train.end());
     return RunProgram(arguments, dir_.File("command.log"), output, absl::Seconds(120));
   }
@@ -210,6 +209,55 @@ TEST_F(TrainerLoraTest, AnAdapterIsTrainedFurtherOrMerged) {
             FileHash(dir_.File("merged/model.safetensors")));
 }
 
+// The norms, and the embedding to which the head is tied, have the type of the student.
+TEST_F(TrainerLoraTest, SavedModulesAreTrainedStoredAndServed) {
+  TeacherProcess teacher(dir_, teacher_model_);
+  std::string output;
+  const std::string endpoint = teacher.endpoint();
+  const auto saved = [&](const std::string& run, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"student.dtype=bfloat16", "optimizer.lr=1e-3",
+                               "student.lora.modules_to_save=[norm, lm_head]"});
+    return Settings(run, more);
+  };
+  ASSERT_EQ(TrainOnRanks(1, endpoint, &output, saved("one")), 0) << output;
+  ASSERT_EQ(TrainOnRanks(2, endpoint, &output, saved("two")), 0) << output;
+  EXPECT_EQ(AdapterOf("two"), AdapterOf("one"));
+  ASSERT_EQ(TrainOnRanks(2, endpoint, &output, saved("moved", {"trainer.total_steps=2"})), 0)
+      << output;
+  ASSERT_EQ(TrainOnRanks(1, endpoint, &output, saved("moved"), {"--resume"}), 0) << output;
+  EXPECT_EQ(AdapterOf("moved"), AdapterOf("one"));
+  for (const std::string recompute : {"attention", "full"}) {
+    ASSERT_EQ(Train(endpoint, &output, saved(recompute, {"trainer.recompute=" + recompute})), 0)
+        << output;
+    EXPECT_EQ(AdapterOf(recompute), AdapterOf("one")) << recompute;
+  }
+  const auto config = nlohmann::json::parse(ReadFile(dir_.File("one/model/adapter_config.json")));
+  EXPECT_EQ(config.at("modules_to_save"), (nlohmann::json{"embed_tokens", "norm"}));
+  EXPECT_EQ(config.at("ensure_weight_tying"), true);
+
+  // Served and exported, they replace those of the base.
+  ASSERT_EQ(Run({"export", "--run", dir_.File("one"), "--output", dir_.File("merged")}, &output), 0)
+      << output;
+  const std::string base = dir_.File("student/model");
+  EXPECT_EQ(RevisionOf(base, {"--lora", dir_.File("one/model")}), RevisionOf(dir_.File("merged")));
+
+  // An average of them teaches, one step off.
+  const std::vector<std::string> ema = {"teacher.kind=self", "teacher.weights=ema",
+                                        "teacher.ema=0.5", "trainer.async_steps=1"};
+  ASSERT_EQ(TrainOnRanks(1, "", &output, saved("ema", ema)), 0) << output;
+  ASSERT_EQ(TrainOnRanks(2, "", &output, saved("ema-two", ema)), 0) << output;
+  EXPECT_EQ(AdapterOf("ema-two"), AdapterOf("ema"));
+
+  // They are trained further, and only they.
+  const std::string from = "student.model=" + dir_.File("one/model");
+  ASSERT_EQ(Train(endpoint, &output, saved("further", {from})), 0) << output;
+  EXPECT_LT(Losses(dir_.File("further")).front(), Losses(dir_.File("one")).front());
+  EXPECT_NE(Train(endpoint, &output,
+                  saved("x", {from, "student.lora.modules_to_save=[model.norm, lm_head]"})),
+            0);
+  EXPECT_THAT(output, HasSubstr("lora.modules_to_save are others than those of the adapter"));
+}
+
 TEST_F(TrainerLoraTest, AnotherBaseIsRefused) {
   TeacherProcess teacher(dir_, teacher_model_);
   std::string output;
@@ -233,6 +281,7 @@ TEST_F(TrainerLoraTest, BadSettingsAreRefusedByName) {
       {"student.lora.alpha=0", "student.lora.alpha = 0"},
       {"student.lora.target_modules=[lm_head]", "\"lm_head\" is none of"},
       {"student.lora.target_modules=[]", "student.lora.target_modules = []"},
+      {"student.lora.modules_to_save=[q_norm]", "modules_to_save: the model has no \"q_norm\""},
       {"student.lora.init=pissa", "student.lora.init"},
       {"student.lora.dropout=0.1", "student.lora.dropout"},
       {"student.tokenizer=" + teacher_model_, "student.tokenizer is set"}};

@@ -60,8 +60,11 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   EXPECT_THAT(output, HasSubstr("adapter of weights that were replaced"));
   worker.process.reset();
   Start(&worker, {"--api-key", "secret"});
+  const std::string saved = "student.lora.modules_to_save=[norm, lm_head]";
+  adapters.push_back(saved);
   adapters.push_back("trainer.async_steps=1");
-  ExpectTrains("own_lora", {"student.lora.rank=4", "optimizer.lr=1e-2", "trainer.async_steps=1"});
+  ExpectTrains("own_lora",
+               {"student.lora.rank=4", saved, "optimizer.lr=1e-2", "trainer.async_steps=1"});
   ExpectTrains("sent_lora", adapters);
   ExpectSameResult("own_lora", "sent_lora");
 }

@@ -41,10 +41,11 @@ absl::StatusOr<DataType> DtypeOf(const TrainConfig& config, const ModelConfig& m
   return ParseDtype(config.student.dtype, model.dtype.empty() ? "float32" : model.dtype);
 }
 
-// The number of values of the adapters that are trained; 0 if the weights are.
-absl::StatusOr<int64_t> AdapterParameters(const TrainConfig& config, const ModelConfig& model) {
-  auto number = config.student.lora.NumParameters(model);
-  return number.ok() ? number : Annotate(number.status(), "student.lora.target_modules");
+// The adapters that are trained, if the weights are not.
+absl::StatusOr<LoraCounts> CountsOfLora(const TrainConfig& config, const ModelConfig& model) {
+  auto counts = config.student.lora.Counts(model);
+  if (counts.ok()) return counts;
+  return absl::Status(counts.status().code(), Concat("student.", counts.status().message()));
 }
 
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
@@ -165,11 +166,11 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*config, model));
-  TAOPD_ASSIGN_OR_RETURN(const int64_t adapter_parameters, AdapterParameters(*config, model));
+  TAOPD_ASSIGN_OR_RETURN(const LoraCounts lora, CountsOfLora(*config, model));
   if (budget.on_cpu()) TAOPD_RETURN_IF_ERROR(CheckSettingsForCpu(*config));
   const auto input_of = [&](const TrainConfig& choice) {
     TrainingPlanInput input = InputOf(choice, model, dtype, budget, options.num_ranks);
-    input.adapter_parameters = adapter_parameters;
+    input.lora = lora;
     return input;
   };
   const bool chooses_pool = !config->rollout.kv_cache_gb;
@@ -219,19 +220,23 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
                                     int64_t num_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
-  TAOPD_ASSIGN_OR_RETURN(const int64_t adapter_parameters, AdapterParameters(config, model));
-  const bool is_float32 = adapter_parameters > 0 || dtype == DataType::kFloat32;
-  const bool keeps_average = KeepsAverage(config.teacher, config.teachers);
-  DiskPlan plan = PlanDisk(
-      {.num_parameters = adapter_parameters > 0 ? adapter_parameters : model.NumParameters(),
-       .bytes_per_weight = is_float32 ? 4 : 2,
-       .state_bytes_per_parameter =
-           config.optimizer.StateBytesPerParameter(is_float32) + (keeps_average ? 4 : 0),
-       .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
-                       .keep_every = config.trainer.keep_every},
-       .max_pinned = MaxPinnedCheckpoints(config),
-       .total_steps = config.trainer.total_steps,
-       .num_published = MaxPublishedVersions(config, num_ranks)});
+  TAOPD_ASSIGN_OR_RETURN(const LoraCounts lora, CountsOfLora(config, model));
+  const int64_t num_weights = lora.is_on() ? lora.saved() : model.NumParameters();
+  // A head that is tied to a saved embedding is stored as well.
+  const int64_t tied_head = model.tie_word_embeddings ? lora.embedding : 0;
+  const int64_t average_bytes = KeepsAverage(config.teacher, config.teachers) ? 4 : 0;
+  const auto state_bytes = [&](bool is_float32) {
+    return config.optimizer.StateBytesPerParameter(is_float32) + average_bytes;
+  };
+  DiskPlan plan =
+      PlanDisk({.weight_bytes = 4 * lora.adapters + SizeOf(dtype) * (num_weights + tied_head),
+                .state_bytes = lora.adapters * state_bytes(/*is_float32=*/true) +
+                               num_weights * state_bytes(dtype == DataType::kFloat32),
+                .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
+                                .keep_every = config.trainer.keep_every},
+                .max_pinned = MaxPinnedCheckpoints(config),
+                .total_steps = config.trainer.total_steps,
+                .num_published = MaxPublishedVersions(config, num_ranks)});
   const std::string& weights_dir = config.rollout.weights_dir;
   if (!weights_dir.empty() && !AreOnOneDisk(config.run.Directory(), weights_dir))
     plan.weights_dir = weights_dir;
@@ -244,7 +249,8 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
   StepWork work;
   work.num_parameters = model.NumParameters();
-  TAOPD_ASSIGN_OR_RETURN(work.adapter_parameters, AdapterParameters(config, model));
+  TAOPD_ASSIGN_OR_RETURN(const LoraCounts lora, CountsOfLora(config, model));
+  work.adapter_parameters = lora.total();
   work.bytes_per_weight = SizeOf(dtype);
   // An embedding that is not the head, too, is only read; of the experts a token meets some.
   work.active_parameters = model.NumParameters();

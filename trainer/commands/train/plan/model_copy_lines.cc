@@ -37,12 +37,13 @@ std::vector<MemoryLine> LinesOfCopy(const TrainConfig& config, EnginePlanInput i
                                     const CopyLines& names) {
   input.budget.limit_bytes = std::numeric_limits<int64_t>::max();
   const bool shares_base = input.weights_are_parameters && config.student.lora.is_on();
-  const auto adapters = config.student.lora.NumParameters(input.config);
+  const auto lora = config.student.lora.Counts(input.config);
   const auto plan = PlanEngine(input);
-  if (!plan.ok() || !adapters.ok()) return {};
+  if (!plan.ok() || !lora.ok()) return {};
   std::vector<MemoryLine> lines;
   if (shares_base) {
-    AddLine({names.weights, input.budget.device, MemoryKind::kHeld, 4 * *adapters,
+    const int64_t bytes = 4 * lora->adapters + SizeOf(input.dtype) * lora->saved();
+    AddLine({names.weights, input.budget.device, MemoryKind::kHeld, bytes,
              "adapters of its own, with their merged copies"},
             &lines);
   }

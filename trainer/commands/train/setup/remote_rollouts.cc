@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/io/sha256.h"
+#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/weights.h"
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/commands/api_key.h"
@@ -85,7 +86,7 @@ absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Dec
   needs.dtype = ConfigDtype(student.dtype());
   needs.has_adapters = student.lora() != nullptr;
   if (needs.has_adapters) {
-    TAOPD_ASSIGN_OR_RETURN(needs.base_revision, WeightsRevision(student));
+    TAOPD_ASSIGN_OR_RETURN(needs.base_revision, BaseRevision(student));
   }
   needs.has_tied_head = student.config().tie_word_embeddings;
   needs.eos_token_ids = student.config().eos_token_ids;

@@ -10,7 +10,7 @@ namespace taopd {
 // cannot be read.
 absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config);
 
-// Returns what a run with this student needs of its workers. Returns the errors of WeightsRevision.
+// Returns what a run with this student needs of its workers. Returns the errors of BaseRevision.
 absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Decoder& student);
 
 // Makes the workers of this rank: endpoint i belongs to rank i modulo the number of ranks, so that

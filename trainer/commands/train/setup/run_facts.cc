@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/sha256.h"
+#include "common/model/weights/lora_weights.h"
 
 namespace taopd {
 namespace {
@@ -73,7 +74,7 @@ absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, c
   facts.push_back({"tokenizer_hash", hash, false});
   if (student.decoder != nullptr && student.decoder->lora() != nullptr) {
     // Checkpoints do not hold the base.
-    TAOPD_ASSIGN_OR_RETURN(const std::string revision, WeightsRevision(*student.decoder));
+    TAOPD_ASSIGN_OR_RETURN(const std::string revision, BaseRevision(*student.decoder));
     facts.push_back({"base_revision", revision, false});
   }
   return facts;

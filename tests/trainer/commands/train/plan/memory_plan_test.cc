@@ -233,10 +233,10 @@ TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
         optimizer.master = master;
         student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), optimizer);
         const bool is_float32 = dtype == "float32";
+        const int64_t P = student.decoder->config().NumParameters();
         const DiskPlan plan =
-            PlanDisk({.num_parameters = student.decoder->config().NumParameters(),
-                      .bytes_per_weight = is_float32 ? 4 : 2,
-                      .state_bytes_per_parameter = optimizer.StateBytesPerParameter(is_float32)});
+            PlanDisk({.weight_bytes = P * (is_float32 ? 4 : 2),
+                      .state_bytes = P * optimizer.StateBytesPerParameter(is_float32)});
         EXPECT_EQ(plan.checkpoint_bytes, CheckpointCopyBytes(student))
             << dtype << " " << WordOf(moments) << " " << WordOf(master);
       }
@@ -303,7 +303,8 @@ TEST_F(MemoryPlanTest, AStudentWithAdaptersAndItsTeacherShareTheBase) {
   config.teacher.weights = TeacherWeights::kEma;
   config.student.lora.rank = 16;
   ASSERT_OK_AND_ASSIGN(const ModelConfig model, LoadModelConfig(dir_.path()));
-  ASSERT_OK_AND_ASSIGN(const int64_t A, config.student.lora.NumParameters(model));
+  ASSERT_OK_AND_ASSIGN(const LoraCounts counts, config.student.lora.Counts(model));
+  const int64_t A = counts.adapters;
   // Inputs and outputs of q, k, v, o, gate, up and down.
   EXPECT_EQ(A, 28 * 16 * (2 * (2048 + 2048) + 2 * (2048 + 1024) + 3 * (2048 + 6144)));
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, ResolveAuto(&config, dir_.path(), Gpu(80 * kGb)));
