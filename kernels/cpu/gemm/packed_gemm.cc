@@ -64,16 +64,20 @@ void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel) {
   }
 }
 
+const PackedGemm& PackedGemmOf(InstructionSet set) {
+  return TAOPD_TILE_ISA_TABLE(set, kPackedGemm);
+}
+
 std::vector<const PackedGemm*> SupportedPackedGemms() {
   std::vector<const PackedGemm*> gemms;
   for (InstructionSet set : kAllInstructionSets) {
-    if (IsSupported(set)) gemms.push_back(&TAOPD_TILE_ISA_TABLE(set, kPackedGemm));
+    if (IsSupported(set)) gemms.push_back(&PackedGemmOf(set));
   }
   return gemms;
 }
 
 const PackedGemm& BestPackedGemm() {
-  static const PackedGemm& best = TAOPD_TILE_ISA_TABLE(WidestInstructionSet(), kPackedGemm);
+  static const PackedGemm& best = PackedGemmOf(WidestInstructionSet());
   return best;
 }
 

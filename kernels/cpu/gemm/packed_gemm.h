@@ -136,6 +136,9 @@ struct PackedGemm {
 // Returns the table of the widest instruction set of this processor.
 const PackedGemm& BestPackedGemm();
 
+// Returns the table of one instruction set. REQUIRES: IsSupported(set).
+const PackedGemm& PackedGemmOf(InstructionSet set);
+
 // Returns the tables that this processor can run, base first.
 std::vector<const PackedGemm*> SupportedPackedGemms();
 

@@ -56,14 +56,14 @@ inline void ExpectGradients(const DifferentiableFunction& actual,
   }
 }
 
-// Expects the same bits with one, two and four threads.
+// Expects the same bits with 1, 2, 4 and 16 threads.
 inline void ExpectSameBitsWithAnyThreads(const DifferentiableFunction& function,
                                          const std::vector<at::Tensor>& values,
                                          const at::Tensor& weights, at::ScalarType dtype) {
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const ResultAndGradients one = Differentiate(function, values, weights, dtype);
-  for (const int threads : {2, 4}) {
+  for (const int threads : {2, 4, 16}) {
     at::set_num_threads(threads);
     const ResultAndGradients many = Differentiate(function, values, weights, dtype);
     EXPECT_TRUE(at::equal(many.result, one.result)) << threads << " threads";

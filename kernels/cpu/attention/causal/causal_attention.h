@@ -1,15 +1,20 @@
 // Causal attention of a pack of whole sequences, forward and backward, on the CPU: no padding, no
 // copies of the pack, and no matrix of scores larger than a block of queries by its keys.
 //
-// Numbers are float32 or bfloat16; arithmetic is float32 (panel_gemm.h), and results are rounded
-// once. A row of the result depends only on the rows of its own sequence, and nothing depends on
-// the number of threads: a task is one key-value head of a sequence (in the backward pass, together
-// with the sequences that continue it), and its sums run in order. A row of a sequence that
-// continues another one has the bits that it would have if both were written out as one sequence.
+// Numbers are float32 or bfloat16. On processors that multiply pairs of bfloat16, bfloat16 is
+// multiplied so, with float32 sums (pair_tasks.h), and weights are rounded to bfloat16 before they
+// are multiplied. Otherwise arithmetic is float32 (float_tasks.h). Results are rounded once.
+//
+// A row of the result depends only on the rows of its own sequence, and nothing depends on the
+// number of threads: a task is one key-value head of up to 1,024 queries of a sequence (in the
+// backward pass, of a sequence together with those that continue it), and its sums run in order. A
+// row of a sequence that continues another one has the bits that it would have if both were written
+// out as one sequence. The bits differ from those of paged attention (taopd/attention), which
+// merges partitions of the keys.
 //
 // Row t of an array starts at t * stride, and its heads of D numbers follow one another. Arrays
-// belong to the caller. Each thread keeps scratch memory: about 6 L D + 96 L float32 numbers for
-// sequences of length L. Any thread may call the functions; calls with different outputs may
+// belong to the caller. Each thread keeps scratch memory: about 6 L D + 200 L float32 numbers
+// for sequences of length L. Any thread may call the functions; calls with different outputs may
 // overlap.
 //
 // Shapes: T rows, N query heads, K key-value heads (N is a multiple of K), D head size.

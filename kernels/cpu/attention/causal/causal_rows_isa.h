@@ -22,10 +22,25 @@ TAOPD_ALWAYS_INLINE float SumOfLanes(const float* lanes) {
   return total;
 }
 
-float Softmax(float* s, int64_t begin, int64_t end, int64_t n, float scale, float* sum) {
-  float largest = s[begin];
+// Returns the largest of s[begin, end), without numbers that are NaN unless the first one is.
+TAOPD_ALWAYS_INLINE float Largest(const float* s, int64_t begin, int64_t end) {
+  float lanes[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = s[begin];
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
 #pragma GCC ivdep
-  for (int64_t i = begin; i < end; ++i) largest = largest < s[i] ? s[i] : largest;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = lanes[lane] < s[i + lane] ? s[i + lane] : lanes[lane];
+    }
+  }
+  float largest = lanes[0];
+  for (int lane = 1; lane < kLanes; ++lane) largest = largest < lanes[lane] ? lanes[lane] : largest;
+  for (; i < end; ++i) largest = largest < s[i] ? s[i] : largest;
+  return largest;
+}
+
+float Softmax(float* s, int64_t begin, int64_t end, int64_t n, float scale, float* sum) {
+  const float largest = Largest(s, begin, end);
   float lanes[kLanes] = {};
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {

@@ -65,6 +65,7 @@ at::Tensor Mask(const Shape& shape) {
     sequence_of.resize(static_cast<size_t>(shape.cu_seqlens[i + 1]), static_cast<int64_t>(i));
   }
   at::Tensor mask = at::full({T, T}, -INFINITY, at::kDouble);
+  auto at_TT = mask.accessor<double, 2>();
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t s = 0; s < T; ++s) {
       const bool related =
@@ -73,7 +74,7 @@ at::Tensor Mask(const Shape& shape) {
       const int64_t distance = positions[t] - positions[s];
       const bool visible = related && distance >= 0 &&
                            (shape.sliding_window == 0 || distance < shape.sliding_window);
-      if (visible) mask.index_put_({at::tensor(t), at::tensor(s)}, at::tensor(0.0, at::kDouble));
+      if (visible) at_TT[t][s] = 0;
     }
   }
   return mask;
@@ -102,7 +103,8 @@ at::Tensor Composition(const Shape& shape, const at::Tensor& qkv, const at::Tens
 }
 
 // One head; grouped heads with an odd size; a window; sequences longer than a block of queries, of
-// one row and empty; sequences that continue another one.
+// one row and empty; sequences that continue another one; several panels of head size or of keys,
+// several tasks of queries, and a window that begins within a panel.
 const std::vector<Shape>& Shapes() {
   static const auto* const shapes = new std::vector<Shape>{
       {1, 1, 8, 0, {0, 5}, {}},
@@ -111,6 +113,9 @@ const std::vector<Shape>& Shapes() {
       {2, 1, 6, 7, {0, 40, 150}, {}},
       {2, 1, 16, 0, {0, 9, 29, 30, 130, 140, 150}, {-1, 0, 0, -1, -1, 4}},
       {2, 2, 4, 11, {0, 70, 100, 101, 180}, {-1, 0, 0, 0}},
+      {2, 1, 72, 0, {0, 131, 560, 571}, {-1, 0, 0}},
+      {1, 1, 6, 0, {0, 1101}, {}},
+      {1, 1, 8, 600, {0, 61, 1100}, {-1, 0}},
   };
   return *shapes;
 }
@@ -173,7 +178,7 @@ TEST(SelfAttention, AddsToGradientTargets) {
 
 TEST(SelfAttention, ThreadsChangeNothing) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (const Shape& shape : {Shapes()[1], Shapes()[4]}) {
+    for (const Shape& shape : {Shapes()[1], Shapes()[4], Shapes()[6], Shapes()[7]}) {
       const Values values = RandomValues(shape, dtype);
       testing::ExpectSameBitsWithAnyThreads(Actual(shape, dtype), values.inputs, values.weights,
                                             dtype);
@@ -193,21 +198,25 @@ TEST(SelfAttention, AParentIsAsGoodAsACopy) {
     for (int64_t t = begin; t < end; ++t) rows.push_back(t);
   }
   const at::Tensor index = at::tensor(rows, at::kLong);
-  const Values values = RandomValues(shared, at::kFloat);
-  std::vector<at::Tensor> copied = values.inputs;
-  copied[0] = copied[0].index_select(0, index);
-  // The copies of the parent's rows do not contribute to the sum.
-  at::Tensor weights = values.weights.index_select(0, index).clone();
-  weights.narrow(0, 70, 70).zero_();
-  weights.narrow(0, 200, 70).zero_();
-  const auto a =
-      testing::Differentiate(Actual(shared, at::kFloat), values.inputs, values.weights, at::kFloat);
-  const auto b =
-      testing::Differentiate(Actual(written_out, at::kFloat), copied, weights, at::kFloat);
-  EXPECT_TRUE(at::equal(a.result.index_select(0, index), b.result));
-  const at::Tensor summed = at::zeros_like(a.gradients[0]).index_add_(0, index, b.gradients[0]);
-  testing::ExpectRelative(a.gradients[0], summed.to(at::kDouble), 1e-5, "q | k | v");
-  testing::ExpectRelative(a.gradients[1], b.gradients[1].to(at::kDouble), 1e-5, "norm");
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    // The copies' gradients are rounded to bfloat16 before they are added up.
+    const double tolerance = dtype == at::kFloat ? 1e-5 : 0.01;
+    const Values values = RandomValues(shared, dtype);
+    std::vector<at::Tensor> copied = values.inputs;
+    copied[0] = copied[0].index_select(0, index);
+    // The copies of the parent's rows do not contribute to the sum.
+    at::Tensor weights = values.weights.index_select(0, index).clone();
+    weights.narrow(0, 70, 70).zero_();
+    weights.narrow(0, 200, 70).zero_();
+    const auto a =
+        testing::Differentiate(Actual(shared, dtype), values.inputs, values.weights, dtype);
+    const auto b = testing::Differentiate(Actual(written_out, dtype), copied, weights, dtype);
+    EXPECT_TRUE(at::equal(a.result.index_select(0, index), b.result)) << c10::toString(dtype);
+    const at::Tensor summed = at::zeros_like(a.gradients[0], at::kDouble)
+                                  .index_add_(0, index, b.gradients[0].to(at::kDouble));
+    testing::ExpectRelative(a.gradients[0], summed, tolerance, "q | k | v");
+    testing::ExpectRelative(a.gradients[1], b.gradients[1].to(at::kDouble), tolerance, "norm");
+  }
 }
 
 TEST(SelfAttention, WrongShapesAreRefused) {
@@ -246,54 +255,63 @@ TEST(SelfAttention, WrongShapesAreRefused) {
                                  tables.sin_T1D, OptionsOf(shape)));
 }
 
-// Compares every instruction set with the widest one.
+// The results and gradients of one set: out, sums, dq, dk, dv.
+std::vector<at::Tensor> AttendWith(cpu::InstructionSet set, at::ScalarType dtype) {
+  const int64_t T = 280, N = 4, K = 2, D = 24;
+  const std::vector<int64_t> ends = {0, 10, 260, 280}, parents = {-1, 0, -1};
+  const auto random = [&](int64_t heads, uint64_t seed) {
+    return RandomTensor({T, heads, D}, seed).to(dtype);
+  };
+  const at::Tensor q = random(N, 1), k = random(K, 2), v = random(K, 3), d_out = random(N, 4);
+  const at::Tensor out = at::empty_like(q), sums = at::empty({T, N}), dq = at::empty_like(q),
+                   dk = at::empty_like(k), dv = at::empty_like(v);
+  const auto fill = [&](cpu::CausalAttention* p) {
+    p->dtype = dtype == at::kFloat ? DataType::kFloat32 : DataType::kBFloat16;
+    p->cu_seqlens = ends.data();
+    p->num_sequences = 3;
+    p->parents = parents.data();
+    p->num_heads = N;
+    p->num_kv_heads = K;
+    p->head_size = D;
+    p->scale = 0.3f;
+    p->q_TND = q.const_data_ptr();
+    p->k_TKD = k.const_data_ptr();
+    p->v_TKD = v.const_data_ptr();
+    p->q_stride = N * D;
+    p->k_stride = p->v_stride = K * D;
+  };
+  cpu::CausalAttentionForward forward;
+  fill(&forward);
+  forward.out_TND = out.mutable_data_ptr();
+  forward.out_stride = N * D;
+  forward.log_sum_exp_TN = sums.mutable_data_ptr<float>();
+  cpu::Run(forward, TorchParallelFor(), set);
+  cpu::CausalAttentionBackward backward;
+  fill(&backward);
+  backward.out_TND = out.const_data_ptr();
+  backward.out_stride = backward.d_out_stride = backward.d_q_stride = N * D;
+  backward.log_sum_exp_TN = sums.const_data_ptr<float>();
+  backward.d_out_TND = d_out.const_data_ptr();
+  backward.d_q_TND = dq.mutable_data_ptr();
+  backward.d_k_TKD = dk.mutable_data_ptr();
+  backward.d_v_TKD = dv.mutable_data_ptr();
+  backward.d_k_stride = backward.d_v_stride = K * D;
+  cpu::Run(backward, TorchParallelFor(), set);
+  return {out, sums, dq, dk, dv};
+}
+
+// Compares every instruction set with the narrowest one. Sets with instructions for pairs round
+// the weights of bfloat16 values.
 TEST(CausalAttention, InstructionSetsAgree) {
-  const int64_t T = 80, N = 4, K = 2, D = 24;
-  const std::vector<int64_t> ends = {0, 10, 60, 80}, parents = {-1, 0, -1};
-  const at::Tensor q = RandomTensor({T, N, D}, 1), k = RandomTensor({T, K, D}, 2),
-                   v = RandomTensor({T, K, D}, 3), d_out = RandomTensor({T, N, D}, 4);
-  std::vector<std::vector<at::Tensor>> of_set;
-  for (const cpu::InstructionSet set : testing::SupportedSets()) {
-    const at::Tensor out = at::empty({T, N, D}), sums = at::empty({T, N}),
-                     dq = at::empty({T, N, D}), dk = at::empty({T, K, D}),
-                     dv = at::empty({T, K, D});
-    const auto fill = [&](cpu::CausalAttention* p) {
-      p->cu_seqlens = ends.data();
-      p->num_sequences = 3;
-      p->parents = parents.data();
-      p->num_heads = N;
-      p->num_kv_heads = K;
-      p->head_size = D;
-      p->scale = 0.3f;
-      p->q_TND = q.const_data_ptr();
-      p->k_TKD = k.const_data_ptr();
-      p->v_TKD = v.const_data_ptr();
-      p->q_stride = N * D;
-      p->k_stride = p->v_stride = K * D;
-    };
-    cpu::CausalAttentionForward forward;
-    fill(&forward);
-    forward.out_TND = out.mutable_data_ptr();
-    forward.out_stride = N * D;
-    forward.log_sum_exp_TN = sums.mutable_data_ptr<float>();
-    cpu::Run(forward, TorchParallelFor(), set);
-    cpu::CausalAttentionBackward backward;
-    fill(&backward);
-    backward.out_TND = out.const_data_ptr();
-    backward.out_stride = backward.d_out_stride = backward.d_q_stride = N * D;
-    backward.log_sum_exp_TN = sums.const_data_ptr<float>();
-    backward.d_out_TND = d_out.const_data_ptr();
-    backward.d_q_TND = dq.mutable_data_ptr();
-    backward.d_k_TKD = dk.mutable_data_ptr();
-    backward.d_v_TKD = dv.mutable_data_ptr();
-    backward.d_k_stride = backward.d_v_stride = K * D;
-    cpu::Run(backward, TorchParallelFor(), set);
-    of_set.push_back({out, sums, dq, dk, dv});
-  }
-  for (size_t set = 0; set < of_set.size(); ++set) {
-    for (size_t i = 0; i < of_set[set].size(); ++i) {
-      testing::ExpectRelative(of_set[set][i], of_set.back()[i].to(at::kDouble), 2e-5,
-                              "set " + std::to_string(set) + ", array " + std::to_string(i));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const double tolerance = dtype == at::kFloat ? 2e-5 : 0.01;
+    const std::vector<at::Tensor> base = AttendWith(cpu::InstructionSet::kBase, dtype);
+    for (const cpu::InstructionSet set : testing::SupportedSets()) {
+      const std::vector<at::Tensor> of_set = AttendWith(set, dtype);
+      for (size_t i = 0; i < of_set.size(); ++i) {
+        testing::ExpectRelative(of_set[i], base[i].to(at::kDouble), tolerance,
+                                std::string(cpu::NameOf(set)) + ", array " + std::to_string(i));
+      }
     }
   }
 }
