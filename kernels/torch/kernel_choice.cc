@@ -24,6 +24,8 @@ std::string_view NameOf(KernelKind kind) {
       return "SiLU gates";
     case KernelKind::kPagedAttention:
       return "paged attention";
+    case KernelKind::kPrefillAttention:
+      return "prefill attention";
     case KernelKind::kStudentHead:
       return "student head";
     case KernelKind::kScoringHead:

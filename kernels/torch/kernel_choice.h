@@ -22,13 +22,14 @@ enum class KernelKind : uint32_t {
   kNorm,
   kRotation,  // norm and rotation of queries and keys
   kSwiGlu,
-  kPagedAttention,  // with the append of keys and values
+  kPagedAttention,    // with the append of keys and values
+  kPrefillAttention,  // of long chunks of prompts (CudaPagedAttention::IsLongChunk)
   kStudentHead,
   kScoringHead,
   kSampling,  // of rows that need a temperature only
   kAdamW,
 };
-inline constexpr uint32_t kNumKernelKinds = 9;
+inline constexpr uint32_t kNumKernelKinds = 10;
 
 // Returns the name for logs and metrics, such as "student head".
 std::string_view NameOf(KernelKind kind);

@@ -10,7 +10,7 @@ bool CanaryRunner::Begin(std::shared_ptr<const ServedModel> model) {
   model_ = std::move(model);
   asked_.reset();
   doubted_ = false;
-  canary_.emplace(model_->limits, /*bitwise=*/model_->device == "cpu");
+  canary_.emplace(model_->limits, /*bitwise=*/model_->device == "cpu", model_->dtype);
   if (!canary_->CanProbe()) {
     LogWarning("no canary: nothing can be scored",
                {{"max_model_len", model_->limits.max_model_len}});

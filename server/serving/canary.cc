@@ -53,6 +53,13 @@ bool IsUniform(const ScoreRows& rows, int64_t vocab_size) {
 
 }  // namespace
 
+float Canary::ToleranceOf(std::string_view dtype) {
+  constexpr float kRoundings = 64, kSmallest = 1e-3f;
+  // Half the distance of two numbers next to 1.
+  const float rounding = dtype == "bfloat16" ? 0x1p-8f : dtype == "float16" ? 0x1p-11f : 0x1p-24f;
+  return std::max(kRoundings * rounding, kSmallest);
+}
+
 InferenceRequest Canary::NextRequest() {
   InferenceRequest request;
   request.request_id = "canary";
@@ -96,7 +103,7 @@ std::optional<absl::Status> Canary::Judge(const absl::StatusOr<InferenceResult>&
 absl::Status Canary::Compare(const ScoreRows& rows) const {
   for (int64_t r = 0; r < rows.num_rows; ++r) {
     const float now = rows.sampled_log_probs[r], before = reference_->sampled_log_probs[r];
-    if (std::abs(now - before) > kTolerance) {
+    if (std::abs(now - before) > tolerance_) {
       return Internal("the canary's log-prob at position ", r + 1, " was ", before,
                       " at the start and is ", now, " now");
     }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "common/engine/engine.h"
 
@@ -15,12 +16,15 @@ namespace taopd {
 class Canary {
  public:
   // `bitwise` is true if the engine guarantees the same bytes for the same request (on a CPU).
-  // Otherwise the log-probs may differ by kTolerance.
-  Canary(const EngineLimits& limits, bool bitwise) : limits_(limits), bitwise_(bitwise) {}
+  // Otherwise the log-probs may differ by ToleranceOf(dtype). `dtype` is that of the weights.
+  Canary(const EngineLimits& limits, bool bitwise, std::string_view dtype)
+      : limits_(limits), bitwise_(bitwise), tolerance_(ToleranceOf(dtype)) {}
 
-  // On a GPU the order of sums depends on the rest of the batch. With bfloat16 weights this changes
-  // a log-prob by a few hundredths; damaged weights change it by nats.
-  static constexpr float kTolerance = 0.25f;
+  // Returns how far a log-prob may move, in nats. On a GPU the order of sums depends on the rest of
+  // the batch, which changes a log-prob by some roundings of the dtype: 64 of them are allowed, and
+  // at least 1e-3 nats. These are 0.25 for bfloat16 and 0.031 for float16. Damaged weights change
+  // it by nats.
+  static float ToleranceOf(std::string_view dtype);
 
   // Returns false if the model's sequences are too short to score anything.
   bool CanProbe() const { return limits_.max_model_len >= 2; }
@@ -39,6 +43,7 @@ class Canary {
 
   const EngineLimits limits_;
   const bool bitwise_;
+  const float tolerance_;
   uint64_t num_requests_ = 0;
   std::optional<ScoreRows> reference_;
 };

@@ -23,7 +23,7 @@ TIMEOUT_S = 600
 # Checked, not run: they install, build or run for minutes.
 SCRIPTS = ("deploy/setup", "deploy/release", "deploy/experiment", "deploy/images/build", "deploy/tools/compare_table",
            "deploy/tools/docs_reference", "deploy/tools/docs_site", "deploy/reproduce", "deploy/wheel", "tests/run", "tests/gpu/run",
-           "tests/fuzz/run", "tests/bench/run", "tests/mutation/run")
+           "tests/gpu/cost_model.py", "tests/fuzz/run", "tests/bench/run", "tests/mutation/run")
 TOOLS = ("cmake", "ninja", "hf")  # those of others
 SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch_size=2", "rollout.n=2",
          "rollout.max_num_seqs=4", "data.max_response_length=8", "data.truncation=left", "trainer.eval_every=1",

@@ -208,7 +208,7 @@ def losses(day):
     expected, _ = train(day, "cpu", on_cpu(), {})
     found, log = train(day, "device", on_device(day), {})
     day.losses = found
-    trusted = re.findall(r"(?:INFO|WARN)\S*\s.*?((?:norms|rotation|SiLU gates|paged attention|student head|scoring head|"
+    trusted = re.findall(r"(?:INFO|WARN)\S*\s.*?((?:norms|rotation|SiLU gates|paged attention|prefill attention|student head|scoring head|"
                          r"sampling|AdamW): [^\n]*)", log)
     (day.out / "self_check.txt").write_text("\n".join(trusted) + "\n", encoding="utf-8")
     worst = largest_difference(found, expected)

@@ -154,7 +154,7 @@ done
 exec "$REAL/bin/taopd-teacher" "$@"'''
 TRAINER = '''case " $* " in
   *" trainer.kernels=auto "*)
-    for kernel in norms rotation "SiLU gates" "paged attention" "student head" "scoring head" sampling AdamW; do
+    for kernel in norms rotation "SiLU gates" "paged attention" "prefill attention" "student head" "scoring head" sampling AdamW; do
       echo "2026-01-01T00:00:00 INFO $kernel: custom, 2.0x, error 1.0e-03 of 2.0e-02 allowed (y)"
     done ;;
 esac

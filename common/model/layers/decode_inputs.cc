@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "kernels/torch/kernel_choice.h"
+#include "kernels/torch/upload.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/attention/cuda_paged_attention.h"
 #endif
@@ -54,12 +55,19 @@ void DecodeInputs::Set(const std::vector<DecodeRow>& rows) {
     }
     sequences_[i].past_len = row.position;
   }
-  // Each call waits for its copy, because the host's vectors are freed when this function returns.
-  token_ids_T_.copy_(at::tensor(token_ids, at::kLong));
-  positions_T_.copy_(at::tensor(positions, at::kLong));
+  // The host waits for none of the copies, which come before the next work on ATen's stream.
+  const auto refill = [](const at::Tensor& to_T, const std::vector<int64_t>& values) {
+    to_T.copy_(Pinned(at::tensor(values, at::kLong), to_T.device()), /*non_blocking=*/true);
+  };
+  refill(token_ids_T_, token_ids);
 #ifdef TAOPD_CUDA
-  if (cuda_attention_ != nullptr) cuda_attention_->Refill(sequences_);
+  if (cuda_attention_ != nullptr) {
+    cuda_attention_->Refill(sequences_);
+    positions_T_.copy_(cuda_attention_->PositionsT());
+    return;
+  }
 #endif
+  refill(positions_T_, positions);
 }
 
 }  // namespace taopd

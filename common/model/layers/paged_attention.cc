@@ -12,6 +12,7 @@
 #include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/upload.h"
 #ifdef TAOPD_CUDA
 #include "kernels/torch/attention/cuda_paged_attention.h"
 #endif
@@ -45,18 +46,18 @@ PagedAttentionLayers::PagedAttentionLayers(const PagedBatch& batch, KvPages* pag
     num_positions_ = std::max(num_positions_, end);
   }
   TAOPD_CHECK_EQ(static_cast<int64_t>(positions.size()), batch.token_ids_T.size(0));
-  positions_T_ = at::tensor(positions, at::kLong).to(batch.token_ids_T.device());
-  if (pages->layout() != KvPages::Layout::kPlain) return;
 #ifdef TAOPD_CUDA
-  const at::Tensor& keys = pages->keys(0);
-  if (keys.is_cuda() && UsesCustom(KernelKind::kPagedAttention) &&
-      CudaPagedAttention::Supports(keys)) {
+  if (pages->layout() == KvPages::Layout::kPlain && UsesCustom(KernelKind::kPagedAttention) &&
+      pages->keys(0).is_cuda() && CudaPagedAttention::Supports(pages->keys(0))) {
     cuda_ = std::make_shared<const CudaPagedAttention>(batch.sequences, config.num_attention_heads,
                                                        config.num_key_value_heads, config.head_dim,
                                                        batch.token_ids_T.device());
+    positions_T_ = cuda_->PositionsT();
     return;
   }
 #endif
+  positions_T_ = Upload(at::tensor(positions, at::kLong), batch.token_ids_T.device());
+  if (pages->layout() != KvPages::Layout::kPlain) return;
   composed_ = ComposedPagedAttention(batch.sequences, batch.token_ids_T.device());
 }
 

@@ -98,13 +98,16 @@ PagedTiles PlanPagedTiles(const PagedSequence* sequences, int64_t num_sequences,
 }
 
 PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t num_heads,
-                          int64_t num_kv_heads, int64_t head_size) {
+                          int64_t num_kv_heads, int64_t head_size,
+                          bool (*without_tiles)(const PagedSequence& sequence)) {
   int64_t max_blocks = 1;
-  for (const PagedSequence& sequence : sequences) {
+  std::vector<PagedSequence> tiled = sequences;
+  for (PagedSequence& sequence : tiled) {
     max_blocks = std::max(max_blocks, NumBlocks(sequence));
+    if (without_tiles != nullptr && without_tiles(sequence)) sequence.num_rows = 0;
   }
   return LayOut(sequences, max_blocks,
-                PlanPagedTiles(sequences.data(), static_cast<int64_t>(sequences.size()), num_heads,
+                PlanPagedTiles(tiled.data(), static_cast<int64_t>(tiled.size()), num_heads,
                                num_kv_heads, head_size));
 }
 

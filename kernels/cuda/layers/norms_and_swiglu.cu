@@ -12,6 +12,7 @@ namespace cuda {
 namespace {
 
 constexpr int kRowThreads = 256;      // threads for one row of a hidden state
+constexpr int kRowsAtOnce = 4;        // rows of one reduction in RmsNormBackward
 constexpr int kHeadThreads = 64;      // threads for one head
 constexpr int kHeadWarps = 8;         // warps that share the heads of a partial sum
 constexpr int kSharedHeadSize = 512;  // the largest head whose sums are in shared memory
@@ -44,34 +45,61 @@ __global__ void RmsNormForwardKernel(RmsNormForward p) {
   if (p.inverse_rms_N != nullptr && threadIdx.x == 0) p.inverse_rms_N[blockIdx.x] = inverse_rms;
 }
 
+// The sums of the rows that a block computes at a time.
+struct RowSums {
+  float x[kRowsAtOnce];
+
+  __device__ friend RowSums operator+(RowSums a, const RowSums& b) {
+    for (int r = 0; r < kRowsAtOnce; ++r) a.x[r] += b.x[r];
+    return a;
+  }
+};
+
 // Uses one block for the rows of one partial sum; each thread owns its columns of the partial.
+// Several rows share a reduction, whose barriers would take longer than the reads of a row.
 template <typename Element>
 __global__ void RmsNormBackwardKernel(RmsNormBackward p) {
+  __shared__ RowSums scratch[kRowThreads];
   const auto* weight = static_cast<const Element*>(p.weight_H);
   float* partial = p.partials_PH + blockIdx.x * p.size;
   for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) partial[i] = 0;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kRowsPerPartial;
   const int64_t end = begin + kRowsPerPartial < p.num_rows ? begin + kRowsPerPartial : p.num_rows;
-  for (int64_t n = begin; n < end; ++n) {
-    const Element* x = static_cast<const Element*>(p.x_NH) + n * p.size;
-    const Element* d_normed = static_cast<const Element*>(p.d_normed_NH) + n * p.size;
-    Element* d_x = static_cast<Element*>(p.d_x_NH) + n * p.size;
-    const float inverse_rms = p.inverse_rms_N[n];
-    float dot = 0;
+  for (int64_t first = begin; first < end; first += kRowsAtOnce) {
+    const Element* x = static_cast<const Element*>(p.x_NH) + first * p.size;
+    const Element* d_normed = static_cast<const Element*>(p.d_normed_NH) + first * p.size;
+    const int64_t rows = end - first < kRowsAtOnce ? end - first : kRowsAtOnce;
+    RowSums dots = {};
     for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
-      const float product = Load(d_normed + i) * (Load(x + i) * inverse_rms);
-      partial[i] += product;
-      dot += product * Load(weight + i);
-    }
-    const float mean = Sum<kRowThreads>(dot) / static_cast<float>(p.size);
-    for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
-      float result;
-      RmsNormGradient(Load(d_normed + i), Load(weight + i), Load(x + i) * inverse_rms, mean,
-                      inverse_rms, &result);
-      if (p.d_sum_NH != nullptr) {
-        result += Load(static_cast<const Element*>(p.d_sum_NH) + n * p.size + i);
+      const float w = Load(weight + i);
+      float total = partial[i];
+#pragma unroll
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        if (r >= rows) break;
+        const int64_t place = r * p.size + i;
+        const float product =
+            Load(d_normed + place) * (Load(x + place) * p.inverse_rms_N[first + r]);
+        total += product;
+        dots.x[r] += product * w;
       }
-      Store(result, d_x + i);
+      partial[i] = total;
+    }
+    dots = BlockReduce<kRowThreads>(dots, scratch, SumOf());
+    for (int64_t i = threadIdx.x; i < p.size; i += kRowThreads) {
+      const float w = Load(weight + i);
+#pragma unroll
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        if (r >= rows) break;
+        const int64_t place = r * p.size + i;
+        const float inverse_rms = p.inverse_rms_N[first + r];
+        float result;
+        RmsNormGradient(Load(d_normed + place), w, Load(x + place) * inverse_rms,
+                        dots.x[r] / static_cast<float>(p.size), inverse_rms, &result);
+        if (p.d_sum_NH != nullptr) {
+          result += Load(static_cast<const Element*>(p.d_sum_NH) + first * p.size + place);
+        }
+        Store(result, static_cast<Element*>(p.d_x_NH) + first * p.size + place);
+      }
     }
   }
 }

@@ -8,6 +8,11 @@
 #include "kernels/torch/upload.h"
 
 namespace taopd {
+namespace {
+
+constexpr int64_t kLongChunkPairs = 1 << 17;
+
+}  // namespace
 
 bool CudaPagedAttention::Supports(const at::Tensor& keys_BKPD) {
   const int64_t head_size = keys_BKPD.size(-1);
@@ -15,11 +20,23 @@ bool CudaPagedAttention::Supports(const at::Tensor& keys_BKPD) {
          (keys_BKPD.scalar_type() == at::kFloat || keys_BKPD.scalar_type() == at::kBFloat16);
 }
 
+bool CudaPagedAttention::IsLongChunk(const PagedSequence& sequence) {
+  return sequence.num_rows > 1 &&
+         sequence.num_rows * (sequence.past_len + sequence.num_rows) >= kLongChunkPairs;
+}
+
 CudaPagedAttention::CudaPagedAttention(const std::vector<PagedSequence>& sequences,
                                        int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
-                                       at::Device device, const DeviceKernels& kernels)
-    : CudaPagedAttention(LayOutPagedStep(sequences, num_heads, num_kv_heads, head_size),
-                         /*max_len=*/0, num_heads, num_kv_heads, head_size, device, kernels) {}
+                                       at::Device device, const DeviceKernels& kernels,
+                                       bool custom_long_chunks)
+    : CudaPagedAttention(LayOutPagedStep(sequences, num_heads, num_kv_heads, head_size,
+                                         custom_long_chunks ? nullptr : IsLongChunk),
+                         /*max_len=*/0, num_heads, num_kv_heads, head_size, device, kernels) {
+  if (custom_long_chunks) return;
+  for (const PagedSequence& sequence : sequences) {
+    if (IsLongChunk(sequence)) long_chunks_.push_back(MakePagedChunk(sequence, device));
+  }
+}
 
 CudaPagedAttention::CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t max_len,
                                        int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
@@ -47,6 +64,10 @@ void CudaPagedAttention::Refill(const std::vector<PagedSequence>& sequences) {
               " rows, must be ", step_.num_rows);
   arrays_.copy_(Pinned(at::tensor(step.arrays, at::kInt), arrays_.device()),
                 /*non_blocking=*/true);
+}
+
+at::Tensor CudaPagedAttention::PositionsT() const {
+  return arrays_.narrow(0, 0, step_.num_rows).to(at::kLong);
 }
 
 const int32_t* CudaPagedAttention::Array(int64_t first) const {
@@ -119,12 +140,24 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.k_row_stride = k_TKD.stride(0);
   append.v_TKD = v_TKD.const_data_ptr();
   append.v_row_stride = v_TKD.stride(0);
-  std::string wrong = kernels_.rotate_and_append(append, call.Context());
+  const std::string wrong = kernels_.rotate_and_append(append, call.Context());
   TORCH_CHECK(wrong.empty(), wrong);
 
   const at::Tensor out_TC = at::empty({step_.num_rows, num_heads_ * head_size_}, q_TND.options());
+  if (step_.counts.num_tiles > 0) {
+    AttendTiles(ready_TND, append.pages, scale, sliding_window, call, out_TC);
+  }
+  for (const PagedChunk& chunk : long_chunks_) {
+    AttendPagedChunk(chunk, ready_TND, keys, pages.values_BKPD, scale, sliding_window, out_TC);
+  }
+  return out_TC;
+}
+
+void CudaPagedAttention::AttendTiles(const at::Tensor& q_TND, const PlainPages& pages, double scale,
+                                     int64_t sliding_window, const DeviceCall& call,
+                                     const at::Tensor& out_TC) const {
   PlainPagedAttention attention;
-  attention.pages = append.pages;
+  attention.pages = pages;
   attention.num_heads = num_heads_;
   attention.scale = static_cast<float>(scale);
   attention.sliding_window = sliding_window;
@@ -132,15 +165,14 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   attention.tiles_I = reinterpret_cast<const PagedTile*>(Array(step_.first_tile));
   attention.block_tables_SM = Array(step_.first_table);
   attention.max_blocks = step_.max_blocks;
-  attention.q_TND = ready_TND.const_data_ptr();
-  attention.q_row_stride = ready_TND.stride(0);
+  attention.q_TND = q_TND.const_data_ptr();
+  attention.q_row_stride = q_TND.stride(0);
   attention.out_TND = out_TC.mutable_data_ptr();
   attention.out_row_stride = num_heads_ * head_size_;
   const at::Tensor workspace =
       at::empty({PagedAttentionWorkspaceBytes(attention)}, q_TND.options().dtype(at::kByte));
-  wrong = kernels_.paged_attention(attention, call.Context(workspace));
+  const std::string wrong = kernels_.paged_attention(attention, call.Context(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
-  return out_TC;
 }
 
 }  // namespace taopd

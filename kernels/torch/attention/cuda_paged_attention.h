@@ -12,10 +12,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/torch/composed/chunk_attention.h"
 #include "kernels/torch/device_kernels.h"
+#include "kernels/torch/kernel_choice.h"
 #include "taopd/attention/paged_attention_cuda.h"
 
 namespace taopd {
+
+class DeviceCall;  // kernels/torch/device_call.h
 
 // The pages of one layer, contiguous, of one type and device.
 struct PlainPageTensors {
@@ -39,16 +43,27 @@ class CudaPagedAttention {
   // even and at most kMaxHeadSize.
   static bool Supports(const at::Tensor& keys_BKPD);
 
-  // Reads the sequences' block tables and keeps no reference to them. REQUIRES: the rows of the
-  // sequences follow one another, and the tables have entries for all their positions.
+  // Whether the attention of the sequence's rows is so much work that a composition of about ten
+  // launches can be faster than one launch of the kernel: at least 2^17 pairs of a row and a key.
+  // On 32 heads of 128 elements these are 1 GFLOP at most, 0.1 ms at 10 TFLOP/s (computed).
+  static bool IsLongChunk(const PagedSequence& sequence);
+
+  // Reads the sequences' block tables and keeps no reference to them. Long chunks are computed by
+  // the kernel if `custom_long_chunks`, and otherwise by AttendPagedChunk, where the last bits of a
+  // row depend on the chunk that it is in. REQUIRES: the rows of the sequences follow one another,
+  // and the tables have entries for all their positions.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
                      int64_t num_kv_heads, int64_t head_size, at::Device device,
-                     const DeviceKernels& kernels = LinkedKernels());
+                     const DeviceKernels& kernels = LinkedKernels(),
+                     bool custom_long_chunks = UsesCustom(KernelKind::kPrefillAttention));
   // For sequences that have one row each and at most max_len positions (LayOutDecodeStep). A CUDA
   // graph may record Run: its launches and the addresses that it reads stay the same, while Refill
   // changes the contents. REQUIRES: as above.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t max_len,
                      int64_t num_heads, int64_t num_kv_heads, int64_t head_size, at::Device device);
+
+  // Returns the positions of the rows in their sequences, int64 [T], without another upload.
+  at::Tensor PositionsT() const;
 
   // Replaces the sequences by others, as many as there are now, before the next work on ATen's
   // current stream. REQUIRES: the object was made with a max_len.
@@ -67,6 +82,8 @@ class CudaPagedAttention {
                   const at::Tensor& pages) const;
   void CheckRotation(const HeadRotation& rotation, const at::Tensor& pages) const;
   const int32_t* Array(int64_t first) const;
+  void AttendTiles(const at::Tensor& q_TND, const PlainPages& pages, double scale,
+                   int64_t sliding_window, const DeviceCall& call, const at::Tensor& out_TC) const;
 
   CudaPagedAttention(PagedStep step, int64_t max_len, int64_t num_heads, int64_t num_kv_heads,
                      int64_t head_size, at::Device device, const DeviceKernels& kernels);
@@ -74,8 +91,9 @@ class CudaPagedAttention {
   const int64_t num_heads_, num_kv_heads_, head_size_;
   const int64_t max_len_;  // 0: this object serves one step
   const DeviceKernels kernels_;
-  PagedStep step_;     // without the arrays
-  at::Tensor arrays_;  // int32, on the device
+  PagedStep step_;                       // without the arrays
+  at::Tensor arrays_;                    // int32, on the device
+  std::vector<PagedChunk> long_chunks_;  // without tiles
 };
 
 }  // namespace taopd

@@ -1,15 +1,16 @@
 #include "kernels/torch/composed/paged_attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
-#include "kernels/torch/composed/visible_keys.h"
+#include "kernels/torch/upload.h"
 
 namespace taopd {
 namespace {
 
-at::Tensor Upload(const std::vector<int64_t>& values, at::Device device) {
-  return at::tensor(values, at::kLong).to(device);
+at::Tensor UploadIds(const std::vector<int64_t>& values, at::Device device) {
+  return Upload(at::tensor(values, at::kLong), device);
 }
 
 }  // namespace
@@ -24,13 +25,10 @@ ComposedPagedAttention::ComposedPagedAttention(const std::vector<PagedSequence>&
       place_of_row.push_back(i % kBlockTokens);
     }
     if (sequence.num_rows == 1) continue;
-    const std::vector<int64_t> blocks(sequence.block_table,
-                                      sequence.block_table + KvBlocksFor(end));
-    chunks_.push_back(
-        {sequence.first_row, sequence.num_rows, sequence.past_len, Upload(blocks, device)});
+    chunks_.push_back(MakePagedChunk(sequence, device));
   }
-  block_of_row_T_ = Upload(block_of_row, device);
-  place_of_row_T_ = Upload(place_of_row, device);
+  block_of_row_T_ = UploadIds(block_of_row, device);
+  place_of_row_T_ = UploadIds(place_of_row, device);
   LayOutDecode(sequences, device);
 }
 
@@ -51,9 +49,10 @@ void ComposedPagedAttention::LayOutDecode(const std::vector<PagedSequence>& sequ
     tables.insert(tables.end(), sequence.block_table, sequence.block_table + num_blocks);
     tables.resize(tables.size() + max_blocks - num_blocks, sequence.block_table[0]);
   }
-  decode_.rows_R = Upload(rows, device);
-  decode_.kv_lens_R = Upload(lens, device);
-  decode_.blocks_RB = Upload(tables, device).view({static_cast<int64_t>(rows.size()), max_blocks});
+  decode_.rows_R = UploadIds(rows, device);
+  decode_.kv_lens_R = UploadIds(lens, device);
+  decode_.blocks_RB =
+      UploadIds(tables, device).view({static_cast<int64_t>(rows.size()), max_blocks});
   decode_.kv_len = max_blocks * kBlockTokens;
 }
 
@@ -71,42 +70,15 @@ at::Tensor ComposedPagedAttention::Attend(const at::Tensor& q_TND, const at::Ten
                                           const at::Tensor& values_BKPD,
                                           int64_t sliding_window) const {
   at::Tensor out_TC = at::empty({q_TND.size(0), q_TND.size(1) * q_TND.size(2)}, q_TND.options());
-  for (const Chunk& chunk : chunks_) {
-    out_TC.narrow(0, chunk.first_row, chunk.num_rows)
-        .copy_(AttendChunk(chunk, q_TND, keys_BKPD, values_BKPD, sliding_window));
+  const double scale = 1 / std::sqrt(static_cast<double>(q_TND.size(2)));
+  for (const PagedChunk& chunk : chunks_) {
+    AttendPagedChunk(chunk, q_TND, keys_BKPD, values_BKPD, scale, sliding_window, out_TC);
   }
   if (decode_.kv_len > 0) {
     out_TC.index_copy_(0, decode_.rows_R,
                        AttendDecode(q_TND, keys_BKPD, values_BKPD, sliding_window));
   }
   return out_TC;
-}
-
-at::Tensor ComposedPagedAttention::AttendChunk(const Chunk& chunk, const at::Tensor& q_TND,
-                                               const at::Tensor& keys_BKPD,
-                                               const at::Tensor& values_BKPD,
-                                               int64_t sliding_window) {
-  const int64_t N = q_TND.size(1), D = q_TND.size(2);
-  // [1, K, L, D]
-  const auto gathered = [&](const at::Tensor& stored_BKPD) {
-    const at::Tensor x_BKPD = stored_BKPD.index_select(0, chunk.blocks);
-    return x_BKPD.transpose(0, 1).reshape({1, x_BKPD.size(1), -1, D});
-  };
-  const at::Tensor keys = gathered(keys_BKPD), values = gathered(values_BKPD);
-  std::vector<at::Tensor> out;
-  for (int64_t start = 0; start < chunk.num_rows; start += kQueryBlock) {
-    const int64_t num_queries = std::min(kQueryBlock, chunk.num_rows - start);
-    const VisibleKeys visible =
-        KeysOfBlock(chunk.past_len + start, num_queries, sliding_window, q_TND.options());
-    const at::Tensor q_1NQD =
-        q_TND.narrow(0, chunk.first_row + start, num_queries).transpose(0, 1).unsqueeze(0);
-    const at::Tensor out_1NQD = at::scaled_dot_product_attention(
-        q_1NQD, keys.narrow(2, visible.first, visible.length),
-        values.narrow(2, visible.first, visible.length), visible.mask_QL, 0.0,
-        /*is_causal=*/false, std::nullopt, /*enable_gqa=*/N != keys.size(1));
-    out.push_back(out_1NQD.squeeze(0).transpose(0, 1).reshape({num_queries, N * D}));
-  }
-  return out.size() == 1 ? out[0] : at::cat(out);
 }
 
 at::Tensor ComposedPagedAttention::AttendDecode(const at::Tensor& q_TND,

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/torch/composed/chunk_attention.h"
 #include "taopd/attention/paged_attention.h"
 
 namespace taopd {
@@ -35,11 +36,6 @@ class ComposedPagedAttention {
                     const at::Tensor& values_BKPD, int64_t sliding_window) const;
 
  private:
-  // Rows of one sequence.
-  struct Chunk {
-    int64_t first_row, num_rows, past_len;
-    at::Tensor blocks;  // int64 ids of the blocks that hold keys up to the chunk's end
-  };
   // All sequences with one row: R rows, padded to L keys.
   struct Decode {
     at::Tensor rows_R;
@@ -49,14 +45,11 @@ class ComposedPagedAttention {
   };
 
   void LayOutDecode(const std::vector<PagedSequence>& sequences, at::Device device);
-  static at::Tensor AttendChunk(const Chunk& chunk, const at::Tensor& q_TND,
-                                const at::Tensor& keys_BKPD, const at::Tensor& values_BKPD,
-                                int64_t sliding_window);
   at::Tensor AttendDecode(const at::Tensor& q_TND, const at::Tensor& keys_BKPD,
                           const at::Tensor& values_BKPD, int64_t sliding_window) const;
 
   at::Tensor block_of_row_T_, place_of_row_T_;
-  std::vector<Chunk> chunks_;
+  std::vector<PagedChunk> chunks_;
   Decode decode_;
 };
 

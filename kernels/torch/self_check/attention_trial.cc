@@ -11,43 +11,15 @@
 namespace taopd {
 namespace {
 
-// A batch as an engine makes it: the longest sequence and one of half its length decode, and a
-// third one is prefilled in a chunk that follows a cached prefix. The pages of a sequence lie in
-// descending order.
-class PagedAttentionTrial final : public Trial {
+// A step of a model on pages. The pages of a sequence lie in descending order.
+class AttentionTrial : public Trial {
  public:
-  PagedAttentionTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : shape_(shape), kernels_(kernels) {
-    const int64_t longest = std::max<int64_t>(1, shape.max_len);
-    AddSequence(1, longest - 1);
-    AddSequence(1, longest / 2);
-    const int64_t chunk = std::min(longest, shape.num_rows);
-    AddSequence(chunk, std::min<int64_t>(longest - chunk, kPrefix));
-    LayOutTables();
-    RandomNumbers random(shape.device, seed);
-    const int64_t D = shape.head_size, N = shape.num_heads, K = shape.num_kv_heads;
-    q_TND_ = random.Normal({num_rows_, N, D}, shape.dtype);
-    k_TKD_ = random.Normal({num_rows_, K, D}, shape.dtype);
-    v_TKD_ = random.Normal({num_rows_, K, D}, shape.dtype);
-    if (shape.qk_norm) {
-      rotation_.q_norm_D = random.Normal({D}, shape.dtype, 0.3).add_(1);
-      rotation_.k_norm_D = random.Normal({D}, shape.dtype, 0.3).add_(1);
-    }
-    rotation_.eps = shape.eps;
-    const at::Tensor angles = random.Uniform({num_rows_, 1, D / 2}, at::kFloat).mul_(6);
-    rotation_.cos_T1D = at::cat({angles.cos(), angles.cos()}, 2).to(shape.dtype);
-    rotation_.sin_T1D = at::cat({-angles.sin(), angles.sin()}, 2).to(shape.dtype);
-    custom_pages_.keys_BKPD = random.Normal({num_blocks_, K, kBlockTokens, D}, shape.dtype);
-    custom_pages_.values_BKPD = random.Normal({num_blocks_, K, kBlockTokens, D}, shape.dtype);
-    composed_pages_ = {custom_pages_.keys_BKPD.clone(), custom_pages_.values_BKPD.clone()};
-  }
-
-  KernelKind kind() const override { return KernelKind::kPagedAttention; }
-
+  KernelKind kind() const override { return kind_; }
   void RunCustom() override {
     const at::NoGradGuard no_grad;
     const CudaPagedAttention attention(sequences_, shape_.num_heads, shape_.num_kv_heads,
-                                       shape_.head_size, shape_.device, kernels_);
+                                       shape_.head_size, shape_.device, kernels_,
+                                       /*custom_long_chunks=*/true);
     custom_TC_ =
         attention.Run(q_TND_, k_TKD_, v_TKD_, rotation_, custom_pages_,
                       1 / std::sqrt(static_cast<double>(shape_.head_size)), shape_.sliding_window);
@@ -70,14 +42,30 @@ class PagedAttentionTrial final : public Trial {
     return Compare(Named(custom_TC_, custom_pages_), Named(composed_TC_, composed_pages_));
   }
 
- private:
-  static constexpr int64_t kPrefix = 200;
+ protected:
+  AttentionTrial(KernelKind kind, const SelfCheckShape& shape, const DeviceKernels& kernels)
+      : kind_(kind), shape_(shape), kernels_(kernels) {}
 
+  int64_t longest() const { return std::max<int64_t>(1, shape_.max_len); }
+  // Adds a sequence with at most this many rows after a cached prefix.
+  void AddChunk(int64_t num_rows) {
+    const int64_t chunk = std::min(longest(), num_rows);
+    AddSequence(chunk, std::min<int64_t>(longest() - chunk, kPrefix));
+  }
   void AddSequence(int64_t num_rows, int64_t past_len) {
     sequences_.push_back({num_rows_, num_rows, past_len, nullptr});
     num_rows_ += num_rows;
     num_blocks_ += KvBlocksFor(past_len + num_rows);
   }
+
+  // Call it after all sequences are added.
+  void FillIn(uint64_t seed) {
+    LayOutTables();
+    FillInNumbers(seed);
+  }
+
+ private:
+  static constexpr int64_t kPrefix = 200;
 
   void LayOutTables() {
     tables_.reserve(static_cast<size_t>(num_blocks_));
@@ -89,6 +77,25 @@ class PagedAttentionTrial final : public Trial {
     }
   }
 
+  void FillInNumbers(uint64_t seed) {
+    RandomNumbers random(shape_.device, seed);
+    const int64_t D = shape_.head_size, N = shape_.num_heads, K = shape_.num_kv_heads;
+    q_TND_ = random.Normal({num_rows_, N, D}, shape_.dtype);
+    k_TKD_ = random.Normal({num_rows_, K, D}, shape_.dtype);
+    v_TKD_ = random.Normal({num_rows_, K, D}, shape_.dtype);
+    if (shape_.qk_norm) {
+      rotation_.q_norm_D = random.Normal({D}, shape_.dtype, 0.3).add_(1);
+      rotation_.k_norm_D = random.Normal({D}, shape_.dtype, 0.3).add_(1);
+    }
+    rotation_.eps = shape_.eps;
+    const at::Tensor angles = random.Uniform({num_rows_, 1, D / 2}, at::kFloat).mul_(6);
+    rotation_.cos_T1D = at::cat({angles.cos(), angles.cos()}, 2).to(shape_.dtype);
+    rotation_.sin_T1D = at::cat({-angles.sin(), angles.sin()}, 2).to(shape_.dtype);
+    custom_pages_.keys_BKPD = random.Normal({num_blocks_, K, kBlockTokens, D}, shape_.dtype);
+    custom_pages_.values_BKPD = random.Normal({num_blocks_, K, kBlockTokens, D}, shape_.dtype);
+    composed_pages_ = {custom_pages_.keys_BKPD.clone(), custom_pages_.values_BKPD.clone()};
+  }
+
   std::vector<NamedTensor> Named(const at::Tensor& out_TC, const PlainPageTensors& pages) const {
     const double allowed = AllowedFor(shape_.dtype);
     return {{"attention", out_TC, allowed},
@@ -96,6 +103,7 @@ class PagedAttentionTrial final : public Trial {
             {"values", pages.values_BKPD, allowed}};
   }
 
+  const KernelKind kind_;
   const SelfCheckShape shape_;
   const DeviceKernels& kernels_;
   std::vector<PagedSequence> sequences_;
@@ -107,10 +115,34 @@ class PagedAttentionTrial final : public Trial {
   at::Tensor custom_TC_, composed_TC_;
 };
 
+// A batch as an engine makes it: the longest sequence and one of half its length decode, and a
+// third one is prefilled in a short chunk.
+class PagedAttentionTrial final : public AttentionTrial {
+ public:
+  PagedAttentionTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
+      : AttentionTrial(KernelKind::kPagedAttention, shape, kernels) {
+    AddSequence(1, longest() - 1);
+    AddSequence(1, longest() / 2);
+    AddChunk(shape.num_rows);
+    FillIn(seed);
+  }
+};
+
+class PrefillAttentionTrial final : public AttentionTrial {
+ public:
+  PrefillAttentionTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
+      : AttentionTrial(KernelKind::kPrefillAttention, shape, kernels) {
+    AddChunk(shape.num_prefill_rows);
+    FillIn(seed);
+  }
+};
+
 }  // namespace
 
 std::vector<TrialOfKind> AttentionTrials() {
-  return {{KernelKind::kPagedAttention, NewTrial<PagedAttentionTrial>, /*only_training=*/false}};
+  return {
+      {KernelKind::kPagedAttention, NewTrial<PagedAttentionTrial>, /*only_training=*/false},
+      {KernelKind::kPrefillAttention, NewTrial<PrefillAttentionTrial>, /*only_training=*/false}};
 }
 
 }  // namespace taopd

@@ -26,10 +26,11 @@ struct SelfCheckShape {
   bool qk_norm = false;
   double eps = 1e-6;
   int64_t sliding_window = 0;
-  int64_t max_len = 0;    // positions of the longest sequence
-  int32_t top_k = 0;      // of scores and supports
-  int64_t num_rows = 64;  // rows of layers and heads
-  bool trains = false;    // backward passes, the student's head and AdamW are tried as well
+  int64_t max_len = 0;              // positions of the longest sequence
+  int32_t top_k = 0;                // of scores and supports
+  int64_t num_rows = 64;            // rows of layers and heads
+  int64_t num_prefill_rows = 1024;  // of a long chunk of a prompt, at most
+  bool trains = false;  // backward passes, the student's head and AdamW are tried as well
 };
 
 // The distance of an output of the kernel from that of the composition.

@@ -28,7 +28,7 @@ absl::Status Verdict(Canary* canary, const absl::StatusOr<InferenceResult>& answ
 }
 
 TEST(CanaryTest, TheSameAnswerIsRightAndTheProbeNeverComesFromTheCache) {
-  Canary canary(Limits(), /*bitwise=*/true);
+  Canary canary(Limits(), /*bitwise=*/true, "float32");
   const InferenceRequest first = canary.NextRequest(), second = canary.NextRequest();
   EXPECT_EQ(first.token_ids, second.token_ids);
   EXPECT_NE(first.cache_salt, second.cache_salt);
@@ -40,19 +40,19 @@ TEST(CanaryTest, ProbeFitsTheModel) {
   EngineLimits limits = Limits();
   limits.max_model_len = 2;
   limits.max_logprobs = 0;
-  Canary canary(limits, true);
+  Canary canary(limits, true, "float32");
   ASSERT_TRUE(canary.CanProbe());
   const InferenceRequest request = canary.NextRequest();
   EXPECT_EQ(request.token_ids.size(), 2u);
   EXPECT_EQ(request.score->top_k, 0);
   for (int32_t id : request.token_ids) EXPECT_LT(id, limits.vocab_size);
   limits.max_model_len = 1;
-  EXPECT_FALSE(Canary(limits, true).CanProbe());
+  EXPECT_FALSE(Canary(limits, true, "float32").CanProbe());
 }
 
 TEST(CanaryTest, OneOtherBitIsWrongWhereTheEnginePromisesTheSameBytes) {
   for (const bool bitwise : {true, false}) {
-    Canary canary(Limits(), bitwise);
+    Canary canary(Limits(), bitwise, "bfloat16");
     InferenceResult answer = Answer(canary.NextRequest());
     ASSERT_OK(Verdict(&canary, answer));
     float& moved = answer.score->entropy.back();
@@ -63,30 +63,37 @@ TEST(CanaryTest, OneOtherBitIsWrongWhereTheEnginePromisesTheSameBytes) {
   }
 }
 
-TEST(CanaryTest, AMovedLogProbIsWrongAndNamed) {
-  Canary canary(Limits(), /*bitwise=*/false);
-  InferenceResult answer = Answer(canary.NextRequest());
-  ASSERT_OK(Verdict(&canary, answer));
-  answer.score->sampled_log_probs[4] -= 2 * Canary::kTolerance;
-  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 5 was");
+TEST(CanaryTest, ALogProbMayMoveBySomeRoundingsOfTheDtypeAndNoFurther) {
+  EXPECT_EQ(Canary::ToleranceOf("bfloat16"), 0.25f);
+  EXPECT_EQ(Canary::ToleranceOf("float16"), 0.03125f);
+  EXPECT_EQ(Canary::ToleranceOf("float32"), 0.001f);
+  for (const char* dtype : {"bfloat16", "float16", "float32"}) {
+    Canary canary(Limits(), /*bitwise=*/false, dtype);
+    InferenceResult answer = Answer(canary.NextRequest());
+    ASSERT_OK(Verdict(&canary, answer));
+    answer.score->sampled_log_probs[4] -= 0.9f * Canary::ToleranceOf(dtype);
+    EXPECT_OK(Verdict(&canary, answer));
+    answer.score->sampled_log_probs[4] -= 0.2f * Canary::ToleranceOf(dtype);
+    EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 5 was");
+  }
 }
 
 TEST(CanaryTest, NumbersThatAreNotFiniteNameTheRow) {
-  Canary canary(Limits(), true);
+  Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->entropy[7] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 8 are not finite");
 }
 
 TEST(CanaryTest, NoProbabilityIsAboveOne) {
-  Canary canary(Limits(), true);
+  Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->log_probs[0] = 0.01f;
   EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 1 are not finite");
 }
 
 TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
-  Canary canary(Limits(), true);
+  Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   for (auto* values : {&answer.score->log_probs, &answer.score->sampled_log_probs})
     std::fill(values->begin(), values->end(), -std::log(static_cast<float>(testing::kFakeVocab)));
@@ -94,7 +101,7 @@ TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
 }
 
 TEST(CanaryTest, ABusyEngineSaysNothingAndABrokenOneDoes) {
-  Canary canary(Limits(), true);
+  Canary canary(Limits(), true, "float32");
   EXPECT_FALSE(canary.Judge(ResourceExhausted("the queue is full")).has_value());
   EXPECT_FALSE(canary.Judge(Unavailable("draining")).has_value());
   EXPECT_ERROR(Verdict(&canary, Internal("logits are not finite")), absl::StatusCode::kInternal,

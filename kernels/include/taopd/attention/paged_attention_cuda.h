@@ -110,10 +110,13 @@ struct PagedStep {
   int64_t first_table = 0;  // block_tables_SM
   int64_t first_tile = 0;   // tiles_I
 };
-// Runs on the host and reads the sequences' block tables. REQUIRES: as PlanPagedTiles; the rows of
-// the sequences follow one another, and the tables have entries for all their positions.
+// Runs on the host and reads the sequences' block tables. Sequences for which `without_tiles`
+// returns true have positions and tables but no tiles: their keys and values are appended, and
+// their attention is left to others. REQUIRES: as PlanPagedTiles; the rows of the sequences follow
+// one another, and the tables have entries for all their positions.
 PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t num_heads,
-                          int64_t num_kv_heads, int64_t head_size);
+                          int64_t num_kv_heads, int64_t head_size,
+                          bool (*without_tiles)(const PagedSequence& sequence) = nullptr);
 // Lays out a step of sequences that have one row each and at most max_len positions, in a form with
 // which launches can be recorded: everything except the values of `arrays` depends only on the
 // number of sequences, on max_len and on the heads. Tables and partitions are those of max_len

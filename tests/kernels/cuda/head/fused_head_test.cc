@@ -473,20 +473,5 @@ TEST_F(FusedHeadTest, NoRows) {
   EXPECT_EQ(RunOnDevice(c).problem, "");
 }
 
-TEST(FusedHeadPlan, GivesMostOfALargeWorkspaceToE) {
-  FusedHeadProblem problem;
-  problem.num_rows = 8192;
-  problem.hidden_size = 2048;
-  problem.vocabulary_size = 151936;
-  problem.targets.k = 16;
-  problem.objective = Named("ta_opd");
-  const int64_t budget = 1500 * kMegabyte;
-  const FusedHeadPlan plan = PlanFusedHead(problem, budget);
-  EXPECT_LE(plan.bytes, budget);
-  EXPECT_GE(plan.chunk_rows, 2731);  // at most three chunks
-  EXPECT_EQ(plan.chunk_rows % plan.logits_rows, 0);
-  EXPECT_GE(plan.logits_rows, 256);
-}
-
 }  // namespace
 }  // namespace taopd

@@ -32,6 +32,7 @@ SelfCheckShape SmallModel(at::ScalarType dtype) {
   shape.max_len = 300;  // two partitions
   shape.top_k = 8;
   shape.num_rows = 6;
+  shape.num_prefill_rows = 40;
   shape.trains = true;
   return shape;
 }
@@ -101,7 +102,7 @@ TEST(SelfCheck, TrustsTheKernels) {
       shape.sliding_window = sliding_window;
       shape.qk_norm = sliding_window == 0;
       const auto verdicts = CheckKernels(shape, LinkedKernels(), WithoutTiming());
-      EXPECT_EQ(verdicts.size(), 8u);
+      EXPECT_EQ(verdicts.size(), 9u);
       for (const KernelVerdict& verdict : verdicts) {
         EXPECT_EQ(verdict.outcome, Outcome::kTrusted) << Describe(verdict);
       }
@@ -117,7 +118,7 @@ TEST(SelfCheck, AProcessThatOnlyServesChecksNoTraining) {
   DeviceKernels kernels = LinkedKernels();
   kernels.rms_norm_backward = nullptr;  // a call would end the test
   const auto verdicts = CheckKernels(shape, kernels, WithoutTiming());
-  EXPECT_EQ(verdicts.size(), 6u) << TextOf(verdicts);
+  EXPECT_EQ(verdicts.size(), 7u) << TextOf(verdicts);
   EXPECT_TRUE(TrustedKernels(verdicts) == KernelChoice::Custom()) << TextOf(verdicts);
 }
 
@@ -212,6 +213,14 @@ const Fault kFaults[] = {
          return PagedAttentionCuda(other, c);
        };
      }},
+    {KernelKind::kPrefillAttention, "a window that hides keys from the rows of a chunk",
+     [](DeviceKernels* kernels) {
+       kernels->paged_attention = [](const PlainPagedAttention& p, const DeviceContext& c) {
+         PlainPagedAttention other = p;
+         if (p.counts.num_split == 0) other.sliding_window = 100;
+         return PagedAttentionCuda(other, c);
+       };
+     }},
     {KernelKind::kStudentHead, "a loss that is off",
      [](DeviceKernels* kernels) {
        kernels->fused_head = [](const FusedHeadProblem& p, const FusedHeadResult& r,
@@ -284,13 +293,18 @@ TEST(SelfCheck, FindsEachPlantedFaultAndNothingElse) {
     DeviceKernels kernels = LinkedKernels();
     fault.plant(&kernels);
     const auto verdicts = CheckKernels(SmallModel(at::kFloat), kernels, WithoutTiming());
-    EXPECT_EQ(verdicts.size(), 8u);
+    EXPECT_EQ(verdicts.size(), 9u);
+    KernelChoice trusted = KernelChoice::Custom().Without(fault.kind);
+    // Long chunks run the same kernels as other rows.
+    if (fault.kind == KernelKind::kPagedAttention) {
+      trusted = trusted.Without(KernelKind::kPrefillAttention);
+    }
     for (const KernelVerdict& verdict : verdicts) {
-      EXPECT_EQ(verdict.outcome, verdict.kind == fault.kind ? Outcome::kWrong : Outcome::kTrusted)
+      EXPECT_EQ(verdict.outcome,
+                trusted.IsCustom(verdict.kind) ? Outcome::kTrusted : Outcome::kWrong)
           << fault.what << ": " << Describe(verdict);
     }
-    EXPECT_TRUE(TrustedKernels(verdicts) == KernelChoice::Custom().Without(fault.kind))
-        << fault.what;
+    EXPECT_TRUE(TrustedKernels(verdicts) == trusted) << fault.what;
     EXPECT_THAT(TextOf(verdicts), HasSubstr("composed, because the kernel is wrong: error "));
   }
 }
@@ -300,7 +314,7 @@ TEST(SelfCheck, AKernelThatFailsIsLeftOut) {
   kernels.fused_scoring = [](const FusedScoringProblem&, const FusedScoringResult&,
                              const DeviceContext&) { return std::string("no kernel image"); };
   const auto verdicts = CheckKernels(SmallModel(at::kFloat), kernels, WithoutTiming());
-  EXPECT_EQ(verdicts.size(), 8u);
+  EXPECT_EQ(verdicts.size(), 9u);
   EXPECT_TRUE(TrustedKernels(verdicts) == KernelChoice::Custom().Without(KernelKind::kScoringHead));
   EXPECT_THAT(TextOf(verdicts), HasSubstr("scoring head: composed, because the kernel failed: "
                                           "no kernel image"));
