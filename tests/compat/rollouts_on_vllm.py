@@ -22,18 +22,19 @@ NUM_STEPS = 20
 # Two implementations in float32: 1e-6 was seen in the mean. One wrong tensor, or one update that is missing, makes more than
 # a hundred times the limit.
 GAP_LIMIT = 1e-4
-# The runs draw other tokens, so their losses differ by noise; the drop of the loss is compared.
+# The runs draw other tokens. The drop of the divergence on held-out rows is compared, which differs by at most 9 % between
+# six seeds of the same run; that of the losses, each on other tokens, differs by half.
 LEARNS_ALIKE = 0.3
 BAD_USAGE = 64
 
 
 def train(root, name, settings, check=True):
-    """The rows of the steps' metrics, or what the failed run has written."""
+    """The rows of the metrics, or what the failed run has written."""
     base = [f"run.dir={root / name}", f"student.model={root / 'student'}", f'data.train=["{root / "train.jsonl"}"]',
             "student.dtype=float32", "teacher.top_k=8", "data.train_batch_size=8", "data.max_prompt_length=16",
             "data.max_response_length=24", "rollout.n=2", "rollout.kv_cache_gb=0.01", "trainer.mini_batch_size=8",
             f"trainer.total_steps={NUM_STEPS}", "trainer.save_every=0", "trainer.eval_every=0", "trainer.num_threads=1",
-            "optimizer.lr=3e-3"]
+            f'data.val=["{root / "held_out.jsonl"}"]', "eval.measure=kl", "optimizer.lr=1e-2"]
     command = [str(pathlib.Path(os.environ["TAOPD_BIN_DIR"]) / "taopd-trainer"), "train", "--config", str(root / "train.yaml")]
     for setting in [*base, *settings]:
         command += ["--set", setting]
@@ -42,8 +43,7 @@ def train(root, name, settings, check=True):
     if not check:
         return done.returncode, output
     assert done.returncode == 0, output
-    rows = [json.loads(line) for line in (root / name / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "loss/mean" in row]
+    return [json.loads(line) for line in (root / name / "metrics.jsonl").read_text().splitlines()]
 
 
 def on(server):
@@ -52,11 +52,15 @@ def on(server):
 
 
 def largest_gap(rows):
-    return max(row["rollout/log_prob_gap_mean"] for row in rows)
+    gaps = [row["rollout/log_prob_gap_mean"] for row in rows if "loss/mean" in row]
+    assert len(gaps) == NUM_STEPS, len(gaps)
+    return max(gaps)
 
 
-def mean_loss(rows):
-    return sum(row["loss/mean"] for row in rows) / len(rows)
+def drop_of_kl(rows):
+    """By how much the divergence to the teacher has fallen on the held-out rows."""
+    before, *_, after = [row["eval/kl_to_teacher"] for row in rows if "eval/kl_to_teacher" in row]
+    return before - after
 
 
 def main():
@@ -68,6 +72,8 @@ def main():
         draw = random.Random(5)
         prompts = [[draw.randrange(250) for _ in range(draw.randrange(4, 16))] for _ in range(80)]
         (root / "train.jsonl").write_text("".join(json.dumps({"prompt_ids": ids}) + "\n" for ids in prompts))
+        held_out = [{"prompt_ids": ids, "response_ids": [draw.randrange(250) for _ in range(24)]} for ids in prompts[:16]]
+        (root / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held_out))
         (root / "train.yaml").write_text("run: {name: rollouts}\n")
         tiny_model.write(root / "student", seed=21)
         with service.vllm(model) as vllm:
@@ -85,8 +91,8 @@ def main():
             flags = ["--load-format", "dummy", "--hf-overrides", '{"tie_word_embeddings": false}']
             with service.vllm(root / "student", flags, dev_mode=True) as untied:
                 apart = train(root, "apart", [*teacher, *on(untied)])
-    drops = [mean_loss(rows[:3]) - mean_loss(rows[-3:]) for rows in (local, remote)]
-    print(f"{NUM_STEPS} steps: the loss falls by {drops[0]:.4f} without vLLM and by {drops[1]:.4f} with its rollouts; mean gap of the "
+    drops = [drop_of_kl(rows) for rows in (local, remote)]
+    print(f"{NUM_STEPS} steps: the KL falls by {drops[0]:.4f} without vLLM and by {drops[1]:.4f} with its rollouts; mean gap of the "
           f"log-probs at most {largest_gap(remote):.1e}, with a tied head {largest_gap(apart):.1e}")
     assert drops[0] > 0, drops
     assert abs(drops[1] / drops[0] - 1) <= LEARNS_ALIKE, drops

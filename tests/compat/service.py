@@ -121,6 +121,8 @@ def vllm(model_dir, extra=(), dev_mode=False):
                    "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_SERVER_DEV_MODE": str(int(dev_mode))}
     with running(command, service, environment) as process:
         wait_until_healthy(service, process)
+        # The first log-probs compile a kernel: on a busy machine that takes longer than a client waits.
+        service.ask("/v1/completions", {"model": MODEL_NAME, "prompt": [1, 2, 3], "max_tokens": 1, "prompt_logprobs": 1})
         yield service
 
 
