@@ -58,6 +58,7 @@ FusedScoringResult ResultsFrom(const FusedScoringProblem& p, const FusedScoringR
   out.sampled_ranks_N = RowsFrom(r.sampled_ranks_N, row);
   out.entropy_N = RowsFrom(r.entropy_N, row);
   out.candidate_log_probs_NM = RowsFrom(r.candidate_log_probs_NM, row, p.num_candidates);
+  out.candidate_log_tail_N = RowsFrom(r.candidate_log_tail_N, row);
   return out;
 }
 

@@ -210,6 +210,27 @@ __device__ inline double LogSumOfTopK(const ScoringArguments& args, const Scorin
   return sum == 0 ? NegativeInfinity<double>() : high + log(sum);
 }
 
+// Returns log sum over the tokens outside of the top-k and of the candidates of exp(z). The top-k
+// are removed already; this removes the candidates, too.
+__device__ inline double LogSumOutsideOfCandidates(const ScoringArguments& args,
+                                                   const ScoringRowView& row,
+                                                   ScoringShared* shared) {
+  for (int32_t j = row.thread; j < args.num_candidates; j += kScoringThreads) {
+    const int32_t id = args.candidate_ids[row.n * args.num_candidates + j];
+    if (id >= 0 && id < args.vocabulary_size) row.logits[id] = NegativeInfinity<float>();
+  }
+  __syncthreads();
+  for (int32_t tile = row.warp; tile < args.num_tiles; tile += kScoringWarps) {
+    const int64_t column = int64_t{tile} * kScoringTile + row.lane * 4;
+    const TileSums sums = SumTile(LoadFour(row.logits, column, args.vocabulary_size), args.scale);
+    if (row.lane == 0) row.tiles[tile] = sums;
+  }
+  __syncthreads();
+  return LogSumOf(
+      CombineTiles(row.tiles, args.num_tiles, args.scale, shared->scratch, shared->wide_scratch),
+      args.scale);
+}
+
 // Turns the saved logits of the top-k and of the candidates into log-probs. Returns the top-k's
 // part of the entropy.
 __device__ inline double NormalizeLogits(const ScoringArguments& args, const ScoringRowView& row,
@@ -248,12 +269,18 @@ __global__ void __launch_bounds__(kScoringThreads) ScoringRow(ScoringArguments a
   const double tail = LogSumOf(rest, scale);
   const double log_support = LogSumOfTopK(args, row, &shared);
   const double log_sum_exp = LogAddExp(tail, log_support);
+  const double outside = args.out.candidate_log_tail_N != nullptr
+                             ? LogSumOutsideOfCandidates(args, row, &shared)
+                             : 0.0;
   const double support_entropy = NormalizeLogits(args, row, log_sum_exp, &shared);
   if (row.thread != 0) return;
   const FusedScoringResult& out = args.out;
   out.log_tail_N[row.n] = static_cast<float>(tail - log_sum_exp);
   out.log_support_mass_N[row.n] = static_cast<float>(log_support - log_sum_exp);
   out.log_sum_exp_N[row.n] = static_cast<float>(log_sum_exp);
+  if (out.candidate_log_tail_N != nullptr) {
+    out.candidate_log_tail_N[row.n] = static_cast<float>(outside - log_sum_exp);
+  }
   if (args.sampled_ids != nullptr) {
     out.sampled_log_probs_N[row.n] = static_cast<float>(sampled_logit * scale - log_sum_exp);
   }

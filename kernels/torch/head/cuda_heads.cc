@@ -171,6 +171,7 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   result.sampled_ranks_N = MutableOrNull<int32_t>(device.sampled_ranks_N);
   result.entropy_N = MutableOrNull<float>(device.entropy_N);
   result.candidate_log_probs_NM = MutableOrNull<float>(device.candidate_log_probs_NM);
+  result.candidate_log_tail_N = MutableOrNull<float>(device.candidate_log_tail_N);
   result.errors = scores.errors();
 
   if (problem.num_rows == 0) return;

@@ -153,10 +153,9 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
   ScoringCall call = MakeCall(num_rows, vocabulary_size, sampled_ids_N, candidate_ids_NM, options);
 
 #ifdef TAOPD_CUDA
-  // float16, larger k, dense rows and the tail outside of candidates use the composition below.
+  // float16, larger k and dense rows use the composition below.
   if (hidden_NH.is_cuda() && UsesCustom(KernelKind::kScoringHead) &&
-      hidden_NH.scalar_type() != at::kHalf && options.top_k <= kMaxScoringTopK && !options.dense &&
-      !call.candidates_NM.defined()) {
+      hidden_NH.scalar_type() != at::kHalf && options.top_k <= kMaxScoringTopK && !options.dense) {
     ScoreRowsOfHeadCuda(hidden_NH, head.lm_head_VH, call.sampled_N, call.candidates_NM, options,
                         &call.output);
     return call.output;

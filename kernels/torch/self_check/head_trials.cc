@@ -116,6 +116,10 @@ class ScoringHeadTrial final : public Trial {
     options_.entropy = true;
     options_.rank = true;
     options_.workspace_bytes = kWorkspaceBytes;
+    candidates_NM_ = head_.random.Ids({shape.num_rows, kCandidates}, shape.vocabulary_size).cpu();
+    // One that is among the top-k, and one that occurs twice.
+    candidates_NM_.select(1, 0).copy_(TopId());
+    candidates_NM_.select(1, 1).copy_(candidates_NM_.select(1, 2));
   }
 
   KernelKind kind() const override { return KernelKind::kScoringHead; }
@@ -123,7 +127,7 @@ class ScoringHeadTrial final : public Trial {
   void RunCustom() override {
     const at::NoGradGuard no_grad;
     custom_ = Allocated();
-    ScoreRowsOfHeadCuda(head_.hidden_NH, head_.lm_head_VH, sampled_N_, at::Tensor(), options_,
+    ScoreRowsOfHeadCuda(head_.hidden_NH, head_.lm_head_VH, sampled_N_, candidates_NM_, options_,
                         &custom_, kernels_);
   }
 
@@ -133,7 +137,7 @@ class ScoringHeadTrial final : public Trial {
     logits_NV_ = at::empty({shape_.num_rows, shape_.vocabulary_size},
                            head_.hidden_NH.options().dtype(at::kFloat));
     HeadLogitsComposed(head_.hidden_NH, head_.lm_head_VH, logits_NV_);
-    ScoringRowsComposed(logits_NV_, sampled_N_, at::Tensor(), options_, 0, &composed_);
+    ScoringRowsComposed(logits_NV_, sampled_N_, candidates_NM_, options_, 0, &composed_);
   }
 
   std::vector<OutputError> Errors() const override {
@@ -159,15 +163,26 @@ class ScoringHeadTrial final : public Trial {
   }
 
  private:
+  static constexpr int64_t kCandidates = 4;
+
+  // The most probable id of each row, int32 on the CPU.
+  at::Tensor TopId() const {
+    const at::Tensor logits_NV = at::empty({shape_.num_rows, shape_.vocabulary_size},
+                                           head_.hidden_NH.options().dtype(at::kFloat));
+    HeadLogitsComposed(head_.hidden_NH, head_.lm_head_VH, logits_NV);
+    return logits_NV.argmax(1).to(at::kCPU, at::kInt);
+  }
+
   ScoringOutput Allocated() const {
     const int64_t N = shape_.num_rows, k = options_.top_k;
     ScoringOutput output;
     output.ids_Nk = at::empty({N, k}, at::kInt);
     output.log_probs_Nk = at::empty({N, k}, at::kFloat);
     output.sampled_ranks_N = at::empty({N}, at::kInt);
+    output.candidate_log_probs_NM = at::empty({N, kCandidates}, at::kFloat);
     for (at::Tensor* tensor :
          {&output.log_tail_N, &output.log_support_mass_N, &output.log_sum_exp_N,
-          &output.sampled_log_probs_N, &output.entropy_N}) {
+          &output.sampled_log_probs_N, &output.entropy_N, &output.candidate_log_tail_N}) {
       *tensor = at::empty({N}, at::kFloat);
     }
     return output;
@@ -178,13 +193,16 @@ class ScoringHeadTrial final : public Trial {
             {"log support mass", output.log_support_mass_N, kLogProbAllowed, true},
             {"log-sum-exp", output.log_sum_exp_N, kLogProbAllowed, true},
             {"sampled log-probs", output.sampled_log_probs_N, kLogProbAllowed, true},
-            {"entropy", output.entropy_N, kLogProbAllowed, true}};
+            {"entropy", output.entropy_N, kLogProbAllowed, true},
+            {"candidates", output.candidate_log_probs_NM, kLogProbAllowed, true},
+            {"candidate log tail", output.candidate_log_tail_N, kLogProbAllowed, true}};
   }
 
   const SelfCheckShape shape_;
   const DeviceKernels& kernels_;
-  const RandomHead head_;
+  RandomHead head_;
   const at::Tensor sampled_N_;  // on the CPU
+  at::Tensor candidates_NM_;    // int32, on the CPU
   ScoringOptions options_;
   at::Tensor logits_NV_;
   ScoringOutput custom_, composed_;

@@ -80,6 +80,9 @@ struct FusedScoringResult {
   float* entropy_N = nullptr;
   // [N, M]. Needed if M > 0.
   float* candidate_log_probs_NM = nullptr;
+  // [N], log of the sum over all v outside of ids and of the row's candidates of exp(z_nv), minus
+  // the normaliser; -inf if nothing is outside. Each row is read a second time for it.
+  float* candidate_log_tail_N = nullptr;
   // One word into which the ScoringError bits of all rows are or-ed. Needed with sampled or
   // candidate ids; the caller sets it to 0 before the call and reads it when the work is done. The
   // log-prob of a wrong id is NaN; no memory outside of the arrays is touched.

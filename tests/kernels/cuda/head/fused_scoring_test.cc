@@ -30,7 +30,8 @@ struct Case {
 
 struct Results {
   std::vector<int32_t> ids, ranks;
-  std::vector<float> log_probs, log_tail, log_mass, log_sum_exp, sampled, entropy, candidates;
+  std::vector<float> log_probs, log_tail, log_mass, log_sum_exp, sampled, entropy, candidates,
+      candidate_tail;
   int32_t errors = 0;
   std::string problem;
 };
@@ -55,7 +56,8 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   DeviceArray<int32_t> ids(std::vector<int32_t>(m.num_rows * c.top_k));
   DeviceArray<float> log_probs(std::vector<float>(m.num_rows * c.top_k));
   DeviceArray<float> log_tail(per_row), log_mass(per_row), log_sum_exp(per_row), sampled(per_row),
-      entropy(per_row), candidates(std::vector<float>(m.num_rows * c.num_candidates));
+      entropy(per_row), candidates(std::vector<float>(m.num_rows * c.num_candidates)),
+      candidate_tail(per_row);
   DeviceArray<int32_t> ranks(std::vector<int32_t>(m.num_rows)), errors(std::vector<int32_t>(1));
   FusedScoringProblem problem = ProblemOf(c);
   static_cast<HeadInputs&>(problem) = head.Inputs(c.temperature);
@@ -71,6 +73,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   if (!c.sampled_ids.empty()) result.sampled_ranks_N = ranks.data();
   result.entropy_N = entropy.data();
   result.candidate_log_probs_NM = candidates.data();
+  if (c.num_candidates > 0) result.candidate_log_tail_N = candidate_tail.data();
   result.errors = errors.data();
   Results results;
   results.problem = FusedScoring(problem, result, head.Context());
@@ -84,6 +87,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   results.ranks = ranks.Values();
   results.entropy = entropy.Values();
   results.candidates = candidates.Values();
+  results.candidate_tail = candidate_tail.Values();
   results.errors = errors.Values()[0];
   return results;
 }
@@ -116,6 +120,7 @@ Results Expected(const Case& c) {
     expected.sampled.push_back(result.sampled_log_prob);
     expected.ranks.push_back(result.sampled_rank);
     expected.entropy.push_back(result.entropy);
+    expected.candidate_tail.push_back(c.num_candidates > 0 ? result.candidate_log_tail : 0.0f);
   }
   return expected;
 }
@@ -148,6 +153,7 @@ void ExpectMatchesTheCpu(const Case& c, const std::string& what,
   ExpectNear(actual.log_sum_exp, expected.log_sum_exp, what + ": log sum exp");
   ExpectNear(actual.entropy, expected.entropy, what + ": entropy");
   ExpectNear(actual.candidates, expected.candidates, what + ": candidates");
+  ExpectNear(actual.candidate_tail, expected.candidate_tail, what + ": candidate tail");
   if (c.sampled_ids.empty()) return;
   ExpectNear(actual.sampled, expected.sampled, what + ": sampled");
   EXPECT_EQ(actual.ranks, expected.ranks) << what;
