@@ -233,6 +233,7 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
 TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
   Ready();
   vllm::GenerateRequest request = Request();
+  request.set_temperature(0.5f);
   for (char c = 'a'; c < 'a' + 20; ++c)
     request.mutable_stopping()->add_stop_strings(std::string(1000, c));
   const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, {.n = 8});
