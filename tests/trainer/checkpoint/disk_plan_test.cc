@@ -62,8 +62,7 @@ TEST(DiskPlan, CountsWhatARunHoldsAtOnce) {
 
 // The weights for rollout.endpoints are on the disk of run.dir, or on their own.
 TEST(DiskPlan, CountsTheWeightsForServersOfRollouts) {
-  DiskPlan plan =
-      PlanDisk({.num_parameters = 10, .bytes_per_weight = 2, .total_steps = 0, .num_published = 3});
+  DiskPlan plan = PlanDisk({.weight_bytes = 20, .total_steps = 0, .num_published = 3});
   ASSERT_EQ(plan.total_bytes(), 20 + 20 + 3 * 20);
   EXPECT_THAT(DiskPlanText(plan, "RUN", 5000),
               HasSubstr("3 versions of the weights of 20 bytes for rollout.endpoints and the model "
