@@ -15,7 +15,7 @@ from environment import ROOT, tool
 from manifests import TEMPLATES, containers, get, labels_of, name_of
 
 KINDS = {"pod": "Pod", "pods": "Pod", "job": "Job", "jobset": "JobSet", "trainjob": "TrainJob", "deployment": "Deployment",
-         "pvc": "PersistentVolumeClaim", "serviceaccount": "ServiceAccount", "namespace": "Namespace"}
+         "statefulset": "StatefulSet", "pvc": "PersistentVolumeClaim", "serviceaccount": "ServiceAccount", "namespace": "Namespace"}
 CONDITIONS = {"Pod": "Ready", "Job": "Complete"}
 # Labels that deploy/experiment, Deployments and Jobs add.
 LATER_LABELS = ("app.kubernetes.io/instance", "batch.kubernetes.io/job-completion-index")
