@@ -51,8 +51,9 @@ TEST_P(DecoderGolden, LogitsInBf16AreAsCloseToFp32AsTransformersOwn) {
   const at::Tensor theirs_TV = test_case.golden.at("logits_bf16") - fp32_TV;
   const at::Tensor ours_TV = logits_TV.to(at::kFloat) - fp32_TV;
   // The two round in different places, so single errors differ, the largest of 1300 by up to a
-  // factor of two; their mean sizes must not.
-  EXPECT_LE(MeanAbs(ours_TV), 1.1 * MeanAbs(theirs_TV));
+  // factor of two. The ratio of their mean sizes is 1.00 on the average of these models, with a
+  // standard deviation of 0.06 where attention multiplies in bfloat16; the limit is three of them.
+  EXPECT_LE(MeanAbs(ours_TV), 1.2 * MeanAbs(theirs_TV));
   EXPECT_LE(MaxAbs(ours_TV), 2.5 * MaxAbs(theirs_TV));
   EXPECT_GT(MaxAbs(ours_TV), kLogitTolerance);  // it did compute in bfloat16
 }
