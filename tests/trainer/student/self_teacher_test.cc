@@ -1,12 +1,12 @@
 #include "trainer/student/self_teacher.h"
 
 #include <absl/synchronization/notification.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <atomic>
 #include <cmath>
 #include <new>
 
+#include "tests/support/failing_tensors.h"
 #include "tests/support/fake_teachers.h"
 #include "tests/support/files.h"
 #include "tests/trainer/step/tiny_training.h"
@@ -84,28 +84,6 @@ TEST(AverageOfWeights, FollowsTheRecurrenceInFloat64) {
   }
 }
 
-// While it exists, the allocation of a tensor on the CPU fails, after `num_left` have succeeded.
-class FailingAllocation final : public c10::Allocator {
- public:
-  explicit FailingAllocation(int64_t num_left)
-      : num_left_(num_left), real_(c10::GetCPUAllocator()) {
-    c10::SetCPUAllocator(this, kPriority);
-  }
-  ~FailingAllocation() override { c10::SetCPUAllocator(real_, kPriority); }
-  c10::DataPtr allocate(size_t size_bytes) override {
-    if (num_left_-- == 0) throw std::bad_alloc();
-    return real_->allocate(size_bytes);
-  }
-  void copy_data(void* to, const void* from, size_t size_bytes) const override {
-    default_copy_data(to, from, size_bytes);
-  }
-
- private:
-  static constexpr uint8_t kPriority = 1;  // above that of the allocator that is always there
-  int64_t num_left_;
-  c10::Allocator* const real_;
-};
-
 // An update that fails between two of its parameters leaves an average that belongs to no step.
 // The caller sees that something has changed, and does not save it.
 TEST(AverageOfWeights, AnUpdateThatFindsNoMemoryCountsAsAChange) {
@@ -117,7 +95,7 @@ TEST(AverageOfWeights, AnUpdateThatFindsNoMemoryCountsAsAChange) {
     for (const int64_t num_left : {0, 5}) {
       const int64_t before = optimizer.num_changes();
       {
-        const FailingAllocation failing(num_left);
+        const FailingTensors failing(num_left);
         EXPECT_THROW(optimizer.UpdateAverage(0.9), std::bad_alloc);
       }
       EXPECT_GT(optimizer.num_changes(), before);

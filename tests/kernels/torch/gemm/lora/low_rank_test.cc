@@ -10,6 +10,7 @@
 #include "kernels/torch/gemm/linear.h"
 #include "kernels/torch/layers/gated_mlp.h"
 #include "tests/kernels/torch/gradient_problem.h"
+#include "tests/support/failing_tensors.h"
 
 namespace taopd {
 namespace {
@@ -79,6 +80,22 @@ TEST(LowRank, APackedWeightHasTheMergedNumbersAndFollowsTheAdapter) {
     EXPECT_TRUE(packed.Refresh());
     expect_merged();
   }
+}
+
+TEST(LowRank, APackedWeightThatFoundNoMemoryIsPackedAgain) {
+  const Sizes s = {9, 33, 150, 5};
+  const at::Tensor weight = RandomTensor({s.out, s.in}, 2), x = RandomTensor({s.rows, s.in}, 3);
+  LowRankAdapter first = Adapter(s, 4), second = Adapter(s, 6);
+  PackedWeight packed({weight, weight}, {}, {first, second});
+  first.b_NR.mul_(2.0);
+  {
+    const testing::FailingTensors failing(3);  // between the two adapters
+    EXPECT_THROW(packed.Refresh(), std::bad_alloc);
+  }
+  first.b_NR.mul_(3.0);
+  EXPECT_TRUE(packed.Refresh());
+  const PackedWeight merged({MergeAdapter(weight, first), MergeAdapter(weight, second)});
+  EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat), merged.Multiply(x, at::kFloat)));
 }
 
 TEST(LowRank, GradientsAreThoseOfFloat64) {
