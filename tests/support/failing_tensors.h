@@ -11,8 +11,7 @@ namespace taopd::testing {
 // While it exists, the allocation of a tensor on the CPU fails, after `num_left` have succeeded.
 class FailingTensors final : public c10::Allocator {
  public:
-  explicit FailingTensors(int64_t num_left)
-      : num_left_(num_left), real_(c10::GetCPUAllocator()) {
+  explicit FailingTensors(int64_t num_left) : num_left_(num_left), real_(c10::GetCPUAllocator()) {
     c10::SetCPUAllocator(this, kPriority);
   }
   ~FailingTensors() override { c10::SetCPUAllocator(real_, kPriority); }
