@@ -40,6 +40,18 @@ class TrainerEndpointsTest : public KilledRunTest {
     worker->process->process().Wait();
     Start(worker, more);
   }
+  // Kills one of the servers again and again while the trainer runs, at moments that have nothing
+  // to do with its steps, and starts it again. Returns the number of kills.
+  int KillServersOf(Process& trainer, const std::vector<Worker*>& servers, int most,
+                    absl::Duration shortest, absl::Duration longest) {
+    RandomStream random(5);
+    for (int num_kills = 0; num_kills < most; ++num_kills) {
+      const absl::Duration moment = shortest + random.NextUniform() * (longest - shortest);
+      if (PollUntil(moment, [&] { return !trainer.running(); })) return num_kills;
+      KillAndRestart(servers[random.NextBelow(servers.size())]);
+    }
+    return most;
+  }
   static std::string EndpointsOf(const std::vector<const Worker*>& workers,
                                  const std::string& setting = "rollout.endpoints") {
     std::string text;

@@ -1,12 +1,10 @@
 // Rollouts on servers of runs with several ranks, of trainers that are killed, and of servers that
 // start again at a bad moment: the run ends with the bytes of one that generates by itself.
 #include <absl/synchronization/notification.h>
-#include <grpcpp/grpcpp.h>
 
 #include <atomic>
 
-#include "proto/taopd/v1/policy.grpc.pb.h"
-#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "tests/integration/trainer/endpoints/passing_server.h"
 #include "tests/integration/trainer/endpoints/rollout_servers.h"
 
 namespace taopd::testing {
@@ -80,14 +78,8 @@ TEST_F(TrainerEndpointsFaultsTest, AServerOfOneOfTwoRanksIsKilledAgainAndAgain) 
   std::vector<std::string> elsewhere = settings;
   elsewhere.push_back(EndpointsOf({&a, &b}));
   Process trainer(Command(2, "two", elsewhere, kManySteps), dir_.File("two.log"));
-  RandomStream random(5);
-  int num_kills = 0;
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("two") >= 3; }));
-  for (; num_kills < 6; ++num_kills) {
-    const absl::Duration moment = absl::Seconds(0.2 + 0.4 * random.NextUniform());
-    if (PollUntil(moment, [&] { return !trainer.running(); })) break;
-    KillAndRestart(random.NextBelow(2) == 0 ? &a : &b);
-  }
+  const int num_kills = KillServersOf(trainer, {&a, &b}, 6, absl::Seconds(0.2), absl::Seconds(0.6));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   std::printf("%d kills, %g requests asked again\n", num_kills,
               LastMetric("two", "rollout/asked_again"));
@@ -117,24 +109,14 @@ TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
   ExpectSameModel("own", "two");
 }
 
-// Passes calls on to a real server, and holds the first answer to a part of a file until it is
-// released.
-class Interrupting {
+// Holds the first answer to a part of a file until it is released.
+class Interrupting final : public PassingServer {
  public:
-  explicit Interrupting(const std::string& target)
-      : channel_(grpc::CreateChannel(target, grpc::InsecureChannelCredentials())),
-        policy_(v1::Policy::NewStub(channel_)),
-        teacher_(v1::Teacher::NewStub(channel_)) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&policy_service_);
-    builder.RegisterService(&teacher_service_);
-    server_ = builder.BuildAndStart();
-  }
+  using PassingServer::PassingServer;
+  ~Interrupting() override { Stop(); }
   // Waits for that part.
   bool WaitForPart() { return part_.WaitForNotificationWithTimeout(absl::Seconds(60)); }
   void Release() { released_.Notify(); }
-  std::string endpoint() const { return Concat("grpc://127.0.0.1:", port_); }
   // VERSION/FILE of all parts with data, in their order.
   std::vector<std::string> files() const {
     absl::MutexLock lock(&mutex_);
@@ -142,70 +124,28 @@ class Interrupting {
   }
 
  private:
-  struct PolicyService final : v1::Policy::Service {
-    explicit PolicyService(Interrupting* owner) : owner(owner) {}
-    grpc::Status GetPolicy(grpc::ServerContext*, const v1::GetPolicyRequest* request,
-                           v1::GetPolicyResponse* response) override {
-      grpc::ClientContext context;
-      context.set_wait_for_ready(true);
-      return owner->policy_->GetPolicy(&context, *request, response);
+  grpc::Status PutWeights(const v1::PutWeightsRequest& request,
+                          v1::PutWeightsResponse* response) override {
+    const grpc::Status status = PassingServer::PutWeights(request, response);
+    if (request.data().empty()) return status;
+    {
+      absl::MutexLock lock(&mutex_);
+      files_.push_back(request.version() + "/" + request.file());
     }
-    grpc::Status SetWeights(grpc::ServerContext*, const v1::SetWeightsRequest* request,
-                            v1::SetWeightsResponse* response) override {
-      grpc::ClientContext context;
-      context.set_wait_for_ready(true);
-      return owner->policy_->SetWeights(&context, *request, response);
-    }
-    grpc::Status PutWeights(grpc::ServerContext*, const v1::PutWeightsRequest* request,
-                            v1::PutWeightsResponse* response) override {
-      grpc::ClientContext context;
-      context.set_wait_for_ready(true);
-      const grpc::Status status = owner->policy_->PutWeights(&context, *request, response);
-      if (request->data().empty()) return status;
-      {
-        absl::MutexLock lock(&owner->mutex_);
-        owner->files_.push_back(request->version() + "/" + request->file());
-      }
-      if (owner->was_put_.exchange(true)) return status;
-      owner->part_.Notify();
-      owner->released_.WaitForNotificationWithTimeout(absl::Seconds(60));
-      return status;
-    }
-    Interrupting* const owner;
-  };
-  struct TeacherService final : v1::Teacher::Service {
-    explicit TeacherService(Interrupting* owner) : owner(owner) {}
-    grpc::Status GetTeacherInfo(grpc::ServerContext*, const v1::GetTeacherInfoRequest* request,
-                                v1::GetTeacherInfoResponse* response) override {
-      grpc::ClientContext context;
-      context.set_wait_for_ready(true);
-      return owner->teacher_->GetTeacherInfo(&context, *request, response);
-    }
-    grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
-                          grpc::ServerWriter<v1::GenerateResponse>* writer) override {
-      grpc::ClientContext context;
-      const auto reader = owner->teacher_->Generate(&context, *request);
-      v1::GenerateResponse response;
-      while (reader->Read(&response)) writer->Write(response);
-      return reader->Finish();
-    }
-    Interrupting* const owner;
-  };
+    if (was_put_.exchange(true)) return status;
+    part_.Notify();
+    released_.WaitForNotificationWithTimeout(absl::Seconds(60));
+    return status;
+  }
 
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Policy::Stub> policy_;
-  const std::unique_ptr<v1::Teacher::Stub> teacher_;
   std::atomic<bool> was_put_ = false;
   absl::Notification part_, released_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> files_ ABSL_GUARDED_BY(mutex_);
-  PolicyService policy_service_{this};
-  TeacherService teacher_service_{this};
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
 
-// What a server has received is gone when it starts again, so it is sent from the beginning.
+// A server that starts again has lost the parts that it received, so the file is sent from the
+// beginning.
 TEST_F(TrainerEndpointsFaultsTest, AServerThatStartsAgainDuringATransferGetsAllOfIt) {
   Worker worker;
   Start(&worker);

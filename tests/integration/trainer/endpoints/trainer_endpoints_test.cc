@@ -1,12 +1,8 @@
 // Rollouts on servers: whoever generates them, and whatever becomes of the servers, a run ends with
 // the bytes of a run that generates them itself.
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
-#include <thread>
 
-#include "proto/taopd/v1/policy.grpc.pb.h"
-#include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "tests/integration/trainer/endpoints/passing_server.h"
 #include "tests/integration/trainer/endpoints/rollout_servers.h"
 
 namespace taopd::testing {
@@ -17,7 +13,7 @@ using ::testing::HasSubstr;
 TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
   Worker worker;
   Start(&worker);
-  const std::string endpoints = Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]");
+  const std::string endpoints = EndpointsOf({&worker});
   for (const int64_t async_steps : {0, 1}) {
     SCOPED_TRACE(async_steps);
     const std::string ahead = Concat("trainer.async_steps=", async_steps);
@@ -46,8 +42,8 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   Start(&worker, {"--api-key", "secret"});
   setenv("TAOPD_TEST_ROLLOUT_KEY", "secret", 1);
   const std::vector<std::string> elsewhere = {
-      Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]"), "rollout.weight_transfer=stream",
-      "rollout.on_update=restart", "rollout.api_key_env=TAOPD_TEST_ROLLOUT_KEY"};
+      EndpointsOf({&worker}), "rollout.weight_transfer=stream", "rollout.on_update=restart",
+      "rollout.api_key_env=TAOPD_TEST_ROLLOUT_KEY"};
   ExpectTrains("own", {});
   ExpectTrains("sent", elsewhere);
   ExpectSameResult("own", "sent");
@@ -76,27 +72,12 @@ TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
   Start(&a);
   Start(&b);
   ExpectTrains("own", {}, kManySteps);
-  const std::vector<std::string> settings =
-      Settings("elsewhere",
-               {Concat("rollout.endpoints=[\"", a.endpoint(), "\",\"", b.endpoint(), "\"]"),
-                "rollout.max_in_flight=4"},
-               kManySteps);
-  std::vector<std::string> arguments = TrainArguments(teacher_->endpoint(), settings);
-  arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-  Process trainer(arguments, dir_.File("elsewhere.log"));
-  RandomStream random(7);
-  int num_kills = 0;
+  Process trainer(
+      Command(1, "elsewhere", {EndpointsOf({&a, &b}), "rollout.max_in_flight=4"}, kManySteps),
+      dir_.File("elsewhere.log"));
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("elsewhere") >= 3; }));
-  while (trainer.running() && num_kills < 12) {
-    // Kills at moments that have nothing to do with the steps.
-    const absl::Duration moment = absl::Seconds(0.1 + 0.3 * random.NextUniform());
-    if (PollUntil(moment, [&] { return !trainer.running(); })) break;
-    Worker* const victim = random.NextBelow(2) == 0 ? &a : &b;
-    victim->process->process().Signal(SIGKILL);
-    victim->process->process().Wait();
-    ++num_kills;
-    Start(victim);
-  }
+  const int num_kills =
+      KillServersOf(trainer, {&a, &b}, 12, absl::Seconds(0.1), absl::Seconds(0.4));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   std::printf("%d kills, %g requests asked again\n", num_kills,
               LastMetric("elsewhere", "rollout/asked_again"));
@@ -109,17 +90,16 @@ TEST_F(TrainerEndpointsTest, ATrainerThatIsKilledGoesOn) {
   constexpr int64_t kManySteps = 30;
   Worker worker;
   Start(&worker);
-  const std::string endpoints = Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]");
+  const std::string endpoints = EndpointsOf({&worker});
   for (const int64_t async_steps : {0, 2}) {
     SCOPED_TRACE(async_steps);
     const std::string ahead = Concat("trainer.async_steps=", async_steps);
     const std::string own = Concat("own", async_steps), killed = Concat("killed", async_steps);
     ExpectTrains(own, {ahead}, kManySteps);
-    std::vector<std::string> arguments = TrainArguments(
-        teacher_->endpoint(), Settings(killed, {ahead, endpoints}, kManySteps), {"--resume=auto"});
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
+    const std::vector<std::string> command =
+        Command(1, killed, {ahead, endpoints}, kManySteps, {"--resume=auto"});
     for (const int64_t step : {5, 14, 22}) {
-      Process trainer(arguments, dir_.File("killed.log"));
+      Process trainer(command, dir_.File("killed.log"));
       ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint(killed) >= step; }));
       trainer.Signal(SIGKILL);
       trainer.Wait();
@@ -129,69 +109,26 @@ TEST_F(TrainerEndpointsTest, ATrainerThatIsKilledGoesOn) {
   }
 }
 
-// Passes calls on to a real server, but swallows weights after the first: it goes on with the old
-// ones and says so in its stamps.
-class OldWeights {
+// Swallows weights after the first: it goes on with the old ones and says so in its stamps.
+class OldWeights final : public PassingServer {
  public:
-  explicit OldWeights(const std::string& target)
-      : channel_(grpc::CreateChannel(target, grpc::InsecureChannelCredentials())),
-        policy_(v1::Policy::NewStub(channel_)),
-        teacher_(v1::Teacher::NewStub(channel_)) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(&policy_service_);
-    builder.RegisterService(&teacher_service_);
-    server_ = builder.BuildAndStart();
-  }
-  std::string endpoint() const { return Concat("grpc://127.0.0.1:", port_); }
+  using PassingServer::PassingServer;
+  ~OldWeights() override { Stop(); }
   int num_generated() const { return num_generated_; }
 
  private:
-  struct PolicyService final : v1::Policy::Service {
-    explicit PolicyService(OldWeights* owner) : owner(owner) {}
-    grpc::Status GetPolicy(grpc::ServerContext*, const v1::GetPolicyRequest* request,
-                           v1::GetPolicyResponse* response) override {
-      grpc::ClientContext context;
-      return owner->policy_->GetPolicy(&context, *request, response);
-    }
-    grpc::Status SetWeights(grpc::ServerContext*, const v1::SetWeightsRequest* request,
-                            v1::SetWeightsResponse* response) override {
-      if (owner->has_weights_.exchange(true)) return grpc::Status::OK;
-      grpc::ClientContext context;
-      return owner->policy_->SetWeights(&context, *request, response);
-    }
-    OldWeights* const owner;
-  };
-  struct TeacherService final : v1::Teacher::Service {
-    explicit TeacherService(OldWeights* owner) : owner(owner) {}
-    grpc::Status GetTeacherInfo(grpc::ServerContext*, const v1::GetTeacherInfoRequest* request,
-                                v1::GetTeacherInfoResponse* response) override {
-      grpc::ClientContext context;
-      return owner->teacher_->GetTeacherInfo(&context, *request, response);
-    }
-    grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
-                          grpc::ServerWriter<v1::GenerateResponse>* writer) override {
-      ++owner->num_generated_;
-      grpc::ClientContext context;
-      v1::GenerateRequest any = *request;
-      any.clear_expected_revision();
-      const auto reader = owner->teacher_->Generate(&context, any);
-      v1::GenerateResponse response;
-      while (reader->Read(&response)) writer->Write(response);
-      return reader->Finish();
-    }
-    OldWeights* const owner;
-  };
+  grpc::Status SetWeights(const v1::SetWeightsRequest& request,
+                          v1::SetWeightsResponse* response) override {
+    if (has_weights_.exchange(true)) return grpc::Status::OK;
+    return PassingServer::SetWeights(request, response);
+  }
+  void ChangeGenerate(v1::GenerateRequest* request) override {
+    ++num_generated_;
+    request->clear_expected_revision();
+  }
 
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Policy::Stub> policy_;
-  const std::unique_ptr<v1::Teacher::Stub> teacher_;
   std::atomic<bool> has_weights_ = false;
   std::atomic<int> num_generated_ = 0;
-  PolicyService policy_service_{this};
-  TeacherService teacher_service_{this};
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
 };
 
 TEST_F(TrainerEndpointsTest, AServerThatAnswersWithOldWeightsIsLeftOutByName) {
@@ -233,7 +170,7 @@ TEST_F(TrainerEndpointsTest, SaysWhatIsWrongBeforeTheFirstStep) {
   EXPECT_THAT(output, HasSubstr("no answer within"));
   Worker worker;
   Start(&worker, {"--max-model-len", "20"});
-  EXPECT_EQ(code({Concat("rollout.endpoints=[\"", worker.endpoint(), "\"]")}), 64) << output;
+  EXPECT_EQ(code({EndpointsOf({&worker})}), 64) << output;
   EXPECT_THAT(output, HasSubstr("at most 20 tokens"));
 }
 

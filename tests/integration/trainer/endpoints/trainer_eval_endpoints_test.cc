@@ -94,12 +94,7 @@ TEST_F(TrainerEvalEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing)
   std::vector<std::string> settings = EvalSettings(longer);
   settings.push_back(EndpointsOf({&server}, "rollout.eval_endpoints"));
   Process trainer(Command(1, "elsewhere", settings, 12), dir_.File("elsewhere.log"));
-  RandomStream random(3);
-  for (int i = 0; i < 6; ++i) {
-    const absl::Duration moment = absl::Seconds(0.1 + 0.3 * random.NextUniform());
-    if (PollUntil(moment, [&] { return !trainer.running(); })) break;
-    KillAndRestart(&server);
-  }
+  KillServersOf(trainer, {&server}, 6, absl::Seconds(0.1), absl::Seconds(0.4));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   ExpectSameEvaluations("own", "elsewhere");
 }
