@@ -29,6 +29,8 @@ DiskPlan PlanDisk(const DiskUse& use) {
       1 + use.checkpoints.keep_last + use.max_pinned + (every > 0 ? use.total_steps / every : 0);
   plan.num_checkpoints = std::min(num_checkpoints, use.total_steps + 1);
   plan.num_published = use.num_published;
+  if (!use.weights_dir.empty() && !AreOnOneDisk(use.run_dir, use.weights_dir))
+    plan.weights_dir = use.weights_dir;
   return plan;
 }
 
@@ -40,12 +42,12 @@ std::string BytesText(std::optional<int64_t> bytes) {
 
 // Returns the parts of the plan, as the subject of a sentence.
 std::string PartsText(const DiskPlan& plan) {
-  const bool publishes_here = plan.num_published > 0 && plan.weights_dir.empty();
   return Concat(plan.num_checkpoints, " checkpoints of ", plan.checkpoint_bytes,
                 " bytes (kept, pinned and being written)",
-                publishes_here ? Concat(", ", plan.num_published, " versions of the weights of ",
-                                        plan.model_bytes, " bytes for rollout.endpoints")
-                               : std::string(),
+                plan.publishes_in_run_dir()
+                    ? Concat(", ", plan.num_published, " versions of the weights of ",
+                             plan.model_bytes, " bytes for rollout.endpoints")
+                    : std::string(),
                 " and the model take ", plan.total_bytes(), " bytes");
 }
 
@@ -79,7 +81,7 @@ std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
 absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int64_t free_bytes,
                            bool refuses) {
   const int64_t for_one = free_bytes + plan.freed_bytes;
-  const bool publishes_here = plan.num_published > 0 && plan.weights_dir.empty();
+  const bool publishes_here = plan.publishes_in_run_dir();
   const int64_t needed = plan.checkpoint_bytes + (publishes_here ? plan.model_bytes : 0);
   if (for_one < needed) {
     return ResourceExhausted("run.dir ", run_dir, ": ",

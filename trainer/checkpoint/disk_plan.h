@@ -36,9 +36,10 @@ struct DiskPlan {
   int64_t freed_bytes = 0;
 
   int64_t published_bytes() const { return num_published * model_bytes; }
+  bool publishes_in_run_dir() const { return num_published > 0 && weights_dir.empty(); }
   int64_t total_bytes() const {
     return num_checkpoints * checkpoint_bytes + model_bytes +
-           (weights_dir.empty() ? published_bytes() : 0);
+           (publishes_in_run_dir() ? published_bytes() : 0);
   }
 };
 
@@ -50,6 +51,8 @@ struct DiskUse {
   int64_t max_pinned = 0;  // checkpoints that are kept beside those
   int64_t total_steps = 0;
   int64_t num_published = 0;  // DiskPlan::num_published
+  std::string run_dir = {};
+  std::string weights_dir = {};  // rollout.weights_dir
 };
 
 // Plans a new run. `held_bytes` and `freed_bytes` depend on the directory and are left at 0.

@@ -183,7 +183,9 @@ absl::Status CheckpointedRun::CheckDisk() {
   DiskUse use = {.checkpoints = options_.checkpoints,
                  .max_pinned = options_.max_pinned,
                  .total_steps = options_.total_steps,
-                 .num_published = options_.num_published};
+                 .num_published = options_.num_published,
+                 .run_dir = options_.run_dir,
+                 .weights_dir = options_.weights_dir};
   for (const auto& [name, parameter] : trained) {
     const bool is_float = parameter.scalar_type() == at::kFloat;
     use.weight_bytes += static_cast<int64_t>(parameter.nbytes());
@@ -195,9 +197,6 @@ absl::Status CheckpointedRun::CheckDisk() {
     use.weight_bytes += static_cast<int64_t>(student_.decoder->lm_head().nbytes());
   }
   DiskPlan plan = PlanDisk(use);
-  const bool has_other_disk =
-      !options_.weights_dir.empty() && !AreOnOneDisk(options_.run_dir, options_.weights_dir);
-  if (has_other_disk) plan.weights_dir = options_.weights_dir;
   checkpoint_bytes_ = plan.checkpoint_bytes;
   model_bytes_ = plan.model_bytes;
   absl::Status fits;
@@ -212,7 +211,7 @@ absl::Status CheckpointedRun::CheckDisk() {
     const bool refuses = options_.disk_plan == PlanPolicy::kRefuse;
     fits = CheckDiskPlan(plan, options_.run_dir, *free_bytes, refuses);
     const auto free_for_weights =
-        has_other_disk ? FreeDiskBytes(options_.weights_dir) : std::nullopt;
+        plan.weights_dir.empty() ? std::nullopt : FreeDiskBytes(plan.weights_dir);
     if (fits.ok() && free_for_weights) fits = CheckWeightsDisk(plan, *free_for_weights, refuses);
   }
   return WithExitCode(kExitStorage, group_->AgreeOnStatus(fits));

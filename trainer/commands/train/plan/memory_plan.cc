@@ -7,7 +7,6 @@
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
-#include "common/io/disk_space.h"
 #include "common/memory/own_limits.h"
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
@@ -228,19 +227,16 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
   const auto state_bytes = [&](bool is_float32) {
     return config.optimizer.StateBytesPerParameter(is_float32) + average_bytes;
   };
-  DiskPlan plan =
-      PlanDisk({.weight_bytes = 4 * lora.adapters + SizeOf(dtype) * (num_weights + tied_head),
-                .state_bytes = lora.adapters * state_bytes(/*is_float32=*/true) +
-                               num_weights * state_bytes(dtype == DataType::kFloat32),
-                .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
-                                .keep_every = config.trainer.keep_every},
-                .max_pinned = MaxPinnedCheckpoints(config),
-                .total_steps = config.trainer.total_steps,
-                .num_published = MaxPublishedVersions(config, num_ranks)});
-  const std::string& weights_dir = config.rollout.weights_dir;
-  if (!weights_dir.empty() && !AreOnOneDisk(config.run.Directory(), weights_dir))
-    plan.weights_dir = weights_dir;
-  return plan;
+  return PlanDisk({.weight_bytes = 4 * lora.adapters + SizeOf(dtype) * (num_weights + tied_head),
+                   .state_bytes = lora.adapters * state_bytes(/*is_float32=*/true) +
+                                  num_weights * state_bytes(dtype == DataType::kFloat32),
+                   .checkpoints = {.keep_last = config.trainer.keep_checkpoints,
+                                   .keep_every = config.trainer.keep_every},
+                   .max_pinned = MaxPinnedCheckpoints(config),
+                   .total_steps = config.trainer.total_steps,
+                   .num_published = MaxPublishedVersions(config, num_ranks),
+                   .run_dir = config.run.Directory(),
+                   .weights_dir = config.rollout.weights_dir});
 }
 
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,

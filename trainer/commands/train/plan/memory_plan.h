@@ -47,8 +47,8 @@ int64_t MaxPinnedCheckpoints(const TrainConfig& config);
 // rollout.eval_endpoints. Each rank writes one, and each server may still be reading an older one.
 int64_t MaxPublishedVersions(const TrainConfig& config, int64_t num_ranks);
 
-// What a new run of `config` on `num_ranks` ranks writes to disks (disk_plan.h). Errors are those
-// of LoadModelConfig.
+// Plans the disks of a new run of `config` on `num_ranks` ranks (disk_plan.h). Errors are those of
+// LoadModelConfig.
 absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks);
 
