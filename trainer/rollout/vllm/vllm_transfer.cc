@@ -3,9 +3,10 @@
 #include <absl/strings/escaping.h>
 
 #include <future>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "common/model/config/dtype.h"
 
 namespace taopd {
 namespace {
@@ -14,23 +15,17 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kEmptyRequest[] = "{}";
 
-// The name of a type of safetensors in PyTorch.
-absl::StatusOr<std::string> TorchTypeOf(const std::string& dtype) {
-  static const std::map<std::string, std::string> kNames = {
-      {"F32", "float32"}, {"BF16", "bfloat16"}, {"F16", "float16"}};
-  const auto found = kNames.find(dtype);
-  if (found != kNames.end()) return found->second;
-  return InvalidArgument("rollout.weight_transfer = nccl: a tensor has the type ", dtype,
-                         ", not F32, BF16 or F16");
-}
-
 absl::StatusOr<std::string> UpdateBody(const SafetensorsModel& model) {
   OrderedJson names = OrderedJson::array(), types = OrderedJson::array(),
               shapes = OrderedJson::array();
   for (const auto& [name, tensor] : model.tensors) {
-    TAOPD_ASSIGN_OR_RETURN(std::string type, TorchTypeOf(tensor.first.dtype));
+    const std::optional<DataType> type = DataTypeOfSafetensors(tensor.first.dtype);
+    if (!type) {
+      return InvalidArgument("rollout.weight_transfer = nccl: a tensor has the type ",
+                             tensor.first.dtype, ", not F32, BF16 or F16");
+    }
     names.push_back(name);
-    types.push_back(std::move(type));
+    types.push_back(ConfigDtype(*type));  // PyTorch's name
     shapes.push_back(tensor.first.shape);
   }
   return OrderedJson{
