@@ -156,9 +156,7 @@ absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
 absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request) {
   Asked asked;
   TAOPD_RETURN_IF_ERROR(ReadOutputs(fields, &asked));
-  const bool any_whitespace = asked.grammar.spec.any_whitespace;
   TAOPD_RETURN_IF_ERROR(ReadFormat(fields, &asked));
-  asked.grammar.spec.any_whitespace = any_whitespace;
   if (asked.num_kinds == 0) return absl::OkStatus();
   if (asked.num_kinds > 1) {
     return FieldError(
