@@ -24,8 +24,19 @@ struct DataFlags {
   int64_t num_samples = 3;
 };
 
-void PrintJson(const Json& json) {
-  std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+// Prints the summaries of data.train and data.val. `print_epoch` prints a line for the part that
+// has epochs.
+void PrintParts(const DataFlags& flags, const char* kind, const std::string& model,
+                const Json& parts, void (*print_epoch)(const Json& part)) {
+  if (flags.json) {
+    const Json whole = {{kind, model}, {"data", parts}};
+    std::printf("%s\n", whole.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    return;
+  }
+  for (const Json& part : parts) {
+    std::printf("%s", DatasetSummaryText(part).c_str());
+    if (part.contains("steps_per_epoch")) print_epoch(part);
+  }
 }
 
 absl::Status ShowData(const DataFlags& flags) {
@@ -54,17 +65,10 @@ absl::Status ShowData(const DataFlags& flags) {
   }
   if (parts.empty())
     return BadUsage(InvalidArgument("nothing to show: data.train and data.val are empty"));
-  if (flags.json) {
-    PrintJson({{"student", config.student.model}, {"data", parts}});
-    return absl::OkStatus();
-  }
-  for (const Json& part : parts) {
-    std::printf("%s", DatasetSummaryText(part).c_str());
-    if (part.contains("epoch_prompts")) {
-      std::printf("  an epoch: %lld prompts, %.1f steps\n", part["epoch_prompts"].get<long long>(),
-                  part["steps_per_epoch"].get<double>());
-    }
-  }
+  PrintParts(flags, "student", config.student.model, parts, [](const Json& part) {
+    std::printf("  an epoch: %lld prompts, %.1f steps\n", part["epoch_prompts"].get<long long>(),
+                part["steps_per_epoch"].get<double>());
+  });
   return absl::OkStatus();
 }
 
@@ -116,19 +120,12 @@ absl::Status ShowSftData(const DataFlags& flags) {
   train["steps_per_epoch"] = static_cast<double>(data.train.records.size()) /
                              static_cast<double>(config.trainer.batch_size);
   if (!data.val.records.empty()) parts.push_back(DatasetSummaryJson("data.val", data.val, options));
-  if (flags.json) {
-    const std::string& name = config.model.init.empty() ? config.model.config : config.model.init;
-    PrintJson({{"model", name}, {"data", parts}});
-    return absl::OkStatus();
-  }
-  for (const Json& part : parts) {
-    std::printf("%s", DatasetSummaryText(part).c_str());
-    if (part.contains("steps_per_epoch")) {
-      std::printf("  an epoch: %.1f steps, in which the %lld tokens of the responses are learned\n",
-                  part["steps_per_epoch"].get<double>(),
-                  part["response_tokens"]["total"].get<long long>());
-    }
-  }
+  const std::string& name = config.model.init.empty() ? config.model.config : config.model.init;
+  PrintParts(flags, "model", name, parts, [](const Json& part) {
+    std::printf("  an epoch: %.1f steps, in which the %lld tokens of the responses are learned\n",
+                part["steps_per_epoch"].get<double>(),
+                part["response_tokens"]["total"].get<long long>());
+  });
   return absl::OkStatus();
 }
 
