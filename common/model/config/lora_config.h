@@ -88,7 +88,7 @@ absl::Status CheckModulesToSave(const std::vector<std::string>& modules_to_save)
 // INVALID_ARGUMENT for a name that the model does not have.
 absl::Status ResolveModulesToSave(const ModelConfig& model, LoraConfig* lora);
 
-// What is trained of a model with adapters, in values. All are 0 without adapters.
+// The numbers of values that are trained in a model with adapters. All are 0 without adapters.
 struct LoraCounts {
   int64_t adapters = 0;   // A and B, in float32
   int64_t embedding = 0;  // these are modules_to_save, in the base's type

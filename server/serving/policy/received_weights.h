@@ -3,9 +3,9 @@
 // They lie in a directory of their own, which is made for the first part and removed at the end: a
 // server that starts again has nothing of them, and the trainer sends them from the beginning.
 //
-// What clients can make it hold is bounded by the model that is served: kMaxVersions versions, each
-// with as many bytes as the model and kMaxFiles files. A version beyond that takes the place of the
-// one for which no part has come for the longest time.
+// The model that is served bounds what clients can make it hold: kMaxVersions versions, each with
+// as many bytes as the model and kMaxFiles files. A version beyond that takes the place of the one
+// for which no part has come for the longest time.
 #pragma once
 
 #include <cstdint>

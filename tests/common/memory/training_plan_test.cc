@@ -179,7 +179,7 @@ TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "adapters"), -1);
 }
 
-// What adapters save has the model's type, and a master copy if that is bfloat16.
+// Saved modules have the model's type, and a master copy if that is bfloat16.
 TEST(TrainingLines, SavedModulesAreTrainedBesideTheAdapters) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
   input.copies_checkpoints = true;

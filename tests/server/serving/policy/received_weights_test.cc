@@ -51,7 +51,7 @@ TEST_F(ReceivedWeightsTest, NamesAndSizesOfFilesAreChecked) {
   EXPECT_ERROR(Put("v", "z", large), absl::StatusCode::kInvalidArgument, "data has 16777217 bytes");
 }
 
-// What is asked for and not sent takes no room.
+// A file that is asked for and not sent takes no room.
 TEST_F(ReceivedWeightsTest, AQuestionMakesNothing) {
   ASSERT_OK_AND_ASSIGN(const int64_t here, Put("v", "x", "", 0, 10));
   EXPECT_EQ(here, 0);

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What has happened, in order, on both sides.
+// The events of both sides, in their order.
 class Events {
  public:
   void Add(const std::string& event) {
