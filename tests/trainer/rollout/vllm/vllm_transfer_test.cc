@@ -90,6 +90,8 @@ class VllmTransferTest : public ::testing::Test {
                                      const std::stop_token& stop) {
     events_.Add(path);
     if (path == fails_at_) return absl::InternalError(Concat(path, ": HTTP 500"));
+    // The end of a lock wakes Await, a request to stop does not.
+    const std::stop_callback wake(stop, [this] { absl::MutexLock lock(&mutex_); });
     absl::MutexLock lock(&mutex_);
     bodies_[path] = body.empty() ? Json() : Json::parse(body);
     if (path == "/get_world_size") return std::string(R"({"world_size": 2})");
@@ -98,8 +100,9 @@ class VllmTransferTest : public ::testing::Test {
       num_expected_ = static_cast<int64_t>(bodies_[path]["update_info"]["names"].size());
     const auto met = [&] { return num_expected_ == 0 || stop.stop_requested(); };
     mutex_.Await(absl::Condition(&met));
-    if (stop.stop_requested()) return absl::CancelledError("stopped");
-    return std::string("{}");
+    if (num_expected_ == 0) return std::string("{}");
+    num_expected_ = 0;  // for the next request
+    return absl::CancelledError("stopped");
   }
   VllmTransfer MakeTransfer() {
     return {[this](const auto& path, const auto& body, const auto& stop) {
