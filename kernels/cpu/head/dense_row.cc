@@ -37,8 +37,11 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
   }
 
   const std::vector<double> log_p_all = LogSoftmax(dense.logits);
-  std::vector<double> log_p, rest, gradient(k), scratch(k);
-  for (int32_t id : dense.support_ids) log_p.push_back(log_p_all[id]);
+  std::vector<double> log_p, p, rest, gradient(k), scratch(k);
+  for (int32_t id : dense.support_ids) {
+    log_p.push_back(log_p_all[id]);
+    p.push_back(std::exp(log_p.back()));
+  }
   double entropy = 0;
   for (int32_t v = 0; v < vocabulary_size; ++v) {
     if (!in_support[v]) rest.push_back(log_p_all[v]);
@@ -49,6 +52,7 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
   ObjectiveRow<double> row;
   row.k = k;
   row.log_p = log_p.data();
+  row.p = p.data();
   row.log_q = dense.teacher_log_probs.data();
   row.log_p_tail = LogSumExp(rest.data(), static_cast<int32_t>(rest.size()));
   row.log_q_tail = dense.teacher_log_tail;

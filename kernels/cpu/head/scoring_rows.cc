@@ -133,7 +133,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     taken_scaled.insert(taken_scaled.end(), outside_scaled.begin(), outside_scaled.end());
     for (double& x : taken_scaled) x -= log_sum_exp;
     result->entropy = static_cast<float>(EntropyOfRow(rest, scale, log_rest - log_sum_exp,
-                                                      log_sum_exp, taken_scaled.data(),
+                                                      log_sum_exp, taken_scaled.data(), nullptr,
                                                       static_cast<int32_t>(taken_scaled.size())));
   }
 }

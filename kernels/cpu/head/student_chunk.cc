@@ -299,10 +299,7 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
                              StudentChunkScratch* scratch, float* loss, float* metrics) {
   const int64_t k = targets_.k;
   const int32_t size = size_C_[row];
-  for (std::vector<double>* values :
-       {&scratch->log_p, &scratch->log_q, &scratch->gradient, &scratch->term_gradient}) {
-    values->resize(size);
-  }
+  scratch->row_work.resize(kStudentRowWork * size);
   StudentRowInput input;
   SetTargets(targets_, row, size, options_.vocabulary_size, &input);
   input.rest = rest;
@@ -322,13 +319,12 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
     input.in_top_k = scratch->in_top_k.data();
   }
   const StudentRowGradient gradient =
-      FinishStudentRow(options_.objective, input, scratch->log_p.data(), scratch->log_q.data(),
-                       scratch->gradient.data(), scratch->term_gradient.data(), metrics);
+      FinishStudentRow(options_.objective, input, scratch->row_work.data(), metrics);
   *loss = static_cast<float>(gradient.loss);
   int32_t* ids = entry_ids_Ce_.data() + row * (k + 1);
   float* values = entry_values_Ce_.data() + row * (k + 1);
   row_scale_C_[row] = WriteRowEntries(input, gradient, targets_.row_weights_N[row], dense_,
-                                      targets_.k, scratch->gradient.data(), ids, values);
+                                      targets_.k, ids, values);
   for (int64_t i = 0; options_.products && i <= k; ++i) {
     if (ids[i] < 0) continue;
     const int64_t block = ids[i] / options_.block_size;

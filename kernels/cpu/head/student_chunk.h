@@ -53,7 +53,7 @@ struct StudentChunkOptions {
 // Memory that is reused from block to block and from row to row. Not thread-safe: give each thread
 // its own.
 struct StudentChunkScratch {
-  std::vector<double> log_p, log_q, gradient, term_gradient;
+  std::vector<double> row_work;  // of FinishStudentRow
   std::vector<float> max, shift, offset, exponent, sum, sum_x;
   std::vector<int32_t> order, ids, ranks;
   std::vector<float> taken;

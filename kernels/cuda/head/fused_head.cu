@@ -84,7 +84,7 @@ class Chunk {
     objective.sizes = b_.sizes;
     objective.sums = b_.sums;
     objective.in_top_k = b_.in_top_k;
-    objective.scratch = b_.objective_scratch;
+    objective.work = b_.objective_work;
     objective.loss = r_.loss_N + begin;
     objective.metrics = r_.metrics_NM + begin * kNumHeadMetrics;
     objective.dense = mode_.dense;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/gemm/matmul.h"
 #include "kernels/cuda/head/head_problem.h"
 #include "kernels/cuda/head/vocabulary_sort.h"
+#include "taopd/head/student_row.h"
 
 namespace taopd {
 namespace cuda {
@@ -39,7 +40,7 @@ Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_
   add(b.sizes, logits_rows);
   add(b.sums, logits_rows);
   if (problem.top_k_metrics) add(b.in_top_k, logits_rows * k);
-  add(b.objective_scratch, logits_rows * k * 4);
+  add(b.objective_work, logits_rows * k * kStudentRowWork);
   if (mode.gradient) {
     add(b.row_scale, chunk_rows);
     add(b.entry_ids, chunk_rows * (k + 1));

@@ -31,7 +31,7 @@ struct Buffers {
   int32_t* sizes = nullptr;
   SweepSums* sums = nullptr;
   uint8_t* in_top_k = nullptr;
-  double* objective_scratch = nullptr;
+  double* objective_work = nullptr;
   // Arrays with one row per row of the chunk.
   float* row_scale = nullptr;
   int32_t* entry_ids = nullptr;

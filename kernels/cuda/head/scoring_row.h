@@ -285,8 +285,8 @@ __global__ void __launch_bounds__(kScoringThreads) ScoringRow(ScoringArguments a
     out.sampled_log_probs_N[row.n] = static_cast<float>(sampled_logit * scale - log_sum_exp);
   }
   if (out.entropy_N != nullptr) {
-    const double entropy =
-        support_entropy + EntropyOfRow(rest, scale, tail - log_sum_exp, log_sum_exp, nullptr, 0);
+    const double entropy = support_entropy + EntropyOfRow(rest, scale, tail - log_sum_exp,
+                                                          log_sum_exp, nullptr, nullptr, 0);
     out.entropy_N[row.n] = static_cast<float>(entropy < 0 ? 0 : entropy);
   }
 }

@@ -24,7 +24,7 @@ struct ObjectiveArguments {
   const int32_t* sizes = nullptr;
   const SweepSums* sums = nullptr;
   const uint8_t* in_top_k = nullptr;  // null: no overlap metrics
-  double* scratch = nullptr;          // [rows, 4 k]
+  double* work = nullptr;             // [rows, kStudentRowWork * k]
   float* loss = nullptr;
   float* metrics = nullptr;  // [rows, kNumHeadMetrics]
   // The gradient is row_scale times E, in whose rows the entries replace the exponentials. Null
@@ -49,17 +49,15 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
   input.taken = args.taken + n * k;
   input.sampled_logit = args.sampled_logits[n];
   if (args.in_top_k != nullptr) input.in_top_k = args.in_top_k + n * k;
-  double* log_p = args.scratch + n * 4 * k;
-  double* gradient = log_p + 2 * k;
   const StudentRowGradient row =
-      FinishStudentRow(args.objective, input, log_p, log_p + k, gradient, log_p + 3 * k,
+      FinishStudentRow(args.objective, input, args.work + n * kStudentRowWork * k,
                        args.metrics + n * kNumHeadMetrics);
   args.loss[n] = static_cast<float>(row.loss);
   if (args.entry_ids == nullptr) return;  // no gradient is requested
 
   args.row_scale[n] =
       WriteRowEntries(input, row, args.targets.row_weights_N[n], args.dense, args.targets.k,
-                      gradient, args.entry_ids + n * (k + 1), args.entry_values + n * (k + 1));
+                      args.entry_ids + n * (k + 1), args.entry_values + n * (k + 1));
 }
 
 // Sets E[n, entry_ids] = entry_values, with one thread per entry. The sweep has reported ids that

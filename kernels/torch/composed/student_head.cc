@@ -155,7 +155,7 @@ class HeadRun {
   RowEntries FinishRows(const StudentTargets& targets, const std::vector<int32_t>& sizes,
                         const RowNumbers& numbers, int64_t begin) {
     const int64_t k = targets.k;
-    std::vector<double> log_p(k), log_q(k), gradient(k), scratch(k);
+    std::vector<double> work(kStudentRowWork * k);
     std::vector<uint8_t> in_top_k(k);
     std::vector<int32_t> ids(k + 1);
     std::vector<float> values(k + 1);
@@ -176,12 +176,12 @@ class HeadRun {
         input.in_top_k = in_top_k.data();
       }
       const StudentRowGradient result = FinishStudentRow(
-          head_.objective, input, log_p.data(), log_q.data(), gradient.data(), scratch.data(),
+          head_.objective, input, work.data(),
           output_.metrics_NM.mutable_data_ptr<float>() + (begin + n) * kNumHeadMetrics);
       output_.loss_N.mutable_data_ptr<float>()[begin + n] = static_cast<float>(result.loss);
       entries.row_scale.push_back(WriteRowEntries(input, result, targets.row_weights_N[n], dense_,
-                                                  static_cast<int32_t>(k), gradient.data(),
-                                                  ids.data(), values.data()));
+                                                  static_cast<int32_t>(k), ids.data(),
+                                                  values.data()));
       for (int64_t i = 0; i <= k; ++i) {
         if (ids[i] < 0) continue;
         entries.rows.push_back(n);

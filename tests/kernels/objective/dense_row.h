@@ -56,14 +56,18 @@ template <typename Real>
 DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>& dense,
                            Real student_epsilon = 0) {
   const std::vector<Real> log_p_all = LogSoftmax(dense.logits);
-  std::vector<Real> log_p, rest, gradient(dense.support.size());
-  for (int32_t id : dense.support) log_p.push_back(log_p_all[id]);
+  std::vector<Real> log_p, p, rest, gradient(dense.support.size());
+  for (int32_t id : dense.support) {
+    log_p.push_back(log_p_all[id]);
+    p.push_back(std::exp(log_p.back()));
+  }
   for (int32_t v = 0; v < static_cast<int32_t>(log_p_all.size()); ++v) {
     if (!dense.Inside(v)) rest.push_back(log_p_all[v]);
   }
   ObjectiveRow<Real> row;
   row.k = static_cast<int32_t>(log_p.size());
   row.log_p = log_p.data();
+  row.p = p.data();
   row.log_q = dense.teacher.data();
   row.log_p_tail = LogSumExp(rest.data(), static_cast<int32_t>(rest.size()));
   if (student_epsilon > 0) {

@@ -87,11 +87,13 @@ TEST(ObjectiveTerms, ProblemsNameFieldValueAndLimit) {
 
 // This property decides whether the products over the vocabulary are left out.
 TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
-  const double log_p[] = {std::log(0.5), std::log(0.2), std::log(0.1)};
+  const double p[] = {0.5, 0.2, 0.1};
+  const double log_p[] = {std::log(p[0]), std::log(p[1]), std::log(p[2])};
   const double log_q[] = {std::log(0.4), std::log(0.3), std::log(0.05)};
   ObjectiveRow<double> row;
   row.k = 3;
   row.log_p = log_p;
+  row.p = p;
   row.log_q = log_q;
   row.log_p_tail = std::log(0.2);
   row.log_q_tail = std::log(0.25);

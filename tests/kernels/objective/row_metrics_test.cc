@@ -37,11 +37,15 @@ TEST(TailGrowth, IsTheTailsChangeUnderAStepOfTheNormalizedObjective) {
         MakeRow(RandomLogits(9, 2, seed), LogSoftmax(RandomLogits(9, 2, seed + 99)), 5, 0);
     const double before = TailOf(row);
     const std::vector<double> log_p_all = LogSoftmax(row.logits);
-    std::vector<double> log_p;
-    for (int32_t id : row.support) log_p.push_back(log_p_all[id]);
+    std::vector<double> log_p, p;
+    for (int32_t id : row.support) {
+      log_p.push_back(log_p_all[id]);
+      p.push_back(std::exp(log_p.back()));
+    }
     ObjectiveRow<double> inputs;
     inputs.k = 5;
     inputs.log_p = log_p.data();
+    inputs.p = p.data();
     inputs.log_q = row.teacher.data();
     const double covariance = TailGrowthCovariance(inputs);
     const auto result = Evaluate(*FindObjective("normalized"), row);

@@ -64,29 +64,34 @@ struct StudentRowGradient {
   double loss = 0;
   double dense = 0;
   double sampled = 0;
-  int32_t sampled_index = -1;  // y's index in the support, or -1
+  int32_t sampled_index = -1;          // y's index in the support, or -1
+  double* support_gradient = nullptr;  // [k], in the work memory of FinishStudentRow
 };
 
-// Evaluates the objective for one row. Writes support_gradient[k] and metrics[kNumHeadMetrics], and
-// overwrites log_p[k] and log_q[k] with the row's log-probs. scratch[k] is used by combinations of
-// objectives. All arrays are the caller's.
+// The numbers of float64 that FinishStudentRow needs for each id of the support.
+inline constexpr int64_t kStudentRowWork = 5;
+
+// Evaluates the objective for one row. Writes metrics[kNumHeadMetrics]. work[kStudentRowWork * k]
+// is the caller's memory; the result's support_gradient points into it.
 TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerms& objective,
                                                              const StudentRowInput& input,
-                                                             double* log_p, double* log_q,
-                                                             double* support_gradient,
-                                                             double* scratch, float* metrics) {
+                                                             double* work, float* metrics) {
+  double *const log_p = work, *const log_q = work + input.k, *const p = work + 2 * input.k;
   const double tail = LogSumOf(input.rest, input.scale);
   for (int32_t j = 0; j < input.k; ++j) log_p[j] = input.taken[j] * input.scale;
   const double log_sum_exp = LogAddExp(tail, LogSumExp(log_p, input.k));
   StudentRowGradient out;
+  out.support_gradient = work + 3 * input.k;
   for (int32_t j = 0; j < input.k; ++j) {
     log_p[j] -= log_sum_exp;
+    p[j] = std::exp(log_p[j]);
     log_q[j] = input.teacher_log_probs[j];
     if (input.ids[j] == input.sampled_id) out.sampled_index = j;
   }
   ObjectiveRow<double> row;
   row.k = input.k;
   row.log_p = log_p;
+  row.p = p;
   row.log_q = log_q;
   row.log_p_tail = tail - log_sum_exp;
   row.log_q_tail = input.teacher_log_tail;
@@ -99,11 +104,11 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   row.sampled_in_support = out.sampled_index >= 0;
   const TeacherTail teacher_tail = FillTeacherTail(&row, input.whole_vocabulary);
   ObjectiveResult<double> result;
-  result.support_gradient = support_gradient;
-  EvaluateObjectives(objective, row, scratch, &result);
+  result.support_gradient = out.support_gradient;
+  EvaluateObjectives(objective, row, work + 4 * input.k, &result);
 
   const double entropy =
-      EntropyOfRow(input.rest, input.scale, row.log_p_tail, log_sum_exp, log_p, input.k);
+      EntropyOfRow(input.rest, input.scale, row.log_p_tail, log_sum_exp, log_p, p, input.k);
   WriteRowMetrics(row, result, entropy, teacher_tail, metrics);
   if (input.in_top_k != nullptr && input.k > 0) {
     int32_t overlap = 0;
@@ -114,7 +119,7 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   }
 
   out.loss = result.loss;
-  for (int32_t j = 0; j < input.k; ++j) support_gradient[j] *= input.scale;
+  for (int32_t j = 0; j < input.k; ++j) out.support_gradient[j] *= input.scale;
   out.sampled = result.c * input.scale;
   out.dense = input.rest.sum == 0 ? 0
                                   : result.a * input.scale *
@@ -140,12 +145,13 @@ TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, dou
 // in ids[i], or -1 if there is no such entry, and its e_v in values[i]; both arrays have k + 1
 // places.
 //
-// If with_dense is false, e_v is 0 except for the entries, and the scale is 1. support_gradient
-// comes from FinishStudentRow; its contents are overwritten.
+// If with_dense is false, e_v is 0 except for the entries, and the scale is 1. The contents of
+// row.support_gradient are overwritten.
 TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
                                                const StudentRowGradient& row, double weight,
-                                               bool with_dense, int32_t k, double* support_gradient,
-                                               int32_t* ids, float* values) {
+                                               bool with_dense, int32_t k, int32_t* ids,
+                                               float* values) {
+  double* const support_gradient = row.support_gradient;
   if (row.sampled_index >= 0) support_gradient[row.sampled_index] += row.sampled;
   double largest = row.sampled_index >= 0 ? 0 : std::fabs(row.sampled * weight);
   for (int32_t j = 0; j < input.k; ++j) {

@@ -21,7 +21,7 @@ namespace taopd::objectives {
 // g_j = a p_j: objectives that treat the support like the rest of the vocabulary.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void FillDense(const ObjectiveRow<Real>& row, ObjectiveResult<Real>* out) {
-  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] = out->a * std::exp(row.log_p[j]);
+  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] = out->a * row.p[j];
 }
 
 // Score-function gradient: advantage * d log p(y), i.e. a = -advantage, c = advantage.
@@ -41,7 +41,7 @@ TAOPD_HOST_DEVICE inline Real SupportReverseKl(const ObjectiveRow<Real>& row,
   for (int32_t j = 0; j < row.k; ++j) {
     const Real r = WeightedLogRatio(row.log_p[j], row.log_q[j], &out->num_limited);
     out->support_gradient[j] = r;
-    sum += std::exp(row.log_p[j]) * r;
+    sum += row.p[j] * r;
   }
   return sum;
 }
@@ -51,7 +51,7 @@ template <typename Real>
 TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Real shift,
                                               ObjectiveResult<Real>* out) {
   for (int32_t j = 0; j < row.k; ++j) {
-    out->support_gradient[j] = std::exp(row.log_p[j]) * (out->support_gradient[j] - shift);
+    out->support_gradient[j] = row.p[j] * (out->support_gradient[j] - shift);
   }
 }
 
@@ -138,7 +138,7 @@ TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row,
                                            ObjectiveResult<Real>* out) {
   out->loss = SupportReverseKl(row, out);
   Real mass = 0;
-  for (int32_t j = 0; j < row.k; ++j) mass += std::exp(row.log_p[j]);
+  for (int32_t j = 0; j < row.k; ++j) mass += row.p[j];
   out->a = -(out->loss + mass);
   out->c = 0;
   FinishReverseKl(row, out->loss + mass - 1, out);
@@ -152,7 +152,7 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
                                    ObjectiveResult<Real>* out) {
   const Real reverse_kl = SupportReverseKl(row, out);
   out->loss = reverse_kl;
-  for (int32_t j = 0; j < row.k; ++j) out->loss += std::exp(row.log_q[j]) - std::exp(row.log_p[j]);
+  for (int32_t j = 0; j < row.k; ++j) out->loss += std::exp(row.log_q[j]) - row.p[j];
   out->a = -reverse_kl;
   out->c = 0;
   FinishReverseKl(row, reverse_kl, out);
@@ -285,7 +285,7 @@ TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
   if (std::isnan(row.teacher_entropy)) out->loss = row.teacher_entropy;
   out->a = -r;
   out->c = r;
-  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] -= r * std::exp(row.log_p[j]);
+  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] -= r * row.p[j];
 }
 
 // loss = sum over S+ of q log q/p;  a = Q - q_tail/p_tail;  g_j = Q p_j - q_j, where Q = sum over
@@ -303,7 +303,7 @@ TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row,
     teacher_mass += std::exp(row.log_q[j]);
   }
   for (int32_t j = 0; j < row.k; ++j) {
-    out->support_gradient[j] = teacher_mass * std::exp(row.log_p[j]) - std::exp(row.log_q[j]);
+    out->support_gradient[j] = teacher_mass * row.p[j] - std::exp(row.log_q[j]);
   }
   out->a = 0;
   if (row.log_p_tail == NegativeInfinity<Real>()) return;
@@ -344,13 +344,12 @@ TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
     const Real u = JsdOutcome(row.log_p[j], row.log_q[j], beta, &term);
     out->loss += term;
     out->support_gradient[j] = u;
-    mean_u += std::exp(row.log_p[j]) * u;
+    mean_u += row.p[j] * u;
   }
   out->a = (1 - beta) * (u_tail - mean_u);
   out->c = 0;
   for (int32_t j = 0; j < row.k; ++j) {
-    out->support_gradient[j] =
-        (1 - beta) * std::exp(row.log_p[j]) * (out->support_gradient[j] - mean_u);
+    out->support_gradient[j] = (1 - beta) * row.p[j] * (out->support_gradient[j] - mean_u);
   }
 }
 

@@ -48,6 +48,7 @@ template <typename Real>
 struct ObjectiveRow {
   int32_t k = 0;                // support size
   const Real* log_p = nullptr;  // [k], the student's log-probs, of the full softmax
+  const Real* p = nullptr;      // [k], exp(log_p)
   const Real* log_q = nullptr;  // [k], the teacher's
   // Log-sum-exp of the log-probs outside of the support; -inf if k = V.
   Real log_p_tail = 0;

@@ -69,19 +69,20 @@ inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
 // q = 0 is read as kLogProbFloor. The result is 0 if the student has no mass on the support.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row) {
-  const Real log_mass = LogSumExp(row.log_p, row.k);
-  if (log_mass == NegativeInfinity<Real>()) return 0;
+  Real mass = 0;
+  for (int32_t j = 0; j < row.k; ++j) mass += row.p[j];
+  if (mass == 0) return 0;
   Real mean_p = 0;
   Real mean_r = 0;
   for (int32_t j = 0; j < row.k; ++j) {
-    const Real p = std::exp(row.log_p[j] - log_mass);
+    const Real p = row.p[j] / mass;
     int32_t ignored = 0;
     mean_p += p * p;
     mean_r += p * objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
   }
   Real covariance = 0;
   for (int32_t j = 0; j < row.k; ++j) {
-    const Real p = std::exp(row.log_p[j] - log_mass);
+    const Real p = row.p[j] / mass;
     int32_t ignored = 0;
     const Real r = objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
     covariance += p * (p - mean_p) * (r - mean_r);
@@ -122,7 +123,7 @@ TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
   Real student_mass = 0;
   Real teacher_mass = 0;
   for (int32_t j = 0; j < row.k; ++j) {
-    student_mass += std::exp(row.log_p[j]);
+    student_mass += row.p[j];
     if (has_teacher) teacher_mass += std::exp(row.log_q[j]);
   }
   metrics[kStudentTail] = static_cast<Metric>(std::exp(row.log_p_tail));
