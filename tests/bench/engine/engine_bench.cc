@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/memory.h"
 #include "common/base/thread_waits.h"
 #include "common/engine/engine_factory.h"
 #include "common/io/file.h"
@@ -211,5 +212,6 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   taopd::RestartWithShortThreadWaits(argv);  // as the programs do
+  taopd::KeepFreedMemory();                  // as the teacher does
   return taopd::Main(std::vector<std::string>(argv + 1, argv + argc));
 }
