@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/json_fields.h"
 
 namespace taopd {

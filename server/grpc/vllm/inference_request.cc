@@ -6,10 +6,8 @@
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/engine_requests.h"
-#include "server/generation/field_error.h"
-#include "server/generation/memory.h"
 #include "server/generation/prompts.h"
-#include "server/generation/request_limits.h"
+#include "server/generation/request_fields.h"
 #include "server/grpc/generate/sampling_conversion.h"
 
 namespace taopd {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
+#include "server/generation/request_fields.h"
 #include "server/http/chat/chat_messages.h"
 #include "server/http/chat/tool_choice.h"
 #include "server/http/request/prompts.h"

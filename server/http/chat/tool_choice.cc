@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

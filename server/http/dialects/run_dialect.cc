@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/generation/memory.h"
+#include "server/generation/engine_requests.h"
 #include "server/http/chat/chat.h"
 #include "server/http/dialects/completion.h"
 #include "server/http/dialects/sglang.h"

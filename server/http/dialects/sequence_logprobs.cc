@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/generation/field_error.h"
-#include "server/generation/memory.h"
+#include "server/generation/engine_requests.h"
+#include "server/generation/request_fields.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/request/prompts.h"

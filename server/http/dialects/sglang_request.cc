@@ -3,9 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
-#include "server/generation/request_limits.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/prompts.h"
 #include "server/http/request/request_body.h"
 #include "server/http/request/sampling_request.h"

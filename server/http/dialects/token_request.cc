@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/prompts.h"
 #include "server/http/request/sampling_request.h"
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
+#include "server/generation/request_fields.h"
 
 namespace taopd {
 namespace {

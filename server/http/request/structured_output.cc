@@ -5,7 +5,7 @@
 
 #include "common/io/jsonl.h"
 #include "server/generation/engine_requests.h"
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/request_body.h"
 #include "server/serving/excerpt.h"
 

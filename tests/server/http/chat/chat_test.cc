@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/chat/chat_messages.h"
 #include "tests/server/http/dialect_fixture.h"
 
