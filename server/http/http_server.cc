@@ -3,9 +3,7 @@
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,9 +11,7 @@
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/http/front/front.h"
-#include "server/http/route.h"
-#include "server/http/routes/completion_routes.h"
-#include "server/http/routes/probe_routes.h"
+#include "server/http/routes/routes.h"
 #include "server/net/client_name.h"
 #include "server/serving/excerpt.h"
 
@@ -23,14 +19,6 @@ namespace taopd {
 namespace {
 
 constexpr double kMaxTimeoutSeconds = 86400.0;
-
-Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
-  Routes routes;
-  for (Routes& group : std::array{ProbeRoutes(state, metrics), CompletionRoutes(state)}) {
-    std::move(group.begin(), group.end(), std::back_inserter(routes));
-  }
-  return routes;
-}
 
 bool IsJsonContentType(std::string_view type) {
   constexpr std::string_view kSuffix = "+json";

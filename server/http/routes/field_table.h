@@ -28,4 +28,9 @@ struct RouteDoc {
 
 const std::vector<RouteDoc>& RouteDocs();
 
+// Returns an OpenAPI 3.1 document.
+std::string OpenApiJson();
+// Returns a plain page that lists routes and fields and loads nothing from elsewhere.
+std::string DocsPage();
+
 }  // namespace taopd

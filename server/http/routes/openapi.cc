@@ -1,5 +1,3 @@
-#include "server/http/routes/openapi.h"
-
 #include <nlohmann/json.hpp>
 
 #include "server/http/routes/field_table.h"

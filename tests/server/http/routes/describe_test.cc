@@ -7,9 +7,8 @@
 #include "server/http/dialects/sequence_logprobs.h"
 #include "server/http/dialects/sglang.h"
 #include "server/http/dialects/token.h"
-#include "server/http/routes/completion_routes.h"
 #include "server/http/routes/field_table.h"
-#include "server/http/routes/openapi.h"
+#include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/config_json.h"
 #include "tests/server/http/dialect_fixture.h"
@@ -51,9 +50,11 @@ TEST_F(DescribeTest, EveryRouteIsDescribed) {
   for (const RouteDoc& route : RouteDocs())
     described.insert(std::string(route.method) + " " + route.path);
   ServingState state(Clock::Real(), absl::Seconds(60));
-  for (const Route& route : CompletionRoutes(&state))
+  ServerMetrics metrics;
+  for (const Route& route : MakeRoutes(&state, &metrics)) {
+    if (route.kind == RouteKind::kProbe && route.path != "/health_generate") continue;
     served.insert(route.method + " " + route.path);
-  served.insert("GET /health_generate");  // SGLang's name among the probes
+  }
   EXPECT_EQ(described, served);
 }
 
