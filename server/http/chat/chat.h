@@ -31,9 +31,14 @@ struct ChatRequest : GenerationRequest {
   bool parallel_tool_calls = true;  // false: the first call alone is answered
 };
 
-// Reads and checks a body, renders its messages with the model's chat template and tokenizes the
-// text.
+// These three functions are explained in protocols.h. Messages are rendered with the model's chat
+// template, and the text is tokenized.
 absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatRequest* request);
+absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
+                                             const std::vector<InferenceResult>& results,
+                                             int64_t created_unix_s);
+void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
+                int64_t created_unix_s, Generation* generation, const SendPiece& send);
 
 // A conversation after its chat template was applied.
 struct RenderedChat {
@@ -46,16 +51,5 @@ struct RenderedChat {
 // Takes messages, tools and the options of the chat template out of the body and renders them.
 // Shared with /tokenize.
 absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& model);
-
-// `results` are those of the choices; the first holds the prompt's rows if they were asked for.
-// Returns INTERNAL if a log-probability is NaN or +inf.
-absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
-                                             const std::vector<InferenceResult>& results,
-                                             int64_t created_unix_s);
-
-// Sends the roles and all updates of `generation`, then the end of the stream. `scores` is empty.
-// Errors become an event of the stream.
-void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
-                int64_t created_unix_s, Generation* generation, const SendPiece& send);
 
 }  // namespace taopd

@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/metrics/prometheus.h"
-#include "server/http/dialects/run_dialect.h"
-#include "server/http/dialects/sequence_logprobs.h"
+#include "server/http/dialects/protocols.h"
 #include "server/http/request/json_fields.h"
 #include "server/http/routes/field_table.h"
 #include "server/http/routes/tokenize.h"

@@ -1,5 +1,5 @@
 // Chat completions without sockets: messages, templates, answers and streams.
-#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 // The sampling fields of a completion request: names, ranges, defaults and messages.
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/completion.h"
+#include "server/http/dialects/protocols.h"
 #include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {

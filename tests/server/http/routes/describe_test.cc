@@ -3,10 +3,7 @@
 #include <set>
 
 #include "server/http/chat/chat.h"
-#include "server/http/dialects/completion.h"
-#include "server/http/dialects/sequence_logprobs.h"
-#include "server/http/dialects/sglang.h"
-#include "server/http/dialects/token.h"
+#include "server/http/dialects/protocols.h"
 #include "server/http/routes/field_table.h"
 #include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
