@@ -17,11 +17,7 @@ constexpr char kPrompt[] = "prompt";
 
 absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, CompletionRequest* request) {
   const ordered_json* prompt = fields.Find(kPrompt);
-  const ordered_json* embeds = fields.Find("prompt_embeds");
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
-  if (embeds != nullptr && !(embeds->is_array() && embeds->empty())) {
-    return FieldError("prompt_embeds", "prompt_embeds is not supported by this server.");
-  }
   if (prompt == nullptr || (prompt->is_string() && prompt->get_ref<const std::string&>().empty())) {
     return FieldError(kPrompt, "Either prompt or prompt_embeds must be provided and non-empty.");
   }
@@ -65,9 +61,6 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, Completio
     return FieldError("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
   }
   if (request->echo && !request->prompt_logprobs) request->prompt_logprobs = request->logprobs;
-  if (!fields.Text("suffix").value_or("").empty()) {
-    return FieldError("suffix", "suffix is not supported by this server.");
-  }
   return ReadScoring(fields, model, request);
 }
 

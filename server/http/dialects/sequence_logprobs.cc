@@ -167,7 +167,6 @@ absl::Status ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
   request->request_id = RandomRequestId();
   request->max_tokens = 0;
   const std::string format = fields.Text("response_format").value_or("json");
-  fields.Number("temperature");  // of the sampled token, which TRL's server does not report either
   TAOPD_RETURN_IF_ERROR(
       ReadLogprobs(fields, "top_logprobs", "prompt", model, &request->prompt_logprobs));
   if (!request->prompt_logprobs) {

@@ -1,6 +1,5 @@
 // Reads the fields that requests of several protocols have in common. Names, ranges, defaults and
-// messages are vLLM's. A field that would change the answer and is not supported is refused by
-// name.
+// messages are vLLM's.
 #pragma once
 
 #include <optional>
@@ -15,11 +14,10 @@ namespace taopd {
 // Returns NOT_FOUND if another model is served.
 absl::Status CheckModelName(const std::string& name, const ServedModel& model);
 
-// model, request_id, user, session_id, priority, cache_salt, stream, stream_options.
+// model, request_id, cache_salt, stream, stream_options.
 absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
 
-// Reads the fields of sampling, the end of the text, n and the seed, and refuses fields that are
-// not supported. Absent fields keep `defaults`.
+// Reads the fields of sampling, the end of the text, n and the seed. Absent fields keep `defaults`.
 absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
                           const ServedModel& model, GenerationRequest* request);
 

@@ -4,7 +4,7 @@
 
 #include "server/http/chat/chat.h"
 #include "server/http/dialects/protocols.h"
-#include "server/http/routes/field_table.h"
+#include "server/http/request/field_table.h"
 #include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/config_json.h"
@@ -19,10 +19,14 @@ using testing::MakeFakeModel;
 
 using Names = std::set<std::string>;
 
+// The names of the fields that a protocol reads.
 Names NamesOf(const std::vector<FieldDoc>& fields) {
   Names names;
   for (const FieldDoc& field : fields) {
     EXPECT_TRUE(names.insert(field.name).second) << field.name << " is listed twice";
+  }
+  for (const FieldDoc& field : fields) {
+    if (field.use != FieldUse::kRead) names.erase(field.name);
   }
   return names;
 }
