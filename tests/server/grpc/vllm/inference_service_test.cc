@@ -236,7 +236,9 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
   request.set_temperature(0.5f);
   for (char c = 'a'; c < 'a' + 20; ++c)
     request.mutable_stopping()->add_stop_strings(std::string(1000, c));
-  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, {.n = 8});
+  vllm::grpc::engine::SamplingParams gateway;
+  gateway.set_n(8);
+  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, &gateway);
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 }
