@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/http/chat/call_scanner.h"
-#include "server/serving/tool_call_format.h"
+#include "server/serving/serving_state.h"
 
 namespace taopd {
 
