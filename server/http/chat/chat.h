@@ -4,14 +4,12 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "server/generation/generation_request.h"
 #include "server/http/answer.h"
-#include "server/http/chat/forced_calls.h"
+#include "server/http/chat/tool_calls.h"
 #include "server/http/generation/generation.h"
 #include "server/http/request/json_fields.h"
 #include "server/serving/serving_state.h"
@@ -51,5 +49,25 @@ struct RenderedChat {
 // Takes messages, tools and the options of the chat template out of the body and renders them.
 // Shared with /tokenize.
 absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& model);
+
+// Checks the messages and changes them as vLLM does:
+// - the content becomes a text, the parts of a list joined by line feeds; or, if `as_parts`, a
+//   list of parts {"type":"text","text":..}, for templates that loop over it;
+// - the arguments of tool calls, which are JSON texts, become values;
+// - "reasoning" and "reasoning_content" are the same.
+// Returns a 400 that names the message otherwise.
+absl::Status NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
+
+// The text of a message's content after NormalizeMessages.
+std::string ContentText(const nlohmann::ordered_json& message);
+
+// Checks tools and tool_choice, with vLLM's messages.
+absl::Status ReadToolChoice(JsonFields& fields);
+
+// Sets what the choice makes of the answer. If it forces a call, the text follows the schema that
+// vLLM makes of the tools, in place of what the request says of its form. `tools` have their keys
+// in the order of the request. Call it after ReadToolChoice has accepted the choice.
+absl::Status ReadToolCalls(JsonFields& fields, const nlohmann::ordered_json& tools,
+                           const ServedModel& model, ChatRequest* request);
 
 }  // namespace taopd

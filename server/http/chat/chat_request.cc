@@ -6,8 +6,6 @@
 
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
-#include "server/http/chat/chat_messages.h"
-#include "server/http/chat/tool_choice.h"
 #include "server/http/request/prompts.h"
 #include "server/http/request/sampling_request.h"
 #include "server/serving/excerpt.h"

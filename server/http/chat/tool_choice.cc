@@ -1,4 +1,4 @@
-#include "server/http/chat/tool_choice.h"
+#include "server/http/chat/chat.h"
 
 #include <utility>
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/generation/request_fields.h"
-#include "server/http/chat/chat_messages.h"
+#include "server/http/chat/chat.h"
 #include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {
