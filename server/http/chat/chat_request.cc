@@ -6,8 +6,7 @@
 
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
-#include "server/http/request/prompts.h"
-#include "server/http/request/sampling_request.h"
+#include "server/http/request/common_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

@@ -4,8 +4,7 @@
 
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
-#include "server/http/request/prompts.h"
-#include "server/http/request/sampling_request.h"
+#include "server/http/request/common_fields.h"
 
 namespace taopd {
 namespace {

@@ -9,9 +9,8 @@
 #include "server/generation/request_fields.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
-#include "server/http/request/prompts.h"
+#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/sampling_request.h"
 
 namespace taopd {
 namespace {

@@ -5,10 +5,8 @@
 
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
-#include "server/http/request/prompts.h"
+#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/sampling_request.h"
-#include "server/http/request/structured_output.h"
 
 namespace taopd {
 namespace {

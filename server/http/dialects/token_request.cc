@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/generation/request_fields.h"
-#include "server/http/request/prompts.h"
-#include "server/http/request/sampling_request.h"
+#include "server/http/request/common_fields.h"
 
 namespace taopd {
 namespace {

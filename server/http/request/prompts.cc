@@ -1,4 +1,4 @@
-#include "server/http/request/prompts.h"
+#include "server/http/request/common_fields.h"
 
 #include <utility>
 

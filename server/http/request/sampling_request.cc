@@ -1,4 +1,4 @@
-#include "server/http/request/sampling_request.h"
+#include "server/http/request/common_fields.h"
 
 #include <algorithm>
 #include <charconv>
@@ -11,7 +11,6 @@
 #include "common/text/stop_strings.h"
 #include "server/generation/request_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/structured_output.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

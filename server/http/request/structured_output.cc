@@ -1,4 +1,4 @@
-#include "server/http/request/structured_output.h"
+#include "server/http/request/common_fields.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
