@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/integration/teacher/hostile_requests.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/server/http/hostile_requests.h"
 #include "tests/server/http/raw_client.h"
 
 namespace taopd {
@@ -90,7 +90,7 @@ TEST_F(HostileHttpTest, EveryRequestOfTheCorpusIsRefusedOnce) {
   std::set<std::string> names;
   for (const auto& requests :
        {testing::HostileRequestLines(), testing::HostileHeaders(), testing::HostileLengths(),
-        testing::HostileChunks(), testing::HostileBodies()}) {
+        testing::HostileChunks(), testing::HostileRoutes(), testing::HostileBodies()}) {
     for (const HostileRequest& request : requests) {
       CheckRefusal(teacher_->http_port(), request);
       EXPECT_TRUE(names.insert(request.name).second) << "twice: " << request.name;
