@@ -7,7 +7,6 @@
 #include "server/generation/engine_requests.h"
 #include "server/generation/request_fields.h"
 #include "server/grpc/generate/sampling_conversion.h"
-#include "server/grpc/score_conversion.h"
 
 namespace taopd {
 namespace {

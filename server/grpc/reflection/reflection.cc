@@ -8,7 +8,6 @@
 
 #include "common/base/status.h"
 #include "server/grpc/calls/message_bytes.h"
-#include "server/grpc/score_conversion.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

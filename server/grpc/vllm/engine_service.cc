@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/engine_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/options/version.h"

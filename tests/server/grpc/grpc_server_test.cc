@@ -5,7 +5,7 @@
 #include <set>
 #include <thread>
 
-#include "server/grpc/score_conversion.h"
+#include "server/grpc/calls/call_services.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
