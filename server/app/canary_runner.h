@@ -1,4 +1,4 @@
-// Scores the canary (server/serving/canary.h) at the start and then at intervals. After a wrong
+// Scores the canary (server/app/canary.h) at the start and then at intervals. After a wrong
 // answer it asks again at once, and only a second wrong answer makes the server refuse work.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-#include "server/serving/canary.h"
+#include "server/app/canary.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {

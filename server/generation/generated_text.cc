@@ -1,9 +1,26 @@
 #include "server/generation/generated_text.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace taopd {
+namespace {
+
+// Appends the last token of a choice, which a stop id may be. A stop id is no part of the text
+// unless include_stop_str_in_output is true. `stopped` tells whether the choice has ended with
+// kStop.
+void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text) {
+  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
+  const bool is_stop_id =
+      stopped && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
+  const bool keeps = request.include_stop_str_in_output;
+  if (is_stop_id && !keeps) return;
+  GeneratedText with_last = *text;
+  const bool stop_string = with_last.Push(id);
+  // If it has stopped and neither a stop string nor a stop id is there, an end-of-sequence id is.
+  if (!stopped || stop_string || keeps) text->Push(id);
+}
+
+}  // namespace
 
 GeneratedText::GeneratedText(const Tokenizer* tokenizer, const GenerationRequest& request)
     : decoder_(tokenizer, request.skip_special_tokens),
@@ -22,18 +39,6 @@ bool GeneratedText::Push(int32_t id) {
   return stops;
 }
 
-void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text) {
-  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
-  const bool is_stop_id =
-      stopped && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
-  const bool keeps = request.include_stop_str_in_output;
-  if (is_stop_id && !keeps) return;
-  GeneratedText with_last = *text;
-  const bool stop_string = with_last.Push(id);
-  // If it has stopped and neither a stop string nor a stop id is there, an end-of-sequence id is.
-  if (!stopped || stop_string || keeps) text->Push(id);
-}
-
 GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
                            const GenerationRequest& request) {
   GeneratedText text(tokenizer, request);
@@ -49,6 +54,25 @@ bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest
   const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
   return generated.finish == FinishReason::kStop &&
          std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
+}
+
+std::string StreamedChoice::Add(const ChoiceUpdate& update) {
+  const std::vector<int32_t>& new_ids = update.tokens.ids;
+  ids_.insert(ids_.end(), new_ids.begin(), new_ids.end());
+  if (!text_) return "";
+  for (size_t i = 0; i < new_ids.size(); ++i) {
+    if (text_->stop_string()) break;  // tokens after a stop string have no text
+    if (update.is_last && i + 1 == new_ids.size()) {
+      PushLast(new_ids[i], update.tokens.finish == FinishReason::kStop, request_, &*text_);
+    } else {
+      text_->Push(new_ids[i]);
+    }
+  }
+  const size_t end = update.is_last ? text_->text().size() : text_->num_streamable();
+  if (end <= num_sent_bytes_) return "";
+  std::string piece = text_->text().substr(num_sent_bytes_, end - num_sent_bytes_);
+  num_sent_bytes_ = end;
+  return piece;
 }
 
 }  // namespace taopd

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/engine/engine.h"
 #include "common/text/stop_strings.h"
 #include "common/text/tokenizer/incremental_decoder.h"
+#include "server/generation/engine_run.h"
 #include "server/generation/generation_request.h"
 
 namespace taopd {
@@ -40,16 +42,39 @@ class GeneratedText {
   int64_t num_tokens_ = 0;
 };
 
-// Appends the last token of a choice, which a stop id may be. A stop id is no part of the text
-// unless include_stop_str_in_output is true. `stopped` tells whether the choice has ended with
-// kStop.
-void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text);
-
 // The text of all generated tokens.
 GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
                            const GenerationRequest& request);
 
 // Returns whether the sequence has ended with one of the request's stop_token_ids.
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request);
+
+// One choice of a streamed answer: its tokens so far, and how much of its text has been sent. Not
+// thread-safe.
+class StreamedChoice {
+ public:
+  // `request` must outlive the object, and so must `tokenizer`, which is null for a choice without
+  // text.
+  StreamedChoice(const Tokenizer* tokenizer, const GenerationRequest& request,
+                 std::vector<int32_t> prompt_ids)
+      : request_(request), ids_(std::move(prompt_ids)), num_prompt_tokens_(ids_.size()) {
+    if (tokenizer != nullptr) text_.emplace(tokenizer, request);
+  }
+
+  // Appends the tokens of the update. Returns the text that has become ready to be sent. Text that
+  // may be the beginning of a stop string is held back.
+  std::string Add(const ChoiceUpdate& update);
+
+  const std::vector<int32_t>& ids() const { return ids_; }  // prompt and generated tokens
+  int64_t num_generated() const { return static_cast<int64_t>(ids_.size() - num_prompt_tokens_); }
+  std::optional<size_t> stop_string() const { return text_ ? text_->stop_string() : std::nullopt; }
+
+ private:
+  const GenerationRequest& request_;
+  std::vector<int32_t> ids_;
+  const size_t num_prompt_tokens_;
+  std::optional<GeneratedText> text_;
+  size_t num_sent_bytes_ = 0;
+};
 
 }  // namespace taopd

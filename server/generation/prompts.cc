@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 
 namespace taopd {
 namespace {

@@ -19,7 +19,7 @@
 #include "server/grpc/guard/grpc_guard.h"
 #include "server/grpc/key_check.h"
 #include "server/grpc/policy/policy_service.h"
-#include "server/grpc/reflection/reflection_service.h"
+#include "server/grpc/reflection/reflection.h"
 #include "server/grpc/teacher_service.h"
 #include "server/grpc/vllm/engine_service.h"
 #include "server/grpc/vllm/inference_service.h"

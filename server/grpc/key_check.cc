@@ -5,20 +5,14 @@
 #include <algorithm>
 #include <string>
 
+#include "server/grpc/calls/call_services.h"
+
 namespace taopd {
 namespace {
 
 constexpr char kHealth[] = "/grpc.health.v1.Health/";
 constexpr char kOwn[] = "/taopd.v1.Teacher/";
 constexpr char kReflection[] = "/grpc.reflection.";
-
-// Returns the header's value. It is empty without the header, and if there are several, which a
-// proxy could read differently.
-std::string ValueOf(const grpc::AuthMetadataProcessor::InputMetadata& headers, const char* name) {
-  const auto found = headers.find(name);
-  if (found == headers.end() || headers.count(name) != 1) return "";
-  return std::string(found->second.data(), found->second.size());
-}
 
 // Returns the handlers' name of the method in the metrics. Clients make up paths; labels are a
 // fixed set.
@@ -35,8 +29,8 @@ std::string LabelOf(const std::string& path) {
 
 grpc::Status KeyCheck::Process(const InputMetadata& headers, grpc::AuthContext*, OutputMetadata*,
                                OutputMetadata*) {
-  const std::string path = ValueOf(headers, ":path");
-  if (path.starts_with(kHealth) || keys_->Accepts(ValueOf(headers, "authorization"))) {
+  const std::string path = OnlyValueOf(headers, ":path");
+  if (path.starts_with(kHealth) || keys_->Accepts(OnlyValueOf(headers, "authorization"))) {
     return grpc::Status::OK;
   }
   metrics_->RecordRequest(LabelOf(path), "UNAUTHENTICATED", absl::ZeroDuration());

@@ -1,5 +1,5 @@
 // Decides whether a score request is accepted, before anything is queued and before memory is taken
-// for its answer.
+// for its answer, and makes that answer.
 #pragma once
 
 #include <absl/time/time.h>
@@ -30,5 +30,8 @@ struct AdmittedScore {
 //                        those of this client their share.
 absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
                                          const std::string& client, ServingState& state);
+
+v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::string& revision,
+                                  const ScoreRows& rows);
 
 }  // namespace taopd

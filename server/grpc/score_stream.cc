@@ -7,7 +7,6 @@
 #include "server/generation/engine_run.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/score_admission.h"
-#include "server/grpc/score_conversion.h"
 
 namespace taopd {
 

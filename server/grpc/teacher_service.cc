@@ -8,9 +8,31 @@
 #include "server/grpc/calls/engine_calls.h"
 #include "server/grpc/generate/generate_call.h"
 #include "server/grpc/score_admission.h"
-#include "server/grpc/score_conversion.h"
 
 namespace taopd {
+namespace {
+
+v1::GetTeacherInfoResponse ToTeacherInfo(const ServedModel& model) {
+  v1::GetTeacherInfoResponse info;
+  info.set_model_name(model.name);
+  info.set_revision(model.revision);
+  if (model.tokenizer != nullptr) {
+    info.set_tokenizer_hash(model.tokenizer->hash());
+    info.set_tokenizer_vocab_size(static_cast<uint32_t>(model.tokenizer->vocab_size()));
+  }
+  info.set_head_vocab_size(static_cast<uint32_t>(model.limits.vocab_size));
+  info.set_max_model_len(static_cast<uint32_t>(model.limits.max_model_len));
+  info.set_max_top_k(static_cast<uint32_t>(model.limits.max_logprobs));
+  info.set_max_candidates(static_cast<uint32_t>(model.limits.max_candidates));
+  info.set_max_dense_vocab_size(static_cast<uint32_t>(model.limits.max_dense_vocab_size));
+  for (const int32_t id : model.eos_token_ids) info.add_eos_token_ids(static_cast<uint32_t>(id));
+  info.set_dtype(model.dtype);
+  info.set_supports_temperature(true);
+  info.set_protocol_version(kTeacherProtocolVersion);
+  return info;
+}
+
+}  // namespace
 
 UnaryCall* TeacherService::GetTeacherInfo(CallContext* context, const CallBytes*,
                                           CallBytes* answer) {

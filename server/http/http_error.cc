@@ -3,13 +3,33 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/json_fields.h"
 
 namespace taopd {
 namespace {
 
 constexpr char kValidation[] = "taopd/validation";  // a payload of errors of this kind
+
+constexpr std::pair<absl::StatusCode, int> kStatuses[] = {
+    {absl::StatusCode::kInvalidArgument, 400},    {absl::StatusCode::kOutOfRange, 400},
+    {absl::StatusCode::kFailedPrecondition, 400}, {absl::StatusCode::kNotFound, 404},
+    {absl::StatusCode::kResourceExhausted, 429},  {absl::StatusCode::kCancelled, 499},
+    {absl::StatusCode::kUnavailable, 503},        {absl::StatusCode::kDeadlineExceeded, 504}};
+constexpr std::pair<int, const char*> kTypes[] = {
+    {404, "NotFoundError"},        {405, "MethodNotAllowedError"},
+    {413, "PayloadTooLargeError"}, {415, "UnsupportedMediaTypeError"},
+    {429, "RateLimitError"},       {499, "ClientClosedRequest"},
+    {500, "InternalServerError"},  {503, "ServiceUnavailableError"},
+    {504, "TimeoutError"}};
+
+template <typename Key, typename Value, size_t size>
+Value ValueOf(const std::pair<Key, Value> (&table)[size], Key key, Value otherwise) {
+  for (const auto& [entry, value] : table) {
+    if (entry == key) return value;
+  }
+  return otherwise;
+}
 
 absl::Status ValidationError(const std::string& param, const std::string& message) {
   absl::Status status = FieldStatus(param, "1 validation error:\n  " + message);
@@ -42,27 +62,15 @@ absl::Status MissingField(const std::string& field) {
 
 absl::Status BadBody(const std::string& message) { return ValidationError("body", message); }
 
+HttpError ErrorOf(int status, std::string message) {
+  return {status, ValueOf(kTypes, status, "BadRequestError"), std::nullopt, std::move(message)};
+}
+
 HttpError FromStatus(const absl::Status& status) {
-  const std::string message(status.message());
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kFailedPrecondition:
-      return {400, status.GetPayload(kValidation) ? "Bad Request" : "BadRequestError",
-              FieldOf(status), message};
-    case absl::StatusCode::kNotFound:
-      return {404, "NotFoundError", FieldOf(status), message};
-    case absl::StatusCode::kResourceExhausted:
-      return {429, "RateLimitError", std::nullopt, message};
-    case absl::StatusCode::kCancelled:
-      return {499, "ClientClosedRequest", std::nullopt, message};
-    case absl::StatusCode::kUnavailable:
-      return {503, "ServiceUnavailableError", std::nullopt, message};
-    case absl::StatusCode::kDeadlineExceeded:
-      return {504, "TimeoutError", std::nullopt, message};
-    default:
-      return {500, "InternalServerError", std::nullopt, message};
-  }
+  HttpError error = ErrorOf(ValueOf(kStatuses, status.code(), 500), std::string(status.message()));
+  if (error.status == 400 && status.GetPayload(kValidation)) error.type = "Bad Request";
+  if (error.status == 400 || error.status == 404) error.param = FieldOf(status);
+  return error;
 }
 
 }  // namespace taopd

@@ -3,9 +3,7 @@
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,9 +11,7 @@
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/http/front/front.h"
-#include "server/http/route.h"
-#include "server/http/routes/completion_routes.h"
-#include "server/http/routes/probe_routes.h"
+#include "server/http/routes/routes.h"
 #include "server/net/client_name.h"
 #include "server/serving/excerpt.h"
 
@@ -23,14 +19,6 @@ namespace taopd {
 namespace {
 
 constexpr double kMaxTimeoutSeconds = 86400.0;
-
-Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
-  Routes routes;
-  for (Routes& group : std::array{ProbeRoutes(state, metrics), CompletionRoutes(state)}) {
-    std::move(group.begin(), group.end(), std::back_inserter(routes));
-  }
-  return routes;
-}
 
 bool IsJsonContentType(std::string_view type) {
   constexpr std::string_view kSuffix = "+json";
@@ -42,26 +30,6 @@ bool IsJsonContentType(std::string_view type) {
 
 std::string_view MethodOfRoute(std::string_view method) {
   return method == "HEAD" ? "GET" : method;
-}
-
-// The type that goes with a status of the front's own.
-const char* ErrorType(int status) {
-  switch (status) {
-    case 405:
-      return "MethodNotAllowedError";
-    case 413:
-      return "PayloadTooLargeError";
-    case 415:
-      return "UnsupportedMediaTypeError";
-    case 429:
-      return "RateLimitError";
-    case 503:
-      return "ServiceUnavailableError";
-    case 504:
-      return "TimeoutError";
-    default:
-      return "BadRequestError";
-  }
 }
 
 // X-Request-Timeout: the seconds after the request's first byte that its client waits.
@@ -126,8 +94,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       return NoRoute(head);
     }
     if (access == Access::kOverflow && !is_probe) {
-      return Early(head, {503, ErrorType(503), std::nullopt,
-                          "the server has too many connections; try again later"});
+      return Early(head, ErrorOf(503, "the server has too many connections; try again later"));
     }
     if (!head.has_body()) return std::nullopt;
     const std::string* type = head.Find("content-type");
@@ -165,9 +132,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
 
   WireAnswer Refuse(const Refusal& refusal) override {
     metrics_->RecordRequest("other", std::to_string(refusal.status), absl::ZeroDuration());
-    return WholeAnswer(
-        ErrorResponse({refusal.status, ErrorType(refusal.status), std::nullopt, refusal.message}),
-        {.close = true});
+    return WholeAnswer(ErrorResponse(ErrorOf(refusal.status, refusal.message)), {.close = true});
   }
 
   void Handle(Exchange& exchange) override {
@@ -218,8 +183,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
     style.close = true;
-    return WholeAnswer(ErrorResponse({500, "InternalServerError", std::nullopt, "internal error"}),
-                       style);
+    return WholeAnswer(ErrorResponse(ErrorOf(500, "internal error")), style);
   }
 
   const Route* Find(std::string_view method, std::string_view path) const {
@@ -273,9 +237,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       return Early(head, std::move(response));
     }
     if (head.method != "POST") return Early(head, JsonResponse("{\"detail\":\"Not Found\"}", 404));
-    const HttpError error{404, "NotFoundError", std::nullopt,
-                          Concat("there is no route POST ", Excerpt(head.path()),
-                                 "; GET /openapi.json lists the routes")};
+    const HttpError error = ErrorOf(404, Concat("there is no route POST ", Excerpt(head.path()),
+                                                "; GET /openapi.json lists the routes"));
     return Early(head, JsonResponse("{\"detail\":\"Not Found\"," + error.Json().substr(1), 404));
   }
 

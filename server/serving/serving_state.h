@@ -13,7 +13,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -26,10 +28,24 @@
 #include "server/serving/byte_budget.h"
 #include "server/serving/heap_trim.h"
 #include "server/serving/parse_turns.h"
-#include "server/serving/tool_call_format.h"
 #include "server/structured/grammar_compiler.h"
 
 namespace taopd {
+
+// The format in which a model writes tool calls into its text.
+enum class ToolCallFormat {
+  kNone,        // calls stay in the text
+  kHermes,      // <tool_call>{"name": .., "arguments": {..}}</tool_call>, as of Qwen
+  kLlama3Json,  // {"name": .., "parameters": {..}}; {..}, perhaps behind <|python_tag|>
+};
+
+// Parses vLLM's names of its parsers ("hermes", "llama3_json") and "none".
+inline std::optional<ToolCallFormat> ToolCallFormatOf(std::string_view name) {
+  if (name == "none") return ToolCallFormat::kNone;
+  if (name == "hermes") return ToolCallFormat::kHermes;
+  if (name == "llama3_json") return ToolCallFormat::kLlama3Json;
+  return std::nullopt;
+}
 
 struct ServedModel {
   // Shared by the versions of a model whose weights are replaced (policy/policy_updates.h).

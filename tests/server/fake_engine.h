@@ -23,6 +23,13 @@
 namespace taopd::testing {
 
 inline constexpr int kFakeVocab = 32;
+inline constexpr EngineLimits kFakeLimits = {.vocab_size = kFakeVocab,
+                                             .max_model_len = 64,
+                                             .max_logprobs = 8,
+                                             .max_candidates = 4,
+                                             .max_dense_vocab_size = kFakeVocab,
+                                             .max_num_seqs = 16,
+                                             .max_queued_tokens = 100000};
 
 // Log-probs of the token after `context`: distinct for every id, dependent on the last token and
 // the length; the last id has probability 0.
@@ -149,13 +156,7 @@ inline GeneratedTokens FakeGenerate(
 
 class FakeEngine final : public InferenceEngine {
  public:
-  explicit FakeEngine(EngineLimits limits = {.vocab_size = kFakeVocab,
-                                             .max_model_len = 64,
-                                             .max_logprobs = 8,
-                                             .max_candidates = 4,
-                                             .max_dense_vocab_size = kFakeVocab,
-                                             .max_num_seqs = 16,
-                                             .max_queued_tokens = 100000})
+  explicit FakeEngine(EngineLimits limits = kFakeLimits)
       : limits_(limits), thread_([this] { Run(); }) {}
   ~FakeEngine() override {
     {

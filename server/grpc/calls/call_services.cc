@@ -3,24 +3,52 @@
 #include <string_view>
 #include <vector>
 
-#include "server/grpc/score_conversion.h"
+#include "common/wire/teacher_protocol.h"
 #include "server/net/client_name.h"
 
 namespace taopd {
-namespace {
 
-constexpr char kAuthorization[] = "authorization";
-
-// Returns the header's value. It is empty without the header, and if there are several, which a
-// proxy could read differently.
-std::string_view AuthorizationOf(const CallContext& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kAuthorization);
-  if (found == metadata.end() || metadata.count(kAuthorization) != 1) return {};
-  return std::string_view(found->second.data(), found->second.size());
+std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>& headers,
+                        const char* name) {
+  const auto found = headers.find(name);
+  if (found == headers.end() || headers.count(name) != 1) return "";
+  return std::string(found->second.data(), found->second.size());
 }
 
-}  // namespace
+absl::Time DeadlineOf(const CallContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+std::string PeerAddress(const std::string& peer) {
+  if (peer.starts_with("unix-abstract:taopd/")) return peer.substr(peer.rfind('/') + 1);
+  const size_t scheme = peer.find(':');
+  const size_t port = peer.rfind(':');
+  if ((!peer.starts_with("ipv4:") && !peer.starts_with("ipv6:")) || port == scheme) return peer;
+  std::string address = peer.substr(scheme + 1, port - scheme - 1);
+  constexpr std::string_view kOpen = "%5B", kClose = "%5D";
+  if (address.starts_with(kOpen)) address.erase(0, kOpen.size());
+  if (address.ends_with(kClose)) address.resize(address.size() - kClose.size());
+  if (address.starts_with('[')) address.erase(0, 1);
+  if (address.ends_with(']')) address.pop_back();
+  return address;
+}
+
+void AddRetryPushback(const absl::Status& status, CallContext* context) {
+  if (!absl::IsResourceExhausted(status)) return;
+  context->AddTrailingMetadata(kRetryPushbackKey, std::to_string(kRetryPushbackMs));
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  // The numbers of absl::StatusCode are gRPC's.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
+                      std::string(status.message()));
+}
+
+std::string StatusCodeName(const absl::Status& status) {
+  return absl::StatusCodeToString(status.code());
+}
 
 std::string AddressOf(const CallServices& services, const CallContext& context) {
   const std::string peer = PeerAddress(context.peer());
@@ -36,9 +64,11 @@ std::string AddressOf(const CallServices& services, const CallContext& context) 
 }
 
 std::string ClientOf(const CallServices& services, const CallContext& context) {
-  return ClientName(
-      AddressOf(services, context),
-      services.keys == nullptr ? std::string() : services.keys->NameOf(AuthorizationOf(context)));
+  const auto& headers = context.client_metadata();
+  return ClientName(AddressOf(services, context),
+                    services.keys == nullptr
+                        ? std::string()
+                        : services.keys->NameOf(OnlyValueOf(headers, "authorization")));
 }
 
 UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,

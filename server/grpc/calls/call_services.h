@@ -1,10 +1,13 @@
-// The state that the handlers of all gRPC services share. If the server has keys, a handler runs
-// only for calls that have shown one (server/grpc/key_check.h).
+// The state that the handlers of all gRPC services share, and their view of gRPC's own types. If
+// the server has keys, a handler runs only for calls that have shown one
+// (server/grpc/key_check.h). Any thread may call the functions.
 #pragma once
 
+#include <absl/time/time.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "common/base/status.h"
@@ -29,12 +32,35 @@ struct CallServices {
   WorkerPool* delivery;
 };
 
+// Returns the header's value. It is empty without the header, and if there are several, which a
+// proxy could read differently.
+std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>& headers,
+                        const char* name);
+
+// InfiniteFuture if the client has set no deadline.
+absl::Time DeadlineOf(const CallContext& context);
+
+// The address of a peer as gRPC writes it: "127.0.0.1" of "unix-abstract:taopd/12-1/127.0.0.1", the
+// name that a connection has from GrpcGuard, and of "ipv4:127.0.0.1:4000"; "::1" of
+// "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
+std::string PeerAddress(const std::string& peer);
+
+// The time that a client should wait before it sends a refused request again.
+inline constexpr int kRetryPushbackMs = 500;
+
+// If the status is RESOURCE_EXHAUSTED, tells the client how long to wait before it tries again
+// (kRetryPushbackKey). Call it before the call is finished.
+void AddRetryPushback(const absl::Status& status, CallContext* context);
+
+grpc::Status ToGrpcStatus(const absl::Status& status);
+// "OK", "INVALID_ARGUMENT", ...
+std::string StatusCodeName(const absl::Status& status);
+
 // The address of the client, without the port, for logs: the connection's, or the one that a
-// trusted proxy names. Any thread may call.
+// trusted proxy names.
 std::string AddressOf(const CallServices& services, const CallContext& context);
 
 // The name of the client (server/net/client_name.h) for the engine's turns and for shares.
-// Any thread may call.
 std::string ClientOf(const CallServices& services, const CallContext& context);
 
 // Runs `work`, records the request under `method`, and finishes with its status.

@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "server/grpc/calls/call_services.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/calls/reaction_order.h"
-#include "server/grpc/score_conversion.h"
 
 namespace taopd {
 

@@ -5,10 +5,8 @@
 
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/engine_requests.h"
-#include "server/generation/memory.h"
-#include "server/generation/request_limits.h"
+#include "server/generation/request_fields.h"
 #include "server/grpc/generate/sampling_conversion.h"
-#include "server/grpc/score_conversion.h"
 
 namespace taopd {
 namespace {

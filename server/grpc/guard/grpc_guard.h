@@ -4,7 +4,7 @@
 // accepting for good once it has run out of file descriptors (CVE-2023-4785).
 //
 // The peer of gRPC's end is named "\0taopd/.../ADDRESS" in Linux's abstract namespace, so that
-// calls know the client's address (PeerAddress, server/grpc/score_conversion.h).
+// calls know the client's address (PeerAddress, server/grpc/calls/call_services.h).
 //
 // One thread drives all connections. New connections are closed at once while descriptors are
 // scarce, so that HTTP has some left, and beyond the limits of their number.

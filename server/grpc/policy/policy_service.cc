@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "server/grpc/calls/engine_calls.h"
-#include "server/grpc/score_conversion.h"
 
 namespace taopd {
 namespace {

@@ -25,32 +25,6 @@ absl::Status CheckSupported(const engine::GenerateRequest& request) {
                 "prompt_logprobs with more than one sequence");
 }
 
-void SetConstraint(const engine::SamplingParams& sampling, vllm::DecodingParameters* decoding) {
-  using Sampling = engine::SamplingParams;
-  switch (sampling.constraint_case()) {
-    case Sampling::kJsonSchema:
-      decoding->set_json(sampling.json_schema());
-      break;
-    case Sampling::kRegex:
-      decoding->set_regex(sampling.regex());
-      break;
-    case Sampling::kGrammar:
-      decoding->set_grammar(sampling.grammar());
-      break;
-    case Sampling::kStructuralTag:
-      decoding->set_structural_tag(sampling.structural_tag());
-      break;
-    case Sampling::kJsonObject:
-      decoding->set_json_object(sampling.json_object());
-      break;
-    case Sampling::kChoice:
-      *decoding->mutable_choice()->mutable_choices() = sampling.choice().choices();
-      break;
-    case Sampling::CONSTRAINT_NOT_SET:
-      break;
-  }
-}
-
 absl::Status SetCandidates(const char* field, int32_t k, vllm::CandidateTokens* candidates) {
   if (k < -1) return InvalidArgument(field, " is ", k, ": must be at least -1");
   if (k == -1) {
@@ -62,12 +36,10 @@ absl::Status SetCandidates(const char* field, int32_t k, vllm::CandidateTokens* 
 }
 
 absl::Status SetDecoding(const engine::SamplingParams& sampling, vllm::GenerateRequest* out) {
-  vllm::DecodingParameters* decoding = out->mutable_decoding();
   for (const auto& [id, bias] : sampling.logit_bias()) {
     if (id < 0) return InvalidArgument("logit_bias has the id ", id, ": must not be negative");
-    (*decoding->mutable_logit_bias())[static_cast<uint32_t>(id)] = bias;
+    (*out->mutable_decoding()->mutable_logit_bias())[static_cast<uint32_t>(id)] = bias;
   }
-  SetConstraint(sampling, decoding);
   vllm::StoppingCriteria* stopping = out->mutable_stopping();
   if (sampling.has_max_tokens() && sampling.max_tokens() == 0)
     return InvalidArgument("max_tokens must be at least 1, got 0");

@@ -12,8 +12,8 @@
 
 namespace taopd {
 
-// The request of one sequence, for AdmitInference, which judges its values and reads the numbers of
-// sampling (InferenceExtras). Returns INVALID_ARGUMENT, naming the field, for what this interface
+// The request of one sequence, for AdmitInference, which judges its values and reads the rest of
+// sampling_params itself. Returns INVALID_ARGUMENT, naming the field, for what this interface
 // alone can ask for and the server does not have.
 absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
     const vllm::grpc::engine::GenerateRequest& request);

@@ -2,13 +2,11 @@
 
 #include <absl/time/time.h>
 
-#include <algorithm>
 #include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/engine_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/options/version.h"
@@ -93,13 +91,11 @@ StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes*
   const auto start = [&](const engine::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
     const engine::SamplingParams& params = message.sampling_params();
-    InferenceExtras extras = {.n = std::max<int64_t>(params.n(), 1), .sampling = &params};
-    if (params.has_truncate_prompt_tokens())
-      extras.truncate_prompt_tokens = params.truncate_prompt_tokens();
     TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(message));
-    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(inference, DeadlineOf(*context),
-                                          ClientOf(services_, *context), *services_.state, extras));
+    TAOPD_ASSIGN_OR_RETURN(
+        AdmittedInference admitted,
+        AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
+                       *services_.state, &params));
     const auto answer = std::make_shared<EngineAnswer>(admitted, EngineAnswerOptions::Of(params));
     StartRun(std::move(admitted), EventsOf(message.stream(), answer, stream), services_.delivery,
              runs_, work);

@@ -5,7 +5,7 @@
 
 #include "common/engine/engine.h"
 #include "proto/vllm/inference.pb.h"
-#include "server/generation/streamed_choice.h"
+#include "server/generation/generated_text.h"
 #include "server/grpc/vllm/inference_request.h"
 
 namespace taopd {

@@ -1,19 +1,21 @@
 #include "server/grpc/vllm/inference_request.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/base/random.h"
 #include "common/text/stop_strings.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/engine_requests.h"
-#include "server/generation/field_error.h"
-#include "server/generation/memory.h"
 #include "server/generation/prompts.h"
-#include "server/generation/request_limits.h"
+#include "server/generation/request_fields.h"
 #include "server/grpc/generate/sampling_conversion.h"
 
 namespace taopd {
 namespace {
+
+using Gateway = vllm::grpc::engine::SamplingParams;
 
 // The size of a message with a token and its text that waits to be sent.
 constexpr int64_t kBytesOfTokenMessage = 512;
@@ -52,9 +54,10 @@ absl::Status ReadPrompt(const vllm::GenerateRequest& request, const ServedModel&
   }
 }
 
-absl::Status ReadTruncation(const vllm::GenerateRequest& request, const InferenceExtras& extras,
+absl::Status ReadTruncation(const vllm::GenerateRequest& request, const Gateway* gateway,
                             GenerationRequest* out) {
-  out->truncate_prompt_tokens = extras.truncate_prompt_tokens;
+  if (gateway != nullptr && gateway->has_truncate_prompt_tokens())
+    out->truncate_prompt_tokens = gateway->truncate_prompt_tokens();
   if (request.truncate_prompt_tokens() != 0)
     out->truncate_prompt_tokens = request.truncate_prompt_tokens();
   if (out->truncate_prompt_tokens.value_or(0) >= -1) return absl::OkStatus();
@@ -64,11 +67,11 @@ absl::Status ReadTruncation(const vllm::GenerateRequest& request, const Inferenc
 
 // In these messages 0 means "off" for the fields whose neutral value is another, and greedy for the
 // temperature.
-absl::Status ReadSampling(const vllm::GenerateRequest& request, const InferenceExtras& extras,
+absl::Status ReadSampling(const vllm::GenerateRequest& request, const Gateway* gateway,
                           SamplingParams* sampling) {
   sampling->temperature = 0.0f;
   const std::initializer_list<const google::protobuf::Message*> parts = {
-      &request, &request.sampling(), &request.decoding(), extras.sampling};
+      &request, &request.sampling(), &request.decoding(), gateway};
   for (const google::protobuf::Message* part : parts) {
     if (part != nullptr) TAOPD_RETURN_IF_ERROR(ApplySamplingNumbers(*part, sampling));
   }
@@ -78,28 +81,21 @@ absl::Status ReadSampling(const vllm::GenerateRequest& request, const InferenceE
   return ApplySamplingOptions(ids, sampling);
 }
 
-std::optional<GrammarSpec> GrammarOf(const vllm::DecodingParameters& decoding) {
-  using Decoding = vllm::DecodingParameters;
+// Reads the constraint of either service, whose messages call the schema differently.
+template <typename Message>
+absl::StatusOr<std::optional<GrammarSpec>> GrammarOf(const Message& message, bool has_json,
+                                                     const std::string& json) {
   using Kind = GrammarSpec::Kind;
-  switch (decoding.structured_output_case()) {
-    case Decoding::kJson:
-      return GrammarSpec{Kind::kJsonSchema, decoding.json()};
-    case Decoding::kRegex:
-      return GrammarSpec{Kind::kRegex, decoding.regex()};
-    case Decoding::kChoice:
-      return GrammarOfChoices(
-          {decoding.choice().choices().begin(), decoding.choice().choices().end()});
-    case Decoding::kGrammar:
-      return GrammarOfText(decoding.grammar());
-    case Decoding::kJsonObject:
-      if (!decoding.json_object()) return std::nullopt;
-      return GrammarOfAnyObject();
-    case Decoding::kStructuralTag:
-      return GrammarSpec{Kind::kStructuralTag, decoding.structural_tag()};
-    case Decoding::STRUCTURED_OUTPUT_NOT_SET:
-      break;
-  }
-  return std::nullopt;
+  if (has_json) return GrammarSpec{Kind::kJsonSchema, json};
+  if (message.has_regex()) return GrammarSpec{Kind::kRegex, message.regex()};
+  if (message.has_grammar()) return GrammarOfText(message.grammar());
+  if (message.has_structural_tag())
+    return GrammarSpec{Kind::kStructuralTag, message.structural_tag()};
+  if (message.json_object()) return GrammarOfAnyObject();
+  if (!message.has_choice()) return std::nullopt;
+  const auto& choices = message.choice().choices();
+  if (choices.empty()) return InvalidArgument("structured_output: choice cannot be empty");
+  return GrammarOfChoices({choices.begin(), choices.end()});
 }
 
 absl::Status ReadStopping(const vllm::StoppingCriteria& stopping, const ServedModel& model,
@@ -153,11 +149,12 @@ absl::Status ReadResponse(const vllm::ResponseOptions& response, const ServedMod
   return absl::OkStatus();
 }
 
-absl::Status ReadGrammar(const vllm::DecodingParameters& decoding, const ServedModel& model,
-                         GenerationRequest* out) {
-  if (decoding.has_choice() && decoding.choice().choices().empty())
-    return InvalidArgument("structured_output: choice cannot be empty");
-  std::optional<GrammarSpec> spec = GrammarOf(decoding);
+absl::Status ReadGrammar(const vllm::DecodingParameters& decoding, const Gateway* gateway,
+                         const ServedModel& model, GenerationRequest* out) {
+  TAOPD_ASSIGN_OR_RETURN(
+      std::optional<GrammarSpec> spec,
+      gateway == nullptr ? GrammarOf(decoding, decoding.has_json(), decoding.json())
+                         : GrammarOf(*gateway, gateway->has_json_schema(), gateway->json_schema()));
   if (!spec) return absl::OkStatus();
   if (model.grammar_compiler == nullptr)
     return InvalidArgument("structured_output: the model has no tokenizer");
@@ -165,7 +162,7 @@ absl::Status ReadGrammar(const vllm::DecodingParameters& decoding, const ServedM
   return absl::OkStatus();
 }
 
-absl::Status ReadRequest(const vllm::GenerateRequest& request, const InferenceExtras& extras,
+absl::Status ReadRequest(const vllm::GenerateRequest& request, const Gateway* gateway,
                          const ServedModel& model, GenerationRequest* out,
                          InferenceAnswerOptions* options) {
   if (!request.model().empty() && request.model() != model.name)
@@ -174,18 +171,18 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const InferenceEx
   TAOPD_RETURN_IF_ERROR(RefuseUnsupported(request));
   TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request.kv().cache_salt()));
   out->request_id = request.request_id();
-  out->n = extras.n;
+  if (gateway != nullptr) out->n = std::max<int64_t>(gateway->n(), 1);
   out->cache_salt = request.kv().cache_salt();
   // A salt that nobody else has.
   if (request.kv().bypass_prefix_cache()) out->cache_salt += Concat(" bypass ", FreshBits());
   if (request.sampling().has_seed()) out->seed = SignedSeed(request.sampling().seed());
-  TAOPD_RETURN_IF_ERROR(ReadTruncation(request, extras, out));
+  TAOPD_RETURN_IF_ERROR(ReadTruncation(request, gateway, out));
   TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, out));
-  TAOPD_RETURN_IF_ERROR(ReadSampling(request, extras, &out->sampling));
+  TAOPD_RETURN_IF_ERROR(ReadSampling(request, gateway, &out->sampling));
   TAOPD_RETURN_IF_ERROR(CheckNumChoices(out->n, out->sampling.temperature));
   TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, out));
   TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, out, options));
-  TAOPD_RETURN_IF_ERROR(ReadGrammar(request.decoding(), model, out));
+  TAOPD_RETURN_IF_ERROR(ReadGrammar(request.decoding(), gateway, model, out));
   TAOPD_RETURN_IF_ERROR(FitPrompts(model.limits, /*echo_only=*/false, out));
   return ValidateChoices(*out, model.limits);
 }
@@ -210,14 +207,13 @@ absl::StatusOr<int64_t> MessageBytes(const GenerationRequest& request) {
 
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
                                                  absl::Time deadline, const std::string& client,
-                                                 ServingState& state,
-                                                 const InferenceExtras& extras) {
+                                                 ServingState& state, const Gateway* gateway) {
   AdmittedInference admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   admitted.caller = {.client = client, .deadline = deadline};
   admitted.request = std::make_shared<GenerationRequest>();
   TAOPD_RETURN_IF_ERROR(
-      ReadRequest(request, extras, *admitted.model, admitted.request.get(), &admitted.options));
+      ReadRequest(request, gateway, *admitted.model, admitted.request.get(), &admitted.options));
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_bytes, MessageBytes(*admitted.request));
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
                          ReserveMemory(*admitted.request, {.messages = num_bytes}, *admitted.model,

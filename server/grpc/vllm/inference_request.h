@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "proto/vllm/engine.pb.h"
 #include "proto/vllm/inference.pb.h"
 #include "server/generation/generation_request.h"
 #include "server/serving/serving_state.h"
@@ -29,23 +29,16 @@ struct AdmittedInference {
   ByteBudget::Reservation answer_memory;
 };
 
-// Parameters of vllm.grpc.engine that the messages of vllm.Inference have no field for.
-struct InferenceExtras {
-  int64_t n = 1;
-  std::optional<int64_t> truncate_prompt_tokens = std::nullopt;  // -1 = what the model takes
-  // A message whose sampling fields are read like those of the request; null if there is none.
-  const google::protobuf::Message* sampling = nullptr;
-};
-
 // Thread-safe. Memory is reserved for the fields and the answers of all sequences. Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
 //   NOT_FOUND            another model is asked for;
 //   INVALID_ARGUMENT     a field is out of range or not supported; the text names it;
 //   FAILED_PRECONDITION  the server only scores;
 //   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together.
-absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
-                                                 absl::Time deadline, const std::string& client,
-                                                 ServingState& state,
-                                                 const InferenceExtras& extras = {});
+// A request of vllm.grpc.engine has `gateway`: its numbers of sampling, which are read like those
+// of the request, its constraint, and what the messages of vllm.Inference have no field for.
+absl::StatusOr<AdmittedInference> AdmitInference(
+    const vllm::GenerateRequest& request, absl::Time deadline, const std::string& client,
+    ServingState& state, const vllm::grpc::engine::SamplingParams* gateway = nullptr);
 
 }  // namespace taopd

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/base/random.h"
-#include "server/grpc/score_conversion.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/grpc/vllm/inference_request.h"
 #include "server/options/version.h"

@@ -4,14 +4,12 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "server/generation/generation_request.h"
 #include "server/http/answer.h"
-#include "server/http/chat/forced_calls.h"
+#include "server/http/chat/tool_calls.h"
 #include "server/http/generation/generation.h"
 #include "server/http/request/json_fields.h"
 #include "server/serving/serving_state.h"
@@ -31,9 +29,14 @@ struct ChatRequest : GenerationRequest {
   bool parallel_tool_calls = true;  // false: the first call alone is answered
 };
 
-// Reads and checks a body, renders its messages with the model's chat template and tokenizes the
-// text.
+// These three functions are explained in protocols.h. Messages are rendered with the model's chat
+// template, and the text is tokenized.
 absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatRequest* request);
+absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
+                                             const std::vector<InferenceResult>& results,
+                                             int64_t created_unix_s);
+void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
+                int64_t created_unix_s, Generation* generation, const SendPiece& send);
 
 // A conversation after its chat template was applied.
 struct RenderedChat {
@@ -47,15 +50,24 @@ struct RenderedChat {
 // Shared with /tokenize.
 absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& model);
 
-// `results` are those of the choices; the first holds the prompt's rows if they were asked for.
-// Returns INTERNAL if a log-probability is NaN or +inf.
-absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
-                                             const std::vector<InferenceResult>& results,
-                                             int64_t created_unix_s);
+// Checks the messages and changes them as vLLM does:
+// - the content becomes a text, the parts of a list joined by line feeds; or, if `as_parts`, a
+//   list of parts {"type":"text","text":..}, for templates that loop over it;
+// - the arguments of tool calls, which are JSON texts, become values;
+// - "reasoning" and "reasoning_content" are the same.
+// Returns a 400 that names the message otherwise.
+absl::Status NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
 
-// Sends the roles and all updates of `generation`, then the end of the stream. `scores` is empty.
-// Errors become an event of the stream.
-void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
-                int64_t created_unix_s, Generation* generation, const SendPiece& send);
+// The text of a message's content after NormalizeMessages.
+std::string ContentText(const nlohmann::ordered_json& message);
+
+// Checks tools and tool_choice, with vLLM's messages.
+absl::Status ReadToolChoice(JsonFields& fields);
+
+// Sets what the choice makes of the answer. If it forces a call, the text follows the schema that
+// vLLM makes of the tools, in place of what the request says of its form. `tools` have their keys
+// in the order of the request. Call it after ReadToolChoice has accepted the choice.
+absl::Status ReadToolCalls(JsonFields& fields, const nlohmann::ordered_json& tools,
+                           const ServedModel& model, ChatRequest* request);
 
 }  // namespace taopd

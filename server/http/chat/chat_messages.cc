@@ -1,9 +1,10 @@
-#include "server/http/chat/chat_messages.h"
+#include "server/http/chat/chat.h"
 
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
+#include "server/http/http_error.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

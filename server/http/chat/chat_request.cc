@@ -4,12 +4,9 @@
 #include <set>
 #include <utility>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
-#include "server/http/chat/chat_messages.h"
-#include "server/http/chat/tool_choice.h"
-#include "server/http/request/prompts.h"
-#include "server/http/request/sampling_request.h"
+#include "server/generation/request_fields.h"
+#include "server/http/request/common_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -28,20 +25,6 @@ absl::Status ReadReasoningEffort(JsonFields& fields, ordered_json* kwargs) {
   }
   (*kwargs)["reasoning_effort"] = *effort;
   if (!kwargs->contains("enable_thinking")) (*kwargs)["enable_thinking"] = *effort != "none";
-  return absl::OkStatus();
-}
-
-absl::Status RefuseOtherInputs(JsonFields& fields) {
-  if (fields.Find("chat_template") != nullptr) {
-    return FieldError("chat_template",
-                      "chat_template is not accepted with a request: the model's own is used.");
-  }
-  for (const char* name : {"mm_processor_kwargs", "media_io_kwargs"}) {
-    const ordered_json* value = fields.Find(name);
-    if (value != nullptr && !value->empty()) {
-      return FieldError(name, name, " is not supported: the model reads text only.");
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -80,7 +63,10 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, bool* ech
 
 absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& model) {
   TAOPD_RETURN_IF_ERROR(ReadToolChoice(fields));
-  TAOPD_RETURN_IF_ERROR(RefuseOtherInputs(fields));
+  if (fields.Find("chat_template") != nullptr) {
+    return FieldError("chat_template",
+                      "chat_template is not accepted with a request: the model's own is used.");
+  }
   ChatOptions options;
   options.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   options.add_generation_prompt = fields.Bool("add_generation_prompt").value_or(true);
@@ -115,7 +101,6 @@ absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatR
   TAOPD_RETURN_IF_ERROR(ReadTruncation(fields, request));
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   const bool new_message = fields.Bool("add_generation_prompt").value_or(true);
-  fields.Bool("include_reasoning");  // for a parser that this server does not have
   absl::StatusOr<RenderedChat> rendered = RenderChat(fields, model);
   TAOPD_RETURN_IF_ERROR(fields.error());
   TAOPD_ASSIGN_OR_RETURN(RenderedChat chat, std::move(rendered));

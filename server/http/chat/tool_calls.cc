@@ -69,6 +69,19 @@ size_t Overlap(std::string_view text, std::string_view tag) {
   return 0;
 }
 
+// Passes on what the scanner has read of a call: its name when all of it is there, and then its
+// arguments.
+void TakeDeltas(CallScanner* scanner, bool* is_named, int64_t* num_calls, AnswerDelta* delta) {
+  if (!*is_named && !scanner->name().empty()) {
+    *is_named = true;
+    delta->calls.push_back({(*num_calls)++, scanner->name(), ""});
+  }
+  if (!*is_named) return;
+  std::string arguments = scanner->TakeArguments();
+  if (!arguments.empty())
+    delta->calls.push_back({*num_calls - 1, std::nullopt, std::move(arguments)});
+}
+
 }  // namespace
 
 void AppendPythonJson(const ordered_json& value, std::string* out) {
@@ -205,15 +218,8 @@ void ToolCallStream::BeginCall(std::string_view opening) {
 
 void ToolCallStream::Feed(std::string_view text, AnswerDelta* delta) {
   if (!is_named_) raw_ += text;
-  if (!is_named_ && !scanner_.name().empty()) {
-    is_named_ = true;
-    raw_.clear();
-    delta->calls.push_back({num_calls_++, scanner_.name(), ""});
-  }
-  if (!is_named_) return;
-  std::string arguments = scanner_.TakeArguments();
-  if (!arguments.empty())
-    delta->calls.push_back({num_calls_ - 1, std::nullopt, std::move(arguments)});
+  TakeDeltas(&scanner_, &is_named_, &num_calls_, delta);
+  if (is_named_) raw_.clear();
 }
 
 void ToolCallStream::EndCall(AnswerDelta* delta) {
@@ -223,6 +229,53 @@ void ToolCallStream::EndCall(AnswerDelta* delta) {
   } else {
     state_ = is_named_ ? State::kBetween : State::kPlain;
   }
+}
+
+SplitAnswer SplitForcedCalls(ForcedCalls forced, const std::string& function,
+                             const std::string& text) {
+  SplitAnswer answer;
+  answer.content = "";
+  if (forced == ForcedCalls::kFunction) {
+    if (text.find_first_not_of(" \t\r\n") != std::string::npos) answer.calls = {{function, text}};
+    return answer;
+  }
+  const auto list = ParseOrderedJson(text, "tool calls");
+  if (!list.ok() || !list->is_array()) return answer;
+  for (const auto& item : *list) {
+    const bool is_call = item.is_object() && item.contains("name") && item["name"].is_string() &&
+                         item.contains("parameters");
+    if (!is_call) return {"", {}};
+    ToolCall& call = answer.calls.emplace_back();
+    call.name = item["name"].get<std::string>();
+    AppendPythonJson(item["parameters"], &call.arguments);
+  }
+  return answer;
+}
+
+AnswerDelta ForcedCallStream::Push(std::string_view text) {
+  AnswerDelta delta;
+  if (forced_ == ForcedCalls::kFunction) {
+    if (text.empty()) return delta;
+    if (num_calls_ == 0) delta.calls.push_back({num_calls_++, function_, ""});
+    delta.calls.push_back({0, std::nullopt, std::string(text)});
+    return delta;
+  }
+  while (!text.empty()) {
+    if (!in_object_) {
+      const size_t open = text.find('{');
+      if (open == std::string_view::npos) break;
+      text.remove_prefix(open);
+      in_object_ = true;
+      is_named_ = false;
+      scanner_ = CallScanner();
+    }
+    const size_t taken = scanner_.Push(text);
+    TakeDeltas(&scanner_, &is_named_, &num_calls_, &delta);
+    text.remove_prefix(taken);
+    if (!scanner_.is_complete()) break;  // it cannot fail: it begins with a brace
+    in_object_ = false;
+  }
+  return delta;
 }
 
 }  // namespace taopd

@@ -1,8 +1,8 @@
-#include "server/http/chat/tool_choice.h"
+#include "server/http/chat/chat.h"
 
 #include <utility>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

@@ -1,11 +1,10 @@
-#include "server/http/dialects/completion.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
-#include "server/http/request/prompts.h"
-#include "server/http/request/sampling_request.h"
+#include "server/generation/request_fields.h"
+#include "server/http/request/common_fields.h"
 
 namespace taopd {
 namespace {
@@ -17,11 +16,7 @@ constexpr char kPrompt[] = "prompt";
 
 absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, CompletionRequest* request) {
   const ordered_json* prompt = fields.Find(kPrompt);
-  const ordered_json* embeds = fields.Find("prompt_embeds");
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(true);
-  if (embeds != nullptr && !(embeds->is_array() && embeds->empty())) {
-    return FieldError("prompt_embeds", "prompt_embeds is not supported by this server.");
-  }
   if (prompt == nullptr || (prompt->is_string() && prompt->get_ref<const std::string&>().empty())) {
     return FieldError(kPrompt, "Either prompt or prompt_embeds must be provided and non-empty.");
   }
@@ -65,9 +60,6 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, Completio
     return FieldError("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
   }
   if (request->echo && !request->prompt_logprobs) request->prompt_logprobs = request->logprobs;
-  if (!fields.Text("suffix").value_or("").empty()) {
-    return FieldError("suffix", "suffix is not supported by this server.");
-  }
   return ReadScoring(fields, model, request);
 }
 

@@ -1,4 +1,4 @@
-#include "server/http/dialects/completion.h"
+#include "server/http/dialects/protocols.h"
 
 #include <optional>
 #include <utility>

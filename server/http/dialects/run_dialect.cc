@@ -1,18 +1,15 @@
-#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/protocols.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "server/generation/memory.h"
+#include "server/generation/engine_requests.h"
 #include "server/http/chat/chat.h"
-#include "server/http/dialects/completion.h"
-#include "server/http/dialects/sglang.h"
-#include "server/http/dialects/token.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
+#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/structured_output.h"
 
 namespace taopd {
 namespace {

@@ -1,17 +1,16 @@
-#include "server/http/dialects/sequence_logprobs.h"
+#include "server/http/dialects/protocols.h"
 
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/generation/field_error.h"
-#include "server/generation/memory.h"
+#include "server/generation/engine_requests.h"
+#include "server/generation/request_fields.h"
 #include "server/http/generation/generation.h"
 #include "server/http/generation/logprob_json.h"
-#include "server/http/request/prompts.h"
+#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/sampling_request.h"
 
 namespace taopd {
 namespace {
@@ -132,28 +131,6 @@ void AppendIdsByRank(const Position& sorted, std::string* out) {
   AppendList(sorted.size(), out, [&](size_t j) { *out += std::to_string(sorted[j].id); });
 }
 
-}  // namespace
-
-absl::Status ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
-                                  SequenceLogprobsRequest* request) {
-  request->request_id = RandomRequestId();
-  request->max_tokens = 0;
-  const std::string format = fields.Text("response_format").value_or("json");
-  fields.Number("temperature");  // of the sampled token, which TRL's server does not report either
-  TAOPD_RETURN_IF_ERROR(
-      ReadLogprobs(fields, "top_logprobs", "prompt", model, &request->prompt_logprobs));
-  if (!request->prompt_logprobs) {
-    request->prompt_logprobs =
-        static_cast<int32_t>(std::min<int64_t>(kDefaultTopLogprobs, model.limits.max_logprobs));
-  }
-  if (format != "json" && format != "binary") {
-    return FieldError("response_format", "response_format must be \"json\" or \"binary\".");
-  }
-  request->binary = format == "binary";
-  TAOPD_RETURN_IF_ERROR(ReadSequences(fields, model, request));
-  return FinishPrompts(model, /*echo_only=*/false, request);
-}
-
 absl::StatusOr<std::string> SequenceLogprobsJson(
     const SequenceLogprobsRequest& request, const std::vector<std::optional<ScoreRows>>& rows) {
   for (const std::optional<ScoreRows>& part : rows) {
@@ -180,6 +157,27 @@ absl::StatusOr<std::string> SequenceLogprobsJson(
   append("{\"logprobs\":", AppendLogProbsByRank);
   append(",\"logprob_token_ids\":", AppendIdsByRank);
   return out + "}";
+}
+
+}  // namespace
+
+absl::Status ReadSequenceLogprobs(JsonFields& fields, const ServedModel& model,
+                                  SequenceLogprobsRequest* request) {
+  request->request_id = RandomRequestId();
+  request->max_tokens = 0;
+  const std::string format = fields.Text("response_format").value_or("json");
+  TAOPD_RETURN_IF_ERROR(
+      ReadLogprobs(fields, "top_logprobs", "prompt", model, &request->prompt_logprobs));
+  if (!request->prompt_logprobs) {
+    request->prompt_logprobs =
+        static_cast<int32_t>(std::min<int64_t>(kDefaultTopLogprobs, model.limits.max_logprobs));
+  }
+  if (format != "json" && format != "binary") {
+    return FieldError("response_format", "response_format must be \"json\" or \"binary\".");
+  }
+  request->binary = format == "binary";
+  TAOPD_RETURN_IF_ERROR(ReadSequences(fields, model, request));
+  return FinishPrompts(model, /*echo_only=*/false, request);
 }
 
 absl::StatusOr<Answer> RunSequenceLogprobs(const std::string& body, const Caller& caller,

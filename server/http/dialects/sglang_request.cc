@@ -1,15 +1,12 @@
-#include "server/http/dialects/sglang.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
-#include "server/generation/request_limits.h"
-#include "server/http/request/prompts.h"
+#include "server/generation/request_fields.h"
+#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/sampling_request.h"
-#include "server/http/request/structured_output.h"
 
 namespace taopd {
 namespace {
@@ -77,10 +74,6 @@ absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, SglangRe
   request->sampling.min_tokens = sampling.Integer("min_new_tokens").value_or(0);
   request->seed = SignedSeed(sampling.Integer("sampling_seed"));
   TAOPD_RETURN_IF_ERROR(ReadGrammar(sampling, request));
-  const ordered_json* custom = sampling.Find("custom_params");
-  if (custom != nullptr && !custom->empty()) {
-    return FieldError("custom_params", "custom_params is not supported by this server.");
-  }
   if (request->max_tokens < 0) {
     return FieldValueError("max_new_tokens", request->max_tokens,
                            "max_new_tokens must be at least 0, got ", request->max_tokens, ".");
@@ -127,7 +120,6 @@ absl::Status ReadStarts(JsonFields& fields, SglangRequest* request) {
 
 absl::Status ReadSglangRequest(JsonFields& fields, const ServedModel& model,
                                SglangRequest* request) {
-  request->model = fields.Text("model").value_or("");
   request->request_id = fields.Text("rid").value_or("");
   if (request->request_id.empty()) request->request_id = RandomRequestId();
   TAOPD_RETURN_IF_ERROR(CheckRequestId("rid", request->request_id));
@@ -139,14 +131,6 @@ absl::Status ReadSglangRequest(JsonFields& fields, const ServedModel& model,
   request->return_token_ids = fields.Bool("return_prompt_token_ids").value_or(false);
   request->cache_salt = fields.Text("cache_salt").value_or(fields.Text("extra_key").value_or(""));
   TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request->cache_salt));
-  for (const char* name : {"priority", "log_metrics"}) fields.Find(name);  // without effect
-  for (const char* name :
-       {"return_hidden_states", "lora_path", "image_data", "session_params", "bootstrap_room"}) {
-    const ordered_json* value = fields.Find(name);
-    const bool neutral = value == nullptr || value->empty() || *value == ordered_json(0) ||
-                         *value == ordered_json(false);
-    if (!neutral) return FieldError(name, name, " is not supported by this server.");
-  }
   std::optional<int32_t> top_k;
   TAOPD_RETURN_IF_ERROR(ReadLogprobs(fields, "top_logprobs_num", "prompt", model, &top_k));
   TAOPD_RETURN_IF_ERROR(ReadCandidates(fields, kCandidates, model, &request->scoring));

@@ -1,4 +1,4 @@
-#include "server/http/dialects/sglang.h"
+#include "server/http/dialects/protocols.h"
 
 #include <cmath>
 #include <utility>

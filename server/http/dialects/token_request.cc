@@ -1,10 +1,9 @@
-#include "server/http/dialects/token.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/generation/field_error.h"
-#include "server/http/request/prompts.h"
-#include "server/http/request/sampling_request.h"
+#include "server/generation/request_fields.h"
+#include "server/http/request/common_fields.h"
 
 namespace taopd {
 namespace {
@@ -37,9 +36,6 @@ absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, TokenReq
   // As in vLLM, generation_config.json gives no defaults here.
   TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->detokenize = sampling.Bool("detokenize").value_or(true);
-  for (const char* name : {"flat_logprobs", "skip_reading_prefix_cache", "skip_clone"})
-    sampling.Bool(name);  // internal to vLLM
-  sampling.Integer("output_kind");
   request->max_tokens = sampling.ClampedInteger("max_tokens").value_or(INT64_MAX);
   if (request->max_tokens < 1) {
     return FieldValueError("max_tokens", request->max_tokens, "max_tokens must be at least 1, got ",
@@ -68,15 +64,6 @@ absl::Status ReadTokenRequest(JsonFields& fields, const ServedModel& model, Toke
   TAOPD_RETURN_IF_ERROR(ReadEnvelope(fields, model, request));
   const std::string mode = fields.Text("output_mode").value_or("tokens");
   request->return_token_ids = fields.Bool("return_token_ids").value_or(false);
-  for (const char* name :
-       {"features", "content_parts", "kv_transfer_params", "ec_transfer_params"}) {
-    const ordered_json* value = fields.Find(name);
-    if (value != nullptr && !value->empty()) {
-      return FieldError(name, name, " is not supported by this server.");
-    }
-  }
-  for (const char* name : {"token_offsets", "reasoning_ended", "reasoning_parser_kwargs"})
-    fields.Find(name);  // for vLLM's renderer
   const ordered_json* ids = fields.Find(kTokens);
   if (mode != "tokens" && mode != "text") return WrongType("output_mode", "'tokens' or 'text'");
   request->text_output = mode == "text";

@@ -1,4 +1,4 @@
-#include "server/http/dialects/token.h"
+#include "server/http/dialects/protocols.h"
 
 #include <absl/strings/escaping.h>
 

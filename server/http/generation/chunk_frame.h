@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/generation/streamed_choice.h"
+#include "server/generation/generated_text.h"
 #include "server/http/answer.h"
 #include "server/http/generation/generation.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/http_error.h"
 #include "server/serving/excerpt.h"
 

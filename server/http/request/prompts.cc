@@ -1,9 +1,9 @@
-#include "server/http/request/prompts.h"
+#include "server/http/request/common_fields.h"
 
 #include <utility>
 
-#include "server/generation/field_error.h"
 #include "server/generation/prompts.h"
+#include "server/generation/request_fields.h"
 
 namespace taopd {
 namespace {

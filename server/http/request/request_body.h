@@ -15,8 +15,9 @@ namespace taopd {
 // The most memory that a parsed body may take, roughly. The largest list of token ids takes half.
 inline constexpr int64_t kMaxBodyValueBytes = int64_t{256} << 20;
 
-// Parses the body once and reads it. Fields that `read` leaves are logged as unknown to `route`, if
-// it returns no error. Any thread may call, in the client's turn (ReadBodyInTurn).
+// Parses the body once and reads it. The fields of the route's table that `read` does not ask for
+// are read first (FieldUse). Fields that nobody knows are logged as unknown to `route`, if `read`
+// returns no error. Any thread may call, in the client's turn (ReadBodyInTurn).
 absl::Status ReadBody(const std::string& body, const std::string& route,
                       const std::function<absl::Status(JsonFields&)>& read);
 

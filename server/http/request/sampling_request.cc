@@ -1,4 +1,4 @@
-#include "server/http/request/sampling_request.h"
+#include "server/http/request/common_fields.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,40 +9,14 @@
 #include "common/engine/request_validation.h"
 #include "common/engine/sampling/sampling_fields.h"
 #include "common/text/stop_strings.h"
-#include "server/generation/field_error.h"
-#include "server/generation/request_limits.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/structured_output.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::ordered_json;
-
-absl::Status Unsupported(const std::string& name) {
-  return FieldError(name, name, " is not supported by this server.");
-}
-
-// Fields that vLLM obeys and this server cannot, unless they have the value that changes nothing.
-absl::Status RefuseUnsupported(JsonFields& fields) {
-  if (fields.Bool("use_beam_search").value_or(false)) return Unsupported("use_beam_search");
-  fields.Number("length_penalty");  // only beam search reads it
-  if (!fields.Bool("spaces_between_special_tokens").value_or(true))
-    return Unsupported("spaces_between_special_tokens");
-  fields.Bool("watermarking");               // no server without a watermark obeys it
-  fields.ClampedInteger("stream_interval");  // a chunk may hold more tokens than that
-  for (const char* name :
-       {"logprob_token_ids", "kv_transfer_params", "ec_transfer_params", "repetition_detection",
-        "thinking_token_budget", "vllm_xargs", "routed_experts_prompt_start"}) {
-    const ordered_json* value = fields.Find(name);
-    const bool empty = value == nullptr || (value->is_structured() && value->empty()) ||
-                       (value->is_string() && value->get_ref<const std::string&>().empty()) ||
-                       *value == ordered_json(0);
-    if (!empty) return Unsupported(name);
-  }
-  return absl::OkStatus();
-}
 
 // The fields that are single numbers. Those that are absent keep the model's defaults.
 absl::Status ReadNumbers(JsonFields& fields, SamplingParams* sampling) {
@@ -197,16 +171,15 @@ absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model,
   request->request_id = fields.Text("request_id").value_or("");
   TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request->request_id));
   if (request->request_id.empty()) request->request_id = RandomRequestId();
-  fields.Text("user");  // these three have no meaning here, as in vLLM without a router
-  fields.Text("session_id");
-  fields.ClampedInteger("priority");
   TAOPD_RETURN_IF_ERROR(ReadCacheSalt(fields, request));
   return ReadStreaming(fields, request);
 }
 
 absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
                           const ServedModel& model, GenerationRequest* request) {
-  TAOPD_RETURN_IF_ERROR(RefuseUnsupported(fields));
+  constexpr char kSpaces[] = "spaces_between_special_tokens";
+  if (!fields.Bool(kSpaces).value_or(true))
+    return FieldError(kSpaces, kSpaces, " is not supported by this server.");
   TAOPD_RETURN_IF_ERROR(ReadStructuredOutput(fields, request));
   SamplingParams& sampling = request->sampling;
   sampling = defaults;

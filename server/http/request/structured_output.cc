@@ -1,11 +1,11 @@
-#include "server/http/request/structured_output.h"
+#include "server/http/request/common_fields.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/io/jsonl.h"
 #include "server/generation/engine_requests.h"
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "server/http/request/request_body.h"
 #include "server/serving/excerpt.h"
 

@@ -1,8 +1,6 @@
-#include "server/http/routes/openapi.h"
-
 #include <nlohmann/json.hpp>
 
-#include "server/http/routes/field_table.h"
+#include "server/http/request/field_table.h"
 #include "server/options/version.h"
 
 namespace taopd {

@@ -8,8 +8,8 @@
 #include "server/http/chat/chat.h"
 #include "server/http/generation/logprob_json.h"
 #include "server/http/generation/token_text.h"
+#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/sampling_request.h"
 
 namespace taopd {
 namespace {

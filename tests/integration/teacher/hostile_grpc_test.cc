@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/server/grpc/guard/raw_http2.h"
 
@@ -34,13 +33,8 @@ constexpr size_t kPartBytes = 55 * kMiB;
 
 class HostileGrpcTest : public testing::TeacherBinaryFixture {
  protected:
-  int64_t ResidentBytes() { return testing::ProcessUsage::Of(teacher_->pid()).resident_bytes; }
   // Makes a call on a new connection, and a probe.
   void ExpectServes(const std::string& key = "") {
-    v1::ScoreRequest request;
-    for (const uint32_t id : {1u, 403u, 407u}) request.add_token_ids(id);
-    request.set_score_start(1);
-    request.set_top_k(2);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     const auto stub = v1::Teacher::NewStub(
@@ -50,7 +44,8 @@ class HostileGrpcTest : public testing::TeacherBinaryFixture {
     context.set_deadline(absl::ToChronoTime(absl::Now() + kMaxCallTime));
     if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
     v1::ScoreResponse response;
-    const grpc::Status status = stub->Score(&context, request, &response);
+    const grpc::Status status =
+        stub->Score(&context, testing::MakeRequest({1, 403, 407}, 1, 2), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     const auto health = httplib::Client("127.0.0.1", teacher_->http_port()).Get("/health");
     ASSERT_TRUE(health);

@@ -1,14 +1,13 @@
 // Tests of the real taopd-teacher with clients that send nonsense, incomplete requests and floods.
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/integration/teacher/hostile_requests.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/server/http/hostile_requests.h"
 #include "tests/server/http/raw_client.h"
 
 namespace taopd {
@@ -30,13 +29,6 @@ class HostileHttpTest : public testing::TeacherBinaryFixture {
     client.Send(request);
     return client.ReadAll();
   }
-  // Returns the resident memory of the teacher.
-  int64_t ResidentBytes() {
-    std::ifstream statm("/proc/" + std::to_string(teacher_->pid()) + "/statm");
-    int64_t size = 0, resident = 0;
-    statm >> size >> resident;
-    return resident * ::sysconf(_SC_PAGESIZE);
-  }
   void ExpectAlive() {
     const absl::Time before = absl::Now();
     EXPECT_THAT(Ask("GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
@@ -47,15 +39,8 @@ class HostileHttpTest : public testing::TeacherBinaryFixture {
     const httplib::Result answer = Complete({{"prompt", {1, 403, 407}}, {"max_tokens", 2}});
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->status, 200) << answer->body;
-    v1::ScoreRequest request;
-    for (const uint32_t id : {1u, 403u, 407u}) request.add_token_ids(id);
-    request.set_score_start(1);
-    request.set_top_k(2);
     v1::ScoreResponse response;
-    grpc::ClientContext context;
-    context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    const grpc::Status status = stub_->Score(&context, request, &response);
+    const grpc::Status status = Score(testing::MakeRequest({1, 403, 407}, 1, 2), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
 };
@@ -90,7 +75,7 @@ TEST_F(HostileHttpTest, EveryRequestOfTheCorpusIsRefusedOnce) {
   std::set<std::string> names;
   for (const auto& requests :
        {testing::HostileRequestLines(), testing::HostileHeaders(), testing::HostileLengths(),
-        testing::HostileChunks(), testing::HostileBodies()}) {
+        testing::HostileChunks(), testing::HostileRoutes(), testing::HostileBodies()}) {
     for (const HostileRequest& request : requests) {
       CheckRefusal(teacher_->http_port(), request);
       EXPECT_TRUE(names.insert(request.name).second) << "twice: " << request.name;

@@ -4,6 +4,9 @@
 #include <grpcpp/grpcpp.h>
 #include <httplib.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +14,7 @@
 
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
+#include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/teacher_process.h"
 
 namespace taopd::testing {
@@ -34,6 +38,15 @@ inline std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher)
                                 grpc::InsecureChannelCredentials(), arguments));
 }
 
+inline v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start,
+                                    uint32_t top_k) {
+  v1::ScoreRequest request;
+  request.mutable_token_ids()->Add(ids.begin(), ids.end());
+  request.set_score_start(start);
+  request.set_top_k(top_k);
+  return request;
+}
+
 class TeacherBinaryFixture : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> extra = {}, const std::string& model = StoriesModel()) {
@@ -50,6 +63,23 @@ class TeacherBinaryFixture : public ::testing::Test {
   httplib::Result Complete(const nlohmann::json& body) {
     return http_->Post("/v1/completions", body.dump(), "application/json");
   }
+  grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    return stub_->Score(&context, request, response);
+  }
+  // Returns the processes that the teacher has started.
+  std::vector<pid_t> Children() {
+    std::vector<pid_t> all;
+    for (const auto& task : std::filesystem::directory_iterator(
+             "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
+      std::ifstream children(task.path() / "children");
+      for (pid_t pid; children >> pid;) all.push_back(pid);
+    }
+    return all;
+  }
+  int64_t ResidentBytes() { return ProcessUsage::Of(teacher_->pid()).resident_bytes; }
 
   int descriptors_ = 0;  // the teacher's limit; 0 for this process's own
   std::unique_ptr<TeacherProcess> teacher_;

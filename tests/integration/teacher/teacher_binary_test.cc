@@ -1,8 +1,6 @@
 // Tests of the real taopd-teacher on a real model: its numbers, its limits and its shutdown.
-#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <httplib.h>
-#include <sys/socket.h>
 
 #include <cmath>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/server/http/raw_client.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -23,6 +22,7 @@ using nlohmann::json;
 using testing::Golden;
 using ::testing::HasSubstr;
 using testing::LoadGolden;
+using testing::MakeRequest;
 using ::testing::Not;
 using testing::ReadFile;
 using testing::SourcePath;
@@ -39,20 +39,6 @@ constexpr double kProtocolTolerance = 1e-5;
 // The tolerance of an fp32 sum of 512 probabilities.
 constexpr double kSumTolerance = 1e-5;
 
-v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start, uint32_t top_k) {
-  v1::ScoreRequest request;
-  request.mutable_token_ids()->Add(ids.begin(), ids.end());
-  request.set_score_start(start);
-  request.set_top_k(top_k);
-  return request;
-}
-
-grpc::Status Score(v1::Teacher::Stub& stub, const v1::ScoreRequest& request,
-                   v1::ScoreResponse* response) {
-  grpc::ClientContext context;
-  return stub.Score(&context, request, response);
-}
-
 using TeacherBinaryTest = testing::TeacherBinaryFixture;
 
 TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
@@ -61,7 +47,7 @@ TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
   v1::ScoreRequest request = MakeRequest(golden.ids, 1, 5);
   request.mutable_options()->set_rank(true);
   v1::ScoreResponse response;
-  const grpc::Status status = Score(*stub_, request, &response);
+  const grpc::Status status = Score(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const int num_rows = static_cast<int>(golden.ids.size()) - 1;
   ASSERT_EQ(response.logprobs_size(), num_rows * 5);
@@ -83,8 +69,8 @@ TEST_F(TeacherBinaryTest, FullDistributionSumsToOneAndTailsAreItsComplement) {
   const Golden golden = LoadGolden();
   constexpr int kTopK = 7;
   v1::ScoreResponse full, cut;
-  ASSERT_TRUE(Score(*stub_, MakeRequest(golden.ids, 150, kVocab), &full).ok());
-  ASSERT_TRUE(Score(*stub_, MakeRequest(golden.ids, 150, kTopK), &cut).ok());
+  ASSERT_TRUE(Score(MakeRequest(golden.ids, 150, kVocab), &full).ok());
+  ASSERT_TRUE(Score(MakeRequest(golden.ids, 150, kTopK), &cut).ok());
   for (int r = 0; r < cut.log_tail_size(); ++r) {
     double sum = 0, tail = 0;
     for (int j = 0; j < kVocab; ++j) {
@@ -103,7 +89,7 @@ TEST_F(TeacherBinaryTest, DenseRowsAndCandidatesAgreeWithTheFullTopK) {
   const Golden golden = LoadGolden();
   constexpr int kTopK = 3, kCandidates = 4;
   v1::ScoreResponse full, answer;
-  ASSERT_TRUE(Score(*stub_, MakeRequest(golden.ids, 150, kVocab), &full).ok());
+  ASSERT_TRUE(Score(MakeRequest(golden.ids, 150, kVocab), &full).ok());
   v1::ScoreRequest request = MakeRequest(golden.ids, 150, kTopK);
   request.mutable_options()->set_dense(true);
   request.set_num_candidates(kCandidates);
@@ -115,7 +101,7 @@ TEST_F(TeacherBinaryTest, DenseRowsAndCandidatesAgreeWithTheFullTopK) {
       request.add_candidate_ids(id);
     }
   }
-  ASSERT_TRUE(Score(*stub_, request, &answer).ok());
+  ASSERT_TRUE(Score(request, &answer).ok());
   ASSERT_EQ(answer.dense_logprobs_size(), num_rows * kVocab);
   ASSERT_EQ(answer.candidate_log_tail_size(), num_rows);
   for (int r = 0; r < num_rows; ++r) {
@@ -141,7 +127,7 @@ TEST_F(TeacherBinaryTest, DenseRowsOfALargeVocabularyAreRefused) {
   v1::ScoreRequest request = MakeRequest({1, 2, 3}, 1, 1);
   request.mutable_options()->set_dense(true);
   v1::ScoreResponse response;
-  const grpc::Status status = Score(*stub_, request, &response);
+  const grpc::Status status = Score(request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(),
               HasSubstr("vocabulary of 512 exceeds max_dense_vocab_size 511"));
@@ -157,7 +143,7 @@ TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
   v1::ScoreRequest request = MakeRequest(ids, 1, kTopK);
   request.mutable_options()->set_rank(true);
   v1::ScoreResponse response;
-  ASSERT_TRUE(Score(*stub_, request, &response).ok());
+  ASSERT_TRUE(Score(request, &response).ok());
   const auto answer = Complete(
       {{"prompt", ids}, {"max_tokens", 1}, {"temperature", 0}, {"prompt_logprobs", kTopK}});
   ASSERT_EQ(answer->status, 200) << answer->body;
@@ -204,26 +190,25 @@ TEST_F(TeacherBinaryTest, GreedyCompletionIsTheGoldenContinuation) {
 TEST_F(TeacherBinaryTest, BadRequestsAreRefusedAndTheServerLives) {
   Start();
   v1::ScoreResponse response;
-  EXPECT_EQ(Score(*stub_, MakeRequest({1, 512}, 1, 1), &response).error_code(),
+  EXPECT_EQ(Score(MakeRequest({1, 512}, 1, 1), &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Score(*stub_, MakeRequest({1, 2}, 1, 513), &response).error_code(),
+  EXPECT_EQ(Score(MakeRequest({1, 2}, 1, 513), &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Score(*stub_, MakeRequest(std::vector<uint32_t>(513, 1), 1, 1), &response).error_code(),
+  EXPECT_EQ(Score(MakeRequest(std::vector<uint32_t>(513, 1), 1, 1), &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(Score(*stub_, MakeRequest(std::vector<uint32_t>(kMaxMessageBytes / 4 + 1, 1), 1, 1),
-                  &response)
+  EXPECT_EQ(Score(MakeRequest(std::vector<uint32_t>(kMaxMessageBytes / 4 + 1, 1), 1, 1), &response)
                 .error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   v1::ScoreRequest cold = MakeRequest({1, 2}, 1, 1);
   cold.set_temperature(1e-45f);
-  EXPECT_EQ(Score(*stub_, cold, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Score(cold, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   cold.set_temperature(kMinScoreTemperature);
-  EXPECT_TRUE(Score(*stub_, cold, &response).ok());
+  EXPECT_TRUE(Score(cold, &response).ok());
   EXPECT_EQ(Complete({{"prompt", "text"}})->status, 400);
   EXPECT_EQ(Complete({{"prompt", {512}}})->status, 400);
   EXPECT_EQ(http_->Post("/v1/completions", std::string(100000, '['), "application/json")->status,
             400);
-  EXPECT_TRUE(Score(*stub_, MakeRequest({1, 2}, 1, 1), &response).ok());
+  EXPECT_TRUE(Score(MakeRequest({1, 2}, 1, 1), &response).ok());
   EXPECT_EQ(http_->Get("/health")->status, 200);
   EXPECT_THAT(http_->Get("/metrics")->body,
               HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\""));
@@ -248,7 +233,7 @@ TEST_F(TeacherBinaryTest, FullQueueRefusesWithoutHarm) {
   EXPECT_EQ(num_by_code[grpc::StatusCode::OK] + num_by_code[grpc::StatusCode::RESOURCE_EXHAUSTED],
             64);
   v1::ScoreResponse after;
-  EXPECT_TRUE(Score(*stub_, MakeRequest(ids, 1, 1), &after).ok());
+  EXPECT_TRUE(Score(MakeRequest(ids, 1, 1), &after).ok());
 }
 
 TEST_F(TeacherBinaryTest, DisconnectedClientsLeaveNothingBehind) {
@@ -262,51 +247,15 @@ TEST_F(TeacherBinaryTest, DisconnectedClientsLeaveNothingBehind) {
     stream->Finish();
   }
   for (int i = 0; i < 8; ++i) {
-    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(teacher_->http_port()));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     const std::string body =
         json({{"prompt", ids}, {"prompt_logprobs", 64}, {"max_tokens", 1}}).dump();
     const std::string request =
         "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
         std::to_string(body.size()) + "\r\n\r\n" + body.substr(0, i % 2 == 0 ? body.size() : 10);
-    ASSERT_EQ(::send(client, request.data(), request.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(request.size()));
-    ::close(client);
+    EXPECT_TRUE(testing::RawClient(teacher_->http_port()).Send(request));
   }
   v1::ScoreResponse response;
-  EXPECT_TRUE(Score(*stub_, MakeRequest({1, 2}, 1, 1), &response).ok());
-  EXPECT_EQ(teacher_->Terminate(), 0) << teacher_->Errors();
-}
-
-// The server survives cancellations at any moment: the client sends messages, reads some answers,
-// and drops the call while the rest is in the engine or in transit.
-TEST_F(TeacherBinaryTest, CancelledStreamsDoNotHarmTheServer) {
-  Start();
-  constexpr int kNumClients = 4, kNumCancelsOfAClient = 250;
-  const std::vector<uint32_t> ids(20, 7);
-  std::vector<std::thread> clients;
-  for (int i = 0; i < kNumClients; ++i) {
-    clients.emplace_back([&] {
-      const auto stub = Connect(*teacher_);
-      for (int j = 0; j < kNumCancelsOfAClient; ++j) {
-        grpc::ClientContext context;
-        auto stream = stub->ScoreStream(&context);
-        for (int k = 0; k < 8; ++k) stream->Write(MakeRequest(ids, 1, 4));
-        v1::ScoreStreamResponse response;
-        for (int k = 0; k < j % 4; ++k) stream->Read(&response);
-        context.TryCancel();
-        if (stream->Finish().error_code() != grpc::StatusCode::CANCELLED) return;  // it has died
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  ASSERT_TRUE(teacher_->Alive()) << teacher_->Errors();
-  v1::ScoreResponse response;
-  EXPECT_TRUE(Score(*stub_, MakeRequest(ids, 1, 1), &response).ok());
+  EXPECT_TRUE(Score(MakeRequest({1, 2}, 1, 1), &response).ok());
   EXPECT_EQ(teacher_->Terminate(), 0) << teacher_->Errors();
 }
 
@@ -354,7 +303,7 @@ TEST_F(TeacherBinaryTest, SecondServerOnAPortIsRefused) {
   }
   EXPECT_TRUE(teacher_->Alive());
   v1::ScoreResponse response;
-  EXPECT_TRUE(Score(*stub_, MakeRequest({1, 2}, 1, 1), &response).ok());
+  EXPECT_TRUE(Score(MakeRequest({1, 2}, 1, 1), &response).ok());
 }
 
 TEST(TeacherExitTest, BadFlagsAre64) {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 #include <thread>
 
 #include "common/io/safetensors/safetensors.h"
@@ -129,15 +128,6 @@ class TeacherStructuredTest : public testing::TeacherBinaryFixture {
   static json Formed(const std::string& regex) {
     return {{"prompt", {5, 6}}, {"max_tokens", 40}, {"structured_outputs", {{"regex", regex}}}};
   }
-  // Returns the process of taopd-grammar, or 0 if there is none.
-  pid_t Grammar() {
-    for (const auto& task : std::filesystem::directory_iterator(
-             "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
-      std::ifstream children(task.path() / "children");
-      for (pid_t pid = 0; children >> pid;) return pid;
-    }
-    return 0;
-  }
 
   testing::TempDir model_;
 };
@@ -167,7 +157,7 @@ TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
   }
   for (std::thread& sender : senders) sender.join();
   EXPECT_EQ(num_refused, 4);
-  EXPECT_EQ(Grammar(), 0);  // the request never reached it
+  EXPECT_TRUE(Children().empty());  // the request never reached it
   // A request with the maximum number is answered.
   body["stop_token_ids"].get_ref<json::array_t&>().resize(1024);
   const auto answer = Ask(body);
@@ -188,7 +178,7 @@ TEST_F(TeacherStructuredTest, ARequestIsCheckedBeforeItsFormIs) {
     EXPECT_EQ(answer->status, 400) << name << answer->body;
     EXPECT_THAT(answer->body, HasSubstr(name));
   }
-  EXPECT_EQ(Grammar(), 0);
+  EXPECT_TRUE(Children().empty());
 }
 
 TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
@@ -201,9 +191,9 @@ TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
     }
   };
   is_answered();
-  if (Grammar() == 0) GTEST_SKIP() << "this system does not list children";
+  if (Children().empty()) GTEST_SKIP() << "this system does not list children";
   for (int i = 0; i < 4; ++i) {
-    ASSERT_EQ(::kill(Grammar(), SIGKILL), 0);
+    ASSERT_EQ(::kill(Children().at(0), SIGKILL), 0);
     is_answered();
   }
   // Texts of several forms are being generated, and they continue.
@@ -222,9 +212,9 @@ TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
   int num_kills = 0;
   while (!done) {
     is_answered();
-    const pid_t process = Grammar();
-    if (process == 0 || done) continue;
-    ::kill(process, SIGKILL);
+    const std::vector<pid_t> processes = Children();
+    if (processes.empty() || done) continue;
+    ::kill(processes[0], SIGKILL);
     ++num_kills;
   }
   call.join();

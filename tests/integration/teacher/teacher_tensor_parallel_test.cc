@@ -31,20 +31,9 @@ void ExpectSameLogProb(double actual, double expected) {
 
 class TeacherTensorParallelTest : public testing::TeacherBinaryFixture {
  protected:
-  // Returns the processes that the teacher has started.
-  std::vector<pid_t> Ranks() {
-    std::vector<pid_t> ranks;
-    for (const auto& task : std::filesystem::directory_iterator(
-             "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
-      std::ifstream children(task.path() / "children");
-      for (pid_t pid; children >> pid;) ranks.push_back(pid);
-    }
-    return ranks;
-  }
-  v1::ScoreResponse Score(const v1::ScoreRequest& request) {
-    grpc::ClientContext context;
+  v1::ScoreResponse ScoreOf(const v1::ScoreRequest& request) {
     v1::ScoreResponse response;
-    const grpc::Status status = stub_->Score(&context, request, &response);
+    const grpc::Status status = Score(request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
   }
@@ -58,13 +47,7 @@ class TeacherTensorParallelTest : public testing::TeacherBinaryFixture {
 };
 
 std::vector<v1::ScoreRequest> Requests() {
-  const auto ids = LoadGolden().ids;
-  std::vector<v1::ScoreRequest> requests(3);
-  for (v1::ScoreRequest& request : requests) {
-    request.mutable_token_ids()->Add(ids.begin(), ids.end());
-    request.set_score_start(1);
-    request.set_top_k(16);
-  }
+  std::vector<v1::ScoreRequest> requests(3, testing::MakeRequest(LoadGolden().ids, 1, 16));
   requests[1].mutable_options()->set_rank(true);
   requests[1].mutable_options()->set_entropy(true);
   requests[2].set_top_k(300);  // more ids than a rank has
@@ -93,7 +76,7 @@ std::vector<json> Prompts() {
 TEST_F(TeacherTensorParallelTest, AnswersAreThoseOfOneProcess) {
   Start();
   std::vector<v1::ScoreResponse> expected;
-  for (const v1::ScoreRequest& request : Requests()) expected.push_back(Score(request));
+  for (const v1::ScoreRequest& request : Requests()) expected.push_back(ScoreOf(request));
   std::vector<json> expected_texts;
   for (const json& body : Prompts()) expected_texts.push_back(Text(body));
   const std::string revision = expected[0].revision();
@@ -101,10 +84,10 @@ TEST_F(TeacherTensorParallelTest, AnswersAreThoseOfOneProcess) {
 
   for (const char* size : {"2", "4"}) {
     Start({"--tensor-parallel-size", size});
-    EXPECT_EQ(std::to_string(Ranks().size() + 1), size);
+    EXPECT_EQ(std::to_string(Children().size() + 1), size);
     const std::vector<v1::ScoreRequest> requests = Requests();
     for (size_t i = 0; i < requests.size(); ++i) {
-      const v1::ScoreResponse actual = Score(requests[i]);
+      const v1::ScoreResponse actual = ScoreOf(requests[i]);
       EXPECT_EQ(actual.revision(), revision);
       ASSERT_EQ(actual.ids_size(), expected[i].ids_size());
       for (int j = 0; j < actual.ids_size(); ++j) {
@@ -133,7 +116,7 @@ TEST_F(TeacherTensorParallelTest, AnswersAreThoseOfOneProcess) {
 TEST_F(TeacherTensorParallelTest, LostRankEndsTheTeacher) {
   for (const bool is_busy : {false, true}) {
     Start({"--tensor-parallel-size", "2"});
-    const std::vector<pid_t> ranks = Ranks();
+    const std::vector<pid_t> ranks = Children();
     ASSERT_EQ(ranks.size(), 1u);
     std::thread client;
     if (is_busy) {
@@ -156,7 +139,7 @@ TEST_F(TeacherTensorParallelTest, LostRankEndsTheTeacher) {
 // A rank that is stopped holds the engine's step, and with it the thread of a request.
 TEST_F(TeacherTensorParallelTest, AStuckStepFailsHealthAndDoesNotKeepTheProcess) {
   Start({"--tensor-parallel-size", "2", "--stall-timeout", "1", "--shutdown-timeout", "1"});
-  const pid_t rank = Ranks().at(0);
+  const pid_t rank = Children().at(0);
   ::kill(rank, SIGSTOP);
   std::thread client([this] {
     httplib::Client http("127.0.0.1", teacher_->http_port());
@@ -179,7 +162,7 @@ TEST_F(TeacherTensorParallelTest, AStuckStepFailsHealthAndDoesNotKeepTheProcess)
 
 TEST_F(TeacherTensorParallelTest, LostRankZeroLeavesNothingBehind) {
   Start({"--tensor-parallel-size", "2"});
-  const pid_t rank = Ranks().at(0);
+  const pid_t rank = Children().at(0);
   ::kill(teacher_->pid(), SIGKILL);
   teacher_->WaitForExit();
   // The rank is not a child of this process, so only its state in /proc can be read.

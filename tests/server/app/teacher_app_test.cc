@@ -73,6 +73,14 @@ class TeacherAppTest : public ::testing::Test {
     client_ = std::make_unique<httplib::Client>("127.0.0.1", http_port_);
     client_->set_read_timeout(20);
   }
+  // Starts with the fake model and waits until it is healthy.
+  void Serve() {
+    Start([this] { return fake_.model; });
+    WaitUntilHealthy();
+  }
+  int Complete() {
+    return client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status;
+  }
   void WaitUntilHealthy() {
     for (;;) {
       const auto health = client_->Get("/health");
@@ -114,7 +122,7 @@ TEST_F(TeacherAppTest, ListensWhileLoadingThenServesThenDrains) {
   EXPECT_FALSE(std::filesystem::exists(options_.ready_file));
   may_load.Notify();
   WaitUntilHealthy();
-  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 200);
+  EXPECT_EQ(Complete(), 200);
   EXPECT_EQ(Terminate(), kExitOk);
   const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
   EXPECT_EQ(ready["pid"], ::getpid());
@@ -125,8 +133,7 @@ TEST_F(TeacherAppTest, ListensWhileLoadingThenServesThenDrains) {
 }
 
 TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   fake_.engine->Hold(true);
   std::thread call([&] {
     const auto answer = CompleteOverAnotherConnection();
@@ -137,7 +144,7 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   ::kill(::getpid(), SIGTERM);
   // Draining has begun when health fails; a new request is then refused.
   while (client_->Get("/health")->status == 200) std::this_thread::yield();
-  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 503);
+  EXPECT_EQ(Complete(), 503);
   fake_.engine->Hold(false);
   call.join();
   server_.join();
@@ -146,33 +153,30 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
 
 TEST_F(TeacherAppTest, DrainDelayIsUnreadyButServes) {
   options_.drain_delay = 0.5;
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   EXPECT_EQ(client_->Get("/ready")->status, 200);
   ::kill(::getpid(), SIGTERM);
   while (client_->Get("/ready")->status == 200) std::this_thread::yield();
   EXPECT_EQ(client_->Get("/health")->status, 200);
-  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 200);
+  EXPECT_EQ(Complete(), 200);
   server_.join();
   EXPECT_EQ(exit_code_, kExitOk);
 }
 
 TEST_F(TeacherAppTest, AWrongCanaryMakesTheServerUnreadyAndSaysWhy) {
   fake_.engine->FailWith(Internal("the logits of position 3 are not finite"));
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   const auto ready = client_->Get("/ready");
   EXPECT_EQ(ready->status, 503);
   EXPECT_THAT(ready->body, ::testing::HasSubstr("position 3 are not finite"));
-  EXPECT_EQ(client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status, 503);
+  EXPECT_EQ(Complete(), 503);
   EXPECT_FALSE(std::filesystem::exists(options_.ready_file));
   EXPECT_EQ(Terminate(), kExitOk);
 }
 
 TEST_F(TeacherAppTest, TheCanaryIsScoredAgain) {
   options_.canary_interval = 0.001;
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   fake_.engine->FailWith(Internal("the logits of position 5 are not finite"));
   while (client_->Get("/ready")->status == 200) std::this_thread::yield();
   fake_.engine->FailWith(absl::OkStatus());
@@ -182,8 +186,7 @@ TEST_F(TeacherAppTest, TheCanaryIsScoredAgain) {
 
 TEST_F(TeacherAppTest, SighupOpensTheAccessLogAgain) {
   options_.access_log = dir_.File("access.jsonl");
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   std::filesystem::rename(options_.access_log, options_.access_log + ".1");
   ::kill(::getpid(), SIGHUP);
   while (!std::filesystem::exists(options_.access_log)) client_->Get("/health");
@@ -192,8 +195,7 @@ TEST_F(TeacherAppTest, SighupOpensTheAccessLogAgain) {
 }
 
 TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   EngineStats stats;
   stats.device_failed = true;
   fake_.engine->SetStats(stats);
@@ -202,8 +204,7 @@ TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
 }
 
 TEST_F(TeacherAppTest, ADeviceThatRefusesAllWorkHasItsOwnExitCode) {
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   EngineStats stats;
   stats.device_failed = true;
   stats.device_kernel = "paged attention";
@@ -212,18 +213,9 @@ TEST_F(TeacherAppTest, ADeviceThatRefusesAllWorkHasItsOwnExitCode) {
   EXPECT_EQ(exit_code_, kExitDevice);
 }
 
-TEST_F(TeacherAppTest, AKernelThatLosesTheDeviceAtTheStartHasTheSameExitCode) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
-    return DeviceFailure("scoring head: the kernel hangs");
-  });
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitDevice);
-}
-
 TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
   options_.shutdown_timeout = 0.2;
-  Start([&] { return fake_.model; });
-  WaitUntilHealthy();
+  Serve();
   fake_.engine->Hold(true);
   std::thread call([&] {
     const auto answer = CompleteOverAnotherConnection();
@@ -247,31 +239,26 @@ TEST_F(TeacherAppTest, SignalWhileLoadingEndsAtOnce) {
   load_left.WaitForNotification();
 }
 
-TEST_F(TeacherAppTest, FailureToLoadIsAnExitCode) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> { return NotFound("config.json"); });
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitData);
-}
-
-TEST_F(TeacherAppTest, TooLittleMemoryIsAnExitCode) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> {
-    return ResourceExhausted("the plan takes 30.6 GiB");
-  });
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitOutOfMemory);
-}
-
-TEST_F(TeacherAppTest, ExceptionInLoadingIsInternal) {
-  Start([]() -> absl::StatusOr<std::shared_ptr<ServedModel>> { throw std::runtime_error("boom"); });
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitInternal);
+TEST_F(TeacherAppTest, FailuresToLoadHaveExitCodes) {
+  const auto exit_code_of = [this](const ModelLoader& load) {
+    std::ostringstream out;
+    return RunTeacher(options_, load, out);
+  };
+  const std::pair<absl::Status, int> cases[] = {
+      {NotFound("config.json"), kExitData},
+      {ResourceExhausted("the plan takes 30.6 GiB"), kExitOutOfMemory},
+      {DeviceFailure("scoring head: the kernel hangs"), kExitDevice},
+  };
+  for (const auto& [status, exit_code] : cases)
+    EXPECT_EQ(exit_code_of([&status = status] { return status; }), exit_code) << status;
+  EXPECT_EQ(exit_code_of([]() -> absl::Status { throw std::runtime_error("boom"); }),
+            kExitInternal);
 }
 
 TEST_F(TeacherAppTest, PortInUseIsAnExitCode) {
-  Start([&] { return fake_.model; });
+  Serve();
   for (const bool http : {true, false}) {
     TeacherOptions second = options_;
-    WaitUntilHealthy();
     while (!std::filesystem::exists(options_.ready_file)) std::this_thread::yield();
     const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
     (http ? second.port : second.grpc_port) =

@@ -1,12 +1,7 @@
 // The rules that every protocol that generates has in common, over sockets: each case goes through
 // each protocol, and the engine must be asked for the same, or the same limit must refuse it.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
-#include <httplib.h>
 
-#include <algorithm>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,171 +9,53 @@
 #include <string>
 #include <vector>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "proto/vllm/engine.grpc.pb.h"
-#include "proto/vllm/inference.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/structured/grammar_compiler.h"
+#include "tests/server/generation/every_protocol.h"
 #include "tests/server/http/dialect_fixture.h"
+#include "tests/support/files.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::json;
+using testing::Ask;
 using ::testing::ElementsAre;
+using testing::Form;
 using ::testing::HasSubstr;
+using testing::IdsOf;
+using testing::kProtocols;
+using ::testing::Pair;
+using testing::Protocol;
+using testing::Servers;
 
-// A client's wishes. Those that are not set are left out of the request.
-struct Ask {
-  std::string prompt = "dfh";  // ids 3, 5 and 7
-  int64_t max_tokens = 2;
-  std::optional<std::string> cache_salt = {};
-  std::optional<int64_t> n = {};
-  std::optional<int64_t> seed = {};
-  std::optional<int64_t> truncate = {};
-  float temperature = 0.5f;
-};
+// Token v is the letter v; token 0 ends a text.
+constexpr char kLetters[] = "$123456789abcdefghijklmnopqr\"{}:";
+static_assert(sizeof(kLetters) == testing::kFakeVocab + 1);
 
-struct Servers {
-  httplib::Client http;
-  std::shared_ptr<grpc::Channel> grpc;
-};
-
-std::vector<uint32_t> IdsOf(const std::string& prompt) {
-  std::vector<uint32_t> ids;
-  for (const char letter : prompt) ids.push_back(static_cast<uint32_t>(letter - 'a'));
-  return ids;
+std::unique_ptr<GrammarCompiler> LettersCompiler() {
+  std::vector<std::string> token_bytes(testing::kFakeVocab);
+  for (int v = 1; v < testing::kFakeVocab; ++v) token_bytes[v] = std::string(1, kLetters[v]);
+  GrammarCompilerOptions options;
+  options.host.program = testing::BinaryPath("taopd-grammar");
+  return std::make_unique<GrammarCompiler>(token_bytes, std::vector<int32_t>{0}, options);
 }
 
-// The functions that send return the error that the client is told; empty for success.
-std::string Post(Servers& servers, const char* path, const json& body) {
-  const httplib::Result result = servers.http.Post(path, body.dump(), "application/json");
-  if (!result) return "no answer";
-  const json answer = json::parse(result->body, nullptr, /*allow_exceptions=*/false);
-  return result->status == 200 ? "" : answer["error"]["message"].get<std::string>();
+// The letters that may follow `text`, in the order of kLetters; "$" stands for its end.
+absl::StatusOr<std::string> LettersBehind(const std::string& text, LogitMask& mask) {
+  std::vector<int32_t> ids;
+  for (const char letter : text)
+    ids.push_back(static_cast<int32_t>(std::string(kLetters).find(letter)));
+  std::vector<uint64_t> bits = {~uint64_t{0}};
+  TAOPD_ASSIGN_OR_RETURN(const bool restricts, mask.Mask(ids, bits));
+  if (!restricts) return std::string(kLetters);
+  std::string letters;
+  for (int v = 0; v < testing::kFakeVocab; ++v) {
+    if ((bits[0] >> v & 1) != 0) letters += kLetters[v];
+  }
+  return letters;
 }
-
-template <typename Value>
-void Set(json* object, const char* name, const std::optional<Value>& value) {
-  if (value) (*object)[name] = *value;
-}
-
-json VllmFields(const Ask& ask) {
-  json fields = {
-      {"max_tokens", ask.max_tokens}, {"temperature", ask.temperature}, {"ignore_eos", true}};
-  Set(&fields, "n", ask.n);
-  Set(&fields, "seed", ask.seed);
-  return fields;
-}
-
-std::string Completions(Servers& servers, const Ask& ask) {
-  json body = VllmFields(ask);
-  body["prompt"] = IdsOf(ask.prompt);
-  Set(&body, "cache_salt", ask.cache_salt);
-  Set(&body, "truncate_prompt_tokens", ask.truncate);
-  return Post(servers, "/v1/completions", body);
-}
-
-std::string Chat(Servers& servers, const Ask& ask) {
-  json body = VllmFields(ask);
-  body["messages"] = {{{"role", "user"}, {"content", ask.prompt}}};
-  Set(&body, "cache_salt", ask.cache_salt);
-  Set(&body, "truncate_prompt_tokens", ask.truncate);
-  return Post(servers, "/v1/chat/completions", body);
-}
-
-std::string Tokens(Servers& servers, const Ask& ask) {
-  json body = {{"token_ids", IdsOf(ask.prompt)}, {"sampling_params", VllmFields(ask)}};
-  Set(&body, "cache_salt", ask.cache_salt);
-  return Post(servers, "/inference/v1/generate", body);
-}
-
-std::string Sglang(Servers& servers, const Ask& ask) {
-  json sampling = {
-      {"max_new_tokens", ask.max_tokens}, {"temperature", ask.temperature}, {"ignore_eos", true}};
-  Set(&sampling, "n", ask.n);
-  Set(&sampling, "sampling_seed", ask.seed);
-  json body = {{"input_ids", IdsOf(ask.prompt)}, {"sampling_params", sampling}};
-  Set(&body, "cache_salt", ask.cache_salt);
-  return Post(servers, "/generate", body);
-}
-
-std::string VllmInference(Servers& servers, const Ask& ask) {
-  vllm::GenerateRequest request;
-  for (const uint32_t id : IdsOf(ask.prompt)) request.mutable_token_ids()->add_ids(id);
-  request.set_temperature(ask.temperature);
-  request.mutable_stopping()->set_max_new_tokens(static_cast<uint32_t>(ask.max_tokens));
-  request.mutable_stopping()->set_ignore_eos(true);
-  if (ask.cache_salt) request.mutable_kv()->set_cache_salt(*ask.cache_salt);
-  if (ask.seed) request.mutable_sampling()->set_seed(*ask.seed);
-  if (ask.truncate) request.set_truncate_prompt_tokens(static_cast<uint32_t>(*ask.truncate));
-  grpc::ClientContext context;
-  vllm::GenerateResponse response;
-  return vllm::Inference::NewStub(servers.grpc)
-      ->Generate(&context, request, &response)
-      .error_message();
-}
-
-std::string VllmEngine(Servers& servers, const Ask& ask) {
-  vllm::grpc::engine::GenerateRequest request;
-  request.set_request_id("r");
-  for (const uint32_t id : IdsOf(ask.prompt)) request.mutable_tokenized()->add_input_ids(id);
-  auto& sampling = *request.mutable_sampling_params();
-  sampling.set_temperature(ask.temperature);
-  sampling.set_max_tokens(static_cast<uint32_t>(ask.max_tokens));
-  sampling.set_ignore_eos(true);
-  if (ask.n) sampling.set_n(static_cast<uint32_t>(*ask.n));
-  if (ask.seed) sampling.set_seed(static_cast<int32_t>(*ask.seed));
-  if (ask.truncate) sampling.set_truncate_prompt_tokens(static_cast<int32_t>(*ask.truncate));
-  grpc::ClientContext context;
-  auto reader = vllm::grpc::engine::VllmEngine::NewStub(servers.grpc)->Generate(&context, request);
-  vllm::grpc::engine::GenerateResponse message;
-  while (reader->Read(&message)) continue;
-  return reader->Finish().error_message();
-}
-
-std::string Teacher(Servers& servers, const Ask& ask) {
-  v1::GenerateRequest request;
-  for (const uint32_t id : IdsOf(ask.prompt)) request.add_token_ids(id);
-  request.mutable_sampling()->set_temperature(ask.temperature);
-  request.set_max_new_tokens(static_cast<uint32_t>(ask.max_tokens));
-  request.set_ignore_eos(true);
-  if (ask.cache_salt) request.set_cache_salt(*ask.cache_salt);
-  if (ask.n) request.set_n(static_cast<uint32_t>(*ask.n));
-  if (ask.seed) request.set_seed(static_cast<uint64_t>(*ask.seed));
-  grpc::ClientContext context;
-  auto reader = v1::Teacher::NewStub(servers.grpc)->Generate(&context, request);
-  v1::GenerateResponse message;
-  while (reader->Read(&message)) continue;
-  return reader->Finish().error_message();
-}
-
-// A protocol, and which of the fields its requests have.
-struct Protocol {
-  const char* name;
-  std::string (*send)(Servers& servers, const Ask& ask);
-  bool has_salt = true;
-  bool has_n = true;
-  bool has_truncation = true;
-  bool has_signed_seed = true;
-  bool cuts_max_tokens = true;
-  bool has_greedy_choices = false;  // takes n > 1 without a temperature
-};
-
-constexpr Protocol kProtocols[] = {
-    {.name = "/v1/completions", .send = Completions},
-    {.name = "/v1/chat/completions", .send = Chat},
-    {.name = "/inference/v1/generate", .send = Tokens, .has_truncation = false},
-    {.name = "/generate", .send = Sglang, .has_truncation = false},
-    {.name = "vllm.Inference", .send = VllmInference, .has_n = false},
-    {.name = "VllmEngine", .send = VllmEngine, .has_salt = false},
-    {.name = "taopd.v1",
-     .send = Teacher,
-     .has_truncation = false,
-     .has_signed_seed = false,
-     .cuts_max_tokens = false,
-     .has_greedy_choices = true},
-};
 
 // The texts of a stream's events, in their order, by the path of the text in an event.
 std::vector<std::string> StreamedTexts(Servers& servers, const char* path, json body,
@@ -275,6 +152,73 @@ TEST_F(DialectsTest, MaxTokensIsCutToWhatTheContextLeaves) {
   }
 }
 
+TEST_F(DialectsTest, EveryFieldReachesTheEngine) {
+  fake_.model->sampling_defaults.top_p = 0.75f;
+  for (const Protocol& protocol : kProtocols) {
+    SCOPED_TRACE(protocol.name);
+    const auto seen = Seen(protocol, {.every_field = true});
+    ASSERT_EQ(seen.size(), 1u);
+    EXPECT_EQ(seen[0].client, "127.0.0.1");
+    EXPECT_THAT(seen[0].token_ids, ElementsAre(3, 5, 7));
+    const SamplingParams& sampling = *seen[0].sampling;
+    EXPECT_EQ(sampling.max_new_tokens, 2);
+    EXPECT_EQ(sampling.temperature, 0.5f);
+    EXPECT_EQ(sampling.top_p, protocol.has_model_defaults ? 0.75f : 1.0f);
+    EXPECT_EQ(sampling.top_k, 7);
+    EXPECT_EQ(sampling.min_p, 0.125f);
+    EXPECT_EQ(sampling.repetition_penalty, 1.5f);
+    EXPECT_EQ(sampling.presence_penalty, -1.0f);
+    EXPECT_EQ(sampling.frequency_penalty, 0.25f);
+    EXPECT_THAT(sampling.logit_bias.entries(), ElementsAre(Pair(4, -3.0f)));
+    if (protocol.has_allowed_ids) {
+      EXPECT_THAT(*sampling.allowed_token_ids, ElementsAre(9));
+    }
+    EXPECT_EQ(sampling.min_tokens, 1);
+    EXPECT_THAT(sampling.stop_token_ids, ElementsAre(30));
+    EXPECT_TRUE(sampling.ignore_eos);
+  }
+}
+
+// Each form becomes a mask of every choice, which follows the text to its end.
+TEST_F(DialectsTest, FormsBecomeMasks) {
+  fake_.model->grammar_compiler = LettersCompiler();
+  const Form forms[] = {
+      {"regex", "[ab]c+", "ac", {"ab", "c", "$c"}},
+      {"choice", {"cd", "e"}, "cd", {"ce", "d", "$"}},
+      {"grammar", "root ::= \"d\" | \"ef\"", "ef", {"de", "f", "$"}},
+      {"json", {{"enum", {12, 13, 2}}}, "13", {"12", "23", "$"}},
+      {"json_object", true, "{}", {"{", "\"}", "$"}},
+      {"structural_tag",
+       R"({"type":"structural_tag","format":{"type":"const_string","value":"f1"}})",
+       "f1",
+       {"f", "1", "$"}},
+  };
+  for (const Protocol& protocol : kProtocols) {
+    if (!protocol.has_forms) continue;
+    SCOPED_TRACE(protocol.name);
+    const std::optional<int64_t> n = protocol.has_n ? std::optional(2) : std::nullopt;
+    for (const Form& form : forms) {
+      const bool is_sglangs = form.kind != "choice" && form.kind != "json_object";
+      if (protocol.send == testing::Sglang && !is_sglangs) continue;
+      SCOPED_TRACE(form.kind);
+      const auto seen = Seen(protocol, {.n = n, .form = form});
+      ASSERT_EQ(seen.size(), protocol.has_n ? 2u : 1u);
+      const auto mask = seen.back().sampling->mask;
+      ASSERT_NE(mask, nullptr);
+      if (protocol.has_n) {
+        EXPECT_NE(mask, seen[0].sampling->mask);  // each follows its own text
+      }
+      for (size_t length = 0; length < form.letters.size(); ++length) {
+        ASSERT_OK_AND_ASSIGN(const std::string letters,
+                             LettersBehind(form.text.substr(0, length), *mask));
+        EXPECT_EQ(letters, form.letters[length]) << length;
+      }
+    }
+    ExpectRefused(protocol, {.form = Form{"regex", "(a"}}, "Regex parsing error");
+    ExpectRefused(protocol, {.form = Form{"json", "{"}}, "is not valid JSON");
+  }
+}
+
 TEST_F(DialectsTest, CacheSaltsHaveOneLimit) {
   const std::string longest(128, 's');
   for (const Protocol& protocol : kProtocols) {
@@ -334,6 +278,12 @@ TEST_F(DialectsTest, PromptsAreTruncatedWhereTheFieldExists) {
   }
 }
 
+TEST_F(DialectsTest, AnEngineErrorEndsTheRequest) {
+  fake_.engine->FailWith(Internal("the logits are not finite"));
+  for (const Protocol& protocol : kProtocols)
+    EXPECT_EQ(protocol.send(*servers_, {}), "the logits are not finite") << protocol.name;
+}
+
 // The second of three tokens is a broken character: it waits for the third, which might have
 // completed it.
 TEST_F(DialectsTest, TextThatEndsInABrokenCharacterIsHeldBack) {
@@ -349,7 +299,7 @@ TEST_F(DialectsTest, TextThatEndsInABrokenCharacterIsHeldBack) {
   const auto letter = [](int32_t id) { return std::string(1, static_cast<char>('a' + id)); };
   const std::string whole = letter(ids[0]) + std::string(kReplacement) + letter(ids[2]);
 
-  const json fields = VllmFields({.max_tokens = 3});
+  const json fields = testing::VllmFields({.max_tokens = 3});
   json completion = fields, chat = fields;
   completion["prompt"] = {3, 5, 7};
   chat["messages"] = {{{"role", "user"}, {"content", "dfh"}}};

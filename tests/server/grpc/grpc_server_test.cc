@@ -5,7 +5,7 @@
 #include <set>
 #include <thread>
 
-#include "server/grpc/score_conversion.h"
+#include "server/grpc/calls/call_services.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
@@ -132,12 +132,9 @@ TEST(PeerAddressTest, HasNeitherSchemeNorPort) {
 }
 
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
-  const EngineLimits limits = {.vocab_size = 32,
-                               .max_model_len = 64,
-                               .max_logprobs = 8,
-                               .max_candidates = 4,
-                               .max_num_seqs = 4,
-                               .max_queued_tokens = 6};
+  EngineLimits limits = testing::kFakeLimits;
+  limits.max_num_seqs = 4;
+  limits.max_queued_tokens = 6;
   fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
   Ready();
   fake_.engine->Hold(true);

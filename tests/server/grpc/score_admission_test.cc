@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "common/wire/teacher_protocol.h"
-#include "server/grpc/score_conversion.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/support/status_matchers.h"

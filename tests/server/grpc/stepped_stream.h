@@ -21,11 +21,12 @@
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/stub_engine.h"
 
 namespace taopd::testing {
 
 // Takes requests and answers them when the test says so, in the order that the test chooses.
-class SteppedEngine final : public InferenceEngine {
+class SteppedEngine final : public StubEngine {
  public:
   RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
     const RequestHandle handle = ++last_handle_;
@@ -33,24 +34,8 @@ class SteppedEngine final : public InferenceEngine {
     if (during_submit) during_submit(handle);
     return handle;
   }
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>>) override {
-    ADD_FAILURE() << "a stream submits one request at a time";
-    return {};
-  }
   void Cancel(RequestHandle handle) override { cancelled.push_back(handle); }
-  void Drain(absl::Time) override {}
-  void ReleaseKvCache() override {}
-  EngineLimits limits() const override {
-    return {.vocab_size = kFakeVocab,
-            .max_model_len = 64,
-            .max_logprobs = 8,
-            .max_candidates = 4,
-            .max_dense_vocab_size = kFakeVocab,
-            .max_num_seqs = 16,
-            .max_queued_tokens = 100000};
-  }
-  EngineStats stats() const override { return {}; }
+  EngineLimits limits() const override { return kFakeLimits; }
 
   // Answers the request, and keeps its callback until ForgetCallbacks, as an engine's thread does
   // that has not yet returned from the call.

@@ -26,13 +26,13 @@ inline std::unique_ptr<const ChatTemplate> MakeChatTemplate(const std::string& s
   return std::make_unique<const ChatTemplate>(*std::move(chat));
 }
 
-// The request that a protocol reads from a body.
+// The request that is read from a body of /v1/completions.
 template <typename Request>
 absl::StatusOr<Request> ReadAs(absl::Status (*read)(JsonFields&, const ServedModel&, Request*),
                                const std::string& body, const ServedModel& model) {
   Request request;
-  TAOPD_RETURN_IF_ERROR(
-      ReadBody(body, "a test", [&](JsonFields& fields) { return read(fields, model, &request); }));
+  TAOPD_RETURN_IF_ERROR(ReadBody(
+      body, "/v1/completions", [&](JsonFields& fields) { return read(fields, model, &request); }));
   return request;
 }
 

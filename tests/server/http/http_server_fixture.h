@@ -42,7 +42,6 @@ class HttpServerFixture : public ::testing::Test {
   }
 
   FakeModel fake_ = MakeFakeModel();
-  const RequestLimits limits_;  // the server's own
   ServingState state_{Clock::Real(), absl::Seconds(60)};
   ServerMetrics metrics_;
   std::unique_ptr<HttpServer> server_;

@@ -18,8 +18,13 @@ struct Outcome {
   std::string out, err;
 };
 
-Outcome Parse(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "taopd-teacher");
+// Parses the flags of a command line, which are separated by spaces.
+Outcome Parse(const std::string& line) {
+  std::vector<std::string> words = {"taopd-teacher"};
+  std::istringstream stream(line);
+  for (std::string word; stream >> word;) words.push_back(word);
+  std::vector<const char*> arguments;
+  for (const std::string& word : words) arguments.push_back(word.c_str());
   std::ostringstream out, err;
   auto parsed = ParseTeacherOptions(static_cast<int>(arguments.size()), arguments.data(), out, err);
   Outcome outcome;
@@ -31,30 +36,10 @@ Outcome Parse(std::vector<const char*> arguments) {
 }
 
 TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
-  const Outcome outcome = Parse({"--model",
-                                 "m",
-                                 "--port",
-                                 "0",
-                                 "--grpc-port",
-                                 "0",
-                                 "--max-model-len",
-                                 "100",
-                                 "--max-logprobs",
-                                 "7",
-                                 "--max-num-batched-tokens",
-                                 "9",
-                                 "--max-num-seqs",
-                                 "3",
-                                 "--max-queued-tokens",
-                                 "11",
-                                 "--dtype",
-                                 "bfloat16",
-                                 "--device",
-                                 "cpu",
-                                 "--served-model-name",
-                                 "s",
-                                 "--kv-cache-memory-bytes",
-                                 "13"});
+  const Outcome outcome = Parse(
+      "--model m --port 0 --grpc-port 0 --max-model-len 100 --max-logprobs 7 "
+      "--max-num-batched-tokens 9 --max-num-seqs 3 --max-queued-tokens 11 --dtype bfloat16 "
+      "--device cpu --served-model-name s --kv-cache-memory-bytes 13");
   ASSERT_TRUE(outcome.options) << outcome.err;
   EXPECT_EQ(outcome.options->ModelName(), "s");
   const EngineOptions engine = outcome.options->ToEngineOptions();
@@ -68,45 +53,42 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
 }
 
 TEST(TeacherOptionsTest, CudaGraphsAreOffUnlessAskedFor) {
-  const Outcome defaults = Parse({"--model", "m"});
+  const Outcome defaults = Parse("--model m");
   ASSERT_TRUE(defaults.options) << defaults.err;
   EXPECT_FALSE(defaults.options->ToEngineOptions().cuda_graphs.enabled);
-  const Outcome on = Parse({"--model", "m", "--cuda-graphs", "--max-cudagraph-capture-size", "64",
-                            "--max-seq-len-to-capture", "4096"});
+  const Outcome on = Parse(
+      "--model m --cuda-graphs --max-cudagraph-capture-size 64 --max-seq-len-to-capture 4096");
   ASSERT_TRUE(on.options) << on.err;
   const CudaGraphOptions graphs = on.options->ToEngineOptions().cuda_graphs;
   EXPECT_TRUE(graphs.enabled);
   EXPECT_EQ(graphs.max_capture_size, 64);
   EXPECT_EQ(graphs.max_seq_len, 4096);
   // Refused rather than ignored.
-  EXPECT_THAT(Parse({"--model", "m", "--max-cudagraph-capture-size", "64"}).err,
+  EXPECT_THAT(Parse("--model m --max-cudagraph-capture-size 64").err,
               HasSubstr("max_cudagraph_capture_size = 64: only --cuda-graphs uses it"));
-  EXPECT_THAT(Parse({"--model", "m", "--max-seq-len-to-capture", "9"}).err,
+  EXPECT_THAT(Parse("--model m --max-seq-len-to-capture 9").err,
               HasSubstr("max_seq_len_to_capture = 9: only --cuda-graphs uses it"));
-  EXPECT_THAT(Parse({"--model", "m", "--cuda-graphs", "--max-num-seqs", "8",
-                     "--max-cudagraph-capture-size", "9"})
-                  .err,
+  EXPECT_THAT(Parse("--model m --cuda-graphs --max-num-seqs 8 --max-cudagraph-capture-size 9").err,
               HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
 }
 
 TEST(TeacherOptionsTest, PrefixCacheAndGenerationConfigAreOnUnlessRefused) {
-  const Outcome defaults = Parse({"--model", "m"});
+  const Outcome defaults = Parse("--model m");
   ASSERT_TRUE(defaults.options) << defaults.err;
   EXPECT_TRUE(defaults.options->ToEngineOptions().prefix_caching);
   EXPECT_EQ(defaults.options->generation_config, "auto");
-  EXPECT_TRUE(Parse({"--model", "m", "--enable-prefix-caching"}).options);
-  const Outcome off =
-      Parse({"--model", "m", "--no-enable-prefix-caching", "--generation-config", "vllm"});
+  EXPECT_TRUE(Parse("--model m --enable-prefix-caching").options);
+  const Outcome off = Parse("--model m --no-enable-prefix-caching --generation-config vllm");
   ASSERT_TRUE(off.options) << off.err;
   EXPECT_FALSE(off.options->ToEngineOptions().prefix_caching);
   EXPECT_EQ(off.options->generation_config, "vllm");
-  const Outcome bad = Parse({"--model", "m", "--generation-config", "/dir"});
+  const Outcome bad = Parse("--model m --generation-config /dir");
   EXPECT_EQ(bad.exit_code, kExitUsage);
   EXPECT_THAT(bad.err, HasSubstr("generation_config"));
 }
 
 TEST(TeacherOptionsTest, SizesOfMemoryHaveUnits) {
-  const Outcome defaults = Parse({"--model", "m"});
+  const Outcome defaults = Parse("--model m");
   ASSERT_TRUE(defaults.options) << defaults.err;
   EngineOptions engine = defaults.options->ToEngineOptions();
   EXPECT_EQ(engine.kv_cache_bytes, kAutoKvCache);
@@ -114,9 +96,9 @@ TEST(TeacherOptionsTest, SizesOfMemoryHaveUnits) {
   EXPECT_EQ(engine.memory.gpu_memory_utilization, 0.9);
   EXPECT_FALSE(defaults.options->plan);
 
-  const Outcome given =
-      Parse({"--model", "m", "--kv-cache-memory-bytes", "2GiB", "--cpu-memory-limit", "1.5GiB",
-             "--gpu-memory-utilization", "0.5", "--plan", "--plan-device", "cuda:80GiB"});
+  const Outcome given = Parse(
+      "--model m --kv-cache-memory-bytes 2GiB --cpu-memory-limit 1.5GiB --gpu-memory-utilization "
+      "0.5 --plan --plan-device cuda:80GiB");
   ASSERT_TRUE(given.options) << given.err;
   engine = given.options->ToEngineOptions();
   EXPECT_EQ(engine.kv_cache_bytes, 2147483648);
@@ -125,13 +107,13 @@ TEST(TeacherOptionsTest, SizesOfMemoryHaveUnits) {
   EXPECT_TRUE(given.options->plan);
   EXPECT_EQ(given.options->plan_device, "cuda:80GiB");
 
-  const Outcome scores = Parse({"--model", "m", "--kv-cache-memory-bytes", "0"});
+  const Outcome scores = Parse("--model m --kv-cache-memory-bytes 0");
   ASSERT_TRUE(scores.options) << scores.err;
   EXPECT_EQ(scores.options->ToEngineOptions().kv_cache_bytes, 0);
 }
 
 TEST(TeacherOptionsTest, DefaultsListenOnLoopback) {
-  const Outcome outcome = Parse({"--model", "m"});
+  const Outcome outcome = Parse("--model m");
   ASSERT_TRUE(outcome.options);
   EXPECT_EQ(outcome.options->host, "127.0.0.1");
   EXPECT_EQ(outcome.options->port, 8000);
@@ -141,26 +123,26 @@ TEST(TeacherOptionsTest, DefaultsListenOnLoopback) {
 }
 
 TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
-  const std::vector<std::pair<std::vector<const char*>, std::string>> cases = {
-      {{}, "model = \"\": must be given"},
-      {{"--model", "m", "--max-logprob", "1"}, "did you mean \"--max-logprobs\"?"},
-      {{"--model", "m", "--port", "65536"}, "port = 65536: must be between 0 and 65535"},
-      {{"--model", "m", "--port", "x"}, "--port"},
-      {{"--model", "m", "--port", "7", "--grpc-port", "7"}, "grpc_port = 7: must differ from port"},
-      {{"--model", "m", "--max-logprobs", "-1"}, "max_logprobs = -1: must be between 0"},
-      {{"--model", "m", "--max-queued-tokens", "0"}, "max_queued_tokens = 0: must be at least 1"},
-      {{"--model", "m", "--dtype", "float8"}, "dtype"},
-      {{"--model", "m", "--log-level", "loud"}, "log_level"},
-      {{"--model", "m", "--shutdown-timeout", "-1"}, "shutdown_timeout"},
-      {{"--model", "m", "stray"}, "unknown argument stray"},
-      {{"--model", "m", "--kv-cache-memory-bytes", "lots"},
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"", "model = \"\": must be given"},
+      {"--model m --max-logprob 1", "did you mean \"--max-logprobs\"?"},
+      {"--model m --port 65536", "port = 65536: must be between 0 and 65535"},
+      {"--model m --port x", "--port"},
+      {"--model m --port 7 --grpc-port 7", "grpc_port = 7: must differ from port"},
+      {"--model m --max-logprobs -1", "max_logprobs = -1: must be between 0"},
+      {"--model m --max-queued-tokens 0", "max_queued_tokens = 0: must be at least 1"},
+      {"--model m --dtype float8", "dtype"},
+      {"--model m --log-level loud", "log_level"},
+      {"--model m --shutdown-timeout -1", "shutdown_timeout"},
+      {"--model m stray", "unknown argument stray"},
+      {"--model m --kv-cache-memory-bytes lots",
        "kv_cache_memory_bytes = \"lots\": must be auto or a size"},
-      {{"--model", "m", "--cpu-memory-limit", "auto"}, "cpu_memory_limit = \"auto\""},
-      {{"--model", "m", "--gpu-memory-utilization", "0"},
+      {"--model m --cpu-memory-limit auto", "cpu_memory_limit = \"auto\""},
+      {"--model m --gpu-memory-utilization 0",
        "gpu_memory_utilization = 0.0: must be above 0 and at most 1"},
-      {{"--model", "m", "--gpu-memory-utilization", "1.1"}, "gpu_memory_utilization = 1.1"},
-      {{"--model", "m", "--plan-device", "cpu:1GiB"}, "only --plan uses it"},
-      {{"--model", "m", "--plan", "--plan-device", "cuda"}, "plan_device = \"cuda\""},
+      {"--model m --gpu-memory-utilization 1.1", "gpu_memory_utilization = 1.1"},
+      {"--model m --plan-device cpu:1GiB", "only --plan uses it"},
+      {"--model m --plan --plan-device cuda", "plan_device = \"cuda\""},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = Parse(arguments);
@@ -170,10 +152,10 @@ TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
 }
 
 TEST(TeacherOptionsTest, HelpAndVersionExit0) {
-  const Outcome help = Parse({"--help"});
+  const Outcome help = Parse("--help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.out, HasSubstr("--max-num-batched-tokens"));
-  const Outcome version = Parse({"--version"});
+  const Outcome version = Parse("--version");
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_EQ(version.out, Concat("taopd-teacher ", kTeacherVersion,
                                 "\nCPU kernels: ", cpu::NameOf(cpu::WidestInstructionSet()), "\n"));
@@ -181,9 +163,9 @@ TEST(TeacherOptionsTest, HelpAndVersionExit0) {
 
 TEST(TeacherOptionsTest, AnUnknownLimitOfTheInstructionSetIsRefused) {
   ASSERT_EQ(setenv(cpu::kMaxIsaVariable, "avx1024", 1), 0);
-  const Outcome unknown = Parse({"--help"});
+  const Outcome unknown = Parse("--help");
   ASSERT_EQ(setenv(cpu::kMaxIsaVariable, "avx512_bf16", 1), 0);
-  const Outcome known = Parse({"--help"});
+  const Outcome known = Parse("--help");
   unsetenv(cpu::kMaxIsaVariable);
   EXPECT_EQ(unknown.exit_code, kExitUsage);
   EXPECT_THAT(unknown.err, HasSubstr("TAOPD_MAX_CPU_ISA is \"avx1024\", must be one of base, "));

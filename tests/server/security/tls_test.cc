@@ -251,51 +251,5 @@ TEST_F(SecureServersTest, KeysOpenEverythingButTheProbes) {
   EXPECT_THAT(metrics_.Text(state_), HasSubstr("code=\"UNAUTHENTICATED\""));
 }
 
-TEST_F(SecureServersTest, ScoresAndStreamsNeedAKey) {
-  Start({}, {"secret"});
-  const auto stub = v1::Teacher::NewStub(grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()),
-                                                             grpc::InsecureChannelCredentials()));
-  v1::ScoreRequest request;
-  v1::ScoreResponse response;
-  grpc::ClientContext score;
-  EXPECT_EQ(stub->Score(&score, request, &response).error_code(),
-            grpc::StatusCode::UNAUTHENTICATED);
-  grpc::ClientContext context;
-  const auto stream = stub->ScoreStream(&context);
-  v1::ScoreStreamResponse answer;
-  EXPECT_FALSE(stream->Read(&answer));
-  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
-}
-
-TEST_F(SecureServersTest, CompressedMessagesAreRefused) {
-  Start({}, {});
-  const auto stub = v1::Teacher::NewStub(grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()),
-                                                             grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-  v1::ScoreRequest request;
-  request.set_request_id(std::string(1 << 20, 'a'));  // a few KB on the wire
-  v1::ScoreResponse response;
-  EXPECT_EQ(stub->Score(&context, request, &response).error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
-}
-
-TEST_F(SecureServersTest, SubnormalTemperatureIsRefused) {
-  Start({}, {});
-  const auto stub = v1::Teacher::NewStub(grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()),
-                                                             grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  v1::ScoreRequest request;
-  request.add_token_ids(1);
-  request.add_token_ids(2);
-  request.set_score_start(1);
-  request.set_top_k(1);
-  request.set_temperature(1e-45f);
-  v1::ScoreResponse response;
-  const grpc::Status status = stub->Score(&context, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("temperature"));
-}
-
 }  // namespace
 }  // namespace taopd

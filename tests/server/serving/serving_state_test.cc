@@ -191,75 +191,69 @@ TEST(ByteBudgetTest, NothingMayBeReservedAndReturnedInAnyOrder) {
   }
 }
 
-TEST(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
-  ServingState state(Clock::Real(), absl::Seconds(1));
-  ServerMetrics metrics;
-  EXPECT_THAT(metrics.Text(state), HasSubstr("taopd_teacher_ready 0"));
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
+class ServerMetricsTest : public ::testing::Test {
+ protected:
+  void ExpectTextHas(const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) EXPECT_THAT(metrics_.Text(state_), HasSubstr(line));
+  }
+
+  ServingState state_{Clock::Real(), absl::Seconds(1)};
+  ServerMetrics metrics_;
+  const FakeModel fake_ = MakeFakeModel();
+};
+
+TEST_F(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
+  ExpectTextHas({"taopd_teacher_ready 0"});
+  state_.SetReady(fake_.model);
   InferenceRequest request;
   request.token_ids = {1, 2, 3};
   request.score = ScoreParams();
-  fake.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
-  fake.engine->Drain(absl::InfiniteFuture());
-  metrics.RecordRequest("grpc/Score", "OK", absl::Milliseconds(3));
-  metrics.RecordRequest("grpc/Score", "OK", absl::Milliseconds(40));
-  const std::string text = metrics.Text(state);
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_ready 1"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 2"));
-  EXPECT_THAT(
-      text,
-      HasSubstr(
-          "taopd_teacher_request_duration_seconds_bucket{method=\"grpc/Score\",le=\"0.005\"} 1"));
-  EXPECT_THAT(text,
-              HasSubstr("taopd_teacher_request_duration_seconds_count{method=\"grpc/Score\"} 2"));
-  EXPECT_THAT(text, HasSubstr("vllm:prompt_tokens_total{model_name=\"fake\"} 3"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_max_queued_tokens 100000"));
-  EXPECT_THAT(text, HasSubstr("# TYPE taopd_teacher_scored_rows_total counter"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_engine_heartbeat_age_seconds 0"));
+  fake_.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
+  fake_.engine->Drain(absl::InfiniteFuture());
+  metrics_.RecordRequest("grpc/Score", "OK", absl::Milliseconds(3));
+  metrics_.RecordRequest("grpc/Score", "OK", absl::Milliseconds(40));
+  const std::string duration = "taopd_teacher_request_duration_seconds";
+  ExpectTextHas(
+      {"taopd_teacher_ready 1", "taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 2",
+       duration + "_bucket{method=\"grpc/Score\",le=\"0.005\"} 1",
+       duration + "_count{method=\"grpc/Score\"} 2",
+       "vllm:prompt_tokens_total{model_name=\"fake\"} 3", "taopd_teacher_max_queued_tokens 100000",
+       "# TYPE taopd_teacher_scored_rows_total counter",
+       "taopd_teacher_engine_heartbeat_age_seconds 0"});
 }
 
-TEST(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
-  ServingState state(Clock::Real(), absl::Seconds(1));
-  ServerMetrics metrics;
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
-  EXPECT_THAT(metrics.Text(state), ::testing::Not(HasSubstr("cuda_graph")));
+TEST_F(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
+  state_.SetReady(fake_.model);
+  EXPECT_THAT(metrics_.Text(state_), Not(HasSubstr("cuda_graph")));
   EngineStats stats;
   stats.graphs = {.num_graphs = 35,
                   .num_captures = 2,
                   .replayed_steps = 70,
                   .padding_rows = 11,
                   .eager_steps = 30};
-  fake.engine->SetStats(stats);
-  const std::string text = metrics.Text(state);
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graphs 35\n"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_captures_total 2\n"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_steps_total{mode=\"replayed\"} 70\n"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_steps_total{mode=\"eager\"} 30\n"));
-  EXPECT_THAT(text, HasSubstr("taopd_teacher_cuda_graph_padding_rows_total 11\n"));
+  fake_.engine->SetStats(stats);
+  ExpectTextHas({"taopd_teacher_cuda_graphs 35\n", "taopd_teacher_cuda_graph_captures_total 2\n",
+                 "taopd_teacher_cuda_graph_steps_total{mode=\"replayed\"} 70\n",
+                 "taopd_teacher_cuda_graph_steps_total{mode=\"eager\"} 30\n",
+                 "taopd_teacher_cuda_graph_padding_rows_total 11\n"});
 }
 
-TEST(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
-  ServingState state(Clock::Real(), absl::Seconds(1));
-  ServerMetrics metrics;
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
-  EXPECT_THAT(metrics.Text(state), HasSubstr("vllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n"));
+TEST_F(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
+  state_.SetReady(fake_.model);
+  ExpectTextHas({"vllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n"});
   EngineStats stats;
   stats.num_preempted = 3;
   stats.prefix_query_tokens = 70;
   stats.prefix_hit_tokens = 32;
   stats.kv_blocks_in_use = 3;
   stats.num_kv_blocks = 4;
-  fake.engine->SetStats(stats);
-  const std::string text = metrics.Text(state);
-  EXPECT_THAT(text, HasSubstr("# TYPE vllm:kv_cache_usage_perc gauge"));
-  EXPECT_THAT(text, HasSubstr("vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.75\n"));
-  EXPECT_THAT(text, HasSubstr("# TYPE vllm:prefix_cache_queries_total counter"));
-  EXPECT_THAT(text, HasSubstr("vllm:prefix_cache_queries_total{model_name=\"fake\"} 70\n"));
-  EXPECT_THAT(text, HasSubstr("vllm:prefix_cache_hits_total{model_name=\"fake\"} 32\n"));
-  EXPECT_THAT(text, HasSubstr("vllm:num_preemptions_total{model_name=\"fake\"} 3\n"));
+  fake_.engine->SetStats(stats);
+  ExpectTextHas({"# TYPE vllm:kv_cache_usage_perc gauge",
+                 "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.75\n",
+                 "# TYPE vllm:prefix_cache_queries_total counter",
+                 "vllm:prefix_cache_queries_total{model_name=\"fake\"} 70\n",
+                 "vllm:prefix_cache_hits_total{model_name=\"fake\"} 32\n",
+                 "vllm:num_preemptions_total{model_name=\"fake\"} 3\n"});
 }
 
 }  // namespace

@@ -56,10 +56,19 @@ struct FiniteCase {
   std::vector<std::string> texts;
 };
 
+void ExpectTextsOf(const std::vector<FiniteCase>& cases) {
+  const auto compiler = NewCompiler();
+  for (const FiniteCase& c : cases) {
+    SCOPED_TRACE(c.spec.text);
+    ASSERT_OK_AND_ASSIGN(const auto grammar, compiler->Compile({.spec = c.spec, .field = "f"}));
+    ExpectTexts(grammar, c.texts);
+  }
+}
+
 TEST(GrammarMaskTest, AllowsExactlyWhatContinuesSomeText) {
   const std::vector<std::string> choices = {"yes\n", "no",       "nope", "\"q\\", "\xC3\xA9",
                                             "ab",    "a\tb\x01", "yet",  "abc"};
-  const std::vector<FiniteCase> cases = {
+  ExpectTextsOf({
       {GrammarOfChoices(choices), choices},
       {{.kind = Kind::kRegex, .text = "(ab|a)c?[01]{1,2}"},
        {"ab0",   "ab1",   "ab00",  "ab01",  "ab10", "ab11", "abc0", "abc1",
@@ -74,13 +83,7 @@ TEST(GrammarMaskTest, AllowsExactlyWhatContinuesSomeText) {
       {{.kind = Kind::kStructuralTag,
         .text = R"({"type":"structural_tag","format":{"type":"const_string","value":"abc\n"}})"},
        {"abc\n"}},
-  };
-  const auto compiler = NewCompiler();
-  for (const FiniteCase& c : cases) {
-    SCOPED_TRACE(c.spec.text);
-    ASSERT_OK_AND_ASSIGN(const auto grammar, compiler->Compile({.spec = c.spec, .field = "f"}));
-    ExpectTexts(grammar, c.texts);
-  }
+  });
 }
 
 // Characters of two, three and four bytes, whole, byte by byte, and in tokens that end within one.
@@ -88,7 +91,7 @@ TEST(GrammarMaskTest, CharactersOfSeveralBytesAreFollowedByteByByte) {
   const std::string e = "\xC3\xA9", sun = "\xE6\x97\xA5", book = "\xE6\x9C\xAC",
                     smile = "\xF0\x9F\x98\x80", grin = "\xF0\x9F\x98\x81";
   const std::vector<std::string> choices = {sun + book, sun, e, smile, grin + "a", book + sun};
-  const std::vector<FiniteCase> cases = {
+  ExpectTextsOf({
       {GrammarOfChoices(choices), choices},
       {{.kind = Kind::kRegex, .text = "[" + sun + book + "]{1,2}"},
        {sun, book, sun + sun, sun + book, book + sun, book + book}},
@@ -105,13 +108,7 @@ TEST(GrammarMaskTest, CharactersOfSeveralBytesAreFollowedByteByByte) {
         .text = "{\"type\":\"structural_tag\",\"format\":{\"type\":\"const_string\",\"value\":\"" +
                 sun + e + "\"}}"},
        {sun + e}},
-  };
-  const auto compiler = NewCompiler();
-  for (const FiniteCase& c : cases) {
-    SCOPED_TRACE(c.spec.text);
-    ASSERT_OK_AND_ASSIGN(const auto grammar, compiler->Compile({.spec = c.spec, .field = "f"}));
-    ExpectTexts(grammar, c.texts);
-  }
+  });
 }
 
 TEST(GrammarMaskTest, EverythingIsAllowedBehindTheEndAndNothingSpecialBefore) {

@@ -14,6 +14,7 @@ namespace taopd::testing {
 namespace {
 
 constexpr int32_t kEos = 1;
+constexpr int kCount = 24;  // requests of a test
 constexpr char kSchema[] = R"({
     "type": "object",
     "properties": {"b": {"enum": ["ab", "ba", 12]}, "a": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
@@ -61,6 +62,7 @@ class StructuredEngineTest : public ::testing::Test {
     auto grammar =
         compiler_.Compile({.spec = {.text = kSchema, .any_whitespace = false}, .field = "f"});
     EXPECT_OK(grammar);
+    options_.max_model_len = 256;
     grammar_ = *std::move(grammar);
   }
   ~StructuredEngineTest() override { at::set_num_threads(1); }
@@ -78,8 +80,14 @@ class StructuredEngineTest : public ::testing::Test {
   }
   static bool IsMasked(int i) { return i % 3 != 2; }
 
-  std::vector<Result> Run(const EngineOptions& options, int first, int count) {
-    auto engine = MakeTorchEngine(decoder_, options);
+  void UseBlocks(int64_t num_blocks) {
+    options_.kv_cache_bytes =
+        num_blocks *
+        KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(), KvPages::Layout::kKernel);
+    options_.max_num_batched_tokens = num_blocks == 9 ? 64 : 8192;
+  }
+  std::vector<Result> Run(int first, int count) {
+    auto engine = MakeTorchEngine(decoder_, options_);
     EXPECT_OK(engine);
     ResultBox box;
     std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
@@ -91,6 +99,12 @@ class StructuredEngineTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) results.push_back(box.Wait(i));
     return results;
   }
+  // The results of requests that are each computed alone.
+  std::vector<Result> RunAlone() {
+    std::vector<Result> results;
+    for (int i = 0; i < kCount; ++i) results.push_back(Run(i, 1)[0]);
+    return results;
+  }
 
   const std::shared_ptr<Decoder> decoder_ = NewDecoder();
   static GrammarCompilerOptions BuiltProgram() {
@@ -98,30 +112,24 @@ class StructuredEngineTest : public ::testing::Test {
     options.host.program = BinaryPath("taopd-grammar");
     return options;
   }
+  EngineOptions options_;
   GrammarCompiler compiler_{Vocabulary(), {kEos}, BuiltProgram()};
   std::shared_ptr<Grammar> grammar_;
   uint64_t num_preempted_ = 0;
 };
 
 TEST_F(StructuredEngineTest, TextsKeepToTheSchemaAndDependOnTheRequestAlone) {
-  constexpr int kCount = 24;
-  EngineOptions options;
-  options.max_model_len = 256;
-  std::vector<Result> expected;
-  for (int i = 0; i < kCount; ++i) expected.push_back(Run(options, i, 1)[0]);
+  const std::vector<Result> expected = RunAlone();
   for (int i = 0; i < kCount; ++i) {
     ASSERT_OK(expected[i]);
     if (IsMasked(i)) ExpectColour(*expected[i]->generated);
   }
-  const int64_t block_bytes =
-      KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(), KvPages::Layout::kKernel);
   for (const int64_t num_blocks : {9, 2000}) {
     for (const int num_threads : {1, 3}) {
       SCOPED_TRACE(Concat(num_blocks, " blocks, ", num_threads, " threads"));
       at::set_num_threads(num_threads);
-      options.kv_cache_bytes = num_blocks * block_bytes;
-      options.max_num_batched_tokens = num_blocks == 9 ? 64 : 8192;
-      const auto results = Run(options, 0, kCount);
+      UseBlocks(num_blocks);
+      const auto results = Run(0, kCount);
       for (int i = 0; i < kCount; ++i) {
         ASSERT_OK(results[i]);
         EXPECT_EQ(results[i]->generated->ids, expected[i]->generated->ids) << i;
@@ -162,18 +170,11 @@ class LateMask final : public LogitMask {
 
 // Sequences sit out until their masks are there, each at its own pace, and get the same tokens.
 TEST_F(StructuredEngineTest, LateMasksChangeNoToken) {
-  constexpr int kCount = 24;
-  EngineOptions options;
-  options.max_model_len = 256;
-  std::vector<Result> expected;
-  for (int i = 0; i < kCount; ++i) expected.push_back(Run(options, i, 1)[0]);
-  const int64_t block_bytes =
-      KvPages::BytesPerBlock(decoder_->config(), decoder_->dtype(), KvPages::Layout::kKernel);
+  const std::vector<Result> expected = RunAlone();
   for (const int64_t num_blocks : {9, 2000}) {
     SCOPED_TRACE(num_blocks);
-    options.kv_cache_bytes = num_blocks * block_bytes;
-    options.max_num_batched_tokens = num_blocks == 9 ? 64 : 8192;
-    auto engine = MakeTorchEngine(decoder_, options);
+    UseBlocks(num_blocks);
+    auto engine = MakeTorchEngine(decoder_, options_);
     ASSERT_OK(engine);
     ResultBox box;
     std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
@@ -199,10 +200,8 @@ TEST_F(StructuredEngineTest, LateMasksChangeNoToken) {
 
 // A mask that never comes holds up nobody else, and its request can still be cancelled or expire.
 TEST_F(StructuredEngineTest, AMaskThatNeverComesHoldsUpNobody) {
-  EngineOptions options;
-  options.max_model_len = 256;
   ManualClock clock;
-  auto engine = MakeTorchEngine(decoder_, options, &clock);
+  auto engine = MakeTorchEngine(decoder_, options_, &clock);
   ASSERT_OK(engine);
   ResultBox box;
   const auto never = [&](int i) {
@@ -228,9 +227,7 @@ TEST_F(StructuredEngineTest, AMaskThatNeverComesHoldsUpNobody) {
 // min_tokens forbids the end where the grammar allows nothing else: an error, and the next request
 // does not notice.
 TEST_F(StructuredEngineTest, WhatTheGrammarAndTheRequestContradictFailsAlone) {
-  EngineOptions options;
-  options.max_model_len = 256;
-  auto engine = MakeTorchEngine(decoder_, options);
+  auto engine = MakeTorchEngine(decoder_, options_);
   ASSERT_OK(engine);
   ResultBox box;
   InferenceRequest late = RequestOf(1);

@@ -100,42 +100,6 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
   EXPECT_EQ(messages.back().finish_reason(), v1::FINISH_REASON_LENGTH);
 }
 
-TEST_F(GenerateCallTest, EveryFieldReachesTheEngine) {
-  fake_.model->sampling_defaults.top_p = 0.75f;
-  Ready();
-  v1::GenerateRequest request = Request();
-  v1::SamplingOptions& sampling = *request.mutable_sampling();
-  sampling.set_top_k(7);
-  sampling.set_min_p(0.125f);
-  sampling.set_repetition_penalty(1.5f);
-  sampling.set_presence_penalty(-1.0f);
-  sampling.set_frequency_penalty(0.25f);
-  (*sampling.mutable_logit_bias())[4] = -3.0f;
-  sampling.add_allowed_token_ids(9);
-  request.set_min_new_tokens(2);
-  request.add_stop_token_ids(30);
-  request.set_cache_salt("salt");
-  grpc::Status status;
-  Call(request, &status);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  const InferenceRequest seen = fake_.engine->seen().front();
-  EXPECT_EQ(seen.client, "127.0.0.1");
-  EXPECT_EQ(seen.cache_salt, "salt");
-  EXPECT_EQ(seen.sampling->temperature, 0.5f);
-  EXPECT_EQ(seen.sampling->top_p, 0.75f);  // the model's default
-  EXPECT_EQ(seen.sampling->top_k, 7);
-  EXPECT_EQ(seen.sampling->min_p, 0.125f);
-  EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
-  EXPECT_EQ(seen.sampling->presence_penalty, -1.0f);
-  EXPECT_EQ(seen.sampling->frequency_penalty, 0.25f);
-  EXPECT_THAT(seen.sampling->logit_bias.entries(),
-              ::testing::ElementsAre(::testing::Pair(4, -3.0f)));
-  EXPECT_THAT(*seen.sampling->allowed_token_ids, ::testing::ElementsAre(9));
-  EXPECT_EQ(seen.sampling->min_tokens, 2);
-  EXPECT_THAT(seen.sampling->stop_token_ids, ::testing::ElementsAre(30));
-  EXPECT_TRUE(seen.sampling->ignore_eos);
-}
-
 TEST_F(GenerateCallTest, RefusalsNameTheField) {
   ExpectRefused(Request(), grpc::StatusCode::UNAVAILABLE, "loading");
   Ready();
@@ -171,14 +135,6 @@ TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
   const auto admitted = AdmitGeneration(request, absl::InfiniteFuture(), "client", state_);
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 70000 * 4);
-}
-
-TEST_F(GenerateCallTest, AnEngineErrorEndsTheCall) {
-  Ready();
-  fake_.engine->FailWith(Internal("the logits are not finite"));
-  v1::GenerateRequest request = Request();
-  request.set_n(4);
-  ExpectRefused(request, grpc::StatusCode::INTERNAL, "not finite");
 }
 
 TEST_F(GenerateCallTest, AFullQueueSaysWhenToTryAgain) {

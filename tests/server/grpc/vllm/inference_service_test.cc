@@ -7,8 +7,6 @@
 #include "proto/vllm/inference.grpc.pb.h"
 #include "server/grpc/vllm/inference_request.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
-#include "tests/server/grpc/vllm/letters.h"
-#include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
@@ -116,34 +114,13 @@ TEST_F(VllmServiceTest, AStreamHoldsWhatTheUnaryAnswerHolds) {
   }
 }
 
-TEST_F(VllmServiceTest, TextPromptsAndFieldsReachTheEngine) {
+TEST_F(VllmServiceTest, TextPromptsAndDefaultsReachTheEngine) {
   Ready();
   vllm::GenerateRequest request = Request();
   request.set_text("cab");
-  request.set_temperature(0.5f);
-  request.mutable_sampling()->set_top_k(5);
-  request.mutable_sampling()->set_seed(77);
-  request.mutable_decoding()->set_repetition_penalty(1.5f);
-  (*request.mutable_decoding()->mutable_logit_bias())[6] = 2.0f;
-  request.mutable_decoding()->add_allowed_token_ids(4);
-  request.mutable_stopping()->set_min_new_tokens(1);
-  request.mutable_stopping()->add_stop_token_ids(12);
-  request.mutable_kv()->set_cache_salt("s");
   vllm::GenerateResponse response;
   ASSERT_TRUE(Generate(request, &response).ok());
-  const InferenceRequest seen = fake_.engine->seen().back();
-  EXPECT_THAT(seen.token_ids, ::testing::ElementsAre(1, 2, 0, 1));
-  EXPECT_EQ(seen.sampling->temperature, 0.5f);
-  EXPECT_EQ(seen.sampling->top_k, 5);
-  EXPECT_EQ(seen.sampling->top_p, 1.0f);
-  EXPECT_EQ(seen.sampling->seed, 77u);
-  EXPECT_EQ(seen.sampling->repetition_penalty, 1.5f);
-  EXPECT_THAT(seen.sampling->logit_bias.entries(),
-              ::testing::ElementsAre(::testing::Pair(6, 2.0f)));
-  EXPECT_THAT(*seen.sampling->allowed_token_ids, ::testing::ElementsAre(4));
-  EXPECT_EQ(seen.sampling->min_tokens, 1);
-  EXPECT_THAT(seen.sampling->stop_token_ids, ::testing::ElementsAre(12));
-  EXPECT_EQ(seen.cache_salt, "s");
+  EXPECT_THAT(fake_.engine->seen().back().token_ids, ::testing::ElementsAre(1, 2, 0, 1));
   // Without a temperature it is greedy; without a number of tokens, what the context leaves.
   request = Request();
   request.clear_stopping();
@@ -155,48 +132,6 @@ TEST_F(VllmServiceTest, TextPromptsAndFieldsReachTheEngine) {
   const std::string first_salt = fake_.engine->seen().back().cache_salt;
   ASSERT_TRUE(Generate(request, &response).ok());
   EXPECT_NE(fake_.engine->seen().back().cache_salt, first_salt);
-}
-
-// Each kind becomes a mask of the engine's request; what cannot be compiled is refused, and a call
-// whose client has gone is given up.
-TEST_F(VllmServiceTest, TheFormOfATextBecomesAMask) {
-  fake_.model->grammar_compiler = testing::LettersCompiler();
-  Ready();
-  using Edit = std::function<void(vllm::DecodingParameters*)>;
-  // And the letters that may come first.
-  const std::pair<Edit, std::string> cases[] = {
-      {[](auto* d) { d->set_regex("[ab]c"); }, "ab"},
-      {[](auto* d) { d->mutable_choice()->add_choices("cd"); }, "c"},
-      {[](auto* d) { d->set_grammar("root ::= \"d\" | \"e\""); }, "de"},
-      {[](auto* d) { d->set_json(R"({"enum": [1, 2]})"); }, "12"},
-      {[](auto* d) { d->set_json_object(true); }, "{"},
-      {[](auto* d) {
-         d->set_structural_tag(
-             R"({"type":"structural_tag","format":{"type":"const_string","value":"f1"}})");
-       },
-       "f"},
-  };
-  for (const auto& [edit, letters] : cases) {
-    vllm::GenerateRequest request = Request();
-    edit(request.mutable_decoding());
-    vllm::GenerateResponse response;
-    const grpc::Status status = Generate(request, &response);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-    const auto mask = fake_.engine->seen().back().sampling->mask;
-    ASSERT_NE(mask, nullptr);
-    ASSERT_OK_AND_ASSIGN(const std::string first, testing::LettersBehind("", *mask));
-    EXPECT_EQ(first, letters);
-  }
-  vllm::GenerateRequest request = Request();
-  request.mutable_decoding()->set_regex("(a");
-  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
-                "structured_output: Regex parsing error");
-  request.mutable_decoding()->set_json("{");
-  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, "structured_output is not valid JSON");
-  grpc::Status status;
-  request.mutable_decoding()->set_regex("[cd]");
-  EXPECT_EQ(Stream(request, &status).size(), 4u);
-  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
@@ -236,7 +171,9 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
   request.set_temperature(0.5f);
   for (char c = 'a'; c < 'a' + 20; ++c)
     request.mutable_stopping()->add_stop_strings(std::string(1000, c));
-  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, {.n = 8});
+  vllm::grpc::engine::SamplingParams gateway;
+  gateway.set_n(8);
+  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, &gateway);
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 }

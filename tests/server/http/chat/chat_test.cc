@@ -1,10 +1,10 @@
 // Chat completions without sockets: messages, templates, answers and streams.
-#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/generation/field_error.h"
-#include "server/http/chat/chat_messages.h"
+#include "server/generation/request_fields.h"
+#include "server/http/chat/chat.h"
 #include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {

@@ -1,5 +1,5 @@
 // Texts that are calls of tools because the request forces them.
-#include "server/http/chat/forced_calls.h"
+#include "server/http/chat/tool_calls.h"
 
 #include <gtest/gtest.h>
 

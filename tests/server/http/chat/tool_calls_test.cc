@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/protocols.h"
 #include "tests/server/http/dialect_fixture.h"
 #include "tests/support/stub_engine.h"
 

@@ -1,13 +1,14 @@
-#include "server/http/dialects/completion.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/generation/field_error.h"
+#include "server/generation/request_fields.h"
 #include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {
 namespace {
 
+using nlohmann::json;
 using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 
@@ -70,123 +71,174 @@ TEST(CompletionRequestTest, TextPromptsNeedATokenizer) {
   EXPECT_EQ(plain->prompts[0].token_ids, (std::vector<int32_t>{1, 2}));
 }
 
-struct ErrorCase {
-  std::string body;
-  int status;
-  std::string type;
-  std::optional<std::string> param;
-  std::string message;
+// Fields of a body, whose prompt is [1] unless they have another one, and what is said of them.
+struct Refusal {
+  std::string fields;
+  const char* param;    // null if there is none; "body.NAME" for a value of a wrong type
+  const char* message;  // null for any
 };
 
-void ExpectErrors(const std::vector<ErrorCase>& cases) {
-  for (const ErrorCase& expected : cases) {
-    const auto parsed = Parse(expected.body);
-    ASSERT_FALSE(parsed.ok()) << expected.body.substr(0, 100);
+void ExpectRefusals(const std::vector<Refusal>& cases) {
+  for (const Refusal& c : cases) {
+    json body = {{"prompt", {1}}};
+    body.update(json::parse("{" + c.fields + "}"));
+    const auto parsed = Parse(body.dump(), /*with_tokenizer=*/true);
+    ASSERT_FALSE(parsed.ok()) << c.fields.substr(0, 100);
     const HttpError error = FromStatus(parsed.status());
-    EXPECT_EQ(error.status, expected.status) << error.message;
-    EXPECT_EQ(error.type, expected.type) << error.message;
-    EXPECT_EQ(error.param, expected.param) << error.message;
-    EXPECT_THAT(error.message, HasSubstr(expected.message));
+    EXPECT_EQ(error.status, 400) << error.message;
+    EXPECT_EQ(error.param.value_or(""), c.param == nullptr ? "" : c.param) << error.message;
+    const bool is_type = error.param && error.param->starts_with("body.");
+    EXPECT_EQ(error.type, is_type ? "Bad Request" : "BadRequestError") << error.message;
+    EXPECT_THAT(error.message, HasSubstr(c.message == nullptr ? "" : c.message));
+    EXPECT_LT(error.message.size(), 400u);
   }
 }
 
-TEST(CompletionRequestTest, ErrorsAreVllms) {
-  std::string many = "[1";
-  for (int i = 0; i < 63; ++i) many += ",1";
-  const std::string longer = many + ",1]";
-  many += "]";
-  std::string prompts = "[[1]";
-  for (int i = 0; i < 1024; ++i) prompts += ",[1]";
-  prompts += "]";
-  const std::string bad = "BadRequestError";
-  const std::vector<ErrorCase> cases = {
-      {"{\"prompt\":[1],\"model\":\"X\"}", 404, "NotFoundError", "model",
-       "The model `X` does not exist. Valid aliases: fake."},
-      {"{}", 400, bad, "prompt",
-       "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"},
-      {"{\"prompt\":\"\"}", 400, bad, "prompt", "Either prompt or prompt_embeds"},
-      {"{\"prompt\":[]}", 400, bad, std::nullopt, "You must pass at least one prompt"},
-      {"{\"prompt\":[[]]}", 400, bad, std::nullopt, "The decoder prompt cannot be empty"},
-      {"{\"prompt\":[32]}", 400, bad, std::nullopt, "Token id 32 is out of vocabulary"},
-      {"{\"prompt\":[99999999999999999999]}", 400, bad, std::nullopt, "is out of vocabulary"},
-      {"{\"prompt\":[-1]}", 400, "Bad Request", "body.prompt", "greater than or equal to 0"},
-      {"{\"prompt\":[1,\"a\"]}", 400, "Bad Request", "body.prompt", ""},
-      {"{\"prompt\":[[1],\"a\"]}", 400, "Bad Request", "body.prompt", ""},
-      {"{\"prompt\":{}}", 400, "Bad Request", "body.prompt", ""},
-      {"{\"prompt\":" + prompts + "}", 400, bad, "prompt", "prompt list length 1025 exceeds"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":9}", 400, bad, "prompt_logprobs",
-       "Requested prompt logprobs of 9, which is greater than max allowed: 8 "
-       "(parameter=prompt_logprobs, value=9)"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":-1}", 400, bad, "prompt_logprobs",
-       "Requested prompt logprobs of 32, which is greater than max allowed: 8"},
-      {"{\"prompt\":[1],\"logprobs\":9}", 400, bad, "logprobs",
-       "Requested sample logprobs of 9, which is greater than max allowed: 8 (parameter=logprobs, "
-       "value=9)"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":-2}", 400, bad, "prompt_logprobs",
-       "`prompt_logprobs` must be a positive value or -1. (parameter=prompt_logprobs, value=-2)"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":\"abc\"}", 400, bad, "prompt_logprobs",
-       "`prompt_logprobs` must be an integer. (parameter=prompt_logprobs, value=abc)"},
-      {"{\"prompt\":[1],\"max_tokens\":0}", 400, bad, "max_tokens",
-       "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"},
-      {"{\"prompt\":[1],\"max_tokens\":\"x\"}", 400, "Bad Request", "body.max_tokens",
-       "valid integer"},
-      {"{\"prompt\":[1],\"echo\":2}", 400, "Bad Request", "body.echo", "valid boolean"},
-      {"{\"prompt\":[1],\"temperature\":3}", 400, bad, "temperature",
-       "temperature must be in [0, 2], got 3. (parameter=temperature, value=3)"},
-      {"{\"prompt\":[1],\"top_p\":0}", 400, bad, "top_p", "(0, 1]"},
-      {"{\"prompt\":[1],\"top_k\":-2}", 400, bad, "top_k",
-       "top_k must be 0 (disable), or at least 1"},
-      {"{\"prompt\":[1],\"stop_token_ids\":[32]}", 400, bad, "stop_token_ids",
-       "stop_token_ids contains out-of-vocab token id!"},
-      {"{\"prompt\":[1],\"suffix\":\"x\"}", 400, bad, "suffix", "suffix is not supported"},
-      {"{\"prompt\":[1],\"stream_options\":{\"include_usage\":true}}", 400, bad, "stream_options",
-       "can only be defined when"},
-      {"{\"prompt\":" + many + ",\"max_tokens\":1}", 400, bad, "max_tokens",
-       "max_tokens must be at least 1, got 0: the prompt of 64 tokens fills the context."},
-      {"{\"prompt\":" + longer + "}", 400, bad, "input_tokens",
-       "This model's maximum context length is 64 tokens. However, your prompt contains at least "
-       "65 "
-       "input tokens, which exceeds this limit even without any output tokens. Please reduce the "
-       "length of the input prompt. (parameter=input_tokens, value=65)"},
-      {"{\"prompt\":" + many + ",\"max_tokens\":0,\"echo\":true}", 400, bad, std::nullopt,
-       "The decoder prompt (length 64) plus the number of requested output tokens (at least 1) is "
-       "longer than the "
-       "maximum model length of 64."},
-      {"{\"prompt\":[1]", 400, "Bad Request", "body", "1 validation error"},
-      {"[1]", 400, "Bad Request", "body", "object"},
-      {std::string(100000, '['), 400, "Bad Request", "body", ""},
-      {"{\"prompt\":[1],\"prompt\":[2]}", 400, "Bad Request", "body", ""},
+TEST(CompletionRequestTest, ErrorsOfPromptsAreVllms) {
+  const auto repeated = [](const char* item, size_t count) {
+    return "\"prompt\":" + json(count, json::parse(item)).dump();
   };
-  ExpectErrors(cases);
+  ExpectRefusals({
+      {R"("prompt":null)", "prompt",
+       "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"},
+      {R"("prompt":"")", "prompt", "Either prompt or prompt_embeds"},
+      {R"("prompt":[])", nullptr, "You must pass at least one prompt"},
+      {R"("prompt":[[]])", nullptr, "The decoder prompt cannot be empty"},
+      {R"("prompt":[32])", nullptr, "Token id 32 is out of vocabulary"},
+      {R"("prompt":[99999999999999999999])", nullptr, "is out of vocabulary"},
+      {R"("prompt":[-1])", "body.prompt", "greater than or equal to 0"},
+      {R"("prompt":[1,"a"])", "body.prompt", nullptr},
+      {R"("prompt":[[1],"a"])", "body.prompt", nullptr},
+      {R"("prompt":{})", "body.prompt", nullptr},
+      {repeated("[1]", 1025), "prompt", "prompt list length 1025 exceeds"},
+      {repeated("1", 64), "max_tokens",
+       "max_tokens must be at least 1, got 0: the prompt of 64 tokens fills the context."},
+      {repeated("1", 65), "input_tokens",
+       "This model's maximum context length is 64 tokens. However, your prompt contains at least "
+       "65 input tokens, which exceeds this limit even without any output tokens. Please reduce "
+       "the length of the input prompt. (parameter=input_tokens, value=65)"},
+      {repeated("1", 64) + R"(,"max_tokens":0,"echo":true)", nullptr,
+       "The decoder prompt (length 64) plus the number of requested output tokens (at least 1) is "
+       "longer than the maximum model length of 64."},
+      {R"("truncate_prompt_tokens":-2)", "body.truncate_prompt_tokens",
+       "greater than or equal to -1"},
+      {R"("truncation_side":"up")", "body.truncation_side", "'left' or 'right'"},
+  });
+  const HttpError model = FromStatus(Parse(R"({"prompt":[1],"model":"X"})").status());
+  EXPECT_EQ(model.status, 404);
+  EXPECT_EQ(model.type, "NotFoundError");
+  EXPECT_EQ(model.param, "model");
+  EXPECT_EQ(model.message, "The model `X` does not exist. Valid aliases: fake.");
 }
 
-TEST(CompletionRequestTest, ErrorsOfStreamsAndScoringNameTheField) {
-  const std::string bad = "BadRequestError";
-  ExpectErrors({
-      {"{\"prompt\":[1],\"stream\":true,\"prompt_logprobs\":1}", 400, bad, "prompt_logprobs",
+TEST(CompletionRequestTest, BodiesThatAreNoObjectsAreBadRequests) {
+  for (const char* body : {R"({"prompt":[1])", "[1]", R"({"prompt":[1],"prompt":[2]})"}) {
+    const HttpError error = FromStatus(Parse(body).status());
+    EXPECT_EQ(error.type, "Bad Request");
+    EXPECT_EQ(error.param, "body");
+    EXPECT_THAT(error.message, HasSubstr("1 validation error"));
+  }
+  EXPECT_EQ(FromStatus(Parse(std::string(100000, '[')).status()).param, "body");
+}
+
+TEST(CompletionRequestTest, ErrorsOfReportsNameTheField) {
+  const std::string scored = R"("prompt":[1,2,3],"prompt_logprobs":1,)";
+  ExpectRefusals({
+      {R"("prompt_logprobs":9)", "prompt_logprobs",
+       "Requested prompt logprobs of 9, which is greater than max allowed: 8 "
+       "(parameter=prompt_logprobs, value=9)"},
+      {R"("prompt_logprobs":-1)", "prompt_logprobs",
+       "Requested prompt logprobs of 32, which is greater than max allowed: 8"},
+      {R"("logprobs":9)", "logprobs",
+       "Requested sample logprobs of 9, which is greater than max allowed: 8 (parameter=logprobs, "
+       "value=9)"},
+      {R"("prompt_logprobs":-2)", "prompt_logprobs",
+       "`prompt_logprobs` must be a positive value or -1. (parameter=prompt_logprobs, value=-2)"},
+      {R"("prompt_logprobs":"abc")", "prompt_logprobs",
+       "`prompt_logprobs` must be an integer. (parameter=prompt_logprobs, value=abc)"},
+      {R"("max_tokens":0)", "max_tokens",
+       "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)"},
+      {R"("suffix":"x")", "suffix", "suffix is not supported"},
+      {R"("stream_options":{"include_usage":true})", "stream_options", "can only be defined when"},
+      {R"("stream":true,"stream_options":{"include_usage":5})", "body.stream_options.include_usage",
+       "valid boolean"},
+      {R"("stream":true,"prompt_logprobs":1)", "prompt_logprobs",
        "`prompt_logprobs` are not available when `stream=True`."},
-      {"{\"prompt\":[1],\"stream\":true,\"stream_options\":{\"include_usage\":5}}", 400,
-       "Bad Request", "body.stream_options.include_usage", "valid boolean"},
-      {"{\"prompt\":[1],\"truncate_prompt_tokens\":-2}", 400, "Bad Request",
-       "body.truncate_prompt_tokens", "greater than or equal to -1"},
-      {"{\"prompt\":[1],\"truncation_side\":\"up\"}", 400, "Bad Request", "body.truncation_side",
-       "'left' or 'right'"},
-      {"{\"prompt\":[1],\"prompt_logprobs_start\":1}", 400, bad, "prompt_logprobs_start",
-       "needs prompt_logprobs"},
-      {"{\"prompt\":[1,2],\"prompt_logprobs\":1,\"prompt_logprobs_start\":3}", 400, bad,
-       "prompt_logprobs_start", "prompt_logprobs_start 3 is beyond a prompt of 2 tokens"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprobs_start\":0}", 400, bad,
-       "prompt_logprobs_start", "must be at least 1"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprobs_format\":\"xml\"}", 400, bad,
-       "prompt_logprobs_format", "must be \"objects\" or \"base64\", got \"xml\""},
-      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[1,2,3,4,5]}", 400, bad,
-       "prompt_logprob_token_ids", "holds 5 ids for a position, at most 4"},
-      {"{\"prompt\":[1],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[32]}", 400, bad,
-       "prompt_logprob_token_ids", "out-of-vocab token id 32"},
-      {"{\"prompt\":[1,2,3],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[[1],[2,3]]}", 400,
-       bad, "prompt_logprob_token_ids", "lists of 1 and of 2 ids"},
-      {"{\"prompt\":[1,2,3],\"prompt_logprobs\":1,\"prompt_logprob_token_ids\":[[1]]}", 400, bad,
-       "prompt_logprob_token_ids", "has 1 lists, but 2 positions are scored"},
+      {R"("prompt_logprobs_start":1)", "prompt_logprobs_start", "needs prompt_logprobs"},
+      {scored + R"("prompt_logprobs_start":4)", "prompt_logprobs_start",
+       "prompt_logprobs_start 4 is beyond a prompt of 3 tokens"},
+      {scored + R"("prompt_logprobs_start":0)", "prompt_logprobs_start", "must be at least 1"},
+      {scored + R"("prompt_logprobs_format":"xml")", "prompt_logprobs_format",
+       R"(must be "objects" or "base64", got "xml")"},
+      {scored + R"("prompt_logprob_token_ids":[1,2,3,4,5])", "prompt_logprob_token_ids",
+       "holds 5 ids for a position, at most 4"},
+      {scored + R"("prompt_logprob_token_ids":[32])", "prompt_logprob_token_ids",
+       "out-of-vocab token id 32"},
+      {scored + R"("prompt_logprob_token_ids":[[1],[2,3]])", "prompt_logprob_token_ids",
+       "lists of 1 and of 2 ids"},
+      {scored + R"("prompt_logprob_token_ids":[[1]])", "prompt_logprob_token_ids",
+       "has 1 lists, but 2 positions are scored"},
+  });
+}
+
+TEST(CompletionRequestTest, ErrorsOfSamplingAreVllms) {
+  ExpectRefusals({
+      {R"("temperature":2.5)", "temperature", "temperature must be in [0, 2], got 2.5."},
+      {R"("temperature":3)", "temperature", "got 3. (parameter=temperature, value=3)"},
+      {R"("temperature":-1)", "temperature", "temperature must be in [0, 2], got -1."},
+      {R"("top_p":0)", "top_p", "top_p must be in (0, 1], got 0."},
+      {R"("top_p":1.5)", "top_p", "top_p must be in (0, 1], got 1.5."},
+      {R"("top_k":-2)", "top_k", "top_k must be 0 (disable), or at least 1"},
+      {R"("top_k":2147483648)", "top_k", "and below 2^31"},
+      {R"("min_p":1.5)", "min_p", "min_p must be in [0, 1], got 1.5."},
+      {R"("repetition_penalty":0)", "repetition_penalty",
+       "repetition_penalty must be greater than zero and finite, got 0."},
+      {R"("repetition_penalty":1e300)", "repetition_penalty", "greater than zero and finite"},
+      {R"("presence_penalty":2.5)", "presence_penalty",
+       "presence_penalty must be in [-2, 2], got 2.5."},
+      {R"("frequency_penalty":-2.5)", "frequency_penalty",
+       "frequency_penalty must be in [-2, 2], got -2.5."},
+      {R"("min_tokens":-1)", "min_tokens",
+       "min_tokens must be greater than or equal to 0, got -1."},
+      {R"("min_tokens":17)", "min_tokens",
+       "min_tokens must be less than or equal to max_tokens=16, got 17."},
+      {R"("n":0)", "n", "n must be at least 1, got 0."},
+      {R"("logit_bias":{"x":1})", "logit_bias", "cannot be converted to integer token IDs: ['x']"},
+      {"\"logit_bias\":{\"" + std::string(100000, 'x') + "\":1}", "logit_bias", nullptr},
+      {R"("logit_bias":{"32":1})", "logit_bias",
+       "token_id(s) [32] in logit_bias contain out-of-vocab token ids. Vocabulary size: 32"},
+      {R"("allowed_token_ids":[])", "allowed_token_ids",
+       "allowed_token_ids is not None and empty!"},
+      {R"("allowed_token_ids":[32])", "allowed_token_ids",
+       "allowed_token_ids contains out-of-vocab token id!"},
+      {R"("stop_token_ids":[32])", "stop_token_ids",
+       "stop_token_ids contains out-of-vocab token id!"},
+      {R"("stop_token_ids":[-1])", "stop_token_ids", "out-of-vocab token id!"},
+      {R"("stop":"")", "stop", "stop cannot contain an empty string"},
+      {R"("stop":["a",""])", "stop", "stop cannot contain an empty string"},
+      {R"("bad_words":[""])", "bad_words", "bad_words cannot contain an empty string."},
+      {R"("bad_words":["  "])", "bad_words", "which has no tokens"},
+      {R"("cache_salt":"")", "cache_salt", "Parameter 'cache_salt' must be a non-empty string"},
+      {R"("cache_salt":5)", "cache_salt", nullptr},
+  });
+}
+
+TEST(CompletionRequestTest, ValuesOfAWrongTypeNameTheField) {
+  ExpectRefusals({
+      {R"("max_tokens":"x")", "body.max_tokens", "valid integer"},
+      {R"("echo":2)", "body.echo", "valid boolean"},
+      {R"("temperature":"x")", "body.temperature", nullptr},
+      {R"("min_tokens":1.5)", "body.min_tokens", nullptr},
+      {R"("n":"two")", "body.n", nullptr},
+      {R"("logit_bias":[1])", "body.logit_bias", nullptr},
+      {R"("logit_bias":{"1":"x"})", "body.logit_bias", nullptr},
+      {R"("allowed_token_ids":5)", "body.allowed_token_ids", nullptr},
+      {R"("allowed_token_ids":["x"])", "body.allowed_token_ids", nullptr},
+      {R"("stop":5)", "body.stop", nullptr},
+      {R"("stop":[5])", "body.stop", nullptr},
+      {R"("bad_words":"word")", "body.bad_words", nullptr},
+      {R"("user":5)", "body.user", nullptr},
+      {R"("include_stop_str_in_output":"perhaps")", "body.include_stop_str_in_output", nullptr},
   });
 }
 

@@ -1,5 +1,5 @@
 // Exact texts for results made by hand.
-#include "server/http/dialects/completion.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 

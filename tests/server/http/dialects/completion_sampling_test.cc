@@ -1,7 +1,7 @@
 // The sampling fields of a completion request: names, ranges, defaults and messages.
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/completion.h"
+#include "server/http/dialects/protocols.h"
 #include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {
@@ -52,45 +52,19 @@ HttpError Refused(const json& fields, bool with_tokenizer = true) {
   return FromStatus(parsed.status());
 }
 
-TEST(CompletionSamplingTest, EveryFieldReachesTheEngine) {
-  const CompletionRequest request = Accepted({{"temperature", 0.75},
-                                              {"top_p", 0.5},
-                                              {"top_k", 7},
-                                              {"min_p", 0.125},
-                                              {"repetition_penalty", 1.25},
-                                              {"presence_penalty", -2},
-                                              {"frequency_penalty", 2},
-                                              {"min_tokens", 3},
+// tests/server/generation/dialects_test.cc has the fields that all protocols share.
+TEST(CompletionSamplingTest, ReadsTheFieldsOfTexts) {
+  const CompletionRequest request = Accepted({{"top_p", 0.5},
                                               {"logit_bias", {{"4", -200}, {"5", 1.5}}},
-                                              {"allowed_token_ids", {4, 5, 6}},
-                                              {"stop_token_ids", {6}},
-                                              {"ignore_eos", true},
-                                              {"n", 3},
-                                              {"seed", -5},
                                               {"stop", "bc"},
                                               {"include_stop_str_in_output", true},
-                                              {"cache_salt", "salt"},
                                               {"user", "anyone"},
                                               {"response_format", {{"type", "text"}}}});
-  const SamplingParams& sampling = request.sampling;
-  EXPECT_EQ(sampling.temperature, 0.75f);
-  EXPECT_EQ(sampling.top_p, 0.5f);
-  EXPECT_EQ(sampling.top_k, 7);
-  EXPECT_EQ(sampling.min_p, 0.125f);
-  EXPECT_EQ(sampling.repetition_penalty, 1.25f);
-  EXPECT_EQ(sampling.presence_penalty, -2.0f);
-  EXPECT_EQ(sampling.frequency_penalty, 2.0f);
-  EXPECT_EQ(sampling.min_tokens, 3);
-  EXPECT_THAT(sampling.logit_bias.entries(),
-              ::testing::ElementsAre(::testing::Pair(4, -100.0f), ::testing::Pair(5, 1.5f)));
-  EXPECT_EQ(sampling.allowed_token_ids, (std::vector<int32_t>{4, 5, 6}));
-  EXPECT_EQ(sampling.stop_token_ids, (std::vector<int32_t>{6}));
-  EXPECT_TRUE(sampling.ignore_eos);
-  EXPECT_EQ(request.n, 3);
-  EXPECT_EQ(request.seed, -5);
+  EXPECT_EQ(request.sampling.top_p, 0.5f);
+  EXPECT_THAT(request.sampling.logit_bias.entries(),
+              ElementsAre(::testing::Pair(4, -100.0f), ::testing::Pair(5, 1.5f)));
   EXPECT_EQ(request.stop, std::vector<std::string>{"bc"});
   EXPECT_TRUE(request.include_stop_str_in_output);
-  EXPECT_EQ(request.cache_salt, "salt");
   EXPECT_THAT(Accepted({{"stop", {"a", "b"}}}).stop, ElementsAre("a", "b"));
 }
 
@@ -119,77 +93,6 @@ TEST(CompletionSamplingTest, SilentRequestsHaveTheModelsDefaults) {
       Accepted({{"temperature", 1}, {"top_k", 0}, {"top_p", nullptr}}, *fake.model).sampling;
   EXPECT_EQ(asked.temperature, 1.0f);
   EXPECT_EQ(asked.top_k, 0);
-}
-
-TEST(CompletionSamplingTest, ErrorsNameTheFieldInVllmsWords) {
-  struct Case {
-    const char* field;
-    json value;
-    const char* message;
-  };
-  const std::vector<Case> cases = {
-      {"temperature", 2.5, "temperature must be in [0, 2], got 2.5."},
-      {"temperature", -1, "temperature must be in [0, 2], got -1."},
-      {"top_p", 0, "top_p must be in (0, 1], got 0."},
-      {"top_p", 1.5, "top_p must be in (0, 1], got 1.5."},
-      {"top_k", -2, "top_k must be 0 (disable), or at least 1"},
-      {"top_k", int64_t{1} << 31, "and below 2^31"},
-      {"min_p", 1.5, "min_p must be in [0, 1], got 1.5."},
-      {"repetition_penalty", 0, "repetition_penalty must be greater than zero and finite, got 0."},
-      {"repetition_penalty", 1e300, "repetition_penalty must be greater than zero and finite"},
-      {"presence_penalty", 2.5, "presence_penalty must be in [-2, 2], got 2.5."},
-      {"frequency_penalty", -2.5, "frequency_penalty must be in [-2, 2], got -2.5."},
-      {"min_tokens", -1, "min_tokens must be greater than or equal to 0, got -1."},
-      {"min_tokens", 17, "min_tokens must be less than or equal to max_tokens=16, got 17."},
-      {"n", 0, "n must be at least 1, got 0."},
-      {"logit_bias", {{"x", 1}}, "cannot be converted to integer token IDs: ['x']"},
-      {"logit_bias",
-       {{"32", 1}},
-       "token_id(s) [32] in logit_bias contain out-of-vocab token ids. Vocabulary size: 32"},
-      {"allowed_token_ids", json::array(), "allowed_token_ids is not None and empty!"},
-      {"allowed_token_ids", {32}, "allowed_token_ids contains out-of-vocab token id!"},
-      {"stop_token_ids", {-1}, "stop_token_ids contains out-of-vocab token id!"},
-      {"stop", "", "stop cannot contain an empty string"},
-      {"stop", {"a", ""}, "stop cannot contain an empty string"},
-      {"bad_words", {""}, "bad_words cannot contain an empty string."},
-      {"bad_words", {"  "}, "which has no tokens"},
-      {"cache_salt", "", "Parameter 'cache_salt' must be a non-empty string"},
-  };
-  for (const Case& c : cases) {
-    const HttpError error = Refused({{c.field, c.value}});
-    EXPECT_EQ(error.status, 400);
-    EXPECT_EQ(error.type, "BadRequestError") << error.message;
-    EXPECT_EQ(error.param, c.field) << error.message;
-    EXPECT_THAT(error.message, HasSubstr(c.message));
-  }
-  EXPECT_EQ(Refused({{"cache_salt", 5}}).param, "cache_salt");
-}
-
-TEST(CompletionSamplingTest, MessagesDoNotRepeatLongTexts) {
-  const HttpError bias = Refused({{"logit_bias", {{std::string(100000, 'x'), 1}}}});
-  EXPECT_LT(bias.message.size(), 300u);
-}
-
-TEST(CompletionSamplingTest, WrongTypesNameTheField) {
-  const std::vector<std::pair<const char*, json>> cases = {
-      {"temperature", "x"},
-      {"min_tokens", 1.5},
-      {"n", "two"},
-      {"logit_bias", {1}},
-      {"logit_bias", {{"1", "x"}}},
-      {"allowed_token_ids", 5},
-      {"stop", 5},
-      {"stop", {5}},
-      {"bad_words", "word"},
-      {"user", 5},
-      {"include_stop_str_in_output", "perhaps"},
-      {"allowed_token_ids", {"x"}},
-  };
-  for (const auto& [field, value] : cases) {
-    const HttpError error = Refused({{field, value}});
-    EXPECT_EQ(error.type, "Bad Request") << error.message;
-    EXPECT_EQ(error.param, std::string("body.") + field) << error.message;
-  }
 }
 
 TEST(CompletionSamplingTest, TextFieldsNeedATokenizer) {

@@ -1,7 +1,7 @@
 // Streams of completions without sockets.
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/protocols.h"
 #include "tests/server/http/dialect_fixture.h"
 
 namespace taopd {

@@ -1,5 +1,5 @@
 // Completions without sockets: what the engine is asked, and what becomes of its results.
-#include "server/http/dialects/run_dialect.h"
+#include "server/http/dialects/protocols.h"
 
 #include <nlohmann/json.hpp>
 #include <set>

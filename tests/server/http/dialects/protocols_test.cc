@@ -4,8 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/run_dialect.h"
-#include "server/http/dialects/sequence_logprobs.h"
+#include "server/http/dialects/protocols.h"
 #include "server/http/routes/tokenize.h"
 #include "tests/server/http/dialect_fixture.h"
 

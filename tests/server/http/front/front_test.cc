@@ -126,16 +126,27 @@ class FrontTest : public ::testing::Test {
     client.Send(request);
     return client.ReadAll();
   }
+  // Connections that have sent this.
+  std::vector<RawClient> Connect(int count, const std::string& bytes) {
+    std::vector<RawClient> clients;
+    for (int i = 0; i < count; ++i) {
+      clients.emplace_back(port_);
+      EXPECT_TRUE(clients.back().Send(bytes));
+    }
+    return clients;
+  }
+  void ExpectServed(std::vector<RawClient>& clients) {
+    for (RawClient& client : clients) {
+      EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+    }
+  }
   std::string AskProbe() { return Ask(port_, Get("/probe", "Connection: close\r\n")); }
   // A probe connects from this address while 64 requests are in work, and its request comes behind
   // a flood of other connections.
   void FloodAProbe(const FrontLimits& limits, const char* from) {
     Start(limits);
-    std::vector<RawClient> working, half;
-    for (int i = 0; i < 64; ++i) {
-      working.emplace_back(port_);
-      working.back().Send(Get("/wait"));
-    }
+    const std::vector<RawClient> working = Connect(64, Get("/wait"));
+    std::vector<RawClient> half;
     EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
     RawClient probe(port_, from);
     for (int i = 0; i < 10; ++i) {
@@ -254,38 +265,32 @@ TEST_F(FrontTest, StreamEndsWhenTheClientIsGone) {
 }
 
 TEST_F(FrontTest, StreamEndsWhenTheClientDoesNotRead) {
-  FrontLimits limits;
-  limits.write_window = absl::Milliseconds(100);
-  limits.min_bytes_per_second = int64_t{1} << 40;
-  Start(limits);
+  Start({.request = {},
+         .write_window = absl::Milliseconds(100),
+         .min_bytes_per_second = int64_t{1} << 40});
   RawClient client(port_);
   client.Send(Get("/endless"));
   handler_.endless_ended().WaitForNotification();
 }
 
 TEST_F(FrontTest, AnswerIsCutWhenTheClientDoesNotRead) {
-  FrontLimits limits;
-  limits.write_window = absl::Milliseconds(100);
-  Start(limits);
+  Start({.request = {}, .write_window = absl::Milliseconds(100)});
   RawClient client(port_);
   client.Send(Post("/", std::string(16 << 20, 'x')));
   front_->Shutdown(absl::InfiniteFuture());  // waits for the answer to leave, or to be given up
 }
 
 TEST_F(FrontTest, SlowRequestsEndWith408) {
-  FrontLimits limits;
-  limits.head_timeout = absl::Milliseconds(200);
-  limits.read_window = absl::Milliseconds(200);
-  Start(limits);
+  Start({.request = {},
+         .head_timeout = absl::Milliseconds(200),
+         .read_window = absl::Milliseconds(200)});
   EXPECT_THAT(Ask(port_, "GET / HTTP/1.1\r\nHost: a\r\n"), StartsWith("HTTP/1.1 408"));
   EXPECT_THAT(Ask(port_, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc"),
               StartsWith("HTTP/1.1 408"));
 }
 
 TEST_F(FrontTest, IdleConnectionsAreClosed) {
-  FrontLimits limits;
-  limits.idle_timeout = absl::Milliseconds(200);
-  Start(limits);
+  Start({.request = {}, .idle_timeout = absl::Milliseconds(200)});
   EXPECT_EQ(Ask(port_, ""), "");
   const std::string answer = Ask(port_, Get("/"));
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
@@ -293,46 +298,27 @@ TEST_F(FrontTest, IdleConnectionsAreClosed) {
 }
 
 TEST_F(FrontTest, ProbesAreAnsweredWhileAllThreadsWait) {
-  FrontLimits limits;
-  limits.num_threads = 4;
-  limits.max_client_worker_share = 1.0;
-  Start(limits);
-  std::vector<RawClient> waiting;
-  for (int i = 0; i < 20; ++i) {
-    waiting.emplace_back(port_);
-    waiting.back().Send(Get("/wait"));
-  }
+  Start({.request = {}, .num_threads = 4, .max_client_worker_share = 1.0});
+  std::vector<RawClient> waiting = Connect(20, Get("/wait"));
   handler_.WaitForWaiting(4);
   EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
   handler_.Release();
-  for (RawClient& client : waiting) {
-    EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
-  }
+  ExpectServed(waiting);
 }
 
 TEST_F(FrontTest, ThreadsAreLeftForOtherClients) {
-  FrontLimits limits;
-  limits.num_threads = 4;
-  Start(limits);
-  std::vector<RawClient> waiting;
-  for (int i = 0; i < 20; ++i) {
-    waiting.emplace_back(port_);
-    waiting.back().Send(Get("/wait"));
-  }
+  Start({.request = {}, .num_threads = 4});
+  std::vector<RawClient> waiting = Connect(20, Get("/wait"));
   handler_.WaitForWaiting(2);
   RawClient other(port_, "127.0.0.2");
   other.Send(Get("/"));
   EXPECT_THAT(other.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
   handler_.Release();
-  for (RawClient& client : waiting) {
-    EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
-  }
+  ExpectServed(waiting);
 }
 
 TEST_F(FrontTest, NewConnectionsReplaceIdleOnes) {
-  FrontLimits limits;
-  limits.max_connections_per_client = 8;
-  Start(limits);
+  Start({.request = {}, .max_connections_per_client = 8});
   RawClient idle(port_);
   std::vector<RawClient> half;
   for (int i = 0; i < 20; ++i) {
@@ -348,14 +334,8 @@ TEST_F(FrontTest, NewConnectionsReplaceIdleOnes) {
 }
 
 TEST_F(FrontTest, ProbesPassWhenEveryConnectionIsInWork) {
-  FrontLimits limits;
-  limits.max_connections = 4;
-  Start(limits);
-  std::vector<RawClient> waiting;
-  for (int i = 0; i < 4; ++i) {
-    waiting.emplace_back(port_);
-    waiting.back().Send(Get("/wait"));
-  }
+  Start({.request = {}, .max_connections = 4});
+  std::vector<RawClient> waiting = Connect(4, Get("/wait"));
   handler_.WaitForWaiting(4);
   EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Ask(port_, Get("/", "Connection: close\r\n")), StartsWith("HTTP/1.1 404"));
@@ -363,22 +343,16 @@ TEST_F(FrontTest, ProbesPassWhenEveryConnectionIsInWork) {
 }
 
 TEST_F(FrontTest, AFloodOfConnectionsDoesNotCloseThatOfAProbe) {
-  FrontLimits limits;
-  limits.max_connections = 64;
-  FloodAProbe(limits, "127.0.0.2");
+  FloodAProbe({.request = {}, .max_connections = 64}, "127.0.0.2");
 }
 
 TEST_F(FrontTest, AClientsFloodOfConnectionsDoesNotCloseItsProbe) {
-  FrontLimits limits;
-  limits.max_connections_per_client = 64;
-  FloodAProbe(limits, "127.0.0.1");
+  FloodAProbe({.request = {}, .max_connections_per_client = 64}, "127.0.0.1");
 }
 
 TEST_F(FrontTest, ConnectionsOfATrustedProxyCountForTheClientsThatItNames) {
-  FrontLimits limits;
-  limits.max_connections_per_client = 2;
   handler_.set_proxy("127.0.0.3");
-  Start(limits);
+  Start({.request = {}, .max_connections_per_client = 2});
   std::vector<RawClient> idle, working;
   const auto ask_for = [&](const std::string& client) {
     RawClient proxy(port_, "127.0.0.3");
@@ -411,11 +385,8 @@ TEST_F(FrontTest, PortForProbesServesNothingElse) {
 
 TEST_F(FrontTest, DeclaredBytesTakeNoMemory) {
   Start();
-  std::vector<RawClient> declared;
-  for (int i = 0; i < 100; ++i) {
-    declared.emplace_back(port_);
-    declared.back().Send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554432\r\n\r\nx");
-  }
+  const std::vector<RawClient> declared =
+      Connect(100, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554432\r\n\r\nx");
   const std::string body(1 << 20, 'y');
   RawClient client(port_);
   client.Send(Post("/", body));
@@ -440,16 +411,11 @@ TEST_F(FrontTest, BodiesCountAsTheyArrive) {
 }
 
 TEST_F(FrontTest, StalledBodiesGiveTheirMemoryToThoseThatMove) {
-  FrontLimits limits;
-  limits.read_window = absl::Hours(1);
-  Start(limits);
+  Start({.request = {}, .read_window = absl::Hours(1)});
   const std::string most_of_it(14 << 20, 'x'), body(10 << 20, 'y');
-  std::vector<RawClient> stalled;
-  for (int i = 0; i < 2; ++i) {
-    stalled.emplace_back(port_);
-    ASSERT_TRUE(stalled.back().Send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " +
-                                    std::to_string(15 << 20) + "\r\n\r\n" + most_of_it));
-  }
+  std::vector<RawClient> stalled =
+      Connect(2, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(15 << 20) +
+                     "\r\n\r\n" + most_of_it);
   while (budget_.num_used() < 30 << 20) std::this_thread::yield();
   // Refused while the others may still move, served once they have stalled.
   std::string answer;

@@ -3,13 +3,9 @@
 #include <set>
 
 #include "server/http/chat/chat.h"
-#include "server/http/dialects/completion.h"
-#include "server/http/dialects/sequence_logprobs.h"
-#include "server/http/dialects/sglang.h"
-#include "server/http/dialects/token.h"
-#include "server/http/routes/completion_routes.h"
-#include "server/http/routes/field_table.h"
-#include "server/http/routes/openapi.h"
+#include "server/http/dialects/protocols.h"
+#include "server/http/request/field_table.h"
+#include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/config_json.h"
 #include "tests/server/http/dialect_fixture.h"
@@ -23,10 +19,14 @@ using testing::MakeFakeModel;
 
 using Names = std::set<std::string>;
 
+// The names of the fields that a protocol reads.
 Names NamesOf(const std::vector<FieldDoc>& fields) {
   Names names;
   for (const FieldDoc& field : fields) {
     EXPECT_TRUE(names.insert(field.name).second) << field.name << " is listed twice";
+  }
+  for (const FieldDoc& field : fields) {
+    if (field.use != FieldUse::kRead) names.erase(field.name);
   }
   return names;
 }
@@ -51,9 +51,11 @@ TEST_F(DescribeTest, EveryRouteIsDescribed) {
   for (const RouteDoc& route : RouteDocs())
     described.insert(std::string(route.method) + " " + route.path);
   ServingState state(Clock::Real(), absl::Seconds(60));
-  for (const Route& route : CompletionRoutes(&state))
+  ServerMetrics metrics;
+  for (const Route& route : MakeRoutes(&state, &metrics)) {
+    if (route.kind == RouteKind::kProbe && route.path != "/health_generate") continue;
     served.insert(route.method + " " + route.path);
-  served.insert("GET /health_generate");  // SGLang's name among the probes
+  }
   EXPECT_EQ(described, served);
 }
 

@@ -75,6 +75,13 @@ class PolicyUpdatesTest : public ::testing::Test {
   absl::StatusOr<int64_t> Set(const PolicyUpdate& update) {
     return updates_->SetWeights(update, absl::InfiniteFuture());
   }
+  // Submits a request to score. Its result comes to box_ under `key`.
+  void Submit(const std::shared_ptr<const ServedModel>& model, int key) {
+    InferenceRequest request;
+    request.token_ids = {1, 2};
+    request.score.emplace();
+    model->engine->Submit(request, box_.Done(key));
+  }
   WeightPart Part(const std::string& content, int64_t offset, std::string_view data) {
     return {.version = "v",
             .file = "model.safetensors",
@@ -89,6 +96,7 @@ class PolicyUpdatesTest : public ::testing::Test {
   std::unique_ptr<PolicyUpdates> updates_;
   testing::FakeEngine* engine_ = nullptr;
   std::shared_ptr<FakeWeights> weights_;
+  testing::ResultBox box_;
 };
 
 TEST_F(PolicyUpdatesTest, AnUpdateIsANewVersionOfTheServedModel) {
@@ -102,14 +110,10 @@ TEST_F(PolicyUpdatesTest, AnUpdateIsANewVersionOfTheServedModel) {
   EXPECT_EQ(after->name, before->name);
   EXPECT_EQ(before->revision, "0123456789abcdef");
   // A request that was admitted before cannot reach the new weights under the old name.
-  testing::ResultBox box;
-  InferenceRequest request;
-  request.token_ids = {1, 2};
-  request.score.emplace();
-  before->engine->Submit(request, box.Done(0));
-  after->engine->Submit(request, box.Done(1));
-  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kUnavailable, "replaced");
-  EXPECT_OK(box.Wait(1));
+  Submit(before, 0);
+  Submit(after, 1);
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "replaced");
+  EXPECT_OK(box_.Wait(1));
   ASSERT_OK_AND_ASSIGN(const std::string base, updates_->base_revision());
   EXPECT_EQ(base, "0123456789abcdef");
 }
@@ -127,21 +131,13 @@ TEST_F(PolicyUpdatesTest, DamagedWeightsLeaveTheOldVersionServing) {
   EXPECT_ERROR(Set(UpdateOf("../v", "x", "/absent")), absl::StatusCode::kInvalidArgument,
                "version");
   EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
-  testing::ResultBox box;
-  InferenceRequest request;
-  request.token_ids = {1, 2};
-  request.score.emplace();
-  state_.model()->engine->Submit(request, box.Done(0));
-  EXPECT_OK(box.Wait(0));
+  Submit(state_.model(), 0);
+  EXPECT_OK(box_.Wait(0));
 }
 
 TEST_F(PolicyUpdatesTest, SequencesInFlightFinishOrTheOldVersionServesOn) {
   engine_->Hold(true);
-  testing::ResultBox box;
-  InferenceRequest request;
-  request.token_ids = {1, 2};
-  request.score.emplace();
-  state_.model()->engine->Submit(request, box.Done(0));
+  Submit(state_.model(), 0);
   PolicyUpdate update = UpdateOf("v", "one", Directory("one", "one"));
   EXPECT_ERROR(updates_->SetWeights(update, absl::Now()), absl::StatusCode::kDeadlineExceeded,
                "still being computed");
@@ -149,23 +145,19 @@ TEST_F(PolicyUpdatesTest, SequencesInFlightFinishOrTheOldVersionServesOn) {
   EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
   update.drops = true;
   ASSERT_OK(Set(update));
-  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kAborted, "replaced");
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kAborted, "replaced");
 }
 
 TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {
   weights_->fails_to_apply = Internal("no memory");
   const PolicyUpdate update = UpdateOf("v", "one", Directory("one", "one"));
   EXPECT_ERROR(Set(update), absl::StatusCode::kInternal, "no memory");
-  testing::ResultBox box;
-  InferenceRequest request;
-  request.token_ids = {1, 2};
-  request.score.emplace();
-  state_.model()->engine->Submit(request, box.Done(0));
-  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kUnavailable, "replaced");
+  Submit(state_.model(), 0);
+  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "replaced");
   weights_->fails_to_apply = absl::OkStatus();
   ASSERT_OK(Set(update));
-  state_.model()->engine->Submit(request, box.Done(1));
-  EXPECT_OK(box.Wait(1));
+  Submit(state_.model(), 1);
+  EXPECT_OK(box_.Wait(1));
 }
 
 TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {

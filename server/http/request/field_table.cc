@@ -1,10 +1,11 @@
-#include "server/http/routes/field_table.h"
+#include "server/http/request/field_table.h"
 
 #include "common/engine/sampling/sampling_fields.h"
 
 namespace taopd {
 namespace {
 
+using enum FieldUse;
 using Fields = std::vector<FieldDoc>;
 
 Fields operator+(Fields a, const Fields& b) {
@@ -15,9 +16,9 @@ Fields operator+(Fields a, const Fields& b) {
 const Fields kEnvelopeFields = {
     {"model", "string", "The served model, or nothing."},
     {"request_id", "string", "Part of the answer's id; the header X-Request-Id replaces it."},
-    {"user", "string", "No effect."},
-    {"session_id", "string", "No effect."},
-    {"priority", "integer", "No effect."},
+    {"user", "string", "No effect.", kIgnored},
+    {"session_id", "string", "No effect.", kIgnored},
+    {"priority", "integer", "No effect.", kIgnored},
     {"cache_salt", "string", "Cached prefixes are shared only between requests with equal salts."},
     {"stream", "boolean", "Send tokens as they are generated, as server-sent events."},
     {"stream_options", "object", "include_usage and continuous_usage_stats."},
@@ -46,21 +47,21 @@ const Fields kSamplingFieldDocs =
         {"logit_bias", "object", "Map from token id to the number that is added to its logit."},
         {"allowed_token_ids", "array", "The only tokens that may be generated."},
         {"bad_words", "array", "Texts that may not be generated."},
-        {"watermarking", "boolean", "No effect."},
-        {"stream_interval", "integer", "No effect: a chunk has one token or more."},
-        {"length_penalty", "number", "No effect without beam search."},
-        {"use_beam_search", "boolean", "Only false is supported."},
+        {"watermarking", "boolean", "No effect.", kIgnored},
+        {"stream_interval", "integer", "No effect: a chunk has one token or more.", kIgnored},
+        {"length_penalty", "number", "No effect without beam search.", kIgnored},
+        {"use_beam_search", "boolean", "Only false is supported.", kRefused},
         {"response_format", "object",
          "The form of the text: text, json_object, json_schema or structural_tag."},
         {"structured_outputs", "object",
          "The form of the text: json, regex, choice, grammar, json_object or structural_tag."},
-        {"logprob_token_ids", "array", "Not supported."},
-        {"repetition_detection", "object", "Not supported."},
-        {"thinking_token_budget", "integer", "Not supported."},
-        {"kv_transfer_params", "object", "Not supported."},
-        {"ec_transfer_params", "object", "Not supported."},
-        {"vllm_xargs", "object", "Not supported."},
-        {"routed_experts_prompt_start", "integer", "Only 0 is supported."},
+        {"logprob_token_ids", "array", "Not supported.", kRefused},
+        {"repetition_detection", "object", "Not supported.", kRefused},
+        {"thinking_token_budget", "integer", "Not supported.", kRefused},
+        {"kv_transfer_params", "object", "Not supported.", kRefused},
+        {"ec_transfer_params", "object", "Not supported.", kRefused},
+        {"vllm_xargs", "object", "Not supported.", kRefused},
+        {"routed_experts_prompt_start", "integer", "Only 0 is supported.", kRefused},
     };
 
 const Fields kScoringFields = {
@@ -95,18 +96,18 @@ const Fields kChatTemplateFields = {
     {"continue_final_message", "boolean", "Continue the last message."},
     {"reasoning_effort", "string",
      "A variable of the template; \"none\": enable_thinking is false."},
-    {"mm_processor_kwargs", "object", "Not supported."},
-    {"media_io_kwargs", "object", "Not supported."},
+    {"mm_processor_kwargs", "object", "Not supported.", kRefused},
+    {"media_io_kwargs", "object", "Not supported.", kRefused},
 };
 
 const Fields kCompletionFields =
     kEnvelopeFields + kSamplingFieldDocs + kScoringFields + kReportFields +
     Fields{
         {"prompt", "any", "A text, token ids, or a list of either."},
-        {"prompt_embeds", "any", "Not supported."},
+        {"prompt_embeds", "any", "Not supported.", kRefused},
         {"logprobs", "integer",
          "Log-probs of generated tokens, and of this many most probable ones."},
-        {"suffix", "string", "Not supported."},
+        {"suffix", "string", "Not supported.", kRefused},
     };
 
 const Fields kChatFields =
@@ -117,7 +118,7 @@ const Fields kChatFields =
         {"top_logprobs", "integer", "Also report this many most probable tokens."},
         {"return_prompt_text", "boolean", "Report the rendered conversation."},
         {"parallel_tool_calls", "boolean", "If false, only the first tool call is returned."},
-        {"include_reasoning", "boolean", "No effect."},
+        {"include_reasoning", "boolean", "No effect.", kIgnored},
     };
 
 const Fields kTokenFields =
@@ -127,13 +128,13 @@ const Fields kTokenFields =
         {"sampling_params", "object", "Settings of sampling and of the answer's contents."},
         {"output_mode", "string", "\"tokens\", or \"text\" for texts, too."},
         {"return_token_ids", "boolean", "Report the prompt's ids."},
-        {"features", "object", "Not supported."},
-        {"content_parts", "array", "Not supported."},
-        {"kv_transfer_params", "object", "Not supported."},
-        {"ec_transfer_params", "object", "Not supported."},
-        {"token_offsets", "array", "No effect."},
-        {"reasoning_ended", "boolean", "No effect."},
-        {"reasoning_parser_kwargs", "object", "No effect."},
+        {"features", "object", "Not supported.", kRefused},
+        {"content_parts", "array", "Not supported.", kRefused},
+        {"kv_transfer_params", "object", "Not supported.", kRefused},
+        {"ec_transfer_params", "object", "Not supported.", kRefused},
+        {"token_offsets", "array", "No effect.", kIgnored},
+        {"reasoning_ended", "boolean", "No effect.", kIgnored},
+        {"reasoning_parser_kwargs", "object", "No effect.", kIgnored},
     };
 
 const Fields kTokenSamplingFields =
@@ -146,17 +147,17 @@ const Fields kTokenSamplingFields =
         {"prompt_logprob_start", "integer",
          "With lists of prompt_logprob_token_ids: the first row."},
         {"detokenize", "boolean", "Whether log-probs name their tokens."},
-        {"flat_logprobs", "boolean", "No effect."},
-        {"skip_reading_prefix_cache", "boolean", "No effect."},
-        {"skip_clone", "boolean", "No effect."},
-        {"output_kind", "integer", "No effect."},
+        {"flat_logprobs", "boolean", "No effect.", kIgnored},
+        {"skip_reading_prefix_cache", "boolean", "No effect.", kIgnored},
+        {"skip_clone", "boolean", "No effect.", kIgnored},
+        {"output_kind", "integer", "No effect.", kIgnored},
     };
 
 const Fields kSglangFields = {
     {"text", "any", "A prompt or prompts as text."},
     {"input_ids", "array", "A prompt or prompts as token ids."},
     {"sampling_params", "object", "Settings of sampling."},
-    {"model", "string", "No effect."},
+    {"model", "string", "No effect.", kIgnored},
     {"rid", "string", "The answer's id."},
     {"stream", "boolean", "Send everything so far with each token, as server-sent events."},
     {"return_logprob", "boolean", "Report log-probs."},
@@ -170,13 +171,13 @@ const Fields kSglangFields = {
     {"return_prompt_token_ids", "boolean", "Report the prompt's ids."},
     {"cache_salt", "string", "Cached prefixes are shared only between requests with equal salts."},
     {"extra_key", "string", "The same."},
-    {"priority", "integer", "No effect."},
-    {"log_metrics", "boolean", "No effect."},
-    {"return_hidden_states", "boolean", "Only false is supported."},
-    {"lora_path", "string", "Not supported."},
-    {"image_data", "any", "Not supported."},
-    {"session_params", "object", "Not supported."},
-    {"bootstrap_room", "integer", "Not supported."},
+    {"priority", "integer", "No effect.", kIgnored},
+    {"log_metrics", "boolean", "No effect.", kIgnored},
+    {"return_hidden_states", "boolean", "Only false is supported.", kRefused},
+    {"lora_path", "string", "Not supported.", kRefused},
+    {"image_data", "any", "Not supported.", kRefused},
+    {"session_params", "object", "Not supported.", kRefused},
+    {"bootstrap_room", "integer", "Not supported.", kRefused},
 };
 
 const Fields kSglangSamplingFields =
@@ -190,15 +191,15 @@ const Fields kSglangSamplingFields =
         {"json_schema", "string", "A JSON schema that the text satisfies."},
         {"regex", "string", "A regular expression that the text matches."},
         {"ebnf", "string", "A grammar whose rule root is the text."},
-        {"structural_tag", "string", "Not supported."},
-        {"custom_params", "object", "Not supported."},
+        {"structural_tag", "string", "xgrammar's structural tag, as JSON."},
+        {"custom_params", "object", "Not supported.", kRefused},
     };
 
 const Fields kTrlFields = {
     {"sequences", "array", "Prompts with their completions, as token ids."},
     {"prompt_lengths", "array", "Positions at which the completions begin."},
     {"top_logprobs", "integer", "Number of log-probs that are reported for each token."},
-    {"temperature", "number", "No effect on scores."},
+    {"temperature", "number", "No effect on scores.", kIgnored},
     {"response_format", "string", "\"json\", or \"binary\" for arrays in base64."},
 };
 

@@ -1,11 +1,27 @@
-#include "server/generation/request_limits.h"
-
-#include <string>
+#include "server/generation/request_fields.h"
 
 #include "common/wire/teacher_protocol.h"
-#include "server/generation/field_error.h"
 
 namespace taopd {
+namespace {
+
+constexpr char kPayload[] = "taopd/field";
+constexpr int64_t kMaxChoices = 16384;      // per prompt; vLLM's VLLM_MAX_N_SEQUENCES
+constexpr size_t kMaxCacheSaltBytes = 128;  // vLLM's
+
+}  // namespace
+
+absl::Status FieldStatus(std::string_view name, const std::string& message, absl::StatusCode code) {
+  absl::Status status(code, message);
+  status.SetPayload(kPayload, absl::Cord(absl::string_view(name.data(), name.size())));
+  return status;
+}
+
+std::optional<std::string> FieldOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPayload);
+  if (!payload) return std::nullopt;
+  return std::string(*payload);
+}
 
 absl::Status CheckRequestId(std::string_view name, std::string_view id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();

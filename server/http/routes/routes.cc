@@ -1,11 +1,11 @@
-#include "server/http/routes/completion_routes.h"
+#include "server/http/routes/routes.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/run_dialect.h"
-#include "server/http/dialects/sequence_logprobs.h"
+#include "common/metrics/prometheus.h"
+#include "server/http/dialects/protocols.h"
+#include "server/http/request/field_table.h"
 #include "server/http/request/json_fields.h"
-#include "server/http/routes/openapi.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/version.h"
 
@@ -93,9 +93,22 @@ Route Fixed(const char* path, const HttpResponse& response) {
           [response](const std::string&, const Caller&) { return response; }};
 }
 
+HttpResponse OkOrError(const absl::Status& status) {
+  return status.ok() ? HttpResponse() : ErrorResponse(FromStatus(status));
+}
+
 }  // namespace
 
-Routes CompletionRoutes(ServingState* state) {
+Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
+  const auto health = [state](const std::string&, const Caller&) {
+    return OkOrError(state->Health());
+  };
+  const auto ready = [state](const std::string&, const Caller&) {
+    return OkOrError(state->Ready());
+  };
+  const auto text = [state, metrics](const std::string&, const Caller&) {
+    return TextResponse(kPrometheusContentType, metrics->Text(*state));
+  };
   using Run = absl::StatusOr<Answer> (*)(const std::string&, const Caller&, ServingState&);
   const auto answering = [state](const char* path, Run run) -> Route {
     return {"POST", path, RouteKind::kWork,
@@ -103,7 +116,13 @@ Routes CompletionRoutes(ServingState* state) {
               return ToResponse(run(body, caller, *state));
             }};
   };
-  return {answering("/v1/completions", RunCompletion),
+  return {{"GET", "/health", RouteKind::kProbe, health},
+          {"GET", "/ping", RouteKind::kProbe, health},
+          {"POST", "/ping", RouteKind::kProbe, health},
+          {"GET", "/health_generate", RouteKind::kProbe, health},  // SGLang's
+          {"GET", "/ready", RouteKind::kProbe, ready},
+          {"GET", "/metrics", RouteKind::kProbe, text},
+          answering("/v1/completions", RunCompletion),
           answering("/v1/chat/completions", RunChat),
           answering("/inference/v1/generate", RunTokenGeneration),
           answering("/generate", RunSglang),

@@ -1,4 +1,4 @@
-#include "server/serving/canary.h"
+#include "server/app/canary.h"
 
 #include <absl/strings/str_format.h>
 

@@ -1,4 +1,4 @@
-#include "server/serving/canary.h"
+#include "server/app/canary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -54,6 +54,7 @@ inline std::vector<HostileRequest> HostileRequestLines() {
       {"long method", line(std::string(5000, 'G') + " /health HTTP/1.1"), 400},
       {"method with a colon", line("GET: /health HTTP/1.1"), 400},
       {"method above ASCII", line("G\xc3\x84T /health HTTP/1.1"), 400},
+      {"method with a parenthesis", line("GE(T /health HTTP/1.1"), 400},
       {"relative target", line("GET health HTTP/1.1"), 400},
       {"backslash", line("GET \\health HTTP/1.1"), 400},
       {"fragment", line("GET /health#a HTTP/1.1"), 400},
@@ -70,6 +71,7 @@ inline std::vector<HostileRequest> HostileRequestLines() {
       {"HTTP/0.9", line("GET /health HTTP/0.9"), 505},
       {"HTTP/1.2", line("GET /health HTTP/1.2"), 505},
       {"HTTP/11", line("GET /health HTTP/11"), 400},
+      {"HTTP/1.11", line("GET /health HTTP/1.11"), 400},
       {"HTTP/1.1.1", line("GET /health HTTP/1.1.1"), 400},
       {"HTTP/1.", line("GET /health HTTP/1."), 400},
       {"HTTP/ 1.1", line("GET /health HTTP/ 1.1"), 400},
@@ -155,6 +157,10 @@ inline std::vector<HostileRequest> HostileHeaders() {
       {"Connection names the key", get("Connection: authorization\r\n"), 400},
       {"Connection is quoted", get("Connection: \"close\"\r\n"), 400},
   };
+  for (const char* host : {"a, b", "::1]", "a[b]", "[]", "[::1]a", "a:b"}) {
+    requests.push_back({std::string("host ") + host,
+                        std::string("GET /health HTTP/1.1\r\nHost: ") + host + "\r\n\r\n", 400});
+  }
   return requests;
 }
 
@@ -170,25 +176,14 @@ inline std::vector<HostileRequest> HostileLengths() {
       {"two encodings",
        PostHead("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n") + "0\r\n\r\n",
        400},
-      {"no length", PostHead("") + body, 400},
-      {"no length, and closed", PostHead("Connection: close\r\n") + body, 400},
+      {"two equal encodings",
+       PostHead("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n", 400},
       {"length of GET", Head("GET /health HTTP/1.1", length) + body, 400},
       {"chunks of GET",
        Head("GET /health HTTP/1.1", "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", 400},
       {"length of HEAD", Head("HEAD /health HTTP/1.1", length) + body, 400},
       {"length of DELETE", Head("DELETE /v1/models HTTP/1.1", length) + body, 400},
       {"length of OPTIONS", Head("OPTIONS /v1/models HTTP/1.1", length) + body, 400},
-      {"body of an unknown route", Head("POST /nothing HTTP/1.1", length) + body, 404},
-      {"body of a route without POST", Head("POST /v1/models HTTP/1.1", length) + body, 405},
-      {"body of PUT", Head("PUT /v1/completions HTTP/1.1", length) + body, 405},
-      {"text",
-       Head("POST /v1/completions HTTP/1.1", "Content-Type: text/plain\r\n" + length) + body, 400},
-      {"no type", Head("POST /v1/completions HTTP/1.1", length) + body, 400},
-      {"form",
-       Head("POST /v1/completions HTTP/1.1",
-            "Content-Type: multipart/form-data; boundary=a\r\n" + length) +
-           body,
-       400},
       {"gzip", PostHead("Content-Encoding: gzip\r\n" + length) + body, 415},
       {"identity, gzip", PostHead("Content-Encoding: identity, gzip\r\n" + length) + body, 415},
       {"brotli", PostHead("Content-Encoding: br\r\n" + length) + body, 415},
@@ -243,6 +238,7 @@ inline std::vector<HostileRequest> HostileChunks() {
       {"extension of 70 KB", one("1;" + std::string(70'000, 'a')), 400},
       {"extension of 300 KB", one("1;" + std::string(300'000, 'a')), 400},
       {"LF in an extension", ChunkedBody("1;a\nx\r\n0\r\n\r\n"), 400},
+      {"control character in an extension", one("1;\x01"), 400},
       {"NUL in an extension", ChunkedBody(std::string("1;\0\r\nx\r\n0\r\n\r\n", 14)), 400},
       {"extensions, more than data",
        ChunkedBody(Repeat("1;" + std::string(100, 'e') + "\r\nx\r\n", 2000)), 400},
@@ -254,6 +250,27 @@ inline std::vector<HostileRequest> HostileChunks() {
     requests.push_back({std::string("size ") + bad, one(bad), 400});
   }
   return requests;
+}
+
+// Returns requests that are well-formed, and that their routes refuse by their heads.
+inline std::vector<HostileRequest> HostileRoutes() {
+  const std::string body = kSmuggled;
+  const std::string length = "Content-Length: " + std::to_string(body.size()) + "\r\n";
+  return {
+      {"no length", PostHead("") + body, 400},
+      {"no length, and closed", PostHead("Connection: close\r\n") + body, 400},
+      {"body of an unknown route", Head("POST /nothing HTTP/1.1", length) + body, 404},
+      {"body of a route without POST", Head("POST /v1/models HTTP/1.1", length) + body, 405},
+      {"body of PUT", Head("PUT /v1/completions HTTP/1.1", length) + body, 405},
+      {"text",
+       Head("POST /v1/completions HTTP/1.1", "Content-Type: text/plain\r\n" + length) + body, 400},
+      {"no type", Head("POST /v1/completions HTTP/1.1", length) + body, 400},
+      {"form",
+       Head("POST /v1/completions HTTP/1.1",
+            "Content-Type: multipart/form-data; boundary=a\r\n" + length) +
+           body,
+       400},
+  };
 }
 
 // Returns bodies that are read to the end and then refused. None of their ten million bytes may

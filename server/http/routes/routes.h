@@ -1,6 +1,5 @@
-// A route of the HTTP server: a method, a path, and the function that answers. The functions of
-// server/http/routes/ make the routes; everything that depends on the set of routes (404 or 405,
-// the labels of the metrics) is read from them.
+// A route of the HTTP server: a method, a path, and the function that answers. Everything that
+// depends on the set of routes (404 or 405, the labels of the metrics) is read from MakeRoutes.
 #pragma once
 
 #include <functional>
@@ -9,6 +8,7 @@
 
 #include "server/generation/generation_request.h"
 #include "server/http/http_response.h"
+#include "server/metrics/server_metrics.h"
 
 namespace taopd {
 
@@ -28,5 +28,9 @@ struct Route {
 };
 
 using Routes = std::vector<Route>;
+
+// Returns the probes, the protocols that generate and score, and the descriptions of the server and
+// its model. Both arguments must outlive the routes.
+Routes MakeRoutes(ServingState* state, ServerMetrics* metrics);
 
 }  // namespace taopd

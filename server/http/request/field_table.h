@@ -1,6 +1,6 @@
 // The purposes of the HTTP server's routes and the fields of their bodies, from which GET
-// /openapi.json and GET /docs are made. A test compares the tables with the routes and with the
-// code that reads the fields.
+// /openapi.json and GET /docs are made. ReadBody reads the fields that no protocol reads. A test
+// compares the others, and the routes, with the code.
 #pragma once
 
 #include <span>
@@ -9,11 +9,18 @@
 
 namespace taopd {
 
+enum class FieldUse {
+  kRead,     // by the function that reads the body
+  kIgnored,  // has no effect; its type is checked
+  kRefused,  // not supported: only a value that changes nothing is accepted
+};
+
 struct FieldDoc {
   const char* name;
   // JSON type: "string", "integer", "number", "boolean", "array", "object", "any".
   const char* type;
   const char* text;
+  FieldUse use = FieldUse::kRead;
 };
 
 struct RouteDoc {
@@ -27,5 +34,10 @@ struct RouteDoc {
 };
 
 const std::vector<RouteDoc>& RouteDocs();
+
+// Returns an OpenAPI 3.1 document.
+std::string OpenApiJson();
+// Returns a plain page that lists routes and fields and loads nothing from elsewhere.
+std::string DocsPage();
 
 }  // namespace taopd

@@ -1,6 +1,8 @@
-// Errors about one field of a request. Pure functions.
+// The limits and meanings of fields that all protocols for generation share, and errors about one
+// field. Errors are INVALID_ARGUMENT unless another code is given. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,5 +29,16 @@ absl::Status FieldValueError(std::string_view name, const Value& value, const Pa
 
 // Returns the field that an error of FieldStatus is about; nullopt for other errors.
 std::optional<std::string> FieldOf(const absl::Status& status);
+
+// `name` is the protocol's name of the field: "request_id" or "rid".
+absl::Status CheckRequestId(std::string_view name, std::string_view id);
+// The protocols of vLLM and SGLang name the temperature: as in vLLM, greedy sampling has one choice
+// per prompt. taopd.v1 names none and takes any number.
+absl::Status CheckNumChoices(int64_t n, std::optional<float> temperature = std::nullopt);
+absl::Status CheckCacheSalt(std::string_view salt);
+
+// Returns the seed of a signed field. As in vLLM, -1 means none; any other number is taken as an
+// unsigned number of 64 bits.
+std::optional<uint64_t> SignedSeed(std::optional<int64_t> seed);
 
 }  // namespace taopd

@@ -1,0 +1,63 @@
+// Reads the fields that requests of several protocols have in common. Names, ranges, defaults and
+// messages are vLLM's.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "server/generation/generation_request.h"
+#include "server/http/http_error.h"
+#include "server/http/request/json_fields.h"
+#include "server/serving/serving_state.h"
+
+namespace taopd {
+
+// Returns NOT_FOUND if another model is served.
+absl::Status CheckModelName(const std::string& name, const ServedModel& model);
+
+// model, request_id, cache_salt, stream, stream_options.
+absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
+
+// Reads the fields of sampling, the end of the text, n and the seed. Absent fields keep `defaults`.
+absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
+                          const ServedModel& model, GenerationRequest* request);
+
+// `name` is logprobs, top_logprobs or prompt_logprobs; `kind` is "sample" or "prompt".
+absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
+                          const ServedModel& model, std::optional<int32_t>* out);
+
+// prompt_logprobs_start, prompt_logprob_token_ids and prompt_logprobs_format, which vLLM does not
+// have. Call it when the prompts and prompt_logprobs are known.
+absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
+
+// The list of ids, or of lists of ids with one for each scored position, whose log-probs are asked
+// for.
+absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedModel& model,
+                            PromptScoring* scoring);
+
+// Reads response_format and structured_outputs, the form that a generated text has. The keys of a
+// schema keep their order, which is that of the generated text.
+absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request);
+
+// Returns the text of a structural tag in xgrammar's present form. `field` names it in messages.
+absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std::string& field);
+
+// Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a
+// request that the engine would refuse. To be called once the request is complete, on the thread
+// that answers it.
+absl::Status CompileGrammar(const Caller& caller, const ServedModel& model,
+                            GenerationRequest* request);
+
+// truncate_prompt_tokens and truncation_side. Call it before prompts are added.
+absl::Status ReadTruncation(JsonFields& fields, GenerationRequest* request);
+
+// Adds a prompt of token ids, truncated as the request asks. `field` names it in messages.
+absl::Status AddPromptIds(const nlohmann::ordered_json& ids, const char* field,
+                          const ServedModel& model, GenerationRequest* request);
+
+// Checks what can only be checked when all prompts are known, fits the prompts (FitPrompts), and
+// sets what is reported of generated tokens.
+absl::Status FinishPrompts(const ServedModel& model, bool echo_only, GenerationRequest* request);
+
+}  // namespace taopd
