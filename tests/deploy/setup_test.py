@@ -90,7 +90,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertRegex(output, "TAOPD_OFFLINE is set. Install them from a mirror of your distribution:\n.*apt-get install .*cmake")
         self.assertNotIn("apt-get", asked)
-        self.assertRegex(self.setup(TAOPD_OFFLINE="/none")[1], "/none, which is no directory")
+        self.assertRegex(self.setup(TAOPD_OFFLINE="/none")[1], "/none, which is not a directory")
         self.assertRegex(self.setup("--bench", TAOPD_OFFLINE=str(wheels))[1], "need a network")
         self.assertRegex(self.setup("--download")[1], "--download needs a directory")
 

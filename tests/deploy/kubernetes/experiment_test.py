@@ -99,7 +99,7 @@ class ExperimentTest(unittest.TestCase):
             (self.path / folder / "p.jsonl").touch()
         common = ("--config", STORIES, "--student", "s")
         for problem, arguments in {
-            "is no name": ("No_Name", *common),
+            "is not a name": ("No_Name", *common),
             "at most 30": ("a" * 31, *common),
             "cannot be opened": ("a", "--config", "none.yaml"),
             "there is no overlay": ("a", *common, "--overlay", "moon"),
@@ -112,7 +112,7 @@ class ExperimentTest(unittest.TestCase):
             "more than the 900000": ("a", "--config", self.path / "big.yaml"),
             "expected grpc://host:port": ("a", *common, "--teacher", "teacher:50051"),
             "is not there to check": ("a", *common, "--program", "/no/taopd-trainer"),
-            "no multiple of --gpus 2": ("a", *common, "--gpus", "2", "--ranks", "3"),
+            "not a multiple of --gpus 2": ("a", *common, "--gpus", "2", "--ranks", "3"),
             "the overlay has no GPU": ("a", *common, "--gpus", "2"),
             "a Job is one pod": ("a", *common, "--ranks", "2"),
             "expected NAME=VALUE": ("a", *common, "--env", "NCCL_DEBUG"),
