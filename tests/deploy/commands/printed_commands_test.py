@@ -4,7 +4,6 @@ import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 

@@ -4,10 +4,8 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import manifests  # noqa: E402
@@ -15,7 +13,7 @@ import named_results  # noqa: E402
 import policies  # noqa: E402
 import schemas  # noqa: E402
 import sizing_test  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
 from manifests import find, get, of_kind  # noqa: E402
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
@@ -26,9 +24,7 @@ class ExperimentTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
 
     def experiment(self, *arguments, **environment):
         return subprocess.run([ROOT / "deploy/experiment", *map(str, arguments)], capture_output=True, text=True,
