@@ -5,16 +5,13 @@ import json
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 import urllib.parse
 
-from environment import DEPS, ROOT, tool
+from environment import DEPS, ROOT, temporary_path, tool
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-from pages import read_pages  # noqa: E402
+from pages import read_pages
 
 
 class Page(html.parser.HTMLParser):
@@ -57,9 +54,7 @@ class DocsSiteTest(unittest.TestCase):
     def setUpClass(cls):
         if not (DEPS / "deploy-venv/bin/mkdocs").exists():
             tool("mkdocs")
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.site = pathlib.Path(directory.name, "site")
+        cls.site = temporary_path(cls) / "site"
         done = build(cls.site)
         if done.returncode != 0:
             raise AssertionError(done.stdout + done.stderr)

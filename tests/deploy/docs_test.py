@@ -2,34 +2,22 @@
 documented_commands.py beside this file do the reading and the running."""
 
 import concurrent.futures
-import functools
 import json
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-from documented_commands import Clone  # noqa: E402
-from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,  # noqa: E402
+from documented_commands import Clone
+from environment import BIN_DIR, DEPS, ROOT, output_of, temporary_path
+from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,
                    string_literals)
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin")).resolve()
-DEPS = pathlib.Path(os.environ.get("TAOPD_DEPS") or
-                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "taopd")
 PAGES = read_pages(ROOT)
 MAX_README_LINES = 150
 SECTIONS = "run|student|model|teacher|data|rollout|objective|optimizer|trainer|eval"
-
-
-@functools.cache  # a program loads LibTorch first
-def output_of(program, *arguments):
-    return subprocess.run([BIN_DIR / program, *arguments], check=True, capture_output=True, text=True).stdout
 
 
 def reference(root):
@@ -170,9 +158,7 @@ class DocsTest(unittest.TestCase):
 class CommandsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.tiny = Clone(ROOT, BIN_DIR, DEPS, directory.name)
+        cls.tiny = Clone(ROOT, BIN_DIR, DEPS, temporary_path(cls))
 
     def run_page(self, text):
         with tempfile.TemporaryDirectory() as directory:

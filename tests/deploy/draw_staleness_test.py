@@ -1,22 +1,19 @@
 """deploy/tools/draw_staleness on small stand-ins for runs: where a point lies, and what is left out."""
 
 import json
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from environment import ROOT, temporary_path
+
 DRAW = ROOT / "deploy/tools/draw_staleness"
 
 
 class DrawStalenessTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.dir = pathlib.Path(directory.name)
+        self.dir = temporary_path(self)
 
     def make_run(self, seed, name, accuracy, sample_size):
         run = self.dir / f"seed-{seed}" / name

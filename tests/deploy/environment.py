@@ -1,9 +1,13 @@
 """Where the tests of deployment find the tree, the programs, and the packages of tests/requirements-deploy.txt."""
 
+import functools
 import os
 import pathlib
+import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,5 +37,29 @@ def module(name):
 
 
 def project_version():
-    import re
     return re.search(r"project\(taopd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+
+
+@functools.cache  # a program loads LibTorch first
+def output_of(program, *arguments):
+    """What one of the project's programs prints."""
+    return subprocess.run([BIN_DIR / program, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def make_clone(directory):
+    """Makes `directory` look like a clone with built programs."""
+    clone = pathlib.Path(directory)
+    (clone / "build/cpu").mkdir(parents=True)
+    (clone / "build/cpu/bin").symlink_to(BIN_DIR)
+    for entry in ROOT.iterdir():
+        if entry.name not in ("build", "runs", ".git", "deploy"):
+            (clone / entry.name).symlink_to(entry)
+    subprocess.run(["cp", "-r", ROOT / "deploy", clone / "deploy"], check=True)  # scripts find the tree from where they are
+    return clone
+
+
+def temporary_path(test, prefix="tmp"):
+    """A directory that is removed at the end of the test or, if `test` is a class, of its tests."""
+    directory = tempfile.TemporaryDirectory(prefix=prefix)
+    (test.addClassCleanup if isinstance(test, type) else test.addCleanup)(directory.cleanup)
+    return pathlib.Path(directory.name)

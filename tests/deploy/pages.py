@@ -1,6 +1,5 @@
 """Markdown pages as the tests of the documentation see them: their links, code blocks, names and commands."""
 
-import pathlib
 import re
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)

@@ -6,13 +6,10 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-from stub_tree import ROOT, WAIT_S, StubTree  # noqa: E402
+from stub_tree import ROOT, WAIT_S, StubTree
 
 
 def is_alive(pid):

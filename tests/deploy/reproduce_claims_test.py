@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 import unittest
 
-from environment import BIN_DIR, DEPS, ROOT
+from environment import DEPS, make_clone
 
 # These held in every run of every seed that was made, by a wide margin. The others are left to the reader of the page.
 ROBUST = ("bandit", "landscape", "collapse", "normalized fails", "entropy, unnormalized", "uncertain teacher", "overlap",
@@ -15,14 +15,7 @@ ROBUST = ("bandit", "landscape", "collapse", "normalized fails", "entropy, unnor
 class ReproduceClaimsTest(unittest.TestCase):
     def test_quick(self):
         with tempfile.TemporaryDirectory() as directory:
-            clone = pathlib.Path(directory, "clone")
-            (clone / "build/cpu").mkdir(parents=True)
-            (clone / "build/cpu/bin").symlink_to(BIN_DIR)
-            for entry in ROOT.iterdir():
-                if entry.name not in ("build", "runs", ".git", "deploy"):
-                    (clone / entry.name).symlink_to(entry)
-            # The scripts find the tree from where they are.
-            subprocess.run(["cp", "-r", ROOT / "deploy", clone / "deploy"], check=True)
+            clone = make_clone(directory)
             done = subprocess.run([clone / "deploy/reproduce", "--quick"], capture_output=True, text=True, check=False,
                                   env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(pathlib.Path.home()),
                                        "TAOPD_DEPS": str(DEPS), "QUICKSTART_IS_BUILT": "1"})

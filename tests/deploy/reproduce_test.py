@@ -6,13 +6,10 @@ import os
 import pathlib
 import re
 import signal
-import statistics
 import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
+from environment import BIN_DIR, temporary_path  # noqa: E402
 from stub_tree import ROOT, WAIT_S, StubTree  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "deploy/reproduction"))
@@ -23,8 +20,6 @@ import page  # noqa: E402
 from claims import CLAIMS, Claim, objective  # noqa: E402
 from runs import frozen, turn  # noqa: E402
 from verdict import FAILS, HOLDS, NOT_RUN, UNCLEAR, identifier, judge, noise  # noqa: E402
-
-BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin")).resolve()
 
 
 def write_run(directory, run, rows, **summary):
@@ -70,9 +65,7 @@ class ClaimsTest(unittest.TestCase):
 
 class MeasuresTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        self.directory = temporary_path(self)
 
     def test_values_of_a_run(self):
         run = objective("normalized")

@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from environment import ROOT, temporary_path
+
 # `python3 -m venv DIR` makes a pip that writes down its arguments, and what an installation of wheels leaves.
 PYTHON = """#!/bin/bash
 mkdir -p "$3/bin"
@@ -33,9 +34,7 @@ echo "$(basename "$0") $* [$http_proxy]" >>"$LOG"
 
 class SetupTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
         self.log = self.path / "log"
         self.log.touch()
         self.tool("python3", PYTHON)
@@ -90,7 +89,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertRegex(output, "TAOPD_OFFLINE is set. Install them from a mirror of your distribution:\n.*apt-get install .*cmake")
         self.assertNotIn("apt-get", asked)
-        self.assertRegex(self.setup(TAOPD_OFFLINE="/none")[1], "/none, which is no directory")
+        self.assertRegex(self.setup(TAOPD_OFFLINE="/none")[1], "/none, which is not a directory")
         self.assertRegex(self.setup("--bench", TAOPD_OFFLINE=str(wheels))[1], "need a network")
         self.assertRegex(self.setup("--download")[1], "--download needs a directory")
 

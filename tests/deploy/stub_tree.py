@@ -6,20 +6,18 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
+from environment import ROOT, temporary_path
+
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 WAIT_S = 300
 
 
 class StubTree(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.root = pathlib.Path(directory.name)
+        self.root = temporary_path(self)
         shutil.copytree(ROOT / "deploy", self.root / "deploy")
         shutil.copy(ROOT / "CMakeLists.txt", self.root)
         (self.root / "build/cpu").mkdir(parents=True)

@@ -2,19 +2,14 @@
 
 import math
 import os
-import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 
-from environment import BIN_DIR, DEPS, ROOT
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-from documented_commands import free_ports  # noqa: E402
-from pages import FENCE, blocks_with_names  # noqa: E402
+from documented_commands import free_ports
+from environment import BIN_DIR, DEPS, ROOT, make_clone
+from pages import FENCE, blocks_with_names
 
 # Accuracies of another processor differ, because each rounding leads to other samples and other weights. The standard error on 200
 # problems is 3.5 points, and that of two runs of equal quality 5.
@@ -91,13 +86,7 @@ class TutorialTest(unittest.TestCase):
         words = "\n".join(script).replace("taopd-teacher --model", f"taopd-teacher --port {http} --grpc-port {grpc} --model")
         words = words.replace("taopd-trainer train", f"taopd-trainer train --set teacher.endpoints=[grpc://127.0.0.1:{grpc}]")
         with tempfile.TemporaryDirectory() as directory:
-            clone = pathlib.Path(directory)
-            (clone / "build/cpu").mkdir(parents=True)
-            (clone / "build/cpu/bin").symlink_to(BIN_DIR)
-            for entry in ROOT.iterdir():
-                if entry.name not in ("build", "runs", ".git", "deploy"):
-                    (clone / entry.name).symlink_to(entry)
-            subprocess.run(["cp", "-r", ROOT / "deploy", clone / "deploy"], check=True)  # scripts find the tree from there
+            clone = make_clone(directory)
             for name, block in blocks_with_names(text):
                 (clone / name).write_text(block, encoding="ascii")
             done = subprocess.run(["bash", "-c", words], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

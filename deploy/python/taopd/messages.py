@@ -53,7 +53,7 @@ class TeacherInfo:
 
     @classmethod
     def of_reply(cls, reply: dict[str, Any]) -> "TeacherInfo":
-        info = cls(**reply)
+        info = cls(**{field.name: reply[field.name] for field in dataclasses.fields(cls)})
         if info.protocol_version != PROTOCOL_VERSION:
             raise TeacherError(grpc.StatusCode.UNIMPLEMENTED, f"protocol_version {info.protocol_version} of the teacher is not "
                                f"known; this client speaks version {PROTOCOL_VERSION}")
@@ -252,7 +252,7 @@ class GenerateRequest:
 
     def encode(self, info: TeacherInfo) -> bytes:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        sampling = {name: values.pop(name) for name, _ in wire.MESSAGES["SamplingOptions"].values()}
+        sampling = {name: values.pop(name, None) for name, _ in wire.MESSAGES["SamplingOptions"].values()}
         values |= {"expected_revision": self.expected_revision or info.revision}
         return wire.encode("GenerateRequest", {"sampling": sampling, **values})
 

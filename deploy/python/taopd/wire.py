@@ -1,54 +1,36 @@
-"""The messages of proto/taopd/v1/teacher.proto as bytes.
+"""The messages of teacher.proto as bytes. The file beside this one is a link to proto/taopd/v1/teacher.proto, and a copy in
+packages.
 
 Arrays are packed little-endian 32-bit words on the wire, so an array of NumPy is sent and received with one copy, where
-protobuf's Python package makes a Python object of each number. A test compares MESSAGES with the .proto file, and the bytes
-with protobuf's.
+protobuf's Python package makes a Python object of each number. A test compares MESSAGES with what protoc reads, and the
+bytes with protobuf's.
 
 Kinds of fields: string, bool, uint32, uint64, int32 (also of enums), float, fixed32; `KIND[]` is repeated;
 `map` is map<uint32, float>; any other kind is the name of a message.
 """
 
+import pathlib
+import re
 import struct
 from typing import Any, Callable, Mapping
 
 import numpy as np
 
-# Message -> field number -> (name, kind).
-MESSAGES: dict[str, dict[int, tuple[str, str]]] = {
-    "SamplingOptions": {
-        1: ("temperature", "float"), 2: ("top_p", "float"), 3: ("top_k", "int32"), 4: ("min_p", "float"),
-        5: ("repetition_penalty", "float"), 6: ("presence_penalty", "float"), 7: ("frequency_penalty", "float"),
-        8: ("logit_bias", "map"), 9: ("allowed_token_ids", "fixed32[]")},
-    "GenerateRequest": {
-        1: ("request_id", "string"), 2: ("token_ids", "fixed32[]"), 3: ("n", "uint32"), 4: ("sampling", "SamplingOptions"),
-        5: ("max_new_tokens", "uint32"), 6: ("min_new_tokens", "uint32"), 7: ("stop_token_ids", "fixed32[]"),
-        8: ("ignore_eos", "bool"), 9: ("seed", "uint64"), 10: ("stream_tokens", "bool"), 11: ("raw_logprobs", "bool"),
-        12: ("expected_revision", "string"), 13: ("cache_salt", "string"), 14: ("num_top_ids", "uint32")},
-    "GenerateResponse": {
-        1: ("request_id", "string"), 2: ("index", "uint32"), 3: ("token_ids", "fixed32[]"), 4: ("logprobs", "float[]"),
-        5: ("raw_logprobs", "float[]"), 6: ("finish_reason", "int32"), 7: ("revision", "string"),
-        8: ("top_ids", "fixed32[]")},
-    "GetTeacherInfoRequest": {},
-    "GetTeacherInfoResponse": {
-        1: ("model_name", "string"), 2: ("revision", "string"), 3: ("tokenizer_hash", "string"),
-        4: ("tokenizer_vocab_size", "uint32"), 5: ("head_vocab_size", "uint32"), 6: ("max_model_len", "uint32"),
-        7: ("max_top_k", "uint32"), 8: ("max_candidates", "uint32"), 9: ("dtype", "string"),
-        10: ("supports_temperature", "bool"), 11: ("protocol_version", "uint32"), 12: ("max_dense_vocab_size", "uint32"),
-        13: ("eos_token_ids", "uint32[]")},
-    "ScoreOptions": {1: ("entropy", "bool"), 2: ("rank", "bool"), 3: ("support_stats", "bool"), 4: ("dense", "bool")},
-    "ScoreRequest": {
-        1: ("request_id", "string"), 2: ("token_ids", "fixed32[]"), 3: ("score_start", "uint32"), 4: ("top_k", "uint32"),
-        5: ("temperature", "float"), 6: ("options", "ScoreOptions"), 7: ("num_candidates", "uint32"),
-        8: ("candidate_ids", "fixed32[]"), 9: ("expected_revision", "string")},
-    "ScoreResponse": {
-        1: ("request_id", "string"), 2: ("revision", "string"), 3: ("top_k", "uint32"), 4: ("ids", "fixed32[]"),
-        5: ("logprobs", "float[]"), 6: ("log_tail", "float[]"), 7: ("sampled_logprobs", "float[]"),
-        8: ("sampled_ranks", "fixed32[]"), 9: ("entropy", "float[]"), 10: ("candidate_logprobs", "float[]"),
-        11: ("log_support_mass", "float[]"), 12: ("log_sum_exp", "float[]"), 13: ("candidate_log_tail", "float[]"),
-        14: ("dense_logprobs", "float[]")},
-    "ScoreError": {1: ("code", "int32"), 2: ("message", "string")},
-    "ScoreStreamResponse": {1: ("request_id", "string"), 2: ("response", "ScoreResponse"), 3: ("error", "ScoreError")},
-}
+
+def read_messages(proto: str) -> dict[str, dict[int, tuple[str, str]]]:
+    """Returns the messages of a .proto file as message -> field number -> (name, kind)."""
+    proto = re.sub(r"//.*", "", proto)
+    enums = re.findall(r"^enum (\w+)", proto, re.M)
+
+    def kind_of(label: str, type_name: str) -> str:
+        kind = "int32" if type_name in enums else "map" if type_name == "map<uint32, float>" else type_name
+        return kind + "[]" * (label == "repeated ")
+    return {message: {int(number): (name, kind_of(label, type_name)) for label, type_name, name, number in
+                      re.findall(r"(repeated |optional )?(\w+|map<[\w, ]+>) (\w+) = (\d+);", body)}
+            for message, body in re.findall(r"^message (\w+) \{(.*?)(?:^\}|\}$)", proto, re.M | re.S)}
+
+
+MESSAGES = read_messages(pathlib.Path(__file__).with_name("teacher.proto").read_text(encoding="ascii"))
 # Ids are unsigned on the wire and below 2^31 in every model, so they become int32, which other libraries index with.
 ARRAYS = {"fixed32[]": np.dtype("<i4"), "float[]": np.dtype("<f4")}
 DEFAULTS = {"string": "", "bool": False, "uint32": 0, "uint64": 0, "int32": 0, "float": 0.0}

@@ -92,12 +92,12 @@ def targets(verb, others):
             if verb in ("logs", "port-forward", "exec"):  # a pod's name alone
                 kind, name = "pod", kind
             else:
-                yield None, kind, f"{kind} is no kind that is known"
+                yield None, kind, f"{kind} is not a known kind"
                 continue
         elif not slash:
             name = words.pop(0) if words else ""
         if kind not in KINDS:
-            yield None, kind, f"{kind} is no kind that is known"
+            yield None, kind, f"{kind} is not a known kind"
         elif name and not objects_named(KINDS[kind], name):
             yield None, kind, f"there is no {KINDS[kind]} {name}"
         else:

@@ -4,7 +4,6 @@ import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -20,7 +19,7 @@ FAULTS = (
     ("kubectl aply -k deploy/kubernetes/base/loader", "kubectl has no command"),
     ("kubectl apply -k deploy/kubernetes/overlays/big/teacher", "deploy/kubernetes/overlays/big/teacher"),
     ("kubectl -n taopd rollout status deployment/teachers", "there is no Deployment teachers"),
-    ("kubectl -n taopd rollout stat deployment/teacher", "stat is no kind"),
+    ("kubectl -n taopd rollout stat deployment/teacher", "stat is not a known kind"),
     ("kubectl -n tapod logs job/trainer-x", "the namespace is not tapod"),
     ("kubectl -n taopd logs --folow job/trainer-x", "kubectl logs has no flag --folow"),
     ("kubectl -n taopd port-forward job/trainer-x 9090", "Job trainer-x has no port 9090"),

@@ -1,14 +1,12 @@
 """The parts of a cluster in which tests play its life: teachers, experiments, and what a run has done."""
 
 import json
-import pathlib
 import shutil
 import subprocess
-import tempfile
 import unittest
 
 import manifests
-from environment import BIN_DIR, MODEL, ROOT, tool
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
 from kubelet import Deployment, Pod
 from manifests import find, of_kind
 from programs import wait_for
@@ -26,9 +24,7 @@ class Cluster(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
         models = self.path / "models"
         for name in ("teacher", "student"):
             shutil.copytree(MODEL, models / name)

@@ -7,9 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import cluster  # noqa: E402

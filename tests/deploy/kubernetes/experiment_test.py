@@ -4,10 +4,8 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import manifests  # noqa: E402
@@ -15,7 +13,7 @@ import named_results  # noqa: E402
 import policies  # noqa: E402
 import schemas  # noqa: E402
 import sizing_test  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
 from manifests import find, get, of_kind  # noqa: E402
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
@@ -26,9 +24,7 @@ class ExperimentTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
 
     def experiment(self, *arguments, **environment):
         return subprocess.run([ROOT / "deploy/experiment", *map(str, arguments)], capture_output=True, text=True,
@@ -99,7 +95,7 @@ class ExperimentTest(unittest.TestCase):
             (self.path / folder / "p.jsonl").touch()
         common = ("--config", STORIES, "--student", "s")
         for problem, arguments in {
-            "is no name": ("No_Name", *common),
+            "is not a name": ("No_Name", *common),
             "at most 30": ("a" * 31, *common),
             "cannot be opened": ("a", "--config", "none.yaml"),
             "there is no overlay": ("a", *common, "--overlay", "moon"),
@@ -112,7 +108,7 @@ class ExperimentTest(unittest.TestCase):
             "more than the 900000": ("a", "--config", self.path / "big.yaml"),
             "expected grpc://host:port": ("a", *common, "--teacher", "teacher:50051"),
             "is not there to check": ("a", *common, "--program", "/no/taopd-trainer"),
-            "no multiple of --gpus 2": ("a", *common, "--gpus", "2", "--ranks", "3"),
+            "not a multiple of --gpus 2": ("a", *common, "--gpus", "2", "--ranks", "3"),
             "the overlay has no GPU": ("a", *common, "--gpus", "2"),
             "a Job is one pod": ("a", *common, "--ranks", "2"),
             "expected NAME=VALUE": ("a", *common, "--env", "NCCL_DEBUG"),

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from manifests import all_containers, find, of_kind, workloads
+from manifests import find, of_kind, workloads
 
 
 @dataclasses.dataclass
@@ -406,5 +406,3 @@ SCHEMA_FAULTS = [
     ("LocalQueue", unknown_field("spec")),
     ("LocalQueue", lambda thing: thing["spec"].pop("clusterQueue")),
 ]
-
-__all__ = ["FAULTS", "SCHEMA_FAULTS", "all_containers"]

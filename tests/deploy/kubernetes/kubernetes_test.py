@@ -1,6 +1,5 @@
 """The manifests: every overlay renders, keeps the API's schemas and our rules, and says what the programs understand."""
 
-import functools
 import pathlib
 import re
 import shutil
@@ -9,7 +8,6 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import faults  # noqa: E402
@@ -17,16 +15,11 @@ import manifests  # noqa: E402
 import named_results  # noqa: E402
 import policies  # noqa: E402
 import schemas  # noqa: E402
-from environment import BIN_DIR, project_version  # noqa: E402
+from environment import output_of, project_version  # noqa: E402
 from manifests import all_containers, all_sets, everything, find, get, render  # noqa: E402
 
 RULES_FOR_PODS = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
                   "images_have_versions", "references_resolve")
-
-
-@functools.cache  # a program loads LibTorch first
-def output_of(program, *arguments):
-    return subprocess.run([BIN_DIR / program, *arguments], check=True, capture_output=True, text=True).stdout
 
 
 def flags_of(program):

@@ -275,10 +275,10 @@ def names_are_valid(objects):
     for thing in objects:
         name = get(thing, "metadata", "name", default="")
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            yield f"{name_of(thing)}: its name is no DNS label"
+            yield f"{name_of(thing)}: its name is not a DNS label"
         for key, value in get(thing, "metadata", "labels", default={}).items():
             if not re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", str(value)):
-                yield f"{name_of(thing)}: label {key} is no label value"
+                yield f"{name_of(thing)}: label {key} is not a label value"
 
 
 @rule

@@ -5,7 +5,6 @@ import pathlib
 import signal
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import cluster  # noqa: E402

@@ -51,7 +51,7 @@ def differences(before, after, path=""):
         for key, value in before.items():
             if key not in after:
                 if value not in ({}, [], None):
-                    yield f"{path}.{key} is no field"
+                    yield f"{path}.{key} is not a field"
             else:
                 yield from differences(value, after[key], f"{path}.{key}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
@@ -86,7 +86,7 @@ def _model(thing, source):
 def _paths(value, known, path=""):
     if path in known and known[path] == MAP:
         if not isinstance(value, dict):
-            yield f"{path} is no map"
+            yield f"{path} is not a map"
     elif isinstance(value, dict):
         for key, below in value.items():
             yield from _paths(below, known, f"{path}.{key}" if path else key)
@@ -94,15 +94,15 @@ def _paths(value, known, path=""):
         for below in value:
             yield from _paths(below, known, f"{path}[]")
     elif path not in known:
-        yield f"{path} is no field"
+        yield f"{path} is not a field"
     elif known[path] == PORT:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
-            yield f"{path}: {value!r} is no port"
+            yield f"{path}: {value!r} is not a port"
     elif not isinstance(value, str):
-        yield f"{path}: {value!r} is no text"
+        yield f"{path}: {value!r} is not text"
     elif isinstance(known[path], tuple):
         if value not in known[path]:
-            yield f"{path}: {value!r} is none of {', '.join(known[path])}"
+            yield f"{path}: {value!r} is not one of {', '.join(known[path])}"
     elif known[path] != TEXT and not known[path].fullmatch(value):
         yield f"{path}: {value!r} does not look like one"
 

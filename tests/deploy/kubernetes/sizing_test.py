@@ -5,15 +5,13 @@ import importlib.util
 import pathlib
 import re
 import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import manifests  # noqa: E402
 import named_results  # noqa: E402
-from environment import ROOT  # noqa: E402
+from environment import ROOT, temporary_path  # noqa: E402
 from manifests import find, of_kind, quantity  # noqa: E402
 from rules import flag  # noqa: E402
 
@@ -38,9 +36,7 @@ class SizingTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
+        cls.path = temporary_path(cls)
 
     def model(self, name):
         path = self.path / name

@@ -38,7 +38,7 @@ def jobset_accepts_the_names(objects):
             completions = get(each, "template", "spec", "completions", default=1)
             for generated in (job, f"{job}-{completions - 1}-abcde"):
                 if not DNS_1035.fullmatch(generated) or len(generated) > MAX_LABEL:
-                    yield f"{where}: the name {generated} of a Job or pod is no DNS label"
+                    yield f"{where}: the name {generated} of a Job or pod is not a DNS label"
 
 
 @rule
@@ -52,11 +52,11 @@ def jobset_accepts_the_failure_policy(objects):
             yield f"{where}: two rules have one name"
         for name, each in zip(names, rules):
             if not re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", name) or len(name) > 128:
-                yield f"{where}: {name} is no name of a rule"
+                yield f"{where}: {name} is not a valid name of a rule"
             for job in set(each.get("targetReplicatedJobs", [])) - {job["name"] for job in spec["replicatedJobs"]}:
                 yield f"{where}: rule {name} is for the job {job}, which is not there"
             for reason in set(each.get("onJobFailureReasons", [])) - reasons:
-                yield f"{where}: {reason} is no reason of a Job's failure"
+                yield f"{where}: {reason} is not a reason for a Job's failure"
 
 
 @rule
@@ -113,7 +113,7 @@ def trainer_accepts_the_job(objects):
     for job in of_kind(objects, "TrainJob"):
         name, spec = get(job, "metadata", "name"), job["spec"]
         if not DNS_1035.fullmatch(name) or len(name) > MAX_LABEL:
-            yield f"{name_of(job)}: its name is no DNS label that begins with a letter"
+            yield f"{name_of(job)}: its name is not a DNS label that begins with a letter"
         if get(spec, "runtimeRef", "kind") not in ("TrainingRuntime", "ClusterTrainingRuntime") or \
                 get(spec, "runtimeRef", "apiGroup", default="trainer.kubeflow.org") != "trainer.kubeflow.org":
             yield f"{name_of(job)}: there are no runtimes of the kind {spec.get('runtimeRef')}"
@@ -132,10 +132,10 @@ def kueue_accepts_the_labels(objects):
         labels = get(thing, "metadata", "labels", default={})
         queue = labels.get("kueue.x-k8s.io/queue-name")
         if queue is not None and (not DNS_1123.fullmatch(queue) or queues and queue not in queues):
-            yield f"{name_of(thing)}: {queue!r} is no queue"
+            yield f"{name_of(thing)}: {queue!r} is not a queue"
         limit = labels.get("kueue.x-k8s.io/max-exec-time-seconds", "1")
         if not re.fullmatch(r"\+?0*[1-9]\d*", limit):
-            yield f"{name_of(thing)}: {limit} is no number of seconds"
+            yield f"{name_of(thing)}: {limit} is not a number of seconds"
 
 
 @rule
@@ -187,7 +187,7 @@ def prometheus_accepts_the_monitors(objects):
         for each in endpoint.get("relabelings", []) + endpoint.get("metricRelabelings", []):
             if each.get("action", "replace") == "replace" and \
                     not re.fullmatch(r"[A-Za-z_]([A-Za-z0-9_]|\$\{?\w+\}?)*", each.get("targetLabel", "")):
-                yield f"{name_of(monitor)}: {each.get('targetLabel')!r} is no label"
+                yield f"{name_of(monitor)}: {each.get('targetLabel')!r} is not a label"
 
 
 @rule

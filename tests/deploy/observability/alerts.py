@@ -134,7 +134,7 @@ LIVES = {
             ('kubelet_volume_stats_available_bytes{namespace="a",persistentvolumeclaim="runs-e"}', "200-1x200 0x300"),
             ('kubelet_volume_stats_capacity_bytes{namespace="a",persistentvolumeclaim="runs-e"}', "1000x600")],
         {"45m": [], "65m": ["VolumeNearlyFull"], "110m": ["CheckpointsFail", "VolumeNearlyFull"]}),
-    "a run that fails and whose teacher is no taopd-teacher": (
+    "a run that fails and whose teacher is not a taopd-teacher": (
         [('kube_persistentvolumeclaim_info{namespace="a",persistentvolumeclaim="runs-e"}', "1x600"), (STEP, "0+1x120 stale")] +
         job("1x120 0x480", "0x120 1x480"), {"1h": [], "75m": ["ExperimentFailed"]}),
     "a run that a person stopped, and that failed when it was started again": (

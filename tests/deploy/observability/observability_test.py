@@ -10,14 +10,13 @@ import tempfile
 import unittest
 from xml.etree import ElementTree
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
 
 import alerts  # noqa: E402
 import manifests  # noqa: E402
 import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT, module, tool  # noqa: E402
+from environment import BIN_DIR, ROOT, module, temporary_path, tool  # noqa: E402
 from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_for  # noqa: E402
 
 OBSERVABILITY = ROOT / "deploy/observability"
@@ -177,9 +176,7 @@ class ExportedTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
         self.names = metrics_of(dashboard_expressions() + [rule["expr"] for rule in all_rules()])
 
     def programs(self):

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 

@@ -9,7 +9,6 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import named_results  # noqa: E402
 from environment import BIN_DIR, ROOT, project_version  # noqa: E402

@@ -7,13 +7,12 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, project_version, tool  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool  # noqa: E402
 from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
 
 MAX_TEACHER_MB = 560
@@ -37,9 +36,7 @@ class ImagesTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="images-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
+        cls.path = temporary_path(cls, "images-")
         cls.path.chmod(0o755)
         cls.built = build(cls.path / "first")
         cls.tag = f"{project_version()}-cpu"

@@ -5,13 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
 from programs import TINY, Program, copy_model, settings, teacher_command, wait_for  # noqa: E402
 
 NEHALEM = ("-cpu", "Nehalem")  # of 2008: SSE4.2 without AVX
@@ -23,9 +22,7 @@ ENVIRONMENT = {**os.environ, "GOMP_SPINCOUNT": "1000"}
 class OldProcessorTest(unittest.TestCase):
     def setUp(self):
         self.emulator = [tool("qemu-x86_64-static"), *NEHALEM]
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
 
     def test_the_emulated_processor_has_no_avx(self):
         """Otherwise the other tests would show nothing."""

@@ -9,17 +9,15 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 import unittest.mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import bare_root  # noqa: E402
 import named_results  # noqa: E402
 from pages import broken_links  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, project_version, tool  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool  # noqa: E402
 from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
@@ -45,10 +43,8 @@ class TreeTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="release-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.root = bare_root.make(pathlib.Path(directory.name, "root"))
-        pathlib.Path(directory.name).chmod(0o755)
+        cls.root = bare_root.make(temporary_path(cls, "release-") / "root")
+        cls.root.parent.chmod(0o755)
         cls.tree = cls.root / "opt/taopd"
         done = release("--tree", cls.tree)
         if done.returncode != 0:
@@ -196,9 +192,7 @@ class WheelsTest(unittest.TestCase):
 
 class FaultsTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
 
     def test_programs_that_do_not_fit(self):
         stub = self.path / "taopd-teacher"

@@ -5,14 +5,13 @@ import pathlib
 import signal
 import socket
 import sys
-import tempfile
 import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT  # noqa: E402
+from environment import BIN_DIR, ROOT, temporary_path  # noqa: E402
 from programs import TINY, Program, Teacher, copy_model, fetch, settings, teacher_command, wait_for  # noqa: E402
 
 WATCHDOG_S = 0.4
@@ -58,9 +57,7 @@ class Manager:
 
 class ServiceLifeTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
         self.manager = Manager(self, self.path)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -9,13 +9,12 @@ import pathlib
 import subprocess
 import sys
 import tarfile
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT, project_version, tool  # noqa: E402
+from environment import BIN_DIR, ROOT, project_version, temporary_path, tool  # noqa: E402
 
 PROGRAMS = ("taopd-teacher", "taopd-grammar", "taopd-trainer")
 IMAGE = "taopd-trainer"
@@ -66,9 +65,7 @@ class SmallImageTest(unittest.TestCase):
             tool(name)
         if os.geteuid() != 0:
             raise unittest.SkipTest("building images in tests needs root")
-        directory = tempfile.TemporaryDirectory(prefix="small-image-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
+        cls.path = temporary_path(cls, "small-image-")
         cls.stand_ins = make_stand_ins(cls.path / "bin")
         cls.first = cls.build("first")
 

@@ -6,10 +6,9 @@ import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 import unittest
 
-from environment import DEPS
+from environment import DEPS, temporary_path
 
 SUITES = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-24.04": "noble"}
 # Debian has no package of Ubuntu's keys: take this file from Ubuntu's package ubuntu-keyring.
@@ -24,9 +23,7 @@ class SystemRoot:
     def __init__(self, test_class, system, *packages):
         if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
             raise unittest.SkipTest("needs root and mmdebstrap: deploy/setup --images")
-        directory = tempfile.TemporaryDirectory(prefix=f"{system}-")
-        test_class.addClassCleanup(directory.cleanup)
-        self.root = pathlib.Path(directory.name, "root")
+        self.root = temporary_path(test_class, f"{system}-") / "root"
         # Every installation has apt, and its C++ library with it; mmdebstrap leaves it out of Ubuntu's smallest set.
         flags = ["--variant=minbase", f"--include={','.join(('apt', *packages))}"]
         if system.startswith("ubuntu"):

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -16,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
 
 import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, tool  # noqa: E402
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
 from lifecycle_rules import CHECKPOINT_S, default_of  # noqa: E402
 
 UNITS = ROOT / "deploy/systemd"
@@ -61,9 +60,7 @@ def variables():
 
 class UnitsTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        self.path = temporary_path(self)
 
     def verify(self, name, text):
         """What systemd says about a unit whose programs are where they are built."""

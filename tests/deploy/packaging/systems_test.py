@@ -8,7 +8,6 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import named_results  # noqa: E402
 from environment import ROOT  # noqa: E402

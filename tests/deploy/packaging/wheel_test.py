@@ -12,10 +12,9 @@ import unittest
 import venv
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import named_results  # noqa: E402
-from environment import MODEL, ROOT, project_version  # noqa: E402
+from environment import MODEL, ROOT, project_version, temporary_path  # noqa: E402
 from system_root import SystemRoot  # noqa: E402
 
 CLIENT = """
@@ -38,9 +37,7 @@ class WheelTest(unittest.TestCase):
     def setUpClass(cls):
         if not (ROOT / ".git").exists():
             raise unittest.SkipTest("needs the history, of which it makes a clone")
-        directory = tempfile.TemporaryDirectory(prefix="wheel-")
-        cls.addClassCleanup(directory.cleanup)
-        clone = pathlib.Path(directory.name, "clone")
+        clone = temporary_path(cls, "wheel-") / "clone"
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
         done = subprocess.run([clone / "deploy/wheel"], capture_output=True, text=True, check=False)
         if done.returncode != 0:

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import pathlib
 import subprocess
-import tempfile
 import types
 import unittest
 
@@ -14,6 +12,7 @@ import numpy as np
 
 import named_results
 import programs
+from environment import temporary_path
 from taopd import AsyncTeacher, RetryOptions, ScoreRequest, Teacher, TeacherError, Tls
 
 GOLDEN = json.loads((packages.ROOT / "tests/integration/teacher/stories260K_greedy.json").read_text())
@@ -26,9 +25,7 @@ ALL = {"entropy": True, "rank": True, "support_stats": True, "dense": True}
 class TeacherTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.dir = pathlib.Path(directory.name)
+        cls.dir = temporary_path(cls)
         (cls.dir / "keys").write_text("right\n")
         cls.server = programs.Teacher(types.SimpleNamespace(addCleanup=cls.addClassCleanup), cls.dir, "--max-logprobs", "512",
                                       "--api-key-file", cls.dir / "keys")
@@ -152,9 +149,7 @@ class TeacherTest(unittest.TestCase):
 
 class OutageTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.dir = pathlib.Path(directory.name)
+        self.dir = temporary_path(self)
 
     def test_a_restart_is_waited_for(self):
         first = programs.Teacher(self, self.dir, name="first")

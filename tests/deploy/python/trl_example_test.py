@@ -10,14 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import venv
 
 import packages
 import named_results
-from environment import BIN_DIR, ROOT
+from environment import BIN_DIR, ROOT, temporary_path
 
 EXAMPLE = ROOT / "deploy/examples/trl_teacher/distil.py"
 REQUIREMENTS = ROOT / "tests/requirements-trl.txt"
@@ -43,9 +42,7 @@ class TrlExampleTest(unittest.TestCase):
         cls.python = venv_dir / "bin/python"
         if not cls.python.exists():
             venv.create(venv_dir, with_pip=True)
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.place = pathlib.Path(directory.name)
+        cls.place = temporary_path(cls)
         # A copy, because a build leaves files beside the sources.
         shutil.copytree(ROOT / "deploy/python", cls.place / "client")
         installed = subprocess.run([cls.python, "-m", "pip", "install", "--quiet", "-r", REQUIREMENTS, cls.place / "client"],

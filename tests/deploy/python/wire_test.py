@@ -136,7 +136,7 @@ class WireTest(unittest.TestCase):
         self.assertEqual(wire.decode("ScoreError", unknown + b"\x08\x05" + unknown), {"code": 5, "message": ""})
 
     def test_damaged_messages(self):
-        """Every cut and every changed byte gives a message or a WireError (a text that is no UTF-8 is one, too)."""
+        """Every cut and every changed byte gives a message or a WireError (a text that is not UTF-8 is one, too)."""
         data = wire.encode("ScoreStreamResponse", {"request_id": "r", "response": {"revision": "abc", "ids": [1, 2],
                                                                                 "log_tail": [0.5], "top_k": 300}})
         damaged = [data[:end] for end in range(len(data))]

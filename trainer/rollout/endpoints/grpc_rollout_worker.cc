@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/engine/sampling/sampling_fields.h"
 #include "common/io/file.h"
 #include "common/io/sha256.h"
 #include "common/wire/teacher_protocol.h"
@@ -71,20 +72,26 @@ absl::Status CheckFits(const v1::GetTeacherInfoResponse& info, const v1::GetPoli
   return absl::OkStatus();
 }
 
+// Sets every number of sampling that the protocol has: the server's model may have other defaults.
+void SetSamplingNumbers(const SamplingParams& sampling, v1::SamplingOptions* options) {
+  const google::protobuf::Reflection& reflection = *options->GetReflection();
+  for (const SamplingField& field : SamplingFields()) {
+    const auto* found = options->GetDescriptor()->FindFieldByName(field.name);
+    if (found == nullptr) continue;  // a field of the request itself, such as min_tokens
+    if (field.is_integer) {
+      reflection.SetInt32(options, found, static_cast<int32_t>(field.get(sampling)));
+    } else {
+      reflection.SetFloat(options, found, static_cast<float>(field.get(sampling)));
+    }
+  }
+}
+
 v1::GenerateRequest ToProto(const RolloutRequest& request, const std::string& version) {
   const SamplingParams& sampling = request.sampling;
   v1::GenerateRequest proto;
   proto.mutable_token_ids()->Add(request.prompt_ids.begin(), request.prompt_ids.end());
   proto.set_n(1);
-  // All of them: the server's model may have other defaults.
-  v1::SamplingOptions* options = proto.mutable_sampling();
-  options->set_temperature(sampling.temperature);
-  options->set_top_p(sampling.top_p);
-  options->set_top_k(sampling.top_k);
-  options->set_min_p(sampling.min_p);
-  options->set_repetition_penalty(sampling.repetition_penalty);
-  options->set_presence_penalty(sampling.presence_penalty);
-  options->set_frequency_penalty(sampling.frequency_penalty);
+  SetSamplingNumbers(sampling, proto.mutable_sampling());
   proto.set_max_new_tokens(static_cast<uint32_t>(sampling.max_new_tokens));
   proto.set_seed(sampling.seed);
   proto.set_expected_revision(version);
