@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "common/base/file_descriptor.h"
@@ -51,6 +52,8 @@ std::vector<InterfaceAddress> OwnAddresses() {
 struct Socket {
   sockaddr_storage address{};
   socklen_t size = 0;
+
+  const sockaddr* pointer() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
 // Returns the socket address of a numeric address; its size is 0 if the address is not numeric.
@@ -67,19 +70,20 @@ Socket SocketOf(const std::string& address, int port) {
   return result;
 }
 
+// Closes the socket and returns UNAVAILABLE with this text and that of errno.
+absl::Status Failed(int fd, const std::string& what) {
+  const FileDescriptor closes(fd);
+  return Unavailable(what, std::strerror(errno));
+}
+
 // Returns the address of this machine on the route to a numeric address; empty if there is no
 // route.
 std::string AddressToward(const std::string& address) {
   const Socket there = SocketOf(address, 9);
   if (there.size == 0) return "";
   const FileDescriptor fd(socket(there.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage local{};
-  socklen_t size = sizeof(local);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&there.address), there.size) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0) {
-    return "";
-  }
-  return Numeric(reinterpret_cast<const sockaddr*>(&local));
+  if (connect(fd.get(), there.pointer(), there.size) != 0) return "";
+  return LocalName(fd.get()).first;
 }
 
 // Returns the address of this machine for other machines.
@@ -159,14 +163,28 @@ absl::StatusOr<int> ListenAt(const std::string& address, int port) {
   const int fd = socket(where.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
   if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&where.address), where.size) != 0 ||
-      listen(fd, SOMAXCONN) != 0) {
-    const absl::Status failed =
-        Unavailable("rank 0 cannot listen on ", address, ":", port, ": ", std::strerror(errno));
-    const FileDescriptor closes(fd);
-    return failed;
+  if (fd < 0 || bind(fd, where.pointer(), where.size) != 0 || listen(fd, SOMAXCONN) != 0) {
+    return Failed(fd, Concat("rank 0 cannot listen on ", address, ":", port, ": "));
   }
   return fd;
+}
+
+absl::StatusOr<int> ConnectTo(const std::string& address, int port) {
+  const Socket where = SocketOf(address, port);
+  const int fd = socket(where.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && connect(fd, where.pointer(), where.size) == 0) return fd;
+  return Failed(fd, "");
+}
+
+std::pair<std::string, int> LocalName(int fd) {
+  Socket local;
+  local.size = sizeof(local.address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&local.address), &local.size) != 0)
+    return {"", 0};
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  getnameinfo(local.pointer(), local.size, host, sizeof(host), port, sizeof(port),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host, std::atoi(port)};
 }
 
 std::string OwnHostName() {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -35,9 +36,13 @@ absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
                                               const std::string& master_addr,
                                               const Resolver& resolve = ResolveHost);
 
-// Returns a socket that listens at a numeric address of this machine. Returns UNAVAILABLE if the
-// port is in use.
+// Returns a socket that listens at a numeric address of this machine; for port 0 the system picks
+// the port. Returns UNAVAILABLE if the port is in use.
 absl::StatusOr<int> ListenAt(const std::string& address, int port);
+// Returns a socket that is connected to a numeric address, or UNAVAILABLE with the system's reason.
+absl::StatusOr<int> ConnectTo(const std::string& address, int port);
+// Returns the numeric address and the port of this end of a socket.
+std::pair<std::string, int> LocalName(int fd);
 
 // Returns the name of this machine, by which ranks recognize that they share it.
 std::string OwnHostName();

@@ -1,8 +1,7 @@
 #include "common/dist/rank_watch.h"
 
 #include <absl/time/clock.h>
-#include <arpa/inet.h>
-#include <netdb.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,6 +16,7 @@
 
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
+#include "common/dist/meeting_point.h"
 
 namespace taopd {
 namespace {
@@ -24,42 +24,6 @@ namespace {
 constexpr size_t kMaxLine = 4096;
 // Limits the strangers who connect and say nothing, so that they cannot use up all descriptors.
 constexpr size_t kMaxStrangers = 64;
-
-struct Resolved {
-  sockaddr_storage address{};
-  socklen_t size = 0;
-};
-
-absl::StatusOr<Resolved> Resolve(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) return Unavailable("cannot resolve ", host, ": ", gai_strerror(error));
-  const addrinfo* choice = found;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    if (a->ai_family == AF_INET) {
-      choice = a;
-      break;
-    }
-  }
-  Resolved resolved;
-  std::memcpy(&resolved.address, choice->ai_addr, choice->ai_addrlen);
-  resolved.size = choice->ai_addrlen;
-  freeaddrinfo(found);
-  return resolved;
-}
-
-// Returns the numeric address and the port of this end of a socket.
-std::pair<std::string, int> LocalName(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {"", 0};
-  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
-  getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), port, sizeof(port),
-              NI_NUMERICHOST | NI_NUMERICSERV);
-  return {host, std::atoi(port)};
-}
 
 void Send(int fd, const std::string& line) {
   // The silence of a peer that does not read until the buffer is full reveals its failure.
@@ -79,15 +43,10 @@ RankWatch::RankWatch(const RankWatchOptions& options) : options_(options), token
 
 absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Listen(const RankWatchOptions& options,
                                                              const std::string& host) {
-  TAOPD_ASSIGN_OR_RETURN(const Resolved where, Resolve(host, 0));
+  TAOPD_ASSIGN_OR_RETURN(const int fd, ListenAt(host, 0));
   std::unique_ptr<RankWatch> watch(new RankWatch(options));
-  watch->listener_ = std::make_unique<FileDescriptor>(
-      socket(where.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int fd = watch->listener_->get();
-  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&where.address), where.size) != 0 ||
-      listen(fd, SOMAXCONN) != 0) {
-    return Unavailable("rank 0 cannot listen on ", host, ": ", std::strerror(errno));
-  }
+  watch->listener_ = std::make_unique<FileDescriptor>(fd);
+  fcntl(fd, F_SETFL, O_NONBLOCK);
   std::tie(watch->local_address_, watch->port_) = LocalName(fd);
   watch->Start();
   return watch;
@@ -97,40 +56,32 @@ absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Connect(const RankWatchOpt
                                                               const std::string& host, int port,
                                                               absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
-  std::string problem;
-  for (absl::Duration pause = absl::Milliseconds(10);;
-       pause = std::min(2 * pause, absl::Seconds(1))) {
-    const auto where = Resolve(host, port);
-    if (where.ok()) {
-      const int fd = socket(where->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (fd >= 0 &&
-          connect(fd, reinterpret_cast<const sockaddr*>(&where->address), where->size) == 0) {
-        std::unique_ptr<RankWatch> watch(new RankWatch(options));
-        watch->port_ = port;
-        watch->local_address_ = LocalName(fd).first;
-        Send(fd, Concat("hello ", options.rank, " ", options.token, "\n"));
-        Peer root;
-        root.fd = fd;
-        root.rank = 0;
-        root.last_heard = absl::Now();
-        {
-          absl::MutexLock lock(&watch->mutex_);
-          watch->peers_.push_back(std::move(root));
-        }
-        watch->Start();
-        TAOPD_RETURN_IF_ERROR(watch->AwaitWelcome(deadline - absl::Now()));
-        return watch;
-      }
-      problem = std::strerror(errno);
-      if (fd >= 0) close(fd);
-    } else {
-      problem = std::string(where.status().message());
-    }
-    if (absl::Now() + pause > deadline) break;
+  absl::Duration pause = absl::Milliseconds(10);
+  auto fd = ConnectTo(host, port);
+  while (!fd.ok() && absl::Now() + pause <= deadline) {
     absl::SleepFor(pause);
+    pause = std::min(2 * pause, absl::Seconds(1));
+    fd = ConnectTo(host, port);
   }
-  return Unavailable("rank ", options.rank, " cannot connect to rank 0 at ", host, ":", port,
-                     " within ", absl::FormatDuration(timeout), ": ", problem);
+  if (!fd.ok()) {
+    return Unavailable("rank ", options.rank, " cannot connect to rank 0 at ", host, ":", port,
+                       " within ", absl::FormatDuration(timeout), ": ", fd.status().message());
+  }
+  std::unique_ptr<RankWatch> watch(new RankWatch(options));
+  watch->port_ = port;
+  watch->local_address_ = LocalName(*fd).first;
+  Send(*fd, Concat("hello ", options.rank, " ", options.token, "\n"));
+  Peer root;
+  root.fd = *fd;
+  root.rank = 0;
+  root.last_heard = absl::Now();
+  {
+    absl::MutexLock lock(&watch->mutex_);
+    watch->peers_.push_back(std::move(root));
+  }
+  watch->Start();
+  TAOPD_RETURN_IF_ERROR(watch->AwaitWelcome(deadline - absl::Now()));
+  return watch;
 }
 
 RankWatch::~RankWatch() {

@@ -1,29 +1,21 @@
 #include "common/dist/watch_token.h"
 
 #include <absl/strings/escaping.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include "common/base/check.h"
-#include "common/io/sha256.h"
 
 namespace taopd {
-namespace {
-
-constexpr size_t kBlockBytes = 64;  // block size of SHA-256
-
-std::string Xored(std::string key, char pad) {
-  for (char& c : key) c = static_cast<char>(c ^ pad);
-  return key;
-}
-
-}  // namespace
 
 std::string WatchToken(const std::string& secret, const std::string& published) {
-  std::string key =
-      secret.size() > kBlockBytes ? absl::HexStringToBytes(Sha256Hex(secret)) : secret;
-  key.resize(kBlockBytes, '\0');
-  const std::string inner = absl::HexStringToBytes(Sha256Hex(Xored(key, 0x36) + published));
-  return Sha256Hex(Xored(key, 0x5c) + inner);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  TAOPD_CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                   reinterpret_cast<const unsigned char*>(published.data()), published.size(),
+                   digest, &size) != nullptr);
+  return absl::BytesToHexString(std::string(digest, digest + size));
 }
 
 std::string NewWatchNonce() {

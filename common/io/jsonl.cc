@@ -183,6 +183,16 @@ absl::StatusOr<Json> Parse(const std::string& text, const std::string& source,
   return value;
 }
 
+template <typename Json>
+absl::Status ReadValues(const std::string& path,
+                        const std::function<absl::Status(const Json& value, int64_t line)>& row) {
+  return ReadLines(path, [&](const std::string& text, int64_t line) -> absl::Status {
+    const std::string where = Concat(path, ":", line);
+    TAOPD_ASSIGN_OR_RETURN(const Json value, Parse<Json>(text, where, INT64_MAX));
+    return Annotate(row(value, line), where);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
@@ -204,21 +214,13 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
 absl::Status ReadJsonl(
     const std::string& path,
     const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row) {
-  return ReadLines(path, [&](const std::string& text, int64_t line) -> absl::Status {
-    const std::string where = Concat(path, ":", line);
-    TAOPD_ASSIGN_OR_RETURN(const nlohmann::json value, ParseJson(text, where));
-    return Annotate(row(value, line), where);
-  });
+  return ReadValues(path, row);
 }
 
 absl::Status ReadOrderedJsonl(
     const std::string& path,
     const std::function<absl::Status(const nlohmann::ordered_json& value, int64_t line)>& row) {
-  return ReadLines(path, [&](const std::string& text, int64_t line) -> absl::Status {
-    const std::string where = Concat(path, ":", line);
-    TAOPD_ASSIGN_OR_RETURN(const nlohmann::ordered_json value, ParseOrderedJson(text, where));
-    return Annotate(row(value, line), where);
-  });
+  return ReadValues(path, row);
 }
 
 absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path, int64_t truncate_to_bytes) {

@@ -1,5 +1,6 @@
 #include "common/io/sha256.h"
 
+#include <absl/strings/escaping.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
@@ -31,13 +32,7 @@ std::string Sha256::HexDigest() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int num_bytes = 0;
   TAOPD_CHECK_EQ(EVP_DigestFinal_ex(context_.get(), digest.data(), &num_bytes), 1);
-  constexpr std::string_view kHexDigits = "0123456789abcdef";
-  std::string hex;
-  for (unsigned int i = 0; i < num_bytes; ++i) {
-    hex += kHexDigits[digest[i] >> 4];
-    hex += kHexDigits[digest[i] & 0xf];
-  }
-  return hex;
+  return absl::BytesToHexString(std::string(digest.begin(), digest.begin() + num_bytes));
 }
 
 std::string Sha256Hex(std::string_view text) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <utility>
 
 #include "common/base/memory.h"
 
@@ -26,77 +28,48 @@ std::string LabelOf(const MemoryLine& line) {
   return name;
 }
 
+constexpr std::pair<MemoryItem, const char*> kNames[] = {
+    {MemoryItem::kRuntime, "runtime"},
+    {MemoryItem::kEmbedding, "embedding"},
+    {MemoryItem::kNormsAndBiases, "norms and biases"},
+    {MemoryItem::kHead, "head"},
+    {MemoryItem::kProjections, "projections"},
+    {MemoryItem::kWeightFiles, "weight files"},
+    {MemoryItem::kPackedProjections, "packed projections"},
+    {MemoryItem::kPackedHead, "packed head"},
+    {MemoryItem::kActivations, "activations"},
+    {MemoryItem::kHeadWorkspace, "head workspace"},
+    {MemoryItem::kCudaGraphs, "CUDA graphs"},
+    {MemoryItem::kKvPool, "KV pool"},
+    {MemoryItem::kAdapters, "adapters"},
+    {MemoryItem::kMasterWeights, "master weights"},
+    {MemoryItem::kOptimizerMoments, "optimizer moments"},
+    {MemoryItem::kCheckpointCopy, "checkpoint copy"},
+    {MemoryItem::kOffloadBuffers, "offload buffers"},
+    {MemoryItem::kGradients, "gradients"},
+    {MemoryItem::kGradientBuckets, "gradient buckets"},
+    {MemoryItem::kTrainingActivations, "training activations"},
+    {MemoryItem::kBackwardBuffers, "backward buffers"},
+    {MemoryItem::kLossHead, "loss head"},
+    {MemoryItem::kHeap, "heap"},
+    {MemoryItem::kScoredRollouts, "scored rollouts"},
+    {MemoryItem::kRolloutWeights, "rollout weights"},
+    {MemoryItem::kTeacherWeights, "teacher weights"},
+    {MemoryItem::kTeacherAverage, "teacher average"},
+    {MemoryItem::kTeacherEngine, "teacher engine"},
+    {MemoryItem::kEvaluationWeights, "evaluation weights"},
+    {MemoryItem::kEvaluationEngine, "evaluation engine"},
+    {MemoryItem::kBeyondRollouts, "training, beyond the rollouts' memory"},
+    {MemoryItem::kMessages, "messages"},
+    {MemoryItem::kStructuredOutput, "structured output"},
+};
+static_assert(std::size(kNames) == static_cast<size_t>(MemoryItem::kStructuredOutput) + 1);
+
 }  // namespace
 
 const char* NameOf(MemoryItem item) {
-  using enum MemoryItem;
-  switch (item) {
-    case kRuntime:
-      return "runtime";
-    case kEmbedding:
-      return "embedding";
-    case kNormsAndBiases:
-      return "norms and biases";
-    case kHead:
-      return "head";
-    case kProjections:
-      return "projections";
-    case kWeightFiles:
-      return "weight files";
-    case kPackedProjections:
-      return "packed projections";
-    case kPackedHead:
-      return "packed head";
-    case kActivations:
-      return "activations";
-    case kHeadWorkspace:
-      return "head workspace";
-    case kCudaGraphs:
-      return "CUDA graphs";
-    case kKvPool:
-      return "KV pool";
-    case kAdapters:
-      return "adapters";
-    case kMasterWeights:
-      return "master weights";
-    case kOptimizerMoments:
-      return "optimizer moments";
-    case kCheckpointCopy:
-      return "checkpoint copy";
-    case kOffloadBuffers:
-      return "offload buffers";
-    case kGradients:
-      return "gradients";
-    case kGradientBuckets:
-      return "gradient buckets";
-    case kTrainingActivations:
-      return "training activations";
-    case kBackwardBuffers:
-      return "backward buffers";
-    case kLossHead:
-      return "loss head";
-    case kHeap:
-      return "heap";
-    case kScoredRollouts:
-      return "scored rollouts";
-    case kRolloutWeights:
-      return "rollout weights";
-    case kTeacherWeights:
-      return "teacher weights";
-    case kTeacherAverage:
-      return "teacher average";
-    case kTeacherEngine:
-      return "teacher engine";
-    case kEvaluationWeights:
-      return "evaluation weights";
-    case kEvaluationEngine:
-      return "evaluation engine";
-    case kBeyondRollouts:
-      return "training, beyond the rollouts' memory";
-    case kMessages:
-      return "messages";
-    case kStructuredOutput:
-      return "structured output";
+  for (const auto& [named, name] : kNames) {
+    if (named == item) return name;
   }
   return "";
 }

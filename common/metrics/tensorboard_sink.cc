@@ -7,8 +7,10 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "common/io/atomic_file.h"
 #include "common/io/file.h"
 
 namespace taopd {
@@ -75,17 +77,11 @@ absl::Status TensorBoardSink::Flush() { return absl::OkStatus(); }
 
 absl::Status TensorBoardSink::Append(const std::string& event) {
   const std::string frame = TfRecordFrame(event);
-  size_t num_written = 0;
-  while (num_written < frame.size()) {
-    const ssize_t n = write(fd_, frame.data() + num_written, frame.size() - num_written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      const int error = n < 0 ? errno : ENOSPC;
-      // A reader would stop forever at half an event.
-      if (ftruncate(fd_, size_bytes_) == 0) lseek(fd_, size_bytes_, SEEK_SET);
-      return absl::ErrnoToStatus(error, Concat(path_, ": cannot write an event"));
-    }
-    num_written += static_cast<size_t>(n);
+  const absl::Status status = WriteAll(fd_, std::as_bytes(std::span(frame)), path_);
+  if (!status.ok()) {
+    // A reader would stop forever at half an event.
+    if (ftruncate(fd_, size_bytes_) == 0) lseek(fd_, size_bytes_, SEEK_SET);
+    return status;
   }
   size_bytes_ += static_cast<int64_t>(frame.size());
   return absl::OkStatus();

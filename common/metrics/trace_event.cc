@@ -1,6 +1,10 @@
 #include "common/metrics/trace_event.h"
 
+#include <absl/strings/str_join.h>
+
 #include <nlohmann/json.hpp>
+
+#include "common/base/status.h"
 
 namespace taopd {
 namespace {
@@ -38,12 +42,8 @@ std::string RowNameEvent(int64_t row, const std::string& name) {
 }
 
 std::string TraceText(const std::vector<std::string>& events) {
-  std::string text = "{\"traceEvents\":[";
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (i > 0) text += ",\n";
-    text += events[i];
-  }
-  return text + "],\"displayTimeUnit\":\"ms\"}\n";
+  return Concat("{\"traceEvents\":[", absl::StrJoin(events, ",\n"),
+                "],\"displayTimeUnit\":\"ms\"}\n");
 }
 
 }  // namespace taopd

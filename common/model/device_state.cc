@@ -7,16 +7,6 @@
 
 namespace taopd {
 
-bool DeviceAnswers(at::Device device) {
-  if (device.is_cpu()) return true;
-  try {
-    at::ones({1}, at::TensorOptions().device(device)).sum().cpu();
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
-
 bool CudaDeviceIsLost() {
   if (!at::hasCUDA()) return false;
   const auto& hooks = at::detail::getCUDAHooks();

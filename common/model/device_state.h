@@ -8,9 +8,6 @@
 
 namespace taopd {
 
-// Returns whether the device still computes. Waits for it. A CPU always does.
-bool DeviceAnswers(at::Device device);
-
 // Returns whether the current CUDA device refuses all work; false in a process that has not used
 // one.
 bool CudaDeviceIsLost();

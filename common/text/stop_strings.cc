@@ -6,23 +6,6 @@
 #include "common/text/unicode/unicode.h"
 
 namespace taopd {
-namespace {
-
-// Returns where the last character of the text begins if some of its bytes are still missing,
-// otherwise the size of the text.
-size_t WholeCharacters(std::string_view text) {
-  constexpr size_t kLongestCharacter = 4;
-  for (size_t num = 1; num <= std::min(kLongestCharacter, text.size()); ++num) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - num]);
-    if ((byte & 0xc0) == 0x80) continue;  // not the first byte of a character
-    const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-    return length > num ? text.size() - num : text.size();
-  }
-  return text.size();
-}
-
-}  // namespace
-
 absl::Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
   if (stop_strings.size() > kMaxStopStrings) {
     return InvalidArgument("stop has ", stop_strings.size(), " strings: at most ", kMaxStopStrings);
@@ -64,7 +47,7 @@ bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
   }
   HoldBack(old_size);
   const size_t held = held_.empty() ? 0 : *std::max_element(held_.begin(), held_.end());
-  num_streamable_ = std::min(text_.size() - held, WholeCharacters(text_));
+  num_streamable_ = text_.size() - std::max(held, IncompleteSuffixBytes(text_));
   return false;
 }
 

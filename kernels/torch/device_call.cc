@@ -1,6 +1,7 @@
 #include "kernels/torch/device_call.h"
 
 #include <atomic>
+#include <exception>
 #ifdef TAOPD_CUDA
 #include <ATen/cuda/CUDAContextLight.h>
 #endif
@@ -38,6 +39,16 @@ DeviceContext DeviceCall::ContextForProducts(const at::Tensor& workspace) const 
   if (is_cuda_) context.cublaslt = at::cuda::getCurrentCUDABlasLtHandle();
 #endif
   return context;
+}
+
+bool DeviceAnswers(at::Device device) {
+  if (device.is_cpu()) return true;
+  try {
+    at::ones({1}, at::TensorOptions().device(device)).sum().cpu();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 std::string_view LastDeviceKernel() {

@@ -33,6 +33,9 @@ class DeviceCall {
 #endif
 };
 
+// Returns whether the device still computes. Waits for it. A CPU always does.
+bool DeviceAnswers(at::Device device);
+
 // Returns the name of the custom kernel that this process launched last on a device, or "none".
 // Errors of a device are asynchronous: the kernel that failed is this one or an earlier one.
 // Thread-safe.

@@ -3,6 +3,8 @@
 // kernels of the emulated run-time and planted wrong ones. The contracts are in kernels/include.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include "taopd/attention/paged_attention_cuda.h"
 #include "taopd/head/fused_head.h"
 #include "taopd/head/fused_scoring.h"
@@ -37,6 +39,30 @@ inline const DeviceKernels& LinkedKernels() {
       RotateAndAppendCuda, PagedAttentionCuda, SampleRowsCuda,     AdamWCuda,
       SumsOfSquaresCuda};
   return kernels;
+}
+
+// While the object exists, the layers and AdamW launch these kernels when its thread calls them, on
+// tensors of any device.
+class ScopedDeviceKernels {
+ public:
+  explicit ScopedDeviceKernels(const DeviceKernels& kernels) { current_ = &kernels; }
+  ~ScopedDeviceKernels() { current_ = nullptr; }
+  ScopedDeviceKernels(const ScopedDeviceKernels&) = delete;
+  ScopedDeviceKernels& operator=(const ScopedDeviceKernels&) = delete;
+
+  static const DeviceKernels* current() { return current_; }
+
+ private:
+  static inline thread_local const DeviceKernels* current_ = nullptr;
+};
+
+// Returns the kernels for tensors of the device, or nullptr if there are none in this build.
+inline const DeviceKernels* DeviceKernelsFor(c10::Device device) {
+  if (ScopedDeviceKernels::current() != nullptr) return ScopedDeviceKernels::current();
+#ifdef TAOPD_CUDA
+  if (device.is_cuda()) return &LinkedKernels();
+#endif
+  return nullptr;
 }
 
 }  // namespace taopd

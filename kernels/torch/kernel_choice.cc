@@ -1,6 +1,8 @@
 #include "kernels/torch/kernel_choice.h"
 
 #include <atomic>
+#include <iterator>
+#include <utility>
 
 namespace taopd {
 namespace {
@@ -10,30 +12,25 @@ std::atomic<KernelChoice>& Choice() {
   return choice;
 }
 
+constexpr std::pair<KernelKind, std::string_view> kNames[] = {
+    {KernelKind::kLinear, "linear layers"},
+    {KernelKind::kNorm, "norms"},
+    {KernelKind::kRotation, "rotation"},
+    {KernelKind::kSwiGlu, "SiLU gates"},
+    {KernelKind::kPagedAttention, "paged attention"},
+    {KernelKind::kPrefillAttention, "prefill attention"},
+    {KernelKind::kStudentHead, "student head"},
+    {KernelKind::kScoringHead, "scoring head"},
+    {KernelKind::kSampling, "sampling"},
+    {KernelKind::kAdamW, "AdamW"},
+};
+static_assert(std::size(kNames) == kNumKernelKinds);
+
 }  // namespace
 
 std::string_view NameOf(KernelKind kind) {
-  switch (kind) {
-    case KernelKind::kLinear:
-      return "linear layers";
-    case KernelKind::kNorm:
-      return "norms";
-    case KernelKind::kRotation:
-      return "rotation";
-    case KernelKind::kSwiGlu:
-      return "SiLU gates";
-    case KernelKind::kPagedAttention:
-      return "paged attention";
-    case KernelKind::kPrefillAttention:
-      return "prefill attention";
-    case KernelKind::kStudentHead:
-      return "student head";
-    case KernelKind::kScoringHead:
-      return "scoring head";
-    case KernelKind::kSampling:
-      return "sampling";
-    case KernelKind::kAdamW:
-      return "AdamW";
+  for (const auto& [named, name] : kNames) {
+    if (named == kind) return name;
   }
   return "";
 }

@@ -20,28 +20,10 @@ constexpr std::array<std::pair<std::string_view, SplitPattern>, 3> kKnownPattern
      SplitPattern::kLlama3},
 }};
 
-// CharAt without a call for ASCII, which most text is.
-const std::array<CharClass, 128> kAsciiClasses = [] {
-  std::array<CharClass, 128> classes{};
-  for (size_t c = 0; c < classes.size(); ++c) {
-    const char text = static_cast<char>(c);
-    classes[c] = CharAt({&text, 1}, 0).char_class;
-  }
-  return classes;
-}();
-
-inline Char FastCharAt(std::string_view text, size_t position) {
-  if (position < text.size()) {
-    const auto lead = static_cast<uint8_t>(text[position]);
-    if (lead < 128) return {kAsciiClasses[lead], 1};
-  }
-  return CharAt(text, position);
-}
-
 // Returns the end of the run of one class that begins at `position`.
 size_t EndOfRun(std::string_view text, size_t position, CharClass char_class) {
   for (;;) {
-    const Char c = FastCharAt(text, position);
+    const Char c = CharAt(text, position);
     if (c.char_class != char_class) return position;
     position += c.size_bytes;
   }
@@ -103,8 +85,8 @@ size_t ContractionBytes(std::string_view text, bool ignore_case) {
 // `cut_at_newline`, the run ends at its last CR or LF if there is one: \s*[\r\n]+.
 size_t WhiteSpaceBytes(std::string_view text, bool cut_at_newline) {
   size_t end = 0, last_begin = 0, newline_end = 0;
-  Char c = FastCharAt(text, 0);
-  for (; IsSpace(c.char_class); c = FastCharAt(text, end)) {
+  Char c = CharAt(text, 0);
+  for (; IsSpace(c.char_class); c = CharAt(text, end)) {
     last_begin = end;
     end += c.size_bytes;
     if (c.char_class == CharClass::kNewline) newline_end = end;
@@ -117,7 +99,7 @@ size_t WhiteSpaceBytes(std::string_view text, bool cut_at_newline) {
 size_t Gpt2PieceBytes(std::string_view text) {
   if (const size_t size = ContractionBytes(text, /*ignore_case=*/false); size > 0) return size;
   const size_t begin = text[0] == ' ' ? 1 : 0;
-  const CharClass char_class = FastCharAt(text, begin).char_class;
+  const CharClass char_class = CharAt(text, begin).char_class;
   if (IsSpace(char_class) || char_class == CharClass::kEnd) {
     return WhiteSpaceBytes(text, /*cut_at_newline=*/false);
   }
@@ -127,12 +109,12 @@ size_t Gpt2PieceBytes(std::string_view text) {
 
 size_t Qwen2PieceBytes(std::string_view text, int max_digits) {
   if (const size_t size = ContractionBytes(text, /*ignore_case=*/true); size > 0) return size;
-  const Char first = FastCharAt(text, 0);
+  const Char first = CharAt(text, 0);
   if (first.char_class == CharClass::kLetter) return EndOfLetters(text, 0);
   if (first.char_class == CharClass::kNumber) {
     size_t end = first.size_bytes;
     for (int num_digits = 1; num_digits < max_digits; ++num_digits) {
-      const Char next = FastCharAt(text, end);
+      const Char next = CharAt(text, end);
       if (next.char_class != CharClass::kNumber) break;
       end += next.size_bytes;
     }
@@ -140,7 +122,7 @@ size_t Qwen2PieceBytes(std::string_view text, int max_digits) {
   }
   // Any single character except CR and LF may precede a word.
   if (first.char_class != CharClass::kNewline &&
-      FastCharAt(text, first.size_bytes).char_class == CharClass::kLetter) {
+      CharAt(text, first.size_bytes).char_class == CharClass::kLetter) {
     return EndOfLetters(text, first.size_bytes);
   }
   const size_t begin = text[0] == ' ' ? 1 : 0;

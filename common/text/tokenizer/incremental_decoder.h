@@ -4,15 +4,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "common/text/tokenizer/tokenizer.h"
 
 namespace taopd {
-
-// Returns the number of bytes, 0 to 3, at the end of the text that begin a UTF-8 character without
-// completing it.
-size_t IncompleteSuffixBytes(std::string_view text);
 
 // Not thread-safe. `tokenizer` must outlive it.
 class IncrementalDecoder {

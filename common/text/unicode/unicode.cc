@@ -6,7 +6,6 @@
 #include <unicode/utf8.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -16,18 +15,6 @@
 
 namespace taopd {
 namespace {
-
-constexpr std::array<CharClass, 128> kAsciiClasses = [] {
-  std::array<CharClass, 128> classes{};
-  for (int c = 0; c < 128; ++c) {
-    classes[c] = CharClass::kOther;
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) classes[c] = CharClass::kLetter;
-    if (c >= '0' && c <= '9') classes[c] = CharClass::kNumber;
-    if (c == ' ' || c == '\t' || c == '\v' || c == '\f') classes[c] = CharClass::kSpace;
-    if (c == '\r' || c == '\n') classes[c] = CharClass::kNewline;
-  }
-  return classes;
-}();
 
 CharClass ClassOf(UChar32 c) {
   const uint32_t category = U_MASK(u_charType(c));
@@ -162,6 +149,22 @@ std::string RepairUtf8(std::string_view text) {
   return repaired;
 }
 
+size_t IncompleteSuffixBytes(std::string_view text) {
+  for (size_t size = 1; size <= 3 && size <= text.size(); ++size) {
+    const std::string_view suffix = text.substr(text.size() - size);
+    const auto lead = static_cast<uint8_t>(suffix[0]);
+    if (U8_IS_TRAIL(lead)) continue;
+    // A suffix is incomplete if more bytes would make it one character. By the rule that a maximal
+    // part is replaced, it becomes one U+FFFD.
+    const size_t length =
+        U8_IS_LEAD(lead) ? 1 + static_cast<size_t>(U8_COUNT_TRAIL_BYTES(lead)) : 1;
+    if (size >= length) return 0;
+    constexpr size_t kReplacementBytes = 3;
+    return RepairUtf8(suffix).size() == kReplacementBytes ? size : 0;
+  }
+  return 0;
+}
+
 std::string NormalizeNfc(std::string_view text) {
   if (IsPlainlyNormal(text)) return std::string(text);
   const std::string sorted = SortLongMarkRuns(text);
@@ -180,10 +183,7 @@ std::string NormalizeNfc(std::string_view text) {
   return normalized;
 }
 
-Char CharAt(std::string_view text, size_t position) {
-  if (position >= text.size()) return {CharClass::kEnd, 0};
-  const auto lead = static_cast<uint8_t>(text[position]);
-  if (lead < 128) return {kAsciiClasses[lead], 1};
+Char ForeignCharAt(std::string_view text, size_t position) {
   const size_t begin = position;
   const UChar32 c = NextCodePoint(text, &position);
   return {ClassOf(c), static_cast<uint8_t>(position - begin)};

@@ -3,6 +3,7 @@
 // tokenizers, the functions follow HF (unicode_versions.h). All functions are thread-safe.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,6 +15,9 @@ bool IsValidUtf8(std::string_view text);
 // Replaces each maximal part of an ill-formed sequence by one U+FFFD, as the W3C and Rust's
 // from_utf8_lossy do.
 std::string RepairUtf8(std::string_view text);
+// Returns the number of bytes, 0 to 3, at the end of the text that begin a UTF-8 character without
+// completing it.
+size_t IncompleteSuffixBytes(std::string_view text);
 
 // Canonical composition, in linear time. REQUIRES: text is valid UTF-8.
 std::string NormalizeNfc(std::string_view text);
@@ -32,8 +36,26 @@ struct Char {
   uint8_t size_bytes;
 };
 
+inline constexpr std::array<CharClass, 128> kAsciiClasses = [] {
+  std::array<CharClass, 128> classes{};
+  for (int c = 0; c < 128; ++c) {
+    classes[c] = CharClass::kOther;
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) classes[c] = CharClass::kLetter;
+    if (c >= '0' && c <= '9') classes[c] = CharClass::kNumber;
+    if (c == ' ' || c == '\t' || c == '\v' || c == '\f') classes[c] = CharClass::kSpace;
+    if (c == '\r' || c == '\n') classes[c] = CharClass::kNewline;
+  }
+  return classes;
+}();
+// REQUIRES: the character at the position is not of ASCII.
+Char ForeignCharAt(std::string_view text, size_t position);
+
 // Returns the character at a byte position, or kEnd at text.size(). REQUIRES: text is valid UTF-8.
-Char CharAt(std::string_view text, size_t position);
+inline Char CharAt(std::string_view text, size_t position) {
+  if (position >= text.size()) return {CharClass::kEnd, 0};
+  const auto lead = static_cast<uint8_t>(text[position]);
+  return lead < 128 ? Char{kAsciiClasses[lead], 1} : ForeignCharAt(text, position);
+}
 
 // These functions implement \s and \w of Rust's regex, for the options of added tokens.
 bool IsWhiteSpace(char32_t c);

@@ -47,7 +47,7 @@ at::Tensor RoundedToBfloat16(const at::Tensor& x, const at::Tensor& random_16) {
 }
 
 // Elements [first, first + num) of a parameter.
-void UpdatePiece(const AdamWSettings& settings, const ComposedAdamW& state, int64_t first,
+void UpdatePiece(const AdamWSettings& settings, const AdamWState& state, int64_t first,
                  int64_t num) {
   const auto factors = MakeAdamWFactors<float>(settings);
   const auto piece = [&](const at::Tensor& x) {
@@ -59,12 +59,12 @@ void UpdatePiece(const AdamWSettings& settings, const ComposedAdamW& state, int6
   avg.add_((gradient - avg) * factors.one_minus_beta1);
   avg_sq.mul_(factors.beta2).add_(gradient * gradient * factors.one_minus_beta2);
 
-  const at::Tensor bfloat16 = piece(state.bfloat16);
+  const at::Tensor parameter = piece(state.parameter);
   const at::Tensor master = piece(state.master);
-  const at::Tensor parameter = master.defined() ? master : bfloat16.to(at::kFloat);
+  const at::Tensor updated = master.defined() ? master : parameter.to(at::kFloat);
   const auto keep = static_cast<float>(1 - settings.lr * state.weight_decay);
-  parameter.mul_(keep).sub_(avg * factors.step_size /
-                            (avg_sq.sqrt() * factors.root_scale + factors.eps));
+  updated.mul_(keep).sub_(avg * factors.step_size /
+                          (avg_sq.sqrt() * factors.root_scale + factors.eps));
 
   const int64_t element = state.first_element + first;
   if (stored_avg.scalar_type() == at::kBFloat16) {
@@ -73,14 +73,14 @@ void UpdatePiece(const AdamWSettings& settings, const ComposedAdamW& state, int6
     stored_avg.copy_(RoundedToBfloat16(avg, bits.bitwise_and(0xffff)));
     stored_avg_sq.copy_(RoundedToBfloat16(avg_sq, bits.bitwise_right_shift(16)));
   }
-  if (!bfloat16.defined()) return;
+  if (parameter.scalar_type() == at::kFloat) return;
   if (master.defined()) {
-    bfloat16.copy_(parameter);
+    parameter.copy_(updated);
     return;
   }
   const at::Tensor bits =
-      RandomBits(AdamWWeightKey(settings.step, state.number), element, num, bfloat16.device());
-  bfloat16.copy_(RoundedToBfloat16(parameter, bits.bitwise_and(0xffff)));
+      RandomBits(AdamWWeightKey(settings.step, state.number), element, num, parameter.device());
+  parameter.copy_(RoundedToBfloat16(updated, bits.bitwise_and(0xffff)));
 }
 
 template <typename Visit>
@@ -92,7 +92,7 @@ void ForEachPiece(int64_t size, const Visit& visit) {
 
 }  // namespace
 
-void UpdateAdamWComposed(const AdamWSettings& settings, const ComposedAdamW& state) {
+void UpdateAdamWComposed(const AdamWSettings& settings, const AdamWState& state) {
   const at::NoGradGuard no_grad;
   ForEachPiece(state.gradient.numel(),
                [&](int64_t first, int64_t num) { UpdatePiece(settings, state, first, num); });

@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "kernels/cpu/layers/adamw.h"
-#include "kernels/torch/composed/adamw.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
+#include "kernels/torch/device_kernels.h"
 #include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
 
@@ -88,14 +88,12 @@ Tensors Collect(const std::vector<AdamWState>& states) {
   return collected;
 }
 
-#ifdef TAOPD_CUDA
 at::Tensor ToDevice(const Tensors& collected) {
   const auto bytes = static_cast<int64_t>(collected.tensors.size() * sizeof(AdamWTensor));
   const at::Tensor on_cpu = at::empty({bytes}, at::kByte);
   std::memcpy(on_cpu.mutable_data_ptr(), collected.tensors.data(), bytes);
   return on_cpu.to(collected.device);
 }
-#endif
 
 // The loops below write through raw pointers. Code that watches a tensor's version must still see
 // it change.
@@ -111,19 +109,6 @@ void CountVersions(const std::vector<AdamWState>& states) {
   }
 }
 
-ComposedAdamW Composed(const AdamWState& state) {
-  ComposedAdamW composed;
-  composed.gradient = state.gradient;
-  composed.master = state.master;
-  composed.exp_avg = state.exp_avg;
-  composed.exp_avg_sq = state.exp_avg_sq;
-  if (state.parameter.scalar_type() == at::kBFloat16) composed.bfloat16 = state.parameter;
-  composed.weight_decay = state.weight_decay;
-  composed.number = state.number;
-  composed.first_element = state.first_element;
-  return composed;
-}
-
 }  // namespace
 
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states) {
@@ -131,21 +116,19 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
   CountVersions(states);
   if (!UsesCustom(KernelKind::kAdamW)) {
     for (const AdamWState& state : states) {
-      if (state.gradient.defined()) UpdateAdamWComposed(settings, Composed(state));
+      if (state.gradient.defined()) UpdateAdamWComposed(settings, state);
     }
     return;
   }
-#ifdef TAOPD_CUDA
-  if (collected.device.is_cuda()) {
+  if (const DeviceKernels* const kernels = DeviceKernelsFor(collected.device)) {
     const at::Tensor tensors_S = ToDevice(collected);
     const DeviceCall call(KernelKind::kAdamW, tensors_S);
-    const std::string wrong = AdamWCuda(
+    const std::string wrong = kernels->adamw(
         settings, static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
         static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, call.Context());
     TORCH_CHECK(wrong.empty(), wrong);
     return;
   }
-#endif
   TORCH_CHECK(collected.device.is_cpu(), "this build has no AdamW on ", collected.device);
   cpu::AdamW(settings, collected.tensors, TorchParallelFor());
 }
@@ -153,16 +136,15 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
 double SumOfSquares(const std::vector<at::Tensor>& tensors) {
   const Tensors collected = CollectGradients(tensors);
   if (!UsesCustom(KernelKind::kAdamW)) return SumOfSquaresComposed(tensors);
-#ifdef TAOPD_CUDA
-  if (collected.device.is_cuda()) {
+  if (const DeviceKernels* const kernels = DeviceKernelsFor(collected.device)) {
     const at::Tensor tensors_S = ToDevice(collected);
     const DeviceCall call(KernelKind::kAdamW, tensors_S);
     const at::Tensor sums_B = at::empty(
         {collected.num_blocks}, at::TensorOptions().dtype(at::kDouble).device(collected.device));
-    const std::string wrong =
-        SumsOfSquaresCuda(static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
-                          static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
-                          sums_B.mutable_data_ptr<double>(), call.Context());
+    const std::string wrong = kernels->sums_of_squares(
+        static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
+        static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
+        sums_B.mutable_data_ptr<double>(), call.Context());
     TORCH_CHECK(wrong.empty(), wrong);
     // Sums in the order of the blocks, as on the CPU.
     const at::Tensor on_cpu = sums_B.to(at::kCPU);
@@ -170,7 +152,6 @@ double SumOfSquares(const std::vector<at::Tensor>& tensors) {
     for (int64_t b = 0; b < collected.num_blocks; ++b) total += on_cpu.const_data_ptr<double>()[b];
     return total;
   }
-#endif
   TORCH_CHECK(collected.device.is_cpu(), "this build has no sum of squares on ", collected.device);
   return cpu::SumOfSquares(collected.tensors, TorchParallelFor());
 }

@@ -11,6 +11,7 @@
 #include "kernels/torch/composed/norms_and_swiglu.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
+#include "kernels/torch/device_kernels.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
@@ -25,45 +26,18 @@ using torch::autograd::variable_list;
 bool HasKernels(KernelKind kind, const at::Tensor& x) {
   if (!UsesCustom(kind)) return false;
   if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16) return false;
-#ifdef TAOPD_CUDA
-  if (x.is_cuda()) return true;
-#endif
-  return x.is_cpu();
+  return x.is_cpu() || DeviceKernelsFor(x.device()) != nullptr;
 }
-
-#ifdef TAOPD_CUDA
-std::string RunCuda(const RmsNormForward& p, const DeviceContext& c) {
-  return RmsNormForwardCuda(p, c);
-}
-std::string RunCuda(const RmsNormBackward& p, const DeviceContext& c) {
-  return RmsNormBackwardCuda(p, c);
-}
-std::string RunCuda(const HeadsForward& p, const DeviceContext& c) {
-  return HeadsForwardCuda(p, c);
-}
-std::string RunCuda(const HeadsBackward& p, const DeviceContext& c) {
-  return HeadsBackwardCuda(p, c);
-}
-std::string RunCuda(const SwiGluForward& p, const DeviceContext& c) {
-  return SwiGluForwardCuda(p, c);
-}
-std::string RunCuda(const SwiGluBackward& p, const DeviceContext& c) {
-  return SwiGluBackwardCuda(p, c);
-}
-#endif
 
 // Runs the problem on the device of `like`, which has kernels.
 template <typename Problem>
-void RunKernel(KernelKind kind, const Problem& problem, const at::Tensor& like) {
-#ifdef TAOPD_CUDA
-  if (like.is_cuda()) {
-    const DeviceCall call(kind, like);
-    const std::string wrong = RunCuda(problem, call.Context());
-    TORCH_CHECK(wrong.empty(), wrong);
-    return;
-  }
-#endif
-  cpu::Run(problem, TorchParallelFor());
+void RunKernel(KernelKind kind, const Problem& problem, const at::Tensor& like,
+               std::string (*DeviceKernels::*kernel)(const Problem&, const DeviceContext&)) {
+  const DeviceKernels* const kernels = DeviceKernelsFor(like.device());
+  if (kernels == nullptr) return cpu::Run(problem, TorchParallelFor());
+  const DeviceCall call(kind, like);
+  const std::string wrong = (kernels->*kernel)(problem, call.Context());
+  TORCH_CHECK(wrong.empty(), wrong);
 }
 
 const void* In(const at::Tensor& tensor) {
@@ -154,7 +128,7 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
   if (added.defined()) problem.sum_NH = Out(output.sum_NH);
   problem.normed_NH = Out(output.normed_NH);
   problem.inverse_rms_N = Floats(output.inverse_rms_N);
-  RunKernel(KernelKind::kNorm, problem, x);
+  RunKernel(KernelKind::kNorm, problem, x, &DeviceKernels::rms_norm_forward);
   return output;
 }
 
@@ -191,7 +165,7 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     problem.d_x_NH = Out(d_x);
     problem.d_weight_H = Out(d_weight);
     problem.partials_PH = Floats(partials);
-    RunKernel(KernelKind::kNorm, problem, x);
+    RunKernel(KernelKind::kNorm, problem, x, &DeviceKernels::rms_norm_backward);
     return {d_x, has_added ? d_x : at::Tensor(), GiveGradient(weight, d_weight), at::Tensor()};
   }
 };
@@ -212,7 +186,7 @@ HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, d
   if (keeps_rms && weight.defined()) output.inverse_rms_TA = EmptyFloats({x.size(0), x.size(1)}, x);
   problem.out_TAD = Out(output.out_TAD);
   problem.inverse_rms_TA = Floats(output.inverse_rms_TA);
-  RunKernel(KernelKind::kRotation, problem, x);
+  RunKernel(KernelKind::kRotation, problem, x, &DeviceKernels::heads_forward);
   return output;
 }
 
@@ -250,7 +224,7 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
     problem.d_x_TAD = Out(d_x);
     problem.d_weight_D = Out(d_weight);
     problem.partials_PD = Floats(partials);
-    RunKernel(KernelKind::kRotation, problem, d_out);
+    RunKernel(KernelKind::kRotation, problem, d_out, &DeviceKernels::heads_backward);
     return {d_x, GiveGradient(saved[1], d_weight), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -260,7 +234,7 @@ at::Tensor SwiGluForwardOf(const at::Tensor& gate_any, const at::Tensor& up_any)
   const at::Tensor y = at::empty_like(gate);
   auto problem = SwiGluProblem<SwiGluForward>(gate, up);
   problem.y = Out(y);
-  RunKernel(KernelKind::kSwiGlu, problem, gate);
+  RunKernel(KernelKind::kSwiGlu, problem, gate, &DeviceKernels::swiglu_forward);
   return y;
 }
 
@@ -281,7 +255,7 @@ class SwiGluFunction : public Function<SwiGluFunction> {
     problem.d_y = In(d_y);
     problem.d_gate = Out(d_gate);
     problem.d_up = Out(d_up);
-    RunKernel(KernelKind::kSwiGlu, problem, gate);
+    RunKernel(KernelKind::kSwiGlu, problem, gate, &DeviceKernels::swiglu_backward);
     return {d_gate, d_up};
   }
 };

@@ -2,11 +2,9 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <string>
-#include <utility>
 
 #include "kernels/torch/composed/norms_and_swiglu.h"
-#include "kernels/torch/data_type.h"
-#include "kernels/torch/device_call.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/self_check/trial.h"
 
 namespace taopd {
@@ -14,54 +12,52 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-const void* In(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
-void* Out(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
-
-void CheckLaunch(const std::string& wrong) { TORCH_CHECK(wrong.empty(), wrong); }
-
 // The differentiable functions of a layer: a trial computes their outputs and, for training, the
 // gradients of the inputs.
 class LayerTrial : public Trial {
  public:
   LayerTrial(KernelKind kind, const SelfCheckShape& shape, const DeviceKernels& kernels,
              uint64_t seed)
-      : shape_(shape), kernels_(kernels), random_(shape.device, seed), kind_(kind) {}
+      : shape_(shape), random_(shape.device, seed), kind_(kind), kernels_(kernels) {}
 
   KernelKind kind() const final { return kind_; }
   std::vector<OutputError> Errors() const final {
     return Compare(Named(custom_), Named(composed_));
   }
 
+  void RunCustom() final {
+    const ScopedDeviceKernels kernels(kernels_);
+    custom_ = Results([this](const Tensors& inputs) { return Layer(inputs); });
+  }
   void RunComposed() final {
+    composed_ = Results([this](const Tensors& inputs) { return Composition(inputs); });
+  }
+
+ protected:
+  // Return the outputs.
+  virtual Tensors Layer(const Tensors& inputs) const = 0;
+  virtual Tensors Composition(const Tensors& inputs) const = 0;
+
+  const SelfCheckShape shape_;
+  RandomNumbers random_;
+  std::vector<std::string> names_;  // of the outputs, then of the gradients
+  Tensors inputs_, d_outputs_;
+
+ private:
+  template <typename Function>
+  Tensors Results(const Function& function) const {
     const at::AutoGradMode records(shape_.trains);
     Tensors leaves;
     for (const at::Tensor& input : inputs_) {
       leaves.push_back(input.detach().requires_grad_(shape_.trains));
     }
-    composed_ = Composition(leaves);
-    if (!shape_.trains) return;
-    const Tensors gradients = torch::autograd::grad(composed_, leaves, d_outputs_);
-    composed_.insert(composed_.end(), gradients.begin(), gradients.end());
+    Tensors results = function(leaves);
+    if (!shape_.trains) return results;
+    const Tensors gradients = torch::autograd::grad(results, leaves, d_outputs_);
+    results.insert(results.end(), gradients.begin(), gradients.end());
+    return results;
   }
 
- protected:
-  // Returns the outputs.
-  virtual Tensors Composition(const Tensors& inputs) const = 0;
-
-  at::Tensor Empty(const at::Tensor& like) const { return at::empty_like(like); }
-  at::Tensor EmptyFloats(at::IntArrayRef shape) const {
-    return at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(shape_.device));
-  }
-  DataType type() const { return DataTypeOf(shape_.dtype); }
-
-  const SelfCheckShape shape_;
-  const DeviceKernels& kernels_;
-  RandomNumbers random_;
-  std::vector<std::string> names_;  // of the outputs, then of the gradients
-  Tensors inputs_, d_outputs_;
-  Tensors custom_;
-
- private:
   std::vector<NamedTensor> Named(const Tensors& values) const {
     std::vector<NamedTensor> named;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -71,7 +67,8 @@ class LayerTrial : public Trial {
   }
 
   const KernelKind kind_;
-  Tensors composed_;
+  const DeviceKernels& kernels_;
+  Tensors custom_, composed_;
 };
 
 class NormTrial final : public LayerTrial {
@@ -85,44 +82,11 @@ class NormTrial final : public LayerTrial {
     names_ = {"sum", "normed", "d x", "d added", "d weight"};
   }
 
-  void RunCustom() override {
-    const at::NoGradGuard no_grad;
-    const DeviceCall call(kind(), inputs_[0]);
-    const at::Tensor sum = Empty(inputs_[0]), normed = Empty(inputs_[0]);
-    const at::Tensor inverse_rms = EmptyFloats({shape_.num_rows});
-    RmsNormForward forward;
-    forward.dtype = type();
-    forward.num_rows = shape_.num_rows;
-    forward.size = shape_.hidden_size;
-    forward.eps = static_cast<float>(shape_.eps);
-    forward.x_NH = In(inputs_[0]);
-    forward.added_NH = In(inputs_[1]);
-    forward.weight_H = In(inputs_[2]);
-    forward.sum_NH = Out(sum);
-    forward.normed_NH = Out(normed);
-    forward.inverse_rms_N = inverse_rms.mutable_data_ptr<float>();
-    CheckLaunch(kernels_.rms_norm_forward(forward, call.Context()));
-    custom_ = {sum, normed};
-    if (!shape_.trains) return;
-    const at::Tensor d_x = Empty(sum), d_weight = Empty(inputs_[2]);
-    const at::Tensor partials = EmptyFloats({NumPartials(shape_.num_rows), shape_.hidden_size});
-    RmsNormBackward backward;
-    backward.dtype = type();
-    backward.num_rows = shape_.num_rows;
-    backward.size = shape_.hidden_size;
-    backward.x_NH = In(sum);
-    backward.weight_H = In(inputs_[2]);
-    backward.inverse_rms_N = inverse_rms.const_data_ptr<float>();
-    backward.d_sum_NH = In(d_outputs_[0]);
-    backward.d_normed_NH = In(d_outputs_[1]);
-    backward.d_x_NH = Out(d_x);
-    backward.d_weight_H = Out(d_weight);
-    backward.partials_PH = partials.mutable_data_ptr<float>();
-    CheckLaunch(kernels_.rms_norm_backward(backward, call.Context()));
-    custom_.insert(custom_.end(), {d_x, d_x, d_weight});
-  }
-
  private:
+  Tensors Layer(const Tensors& inputs) const override {
+    const SumAndNorm both = AddRmsNorm(inputs[0], inputs[1], inputs[2], shape_.eps);
+    return {both.sum_NH, both.normed_NH};
+  }
   Tensors Composition(const Tensors& inputs) const override {
     const at::Tensor sum = inputs[0] + inputs[1];
     return {sum, RmsNormComposed(sum, inputs[2], shape_.eps)};
@@ -144,55 +108,15 @@ class RotationTrial final : public LayerTrial {
     names_ = {"heads", "d x", "d weight"};
   }
 
-  void RunCustom() override {
-    const at::NoGradGuard no_grad;
-    const DeviceCall call(kind(), inputs_[0]);
-    const at::Tensor weight = shape_.qk_norm ? inputs_[1] : at::Tensor();
-    const at::Tensor out = Empty(inputs_[0]);
-    const at::Tensor inverse_rms = EmptyFloats({shape_.num_rows, shape_.num_heads});
-    auto forward = Problem<HeadsForward>(weight);
-    forward.eps = static_cast<float>(shape_.eps);
-    forward.x_TAD = In(inputs_[0]);
-    forward.out_TAD = Out(out);
-    if (weight.defined()) forward.inverse_rms_TA = inverse_rms.mutable_data_ptr<float>();
-    CheckLaunch(kernels_.heads_forward(forward, call.Context()));
-    custom_ = {out};
-    if (!shape_.trains) return;
-    const at::Tensor d_x = Empty(out), d_weight = weight.defined() ? Empty(weight) : weight;
-    const at::Tensor partials = EmptyFloats({NumPartials(shape_.num_rows), shape_.head_size});
-    auto backward = Problem<HeadsBackward>(weight);
-    backward.d_out_TAD = In(d_outputs_[0]);
-    backward.d_out_token_stride = d_outputs_[0].stride(0);
-    backward.d_out_head_stride = d_outputs_[0].stride(1);
-    backward.d_x_TAD = Out(d_x);
-    if (weight.defined()) {
-      backward.x_TAD = In(inputs_[0]);
-      backward.inverse_rms_TA = inverse_rms.const_data_ptr<float>();
-      backward.d_weight_D = Out(d_weight);
-      backward.partials_PD = partials.mutable_data_ptr<float>();
-    }
-    CheckLaunch(kernels_.heads_backward(backward, call.Context()));
-    custom_.push_back(d_x);
-    if (weight.defined()) custom_.push_back(d_weight);
-  }
-
  private:
-  template <typename Heads>
-  Heads Problem(const at::Tensor& weight) const {
-    Heads heads;
-    heads.dtype = type();
-    heads.num_tokens = shape_.num_rows;
-    heads.num_heads = shape_.num_heads;
-    heads.head_size = shape_.head_size;
-    heads.weight_D = In(weight);
-    heads.cos_TD = In(cos_T1D_);
-    heads.sin_TD = In(sin_T1D_);
-    return heads;
+  Tensors Layer(const Tensors& inputs) const override {
+    return {NormRotateHeads(inputs[0], Weight(inputs), shape_.eps, cos_T1D_, sin_T1D_)};
   }
-
   Tensors Composition(const Tensors& inputs) const override {
-    return {NormRotateHeadsComposed(inputs[0], inputs.size() > 1 ? inputs[1] : at::Tensor(),
-                                    shape_.eps, cos_T1D_, sin_T1D_)};
+    return {NormRotateHeadsComposed(inputs[0], Weight(inputs), shape_.eps, cos_T1D_, sin_T1D_)};
+  }
+  static at::Tensor Weight(const Tensors& inputs) {
+    return inputs.size() > 1 ? inputs[1] : at::Tensor();
   }
 
   at::Tensor cos_T1D_, sin_T1D_;
@@ -208,22 +132,8 @@ class SwiGluTrial final : public LayerTrial {
     names_ = {"product", "d gate", "d up"};
   }
 
-  void RunCustom() override {
-    const at::NoGradGuard no_grad;
-    const DeviceCall call(kind(), inputs_[0]);
-    const at::Tensor y = Empty(inputs_[0]);
-    CheckLaunch(kernels_.swiglu_forward({type(), y.numel(), In(inputs_[0]), In(inputs_[1]), Out(y)},
-                                        call.Context()));
-    custom_ = {y};
-    if (!shape_.trains) return;
-    const at::Tensor d_gate = Empty(y), d_up = Empty(y);
-    CheckLaunch(kernels_.swiglu_backward({type(), y.numel(), In(inputs_[0]), In(inputs_[1]),
-                                          In(d_outputs_[0]), Out(d_gate), Out(d_up)},
-                                         call.Context()));
-    custom_.insert(custom_.end(), {d_gate, d_up});
-  }
-
  private:
+  Tensors Layer(const Tensors& inputs) const override { return {SwiGlu(inputs[0], inputs[1])}; }
   Tensors Composition(const Tensors& inputs) const override {
     return {SwiGluComposed(inputs[0], inputs[1])};
   }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/torch/device_call.h"
 #include "kernels/torch/self_check/limited_run.h"
 
 namespace taopd {
@@ -47,10 +48,6 @@ std::optional<std::string> ErrorOf(const std::function<void()>& work) {
   } catch (const std::exception& error) {
     return error.what();
   }
-}
-
-bool DeviceAnswers(at::Device device) {
-  return !ErrorOf([&] { at::ones({1}, at::TensorOptions().device(device)).sum().cpu(); });
 }
 
 // Returns all trials, in the order of KernelKind.

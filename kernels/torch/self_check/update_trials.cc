@@ -1,13 +1,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
-#include "kernels/torch/composed/adamw.h"
 #include "kernels/torch/composed/sampling.h"
-#include "kernels/torch/data_type.h"
-#include "kernels/torch/device_call.h"
+#include "kernels/torch/layers/adamw.h"
 #include "kernels/torch/sampling/row_sampling.h"
 #include "kernels/torch/self_check/trial.h"
 
@@ -87,17 +84,17 @@ class SamplingTrial final : public Trial {
 class AdamWTrial final : public Trial {
  public:
   AdamWTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : device_(shape.device), kernels_(kernels) {
+      : kernels_(kernels) {
     RandomNumbers random(shape.device, seed);
     // More than one block, and not a multiple of anything.
     const int64_t size =
         std::min<int64_t>(shape.hidden_size * shape.hidden_size, kMostElements) + kAdamWBlock + 17;
     for (const bool has_master : {true, false}) {
-      ComposedAdamW state;
+      AdamWState state;
       const at::ScalarType moments = has_master ? at::kFloat : at::kBFloat16;
       state.gradient = random.Normal({size}, at::kFloat, 0.1);
-      state.bfloat16 = random.Normal({size}, at::kBFloat16);
-      if (has_master) state.master = state.bfloat16.to(at::kFloat);
+      state.parameter = random.Normal({size}, at::kBFloat16);
+      if (has_master) state.master = state.parameter.to(at::kFloat);
       state.exp_avg = random.Normal({size}, moments, 0.1);
       state.exp_avg_sq = random.Normal({size}, moments, 0.1).square_();
       state.weight_decay = 0.1;
@@ -113,37 +110,16 @@ class AdamWTrial final : public Trial {
   KernelKind kind() const override { return KernelKind::kAdamW; }
 
   void RunCustom() override {
-    const at::NoGradGuard no_grad;
+    const ScopedDeviceKernels kernels(kernels_);
     custom_ = Copies();
-    std::vector<AdamWTensor> tensors;
-    for (const ComposedAdamW& state : custom_) tensors.push_back(PointersTo(state));
-    const int64_t num_blocks = NumberBlocks(&tensors);
-    const auto num = static_cast<int32_t>(tensors.size());
-    const at::Tensor bytes =
-        at::empty({static_cast<int64_t>(tensors.size() * sizeof(AdamWTensor))}, at::kByte);
-    std::memcpy(bytes.mutable_data_ptr(), tensors.data(), bytes.nbytes());
-    const at::Tensor there = bytes.to(device_);
-    const DeviceCall call(kind(), there);
-    const auto* const list = static_cast<const AdamWTensor*>(there.const_data_ptr());
-    std::string wrong = kernels_.adamw(settings_, list, num, num_blocks, call.Context());
-    TORCH_CHECK(wrong.empty(), wrong);
-    const at::Tensor sums =
-        at::empty({num_blocks}, at::TensorOptions().dtype(at::kDouble).device(device_));
-    wrong = kernels_.sums_of_squares(list, num, num_blocks, sums.mutable_data_ptr<double>(),
-                                     call.Context());
-    TORCH_CHECK(wrong.empty(), wrong);
-    custom_sum_ = sums.sum().item<double>();
+    UpdateAdamW(settings_, custom_);
+    custom_sum_ = SumOfSquares(Gradients());
   }
 
   void RunComposed() override {
-    const at::NoGradGuard no_grad;
     composed_ = Copies();
-    std::vector<at::Tensor> gradients;
-    for (const ComposedAdamW& state : composed_) {
-      UpdateAdamWComposed(settings_, state);
-      gradients.push_back(state.gradient);
-    }
-    composed_sum_ = SumOfSquaresComposed(gradients);
+    for (const AdamWState& state : composed_) UpdateAdamWComposed(settings_, state);
+    composed_sum_ = SumOfSquaresComposed(Gradients());
   }
 
   std::vector<OutputError> Errors() const override {
@@ -153,48 +129,34 @@ class AdamWTrial final : public Trial {
  private:
   static constexpr int64_t kMostElements = 1 << 20;
 
-  std::vector<ComposedAdamW> Copies() const {
-    std::vector<ComposedAdamW> copies = start_;
-    for (ComposedAdamW& state : copies) {
+  std::vector<AdamWState> Copies() const {
+    std::vector<AdamWState> copies = start_;
+    for (AdamWState& state : copies) {
       for (at::Tensor* tensor :
-           {&state.master, &state.exp_avg, &state.exp_avg_sq, &state.bfloat16}) {
+           {&state.master, &state.exp_avg, &state.exp_avg_sq, &state.parameter}) {
         if (tensor->defined()) *tensor = tensor->clone();
       }
     }
     return copies;
   }
 
-  static AdamWTensor PointersTo(const ComposedAdamW& state) {
-    AdamWTensor tensor;
-    tensor.size = state.gradient.numel();
-    tensor.gradient = state.gradient.const_data_ptr();
-    if (state.master.defined()) tensor.master = state.master.mutable_data_ptr<float>();
-    tensor.exp_avg = state.exp_avg.mutable_data_ptr();
-    tensor.exp_avg_sq = state.exp_avg_sq.mutable_data_ptr();
-    tensor.bfloat16 = static_cast<uint16_t*>(state.bfloat16.mutable_data_ptr());
-    tensor.weight_decay = static_cast<float>(state.weight_decay);
-    tensor.moments_type = DataTypeOf(state.exp_avg.scalar_type());
-    tensor.parameter = state.number;
-    tensor.first_element = state.first_element;
-    return tensor;
-  }
+  std::vector<at::Tensor> Gradients() const { return {start_[0].gradient, start_[1].gradient}; }
 
   // A last bit of float32 may round a bfloat16 number the other way.
-  static std::vector<NamedTensor> Named(const std::vector<ComposedAdamW>& states, double sum) {
+  static std::vector<NamedTensor> Named(const std::vector<AdamWState>& states, double sum) {
     return {{"master", states[0].master, kFloatAllowed},
             {"first moment", states[0].exp_avg, kFloatAllowed},
             {"second moment", states[0].exp_avg_sq, kFloatAllowed},
-            {"bfloat16 parameter", states[0].bfloat16, kBfloat16Allowed},
-            {"parameter without master", states[1].bfloat16, kBfloat16Allowed},
+            {"bfloat16 parameter", states[0].parameter, kBfloat16Allowed},
+            {"parameter without master", states[1].parameter, kBfloat16Allowed},
             {"bfloat16 first moment", states[1].exp_avg, kBfloat16Allowed},
             {"bfloat16 second moment", states[1].exp_avg_sq, kBfloat16Allowed},
             {"sum of squares", at::scalar_tensor(sum, at::kDouble), kFloatAllowed}};
   }
 
-  const at::Device device_;
   const DeviceKernels& kernels_;
   AdamWSettings settings_;
-  std::vector<ComposedAdamW> start_, custom_, composed_;
+  std::vector<AdamWState> start_, custom_, composed_;
   double custom_sum_ = 0, composed_sum_ = 0;
 };
 

@@ -202,24 +202,20 @@ TEST(RendezvousTest, OnlyRankZeroTakesTheSocket) {
 }
 
 TEST(RendezvousTest, RefusesByName) {
-  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "")), absl::StatusCode::kInvalidArgument,
-               "RANK is not set");
-  EXPECT_ERROR(Read(With(kTorchrun, "WORLD_SIZE", "")), absl::StatusCode::kInvalidArgument,
-               "WORLD_SIZE is not set");
-  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "8")), absl::StatusCode::kInvalidArgument,
-               "RANK = 8 is not in [0, 7]");
-  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "-1")), absl::StatusCode::kInvalidArgument,
-               "RANK = -1");
-  EXPECT_ERROR(Read(With(kTorchrun, "RANK", "1x")), absl::StatusCode::kInvalidArgument,
-               "RANK = \"1x\" is no whole number");
-  EXPECT_ERROR(Read(With(kTorchrun, "LOCAL_RANK", "4")), absl::StatusCode::kInvalidArgument,
-               "LOCAL_RANK = 4 is not in [0, 3]");
-  EXPECT_ERROR(Read(With(kTorchrun, "LOCAL_WORLD_SIZE", "9")), absl::StatusCode::kInvalidArgument,
-               "LOCAL_WORLD_SIZE = 9");
-  EXPECT_ERROR(Read(With(kTorchrun, "MASTER_ADDR", "")), absl::StatusCode::kInvalidArgument,
-               "MASTER_ADDR is not set");
-  EXPECT_ERROR(Read(With(kTorchrun, "MASTER_PORT", "65536")), absl::StatusCode::kInvalidArgument,
-               "MASTER_PORT = 65536");
+  struct Case {
+    const char *name, *value, *message;
+  };
+  for (const Case& c :
+       {Case{"RANK", "", "RANK is not set"}, Case{"WORLD_SIZE", "", "WORLD_SIZE is not set"},
+        Case{"RANK", "8", "RANK = 8 is not in [0, 7]"}, Case{"RANK", "-1", "RANK = -1"},
+        Case{"RANK", "1x", "RANK = \"1x\" is no whole number"},
+        Case{"LOCAL_RANK", "4", "LOCAL_RANK = 4 is not in [0, 3]"},
+        Case{"LOCAL_WORLD_SIZE", "9", "LOCAL_WORLD_SIZE = 9"},
+        Case{"MASTER_ADDR", "", "MASTER_ADDR is not set"},
+        Case{"MASTER_PORT", "65536", "MASTER_PORT = 65536"}}) {
+    EXPECT_ERROR(Read(With(kTorchrun, c.name, c.value)), absl::StatusCode::kInvalidArgument,
+                 c.message);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "common/memory/cuda_graphs.h"
 
-#include "common/memory/engine_plan.h"
 #include "tests/common/memory/public_configs.h"
 #include "tests/support/status_matchers.h"
 
@@ -88,24 +87,10 @@ TEST(CheckCudaGraphs, RefusesWhatCannotBeCaptured) {
 
 class GraphPlan : public ::testing::Test {
  protected:
-  GraphPlan() {
-    input_.config = PublicConfig(kQwen3_8b);
-    input_.dtype = DataType::kBFloat16;
-    input_.stored_dtype = DataType::kBFloat16;
-    input_.budget.device = "cuda:0";
-    input_.budget.limit_bytes = int64_t{80} << 30;
-    input_.budget.source = "a test";
-    input_.max_num_seqs = 256;
-    input_.max_num_batched_tokens = 8192;
-    input_.head_workspace_bytes = 1 << 28;
-  }
   static const MemoryLine* LineOf(const EnginePlan& plan) {
-    for (const MemoryLine& line : plan.lines) {
-      if (line.item == MemoryItem::kCudaGraphs) return &line;
-    }
-    return nullptr;
+    return testing::LineOf(plan.lines, "CUDA graphs");
   }
-  EnginePlanInput input_;
+  EnginePlanInput input_ = Input(kQwen3_8b, Budget("cuda:0", int64_t{80} << 30));
 };
 
 TEST_F(GraphPlan, HasALineThatTakesFromThePool) {

@@ -11,31 +11,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kMib = int64_t{1} << 20;
 constexpr int64_t kGib = int64_t{1} << 30;
 // Qwen3-8B in bfloat16: 32 tokens of 147,456 bytes.
 constexpr int64_t kBlockBytes8b = 4718592;
-
-MemoryBudget Budget(const std::string& device, int64_t limit_bytes) {
-  MemoryBudget budget;
-  budget.device = device;
-  budget.limit_bytes = limit_bytes;
-  budget.source = "a test";
-  return budget;
-}
-
-// With the engine's defaults.
-EnginePlanInput Input(const char* json, const MemoryBudget& budget) {
-  EnginePlanInput input;
-  input.config = PublicConfig(json);
-  input.dtype = DataType::kBFloat16;
-  input.stored_dtype = DataType::kBFloat16;
-  input.budget = budget;
-  input.max_num_seqs = 256;
-  input.max_num_batched_tokens = 8192;
-  input.head_workspace_bytes = 256 * kMib;
-  return input;
-}
 
 // Bytes of a line; -1 if there is none.
 int64_t BytesOfLine(const EnginePlan& plan, const std::string& name,

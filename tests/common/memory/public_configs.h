@@ -1,10 +1,12 @@
-// The sizes of published models, as their config.json gives them.
+// The sizes of published models, as their config.json gives them, and plans for them.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
+#include "common/memory/engine_plan.h"
 #include "common/model/config/model_config.h"
 
 namespace taopd::testing {
@@ -43,6 +45,35 @@ inline ModelConfig PublicConfig(const char* json) {
   const auto config = ParseModelConfig(json);
   EXPECT_TRUE(config.ok()) << config.status();
   return config.ok() ? *config : ModelConfig();
+}
+
+inline MemoryBudget Budget(const std::string& device, int64_t limit_bytes) {
+  MemoryBudget budget;
+  budget.device = device;
+  budget.limit_bytes = limit_bytes;
+  budget.source = "a test";
+  return budget;
+}
+
+// A model in bfloat16 with the engine's defaults.
+inline EnginePlanInput Input(const char* json, const MemoryBudget& budget) {
+  EnginePlanInput input;
+  input.config = PublicConfig(json);
+  input.dtype = DataType::kBFloat16;
+  input.stored_dtype = DataType::kBFloat16;
+  input.budget = budget;
+  input.max_num_seqs = 256;
+  input.max_num_batched_tokens = 8192;
+  input.head_workspace_bytes = int64_t{256} << 20;
+  return input;
+}
+
+// Returns the first line with this name, or nullptr.
+inline const MemoryLine* LineOf(const std::vector<MemoryLine>& lines, const std::string& name) {
+  for (const MemoryLine& line : lines) {
+    if (NameOf(line.item) == name) return &line;
+  }
+  return nullptr;
 }
 
 }  // namespace taopd::testing

@@ -34,9 +34,7 @@ TrainingPlanInput Input(const ModelConfig& config, const std::string& device, in
   TrainingPlanInput input;
   input.engine.config = config;
   input.engine.dtype = DataType::kBFloat16;
-  input.engine.budget.device = device;
-  input.engine.budget.limit_bytes = limit_bytes;
-  input.engine.budget.source = "a test";
+  input.engine.budget = Budget(device, limit_bytes);
   input.engine.max_model_len = 256;
   input.engine.max_num_seqs = 8;
   input.engine.max_num_batched_tokens = 1024;
@@ -51,17 +49,8 @@ TrainingPlanInput Input(const ModelConfig& config, const std::string& device, in
 }
 
 int64_t BytesOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
-  for (const MemoryLine& line : lines) {
-    if (NameOf(line.item) == name) return line.bytes;
-  }
-  return -1;
-}
-
-MemoryKind KindOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
-  for (const MemoryLine& line : lines) {
-    if (NameOf(line.item) == name) return line.kind;
-  }
-  return MemoryKind::kReclaimable;
+  const MemoryLine* const line = LineOf(lines, name);
+  return line != nullptr ? line->bytes : -1;
 }
 
 // One of four ranks holds a quarter of the sharded bytes, and those on their way.
@@ -108,8 +97,8 @@ TEST(TrainingLines, OfASmallModel) {
   EXPECT_EQ(BytesOfLine(lines, "loss head"), 2 * 400 * 64 * 2 + 400 * 1000 * 2);
   EXPECT_EQ(BytesOfLine(lines, "scored rollouts"), 10000 * (16 * 8 + 20));
   // The head is done when the layers begin.
-  EXPECT_EQ(KindOfLine(lines, "loss head"), MemoryKind::kHeld);
-  EXPECT_EQ(KindOfLine(lines, "backward buffers"), MemoryKind::kLimit);
+  EXPECT_EQ(LineOf(lines, "loss head")->kind, MemoryKind::kHeld);
+  EXPECT_EQ(LineOf(lines, "backward buffers")->kind, MemoryKind::kLimit);
 }
 
 TEST(TrainingLines, WithoutFusedFunctionsMoreIsKept) {

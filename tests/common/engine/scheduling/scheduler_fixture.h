@@ -20,6 +20,16 @@ namespace taopd {
 
 class SchedulerFixture : public ::testing::Test {
  protected:
+  static SchedulerLimits Limits(int64_t max_num_seqs, int64_t num_blocks, int64_t budget,
+                                bool prefix_caching = true) {
+    SchedulerLimits limits;
+    limits.max_num_seqs = max_num_seqs;
+    limits.num_blocks = num_blocks;
+    limits.block_tokens = 4;
+    limits.max_num_batched_tokens = budget;
+    limits.prefix_caching = prefix_caching;
+    return limits;
+  }
   void Make(const SchedulerLimits& limits) {
     scheduler_ = std::make_unique<Scheduler>(limits);
     next_ = 1;

@@ -7,17 +7,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-SchedulerLimits Limits(int64_t max_num_seqs, int64_t num_blocks, int64_t budget,
-                       bool prefix_caching = true) {
-  SchedulerLimits limits;
-  limits.max_num_seqs = max_num_seqs;
-  limits.num_blocks = num_blocks;
-  limits.block_tokens = 4;
-  limits.max_num_batched_tokens = budget;
-  limits.prefix_caching = prefix_caching;
-  return limits;
-}
-
 std::vector<std::pair<int32_t, int32_t>> Copies(const StepPlan& plan) {
   std::vector<std::pair<int32_t, int32_t>> copies;
   for (const BlockCopy& copy : plan.copies) copies.emplace_back(copy.from, copy.to);

@@ -8,15 +8,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-SchedulerLimits Limits(int64_t max_num_seqs, int64_t num_blocks, int64_t budget) {
-  SchedulerLimits limits;
-  limits.max_num_seqs = max_num_seqs;
-  limits.num_blocks = num_blocks;
-  limits.block_tokens = 4;
-  limits.max_num_batched_tokens = budget;
-  return limits;
-}
-
 class SchedulerTest : public SchedulerFixture {};
 
 TEST_F(SchedulerTest, PrefillsThenDecodesUntilTheLastTokenIsSampled) {
@@ -98,9 +89,7 @@ TEST_F(SchedulerTest, AScoreNeedsNoRowOfTheLastToken) {
 }
 
 TEST_F(SchedulerTest, OutOfBlocksTheLatestIsPreemptedAndGoesOnWhereItWas) {
-  SchedulerLimits limits = Limits(8, 5, 100);
-  limits.prefix_caching = false;
-  Make(limits);
+  Make(Limits(8, 5, 100, /*prefix_caching=*/false));
   AddGeneration(7, 8);
   Sequence* const victim = AddGeneration(4, 8);
   EXPECT_EQ(Step(), "1[0,7)s 2[0,4)s");
@@ -124,9 +113,7 @@ TEST_F(SchedulerTest, OutOfBlocksTheLatestIsPreemptedAndGoesOnWhereItWas) {
 }
 
 TEST_F(SchedulerTest, ManyPreemptionsGoFromTheLatestOnAndEndInTheOldOrder) {
-  SchedulerLimits limits = Limits(8, 6, 100);
-  limits.prefix_caching = false;
-  Make(limits);
+  Make(Limits(8, 6, 100, /*prefix_caching=*/false));
   for (int i = 0; i < 3; ++i) AddGeneration(3, 14);  // four blocks each at the end
   EXPECT_EQ(Step(), "1[0,3)s 2[0,3)s 3[0,3)s");
   for (int i = 0; i < 5; ++i) Step();
@@ -142,9 +129,7 @@ TEST_F(SchedulerTest, ManyPreemptionsGoFromTheLatestOnAndEndInTheOldOrder) {
 }
 
 TEST_F(SchedulerTest, TheRowsOfAPreemptedSequenceLeaveThePlan) {
-  SchedulerLimits limits = Limits(8, 10, 3);
-  limits.prefix_caching = false;
-  Make(limits);
+  Make(Limits(8, 10, 3, /*prefix_caching=*/false));
   Sequence* const leader = Add(Generation(Prompt(26, 1)));
   Add(Generation(Prompt(26, 1)));
   AddGeneration(1, 20);
