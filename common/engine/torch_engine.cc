@@ -53,9 +53,10 @@ class TorchEngine final : public InferenceEngine {
         yields_(std::move(yields)),
         decoder_(std::move(decoder)),
         runner_(std::move(runner)),
-        scheduler_(scheduler_limits),
-        graph_stats_(runner_->graph_stats()),
-        thread_([this] { Loop(); }) {}
+        scheduler_(scheduler_limits) {
+    stats_.graphs = runner_->graph_stats();
+    thread_ = std::thread([this] { Loop(); });
+  }
 
   ~TorchEngine() override {
     {
@@ -86,7 +87,7 @@ class TorchEngine final : public InferenceEngine {
 
     {
       absl::MutexLock lock(&mutex_);
-      failed_requests_ += requests.size();
+      stats_.failed_requests += requests.size();
     }
     const bool invalid = absl::IsInvalidArgument(refusal) || absl::IsFailedPrecondition(refusal);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -126,31 +127,20 @@ class TorchEngine final : public InferenceEngine {
 
   EngineStats stats() const override {
     absl::MutexLock lock(&mutex_);
-    EngineStats stats;
+    EngineStats stats = stats_;
     stats.num_waiting = scheduler_.num_waiting();
     stats.num_running = scheduler_.num_running();
     stats.queued_tokens = scheduler_.queued_tokens();
-    stats.prompt_tokens = prompt_tokens_;
-    stats.generated_tokens = generated_tokens_;
-    stats.scored_rows = scored_rows_;
-    stats.finished_requests = finished_requests_;
-    stats.failed_requests = failed_requests_;
-    stats.refused_queue_full = refused_queue_full_;
-    stats.refused_client_share = refused_client_share_;
     const SchedulerStats scheduler = scheduler_.stats();
     stats.num_preempted = scheduler.num_preempted;
     stats.prefix_query_tokens = scheduler.prefix_query_tokens;
     stats.prefix_hit_tokens = scheduler.prefix_hit_tokens;
     stats.kv_blocks_in_use = scheduler.blocks_in_use;
     stats.num_kv_blocks = scheduler.num_blocks;
-    stats.step_sizes = step_sizes_;
-    stats.layer_seconds = absl::ToDoubleSeconds(layer_time_);
-    stats.head_seconds = absl::ToDoubleSeconds(head_time_);
-    stats.graphs = graph_stats_;
-    const absl::Status health = decoder_->Health();
-    stats.device_failed = device_failed_ || !health.ok();
-    stats.device_error = health.ok() ? device_error_ : std::string(health.message());
-    stats.device_kernel = device_kernel_;
+    if (const absl::Status health = decoder_->Health(); !health.ok()) {
+      stats.device_failed = true;
+      stats.device_error = std::string(health.message());
+    }
     stats.kernels_left_out = NumKernelsLeftOut();
     stats.last_step = absl::FromUnixNanos(last_beat_.load(std::memory_order_relaxed));
     return stats;
@@ -173,7 +163,7 @@ class TorchEngine final : public InferenceEngine {
         DecideQueue(queue_limits_, {scheduler_.queued_tokens(), scheduler_.num_waiting()},
                     {client.num_tokens, client.num_sequences}, added);
     if (!decision.status.ok()) {
-      (decision.only_client_share ? refused_client_share_ : refused_queue_full_) +=
+      (decision.only_client_share ? stats_.refused_client_share : stats_.refused_queue_full) +=
           requests->size();
       return decision.status;
     }
@@ -220,7 +210,7 @@ class TorchEngine final : public InferenceEngine {
         plan = scheduler_.Schedule();
         NoteStart(plan);
         for (auto& [sequence, status] : scheduler_.TakeDropped()) {
-          ++failed_requests_;
+          ++stats_.failed_requests;
           dropped.push_back({std::move(sequence->done), status});
         }
         delivering_ = true;
@@ -270,7 +260,7 @@ class TorchEngine final : public InferenceEngine {
           follower->started_at = part.sequence->started_at;
       }
     }
-    step_sizes_.Add(num_tokens);
+    stats_.step_sizes.Add(num_tokens);
   }
 
   // One forward pass and what follows from it.
@@ -312,9 +302,9 @@ class TorchEngine final : public InferenceEngine {
       }
       if (device_failed) {
         refusal_ = "the device failed and needs a new process";
-        device_failed_ = true;
-        device_error_ = DeviceFailureText(std::string(failure.message()));
-        if (decoder_->Health().ok()) device_kernel_ = std::string(LastDeviceKernel());
+        stats_.device_failed = true;
+        stats_.device_error = DeviceFailureText(std::string(failure.message()));
+        if (decoder_->Health().ok()) stats_.device_kernel = std::string(LastDeviceKernel());
         aborting_ = true;
       }
     }
@@ -334,9 +324,9 @@ class TorchEngine final : public InferenceEngine {
     if (!produced.ok() && !ModelAnswers()) return produced;
     {
       absl::MutexLock lock(&mutex_);
-      layer_time_ += computed_at - begun_at;
-      head_time_ += clock_->Now() - computed_at;
-      graph_stats_ = runner_->graph_stats();
+      stats_.layer_seconds += absl::ToDoubleSeconds(computed_at - begun_at);
+      stats_.head_seconds += absl::ToDoubleSeconds(clock_->Now() - computed_at);
+      stats_.graphs = runner_->graph_stats();
     }
     if (!produced.ok()) {
       for (const ScheduledRows& part : rows) Fail(part, produced);
@@ -367,10 +357,10 @@ class TorchEngine final : public InferenceEngine {
       const bool prompt_done =
           samples ? sequence.generated.ids.size() == 1 : !sequence.generates() && sequence.finished;
       if (prompt_done) {
-        prompt_tokens_ += sequence.num_prompt_tokens();
-        if (sequence.scores()) scored_rows_ += sequence.score->num_rows;
+        stats_.prompt_tokens += sequence.num_prompt_tokens();
+        if (sequence.scores()) stats_.scored_rows += sequence.score->num_rows;
       }
-      generated_tokens_ += samples;
+      stats_.generated_tokens += samples;
     };
     for (const ScheduledRows& part : plan.rows) {
       count(*part.sequence, part.samples);
@@ -381,10 +371,10 @@ class TorchEngine final : public InferenceEngine {
   Finished Take(Sequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::unique_ptr<Sequence> owned = scheduler_.Finish(sequence);
     if (!owned->status.ok()) {
-      ++failed_requests_;
+      ++stats_.failed_requests;
       return {std::move(owned->done), owned->status};
     }
-    ++finished_requests_;
+    ++stats_.finished_requests;
     InferenceResult result;
     result.started_at = owned->started_at;
     result.score = std::move(owned->score);
@@ -409,26 +399,14 @@ class TorchEngine final : public InferenceEngine {
   // Results of the present step may not have been delivered yet.
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   RequestHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
-  uint64_t prompt_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t scored_rows_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t finished_requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t failed_requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t refused_queue_full_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t refused_client_share_ ABSL_GUARDED_BY(mutex_) = 0;
-  StepSizes step_sizes_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration layer_time_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration head_time_ ABSL_GUARDED_BY(mutex_);
-  GraphStats graph_stats_ ABSL_GUARDED_BY(mutex_);
+  // What is counted and noted here; stats() adds the rest.
+  EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   // Set by ReleaseKvCache: release_now_ if there is no work, else release_when_idle_. Nothing runs
   // while release_now_ is set, because the engine's thread checks it before it admits work.
   bool release_now_ ABSL_GUARDED_BY(mutex_) = false;
   bool release_when_idle_ ABSL_GUARDED_BY(mutex_) = false;
-  bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string device_error_ ABSL_GUARDED_BY(mutex_);
-  std::string device_kernel_ ABSL_GUARDED_BY(mutex_);
 
-  std::thread thread_;  // last, because it uses all of the above
+  std::thread thread_;  // uses all of the above
 };
 
 }  // namespace

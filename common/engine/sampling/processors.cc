@@ -10,11 +10,6 @@ constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 // vLLM's limit for biases.
 constexpr float kMaxBias = 100.0f;
 
-bool HasPenalties(const SamplingParams& params) {
-  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-         params.presence_penalty != 0.0f;
-}
-
 bool NeedsMinTokens(const SamplingParams& params, const SamplingState* state, int64_t step) {
   return state != nullptr && step < params.min_tokens && !state->ids_after_min_tokens().empty();
 }
@@ -77,7 +72,7 @@ void ApplyPenalties(const SamplingParams& params, const SamplingState& state,
 bool ChangesLogits(const SamplingParams& params, const SamplingState* state, int64_t step) {
   return params.mask != nullptr || params.allowed_token_ids || !params.bad_words_ids.empty() ||
          !params.logit_bias.empty() || NeedsMinTokens(params, state, step) ||
-         (HasPenalties(params) && state != nullptr && !state->seen().empty());
+         (state != nullptr && !state->seen().empty());
 }
 
 absl::Status ProcessLogits(const SamplingParams& params, const SamplingState* state, int64_t step,
@@ -93,7 +88,7 @@ absl::Status ProcessLogits(const SamplingParams& params, const SamplingState* st
   }
   for (const auto& [id, bias] : params.logit_bias.entries())
     logits_V[id] += std::clamp(bias, -kMaxBias, kMaxBias);
-  if (HasPenalties(params) && state != nullptr) ApplyPenalties(params, *state, logits_V);
+  if (state != nullptr) ApplyPenalties(params, *state, logits_V);
   return absl::OkStatus();
 }
 

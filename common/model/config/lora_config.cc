@@ -279,25 +279,15 @@ std::string LoraConfigJson(const LoraConfig& config) {
   json["ensure_weight_tying"] = config.ensure_weight_tying;
   json["fan_in_fan_out"] = false;
   json["inference_mode"] = true;
-  if (config.init == LoraInit::kGaussian) {
-    json["init_lora_weights"] = "gaussian";
-  } else {
-    json["init_lora_weights"] = true;
-  }
+  json["init_lora_weights"] = config.init == LoraInit::kGaussian ? Json("gaussian") : Json(true);
   json["layers_pattern"] = nullptr;
   json["layers_to_transform"] = nullptr;
   // PEFT accepts a whole number as a float, but shows it as it was written.
-  if (config.alpha == std::floor(config.alpha)) {
-    json["lora_alpha"] = static_cast<int64_t>(config.alpha);
-  } else {
-    json["lora_alpha"] = config.alpha;
-  }
+  const auto whole_alpha = static_cast<int64_t>(config.alpha);
+  json["lora_alpha"] =
+      config.alpha == std::floor(config.alpha) ? Json(whole_alpha) : Json(config.alpha);
   json["lora_dropout"] = config.dropout;
-  if (config.modules_to_save.empty()) {
-    json["modules_to_save"] = nullptr;
-  } else {
-    json["modules_to_save"] = config.modules_to_save;
-  }
+  json["modules_to_save"] = config.modules_to_save.empty() ? Json() : Json(config.modules_to_save);
   json["peft_type"] = "LORA";
   json["r"] = config.rank;
   json["rank_pattern"] = Json::object();

@@ -91,10 +91,9 @@ absl::StatusOr<std::string> ReadArchitectureName(const Json& json) {
   return (*names)[0].get<std::string>();
 }
 
-// ParseJson limits depth and refuses duplicate keys; the order of the keys is kept for the export.
+// The order of the keys is kept for the export.
 absl::StatusOr<Json> ParseObject(const std::string& text, const std::string& source) {
-  TAOPD_RETURN_IF_ERROR(ParseJson(text, source).status());
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  TAOPD_ASSIGN_OR_RETURN(Json json, ParseOrderedJson(text, source));
   if (!json.is_object()) return InvalidArgument(source, " is not a JSON object");
   return json;
 }

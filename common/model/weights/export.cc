@@ -1,5 +1,4 @@
 // The export of weights to safetensors.
-#include <torch/csrc/autograd/grad_mode.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -8,10 +7,10 @@
 #include <set>
 
 #include "common/io/file.h"
-#include "common/io/safetensors/safetensors.h"
 #include "common/model/decoder.h"
 #include "common/model/weights/lora_weights.h"
 #include "common/model/weights/model_snapshot.h"
+#include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
@@ -19,12 +18,6 @@ namespace {
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-
-std::span<const std::byte> BytesOf(const at::Tensor& cpu_tensor) {
-  return {static_cast<const std::byte*>(cpu_tensor.const_data_ptr()), cpu_tensor.nbytes()};
-}
-
-at::Tensor OnCpu(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
 
 // Returns the parameters, in order, in groups that each fit in a file.
 std::vector<std::vector<NamedParameter>> SplitIntoShards(const ModelSnapshot& model,
@@ -41,18 +34,6 @@ std::vector<std::vector<NamedParameter>> SplitIntoShards(const ModelSnapshot& mo
     shard_bytes += size_bytes;
   }
   return shards;
-}
-
-absl::Status WriteShard(const std::string& path, const std::vector<NamedParameter>& parameters) {
-  std::vector<at::Tensor> on_cpu;  // keeps the bytes alive
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [name, parameter] : parameters) {
-    on_cpu.push_back(OnCpu(parameter));
-    tensors.push_back({name, SafetensorsDtype(parameter.scalar_type()), parameter.sizes().vec(),
-                       BytesOf(on_cpu.back())});
-  }
-  // transformers refuses files whose metadata does not name a format.
-  return WriteSafetensors(path, tensors, {{"format", "pt"}});
 }
 
 std::string ShardName(size_t number, size_t num_shards) {
@@ -83,7 +64,7 @@ absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_d
                           int64_t max_shard_bytes) {
   const auto shards = SplitIntoShards(model, max_shard_bytes);
   if (shards.size() == 1) {
-    TAOPD_RETURN_IF_ERROR(WriteShard(model_dir + "/" + kSingleFile, shards[0]));
+    TAOPD_RETURN_IF_ERROR(WriteTensors(model_dir + "/" + kSingleFile, shards[0]));
     return RemoveOldWeights(model_dir, {kSingleFile});
   }
   nlohmann::ordered_json index;
@@ -92,7 +73,7 @@ absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_d
   std::set<std::string> written = {kIndexFile};
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = ShardName(i + 1, shards.size());
-    TAOPD_RETURN_IF_ERROR(WriteShard(model_dir + "/" + name, shards[i]));
+    TAOPD_RETURN_IF_ERROR(WriteTensors(model_dir + "/" + name, shards[i]));
     written.insert(name);
     for (const auto& [tensor_name, parameter] : shards[i]) {
       weight_map[tensor_name] = name;

@@ -34,12 +34,6 @@ at::Tensor LoadSlot(const WeightSlot& slot, const at::Tensor& stored, const Mode
   return part.to(device, dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // Returns a text like "a, b, c and 12 more".
 std::string NamesText(const std::vector<std::string>& names) {
   constexpr size_t kMaxNames = 4;
@@ -70,18 +64,6 @@ absl::Status CheckNames(const std::vector<WeightSlot>& slots, const SafetensorsM
   return absl::OkStatus();
 }
 
-absl::Status CheckTensor(const WeightSlot& slot, const TensorView& view) {
-  if (view.shape != slot.shape) {
-    return InvalidArgument("tensor ", slot.name, " has shape ", ShapeText(view.shape),
-                           ", the configuration asks for ", ShapeText(slot.shape));
-  }
-  if (!ScalarTypeOfSafetensors(view.dtype)) {
-    return InvalidArgument("tensor ", slot.name, " has dtype ", view.dtype,
-                           ", not one of F32, BF16, F16");
-  }
-  return absl::OkStatus();
-}
-
 // Returns the rows of a larger vocabulary: the old ones, then their mean (see VocabularyChange).
 at::Tensor WithNewRows(const at::Tensor& rows_VH, int64_t num_rows) {
   if (rows_VH.size(0) >= num_rows) return rows_VH;
@@ -98,7 +80,7 @@ absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& name
   const auto slots = ListWeights(*config, names, &shapes_only);
   TAOPD_RETURN_IF_ERROR(CheckNames(slots, stored, config->tie_word_embeddings, names.lm_head));
   for (const WeightSlot& slot : slots) {
-    TAOPD_RETURN_IF_ERROR(CheckTensor(slot, stored.tensors.at(slot.name).first));
+    TAOPD_RETURN_IF_ERROR(CheckTensor(slot.name, stored.tensors.at(slot.name).first, slot.shape));
   }
   if (config->dtype.empty()) {
     const std::string& of_embedding = stored.tensors.at(slots[0].name).first.dtype;

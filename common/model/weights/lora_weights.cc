@@ -67,15 +67,7 @@ absl::StatusOr<at::Tensor> TakeTensor(const std::shared_ptr<const SafetensorsFil
   if (found == file->tensors().end())
     return InvalidArgument(file->path(), ": tensor ", name, " is missing");
   const TensorView& view = found->second;
-  if (view.shape != shape) {
-    return InvalidArgument(file->path(), ": tensor ", name, " has shape ",
-                           Concat(at::IntArrayRef(view.shape)), ", the model asks for ",
-                           Concat(at::IntArrayRef(shape)));
-  }
-  if (!ScalarTypeOfSafetensors(view.dtype)) {
-    return InvalidArgument(file->path(), ": tensor ", name, " has dtype ", view.dtype,
-                           ", not one of F32, BF16, F16");
-  }
+  TAOPD_RETURN_IF_ERROR(Annotate(CheckTensor(name, view, shape), file->path()));
   left->erase(name);
   const at::Tensor stored = StoredTensor(view, file);
   return stored.to(stored.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
@@ -221,18 +213,7 @@ absl::Status WriteLoraAdapter(const LoraConfig& config,
                               const std::vector<NamedParameter>& parameters,
                               const std::string& adapter_dir) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(adapter_dir));
-  std::vector<at::Tensor> on_cpu;  // keeps the bytes alive
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [name, parameter] : parameters) {
-    on_cpu.push_back(parameter.detach().to(at::kCPU).contiguous());
-    const at::Tensor& values = on_cpu.back();
-    tensors.push_back({name,
-                       SafetensorsDtype(values.scalar_type()),
-                       values.sizes().vec(),
-                       {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}});
-  }
-  TAOPD_RETURN_IF_ERROR(
-      WriteSafetensors(adapter_dir + "/" + kAdapterWeightsFile, tensors, {{"format", "pt"}}));
+  TAOPD_RETURN_IF_ERROR(WriteTensors(adapter_dir + "/" + kAdapterWeightsFile, parameters));
   return WriteFileAtomically(adapter_dir + "/" + kAdapterConfigFile, LoraConfigJson(config));
 }
 

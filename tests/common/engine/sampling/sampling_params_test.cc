@@ -147,9 +147,12 @@ void ExpectDraws(const Problem& problem) {
   std::vector<int> counts(kVocabSize);
   const auto step = static_cast<int64_t>(problem.generated.size());
   for (int i = 0; i < kNumDraws; ++i) {
-    params.seed = i;
+    // Half of the draws are steps of one sequence, half have different seeds. min_tokens counts
+    // steps, too.
+    const bool is_step = i % 2 == 0 && params.min_tokens == 0;
+    params.seed = is_step ? 7 : 1000 + i;
     ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                         sampler.Sample(problem.logits, params, &state, step));
+                         sampler.Sample(problem.logits, params, &state, is_step ? step + i : step));
     ++counts[token.id];
   }
   double chi_square = 0.0, rare = 0.0;
@@ -183,6 +186,15 @@ const Case kCases[] = {
     {"min_p", [](auto& p) { p.min_p = 0.2f; }},
     {"top_k", [](auto& p) { p.top_k = 5; }},
     {"top_p", [](auto& p) { p.top_p = 0.7f; }},
+    {"top_k and top_p",
+     [](auto& p) {
+       p.temperature = 1.3f;
+       p.top_k = 9;
+       p.top_p = 0.6f;
+     }},
+    {"top_k of one", [](auto& p) { p.top_k = 1; }},
+    {"top_k beyond the vocabulary", [](auto& p) { p.top_k = 500; }},
+    {"tiny top_p", [](auto& p) { p.top_p = 1e-6f; }},
     {"repetition_penalty", [](auto& p) { p.repetition_penalty = 1.8f; }},
     {"frequency_penalty", [](auto& p) { p.frequency_penalty = 0.7f; }},
     {"presence_penalty", [](auto& p) { p.presence_penalty = -0.9f; }},
