@@ -21,3 +21,5 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "common/cmake/pch/json_templates.h"

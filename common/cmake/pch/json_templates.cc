@@ -1,0 +1,5 @@
+#include "common/cmake/pch/json_templates.h"
+
+#ifdef TAOPD_JSON_TEMPLATES
+TAOPD_JSON_TEMPLATES(template)
+#endif
