@@ -184,16 +184,13 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   ModelCommand load;
   load.kind = ModelCommand::Kind::kLoad;
   load.model_dir = model_dir;
-  load.dtype = options.dtype;
   load.merged_adapter_dir = options.merged_adapter_dir;
-  load.kernels = kernels.kernels;
-  load.max_len = kernels.max_len;
-  load.top_k = kernels.top_k;
+  load.use = kernels;
   load.num_threads = threads;
   load.num_ranks = size;
   load.master_port = listener.port;
   for (int64_t rank = 1; rank < size; ++rank) {
-    TAOPD_ASSIGN_OR_RETURN(load.device, DeviceOfRank(options.device, rank));
+    TAOPD_ASSIGN_OR_RETURN(load.use.device, DeviceOfRank(options.device, rank));
     load.rank = rank;
     TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
   }

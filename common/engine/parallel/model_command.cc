@@ -9,12 +9,12 @@ namespace {
 template <typename Command, typename Visit>
 void VisitMembers(Command& command, const Visit& visit) {
   visit("model_dir", command.model_dir);
-  visit("dtype", command.dtype);
-  visit("device", command.device);
+  visit("dtype", command.use.dtype);
+  visit("device", command.use.device);
   visit("merged_adapter_dir", command.merged_adapter_dir);
-  visit("kernels", command.kernels);
-  visit("max_len", command.max_len);
-  visit("kernels_top_k", command.top_k);
+  visit("kernels", command.use.kernels);
+  visit("max_len", command.use.max_len);
+  visit("kernels_top_k", command.use.top_k);
   visit("num_threads", command.num_threads);
   visit("rank", command.rank);
   visit("num_ranks", command.num_ranks);

@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/model/decoder.h"
+#include "common/model/kernel_setup.h"
 
 namespace taopd {
 
@@ -25,10 +26,8 @@ struct ModelCommand {
   Kind kind = Kind::kInfer;
 
   // kLoad
-  std::string model_dir, dtype, device, merged_adapter_dir;
-  std::string kernels;  // this and the next two are members of KernelUse
-  int64_t max_len = 0;
-  int32_t top_k = 0;
+  std::string model_dir, merged_adapter_dir;
+  KernelUse use;  // with the rank's own device
   int64_t num_threads = 0;
   int64_t rank = 0, num_ranks = 1;
   int64_t master_port = 0;  // port of 127.0.0.1 on which rank 0 listens

@@ -16,7 +16,6 @@
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"
-#include "common/model/kernel_setup.h"
 
 namespace taopd {
 namespace {
@@ -59,8 +58,8 @@ class Worker {
   absl::Status Load(const ModelCommand& command) {
     if (command.num_threads > 0) at::set_num_threads(static_cast<int>(command.num_threads));
     DecoderOptions options;
-    options.dtype = command.dtype;
-    options.device = command.device;
+    options.dtype = command.use.dtype;
+    options.device = command.use.device;
     options.merged_adapter_dir = command.merged_adapter_dir;
     options.group = &collectives_;
     auto decoder = LoadSlice(command, options);
@@ -71,13 +70,7 @@ class Worker {
 
   static absl::StatusOr<std::unique_ptr<Decoder>> LoadSlice(const ModelCommand& command,
                                                             const DecoderOptions& options) {
-    KernelUse use;
-    use.kernels = command.kernels;
-    use.device = command.device;
-    use.dtype = command.dtype;
-    use.max_len = command.max_len;
-    use.top_k = command.top_k;
-    TAOPD_RETURN_IF_ERROR(SetUpKernels(use, command.model_dir));
+    TAOPD_RETURN_IF_ERROR(SetUpKernels(command.use, command.model_dir));
     return LoadDecoder(command.model_dir, options);
   }
 
@@ -145,7 +138,7 @@ absl::Status Serve(CommandChannel* channel) {
   if (!first) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(const ModelCommand load, ModelCommand::Decode(*first));
   if (load.kind != ModelCommand::Kind::kLoad) return DataLoss("the first command is not to load");
-  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(load.device));
+  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(load.use.device));
   const Rendezvous place = ParallelRendezvous(load.rank, load.num_ranks, load.master_port);
   TAOPD_ASSIGN_OR_RETURN(const auto group,
                          ProcessGroup::Connect(place, ParallelGroupOptions(device)));

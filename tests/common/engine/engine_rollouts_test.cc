@@ -5,17 +5,11 @@
 #include "common/engine/torch_engine.h"
 #include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"
+#include "tests/common/engine/tiny_model.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
 namespace {
-
-std::unique_ptr<InferenceEngine> EngineOn(std::shared_ptr<Decoder> decoder,
-                                          const EngineOptions& options = EngineOptions()) {
-  auto engine = MakeTorchEngine(std::move(decoder), options);
-  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-  return *std::move(engine);
-}
 
 // Returns row i of a matrix of ids, up to the first -1.
 std::vector<int32_t> RowOf(const at::Tensor& ids, int64_t i) {
@@ -38,7 +32,7 @@ TEST_P(GreedyGolden, IsTransformersTokenForToken) {
   const at::Tensor& continuations = golden.at("continuations");
   EngineOptions options;
   options.max_num_batched_tokens = 256;  // prompts are computed in chunks beside decoding
-  const auto engine = EngineOn(decoder, options);
+  const auto engine = MakeEngine(decoder, options);
   std::vector<InferenceRequest> requests;
   for (int64_t i = 0; i < continuations.size(0); ++i) {
     requests.push_back(Generation(RowOf(golden.at("prompts"), i), continuations.size(1), 0.0f));
@@ -65,7 +59,7 @@ TEST_P(BehaviorLogProbs, AreThoseOfTheTrainingPass) {
   constexpr double kLogProbTolerance = 1e-5;  // float32, logits below 10
   const std::shared_ptr<Decoder> decoder =
       TinyDecoder(GetParam(), "float32", /*requires_grad=*/true);
-  const auto engine = EngineOn(decoder);
+  const auto engine = MakeEngine(decoder);
   RandomStream random(5);
   std::vector<InferenceRequest> requests;
   for (int i = 0; i < kRollouts; ++i) {
@@ -105,7 +99,7 @@ TEST(SharedPrompts, AreComputedOnce) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/2048);
   EngineOptions options;
   options.max_num_batched_tokens = 300;
-  const auto engine = EngineOn(decoder, options);
+  const auto engine = MakeEngine(decoder, options);
   RandomStream random(1);
   const std::vector<int32_t> prompt = RandomTokens(1024, 16, &random);
   std::vector<InferenceRequest> requests;
@@ -130,7 +124,7 @@ TEST(SmallPools, CompleteEverything) {
       8 * 4096 / kBlockTokens *
       KvPages::BytesPerBlock(decoder->config(), at::kFloat, KvPages::Layout::kKernel);
   options.max_num_batched_tokens = 8192;
-  const auto engine = EngineOn(decoder, options);
+  const auto engine = MakeEngine(decoder, options);
   RandomStream random(1);
   std::vector<InferenceRequest> requests;
   for (uint64_t seed = 0; seed < 32; ++seed) {

@@ -1,5 +1,5 @@
-// Compares scores with float64 over the same hidden states, and checks that they do not depend on
-// the batch.
+// Compares scores with float64 over the same hidden states. engine_invariance_test.cc checks that
+// they do not depend on the batch.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -175,27 +175,6 @@ TEST_P(EngineScoresTest, EqualFloat64LogSoftmax) {
     ASSERT_OK(results[i]);
     EXPECT_FALSE(results[i]->generated.has_value());
     ExpectScores(*results[i]->score, requests[i], LogitsOf(decoder.get(), requests[i].token_ids));
-  }
-}
-
-TEST_P(EngineScoresTest, DoNotDependOnWhatElseIsInTheBatch) {
-  const auto engine = MakeEngine(MakeTiny(SmallConfig(GetParam())));
-  std::vector<InferenceRequest> requests = VariedRequests();
-  for (size_t i = 0; i < requests.size(); i += 3) {
-    requests[i].sampling = SamplingParams();
-    requests[i].sampling->max_new_tokens = 8;
-  }
-  std::vector<InferenceRequest> crowd;
-  for (const InferenceRequest& request : requests) {
-    crowd.push_back(request);
-    crowd.push_back(Generation(RandomIds(5, crowd.size()), 20, 1.0f, 3));
-  }
-  const auto together = RunAll(engine.get(), crowd);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto alone = RunAll(engine.get(), {requests[i]});
-    ASSERT_OK(alone[0]);
-    ASSERT_OK(together[2 * i]);
-    ExpectSameBits(*alone[0]->score, *together[2 * i]->score);
   }
 }
 

@@ -11,13 +11,6 @@ namespace {
 
 constexpr int64_t kPrefix = 35, kFirst = 30, kSecond = 12;
 
-std::vector<int32_t> RandomIds(int64_t length, uint64_t seed) {
-  RandomStream random(seed);
-  std::vector<int32_t> ids(static_cast<size_t>(length));
-  for (int32_t& id : ids) id = static_cast<int32_t>(random.NextBelow(31));
-  return ids;
-}
-
 std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -26,8 +19,9 @@ std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& 
 // Returns the rows after the prefix, and the gradients of their sum of squares by the parameters'
 // names.
 std::map<std::string, at::Tensor> Compute(Decoder* decoder, bool shared) {
-  const std::vector<int32_t> prefix = RandomIds(kPrefix, 1), first = RandomIds(kFirst, 2),
-                             second = RandomIds(kSecond, 3);
+  RandomStream random(1);
+  const auto prefix = RandomTokens(kPrefix, 31, &random), first = RandomTokens(kFirst, 31, &random),
+             second = RandomTokens(kSecond, 31, &random);
   PackedBatch batch;
   if (shared) {
     batch = PackedBatch::FromSequences({prefix, first, second}, at::kCPU);
