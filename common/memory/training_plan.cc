@@ -7,6 +7,7 @@
 
 #include "common/base/memory.h"
 #include "common/memory/kv_pool.h"
+#include "taopd/head/logit_chunk.h"
 
 namespace taopd {
 namespace {
@@ -55,10 +56,18 @@ int64_t RolloutBytes(EnginePlanInput engine, Recompute recompute) {
 int64_t HeadBytes(const TrainingPlanInput& input) {
   const ModelConfig& config = input.engine.config;
   const int64_t b = SizeOf(input.engine.dtype);
+  const int64_t states_bytes = 2 * input.micro_batch_rows * config.hidden_size * b;
+  if (!input.engine.budget.on_cpu()) {
+    const auto chunk_bytes = [&](int64_t num_rows) {
+      return StudentHeadBytesOnGpu(num_rows, config.hidden_size, config.vocab_size, b);
+    };
+    const int64_t least = chunk_bytes(std::min(input.micro_batch_rows, kLeastStudentRows));
+    return states_bytes + std::min(std::max(input.head_workspace_bytes, least),
+                                   chunk_bytes(input.micro_batch_rows));
+  }
   const int64_t row_bytes = config.vocab_size * b;
   const int64_t rows_that_fit = std::max<int64_t>(1, input.head_workspace_bytes / row_bytes);
-  return 2 * input.micro_batch_rows * config.hidden_size * b +
-         std::min(input.micro_batch_rows, rows_that_fit) * row_bytes;
+  return states_bytes + std::min(input.micro_batch_rows, rows_that_fit) * row_bytes;
 }
 
 // The values of one token: numbers of the model's type, and float32 numbers.

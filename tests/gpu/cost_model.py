@@ -29,6 +29,8 @@ DEVICES = [Device("A100", 312, 19.5, 2039), Device("L40S", 362, 91.6, 864), Devi
 # FlashAttention 2 with 370 of 989 on an H100. Scalar kernels with loads in their loops reach a quarter of float32's peak.
 PRODUCTS, MEMORY, FLASH, SCALAR = 0.8, 0.9, 0.37, 0.25
 LAUNCH_S = 4e-6
+# kLeastStudentRows of kernels/include/taopd/head/logit_chunk.h, and the limit of PlanFusedHead.
+LEAST_STUDENT_ROWS, MOST_LOGITS_ROWS = 512, 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,23 +71,32 @@ class Cost:
         return ("products", "CUDA cores", "memory", "launches")[parts.index(max(parts))]
 
 
+def head_bytes(model):
+    """Of a row of logits, and of a row of the chunk: float32 logits, bfloat16 exponentials, d hidden in float32 and hidden."""
+    return model.vocabulary * 4, model.vocabulary * 2 + model.hidden * 6
+
+
+def least_head_workspace(rows, model):
+    """What the student's head takes at least: StudentHeadBytesOnGpu in kernels/include/taopd/head/logit_chunk.h."""
+    return (40 << 20) + min(rows, LEAST_STUDENT_ROWS) * sum(head_bytes(model))
+
+
 def head_plans(rows, model, workspace_bytes):
-    """(rows of logits, rows of a chunk) that fit: float32 logits, bfloat16 exponentials, d hidden in float32 and hidden."""
-    per_logits_row, per_row = model.vocabulary * 4, model.vocabulary * 2 + model.hidden * 6
-    logits_rows = 1
-    while logits_rows <= rows:
-        room = workspace_bytes - logits_rows * per_logits_row
-        chunk = min(rows, room // per_row // logits_rows * logits_rows)
-        if chunk >= logits_rows:
+    """(rows of logits, rows of a chunk) that fit, for each number of chunks, as in PlanFusedHead."""
+    per_logits_row, per_row = head_bytes(model)
+    for chunks in range(1, rows + 1):
+        chunk = math.ceil(rows / chunks)
+        logits_rows = min(MOST_LOGITS_ROWS, chunk, (workspace_bytes - chunk * per_row) // per_logits_row)
+        if logits_rows > 0:
             yield logits_rows, chunk
-        logits_rows *= 2
 
 
 def student_head(rows, model, plan):
     """The gradient of a dense objective: three products; lm_head is read for each run of logits and for each chunk, its
     float32 gradient is read and written for each chunk."""
     logits_rows, chunk = plan
-    runs, chunks = math.ceil(rows / logits_rows), math.ceil(rows / chunk)
+    chunks, rest = math.ceil(rows / chunk), rows % chunk
+    runs = rows // chunk * math.ceil(chunk / logits_rows) + math.ceil(rest / logits_rows)
     matrix, logits = model.vocabulary * model.hidden, rows * model.vocabulary
     traffic = runs * matrix * 2 + chunks * matrix * (2 + 8) + logits * (4 + 2 * 4 + 2 + 2 * 2)
     return Cost(f"student head, {logits_rows} rows of logits, chunks of {chunk}", 6 * rows * matrix, 0, traffic,
@@ -127,10 +138,10 @@ def per_layer(model, rows, context):
 
 
 def costs(model, device, rows, context, workspace_bytes):
-    head = best_student_head(rows, model, workspace_bytes, device)
+    head = best_student_head(rows, model, max(workspace_bytes, least_head_workspace(rows, model)), device)
     parameters = model.vocabulary * model.hidden
-    return ([head] if head else []) + [
-        scoring_head(rows, model, workspace_bytes), *per_layer(model, 64, context),
+    return [
+        head, scoring_head(rows, model, workspace_bytes), *per_layer(model, 64, context),
         Cost("AdamW of lm_head", 0, 0, parameters * (4 + 2 * 2 + 2 * 4 + 2 * 4 + 4))]
 
 
@@ -150,7 +161,7 @@ def main():
     parser.add_argument("--device", choices=[device.name for device in DEVICES], action="append")
     parser.add_argument("--rows", type=int, default=8192, help="rows of the heads (default: 8192)")
     parser.add_argument("--context", type=int, default=8192, help="tokens of a prompt and of each sequence (default: 8192)")
-    parser.add_argument("--workspace-mb", type=int, default=256, help="workspace of the heads in MiB (default: 256)")
+    parser.add_argument("--workspace-mb", type=int, default=256, help="workspace of the heads in MiB (default: 256; the student's takes at least 512 rows)")
     options = parser.parse_args()
     model = next(model for model in MODELS if model.name == options.model)
     devices = [device for device in DEVICES if not options.device or device.name in options.device]

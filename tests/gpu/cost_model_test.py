@@ -21,7 +21,7 @@ class CostModelTest(unittest.TestCase):
         for mib in (1, 2, 4):
             workspace = mib << 20
             best = cost_model.best_student_head(rows, model, workspace, device).seconds(device)
-            # Runs of logits double, as in PlanFusedHead; chunks are any whole number of runs.
+            # Chunks are any whole number of runs.
             for logits_rows in (1, 2, 4, 8, 16, 32, 64):
                 for chunk in range(logits_rows, rows + 1, logits_rows):
                     size = logits_rows * model.vocabulary * 4 + chunk * (model.vocabulary * 2 + model.hidden * 6)
@@ -52,6 +52,17 @@ class CostModelTest(unittest.TestCase):
         times = [cost_model.best_student_head(8192, qwen, mib << 20, BY_NAME["H200"]).seconds(BY_NAME["H200"])
                  for mib in (64, 256, 1024, 2048, 8192)]
         self.assertEqual(times, sorted(times, reverse=True))
+
+    def test_a_small_workspace_is_raised_to_512_rows(self):
+        qwen = cost_model.MODELS[2]
+        heads = [cost_model.costs(qwen, BY_NAME["H200"], 8192, 8192, mib << 20)[0] for mib in (1, 256, 600)]
+        self.assertEqual(heads[0], heads[1])
+        self.assertGreater(heads[1].memory_bytes, heads[2].memory_bytes)
+        # 512 rows of 151,936 logits and exponentials in bfloat16, and of two hidden states.
+        self.assertEqual(cost_model.least_head_workspace(8192, qwen), (40 << 20) + 512 * (151936 * 6 + 4096 * 6))
+        constants = (ROOT / "kernels/include/taopd/head/logit_chunk.h").read_text(encoding="utf-8")
+        self.assertIn(f"kLeastStudentRows = {cost_model.LEAST_STUDENT_ROWS};", constants)
+        self.assertIn("kOtherBytes = int64_t{40} << 20;", constants)
 
     def test_the_table_has_every_kernel_on_every_device(self):
         for model in cost_model.MODELS:

@@ -20,9 +20,14 @@ TAOPD_CUDA_STRICT=1 cmake --build "$2" --target taopd-teacher taopd-trainer gpu_
 for program in bin/taopd-teacher bin/taopd-trainer tests-bin/gpu_kernels_test tests-bin/gpu_heads_test; do
   readelf -d "$2/$program" | grep -q 'NEEDED.*libcudart' || { echo "$program is not linked with the CUDA run-time"; exit 1; }
 done
-# The collectives of several GPUs are compiled only with nccl.h, which deploy/setup --cuda brings.
+# The collectives of several GPUs and the weights' way to vLLM are compiled only with nccl.h, which is the toolkit's or comes
+# with deploy/setup --cuda.
 if grep -q '^TAOPD_NCCL_INCLUDE:PATH=/' "$2/CMakeCache.txt"; then
   nm -u "$2/common/dist/libtaopd_dist.a" | grep -q ProcessGroupNCCL || { echo "taopd_dist does without NCCL"; exit 1; }
+  nm -u "$2/trainer/rollout/vllm/libtaopd_vllm_rollouts.a" | grep -q ncclBroadcast || {
+    echo "taopd_vllm_rollouts does without NCCL"
+    exit 1
+  }
 else
   echo "nccl.h is not found: the collectives of NCCL are not compiled"
 fi

@@ -85,40 +85,76 @@ int64_t MostRows(int64_t low, int64_t high, const Fits& fits) {
   return low;
 }
 
+// Returns the bytes that a plan reads and writes per element of lm_head. Each run of logits rows
+// reads lm_head; with a dense gradient, each chunk reads it again and reads and writes its float32
+// gradient.
+int64_t Traffic(const FusedHeadProblem& problem, const Mode& mode, int64_t num_runs,
+                int64_t num_chunks) {
+  const int64_t element = SizeOf(problem.dtype);
+  return num_runs * element + (mode.dense ? num_chunks * (element + 8) : 0);
+}
+
+// Returns the next number of chunks to try: each of the first sixteen, then in steps of an eighth,
+// and num_rows as the last one.
+int64_t NextNumChunks(int64_t num_chunks, int64_t num_rows) {
+  const int64_t next = num_chunks + std::max<int64_t>(1, num_chunks / 8);
+  return num_chunks < num_rows ? std::min(next, num_rows) : next;
+}
+
+// Returns how many runs there are if every chunk begins with a new one.
+int64_t NumRuns(int64_t num_rows, int64_t chunk_rows, int64_t logits_rows) {
+  const int64_t whole = num_rows / chunk_rows, rest = num_rows % chunk_rows;
+  return whole * CeilDiv(chunk_rows, logits_rows) + CeilDiv(rest, logits_rows);
+}
+
 }  // namespace
 }  // namespace cuda
 
 FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_bytes) {
   using namespace cuda;  // NOLINT: for the names of the layout
-  // With fewer rows of logits than this, reading lm_head costs as much as the product.
-  constexpr int64_t kLogitsRows = 1024;
+  // With more rows of logits than this, reading lm_head takes little of the product's time.
+  constexpr int64_t kMostLogitsRows = 1024;
+  // Runs of logits have a multiple of this many rows where that adds no run.
+  constexpr int64_t kProductTile = 64;
   // There is one thread per entry, and the index of the sort allows no more entries than this.
   const int64_t most_rows = std::numeric_limits<int32_t>::max() / (int64_t{problem.targets.k} + 1);
-  const int64_t num_rows = std::clamp<int64_t>(problem.num_rows, 1, most_rows);
+  const int64_t num_rows = std::max<int64_t>(problem.num_rows, 1);
   const Mode mode = ModeOf(problem);
   const auto bytes = [&](int64_t chunk_rows, int64_t logits_rows) {
-    return LayOut(problem, mode, chunk_rows, logits_rows, nullptr).bytes;
+    return LayOut(problem, mode, chunk_rows, mode.in_place ? chunk_rows : logits_rows, nullptr)
+        .bytes;
   };
+  const int64_t largest_chunk = MostRows(1, std::min(num_rows, most_rows), [&](int64_t rows) {
+    return bytes(rows, 1) <= workspace_bytes;
+  });
+  if (largest_chunk == 0) return {0, 0, bytes(1, 1)};
+
   FusedHeadPlan plan;
-  for (int64_t logits_rows = std::min(kLogitsRows, num_rows); logits_rows >= 1; logits_rows /= 2) {
-    const int64_t chunk_rows = MostRows(logits_rows, num_rows, [&](int64_t rows) {
-      return bytes(rows, mode.in_place ? rows : logits_rows) <= workspace_bytes;
-    });
-    if (chunk_rows == 0) continue;
-    const int64_t in_chunk = mode.in_place ? chunk_rows : logits_rows;
-    // Fewer logits at a time leave more room for E, until one chunk is only a few times as large.
-    const bool better = plan.chunk_rows == 0 || chunk_rows > plan.chunk_rows;
-    if (better) plan = {chunk_rows, in_chunk, bytes(chunk_rows, in_chunk)};
-    if (mode.in_place || chunk_rows == num_rows || chunk_rows >= 4 * logits_rows) break;
+  int64_t least_traffic = std::numeric_limits<int64_t>::max();
+  // More chunks leave more memory to the runs of logits, so numbers of chunks are tried until the
+  // chunks alone cost as much as the best plan. The numbers do not depend on the workspace, so that
+  // plan.bytes gives the same plan again.
+  for (int64_t num_chunks = 1; num_chunks <= num_rows;
+       num_chunks = NextNumChunks(num_chunks, num_rows)) {
+    if (CeilDiv(num_rows, num_chunks) > largest_chunk) continue;
+    const int64_t fewest_runs =
+        mode.in_place ? num_chunks : std::max(num_chunks, CeilDiv(num_rows, kMostLogitsRows));
+    if (Traffic(problem, mode, fewest_runs, num_chunks) >= least_traffic) break;
+    const int64_t chunk_rows = CeilDiv(num_rows, num_chunks);
+    int64_t logits_rows = chunk_rows;
+    if (!mode.in_place) {
+      logits_rows = MostRows(1, std::min(kMostLogitsRows, chunk_rows), [&](int64_t rows) {
+        return bytes(chunk_rows, rows) <= workspace_bytes;
+      });
+      const int64_t even = CeilDiv(chunk_rows, CeilDiv(chunk_rows, logits_rows));
+      logits_rows = std::min(logits_rows, RoundUp(even, kProductTile));
+    }
+    const int64_t traffic = Traffic(problem, mode, NumRuns(num_rows, chunk_rows, logits_rows),
+                                    CeilDiv(num_rows, chunk_rows));
+    if (traffic >= least_traffic) continue;
+    least_traffic = traffic;
+    plan = {chunk_rows, logits_rows, bytes(chunk_rows, logits_rows)};
   }
-  if (plan.chunk_rows == 0) return {0, 0, bytes(1, 1)};
-  // Chunks have equal sizes, in whole runs of logits rows.
-  const int64_t num_chunks = CeilDiv(num_rows, plan.chunk_rows);
-  int64_t even = CeilDiv(num_rows, num_chunks);
-  if (!mode.in_place) even = RoundUp(even, plan.logits_rows);
-  plan.chunk_rows = std::min(plan.chunk_rows, even);
-  if (mode.in_place) plan.logits_rows = plan.chunk_rows;
-  plan.bytes = bytes(plan.chunk_rows, plan.logits_rows);
   return plan;
 }
 

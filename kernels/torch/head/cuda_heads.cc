@@ -6,6 +6,7 @@
 #include "kernels/torch/device_call.h"
 #include "kernels/torch/head/head_target_pointers.h"
 #include "taopd/head/fused_head.h"
+#include "taopd/head/logit_chunk.h"
 
 namespace taopd {
 namespace {
@@ -131,7 +132,10 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   if (d_lm_head_VH.defined()) result.d_lm_head_VH = d_lm_head_VH.mutable_data_ptr<float>();
   result.errors = errors.mutable_data_ptr<int32_t>();
 
-  const FusedHeadPlan plan = PlanFusedHead(problem, options.workspace_bytes);
+  const int64_t least_bytes =
+      StudentHeadBytesOnGpu(std::min(problem.num_rows, kLeastStudentRows), problem.hidden_size,
+                            problem.vocabulary_size, SizeOf(problem.dtype));
+  const FusedHeadPlan plan = PlanFusedHead(problem, std::max(options.workspace_bytes, least_bytes));
   const at::Tensor workspace = at::empty({plan.bytes}, floats.dtype(at::kByte));
   const std::string wrong = kernels.fused_head(problem, result, call.ContextForProducts(workspace));
   TORCH_CHECK(wrong.empty(), wrong);

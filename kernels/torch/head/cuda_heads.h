@@ -13,8 +13,8 @@ namespace taopd {
 
 // StudentHead for CUDA tensors whose shapes, dtypes and devices have been checked and whose targets
 // are contiguous. The kernels check ids. Waits for the results, which the metrics on the CPU need
-// anyway. If options.workspace_bytes is less than one row needs (32 MiB and some rows of logits),
-// the workspace of one row is used.
+// anyway. The workspace has options.workspace_bytes, or enough for kLeastStudentRows rows
+// (taopd/head/logit_chunk.h) if that is more.
 HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            at::Tensor d_lm_head_VH, const DeviceKernels& kernels = LinkedKernels());

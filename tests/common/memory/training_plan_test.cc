@@ -111,6 +111,26 @@ TEST(TrainingLines, WithoutFusedFunctionsMoreIsKept) {
   EXPECT_EQ(BytesOfLine(lines, "backward buffers"), 500 * (2 * 128 + 3 * 64) * 2 + 1000 * 64 * 2);
 }
 
+// On a GPU, 512 rows are computed at a time even if the workspace is smaller.
+TEST(TrainingLines, TheHeadOnAGpuHasALeastWorkspace) {
+  constexpr int64_t kMib = int64_t{1} << 20;
+  TrainingPlanInput input = Input(PublicConfig(kQwen3_8b), "cuda:0", 74 * kGib);
+  input.micro_batch_rows = 8192;
+  const int64_t states = 2 * 8192 * 4096 * 2;
+  const int64_t row_bytes = (151936 + 4096) * (4 + 2);
+  const auto workspace = [&] {
+    return BytesOfLine(TrainingLines(input), "loss head") - states * input.micro_batch_rows / 8192;
+  };
+  EXPECT_EQ(workspace(), 40 * kMib + 512 * row_bytes);
+  input.head_workspace_bytes = 2048 * kMib;
+  EXPECT_EQ(workspace(), 2048 * kMib);
+  input.micro_batch_rows = 16;  // All rows take less.
+  EXPECT_EQ(workspace(), 40 * kMib + 16 * row_bytes);
+  input.engine.dtype = DataType::kFloat32;  // E replaces the logits.
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "loss head"),
+            2 * 16 * 4096 * 4 + 40 * kMib + 16 * (151936 * 4 + 4096 * 8));
+}
+
 TEST(TrainingLines, RecomputationKeepsLessAndComputesALayerAgain) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
   const int64_t all = BytesOfLine(TrainingLines(input), "training activations");

@@ -35,4 +35,22 @@ inline int64_t LogitChunkRows(bool on_cpu, int64_t workspace_bytes, int64_t voca
                   std::max(kLeastProductRows, cached));
 }
 
+// The student's head on a GPU computes at least this many rows, if there are as many, at a time. A
+// chunk reads and writes 12 bytes for each element of lm_head and its gradient, and does 4 FLOP for
+// each of its rows. An H200 does 180 FLOP in the time of a byte (computed), so with fewer rows the
+// products wait for memory.
+inline constexpr int64_t kLeastStudentRows = 512;
+
+// Returns the workspace with which the student's head on a GPU computes num_rows rows in one chunk.
+// The gradient of float32 logits replaces them; with other types there is memory for both.
+inline int64_t StudentHeadBytesOnGpu(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size,
+                                     int64_t value_bytes) {
+  constexpr int64_t kFloatBytes = sizeof(float);
+  // The products' scratch memory, and arrays with only a few numbers per row.
+  constexpr int64_t kOtherBytes = int64_t{40} << 20;
+  const int64_t gradient_bytes = value_bytes == kFloatBytes ? 0 : value_bytes;
+  return kOtherBytes + num_rows * (vocabulary_size * (kFloatBytes + gradient_bytes) +
+                                   hidden_size * (kFloatBytes + value_bytes));
+}
+
 }  // namespace taopd

@@ -215,6 +215,20 @@ TEST_F(PlanPagedTilesTest, CoversEveryRowOnceAndSplitsShortOnes) {
   EXPECT_EQ(seen, std::vector<int>(19, 1));
 }
 
+TEST_F(PlanPagedTilesTest, TheArraysNamePositionSequenceAndBlocksOfEachRow) {
+  const std::vector<int32_t> tables = {7, 8, 4};
+  const PagedStep step =
+      LayOutPagedStep({{0, 3, 40, tables.data()}, {3, 1, 5, tables.data() + 2}}, 8, 2, 64);
+  EXPECT_EQ(step.num_rows, 4);
+  EXPECT_EQ(step.max_blocks, 2);
+  const auto numbers = [&](int64_t first, int64_t num) {
+    return std::vector<int32_t>(step.arrays.begin() + first, step.arrays.begin() + first + num);
+  };
+  EXPECT_EQ(numbers(0, 4), (std::vector<int32_t>{40, 41, 42, 5}));
+  EXPECT_EQ(numbers(step.first_line, 4), (std::vector<int32_t>{0, 0, 0, 1}));
+  EXPECT_EQ(numbers(step.first_table, 3), tables);
+}
+
 // One long sequence among many short ones must not cost as much as many long ones.
 TEST_F(PlanPagedTilesTest, TheWorkspaceGrowsWithTheSumOfTheLengths) {
   const auto bytes = [](const std::vector<PagedSequence>& sequences, int64_t window) {

@@ -328,6 +328,23 @@ TEST_F(FusedHeadTest, ReferenceMovesWithTheLogits) {
   }
 }
 
+// 8,192 logits, then as many that are 19 nats larger, which do not move the reference, and one that
+// moves it and is only 2 nats larger than those: their shares of all sums are large afterwards. The
+// gradients cancel too much to be compared.
+TEST_F(FusedHeadTest, ReferenceMovesPastManyLogitsThatCount) {
+  constexpr int64_t kTile = 8192;
+  Case c = MakeCase("ta_opd", DataType::kFloat32, 2, 2, 3 * kTile, 5, 91);
+  for (int64_t v = 0; v < 3 * kTile; ++v) {
+    const bool is_second = v / kTile == 1;
+    c.matrices.lm_head_VH[v * 2] = v == 2 * kTile + 7 ? 21.0f : is_second ? 19.0f : 0.0f;
+    c.matrices.lm_head_VH[v * 2 + 1] = 0.01f * static_cast<float>(v % 7);
+  }
+  c.matrices.hidden_NH = {1, 1, 1, -1};
+  const Results actual = RunOnDevice(c), expected = Expected(c);
+  ExpectNear(actual.loss, expected.loss, kFloatTolerance, "loss");
+  ExpectNear(actual.metrics, expected.metrics, kFloatTolerance, "metrics");
+}
+
 TEST_F(FusedHeadTest, LinearCombinationsPaddedSupportsAndDerivedTails) {
   Case c = MakeCase("ta_opd", DataType::kFloat32, 4, 6, 50, 6, 5);
   c.objective.num_terms = 3;
