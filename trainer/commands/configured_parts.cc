@@ -1,10 +1,11 @@
 #include "trainer/commands/configured_parts.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
-#include "trainer/commands/api_key.h"
+#include "common/io/file.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/run/exit_status.h"
 #include "trainer/step/support.h"
@@ -108,12 +109,28 @@ int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadApiKey(const std::string& section, const ServerAccess& access) {
+  const std::string &env = access.api_key_env, &file = access.api_key_file;
+  if (!env.empty()) {
+    const char* key = std::getenv(env.c_str());
+    if (key != nullptr && *key != '\0') return std::string(key);
+    return InvalidArgument(section, ".api_key_env: the environment variable ", env,
+                           " is empty or not set");
+  }
+  if (file.empty()) return std::string();
+  auto text = ReadFileToString(file, 1 << 16);
+  if (!text.ok()) return Annotate(text.status(), section + ".api_key_file");
+  std::string key = text->substr(0, text->find_first_of("\r\n"));
+  if (key.empty())
+    return InvalidArgument(section, ".api_key_file: the first line of ", file, " is empty");
+  return key;
+}
+
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
                                                                  SelfTeacher* self) {
   TeacherClientOptions options = ClientOptionsOf(config);
   if (!config.teacher.cache_only) {
-    TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher.api_key_env,
-                                                       config.teacher.api_key_file));
+    TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher));
   }
   if (config.teachers.empty()) {
     options.endpoints = config.teacher.endpoints;
@@ -143,8 +160,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
                            ": there is no server to measure");
   }
   TeacherClientOptions options = ClientOptionsOf(config);
-  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher.api_key_env,
-                                                     config.teacher.api_key_file));
+  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher));
   options.endpoints = config.teacher.endpoints;
   options.model = config.teacher.model;
   options.revision = config.teacher.revision;
@@ -222,6 +238,60 @@ HeadOptions MakeHeadOptions(const TrainConfig& config) {
   options.temperature = config.rollout.temperature;
   options.workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   return options;
+}
+
+SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
+  SelfTeacherOptions options;
+  options.weights = config.teacher.weights;
+  options.ema = config.teacher.ema;
+  options.refresh_every = config.teacher.refresh_every;
+  options.model_dir = config.student.model;
+  options.dtype = config.student.dtype;
+  options.device = config.trainer.device;
+  options.tokenizer_dir = config.student.tokenizer;
+  const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
+  const bool measures_kl = config.eval.measure == EvalMeasure::kKl;
+  EngineOptions& engine = options.engine;
+  // Given responses may be longer than generated ones: up to the model's positions.
+  if (!measures_kl)
+    engine.max_model_len = config.data.LongestSentPrompt() + config.data.max_response_length;
+  const int64_t top_k =
+      std::max(config.teacher.top_k, measures_kl ? config.eval.kl_top_k : int64_t{0});
+  engine.max_logprobs = static_cast<int32_t>(top_k);
+  engine.max_candidates = support.student_top_k;
+  engine.kv_cache_bytes = 0;
+  engine.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+  // The configuration alone limits the size of a step.
+  engine.max_queued_tokens = engine.max_queued_requests = std::numeric_limits<int64_t>::max() / 2;
+  return options;
+}
+
+TeacherViewOptions MakeTeacherViewOptions(const TrainConfig& config, const Student& student,
+                                          const grading::Grader* grader) {
+  TeacherViewOptions options;
+  options.tokenizer = student.tokenizer.get();
+  options.max_prompt_length = config.data.MaxTeacherPromptLength();
+  options.skips_missing = config.data.teacher_prompt_missing == MissingTeacherPrompt::kSkip;
+  options.is_right = [eval = config.eval, tokenizer = options.tokenizer, grader](
+                         const PromptRecord& prompt, const Rollout& rollout) {
+    if (prompt.answer.empty()) return false;
+    const bool truncated = rollout.finish != FinishReason::kStop;
+    return GradeResponse(*grader, eval, tokenizer->Decode(rollout.response_ids), truncated, prompt)
+        .correct;
+  };
+  return options;
+}
+
+absl::Status CheckGroupsStayTogether(const TrainConfig& config, int64_t num_ranks) {
+  if (!config.data.HasSibling() && !config.reward.IsOn()) return absl::OkStatus();
+  const int64_t num_shares = config.dist.deterministic ? config.dist.shares : num_ranks;
+  if (config.trainer.mini_batch_size % num_shares == 0) return absl::OkStatus();
+  return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
+                         config.data.HasSibling()
+                             ? ": {sibling} in data.teacher_prompt_template needs"
+                             : ": the section reward needs",
+                         " all responses to a prompt on one rank, so it must be a multiple of the ",
+                         num_shares, config.dist.deterministic ? " dist.shares" : " ranks");
 }
 
 absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student) {

@@ -3,14 +3,12 @@
 #include <cstdio>
 #include <memory>
 
-#include "common/io/file.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/commands/sft/sft_data.h"
 #include "trainer/data/dataset_summary.h"
-#include "trainer/student/student_tokenizer.h"
 
 namespace taopd {
 namespace {
@@ -72,45 +70,14 @@ absl::Status ShowData(const DataFlags& flags) {
   return absl::OkStatus();
 }
 
-// The parts of a model on which the data depends; no weights are loaded.
-struct DescribedModel {
-  ModelConfig config;
-  std::string tokenizer_dir;             // empty without a tokenizer
-  std::unique_ptr<Tokenizer> tokenizer;  // null without one
-};
-
-absl::StatusOr<DescribedModel> Describe(const SftModelConfig& settings) {
-  DescribedModel model;
-  if (settings.init.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(settings.config));
-    TAOPD_ASSIGN_OR_RETURN(model.config, ParseModelConfig(text, settings.config));
-  } else {
-    TAOPD_ASSIGN_OR_RETURN(model.config, LoadModelConfig(settings.init));
-  }
-  const bool is_own = settings.tokenizer.empty();
-  model.tokenizer_dir = is_own ? settings.init : settings.tokenizer;
-  if (model.tokenizer_dir.empty()) return model;
-  auto tokenizer = Tokenizer::Load(model.tokenizer_dir);
-  if (is_own && absl::IsNotFound(tokenizer.status())) {
-    model.tokenizer_dir.clear();
-    return model;
-  }
-  TAOPD_RETURN_IF_ERROR(tokenizer.status());
-  model.tokenizer = *std::move(tokenizer);
-  if (is_own || settings.init.empty()) return model;
-  // The model takes over the other tokenizer's special tokens.
-  TAOPD_ASSIGN_OR_RETURN(const VocabularyChange change,
-                         ReadVocabularyChange(model.tokenizer_dir, *model.tokenizer));
-  TAOPD_RETURN_IF_ERROR(ChangeVocabulary(change, &model.config));
-  return model;
-}
-
 // The same for sft, with the number of tokens that are learned.
 absl::Status ShowSftData(const DataFlags& flags) {
   SftConfig config;
   TAOPD_RETURN_IF_ERROR(flags.config.Read(&config));
-  TAOPD_ASSIGN_OR_RETURN(const DescribedModel model,
-                         BadData(Annotate(Describe(config.model), "model")));
+  TAOPD_ASSIGN_OR_RETURN(
+      const DescribedModel model,
+      BadData(Annotate(
+          DescribeModel(config.model.init, config.model.config, config.model.tokenizer), "model")));
   TAOPD_ASSIGN_OR_RETURN(
       const SftData data,
       LoadSftData(config.data, model.config, model.tokenizer_dir, model.tokenizer.get()));

@@ -3,10 +3,10 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
-#include "common/model/config/model_config.h"
 #include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/run/exit_status.h"
+#include "trainer/student/student_tokenizer.h"
 
 namespace taopd {
 namespace {
@@ -71,27 +71,47 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   return model;
 }
 
+absl::StatusOr<DescribedModel> DescribeModel(const std::string& model_dir,
+                                             const std::string& config_path,
+                                             const std::string& tokenizer_dir) {
+  DescribedModel model;
+  if (model_dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(config_path));
+    TAOPD_ASSIGN_OR_RETURN(model.config, ParseModelConfig(text, config_path));
+  } else {
+    TAOPD_ASSIGN_OR_RETURN(model.config, LoadModelConfig(model_dir));
+  }
+  const bool is_own = tokenizer_dir.empty();
+  model.tokenizer_dir = is_own ? model_dir : tokenizer_dir;
+  if (model.tokenizer_dir.empty()) return model;
+  auto tokenizer = Tokenizer::Load(model.tokenizer_dir);
+  if (is_own && absl::IsNotFound(tokenizer.status())) {
+    model.tokenizer_dir.clear();
+    return model;
+  }
+  TAOPD_RETURN_IF_ERROR(tokenizer.status());
+  model.tokenizer = *std::move(tokenizer);
+  if (is_own || model_dir.empty()) return model;
+  TAOPD_ASSIGN_OR_RETURN(const VocabularyChange change,
+                         ReadVocabularyChange(tokenizer_dir, *model.tokenizer));
+  TAOPD_RETURN_IF_ERROR(ChangeVocabulary(change, &model.config));
+  return model;
+}
+
 absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
                                                   const DataConfig& data) {
-  const std::string path = student.model + "/config.json";
-  TAOPD_ASSIGN_OR_RETURN(const std::string text, Annotate(ReadFileToString(path), "student.model"));
-  TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(text, path));
-  // student.tokenizer replaces the model's tokenizer: the run resizes the vocabulary to it.
-  const bool other = !student.tokenizer.empty();
-  const std::string& tokenizer_dir = other ? student.tokenizer : student.model;
-  StudentPrompts prompts;
-  auto tokenizer = Tokenizer::Load(tokenizer_dir);
-  if (tokenizer.ok()) {
-    prompts.tokenizer = *std::move(tokenizer);
-  } else if (other || !absl::IsNotFound(tokenizer.status())) {
-    return tokenizer.status();
-  }
-  const int64_t vocab_size = other ? prompts.tokenizer->vocab_size() : config.vocab_size;
   TAOPD_ASSIGN_OR_RETURN(
-      prompts.model,
-      Annotate(MakePromptModel(data, tokenizer_dir, prompts.tokenizer.get(), vocab_size),
+      DescribedModel described,
+      Annotate(DescribeModel(student.model, /*config_path=*/"", student.tokenizer),
                "student.model"));
-  if (!config.eos_token_ids.empty()) prompts.model.eos_id = config.eos_token_ids.front();
+  StudentPrompts prompts;
+  prompts.tokenizer = std::move(described.tokenizer);
+  TAOPD_ASSIGN_OR_RETURN(
+      prompts.model, Annotate(MakePromptModel(data, described.tokenizer_dir,
+                                              prompts.tokenizer.get(), described.config.vocab_size),
+                              "student.model"));
+  const std::vector<int32_t>& eos_ids = described.config.eos_token_ids;
+  if (!eos_ids.empty()) prompts.model.eos_id = eos_ids.front();
   return prompts;
 }
 
@@ -100,7 +120,6 @@ absl::StatusOr<DatasetOptions> TrainingDatasetOptions(const DataConfig& data,
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          WordsOf("data", data.prompt_template, data.system_prompt));
-  options.drop_duplicates = data.drop_duplicates;
   options.teacher = TeacherPromptOptionsOf(data);
   options.response_key = data.response_key;
   options.append_eos_id = model.eos_id;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/model/config/model_config.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 
@@ -31,13 +32,24 @@ struct PromptModel {
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
                                             const Tokenizer* tokenizer, int64_t vocab_size);
 
+// The parts of a model on which its data depends. No weights are loaded.
+struct DescribedModel {
+  ModelConfig config;
+  std::string tokenizer_dir;             // empty without a tokenizer
+  std::unique_ptr<Tokenizer> tokenizer;  // null without one
+};
+// Reads the model in `model_dir` or, if that is empty, a config.json. `tokenizer_dir` is another
+// tokenizer, whose special tokens the model takes over; empty: the model's own.
+absl::StatusOr<DescribedModel> DescribeModel(const std::string& model_dir,
+                                             const std::string& config_path,
+                                             const std::string& tokenizer_dir);
+
 // The facts about the student's prompts that its files hold.
 struct StudentPrompts {
   std::unique_ptr<Tokenizer> tokenizer;  // null if there is none; must outlive `model`
   PromptModel model;
 };
-// Reads config.json, the tokenizer and the chat template of student.model and student.tokenizer,
-// but no weights. Errors name the setting.
+// Reads student.model and student.tokenizer. Errors name the setting.
 absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
                                                   const DataConfig& data);
 

@@ -22,10 +22,8 @@ struct DistConfig {
   bool deterministic = false;
   int64_t shares = 4;
   std::string interface;
-  double connect_timeout_s = 600;
   double collective_timeout_s = 1800;
   double heartbeat_timeout_s = 20;
-  bool check_collectives = false;
   bool ShardsGradients(int64_t num_ranks) const {
     return num_ranks > 1 && gradients == GradientSums::kSharded;
   }
@@ -47,9 +45,6 @@ struct DistConfig {
               "Network interface, or address of this machine, at which the ranks meet and watch "
               "each other. Empty: the address from which this machine reaches the master.")
         .MayChange();
-    v.Setting("connect_timeout_s", &connect_timeout_s,
-              "Time for which the ranks wait for each other at the start.", MoreThan(0.0))
-        .MayChange();
     v.Setting("collective_timeout_s", &collective_timeout_s,
               "Time for which a rank waits in a collective operation for ranks that live but do "
               "not join it.",
@@ -57,10 +52,6 @@ struct DistConfig {
         .MayChange();
     v.Setting("heartbeat_timeout_s", &heartbeat_timeout_s,
               "If a rank sends no heartbeat for this time, all ranks end.", AtLeast(1.0))
-        .MayChange();
-    v.Setting("check_collectives", &check_collectives,
-              "Compare the ranks' calls before each collective operation (Gloo), for developers: "
-              "an error instead of a hang. Slow.")
         .MayChange();
   }
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/config/settings.h"
+#include "trainer/config/run_config.h"
 
 namespace taopd {
 
@@ -28,6 +29,9 @@ struct GuardRuleConfig {
     v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.").MayChange();
   }
 };
+
+inline constexpr size_t kNumProbes = 8;      // responses on which policy/kl_to_start is measured
+inline constexpr int64_t kMaxRollbacks = 3;  // one more ends the run
 
 struct GuardConfig {
   GuardRuleConfig tail_ratio{.limit = 10};
@@ -75,17 +79,14 @@ struct GuardConfig {
               AtLeast<int64_t>(1))
         .MayChange();
     v.Setting("kl_every", &kl_every,
-              "Steps between measurements of policy/kl_to_start, on eight responses of the first "
-              "step.",
+              Concat("Steps between measurements of policy/kl_to_start, on ", kNumProbes,
+                     " responses of the first step."),
               AtLeast<int64_t>(1))
         .MayChange();
     v.Setting("rollback_lr_factor", &rollback_lr_factor,
-              "Each roll-back multiplies the learning rate by this number. After three, the run "
-              "ends with code 76 instead of a fourth.",
-              SettingCheck<double>([](const double& factor) {
-                return factor > 0 && factor <= 1 ? absl::OkStatus()
-                                                 : InvalidArgument("must be in (0, 1]");
-              }))
+              Concat("Each roll-back multiplies the learning rate by this number. After ",
+                     kMaxRollbacks, ", the run ends with code 76 instead of one more."),
+              Fraction())
         .MayChange();
   }
 };

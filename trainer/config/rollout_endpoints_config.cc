@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/config/server_access.h"
-
 namespace taopd {
 
 void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
@@ -45,24 +43,11 @@ void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
   v.Setting("connect_timeout_s", &connect_timeout_s,
             "Time to wait for the servers of rollouts at the start.", MoreThan(0.0))
       .MayChange();
-  v.Setting("api_key_env", &api_key_env,
-            "Environment variable that holds the API key of rollout.endpoints; it is sent as a "
-            "bearer token.")
-      .MayChange();
-  v.Setting("api_key_file", &api_key_file, "File that holds that key, in its first line.")
-      .MayChange();
-  v.Setting("tls_ca_file", &tls_ca_file,
-            "PEM file of the authorities that sign the certificates of rollout.endpoints; empty: "
-            "the system's list.")
-      .MayChange();
-  v.Setting("tls_cert_file", &tls_cert_file,
-            "PEM file of this client's certificate, for servers of rollouts that ask for one.")
-      .MayChange();
-  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
+  VisitAccess(v);
 }
 
 absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
-  TAOPD_RETURN_IF_ERROR(CheckServerAccess("rollout", config));
+  TAOPD_RETURN_IF_ERROR(config.CheckAccess("rollout"));
   for (const std::string& endpoint : config.eval_endpoints) {
     const std::vector<std::string>& all = config.endpoints;
     if (std::find(all.begin(), all.end(), endpoint) != all.end()) {
@@ -77,10 +62,7 @@ absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
       {"weights_dir", !config.weights_dir.empty()},
       {"weight_transfer", config.weight_transfer != defaults.weight_transfer},
       {"on_update", config.on_update != defaults.on_update},
-      {"tls_ca_file", !config.tls_ca_file.empty()},
-      {"tls_cert_file", !config.tls_cert_file.empty()},
-      {"api_key_env", !config.api_key_env.empty()},
-      {"api_key_file", !config.api_key_file.empty()}};
+      {config.FirstGiven(), config.FirstGiven() != nullptr}};
   for (const auto& [name, is_set] : of_servers) {
     if (is_set)
       return InvalidArgument("rollout.", name, ": is for rollout.endpoints, which is empty");

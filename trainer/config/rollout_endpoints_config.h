@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
+#include "trainer/config/server_access.h"
 
 namespace taopd {
 
@@ -30,7 +31,7 @@ inline SettingWords<OnUpdate> WordsOf(OnUpdate) {
   return {{OnUpdate::kFinish, "finish"}, {OnUpdate::kRestart, "restart"}};
 }
 
-struct RolloutEndpointsConfig {
+struct RolloutEndpointsConfig : ServerAccess {
   std::vector<std::string> endpoints;
   std::vector<std::string> eval_endpoints;
   std::string weights_dir;
@@ -40,11 +41,6 @@ struct RolloutEndpointsConfig {
   double timeout_s = 1800;
   double outage_budget_s = 1800;
   double connect_timeout_s = 1800;
-  std::string api_key_env;
-  std::string api_key_file;
-  std::string tls_ca_file;
-  std::string tls_cert_file;
-  std::string tls_key_file;
 
   // Whether other processes generate.
   bool IsElsewhere() const { return !endpoints.empty(); }

@@ -30,42 +30,6 @@ inline SettingWords<PlanPolicy> WordsOf(PlanPolicy) {
   return {{PlanPolicy::kRefuse, "refuse"}, {PlanPolicy::kWarn, "warn"}, {PlanPolicy::kOff, "off"}};
 }
 
-// Settings of trainer that both commands have.
-inline void VisitHeadWorkspace(double* head_workspace_mb, SettingVisitor& v) {
-  v.Setting("head_workspace_mb", head_workspace_mb,
-            "Maximum memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
-      .MayChange();
-}
-inline void VisitKeepCheckpoints(int64_t* keep_checkpoints, SettingVisitor& v) {
-  v.Setting("keep_checkpoints", keep_checkpoints, "Newest checkpoints to keep.",
-            AtLeast<int64_t>(2))
-      .MayChange();
-}
-inline void VisitDevice(std::string* device, SettingVisitor& v) {
-  v.Setting("device", device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
-}
-inline void VisitKernels(std::string* kernels, SettingVisitor& v) {
-  v.Setting(
-       "kernels", kernels,
-       "Kernels of this project, or compositions of LibTorch operations that compute the same: "
-       "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
-       "that agree with their composition and are not slower in a check at the start.",
-       OneOf(KernelModes()))
-      .MayChange();
-}
-inline void VisitNumThreads(int64_t* num_threads, SettingVisitor& v) {
-  v.Setting("num_threads", num_threads, "Threads for numerics; 0 = one per core.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-}
-inline void VisitDiskPlan(PlanPolicy* disk_plan, SettingVisitor& v) {
-  v.Setting("disk_plan", disk_plan,
-            "What to do when the checkpoints that the run will hold at once exceed the free space "
-            "of run.dir: refuse the run, warn (and refuse it if not even one checkpoint fits), or "
-            "off.")
-      .MayChange();
-}
-
 // The HTTP port of a run (trainer/control/control_server.h).
 struct ControlConfig {
   std::string host = "127.0.0.1";
@@ -73,22 +37,75 @@ struct ControlConfig {
   std::vector<std::string> allowed_hosts;
   std::string token_env;
 };
-inline void VisitControl(ControlConfig* c, SettingVisitor& v) {
-  v.Setting("host", &c->host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
-  v.Setting("http_port", &c->http_port,
-            "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
-            Between<int64_t>(0, 65535))
-      .MayChange();
-  v.Setting(
-       "allowed_hosts", &c->allowed_hosts,
-       "Names by which the HTTP port may be asked for, beside localhost, the address that it is "
-       "bound to and this machine's own names; a request for another name is refused, so that "
-       "no page of another site reaches the run.")
-      .MayChange();
-  v.Setting("token_env", &c->token_env,
-            "Environment variable with the token that POST requests to the HTTP port must bring "
-            "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
-      .MayChange();
+
+// Settings of trainer that both commands have.
+struct ProcessConfig : ControlConfig {
+  double head_workspace_mb = 256;
+  int64_t keep_checkpoints = 2;
+  PlanPolicy disk_plan = PlanPolicy::kWarn;
+  std::string device = "auto";
+  std::string kernels = kKernelsAuto;
+  int64_t num_threads = 0;
+  void VisitProcess(SettingVisitor& v) {
+    v.Setting("head_workspace_mb", &head_workspace_mb,
+              "Maximum memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
+        .MayChange();
+    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
+              AtLeast<int64_t>(2))
+        .MayChange();
+    v.Setting("disk_plan", &disk_plan,
+              "What to do when the checkpoints that the run will hold at once exceed the free "
+              "space of run.dir: refuse the run, warn (and refuse it if not even one checkpoint "
+              "fits), or off.")
+        .MayChange();
+    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+    v.Setting("kernels", &kernels,
+              "Kernels of this project, or compositions of LibTorch operations that compute the "
+              "same: custom, composed, or auto, which means custom on a CPU and, on a GPU, those "
+              "kernels that agree with their composition and are not slower in a check at the "
+              "start.",
+              OneOf(KernelModes()))
+        .MayChange();
+    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one per core.",
+              AtLeast<int64_t>(0))
+        .MayChange();
+    v.Setting("host", &host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
+    v.Setting("http_port", &http_port,
+              "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
+              Between<int64_t>(0, 65535))
+        .MayChange();
+    v.Setting("allowed_hosts", &allowed_hosts,
+              "Names by which the HTTP port may be asked for, beside localhost, the address that "
+              "it is bound to and this machine's own names; a request for another name is "
+              "refused, so that no page of another site reaches the run.")
+        .MayChange();
+    v.Setting("token_env", &token_env,
+              "Environment variable with the token that POST requests to the HTTP port must bring "
+              "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
+        .MayChange();
+  }
+};
+
+// Settings of prompts that both commands have.
+struct PromptConfig {
+  std::string chat_template_kwargs;
+  bool add_special_tokens = true;
+  bool shuffle = true;
+  void VisitPrompts(SettingVisitor& v) {
+    v.Setting("chat_template_kwargs", &chat_template_kwargs,
+              "Variables for the chat template as a JSON object in quotes, such as "
+              "'{\"enable_thinking\": false}'.");
+    v.Setting("add_special_tokens", &add_special_tokens,
+              "Let the tokenizer add its BOS to text prompts.");
+    v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+  }
+};
+
+// Accepts numbers above 0 up to 1.
+inline SettingCheck<double> Fraction() {
+  return [](const double& number) {
+    return number > 0 && number <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
+  };
 }
 
 // The learning rate after the warm-up.

@@ -32,18 +32,15 @@ struct SftModelConfig {
   }
 };
 
-struct SftDataConfig {
+struct SftDataConfig : PromptConfig {
   std::vector<std::string> train;
   std::vector<std::string> val;
   std::string prompt_key = "prompt";
   std::string response_key = "response";
   std::string messages_key = "messages";
   AssistantTurns assistant_turns = AssistantTurns::kLast;
-  std::string chat_template_kwargs;
   int64_t max_length = 2048;
-  bool add_special_tokens = true;
   bool append_eos = true;
-  bool shuffle = true;
   void Visit(SettingVisitor& v) {
     v.Setting("train", &train,
               "JSON Lines or Parquet files of conversations, or of prompts and responses, each of "
@@ -59,51 +56,34 @@ struct SftDataConfig {
     v.Setting("assistant_turns", &assistant_turns,
               "The turns of a conversation that are learned: last, or all, each with the messages "
               "before it as its prompt.");
-    v.Setting("chat_template_kwargs", &chat_template_kwargs,
-              "Variables for the chat template as a JSON object in quotes, such as "
-              "'{\"enable_thinking\": false}'.");
     v.Setting("max_length", &max_length,
               "Longest prompt plus response in tokens; longer rows are an error.",
               AtLeast<int64_t>(2));
-    v.Setting("add_special_tokens", &add_special_tokens,
-              "Let the tokenizer add its BOS to text prompts.");
     v.Setting("append_eos", &append_eos,
               "End each response with the model's end-of-sequence token if it lacks one.");
-    v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+    VisitPrompts(v);
   }
 };
 
-struct SftTrainerConfig : ControlConfig {
+struct SftTrainerConfig : ProcessConfig {
   int64_t total_steps = 100;
   int64_t batch_size = 32;
   int64_t micro_batch_tokens = 16384;
-  double head_workspace_mb = 256;
   int64_t eval_every = 0;
   int64_t save_every = 0;
-  int64_t keep_checkpoints = 2;
-  PlanPolicy disk_plan = PlanPolicy::kWarn;
-  std::string device = "auto";
-  std::string kernels = kKernelsAuto;
-  int64_t num_threads = 0;
   void Visit(SettingVisitor& v) {
     v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1)).MayChange();
     v.Setting("batch_size", &batch_size, "Rows per step.", AtLeast<int64_t>(1));
     v.Setting("micro_batch_tokens", &micro_batch_tokens, "Tokens per forward and backward pass.",
               AtLeast<int64_t>(1))
         .MayChange();
-    VisitHeadWorkspace(&head_workspace_mb, v);
     v.Setting("eval_every", &eval_every,
               "Steps between validations; the last step is always validated.", AtLeast<int64_t>(0))
         .MayChange();
     v.Setting("save_every", &save_every,
               "Steps between checkpoints; the last step is always saved.", AtLeast<int64_t>(0))
         .MayChange();
-    VisitKeepCheckpoints(&keep_checkpoints, v);
-    VisitDiskPlan(&disk_plan, v);
-    VisitDevice(&device, v);
-    VisitKernels(&kernels, v);
-    VisitNumThreads(&num_threads, v);
-    VisitControl(this, v);
+    VisitProcess(v);
   }
 };
 

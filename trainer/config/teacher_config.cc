@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "trainer/config/server_access.h"
 #include "trainer/teacher/transport/endpoint.h"
 
 namespace taopd {
@@ -72,10 +71,7 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
         {"model", !teacher.model.empty()},
         {"revision", !teacher.revision.empty()},
         {"hedge_after_s", teacher.hedge_after_s != defaults.hedge_after_s},
-        {"tls_ca_file", !teacher.tls_ca_file.empty()},
-        {"tls_cert_file", !teacher.tls_cert_file.empty()},
-        {"api_key_env", !teacher.api_key_env.empty()},
-        {"api_key_file", !teacher.api_key_file.empty()},
+        {teacher.FirstGiven(), teacher.FirstGiven() != nullptr},
         {"cache_dir", !teacher.cache_dir.empty()}};
     for (const auto& [name, is_set] : of_servers) {
       if (is_set)
@@ -169,19 +165,7 @@ void TeacherConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("tls_ca_file", &tls_ca_file,
-            "PEM file of the authorities that sign the servers' certificates; empty: the "
-            "system's list.")
-      .MayChange();
-  v.Setting("tls_cert_file", &tls_cert_file,
-            "PEM file of this client's certificate, for servers that ask for one.")
-      .MayChange();
-  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
-  v.Setting("api_key_env", &api_key_env,
-            "Environment variable that holds the servers' API key; it is sent as a bearer token.")
-      .MayChange();
-  v.Setting("api_key_file", &api_key_file, "File that holds the API key, in its first line.")
-      .MayChange();
+  VisitAccess(v);
   v.Setting("cache_dir", &cache_dir,
             "Directory of a score cache, which several processes may share; empty: none.")
       .MayChange();
@@ -209,7 +193,7 @@ void TeacherEntryConfig::Visit(SettingVisitor& v) {
 
 absl::Status CheckTeachers(const TeacherConfig& teacher,
                            const std::vector<TeacherEntryConfig>& teachers) {
-  TAOPD_RETURN_IF_ERROR(CheckServerAccess("teacher", teacher));
+  TAOPD_RETURN_IF_ERROR(teacher.CheckAccess("teacher"));
   TAOPD_RETURN_IF_ERROR(CheckKinds(teacher, teachers));
   if (teacher.cache_only && teacher.cache_dir.empty()) {
     return InvalidArgument("teacher.cache_only = true: needs teacher.cache_dir");

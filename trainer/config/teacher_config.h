@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
+#include "trainer/config/server_access.h"
 
 namespace taopd {
 
@@ -25,7 +26,7 @@ inline SettingWords<TeacherWeights> WordsOf(TeacherWeights) {
 
 // The section `teacher`. With several teachers its settings, except `endpoints` and `model`, apply
 // to each of them.
-struct TeacherConfig {
+struct TeacherConfig : ServerAccess {
   TeacherKind kind = TeacherKind::kServer;
   TeacherWeights weights = TeacherWeights::kStart;
   double ema = 0.99;
@@ -40,11 +41,6 @@ struct TeacherConfig {
   double connect_timeout_s = 60;
   double hedge_after_s = 0;
   int64_t max_in_flight = 64;
-  std::string tls_ca_file;
-  std::string tls_cert_file;
-  std::string tls_key_file;
-  std::string api_key_env;
-  std::string api_key_file;
   std::string cache_dir;
   double cache_gb = 64;
   bool cache_only = false;

@@ -110,38 +110,34 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
        "of the student and its optimizer: on, off, or auto: if the memory plan has room for "
        "the copy.")
       .MayChange();
-  VisitKeepCheckpoints(&c.keep_checkpoints, v);
   v.Setting("keep_every", &c.keep_every,
             "Also keep every checkpoint whose step is a multiple of this number; 0 = none.",
             AtLeast<int64_t>(0))
       .MayChange();
 }
 
-// Settings of device, memory, ports, and files for inspection.
-void VisitProcess(TrainerConfig& c, SettingVisitor& v) {
+// Settings of memory, and files for inspection.
+void VisitInspection(TrainerConfig& c, SettingVisitor& v) {
   v.Setting("memory_plan", &c.memory_plan,
             "What to do when the memory plan exceeds the device: refuse the run, warn, or off.")
       .MayChange();
-  VisitDiskPlan(&c.disk_plan, v);
   v.Setting("trace_steps", &c.trace_steps,
             "Write a timeline of this many first steps of the process to RUN_DIR/trace.json, for "
             "chrome://tracing or Perfetto.",
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("rollout_dumps", &c.rollout_dumps,
-            "Rollouts of each step that are written to RUN_DIR/rollouts.jsonl. A file of more than "
-            "64 MiB is renamed to rollouts.1.jsonl, which it replaces.",
+            Concat("Rollouts of each step that are written to RUN_DIR/rollouts.jsonl. A file of "
+                   "more than ",
+                   TrainerConfig::kMaxRolloutLogBytes >> 20,
+                   " MiB is renamed to rollouts.1.jsonl, which it replaces."),
             AtLeast<int64_t>(0))
       .MayChange();
-  VisitDevice(&c.device, v);
-  VisitKernels(&c.kernels, v);
   v.Setting("cpu_memory_limit", &c.cpu_memory_limit,
             "Memory that each rank may take on the CPU, a size such as 24GiB, for the memory plan; "
             "0 means 0.9 of what is available, divided among the ranks of the machine.",
             MemorySize())
       .MayChange();
-  VisitNumThreads(&c.num_threads, v);
-  VisitControl(&c, v);
   v.Setting("peak_flops", &c.peak_flops,
             "Peak of the device in FLOP/s, for perf/mfu. 0: measured at the start on a CPU, by a "
             "product of matrices; on other devices there is no perf/mfu then.",
@@ -215,9 +211,6 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
   }
   v.Setting("aggregation", &aggregation,
             "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.");
-  v.Setting("overlap", &overlap,
-            "Measure how many of the teacher's top-k are among the student's (support teacher).")
-      .MayChange();
   v.Setting("full_kl_rows", &full_kl_rows,
             "Positions per step on which the full-vocabulary KL and the truncation gap are "
             "measured, before the first update; needs a teacher that sends dense log-probs. 0 = "
@@ -270,7 +263,6 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "with its projections; full, everything between layers; auto: the first of these with "
             "which the memory plan fits. The gradients are the same.")
       .MayChange();
-  VisitHeadWorkspace(&head_workspace_mb, v);
   v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.")
       .MayChange();
   v.Setting("eval_every", &eval_every,
@@ -304,7 +296,8 @@ void TrainerConfig::Visit(SettingVisitor& v) {
             "Maximum number of skipped mini-batches that are written to RUN_DIR/bad_batches.",
             AtLeast<int64_t>(0))
       .MayChange();
-  VisitProcess(*this, v);
+  VisitInspection(*this, v);
+  VisitProcess(v);
 }
 
 Recompute RecomputeOf(const TrainerConfig& config) {

@@ -98,7 +98,7 @@ struct StudentConfig {
   }
 };
 
-struct DataConfig {
+struct DataConfig : PromptConfig {
   std::vector<std::string> train;
   std::vector<double> train_weights;
   std::vector<std::string> val;
@@ -108,15 +108,11 @@ struct DataConfig {
   std::string system_prompt;
   std::string prompt_template;
   ChatTemplateUse apply_chat_template = ChatTemplateUse::kAuto;
-  std::string chat_template_kwargs;
   int64_t train_batch_size = 72;
   int64_t max_prompt_length = 1024;
   int64_t max_response_length = 7168;
   bool filter_overlong_prompts = false;
   Truncation truncation = Truncation::kError;
-  bool drop_duplicates = false;
-  bool add_special_tokens = true;
-  bool shuffle = true;
   std::string teacher_prompt_key;
   std::string teacher_prompt_template;
   MissingTeacherPrompt teacher_prompt_missing = MissingTeacherPrompt::kError;
@@ -165,9 +161,6 @@ struct DataConfig {
               "auto: the model's chat template renders messages, and text stays as it is; always: "
               "text becomes a user message; never: messages become their contents, joined by empty "
               "lines (models without a template).");
-    v.Setting("chat_template_kwargs", &chat_template_kwargs,
-              "Variables for the chat template as a JSON object in quotes, such as "
-              "'{\"enable_thinking\": false}'.");
     v.Setting("train_batch_size", &train_batch_size, "Prompts per step.", AtLeast<int64_t>(1));
     v.Setting("max_prompt_length", &max_prompt_length, "Longest prompt in tokens.",
               AtLeast<int64_t>(1));
@@ -178,11 +171,7 @@ struct DataConfig {
     v.Setting("truncation", &truncation,
               "Treatment of longer prompts that are not dropped: error, or cut off (and count) the "
               "left end, the right end or the middle.");
-    v.Setting("drop_duplicates", &drop_duplicates,
-              "Use equal prompts once; otherwise they are only counted.");
-    v.Setting("add_special_tokens", &add_special_tokens,
-              "Let the tokenizer add its BOS to text prompts.");
-    v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+    VisitPrompts(v);
     VisitTeacherPrompt(v);
     VisitOffPolicy(v);
   }
@@ -201,10 +190,7 @@ struct RolloutConfig : RolloutEndpointsConfig {
     v.Setting("n", &n, "Responses per prompt.", AtLeast<int64_t>(1));
     v.Setting("temperature", &temperature, "Sampling temperature; the loss uses the same.",
               MoreThan(0.0));
-    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.",
-              SettingCheck<double>([](const double& p) {
-                return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
-              }));
+    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", Fraction());
     v.Setting("top_k", &top_k, "Sample from the k most probable tokens; 0 = off.",
               AtLeast<int64_t>(0));
     v.Setting("mask_truncated", &mask_truncated,
@@ -238,7 +224,6 @@ struct ObjectiveConfig {
   int64_t student_top_k = 0;
   ObjectiveParameters parameters;
   Aggregation aggregation = Aggregation::kTokenMean;
-  bool overlap = true;
   int64_t full_kl_rows = 0;
   double veto_rho_below = 0;
   void Visit(SettingVisitor& v);
@@ -250,13 +235,12 @@ struct ObjectiveConfig {
   bool IsRewardAlone() const;
 };
 
-struct TrainerConfig : ControlConfig {
+struct TrainerConfig : ProcessConfig {
   int64_t total_steps = 300;
   int64_t mini_batch_size = 36;
   std::optional<int64_t> micro_batch_tokens = kDefaultMicroBatchTokens;
   int64_t async_steps = 0;
   RecomputeChoice recompute = RecomputeChoice::kAuto;
-  double head_workspace_mb = 256;
   bool eval_at_start = true;
   int64_t eval_every = 50;
   int64_t save_every = 50;
@@ -264,7 +248,6 @@ struct TrainerConfig : ControlConfig {
   double stop_grace_s = 240;
   double stall_timeout_s = 1800;
   AsyncSave async_save = AsyncSave::kAuto;
-  int64_t keep_checkpoints = 2;
   int64_t keep_every = 0;
   std::string best_metric;
   BestIs best_is = BestIs::kSmallest;
@@ -273,16 +256,14 @@ struct TrainerConfig : ControlConfig {
   int64_t max_nonfinite_steps = 5;
   int64_t max_bad_batches = 4;
   PlanPolicy memory_plan = PlanPolicy::kRefuse;
-  PlanPolicy disk_plan = PlanPolicy::kWarn;
   int64_t trace_steps = 0;
   int64_t rollout_dumps = 0;
-  std::string device = "auto";
-  std::string kernels = kKernelsAuto;
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
-  int64_t num_threads = 0;
   double peak_flops = 0;
   void Visit(SettingVisitor& v);
 
+  // A larger file of rollouts is renamed (rollout_dumps).
+  static constexpr int64_t kMaxRolloutLogBytes = int64_t{64} << 20;
   // Each step of this keeps the rollouts and scores of one more step in memory and in checkpoints,
   // and trains on older responses. Peers advise at most 8.
   static constexpr int64_t kMaxAsyncSteps = 8;
@@ -345,11 +326,7 @@ struct EvalConfig {
         .MayChange();
     v.Setting("temperature", &temperature, "Sampling temperature; 0 = greedy.", AtLeast(0.0))
         .MayChange();
-    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.",
-              SettingCheck<double>([](const double& p) {
-                return p > 0 && p <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
-              }))
-        .MayChange();
+    v.Setting("top_p", &top_p, "Nucleus sampling; 1 = off.", Fraction()).MayChange();
     v.Setting("max_response_length", &max_response_length, "Maximum number of tokens to generate.",
               AtLeast<int64_t>(1))
         .MayChange();

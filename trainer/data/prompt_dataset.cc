@@ -58,10 +58,7 @@ class Loader {
       counts->num_overlong += row.overlong ? 1 : 0;
       return;
     }
-    if (SeenBefore(row.record)) {
-      ++counts->num_duplicates;
-      if (options_.drop_duplicates) return;
-    }
+    if (SeenBefore(row.record)) ++counts->num_duplicates;
     ++counts->num_records;
     counts->num_truncated += row.overlong ? 1 : 0;
     counts->num_unknown_bytes += row.record.num_unknown_bytes;

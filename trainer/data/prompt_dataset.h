@@ -81,7 +81,6 @@ struct DatasetOptions {
   // Drops over-long prompts, whatever the value of `truncation`.
   bool filter_overlong_prompts = false;
   Truncation truncation = Truncation::kError;
-  bool drop_duplicates = false;  // if false, duplicates are only counted
   // The maximum length of prompt and response together, in tokens. A longer row is an error.
   int64_t max_length = INT64_MAX;
   // If >= 0, every response ends with it. A response of messages ends as the chat template ends it.

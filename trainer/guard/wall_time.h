@@ -1,5 +1,5 @@
-// Decides whether a process with a time limit has time for one more step, or to continue an
-// evaluation.
+// Decides by the time whether a process with a limit has room for one more step, or to continue an
+// evaluation, and whether a checkpoint is due.
 #pragma once
 
 #include <absl/time/time.h>
@@ -35,6 +35,22 @@ class WallTimeLimit {
   const absl::Time start_;
   const absl::Duration limit_;
   absl::Duration longest_step_, longest_save_;
+};
+
+// Decides whether a checkpoint is due because the last one is too old. Not thread-safe.
+class SaveInterval {
+ public:
+  // The first interval begins at `start`. With an interval of zero, no checkpoint is ever due.
+  SaveInterval(absl::Time start, absl::Duration interval) : last_(start), interval_(interval) {}
+
+  void Saved(absl::Time now) { last_ = now; }
+  bool IsDue(absl::Time now) const {
+    return interval_ > absl::ZeroDuration() && now - last_ >= interval_;
+  }
+
+ private:
+  absl::Time last_;
+  const absl::Duration interval_;
 };
 
 }  // namespace taopd

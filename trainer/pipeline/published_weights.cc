@@ -101,8 +101,8 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   weights->version = VersionOf(step, weights->sums);
   weights->directory = directory_ + "/" + weights->version;
   // Let go of the weights before: what the workers still read of them stays until then.
-  const absl::Status written = SaveSnapshot(snapshot, weights->directory);
-  if (!written.ok()) return Annotate(written, "rollout.weights_dir");
+  TAOPD_RETURN_IF_ERROR(
+      Annotate(SaveSnapshot(snapshot, weights->directory), "rollout.weights_dir"));
   if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);
   return std::shared_ptr<const PolicyWeights>(weights.release(), [](const PolicyWeights* old) {
     RemoveAll(old->directory);

@@ -77,8 +77,7 @@ absl::StatusOr<TeacherInfo> RoutingTeacherClient::Connect(absl::Duration timeout
 absl::Status RoutingTeacherClient::CheckSize(const TeacherRequest& request,
                                              const TeacherInfo& info) const {
   for (const RoutedTeacher& teacher : teachers_) {
-    const absl::Status fits = teacher.client->CheckSize(request, info);
-    if (!fits.ok()) return Annotate(fits, teacher.name);
+    TAOPD_RETURN_IF_ERROR(Annotate(teacher.client->CheckSize(request, info), teacher.name));
   }
   return absl::OkStatus();
 }

@@ -53,8 +53,7 @@ class PublishedDataTest : public TrainerTest {
                                  "model: {config: ", config_path, ", tokenizer: ", tokenizer, "}\n",
                                  "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
                                  "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
-      std::string output;
-      EXPECT_EQ(Run({"sft", "--config", sft_path}, &output), 0) << output;
+      EXPECT_TRUE(Runs({"sft", "--config", sft_path}));
     }
     return run_dir + "/model";
   }
@@ -65,11 +64,8 @@ class PublishedDataTest : public TrainerTest {
 };
 
 TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
-  std::string output;
-  ASSERT_EQ(Run({"data", "--config", dir_.File("train.yaml"), "--json", "--samples", "2"}, &output),
-            0)
-      << output;
-  const Json data = Json::parse(output.substr(output.find('{')));
+  ASSERT_TRUE(Runs({"data", "--config", dir_.File("train.yaml"), "--json", "--samples", "2"}));
+  const Json data = Json::parse(output_.substr(output_.find('{')));
   const Json& train = data["data"][0];
   EXPECT_EQ(train["files"][0]["num_rows"], 17917);
   // Counted with HF tokenizers 0.23.3 on the texts of transformers' template.
@@ -89,18 +85,17 @@ TEST_F(PublishedDataTest, DataShowsWhatARunWouldSee) {
   EXPECT_EQ(data["data"][1]["samples"][0]["prompt"].get<std::string>().find(
                 "<|im_start|>system\nYour task is"),
             0u);
-  ASSERT_EQ(Run({"data", "--config", dir_.File("train.yaml")}, &output), 0) << output;
-  EXPECT_THAT(output, HasSubstr("17917"));
-  EXPECT_THAT(output, HasSubstr("math_dapo"));
+  ASSERT_TRUE(Runs({"data", "--config", dir_.File("train.yaml")}));
+  EXPECT_THAT(output_, HasSubstr("17917"));
+  EXPECT_THAT(output_, HasSubstr("math_dapo"));
 }
 
 TEST_F(PublishedDataTest, TwoStepsOnDapo) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
-  ASSERT_EQ(Train(teacher.endpoint(), &output, {}), 0) << output;
-  EXPECT_EQ(Losses(dir_.File("run")).size(), 2u);
-  for (double loss : Losses(dir_.File("run"))) EXPECT_TRUE(std::isfinite(loss));
-  EXPECT_THAT(output, HasSubstr("duplicates="));
+  StartTeacher(teacher_model_);
+  ASSERT_TRUE(Trains());
+  EXPECT_EQ(Losses("run").size(), 2u);
+  for (double loss : Losses("run")) EXPECT_TRUE(std::isfinite(loss));
+  EXPECT_THAT(output_, HasSubstr("duplicates="));
   const std::string metrics = ReadFile(dir_.File("run/metrics.jsonl"));
   for (const char* name : {"data/prompts", "data/overlong_dropped", "data/duplicates", "data/epoch",
                            "eval/accuracy"}) {
@@ -127,19 +122,15 @@ TEST_P(DapoArchitecturesTest, TwoSteps) {
                 architecture.other_tokenizer ? SharedData("tokenizers/llama3.1") : tokenizer_);
   // With random weights, the padding rows of a published vocabulary are as probable as any other
   // row, and a student that grew to the tokenizer's size lacks them.
-  TeacherProcess teacher(dir_, architecture.other_tokenizer
-                                   ? MakeModel("unpadded", Qwen3Config(kQwenTokens), 2, tokenizer_)
-                                   : teacher_model_);
-  std::vector<std::string> settings = {Concat("student.model=", student), "eval.measure=none",
-                                       "optimizer.lr=0.001"};
+  StartTeacher(architecture.other_tokenizer
+                   ? MakeModel("unpadded", Qwen3Config(kQwenTokens), 2, tokenizer_)
+                   : teacher_model_);
+  Strings settings = {Concat("student.model=", student), "eval.measure=none", "optimizer.lr=0.001"};
   if (architecture.other_tokenizer) settings.push_back(Concat("student.tokenizer=", tokenizer_));
-  std::string output;
-  ASSERT_EQ(Train(teacher.endpoint(), &output, settings), 0) << output;
+  ASSERT_TRUE(Trains(settings));
 
-  std::istringstream lines(ReadFile(dir_.File("run/metrics.jsonl")));
   int64_t step = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const Json row = Json::parse(line);
+  for (const auto& row : Lines("run/metrics.jsonl")) {
     EXPECT_EQ(row["step"], ++step);
     for (const auto& [name, value] : row.items()) {
       EXPECT_TRUE(value.is_number() && std::isfinite(value.get<double>())) << name << " " << value;
@@ -171,11 +162,8 @@ TEST_P(DapoArchitecturesTest, TwoSteps) {
   EXPECT_EQ(FileHash(model + "/tokenizer_config.json"),
             FileHash(tokenizer_ + "/tokenizer_config.json"));
   EXPECT_NE(FileHash(model + "/model.safetensors"), FileHash(student + "/model.safetensors"));
-  EXPECT_EQ(
-      Run({"generate", "--model", model, "--prompt", "What is 2 + 3?", "--max-new-tokens", "3"},
-          &output),
-      0)
-      << output;
+  EXPECT_TRUE(
+      Runs({"generate", "--model", model, "--prompt", "What is 2 + 3?", "--max-new-tokens", "3"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Students, DapoArchitecturesTest,
@@ -185,26 +173,13 @@ INSTANTIATE_TEST_SUITE_P(Students, DapoArchitecturesTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
-  std::string output;
   const std::string results = dir_.File("out/results.json"),
                     responses = dir_.File("out/results.responses.jsonl");
-  const std::vector<std::string> evaluate = {"eval",
-                                             "--model",
-                                             student_model_,
-                                             "--data",
-                                             math500_,
-                                             "--output",
-                                             results,
-                                             "--set",
-                                             "eval.num_prompts=5",
-                                             "--set",
-                                             "eval.n=2",
-                                             "--set",
-                                             "eval.max_response_length=8",
-                                             "--set",
-                                             "rollout.kv_cache_gb=0.25"};
-  ASSERT_EQ(Run(evaluate, &output), 0) << output;
-  EXPECT_THAT(output, HasSubstr("Avg@n"));
+  const Strings evaluate = With(
+      {"eval", "--model", student_model_, "--data", math500_, "--output", results},
+      Words("eval.num_prompts=5 eval.n=2 eval.max_response_length=8 rollout.kv_cache_gb=0.25"));
+  ASSERT_TRUE(Runs(evaluate));
+  EXPECT_THAT(output_, HasSubstr("Avg@n"));
   const Json first = Json::parse(ReadFile(results));
   EXPECT_EQ(first["n"], 5);
   EXPECT_EQ(first["responses_per_problem"], 2);
@@ -219,34 +194,27 @@ TEST_F(PublishedDataTest, EvalOnMath500HereAndOnAServer) {
   size_t at = 0;
   for (int line = 0; line < 6; ++line) at = journal.find('\n', at) + 1;
   WriteFile(responses, journal.substr(0, at + 10));
-  ASSERT_EQ(Run(evaluate, &output), 0) << output;
-  EXPECT_THAT(output, HasSubstr("resumed"));
+  ASSERT_TRUE(Runs(evaluate));
+  EXPECT_THAT(output_, HasSubstr("resumed"));
   EXPECT_EQ(Json::parse(ReadFile(results)), first);
   // An evaluation with another configuration leaves them alone.
-  std::vector<std::string> other = evaluate;
-  other.insert(other.end(), {"--set", "eval.temperature=1"});
-  EXPECT_EQ(Run(other, &output), 64);
-  EXPECT_THAT(output, HasSubstr("eval.temperature is \"1.0\", there \"0.7\""));
+  ExpectFails(With(evaluate, {"eval.temperature=1"}), 64,
+              "eval.temperature is \"1.0\", there \"0.7\"");
 
   // The same problems as plain text from taopd-teacher's /v1/completions.
-  TeacherProcess teacher(dir_, teacher_model_);
-  const int port = Json::parse(ReadFile(dir_.File("ready.json"))).at("http_port").get<int>();
-  ASSERT_EQ(
-      Run({"eval", "--endpoint", Concat("http://127.0.0.1:", port), "--data", math500_, "--output",
-           dir_.File("remote.json"), "--set", "eval.num_prompts=3", "--set", "eval.n=1", "--set",
-           "eval.max_response_length=4", "--set", "data.apply_chat_template=never"},
-          &output),
-      0)
-      << output;
+  StartTeacher(teacher_model_);
+  const std::string server = Concat("http://127.0.0.1:", teacher().http_port());
+  ASSERT_TRUE(Runs(
+      With({"eval", "--endpoint", server, "--data", math500_, "--output", dir_.File("remote.json")},
+           Words("eval.num_prompts=3 eval.n=1 eval.max_response_length=4 "
+                 "data.apply_chat_template=never"))));
   const Json remote = Json::parse(ReadFile(dir_.File("remote.json")));
   EXPECT_EQ(remote["n"], 3);
   EXPECT_LE(remote["response_length_mean"], 4);
   EXPECT_GE(remote["response_length_mean"], 1);
-  EXPECT_EQ(
-      Run({"eval", "--endpoint", "http://127.0.0.1:1", "--data", math500_, "--max-retries", "0"},
-          &output),
-      69);
-  EXPECT_THAT(output, HasSubstr("http://127.0.0.1:1"));
+  ExpectFails(
+      {"eval", "--endpoint", "http://127.0.0.1:1", "--data", math500_, "--max-retries", "0"}, 69,
+      "http://127.0.0.1:1");
 }
 
 // Tests with the quickstart's model, which has 64 positions, no chat template and a tokenizer that
@@ -257,56 +225,41 @@ class QuickstartModelTest : public TrainerTest {
   void SetUp() override {
     math500_ = SharedData("valid_math500.parquet");
     if (math500_.empty()) GTEST_SKIP() << "shared data is absent";
-    std::string output;
     ASSERT_EQ(
-        RunProgram({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),
+        RunCommand({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),
                     dir_.File("data"), "--train", "4", "--val", "4", "--teacher-sft", "36",
-                    "--student-sft", "36"},
-                   dir_.File("generate.log"), &output),
+                    "--student-sft", "36"}),
         0)
-        << output;
-    ASSERT_EQ(Run({"sft", "--config", SourcePath("deploy/recipes/addition/student_sft.yaml"),
-                   "--set", Concat("run.dir=", dir_.File("student")), "--set",
-                   Concat("model.tokenizer=", dir_.File("data/tokenizer")), "--set",
-                   Concat("model.config=", SourcePath("deploy/examples/addition/config.json")),
-                   "--set", Concat("data.train=[", dir_.File("data/student_sft.jsonl"), "]"),
-                   "--set", "trainer.total_steps=2"},
-                  &output),
-              0)
-        << output;
+        << output_;
+    const std::string recipe = SourcePath("deploy/recipes/addition/student_sft.yaml");
+    ASSERT_TRUE(
+        Runs(With({"sft", "--config", recipe},
+                  {RunDir("student"), "model.tokenizer=" + dir_.File("data/tokenizer"),
+                   "model.config=" + SourcePath("deploy/examples/addition/config.json"),
+                   FileSetting("data.train", "data/student_sft.jsonl"), "trainer.total_steps=2"})));
   }
-  int Evaluate(const std::vector<std::string>& settings, std::string* output) {
-    std::vector<std::string> arguments = {
-        "eval",   "--model",  dir_.File("student/model"), "--data",
-        math500_, "--output", dir_.File("results.json")};
-    for (const std::string& setting : settings)
-      arguments.insert(arguments.end(), {"--set", setting});
-    return Run(arguments, output);
+  Strings Arguments(const std::string& settings) {
+    return With({"eval", "--model", dir_.File("student/model"), "--data", math500_, "--output",
+                 dir_.File("results.json")},
+                Words(settings));
   }
   std::string math500_;
 };
 
 TEST_F(QuickstartModelTest, EvalOnMath500) {
-  std::string output;
-  EXPECT_EQ(Evaluate({}, &output), 64);
-  EXPECT_THAT(output, HasSubstr("eval.max_response_length 8192 leaves no room for a prompt in the "
-                                "model's max_position_embeddings 64"));
-  EXPECT_EQ(Evaluate({"eval.max_response_length=24"}, &output), 65);
-  EXPECT_THAT(output, HasSubstr("apply_chat_template never"));
-  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never"}, &output),
-            65);
-  EXPECT_THAT(output, HasSubstr("more than max_prompt_length 40"));
-  EXPECT_THAT(output, HasSubstr("max_position_embeddings 64 less eval.max_response_length 24"));
+  ExpectFails(Arguments(""), 64,
+              "eval.max_response_length 8192 leaves no room for a prompt in the model's "
+              "max_position_embeddings 64");
+  ExpectFails(Arguments("eval.max_response_length=24"), 65, "apply_chat_template never");
+  const std::string plain = "eval.max_response_length=24 data.apply_chat_template=never";
+  ExpectFails(Arguments(plain), 65, "more than max_prompt_length 40");
+  EXPECT_THAT(output_, HasSubstr("max_position_embeddings 64 less eval.max_response_length 24"));
 
-  ASSERT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never",
-                      "data.truncation=left", "eval.n=1"},
-                     &output),
-            0)
-      << output;
-  EXPECT_THAT(output, HasSubstr("  math"));
-  EXPECT_THAT(output,
+  ASSERT_TRUE(Runs(Arguments(plain + " data.truncation=left eval.n=1")));
+  EXPECT_THAT(output_, HasSubstr("  math"));
+  EXPECT_THAT(output_,
               HasSubstr("500 of 500 prompts are cut, by "));  // each has the paper's system prompt
-  EXPECT_THAT(output,
+  EXPECT_THAT(output_,
               HasSubstr("500 of 500 prompts lack characters that the tokenizer has no token for"));
   const Json results = Json::parse(ReadFile(dir_.File("results.json")));
   EXPECT_EQ(results["n"], 500);
@@ -321,11 +274,8 @@ TEST_F(QuickstartModelTest, EvalOnMath500) {
   EXPECT_GT(prompts["num_truncated_tokens"], 500);
 
   // Nothing is left if they are dropped.
-  EXPECT_EQ(Evaluate({"eval.max_response_length=24", "data.apply_chat_template=never",
-                      "data.filter_overlong_prompts=true"},
-                     &output),
-            65);
-  EXPECT_THAT(output, HasSubstr("500 over-long prompts dropped"));
+  ExpectFails(Arguments(plain + " data.filter_overlong_prompts=true"), 65,
+              "500 over-long prompts dropped");
 }
 
 }  // namespace

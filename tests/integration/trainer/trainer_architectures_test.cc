@@ -29,58 +29,50 @@ class OtherTokenizerTest : public TrainerTest {
                      "model: {config: ", dir_.File(name + ".json"), ", tokenizer: ", tokenizer_dir,
                      "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "], max_length: 64}\n",
                      "trainer: {total_steps: 1, batch_size: 4, num_threads: 1}\n"));
-    std::string output;
-    EXPECT_EQ(Run({"sft", "--config", dir_.File(name + ".yaml")}, &output), 0) << output;
+    EXPECT_TRUE(Runs({"sft", "--config", dir_.File(name + ".yaml")}));
     return dir_.File(name + "/model");
   }
 
-  // Trains two steps. Returns the exported model's directory.
-  std::string TrainTwoSteps(const std::string& student, const std::string& endpoint,
-                            const std::string& tokenizer) {
+  // The student takes over `tokenizer`; an empty one means its own.
+  Strings Arguments(const std::string& student, const std::string& tokenizer) {
     WriteFile(dir_.File("train.yaml"),
-              Concat("run: {name: two, dir: ", dir_.File("run"), "}\n", "student: {model: ",
-                     student, ", tokenizer: \"", tokenizer, "\"}\n", "teacher: {endpoints: [",
-                     endpoint, "], top_k: 4}\n", "data: {train: [", dir_.File("prompts.jsonl"),
+              Concat("run: {name: two, dir: ", dir_.File("run"), "}\n",
+                     "student: {model: ", student, ", tokenizer: \"", tokenizer, "\"}\n",
+                     "teacher: {endpoints: [", teacher().endpoint(), "], top_k: 4}\n",
+                     "data: {train: [", dir_.File("prompts.jsonl"),
                      "], train_batch_size: 2, max_prompt_length: 64, max_response_length: 12}\n",
                      "rollout: {n: 2}\n", "optimizer: {lr: 1e-3}\n",
                      "trainer: {total_steps: 2, mini_batch_size: 2, num_threads: 1}\n",
                      "eval: {measure: none}\n"));
-    std::string output;
-    EXPECT_EQ(Run({"train", "--config", dir_.File("train.yaml"), "--overwrite"}, &output), 0)
-        << output;
-    EXPECT_EQ(Losses(dir_.File("run")).size(), 2u);
-    for (const double loss : Losses(dir_.File("run"))) EXPECT_GT(loss, 0.0);
-    return dir_.File("run/model");
+    return {"train", "--config", dir_.File("train.yaml")};
+  }
+  // Expects a model to have taken over the tokenizer, with its special tokens.
+  void ExpectTokenizer(const std::string& model, const std::string& tokenizer) {
+    const Json config = Json::parse(ReadFile(model + "/config.json"));
+    EXPECT_EQ(config["vocab_size"], 151665);  // from 128256
+    EXPECT_EQ(config["eos_token_id"], 151643);
+    EXPECT_EQ(config["bos_token_id"], 151646);
+    EXPECT_EQ(config["pad_token_id"], 151643);
+    EXPECT_EQ(config["rope_scaling"]["rope_type"], "llama3");
+    for (const std::string file : {"/tokenizer.json", "/tokenizer_config.json"})
+      EXPECT_EQ(FileHash(model + file), FileHash(tokenizer + file));
   }
 };
 
 // In the paper's case a Llama student takes over the tokenizer of the R1 teacher.
 TEST_F(OtherTokenizerTest, ALlama31StudentWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
-  TeacherProcess teacher(dir_, MakeModel("teacher", Qwen25Config(151936), tokenizer));
+  StartTeacher(MakeModel("teacher", Qwen25Config(151936), tokenizer));
   const std::string student =
       MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
-  std::string output;
   // With the student's own tokenizer the ids would have other meanings.
-  WriteFile(dir_.File("own.yaml"),
-            Concat("run: {dir: ", dir_.File("own"), "}\n", "student: {model: ", student, "}\n",
-                   "teacher: {endpoints: [", teacher.endpoint(), "], top_k: 4}\n",
-                   "data: {train: [", dir_.File("prompts.jsonl"),
-                   "], train_batch_size: 2, max_prompt_length: 64, max_response_length: 12}\n",
-                   "trainer: {mini_batch_size: 2}\n", "eval: {measure: none}\n"));
-  EXPECT_NE(Run({"train", "--config", dir_.File("own.yaml")}, &output), 0);
-  EXPECT_THAT(output, ::testing::HasSubstr("another tokenizer"));
+  EXPECT_NE(Run(Arguments(student, "")), 0);
+  EXPECT_THAT(output_, ::testing::HasSubstr("another tokenizer"));
 
-  const std::string model = TrainTwoSteps(student, teacher.endpoint(), tokenizer);
-  const Json config = Json::parse(ReadFile(model + "/config.json"));
-  EXPECT_EQ(config["vocab_size"], 151665);  // from 128256
-  EXPECT_EQ(config["eos_token_id"], 151643);
-  EXPECT_EQ(config["bos_token_id"], 151646);
-  EXPECT_EQ(config["pad_token_id"], 151643);
-  EXPECT_EQ(config["rope_scaling"]["rope_type"], "llama3");
-  EXPECT_EQ(FileHash(model + "/tokenizer.json"), FileHash(tokenizer + "/tokenizer.json"));
-  EXPECT_EQ(FileHash(model + "/tokenizer_config.json"),
-            FileHash(tokenizer + "/tokenizer_config.json"));
+  ASSERT_TRUE(Runs(Arguments(student, tokenizer)));
+  EXPECT_EQ(Losses("run").size(), 2u);
+  for (const double loss : Losses("run")) EXPECT_GT(loss, 0.0);
+  ExpectTokenizer(dir_.File("run/model"), tokenizer);
 }
 
 // Supervised training takes over another tokenizer in the same way as distillation.
@@ -88,26 +80,19 @@ TEST_F(OtherTokenizerTest, SupervisedTrainingWithTheTeachersTokenizer) {
   const std::string tokenizer = SharedData("tokenizers/deepseek-r1-distill-qwen");
   const std::string llama =
       MakeModel("llama", Llama31Config(128256), SharedData("tokenizers/llama3.1"));
-  const auto train = [&](const std::string& model, std::string* output) {
+  const auto arguments = [&](const std::string& model) {
     WriteFile(dir_.File("sft.yaml"),
               Concat("run: {dir: ", dir_.File("sft"), "}\n", "model: {", model,
                      ", tokenizer: ", tokenizer, "}\n", "data: {train: [", dir_.File("pairs.jsonl"),
                      "], max_length: 64}\n", "optimizer: {lr: 0.0}\n",
                      "trainer: {total_steps: 1, batch_size: 4, num_threads: 1}\n"));
-    return Run({"sft", "--config", dir_.File("sft.yaml"), "--overwrite"}, output);
+    return SftArguments({}, {"--overwrite"});
   };
-  std::string output;
-  ASSERT_EQ(train(Concat("init: ", llama), &output), 0) << output;
-  const Json config = Json::parse(ReadFile(dir_.File("sft/model/config.json")));
-  EXPECT_EQ(config["vocab_size"], 151665);
-  EXPECT_EQ(config["eos_token_id"], 151643);
-  EXPECT_EQ(config["bos_token_id"], 151646);
-  EXPECT_EQ(config["pad_token_id"], 151643);
-  EXPECT_EQ(FileHash(dir_.File("sft/model/tokenizer.json")),
-            FileHash(tokenizer + "/tokenizer.json"));
+  ASSERT_TRUE(Runs(arguments(Concat("init: ", llama))));
+  ExpectTokenizer(dir_.File("sft/model"), tokenizer);
   // Random weights have no rows to take over, so vocab_size in config.json must be large enough.
-  EXPECT_EQ(train(Concat("config: ", dir_.File("llama.json")), &output), 65);
-  EXPECT_THAT(output, ::testing::HasSubstr("has 151665 tokens, more than the vocab_size 128256"));
+  ExpectFails(arguments(Concat("config: ", dir_.File("llama.json"))), 65,
+              "has 151665 tokens, more than the vocab_size 128256");
 }
 
 }  // namespace

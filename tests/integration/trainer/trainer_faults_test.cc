@@ -12,13 +12,8 @@ using ::testing::HasSubstr;
 class TrainerFaultsTest : public TrainerTest {
  protected:
   // Expects `train` to fail before it needs a teacher.
-  void ExpectFailure(const std::vector<std::string>& settings, int code,
-                     const std::string& message) {
-    std::vector<std::string> all = {"teacher.connect_timeout_s=0.2"};
-    all.insert(all.end(), settings.begin(), settings.end());
-    std::string output;
-    EXPECT_EQ(Train("grpc://127.0.0.1:1", &output, all), code) << output;
-    EXPECT_THAT(output, HasSubstr(message));
+  void ExpectFailure(const Strings& settings, int code, const std::string& message) {
+    ExpectTrainFails(Joined({kNobody, "teacher.connect_timeout_s=0.2"}, settings), code, message);
   }
 };
 
@@ -31,10 +26,8 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   ExpectFailure({"trainer.mini_batch_size=3"}, 64, "must divide data.train_batch_size");
   ExpectFailure({"objective.name=ta_opdd"}, 64, "did you mean \"ta_opd\"");
   ExpectFailure({"teacher.endpoints=[http://x]"}, 64, "teacher.endpoints");
-  std::string output;
-  EXPECT_EQ(Run({"train", "--config", "/nowhere.yaml"}, &output), 64);
-  EXPECT_THAT(output, HasSubstr("/nowhere.yaml"));
-  const std::vector<std::pair<std::vector<std::string>, std::string>> unknown = {
+  ExpectFails({"train", "--config", "/nowhere.yaml"}, 64, "/nowhere.yaml");
+  const std::vector<std::pair<Strings, std::string>> unknown = {
       {{"trian"}, "unknown command \"trian\" (did you mean \"train\"?)"},
       {{"train", "--confg", "x.yaml"},
        "train: unknown option \"--confg\" (did you mean \"--config\"?)"},
@@ -47,16 +40,12 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
        "--top-p: must be between 1e-09 and 1, got 0\n"},
       {{"bench-teacher", "--config", "c", "--duration", "x"},
        "--duration: must be a number above 0, got x\n"}};
-  for (const auto& [arguments, message] : unknown) {
-    EXPECT_EQ(Run(arguments, &output), 64);
-    EXPECT_THAT(output, HasSubstr(message));
-  }
-  EXPECT_EQ(Run({"train"}, &output), 64);
-  EXPECT_THAT(output, HasSubstr("--config is required"));
-  EXPECT_EQ(Run({"--version"}, &output), 0);
-  EXPECT_THAT(output, ::testing::ContainsRegex(
-                          "^taopd-trainer [0-9]+\\.[0-9]+\\.[0-9]+\nCPU kernels: [a-z0-9_]+\n"));
-  EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
+  for (const auto& [arguments, message] : unknown) ExpectFails(arguments, 64, message);
+  ExpectFails({"train"}, 64, "--config is required");
+  EXPECT_TRUE(Runs({"--version"}));
+  EXPECT_THAT(output_, ::testing::ContainsRegex(
+                           "^taopd-trainer [0-9]+\\.[0-9]+\\.[0-9]+\nCPU kernels: [a-z0-9_]+\n"));
+  EXPECT_FALSE(Exists("run"));
 }
 
 // There is no teacher, and the trainer does not wait for one.
@@ -70,11 +59,11 @@ TEST_F(TrainerFaultsTest, BadData) {
   WriteFile(dir_.File("empty.jsonl"), "");
   // All use one directory: a start that fails early leaves no run that the next one would have to
   // respect.
-  ExpectFailure({Concat("data.train=[", dir_.File("empty.jsonl"), "]")}, 65, "empty.jsonl");
+  ExpectFailure({FileSetting("data.train", "empty.jsonl")}, 65, "empty.jsonl");
   ExpectFailure({"data.train=[/nowhere.jsonl]"}, 65, "/nowhere.jsonl");
   ExpectFailure({"data.max_prompt_length=2"}, 65, "more than max_prompt_length 2");
   WriteFile(dir_.File("broken.jsonl"), "{\"prompt_ids\":[1]}\n{\"prompt_ids\":[1\n");
-  ExpectFailure({Concat("data.train=[", dir_.File("broken.jsonl"), "]")}, 65, "broken.jsonl:2");
+  ExpectFailure({FileSetting("data.train", "broken.jsonl")}, 65, "broken.jsonl:2");
 }
 
 TEST_F(TrainerFaultsTest, BadModels) {
@@ -83,30 +72,21 @@ TEST_F(TrainerFaultsTest, BadModels) {
   std::filesystem::copy(dir_.File("student/model"), copy);
   const std::string weights = ReadFile(copy + "/model.safetensors");
   WriteFile(copy + "/model.safetensors", weights.substr(0, weights.size() / 2));
-  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r1"))}, 65,
-                "model.safetensors");
+  ExpectFailure({Concat("student.model=", copy), RunDir("r1")}, 65, "model.safetensors");
   WriteFile(copy + "/config.json", "{\"architectures\":[\"GPT2LMHeadModel\"]}");
-  ExpectFailure({Concat("student.model=", copy), Concat("run.dir=", dir_.File("r2"))}, 65,
-                "GPT2LMHeadModel");
+  ExpectFailure({Concat("student.model=", copy), RunDir("r2")}, 65, "GPT2LMHeadModel");
 }
 
 // A weight beyond float32 makes every loss infinite, so there is no update, and the run ends by
 // itself.
 TEST_F(TrainerFaultsTest, LossesThatStayNonFiniteEndTheRun) {
-  TeacherProcess teacher(dir_, teacher_model_);
   WriteTrainConfig("objective: {terms: [{name: ta_opd, weight: 1.0e+300}]}\n");
-  std::string output;
-  EXPECT_EQ(Train(teacher.endpoint(), &output,
-                  {"trainer.max_nonfinite_steps=2", "trainer.max_bad_batches=3"}),
-            76)
-      << output;
+  EXPECT_EQ(Train({"trainer.max_nonfinite_steps=2", "trainer.max_bad_batches=3"}), 76) << output_;
   EXPECT_EQ(FilesOf(dir_.File("run/bad_batches")).size(), 3u) << "of four that were skipped";
-  EXPECT_THAT(output, HasSubstr("prompt=prompts.jsonl:"));
-  EXPECT_THAT(output, HasSubstr("not finite in 2 steps in a row"));
+  EXPECT_THAT(output_, HasSubstr("prompt=prompts.jsonl:"));
+  EXPECT_THAT(output_, HasSubstr("not finite in 2 steps in a row"));
   int64_t num_steps = 0;
-  std::istringstream lines(ReadFile(dir_.File("run/metrics.jsonl")));
-  for (std::string line; std::getline(lines, line);) {
-    const auto row = nlohmann::json::parse(line);
+  for (const auto& row : Lines("run/metrics.jsonl")) {
     if (!row.contains("optim/skipped_updates")) continue;
     ++num_steps;
     EXPECT_EQ(row.at("optim/skipped_updates"), 2);  // both mini-batches
@@ -134,33 +114,22 @@ TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
   const char* const message = "of gradients and optimizer state; cpu has ";
   ExpectFailure({Concat("student.model=", large)}, 71, "The line that is too large is \"");
   ExpectFailure({Concat("student.model=", large), "trainer.memory_plan=warn"}, 71, message);
-
-  std::string output;
-  EXPECT_EQ(Run({"sft", "--config", dir_.File("sft.yaml"), "--set",
-                 Concat("model.config=", large, "/config.json"), "--set",
-                 Concat("run.dir=", dir_.File("new"))},
-                &output),
-            71);
-  EXPECT_THAT(output, HasSubstr(message));
+  ExpectFails(SftArguments({Concat("model.config=", large, "/config.json"), RunDir("new")}), 71,
+              message);
 }
 
 TEST_F(TrainerFaultsTest, NoTeacherAtTheStart) { ExpectFailure({}, 69, "teacher"); }
 
 TEST_F(TrainerFaultsTest, LimitsOfTheTeacherAreNamed) {
-  TeacherProcess teacher(dir_, teacher_model_, /*grpc_port=*/0, {"--max-model-len=64"});
-  std::string output;
-  EXPECT_EQ(Train(teacher.endpoint(), &output, {"teacher.top_k=4000"}), 64);
-  EXPECT_THAT(output, HasSubstr("teacher.top_k 4000 exceeds the teacher's limit"));
-  EXPECT_EQ(Train(teacher.endpoint(), &output,
-                  {"data.max_response_length=60", Concat("run.dir=", dir_.File("r2"))}),
-            64);
-  EXPECT_THAT(output, HasSubstr("max_model_len 64"));
+  StartTeacher(stories_, {"--max-model-len=64"});
+  ExpectTrainFails({"teacher.top_k=4000"}, 64, "teacher.top_k 4000 exceeds the teacher's limit");
+  ExpectTrainFails({"data.max_response_length=60", RunDir("r2")}, 64, "max_model_len 64");
 }
 
 TEST_F(TrainerFaultsTest, ATeacherWithAnotherTokenizer) {
   const std::string toy = SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json");
   const std::string teacher_dir = dir_.File("teacher"), student_dir = dir_.File("other");
-  std::filesystem::copy(teacher_model_, teacher_dir);
+  std::filesystem::copy(stories_, teacher_dir);
   std::filesystem::copy(dir_.File("student/model"), student_dir);
   std::filesystem::copy_file(toy, student_dir + "/tokenizer.json");
   auto tokenizer = nlohmann::json::parse(ReadFile(toy));
@@ -169,19 +138,13 @@ TEST_F(TrainerFaultsTest, ATeacherWithAnotherTokenizer) {
   added["id"] = added["id"].get<int>() + 1;
   tokenizer["added_tokens"].push_back(added);
   WriteFile(teacher_dir + "/tokenizer.json", tokenizer.dump());
-  TeacherProcess teacher(dir_, teacher_dir);
-  std::string output;
-  EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("student.model=", student_dir)}), 64);
-  EXPECT_THAT(output, HasSubstr("another tokenizer"));
+  StartTeacher(teacher_dir);
+  ExpectTrainFails({Concat("student.model=", student_dir)}, 64, "another tokenizer");
 }
 
 TEST_F(TrainerFaultsTest, AControlPortInUse) {
-  const PortInUse holder;
-  const int port = holder.port();
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
-  EXPECT_EQ(Train(teacher.endpoint(), &output, {Concat("trainer.http_port=", port)}), 64);
-  EXPECT_THAT(output, HasSubstr(std::to_string(port)));
+  const PortInUse used;
+  ExpectTrainFails({Concat("trainer.http_port=", used.port())}, 64, Concat(used.port()));
 }
 
 // Compares a run of 60 steps whose teacher is killed in the middle with the same undisturbed run.
@@ -189,34 +152,21 @@ class LostTeacherTest : public TrainerFaultsTest {
  protected:
   void SetUp() override {
     TrainerFaultsTest::SetUp();
-    teacher_.emplace(dir_, teacher_model_);
-    port_ = teacher_->grpc_port();
-    std::string output;
-    ASSERT_EQ(Train(teacher_->endpoint(), &output,
-                    {"trainer.total_steps=60", Concat("run.dir=", dir_.File("whole"))}),
-              0)
-        << output;
+    port_ = teacher().grpc_port();
+    ASSERT_TRUE(Trains({"trainer.total_steps=60", RunDir("whole")}));
   }
   // Starts the trainer and kills the teacher after step 4.
-  void LoseTeacher(std::vector<std::string> settings) {
-    settings.push_back("trainer.total_steps=60");
-    std::vector<std::string> arguments = TrainArguments(teacher_->endpoint(), settings);
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-    trainer_.emplace(arguments, dir_.File("train.log"));
-    ASSERT_TRUE(PollUntil(absl::Seconds(60),
-                          [&] { return NewestCheckpoint("run") >= 4 || !trainer_->running(); }));
-    teacher_->process().Signal(SIGKILL);
-    teacher_->process().Wait();
+  void LoseTeacher(const Strings& settings) {
+    trainer_.emplace(Command(TrainArguments(Joined(settings, {"trainer.total_steps=60"}))),
+                     dir_.File("train.log"));
+    ASSERT_TRUE(AwaitCheckpoint("run", 4, *trainer_));
+    teacher().Kill();
   }
-  void ReturnTeacher() { teacher_.emplace(dir_, teacher_model_, port_); }
   void ExpectSameAsWhole() {
-    EXPECT_EQ(Losses(dir_.File("run")), Losses(dir_.File("whole")));
-    EXPECT_EQ(Losses(dir_.File("run")).size(), 60u);
-    EXPECT_EQ(FileHash(dir_.File("run/model/model.safetensors")),
-              FileHash(dir_.File("whole/model/model.safetensors")));
+    ExpectSameLosses("run", "whole");
+    EXPECT_EQ(Losses("run").size(), 60u);
+    EXPECT_EQ(WeightsOf("run"), WeightsOf("whole"));
   }
-
-  std::optional<TeacherProcess> teacher_;
   std::optional<Process> trainer_;
   int port_ = 0;
 };
@@ -224,16 +174,14 @@ class LostTeacherTest : public TrainerFaultsTest {
 TEST_F(LostTeacherTest, ARunThatGaveUpLosesNothing) {
   ASSERT_NO_FATAL_FAILURE(LoseTeacher({"teacher.outage_budget_s=1", "teacher.timeout_s=2"}));
   EXPECT_EQ(trainer_->Wait(absl::Seconds(60)), 69) << trainer_->Output();
-  ReturnTeacher();
-  std::string output;
-  ASSERT_EQ(Train(teacher_->endpoint(), &output, {"trainer.total_steps=60"}, {"--resume"}), 0)
-      << output;
+  StartTeacher(stories_, {}, port_);
+  ASSERT_TRUE(Trains({"trainer.total_steps=60"}, {"--resume"}));
   ExpectSameAsWhole();
 }
 
 TEST_F(LostTeacherTest, ATeacherThatComesBackIsWaitedFor) {
   ASSERT_NO_FATAL_FAILURE(LoseTeacher({}));
-  ReturnTeacher();
+  StartTeacher(stories_, {}, port_);
   EXPECT_EQ(trainer_->Wait(absl::Seconds(120)), 0) << trainer_->Output();
   EXPECT_GT(LastMetric("run", "teacher/retries"), 0) << "the teacher was never missed";
   ExpectSameAsWhole();

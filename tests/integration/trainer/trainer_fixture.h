@@ -2,31 +2,35 @@
 // a small random student made by `taopd-trainer sft`, and prompts as token ids.
 #pragma once
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <filesystem>
+#include <gmock/gmock.h>
+#include <signal.h>
 
-#include <charconv>
-#include <limits>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/io/sha256.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 
-inline std::string ModelConfigText() {
-  return R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":512,"hidden_size":32,
-"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
-"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true,
-"attention_bias":false,"mlp_bias":false,"hidden_act":"silu","initializer_range":0.1,"bos_token_id":1,
-"eos_token_id":2,"torch_dtype":"float32"})";
-}
+// Arguments of a program, or settings, each section.key=value.
+using Strings = std::vector<std::string>;
+
+// Returns the words of a text, such as "trainer.total_steps=2 eval.measure=none".
+Strings Words(const std::string& text);
+// Returns the items of both lists.
+Strings Joined(Strings first, const Strings& second);
+
+std::string ModelConfigText();
+
+// The teacher of a test that sets no other one does not answer there.
+inline constexpr char kNobody[] = "teacher.endpoints=[grpc://127.0.0.1:1]";
 
 // The tests of the teacher, in the same program, have a class of this name too.
 inline namespace trainer_programs {
@@ -35,37 +39,15 @@ class TeacherProcess {
  public:
   // If `grpc_port` is 0, the kernel picks the port.
   TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port = 0,
-                 const std::vector<std::string>& flags = {})
-      : ready_path_(dir.File("ready.json")) {
-    std::remove(ready_path_.c_str());
-    std::vector<std::string> arguments = {BinaryPath("taopd-teacher"),
-                                          "--model",
-                                          model_dir,
-                                          "--port",
-                                          "0",
-                                          "--grpc-port",
-                                          std::to_string(grpc_port),
-                                          "--ready-file",
-                                          ready_path_,
-                                          "--num-threads",
-                                          "1"};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    process_.emplace(arguments, dir.File("teacher.log"));
-    EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
-      return std::filesystem::exists(ready_path_) || !process_->running();
-    }));
-    if (std::filesystem::exists(ready_path_)) {
-      const auto ready = nlohmann::json::parse(ReadFile(ready_path_));
-      grpc_port_ = ready.at("grpc_port").get<int>();
-      http_port_ = ready.at("http_port").get<int>();
-    } else {
-      ADD_FAILURE() << process_->Output();
-    }
-  }
+                 const Strings& flags = {});
   int grpc_port() const { return grpc_port_; }
   int http_port() const { return http_port_; }
   std::string endpoint() const { return Concat("grpc://127.0.0.1:", grpc_port_); }
+  // The URL by which it is asked as a vLLM, in quotes.
+  std::string vllm_endpoint() const { return Concat("\"vllm+http://127.0.0.1:", http_port_, "\""); }
   Process& process() { return *process_; }
+  // Ends it without a chance to say so.
+  void Kill();
 
  private:
   std::string ready_path_;
@@ -78,17 +60,7 @@ class TeacherProcess {
 // A port of 127.0.0.1 on which somebody else listens.
 class PortInUse {
  public:
-  PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(socket_, any, length), 0);
-    EXPECT_EQ(listen(socket_, 1), 0);
-    EXPECT_EQ(getsockname(socket_, any, &length), 0);
-    port_ = ntohs(address.sin_port);
-  }
+  PortInUse();
   ~PortInUse() { close(socket_); }
   int port() const { return port_; }
 
@@ -99,150 +71,138 @@ class PortInUse {
 
 class TrainerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    WriteFile(dir_.File("student.json"), ModelConfigText());
-    std::string pairs, prompts, heldout;
-    RandomStream random(3);
-    for (int row = 0; row < 24; ++row) {
-      std::string ids = "1";
-      for (uint64_t i = 0; i <= random.NextBelow(6); ++i)
-        ids += Concat(",", 3 + random.NextBelow(500));
-      pairs += Concat("{\"prompt_ids\":[", ids, "],\"response_ids\":[", 5 + row, ",7]}\n");
-      prompts += Concat("{\"prompt_ids\":[", ids, "]}\n");
-    }
-    WriteFile(dir_.File("pairs.jsonl"), pairs);
-    WriteFile(dir_.File("prompts.jsonl"), prompts);
-    WriteFile(dir_.File("sft.yaml"),
-              Concat("run: {name: student, dir: ", dir_.File("student"), "}\n",
-                     "model: {config: ", dir_.File("student.json"), "}\n", "data: {train: [",
-                     dir_.File("pairs.jsonl"), "], max_length: 64}\n", "optimizer: {lr: 1e-3}\n",
-                     "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
-    // The tests of a process share one supervised run; each gets a copy of its results.
-    static const TempDir shared;
-    const std::string finished = shared.File("student");
-    if (!std::filesystem::exists(finished)) {
-      std::string output;
-      ASSERT_EQ(Run({"sft", "--config", dir_.File("sft.yaml")}, &output), 0) << output;
-      std::filesystem::copy(dir_.File("student"), finished,
-                            std::filesystem::copy_options::recursive);
-    } else {
-      std::filesystem::copy(finished, dir_.File("student"),
-                            std::filesystem::copy_options::recursive);
-    }
-    WriteTrainConfig("");
-  }
+  void SetUp() override;
 
+  // ---- Files: a relative path is one in the test's directory ----
   // Writes the base configuration followed by `more`.
-  void WriteTrainConfig(const std::string& more) {
-    WriteFile(dir_.File("train.yaml"),
-              Concat("run: {name: test, dir: ", dir_.File("run"), ", seed: 11}\n",
-                     "student: {model: ", dir_.File("student/model"), "}\n", "data: {train: [",
-                     dir_.File("prompts.jsonl"), "], val: [", dir_.File("pairs.jsonl"),
-                     "], train_batch_size: 4, max_prompt_length: 16, max_response_length: 12}\n",
-                     "rollout: {n: 2}\n", "optimizer: {lr: 1e-3, weight_decay: 0.0}\n",
-                     "trainer: {total_steps: 6, mini_batch_size: 2, save_every: 2, eval_every: 3, "
-                     "num_threads: 1}\n",
-                     "eval: {measure: kl, num_prompts: 8}\n", more));
-  }
-
+  void WriteTrainConfig(const std::string& more);
   // Makes the directory "tokenizer" with 271 tokens, a chat template and generation defaults.
-  void WriteTokenizer() {
-    const std::string tokenizer = dir_.File("tokenizer");
-    std::filesystem::create_directory(tokenizer);
-    std::filesystem::copy_file(SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json"),
-                               tokenizer + "/tokenizer.json");
-    WriteFile(tokenizer + "/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
-    WriteFile(tokenizer + "/generation_config.json", R"({"eos_token_id": [270, 2]})");
-    WriteFile(tokenizer + "/chat_template.jinja",
-              "{% for message in messages %}{{ message.content }}{% endfor %}");
-  }
+  void WriteTokenizer();
   // Makes the small student with that tokenizer. Returns its directory. REQUIRES: WriteTokenizer
   // was called.
-  std::string WriteTextStudent() {
-    const std::string student = dir_.File("text_student");
-    std::filesystem::copy(dir_.File("student/model"), student);
-    std::filesystem::copy(dir_.File("tokenizer"), student);
-    return student;
+  std::string WriteTextStudent();
+  // Writes problems whose answers are numbers. Returns the setting that names them.
+  std::string WriteProblems(int64_t count);
+  std::string FileSetting(const std::string& setting, const std::string& name) {
+    return Concat(setting, "=[", dir_.File(name), "]");
+  }
+  // Changes one bit in the middle of a file.
+  static void Damage(const std::string& path);
+
+  // ---- Programs ----
+  // The teacher, which starts when it is first asked for.
+  TeacherProcess& teacher();
+  // Starts the teacher with another model, other flags or another port.
+  void StartTeacher(const std::string& model_dir, const Strings& flags = {}, int grpc_port = 0) {
+    teacher_.emplace(dir_, model_dir, grpc_port, flags);
+  }
+  static std::string Endpoints(const std::string& urls) {
+    return "teacher.endpoints=[" + urls + "]";
+  }
+  std::string FromTeacher() { return Endpoints(teacher().endpoint()); }
+  std::string RunDir(const std::string& run) { return "run.dir=" + dir_.File(run); }
+
+  // Returns the command of taopd-trainer with these arguments, on several ranks if there are more.
+  static Strings Command(Strings arguments, int64_t num_ranks = 1);
+  // Adds settings, and then flags, to arguments.
+  static Strings With(Strings arguments, const Strings& settings, const Strings& flags = {});
+  // Runs a command to its end. Returns the exit code; output_ has what it has written.
+  int RunCommand(const Strings& command) {
+    return RunProgram(command, dir_.File("command.log"), &output_, absl::Seconds(300));
+  }
+  int Run(const Strings& arguments, int64_t num_ranks = 1) {
+    return RunCommand(Command(arguments, num_ranks));
+  }
+  // The fixture's teacher teaches, unless a setting of the section teacher names another one.
+  Strings TrainArguments(const Strings& settings = {}, const Strings& flags = {});
+  int Train(const Strings& settings = {}, const Strings& flags = {}, int64_t num_ranks = 1) {
+    return Run(TrainArguments(settings, flags), num_ranks);
+  }
+  // The same for what must succeed.
+  ::testing::AssertionResult Runs(const Strings& arguments, int64_t num_ranks = 1) {
+    const int code = Run(arguments, num_ranks);
+    if (code == 0) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "exit code " << code << ": " << output_;
+  }
+  ::testing::AssertionResult Trains(const Strings& settings = {}, const Strings& flags = {},
+                                    int64_t num_ranks = 1) {
+    return Runs(TrainArguments(settings, flags), num_ranks);
+  }
+  Strings SftArguments(const Strings& settings = {}, const Strings& flags = {}) {
+    return With({"sft", "--config", dir_.File("sft.yaml")}, settings, flags);
+  }
+  Strings PlanArguments(const Strings& settings, const Strings& flags = {}) {
+    return With({"plan", "--config", dir_.File("train.yaml")}, settings, flags);
+  }
+  // Evaluates with the settings and flags of an evaluation of the distance to the teacher.
+  double DistanceToTeacher(const Strings& settings, const Strings& flags = {});
+  // Expects the command to end with `code` and to say `message`.
+  void ExpectFails(const Strings& arguments, int code, const std::string& message) {
+    EXPECT_EQ(Run(arguments), code) << output_;
+    EXPECT_THAT(output_, ::testing::HasSubstr(message));
+  }
+  void ExpectTrainFails(const Strings& settings, int code, const std::string& message,
+                        const Strings& flags = {}) {
+    ExpectFails(TrainArguments(settings, flags), code, message);
   }
 
-  int Run(std::vector<std::string> arguments, std::string* output,
-          absl::Duration timeout = absl::Seconds(120)) {
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-    return RunProgram(arguments, dir_.File("command.log"), output, timeout);
-  }
-  // Without an endpoint, the settings name the teacher.
-  std::vector<std::string> TrainArguments(const std::string& endpoint,
-                                          const std::vector<std::string>& settings = {},
-                                          const std::vector<std::string>& flags = {}) {
-    std::vector<std::string> arguments = {"train", "--config", dir_.File("train.yaml")};
-    if (!endpoint.empty()) {
-      arguments.push_back("--set");
-      arguments.push_back(Concat("teacher.endpoints=[", endpoint, "]"));
-    }
-    for (const std::string& setting : settings) {
-      arguments.push_back("--set");
-      arguments.push_back(setting);
-    }
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    return arguments;
-  }
-  int Train(const std::string& endpoint, std::string* output,
-            const std::vector<std::string>& settings = {},
-            const std::vector<std::string>& flags = {}) {
-    return Run(TrainArguments(endpoint, settings, flags), output);
-  }
-
+  // ---- Results ----
   // Returns the hash of every file below `dir`, by relative path.
-  static std::map<std::string, std::string> FilesOf(const std::string& dir) {
-    std::map<std::string, std::string> files;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
-      if (!entry.is_regular_file()) continue;
-      files[entry.path().lexically_relative(dir).string()] = FileHash(entry.path().string());
-    }
-    return files;
+  static std::map<std::string, std::string> FilesOf(const std::string& dir);
+  static std::string FileHash(const std::string& path);
+  std::map<std::string, std::string> ModelOf(const std::string& run) {
+    return FilesOf(dir_.File(run + "/model"));
   }
-  static std::string FileHash(const std::string& path) {
-    auto hash = Sha256OfFile(path);
-    return hash.ok() ? *hash : hash.status().ToString();
+  std::string WeightsOf(const std::string& run) {
+    return FileHash(dir_.File(run + "/model/model.safetensors"));
   }
-  // Returns the loss of each step in metrics.jsonl.
-  std::vector<double> Losses(const std::string& run_dir) {
-    std::vector<double> losses;
-    std::istringstream lines(ReadFile(run_dir + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto row = nlohmann::json::parse(line);
-      if (row.contains("loss/mean")) losses.push_back(row.at("loss/mean").get<double>());
-    }
-    return losses;
+  nlohmann::json ReadJson(const std::string& name) {
+    return nlohmann::json::parse(ReadFile(dir_.File(name)));
   }
+  bool Exists(const std::string& name) { return std::filesystem::exists(dir_.File(name)); }
+  // Returns the lines of a JSON Lines file, none if it is absent.
+  std::vector<nlohmann::json> Lines(const std::string& name);
+  // Returns the loss of each step of the run `run`.
+  std::vector<double> Losses(const std::string& run);
+  // Expects the losses of two runs to be equal, or nearly so.
+  void ExpectSameLosses(const std::string& a, const std::string& b, double relative = 0);
+  // Returns the newest value of a metric, or NaN if there is none.
+  double LastMetric(const std::string& run, const std::string& name);
+  // Returns the evaluations of a run in the order of their records, without their time.
+  std::vector<nlohmann::json> Evaluations(const std::string& run);
+  // Returns the lines of samples.jsonl, sorted.
+  std::multiset<std::string> Samples(const std::string& run);
+  std::vector<nlohmann::json> RollBacks(const std::string& run);
+  std::set<int64_t> Checkpoints(const std::string& run);
+  // Returns the step of the newest checkpoint, or -1 if there is none.
+  int64_t NewestCheckpoint(const std::string& run);
+  std::string CheckpointOf(const std::string& run, int64_t step);
 
-  // Returns the newest value of a metric of the run `run`, or NaN if there is none.
-  double LastMetric(const std::string& run, const std::string& name) {
-    double value = std::numeric_limits<double>::quiet_NaN();
-    std::istringstream lines(ReadFile(dir_.File(run + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);) {
-      const auto row = nlohmann::json::parse(line);
-      if (row.contains(name)) value = row.at(name).get<double>();
-    }
-    return value;
+  // ---- Runs that end too early ----
+  // Waits until there is a checkpoint of `step` or later, or the program has ended.
+  bool AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer);
+  static bool AwaitOutput(const std::string& text, Process& program);
+  static int64_t NumberFromEnvironment(const char* name, int64_t otherwise);
+  // Returns the number of kills: `otherwise`, or TAOPD_NUM_KILLS (the ctest entries with the label
+  // slow set it).
+  static int64_t NumKills(int64_t otherwise) {
+    return NumberFromEnvironment("TAOPD_NUM_KILLS", otherwise);
   }
-  // Returns the step of the newest checkpoint of the run `run`, or -1 if there is none.
-  int64_t NewestCheckpoint(const std::string& run) {
-    int64_t newest = -1;
-    std::error_code error;  // the directory comes and goes while the trainer works
-    for (std::filesystem::directory_iterator it(dir_.File(run + "/checkpoints"), error), end;
-         !error && it != end; it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      int64_t step = -1;
-      if (name.starts_with("step-"))
-        std::from_chars(name.data() + 5, name.data() + name.size(), step);
-      newest = std::max(newest, step);
-    }
-    return newest;
-  }
+  // Returns the length of a run that is to be killed so often.
+  static int64_t StepsOf(int64_t num_kills) { return kStepsPerKill * (num_kills + 1); }
+  // Runs `command` (with --resume=auto) for the run `run` and kills it, or one of its ranks; does
+  // so num_kills times. An undisturbed run takes `whole`. TAOPD_KILL_SEED is the seed of the
+  // moments.
+  void KillAtRandomMoments(const Strings& command, const std::string& run, int64_t num_kills,
+                           absl::Duration whole);
+  // Returns the processes that `launcher` has started, by rank.
+  static std::vector<pid_t> ChildrenOf(const Process& launcher);
 
+  static constexpr int64_t kStepsPerKill = 8;
   TempDir dir_;
-  const std::string teacher_model_ = SourcePath("deploy/examples/stories260K");
+  const std::string stories_ = SourcePath("deploy/examples/stories260K");
+  std::optional<TeacherProcess> teacher_;
+  std::string output_;  // of the last program
 };
 
 }  // namespace taopd::testing

@@ -60,32 +60,17 @@ class TrainerLimitedRanksTest : public TrainerTest {
   }
 
   // Trains for one step with a limit of `limit` bytes per process. Returns the exit code.
-  int TrainUnderLimit(int64_t limit, int64_t num_ranks, const std::string& endpoint,
-                      std::string* output, const std::vector<std::string>& more = {}) {
+  int TrainUnderLimit(int64_t limit, int64_t num_ranks, const std::string& more = "") {
     // Stacks of threads count in full, used or not.
-    std::vector<std::string> arguments = {"/bin/bash", "-c",
-                                          "ulimit -d \"$0\" && ulimit -s 1024 && exec \"$@\"",
-                                          Concat(limit / 1024), BinaryPath("taopd-trainer")};
-    if (num_ranks > 1) {
-      for (const std::string& part :
-           {std::string("launch"), std::string("--nproc"), Concat(num_ranks), std::string("--")}) {
-        arguments.push_back(part);
-      }
-    }
-    std::vector<std::string> settings = {"student.model=" + dir_.File("large"),
-                                         Concat("run.dir=", dir_.File("limited-run")),
-                                         "trainer.total_steps=1",
-                                         "trainer.save_every=0",
-                                         "eval.measure=none",
-                                         "rollout.max_num_seqs=4",
-                                         "trainer.head_workspace_mb=4",
-                                         "trainer.mini_batch_size=4",
-                                         "student.dtype=bfloat16"};
-    settings.insert(settings.end(), more.begin(), more.end());
-    for (const std::string& argument : TrainArguments(endpoint, settings)) {
-      arguments.push_back(argument);
-    }
-    return RunProgram(arguments, dir_.File("command.log"), output, absl::Seconds(300));
+    const Strings limited = {"/bin/bash", "-c", "ulimit -d \"$0\" && ulimit -s 1024 && exec \"$@\"",
+                             Concat(limit / 1024)};
+    const Strings settings =
+        Words(Concat("student.model=", dir_.File("large"), " ", RunDir("limited-run"),
+                     " trainer.total_steps=1 trainer.save_every=0 eval.measure=none "
+                     "rollout.max_num_seqs=4 trainer.head_workspace_mb=4 "
+                     "trainer.mini_batch_size=4 student.dtype=bfloat16 ",
+                     more));
+    return RunCommand(Joined(limited, Command(TrainArguments(settings), num_ranks)));
   }
 };
 
@@ -98,17 +83,14 @@ TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
   // Master copies and moments in float32.
   const int64_t state_bytes = 12 * num_parameters;
   const int64_t limit = state_bytes - 16 * kMib;
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
   // The plan refuses a single process before it reads weights, and without the plan it fails.
-  EXPECT_EQ(TrainUnderLimit(limit, 1, teacher.endpoint(), &output), 71) << output;
-  EXPECT_THAT(output, ::testing::HasSubstr("that ulimit leaves it"));
-  EXPECT_EQ(TrainUnderLimit(limit, 1, teacher.endpoint(), &output, {"trainer.memory_plan=off"}), 71)
-      << output;
-  EXPECT_THAT(output, ::testing::HasSubstr("out of memory"));
+  EXPECT_EQ(TrainUnderLimit(limit, 1), 71) << output_;
+  EXPECT_THAT(output_, ::testing::HasSubstr("that ulimit leaves it"));
+  EXPECT_EQ(TrainUnderLimit(limit, 1, "trainer.memory_plan=off"), 71) << output_;
+  EXPECT_THAT(output_, ::testing::HasSubstr("out of memory"));
   // Four processes share the state.
-  EXPECT_EQ(TrainUnderLimit(limit, 4, teacher.endpoint(), &output), 0) << output;
-  EXPECT_EQ(Losses(dir_.File("limited-run")).size(), 1U);
+  EXPECT_EQ(TrainUnderLimit(limit, 4), 0) << output_;
+  EXPECT_EQ(Losses("limited-run").size(), 1U);
 }
 
 // Memory runs out at any moment of a run: while it loads, rolls out, scores, trains, evaluates or
@@ -116,41 +98,30 @@ TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
 // lost.
 class TrainerOutOfMemoryTest : public TrainerTest {
  protected:
-  void SetUp() override {
-    TrainerTest::SetUp();
-    teacher_.emplace(dir_, teacher_model_);
-  }
-
   // Trains to the end, or until the tensor number `failing` finds no memory.
-  int TrainWithout(int64_t failing, const std::string& run, std::string* output) {
-    std::vector<std::string> arguments = {
-        "/usr/bin/env", "LD_PRELOAD=" + TestLibraryPath("failing_allocation"),
-        Concat("TAOPD_FAILING_ALLOCATION=", failing),
-        "TAOPD_ALLOCATIONS_PATH=" + dir_.File("allocations"), BinaryPath("taopd-trainer")};
-    for (const std::string& argument : Arguments(run)) arguments.push_back(argument);
-    return RunProgram(arguments, dir_.File("command.log"), output, absl::Seconds(120));
+  int TrainWithout(int64_t failing, const std::string& run) {
+    const Strings environment = {"/usr/bin/env",
+                                 "LD_PRELOAD=" + TestLibraryPath("failing_allocation"),
+                                 Concat("TAOPD_FAILING_ALLOCATION=", failing),
+                                 "TAOPD_ALLOCATIONS_PATH=" + dir_.File("allocations")};
+    return RunCommand(Joined(environment, Command(Arguments(run))));
   }
-  std::vector<std::string> Arguments(const std::string& run) {
-    std::vector<std::string> settings = {Concat("run.dir=", dir_.File(run)), "trainer.eval_every=2",
-                                         "trainer.async_save=off", "trainer.total_steps=4"};
-    settings.insert(settings.end(), more_.begin(), more_.end());
-    return TrainArguments(teacher_ ? teacher_->endpoint() : "", settings, {"--resume=auto"});
+  Strings Arguments(const std::string& run) {
+    const Strings settings = {RunDir(run), "trainer.eval_every=2", "trainer.async_save=off",
+                              "trainer.total_steps=4"};
+    return TrainArguments(Joined(settings, more_), {"--resume=auto"});
   }
   void FailAtAnyMoment();
-
-  std::optional<TeacherProcess> teacher_;
-  std::vector<std::string> more_;  // settings
+  Strings more_;  // settings
 };
 
 // TAOPD_MEMORY_CASES: how many moments (the ctest entry with the label slow sets 60).
 void TrainerOutOfMemoryTest::FailAtAnyMoment() {
-  std::string output;
-  ASSERT_EQ(TrainWithout(0, "whole", &output), 0) << output;
+  ASSERT_EQ(TrainWithout(0, "whole"), 0) << output_;
   const int64_t num_allocations = std::atoll(ReadFile(dir_.File("allocations")).c_str());
   ASSERT_GT(num_allocations, 1000) << "the library is not asked";
-  const auto whole = FilesOf(dir_.File("whole/model"));
-  const char* text = std::getenv("TAOPD_MEMORY_CASES");
-  const int64_t count = text != nullptr ? std::atoll(text) : 10;
+  const auto whole = ModelOf("whole");
+  const int64_t count = NumberFromEnvironment("TAOPD_MEMORY_CASES", 10);
   RandomStream random(7);
   for (int64_t i = 0; i < count; ++i) {
     // One in each of equal parts of the run.
@@ -159,24 +130,24 @@ void TrainerOutOfMemoryTest::FailAtAnyMoment() {
         static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(num_allocations / count)));
     const std::string run = Concat("run-", i);
     SCOPED_TRACE(Concat("allocation ", failing, " of ", num_allocations));
-    const int code = TrainWithout(failing, run, &output);
+    const int code = TrainWithout(failing, run);
     if (code != 0) {
-      EXPECT_EQ(code, 71) << output;
-      EXPECT_THAT(output, ::testing::HasSubstr("out of memory"));
-      const bool has_begun = output.find("started run=") != std::string::npos;
+      EXPECT_EQ(code, 71) << output_;
+      EXPECT_THAT(output_, ::testing::HasSubstr("out of memory"));
+      const bool has_begun = output_.find("started run=") != std::string::npos;
       // A response that is generated ahead of its step fails without the plan.
-      const bool is_ahead = output.find("no checkpoint is possible") != std::string::npos;
+      const bool is_ahead = output_.find("no checkpoint is possible") != std::string::npos;
       if (has_begun && !is_ahead) {
-        EXPECT_THAT(output, ::testing::HasSubstr("The plan was:"));
+        EXPECT_THAT(output_, ::testing::HasSubstr("The plan was:"));
       }
-      const size_t saved = output.find("the state after step ");
+      const size_t saved = output_.find("the state after step ");
       if (saved != std::string::npos) {
-        EXPECT_EQ(NewestCheckpoint(run), std::atoll(output.c_str() + saved + 21)) << output;
+        EXPECT_EQ(NewestCheckpoint(run), std::atoll(output_.c_str() + saved + 21)) << output_;
       }
-      std::printf("%s\n", output.substr(output.rfind("taopd-trainer: "), 200).c_str());
-      ASSERT_EQ(Run(Arguments(run), &output), 0) << output;
+      std::printf("%s\n", output_.substr(output_.rfind("taopd-trainer: "), 200).c_str());
+      ASSERT_TRUE(Runs(Arguments(run)));
     }
-    EXPECT_EQ(FilesOf(dir_.File(run + "/model")), whole) << output;
+    EXPECT_EQ(ModelOf(run), whole) << output_;
   }
 }
 
@@ -187,11 +158,9 @@ TEST_F(TrainerOutOfMemoryTest, EndsWithItsOwnCodeAndARestartEndsWithTheSameWeigh
 // The average that teaches is never saved between two steps, whether it scores the step itself or
 // responses of later ones.
 TEST_F(TrainerOutOfMemoryTest, AnAverageOfAdaptersThatTeachesIsNotSavedHalfUpdated) {
-  teacher_.reset();
-  more_ = {"student.lora.rank=4",  "student.lora.modules_to_save=[norm]",
-           "optimizer.lr=1e-2",    "teacher.kind=self",
-           "teacher.weights=ema",  "teacher.ema=0.5",
-           "trainer.async_steps=1"};
+  more_ = Words(
+      "student.lora.rank=4 student.lora.modules_to_save=[norm] optimizer.lr=1e-2 "
+      "teacher.kind=self teacher.weights=ema teacher.ema=0.5 trainer.async_steps=1");
   FailAtAnyMoment();
 }
 

@@ -7,7 +7,6 @@ namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Settings = std::vector<std::string>;
 
 class OverwriteTest : public TrainerTest {
  protected:
@@ -19,23 +18,16 @@ class OverwriteTest : public TrainerTest {
     WriteFile(run + "/notes.txt", "mine");
   }
   // Expects the command with --overwrite to fail with `code` and `message` and to change nothing.
-  void ExpectKept(const std::vector<std::string>& arguments, const std::string& run, int code,
+  void ExpectKept(const Strings& arguments, const std::string& run, int code,
                   const std::string& message) {
     const auto before = FilesOf(run);
     ASSERT_TRUE(before.contains("metrics.jsonl"));
-    std::vector<std::string> overwrite = arguments;
-    overwrite.push_back("--overwrite");
-    std::string output;
-    EXPECT_EQ(Run(overwrite, &output), code) << output;
-    EXPECT_THAT(output, HasSubstr(message));
+    ExpectFails(Joined(arguments, {"--overwrite"}), code, message);
     EXPECT_EQ(FilesOf(run), before) << message;
     EXPECT_FALSE(std::filesystem::exists(run + "/.replaced"));
   }
-  void ExpectReplaced(const std::vector<std::string>& arguments, const std::string& run) {
-    std::vector<std::string> overwrite = arguments;
-    overwrite.push_back("--overwrite");
-    std::string output;
-    EXPECT_EQ(Run(overwrite, &output), 0) << output;
+  void ExpectReplaced(const Strings& arguments, const std::string& run) {
+    EXPECT_TRUE(Runs(Joined(arguments, {"--overwrite"})));
     const auto files = FilesOf(run);
     EXPECT_FALSE(files.contains("evaluation/student_after.json"));
     EXPECT_FALSE(files.contains("summary.json"));
@@ -45,23 +37,16 @@ class OverwriteTest : public TrainerTest {
 };
 
 TEST_F(OverwriteTest, Distillation) {
-  const std::string run = dir_.File("run"), dead = "grpc://127.0.0.1:1";
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
-  ASSERT_EQ(Train(teacher.endpoint(), &output), 0) << output;
+  const std::string run = dir_.File("run");
+  ASSERT_TRUE(Trains());
   AddFiles(run);
 
   const std::string broken = dir_.File("broken");
   std::filesystem::copy(dir_.File("student/model"), broken);
   WriteFile(broken + "/model.safetensors", "x");
   const PortInUse port;
-  const auto arguments = [&](const std::string& endpoint, const Settings& settings) {
-    Settings all = {"teacher.connect_timeout_s=0.2"};
-    all.insert(all.end(), settings.begin(), settings.end());
-    return TrainArguments(endpoint, all);
-  };
-  ExpectKept(arguments(dead, {}), run, 69, "teacher");
-  const std::vector<std::tuple<Settings, int, std::string>> cases = {
+  ExpectKept(TrainArguments({kNobody, "teacher.connect_timeout_s=0.2"}), run, 69, "teacher");
+  const std::vector<std::tuple<Strings, int, std::string>> cases = {
       {{"optimizer.lr=-1"}, 64, "optimizer.lr"},
       {{"data.train=[/nope.jsonl]"}, 65, "/nope.jsonl"},
       {{"data.val=[/nope.jsonl]"}, 65, "/nope.jsonl"},
@@ -72,16 +57,13 @@ TEST_F(OverwriteTest, Distillation) {
       {{"data.max_response_length=120"}, 64, "max_position_embeddings"},
       {{Concat("trainer.http_port=", port.port())}, 64, Concat(port.port())}};
   for (const auto& [settings, code, message] : cases)
-    ExpectKept(arguments(teacher.endpoint(), settings), run, code, message);
-  ExpectReplaced(arguments(teacher.endpoint(), {}), run);
+    ExpectKept(TrainArguments(settings), run, code, message);
+  ExpectReplaced(TrainArguments(), run);
 }
 
 TEST_F(OverwriteTest, SupervisedTraining) {
   const std::string run = dir_.File("student");
   AddFiles(run);
-  const auto arguments = [&](const std::string& setting) {
-    return std::vector<std::string>{"sft", "--config", dir_.File("sft.yaml"), "--set", setting};
-  };
   const std::vector<std::tuple<std::string, int, std::string>> cases = {
       {"optimizer.lr=-1", 64, "optimizer.lr"},
       {"data.train=[/nope.jsonl]", 65, "/nope.jsonl"},
@@ -91,8 +73,8 @@ TEST_F(OverwriteTest, SupervisedTraining) {
       {"model.tokenizer=/nope", 65, "/nope"},
       {"data.max_length=4096", 64, "max_position_embeddings"}};
   for (const auto& [setting, code, message] : cases)
-    ExpectKept(arguments(setting), run, code, message);
-  ExpectReplaced(arguments("trainer.total_steps=1"), run);
+    ExpectKept(SftArguments({setting}), run, code, message);
+  ExpectReplaced(SftArguments({"trainer.total_steps=1"}), run);
 }
 
 TEST_F(OverwriteTest, Evaluation) {
@@ -101,33 +83,29 @@ TEST_F(OverwriteTest, Evaluation) {
   WriteFile(dir_.File("text.jsonl"), "{\"prompt\": \"What is 1 + 2?\", \"answer\": \"3\"}\n");
   WriteFile(dir_.File("chat.jsonl"),
             "{\"prompt\": [{\"role\": \"user\", \"content\": \"1 + 2?\"}], \"answer\": \"3\"}\n");
-  const auto evaluate = [&](std::vector<std::string> what, std::string* output) {
-    what.insert(what.begin(), "eval");
-    for (const char* setting :
-         {"eval.n=1", "eval.max_response_length=8", "eval.grader=exact", "trainer.num_threads=1"}) {
-      what.insert(what.end(), {"--set", setting});
-    }
-    what.insert(what.end(), {"--output", results + "/results.json", "--overwrite"});
-    return Run(what, output);
+  const auto evaluate = [&](const Strings& what) {
+    return Run(With(
+        Joined({"eval"}, what),
+        {"eval.n=1", "eval.max_response_length=8", "eval.grader=exact", "trainer.num_threads=1"},
+        {"--output", results + "/results.json", "--overwrite"}));
   };
   const std::string text = dir_.File("text.jsonl");
-  std::string output;
-  ASSERT_EQ(evaluate({"--model", student, "--data", text}, &output), 0) << output;
+  ASSERT_EQ(evaluate({"--model", student, "--data", text}), 0) << output_;
   const auto before = FilesOf(results);
   ASSERT_TRUE(before.contains("results.json"));
   ASSERT_TRUE(before.contains("results.responses.jsonl"));
 
-  TeacherProcess teacher(dir_, teacher_model_);  // it has no chats
-  const std::string chats = Concat("http://127.0.0.1:", teacher.http_port(), "/v1");
-  const std::vector<std::vector<std::string>> failures = {
+  // The teacher has no chats.
+  const std::string chats = Concat("http://127.0.0.1:", teacher().http_port(), "/v1");
+  const std::vector<Strings> failures = {
       {"--model", student, "--data", "/nope.jsonl"},
       {"--model", "/nope", "--data", text},
       {"--model", student, "--data", text, "--set", "eval.temperature=-1"},
       {"--endpoint", "http://127.0.0.1:1/v1", "--data", text, "--max-retries", "0"},
       {"--endpoint", chats, "--data", dir_.File("chat.jsonl"), "--max-retries", "0"}};
   for (const auto& what : failures) {
-    EXPECT_NE(evaluate(what, &output), 0) << what[1];
-    EXPECT_EQ(FilesOf(results), before) << what[1] << output;
+    EXPECT_NE(evaluate(what), 0) << what[1];
+    EXPECT_EQ(FilesOf(results), before) << what[1] << output_;
   }
 }
 
@@ -138,9 +116,7 @@ TEST_F(OverwriteTest, AModelIsNoRun) {
   std::filesystem::copy(dir_.File("student/model"), mine + "/model");
   const auto before = FilesOf(mine);
   for (const char* flag : {"--overwrite", "--resume"}) {
-    std::string output;
-    EXPECT_EQ(Train("grpc://127.0.0.1:1", &output, {Concat("run.dir=", mine)}, {flag}), 64);
-    EXPECT_THAT(output, HasSubstr("which no run has made"));
+    ExpectTrainFails({kNobody, RunDir("mine")}, 64, "which no run has made", {flag});
     EXPECT_EQ(FilesOf(mine), before);
   }
 }

@@ -14,99 +14,58 @@ constexpr absl::Duration kEnd = absl::Seconds(30);
 class TrainerRanksTest : public TrainerTest {
  protected:
   // The last `--set` wins, so `more` goes before these.
-  std::vector<std::string> Settings(const std::string& run, int64_t steps,
-                                    bool deterministic = true) {
-    std::vector<std::string> settings = {Concat("trainer.total_steps=", steps),
-                                         Concat("run.dir=", dir_.File(run))};
+  Strings Settings(const std::string& run, int64_t steps, bool deterministic = true) {
+    Strings settings = {Concat("trainer.total_steps=", steps), RunDir(run)};
     if (deterministic) settings.push_back("dist.deterministic=true");
     return settings;
-  }
-  std::vector<std::string> Launch(int64_t num_ranks, std::vector<std::string> arguments) {
-    if (num_ranks > 1) {
-      const std::vector<std::string> launch = {"launch", "--nproc", Concat(num_ranks), "--"};
-      arguments.insert(arguments.begin(), launch.begin(), launch.end());
-    }
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-    return arguments;
-  }
-  int TrainOnRanks(int64_t num_ranks, const std::string& endpoint, std::string* output,
-                   const std::vector<std::string>& settings,
-                   const std::vector<std::string>& flags = {}) {
-    return RunProgram(Launch(num_ranks, TrainArguments(endpoint, settings, flags)),
-                      dir_.File("command.log"), output, absl::Seconds(120));
-  }
-  std::string WeightsOf(const std::string& run) {
-    return FileHash(dir_.File(run + "/model/model.safetensors"));
-  }
-
-  // Returns the processes that `launcher` has started, by rank.
-  static std::vector<pid_t> RanksOf(const Process& launcher) {
-    std::istringstream children(
-        ReadFile(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children")));
-    std::vector<pid_t> ranks;
-    for (pid_t pid; children >> pid;) ranks.push_back(pid);
-    return ranks;
   }
   static bool IsRunning(pid_t pid) { return kill(pid, 0) == 0; }
   // Kills one of two ranks at random moments, and compares the result with an undisturbed run.
   void KillRanks(int64_t async_steps);
 
   // Starts rank `rank` as a process that meets the others at a file.
-  std::unique_ptr<Process> StartRank(int64_t rank, int64_t world_size,
-                                     std::vector<std::string> arguments) {
-    const std::vector<std::string> environment = {
-        "/usr/bin/env", Concat("RANK=", rank), Concat("WORLD_SIZE=", world_size),
-        Concat("TAOPD_RENDEZVOUS_FILE=", dir_.File("meet")), BinaryPath("taopd-trainer")};
-    arguments.insert(arguments.begin(), environment.begin(), environment.end());
-    return std::make_unique<Process>(arguments, dir_.File(Concat("rank-", rank, ".log")));
+  std::unique_ptr<Process> StartRank(int64_t rank, int64_t world_size, Strings arguments) {
+    const Strings environment = {"/usr/bin/env", Concat("RANK=", rank),
+                                 Concat("WORLD_SIZE=", world_size),
+                                 Concat("TAOPD_RENDEZVOUS_FILE=", dir_.File("meet"))};
+    return std::make_unique<Process>(Joined(environment, Command(std::move(arguments))),
+                                     dir_.File(Concat("rank-", rank, ".log")));
   }
 };
 
 TEST_F(TrainerRanksTest, FixedSharesEndWithTheSameWeightsWhereverTheyWereComputed) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
   for (const int64_t ranks : {1, 2, 4}) {
     const std::string run = Concat("run-", ranks);
-    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output, Settings(run, 4)), 0) << output;
+    ASSERT_TRUE(Trains(Settings(run, 4), {}, ranks));
     EXPECT_EQ(WeightsOf(run), WeightsOf("run-1")) << ranks;
-    EXPECT_EQ(Losses(dir_.File(run)).size(), 4U);
+    EXPECT_EQ(Losses(run).size(), 4U);
     // The evaluations have the same weights.
     EXPECT_EQ(LastMetric(run, "eval/kl_to_teacher"), LastMetric("run-1", "eval/kl_to_teacher"));
     EXPECT_EQ(LastMetric(run, "rollout/tokens"), LastMetric("run-1", "rollout/tokens"));
     // The attempts of all ranks count, not only those of rank 0.
-    std::string attempts = "teacher/" + teacher.endpoint().substr(7) + "/attempts";
+    std::string attempts = "teacher/" + teacher().endpoint().substr(7) + "/attempts";
     for (char& c : attempts) c = c == '.' || c == ':' ? '_' : c;
     EXPECT_EQ(LastMetric(run, attempts), LastMetric("run-1", attempts));
     EXPECT_GT(LastMetric(run, "perf/mfu"), 0);
   }
   // The run moves from two ranks to one and then to four, and the result is still the same.
-  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("moved", 2)), 0) << output;
-  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("moved", 3), {"--resume"}), 0)
-      << output;
-  ASSERT_EQ(TrainOnRanks(4, teacher.endpoint(), &output, Settings("moved", 4), {"--resume"}), 0)
-      << output;
+  ASSERT_TRUE(Trains(Settings("moved", 2), {}, 2));
+  ASSERT_TRUE(Trains(Settings("moved", 3), {"--resume"}));
+  ASSERT_TRUE(Trains(Settings("moved", 4), {"--resume"}, 4));
   EXPECT_EQ(WeightsOf("moved"), WeightsOf("run-1"));
 }
 
 TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
   constexpr double kRelative = 1e-5;  // other orders of float32 sums
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
   for (const int64_t ranks : {1, 3}) {
-    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output,
-                           Settings(Concat("run-", ranks), 6, /*deterministic=*/false)),
-              0)
-        << output;
+    ASSERT_TRUE(Trains(Settings(Concat("run-", ranks), 6, /*deterministic=*/false), {}, ranks));
   }
   // The run moves from two ranks to three half-way.
   for (const auto& [ranks, steps] : {std::pair(2, 3), std::pair(3, 6)}) {
-    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output,
-                           Settings("moved", steps, /*deterministic=*/false), {"--resume=auto"}),
-              0)
-        << output;
+    ASSERT_TRUE(
+        Trains(Settings("moved", steps, /*deterministic=*/false), {"--resume=auto"}, ranks));
   }
-  const auto one = Losses(dir_.File("run-1")), three = Losses(dir_.File("run-3")),
-             moved = Losses(dir_.File("moved"));
+  const auto one = Losses("run-1"), three = Losses("run-3"), moved = Losses("moved");
   ASSERT_EQ(one.size(), 6U);
   ASSERT_EQ(three.size(), 6U);
   ASSERT_EQ(moved.size(), 6U);
@@ -123,26 +82,14 @@ TEST_F(TrainerRanksTest, ThreeRanksLearnWhatOneLearns) {
 // The prompts are text with answers, and three ranks share twelve responses.
 TEST_F(TrainerRanksTest, AccuracyIsDividedAmongTheRanks) {
   WriteTokenizer();
-  WriteFile(dir_.File("problems.jsonl"), [] {
-    std::string rows;
-    for (int i = 0; i < 4; ++i)
-      rows += Concat("{\"prompt\":\"", i, " plus\",\"answer\":\"", i, "\"}\n");
-    return rows;
-  }());
-  const std::string student = WriteTextStudent();
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
+  const std::string problems = WriteProblems(4), student = "student.model=" + WriteTextStudent();
   for (const int64_t ranks : {1, 3}) {
-    std::vector<std::string> settings = Settings(Concat("run-", ranks), 2);
-    for (const std::string& setting :
-         {"student.model=" + student, "data.val=[" + dir_.File("problems.jsonl") + "]",
-          std::string("eval.measure=accuracy"), std::string("eval.n=3"),
-          std::string("eval.num_prompts=0"), std::string("eval.max_response_length=8"),
-          std::string("eval.temperature=1.0"), std::string("dist.deterministic=false"),
-          std::string("optimizer.lr=0")}) {
-      settings.push_back(setting);
-    }
-    ASSERT_EQ(TrainOnRanks(ranks, teacher.endpoint(), &output, settings), 0) << output;
+    const Strings settings =
+        Joined(Settings(Concat("run-", ranks), 2, /*deterministic=*/false),
+               Joined({student, problems},
+                      Words("eval.measure=accuracy eval.n=3 eval.num_prompts=0 "
+                            "eval.max_response_length=8 eval.temperature=1.0 optimizer.lr=0")));
+    ASSERT_TRUE(Trains(settings, {}, ranks));
   }
   for (const char* metric : {"eval/accuracy", "eval/n", "eval/response_length_mean",
                              "eval/truncated_share", "eval/no_answer_share"}) {
@@ -153,31 +100,22 @@ TEST_F(TrainerRanksTest, AccuracyIsDividedAmongTheRanks) {
   EXPECT_EQ(ReadFile(dir_.File("run-3/samples.jsonl")), ReadFile(dir_.File("run-1/samples.jsonl")));
 }
 
-// TAOPD_NUM_KILLS is the number of kills (the ctest entry with the label slow sets 20).
 void TrainerRanksTest::KillRanks(int64_t async_steps) {
   const auto settings = [&](const std::string& run, int64_t steps) {
-    std::vector<std::string> all = Settings(run, steps);
-    all.push_back(Concat("trainer.async_steps=", async_steps));
-    return all;
+    return Joined(Settings(run, steps), {Concat("trainer.async_steps=", async_steps)});
   };
-  const char* text = std::getenv("TAOPD_NUM_KILLS");
-  const int64_t num_kills = text != nullptr ? std::atoll(text) : 2;
+  const int64_t num_kills = NumKills(2);
   const int64_t steps = 10 * (num_kills + 1);
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
-  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, settings("whole", steps)), 0) << output;
+  ASSERT_TRUE(Trains(settings("whole", steps)));
   RandomStream random(5);
   for (int64_t i = 0; i < num_kills; ++i) {
-    Process launcher(
-        Launch(2, TrainArguments(teacher.endpoint(), settings("killed", steps), {"--resume=auto"})),
-        dir_.File("killed.log"));
-    ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return RanksOf(launcher).size() == 2; }));
-    const std::vector<pid_t> ranks = RanksOf(launcher);
+    Process launcher(Command(TrainArguments(settings("killed", steps), {"--resume=auto"}), 2),
+                     dir_.File("killed.log"));
+    ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return ChildrenOf(launcher).size() == 2; }));
+    const std::vector<pid_t> ranks = ChildrenOf(launcher);
     const int64_t before = NewestCheckpoint("killed");
     // The moment is any time after the ranks have met: in a step, a checkpoint or an evaluation.
-    ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-      return NewestCheckpoint("killed") > before || !launcher.running();
-    })) << launcher.Output();
+    ASSERT_TRUE(AwaitCheckpoint("killed", before + 1, launcher)) << launcher.Output();
     absl::SleepFor(absl::Milliseconds(200) * random.NextUniform());
     ASSERT_TRUE(launcher.running()) << launcher.Output();
     const auto victim = static_cast<int64_t>(random.NextBelow(2));
@@ -186,11 +124,9 @@ void TrainerRanksTest::KillRanks(int64_t async_steps) {
     for (const pid_t rank : ranks) EXPECT_FALSE(IsRunning(rank));
     EXPECT_THAT(launcher.Output(), ::testing::HasSubstr(Concat("rank ", victim, " has died")));
   }
-  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, settings("killed", steps), {"--resume"}),
-            0)
-      << output;
-  EXPECT_EQ(FilesOf(dir_.File("killed/model")), FilesOf(dir_.File("whole/model")));
-  EXPECT_EQ(Losses(dir_.File("killed")).size(), static_cast<size_t>(steps));
+  ASSERT_TRUE(Trains(settings("killed", steps), {"--resume"}, 2));
+  EXPECT_EQ(ModelOf("killed"), ModelOf("whole"));
+  EXPECT_EQ(Losses("killed").size(), static_cast<size_t>(steps));
   EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
 }
 
@@ -201,10 +137,9 @@ TEST_F(TrainerRanksTest, ARankIsKilledOneStepOff) { KillRanks(1); }
 TEST_F(TrainerRanksTest, ARankIsKilledTwoStepsOff) { KillRanks(2); }
 
 TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::vector<std::string> settings = Settings("run", 1000);
+  Strings settings = Settings("run", 1000);
   settings.push_back("dist.heartbeat_timeout_s=2");
-  const auto arguments = TrainArguments(teacher.endpoint(), settings);
+  const auto arguments = TrainArguments(settings);
   auto zero = StartRank(0, 2, arguments), one = StartRank(1, 2, arguments);
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("run") > 0; }))
       << zero->Output() << one->Output();
@@ -216,41 +151,36 @@ TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
 }
 
 TEST_F(TrainerRanksTest, ASignalStopsAllOfThemAndTheRunIsSaved) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  Process launcher(Launch(2, TrainArguments(teacher.endpoint(), Settings("run", 1000))),
-                   dir_.File("stopped.log"));
+  Process launcher(Command(TrainArguments(Settings("run", 1000)), 2), dir_.File("stopped.log"));
   ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("run") > 0; }))
       << launcher.Output();
   launcher.Signal(SIGTERM);
   EXPECT_EQ(launcher.Wait(kEnd), 75) << launcher.Output();
   const int64_t stopped = NewestCheckpoint("run");
-  EXPECT_EQ(static_cast<int64_t>(Losses(dir_.File("run")).size()), stopped);
+  EXPECT_EQ(static_cast<int64_t>(Losses("run").size()), stopped);
 }
 
 TEST_F(TrainerRanksTest, DifferentConfigurationsAreRefusedBeforeTheFirstStep) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::vector<std::string> other = Settings("run", 4);
+  Strings other = Settings("run", 4);
   other.push_back("optimizer.lr=2e-3");
-  auto zero = StartRank(0, 2, TrainArguments(teacher.endpoint(), Settings("run", 4)));
-  auto one = StartRank(1, 2, TrainArguments(teacher.endpoint(), other));
+  auto zero = StartRank(0, 2, TrainArguments(Settings("run", 4)));
+  auto one = StartRank(1, 2, TrainArguments(other));
   for (Process* process : {zero.get(), one.get()}) {
     EXPECT_EQ(process->Wait(kEnd), 64);
     EXPECT_THAT(process->Output(), ::testing::HasSubstr("rank 1: the configuration differs"));
     EXPECT_THAT(process->Output(), ::testing::HasSubstr("optimizer.lr = 0.002"));
   }
-  EXPECT_FALSE(std::filesystem::exists(dir_.File("run")));
+  EXPECT_FALSE(Exists("run"));
 }
 
 TEST_F(TrainerRanksTest, ARankThatFailsAtTheStartIsNamedByAll) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  const auto arguments = TrainArguments(teacher.endpoint(), Settings("run", 4));
+  const auto arguments = TrainArguments(Settings("run", 4));
   // Rank 2 of a world of 2 is refused instead of waiting for the others.
   auto alone = StartRank(2, 2, arguments);
   EXPECT_EQ(alone->Wait(kEnd), 64);
   EXPECT_THAT(alone->Output(), ::testing::HasSubstr("RANK = 2 is not in [0, 1]"));
   // The run directory holds a run. Only rank 0 sees that, and all ranks report it.
-  std::string output;
-  ASSERT_EQ(Train(teacher.endpoint(), &output, Settings("run", 1)), 0) << output;
+  ASSERT_TRUE(Trains(Settings("run", 1)));
   auto zero = StartRank(0, 2, arguments), one = StartRank(1, 2, arguments);
   for (Process* process : {zero.get(), one.get()}) {
     EXPECT_EQ(process->Wait(kEnd), 64);
@@ -259,17 +189,14 @@ TEST_F(TrainerRanksTest, ARankThatFailsAtTheStartIsNamedByAll) {
 }
 
 TEST_F(TrainerRanksTest, ATornShardCostsOneCheckpoint) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
-  ASSERT_EQ(TrainOnRanks(1, teacher.endpoint(), &output, Settings("whole", 6)), 0) << output;
-  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("run", 4)), 0) << output;
+  ASSERT_TRUE(Trains(Settings("whole", 6)));
+  ASSERT_TRUE(Trains(Settings("run", 4), {}, 2));
   const std::string torn = dir_.File(
       "run/checkpoints/step-000004/optimizer/shard-00001-model-00001-of-00001.safetensors");
   ASSERT_TRUE(std::filesystem::exists(torn));
   std::filesystem::resize_file(torn, std::filesystem::file_size(torn) - 1);
-  ASSERT_EQ(TrainOnRanks(2, teacher.endpoint(), &output, Settings("run", 6), {"--resume"}), 0)
-      << output;
-  EXPECT_THAT(output, ::testing::HasSubstr("shard-00001-model-00001-of-00001.safetensors"));
+  ASSERT_TRUE(Trains(Settings("run", 6), {"--resume"}, 2));
+  EXPECT_THAT(output_, ::testing::HasSubstr("shard-00001-model-00001-of-00001.safetensors"));
   EXPECT_EQ(WeightsOf("run"), WeightsOf("whole"));
 }
 

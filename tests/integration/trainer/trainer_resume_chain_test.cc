@@ -21,90 +21,67 @@ class ResumeChainTest : public TrainerTest {
     WriteFile(dir_.File("text.jsonl"), pairs);
   }
 
-  std::vector<std::string> SftArguments(const std::string& run) {
-    return {"sft",
-            "--config",
-            dir_.File("sft.yaml"),
-            "--set",
-            Concat("run.dir=", dir_.File(run)),
-            "--set",
-            "trainer.save_every=1",
-            "--set",
-            Concat("trainer.total_steps=", kTotalSteps),
-            "--set",
-            Concat("data.train=[", dir_.File("text.jsonl"), "]"),
-            "--set",
-            Concat("model.tokenizer=", dir_.File("tokenizer"))};
+  Strings Settings(const std::string& run, const std::string& more) {
+    return {RunDir(run), "trainer.save_every=1", Concat("trainer.total_steps=", kTotalSteps),
+            FileSetting("data.train", "text.jsonl"), more};
   }
-  std::vector<std::string> DistillArguments(const std::string& endpoint, const std::string& run,
-                                            std::vector<std::string> settings) {
-    settings.insert(settings.end(),
-                    {Concat("run.dir=", dir_.File(run)), "trainer.save_every=1",
-                     Concat("trainer.total_steps=", kTotalSteps), "eval.measure=none",
-                     Concat("data.train=[", dir_.File("text.jsonl"), "]")});
-    return TrainArguments(endpoint, settings);
+  Strings Sft(const std::string& run) {
+    return SftArguments(Settings(run, "model.tokenizer=" + dir_.File("tokenizer")));
+  }
+  Strings Distill(const std::string& run, const std::string& setting) {
+    return TrainArguments(Joined(Settings(run, setting), {"eval.measure=none"}));
   }
 
   // Runs until there is a checkpoint of `step` or later, then requests a stop.
-  void StopAfter(std::vector<std::string> arguments, const std::string& run, int64_t step) {
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-    Process trainer(arguments, dir_.File("stopped.log"));
-    ASSERT_TRUE(PollUntil(absl::Seconds(60),
-                          [&] { return NewestCheckpoint(run) >= step || !trainer.running(); }));
+  void StopAfter(const Strings& arguments, int64_t step) {
+    Process trainer(Command(arguments), dir_.File("stopped.log"));
+    ASSERT_TRUE(AwaitCheckpoint("chain", step, trainer));
     trainer.Signal(SIGTERM);
     ASSERT_EQ(trainer.Wait(), 75) << trainer.Output();
   }
 
   // Compares the run "chain", which is stopped four times, with the run "whole".
-  void ExpectSameAsWhole(const std::vector<std::string>& whole,
-                         const std::vector<std::string>& chain) {
-    std::string output;
-    ASSERT_EQ(Run(whole, &output), 0) << output;
-    std::vector<std::string> resume = chain;
-    resume.push_back("--resume");
-    ASSERT_NO_FATAL_FAILURE(StopAfter(chain, "chain", 2));
+  void ExpectSameAsWhole(const Strings& whole, const Strings& chain) {
+    ASSERT_TRUE(Runs(whole));
+    const Strings resume = Joined(chain, {"--resume"});
+    ASSERT_NO_FATAL_FAILURE(StopAfter(chain, 2));
     for (int stop = 0; stop < 3; ++stop)
-      ASSERT_NO_FATAL_FAILURE(StopAfter(resume, "chain", NewestCheckpoint("chain") + 5));
-    ASSERT_EQ(Run(resume, &output), 0) << output;
+      ASSERT_NO_FATAL_FAILURE(StopAfter(resume, NewestCheckpoint("chain") + 5));
+    ASSERT_TRUE(Runs(resume));
 
-    const auto model = FilesOf(dir_.File("whole/model"));
-    EXPECT_EQ(FilesOf(dir_.File("chain/model")), model);
+    const auto model = ModelOf("whole");
+    EXPECT_EQ(ModelOf("chain"), model);
     for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                              "config.json", "model.safetensors"}) {
       EXPECT_TRUE(model.contains(file)) << file;
     }
     for (const int step : {kTotalSteps - 1, kTotalSteps}) {
-      const std::string checkpoint = Concat("/checkpoints/step-0000", step);
-      EXPECT_EQ(FilesOf(dir_.File("chain" + checkpoint + "/model")),
-                FilesOf(dir_.File("whole" + checkpoint + "/model")));
-      EXPECT_EQ(FileHash(dir_.File("chain" + checkpoint + "/optimizer.safetensors")),
-                FileHash(dir_.File("whole" + checkpoint + "/optimizer.safetensors")));
+      const std::string chained = CheckpointOf("chain", step), other = CheckpointOf("whole", step);
+      EXPECT_EQ(FilesOf(chained + "/model"), FilesOf(other + "/model"));
+      EXPECT_EQ(FileHash(chained + "/optimizer.safetensors"),
+                FileHash(other + "/optimizer.safetensors"));
     }
-    EXPECT_EQ(Losses(dir_.File("chain")), Losses(dir_.File("whole")));
-    EXPECT_EQ(Losses(dir_.File("chain")).size(), static_cast<size_t>(kTotalSteps));
+    ExpectSameLosses("chain", "whole");
+    EXPECT_EQ(Losses("chain").size(), static_cast<size_t>(kTotalSteps));
   }
 };
 
 TEST_F(ResumeChainTest, SupervisedTraining) {
-  ExpectSameAsWhole(SftArguments("whole"), SftArguments("chain"));
+  ExpectSameAsWhole(Sft("whole"), Sft("chain"));
   // Random weights end responses as their config.json says, even after they are read again.
-  EXPECT_FALSE(std::filesystem::exists(dir_.File("chain/model/generation_config.json")));
+  EXPECT_FALSE(Exists("chain/model/generation_config.json"));
 }
 
 TEST_F(ResumeChainTest, AStudentWithItsOwnTokenizer) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  const std::vector<std::string> settings = {Concat("student.model=", WriteTextStudent())};
-  ExpectSameAsWhole(DistillArguments(teacher.endpoint(), "whole", settings),
-                    DistillArguments(teacher.endpoint(), "chain", settings));
-  EXPECT_TRUE(std::filesystem::exists(dir_.File("chain/model/generation_config.json")));
+  const std::string student = "student.model=" + WriteTextStudent();
+  ExpectSameAsWhole(Distill("whole", student), Distill("chain", student));
+  EXPECT_TRUE(Exists("chain/model/generation_config.json"));
 }
 
 TEST_F(ResumeChainTest, AStudentThatTakesOverATokenizer) {
-  TeacherProcess teacher(dir_, teacher_model_);
-  const std::vector<std::string> settings = {Concat("student.tokenizer=", dir_.File("tokenizer"))};
-  ExpectSameAsWhole(DistillArguments(teacher.endpoint(), "whole", settings),
-                    DistillArguments(teacher.endpoint(), "chain", settings));
-  EXPECT_TRUE(std::filesystem::exists(dir_.File("chain/model/generation_config.json")));
+  const std::string tokenizer = "student.tokenizer=" + dir_.File("tokenizer");
+  ExpectSameAsWhole(Distill("whole", tokenizer), Distill("chain", tokenizer));
+  EXPECT_TRUE(Exists("chain/model/generation_config.json"));
 }
 
 }  // namespace

@@ -4,12 +4,11 @@
 
 #include <sys/stat.h>
 
-#include <httplib.h>
-
 #include <cmath>
 #include <set>
 #include <sstream>
 
+#include "tests/integration/trainer/control_client.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -71,37 +70,24 @@ class TrainerStopTest : public TrainerTest {
  protected:
   void SetUp() override {
     TrainerTest::SetUp();
-    teacher_.emplace(dir_, teacher_model_);
-    port_ = teacher_->grpc_port();
+    port_ = teacher().grpc_port();
   }
 
-  std::vector<std::string> Settings(const std::string& run) {
+  Strings Settings(const std::string& run) {
     // A step has four mini-batches of four rollouts each, and each mini-batch several
     // micro-batches.
-    return {Concat("run.dir=", dir_.File(run)),
-            Concat("trainer.total_steps=", kSteps),
-            Concat("trainer.save_every=", kSaveEvery),
-            "trainer.eval_every=3",
-            "trainer.mini_batch_size=1",
-            "trainer.micro_batch_tokens=24",
-            "rollout.n=4",
-            Concat("trainer.async_steps=", async_steps_),
-            "eval.mode=" + eval_mode_,
-            "dist.deterministic=true",
-            "teacher.timeout_s=2"};
+    return Words(Concat(
+        RunDir(run), " trainer.total_steps=", kSteps, " trainer.save_every=", kSaveEvery,
+        " trainer.eval_every=3 trainer.mini_batch_size=1 "
+        "trainer.micro_batch_tokens=24 rollout.n=4 trainer.async_steps=",
+        async_steps_, " eval.mode=", eval_mode_, " dist.deterministic=true teacher.timeout_s=2"));
   }
-  std::vector<std::string> Command(const Case& one, const std::string& run) {
-    std::vector<std::string> settings = Settings(run);
+  Strings CommandOf(const Case& one, const std::string& run) {
+    Strings settings = Settings(run);
     settings.push_back(Concat("trainer.stop_grace_s=", one.stop_grace_s));
     if (one.act == Act::kLost) settings.push_back("teacher.outage_budget_s=0.5");
     const std::string how = NewestCheckpoint(run) >= 0 ? "--resume" : "--overwrite";
-    std::vector<std::string> arguments = TrainArguments(teacher_->endpoint(), settings, {how});
-    if (one.num_ranks > 1) {
-      const std::vector<std::string> launch = {"launch", "--nproc", Concat(one.num_ranks), "--"};
-      arguments.insert(arguments.begin(), launch.begin(), launch.end());
-    }
-    arguments.insert(arguments.begin(), BinaryPath("taopd-trainer"));
-    return arguments;
+    return Command(TrainArguments(settings, {how}), one.num_ranks);
   }
 
   static Case Draw(int64_t number, RandomStream& random) {
@@ -119,66 +105,44 @@ class TrainerStopTest : public TrainerTest {
     return one;
   }
 
-  static std::vector<pid_t> ChildrenOf(const Process& launcher) {
-    std::istringstream in(
-        ReadFile(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children")));
-    std::vector<pid_t> children;
-    for (pid_t pid; in >> pid;) children.push_back(pid);
-    return children;
-  }
   int64_t StepsRecorded(const std::string& run) {
-    if (!std::filesystem::exists(dir_.File(run + "/metrics.jsonl"))) return 0;
+    if (!Exists(run + "/metrics.jsonl")) return 0;
     std::istringstream lines(ReadFile(dir_.File(run + "/metrics.jsonl")));
     int64_t steps = 0;
     for (std::string line; std::getline(lines, line);)
       steps += line.find("\"loss/mean\"") != std::string::npos ? 1 : 0;
     return steps;
   }
-  // Returns the port of the run's page, or 0 before there is one.
-  static int PageOf(const Process& trainer) {
-    const std::string output = trainer.Output(), key = "control http=127.0.0.1:";
-    const size_t at = output.find(key);
-    return at == std::string::npos ? 0 : std::atoi(output.c_str() + at + key.size());
-  }
-  static std::string PhaseOf(int page) {
-    httplib::Client client("127.0.0.1", page);
-    const auto reply = client.Get("/status");
-    return reply ? nlohmann::json::parse(reply->body).value("phase", "") : "";
-  }
   static void Post(int page, const std::string& path) {
-    httplib::Client client("127.0.0.1", page);
-    const auto reply = client.Post(path, {{"X-Taopd-Control", "1"}}, "", "text/plain");
-    if (reply) {
-      EXPECT_EQ(reply->status, 202) << path;  // else the run has just ended
-    }
+    const int status = ControlClient(page).Post(path);
+    EXPECT_TRUE(status == 202 || status == 0) << path;  // 0: the run has just ended
   }
 
   // Waits for the case's moment. The run may end first.
   void Await(const Case& one, const std::string& run, Process& trainer) {
     const auto ends = [&] { return !trainer.running(); };
     if (one.moment == Moment::kBeforeTheTeacher) {
-      EXPECT_TRUE(PollUntil(kEnd, [&] {
-        return ends() || trainer.Output().find("memory plan") != std::string::npos;
-      }));
+      EXPECT_TRUE(AwaitOutput("memory plan", trainer));
       absl::SleepFor(one.later);
       return;
     }
     EXPECT_TRUE(PollUntil(kEnd, [&] {
-      return ends() || (PageOf(trainer) > 0 && StepsRecorded(run) >= one.step);
+      return ends() || (ControlClient::PortOf(trainer) > 0 && StepsRecorded(run) >= one.step);
     })) << trainer.Output();
-    const int page = PageOf(trainer);
+    const int page = ControlClient::PortOf(trainer);
     const auto phase_is = [&](const char* phase) {
-      return PollUntil(kEnd, [&] { return ends() || PhaseOf(page) == phase; });
+      return PollUntil(kEnd, [&] { return ends() || ControlClient(page).Phase() == phase; });
     };
     switch (one.moment) {
       case Moment::kEvaluating:
-        PollUntil(absl::Seconds(2), [&] { return ends() || PhaseOf(page) == "evaluating"; });
+        PollUntil(absl::Seconds(2),
+                  [&] { return ends() || ControlClient(page).Phase() == "evaluating"; });
         return;
       case Moment::kSaving:
         Post(page, "/save");
         return;
       case Moment::kScoring:
-        teacher_->process().Signal(SIGSTOP);
+        teacher().process().Signal(SIGSTOP);
         absl::SleepFor(10 * one.later);
         return;
       case Moment::kPaused:
@@ -191,20 +155,11 @@ class TrainerStopTest : public TrainerTest {
     }
   }
 
-  void RestartTeacher() {
-    teacher_.reset();
-    teacher_.emplace(dir_, teacher_model_, port_);
-  }
-  void KillTeacher() {
-    teacher_->process().Signal(SIGKILL);
-    teacher_->process().Wait();
-  }
-
   // Performs the act. Returns the exit codes that it may lead to, besides 0 for a run that had
   // ended before.
   std::set<int> Do(const Case& one, Process& trainer) {
     const std::vector<pid_t> ranks = one.num_ranks > 1 ? ChildrenOf(trainer) : std::vector<pid_t>();
-    const int page = PageOf(trainer);
+    const int page = ControlClient::PortOf(trainer);
     switch (one.act) {
       case Act::kTerminateTwice:
         trainer.Signal(SIGTERM);
@@ -241,22 +196,22 @@ class TrainerStopTest : public TrainerTest {
         }
         return {128 + SIGKILL};
       case Act::kTeacher:
-        KillTeacher();
+        teacher().Kill();
         absl::SleepFor(one.later);
-        RestartTeacher();
+        StartTeacher(stories_, {}, port_);
         if (one.moment == Moment::kPaused) Post(page, "/resume");
         return {};
       case Act::kSlow:
         for (int i = 0; i < 5; ++i) {
-          teacher_->process().Signal(SIGSTOP);
+          teacher().process().Signal(SIGSTOP);
           absl::SleepFor(one.later);
-          teacher_->process().Signal(SIGCONT);
+          teacher().process().Signal(SIGCONT);
           absl::SleepFor(absl::Milliseconds(20));
         }
         if (one.moment == Moment::kPaused) Post(page, "/resume");
         return {};
       case Act::kLost:
-        KillTeacher();
+        teacher().Kill();
         if (one.moment == Moment::kPaused) Post(page, "/resume");
         // Otherwise it would keep waiting.
         if (one.moment == Moment::kBeforeTheTeacher) trainer.Signal(SIGTERM);
@@ -269,16 +224,16 @@ class TrainerStopTest : public TrainerTest {
 
   void RunCase(const Case& one, const std::map<std::string, std::string>& whole) {
     const std::string run = Concat("case-", one.number);
-    if (one.moment == Moment::kBeforeTheTeacher) teacher_->process().Signal(SIGSTOP);
-    Process trainer(Command(one, run), dir_.File(run + ".log"));
+    if (one.moment == Moment::kBeforeTheTeacher) teacher().process().Signal(SIGSTOP);
+    Process trainer(CommandOf(one, run), dir_.File(run + ".log"));
     Await(one, run, trainer);
     std::set<int> codes = Do(one, trainer);
     // A stop does not wait for a stopped teacher; everything else needs it.
     const bool is_stop = codes.contains(75) || codes.contains(78);
-    if (!is_stop) teacher_->process().Signal(SIGCONT);
+    if (!is_stop) teacher().process().Signal(SIGCONT);
     codes.insert(0);
     const int code = trainer.Wait(kEnd);
-    teacher_->process().Signal(SIGCONT);
+    teacher().process().Signal(SIGCONT);
     EXPECT_TRUE(codes.contains(code)) << code << "\n" << trainer.Output();
 
     const int64_t recorded = StepsRecorded(run),
@@ -289,30 +244,23 @@ class TrainerStopTest : public TrainerTest {
       // One checkpoint may have been in progress.
       EXPECT_GE(saved, recorded - 2 * kSaveEvery) << trainer.Output();
     }
-    if (one.act == Act::kLost) RestartTeacher();
+    if (one.act == Act::kLost) StartTeacher(stories_, {}, port_);
     const int64_t num_ranks = 1 + (one.number / 2) % 2;
     if (code != 0) {
       Case rest = one;
       rest.act = Act::kTerminate;  // with the usual patience
       rest.num_ranks = num_ranks;
-      Process resumed(Command(rest, run), dir_.File(run + ".resumed.log"));
+      Process resumed(CommandOf(rest, run), dir_.File(run + ".resumed.log"));
       EXPECT_EQ(resumed.Wait(kEnd), 0) << resumed.Output();
     }
-    EXPECT_EQ(FilesOf(dir_.File(run + "/model")), whole) << trainer.Output();
+    EXPECT_EQ(ModelOf(run), whole) << trainer.Output();
     // Two ranks add the rows' losses in another order.
     constexpr double kOtherRanks = 1e-12;  // relative
-    const std::vector<double> losses = Losses(dir_.File(run)),
-                              expected = Losses(dir_.File("whole"));
-    ASSERT_EQ(losses.size(), expected.size()) << trainer.Output();
-    const double tolerance = one.num_ranks == 1 && num_ranks == 1 ? 0 : kOtherRanks;
-    for (size_t i = 0; i < losses.size(); ++i)
-      EXPECT_NEAR(losses[i], expected[i], tolerance * std::abs(expected[i])) << i;
+    ExpectSameLosses(run, "whole", one.num_ranks == 1 && num_ranks == 1 ? 0 : kOtherRanks);
     if (!HasFailure()) std::filesystem::remove_all(dir_.File(run));
   }
 
   void RunCases();
-
-  std::optional<TeacherProcess> teacher_;
   int port_ = 0;
   int64_t async_steps_ = 0;
   std::string eval_mode_ = "blocking";
@@ -321,15 +269,11 @@ class TrainerStopTest : public TrainerTest {
 // TAOPD_STOP_CASES is the number of cases (the ctest entry with the label slow sets 200),
 // TAOPD_STOP_SEED the seed of the moments, and TAOPD_STOP_FIRST the first case, to repeat one.
 void TrainerStopTest::RunCases() {
-  const auto number = [](const char* name, int64_t otherwise) {
-    const char* text = std::getenv(name);
-    return text != nullptr ? std::atoll(text) : otherwise;
-  };
-  const int64_t first = number("TAOPD_STOP_FIRST", 0), count = number("TAOPD_STOP_CASES", 11);
-  const int64_t seed = number("TAOPD_STOP_SEED", 1);
-  std::string output;
-  ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings("whole")), 0) << output;
-  const auto whole = FilesOf(dir_.File("whole/model"));
+  const int64_t first = NumberFromEnvironment("TAOPD_STOP_FIRST", 0);
+  const int64_t count = NumberFromEnvironment("TAOPD_STOP_CASES", 11);
+  const int64_t seed = NumberFromEnvironment("TAOPD_STOP_SEED", 1);
+  ASSERT_TRUE(Trains(Settings("whole")));
+  const auto whole = ModelOf("whole");
   for (int64_t i = first; i < first + count; ++i) {
     RandomStream random(static_cast<uint64_t>(1000 * seed + i));
     const Case one = Draw(i, random);
@@ -359,55 +303,33 @@ TEST_F(TrainerStopTest, AStoppedRunBesideItsEvaluations) {
 
 // A step of supervised training that takes long is abandoned before its update.
 TEST_F(TrainerStopTest, SftAbandonsAStepAndTheResumedRunHasTheSameBits) {
-  const auto arguments = [&](const std::string& run, const std::vector<std::string>& flags) {
-    std::vector<std::string> all = {BinaryPath("taopd-trainer"), "sft", "--config",
-                                    dir_.File("sft.yaml")};
-    for (const std::string& setting :
-         {Concat("run.dir=", dir_.File(run)), std::string("trainer.batch_size=4000"),
-          std::string("trainer.micro_batch_tokens=64"), std::string("trainer.total_steps=1")}) {
-      all.insert(all.end(), {"--set", setting});
-    }
-    all.insert(all.end(), flags.begin(), flags.end());
-    return all;
+  const auto command = [&](const std::string& run, const Strings& flags = {}) {
+    return Command(SftArguments({RunDir(run), "trainer.batch_size=4000",
+                                 "trainer.micro_batch_tokens=64", "trainer.total_steps=1"},
+                                flags));
   };
-  Process whole(arguments("whole", {}), dir_.File("whole.log"));
-  ASSERT_EQ(whole.Wait(kEnd), 0) << whole.Output();
-  Process stopped(arguments("stopped", {}), dir_.File("stopped.log"));
-  ASSERT_TRUE(PollUntil(kEnd, [&] {
-    return stopped.Output().find("started") != std::string::npos || !stopped.running();
-  })) << stopped.Output();
+  ASSERT_EQ(RunCommand(command("whole")), 0) << output_;
+  Process stopped(command("stopped"), dir_.File("stopped.log"));
+  ASSERT_TRUE(AwaitOutput("started", stopped)) << stopped.Output();
   stopped.Signal(SIGTERM);
   EXPECT_EQ(stopped.Wait(kEnd), 75) << stopped.Output();
   EXPECT_THAT(stopped.Output(), ::testing::HasSubstr("asked to stop after step 0"));
   EXPECT_EQ(NewestCheckpoint("stopped"), 0);
-  Process resumed(arguments("stopped", {"--resume"}), dir_.File("resumed.log"));
-  EXPECT_EQ(resumed.Wait(kEnd), 0) << resumed.Output();
-  EXPECT_EQ(FilesOf(dir_.File("stopped/model")), FilesOf(dir_.File("whole/model")));
+  EXPECT_EQ(RunCommand(command("stopped", {"--resume"})), 0) << output_;
+  EXPECT_EQ(ModelOf("stopped"), ModelOf("whole"));
 }
 
 TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
   WriteTokenizer();
   const std::string model = WriteTextStudent();
-  std::string problems;
-  for (int i = 0; i < 24; ++i)
-    problems += Concat("{\"prompt\": \"Once upon ", i, "\", \"answer\": \"7\"}\n");
-  WriteFile(dir_.File("problems.jsonl"), problems);
+  WriteProblems(24);
   const std::string journal = dir_.File("results.responses.jsonl");
-  const std::vector<std::string> eval = {BinaryPath("taopd-trainer"),
-                                         "eval",
-                                         "--model",
-                                         model,
-                                         "--data",
-                                         dir_.File("problems.jsonl"),
-                                         "--output",
-                                         dir_.File("results.json"),
-                                         "--set",
-                                         "eval.n=64",
-                                         "--set",
-                                         "eval.max_response_length=80"};
+  const Strings eval = With({"eval", "--model", model, "--data", dir_.File("problems.jsonl"),
+                             "--output", dir_.File("results.json")},
+                            {"eval.n=64", "eval.max_response_length=80"});
   std::string kept;
   for (const bool resumes : {false, true}) {
-    Process process(eval, dir_.File("eval.log"));
+    Process process(Command(eval), dir_.File("eval.log"));
     ASSERT_TRUE(PollUntil(kEnd, [&] {
       return !process.running() ||
              (std::filesystem::exists(journal) && ReadFile(journal).size() > kept.size() + 2000);
@@ -417,7 +339,7 @@ TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
     EXPECT_THAT(process.Output(),
                 ::testing::HasSubstr("the responses so far are kept in " + journal));
     EXPECT_EQ(process.Output().find("resumed journal=") != std::string::npos, resumes);
-    EXPECT_FALSE(std::filesystem::exists(dir_.File("results.json")));
+    EXPECT_FALSE(Exists("results.json"));
     const std::string lines = ReadFile(journal);
     EXPECT_TRUE(lines.starts_with(kept));
     kept = lines.substr(0, lines.rfind('\n') + 1);
@@ -428,20 +350,15 @@ TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
 TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
   const std::string data = dir_.File("silent.jsonl");
   ASSERT_EQ(mkfifo(data.c_str(), 0600), 0);
-  const std::vector<std::string> sft = {"sft", "--config", dir_.File("sft.yaml"), "--set",
-                                        Concat("data.train=[", data, "]")};
   std::vector<std::unique_ptr<Process>> processes;
   for (const bool launched : {false, true}) {
-    std::vector<std::string> arguments = {BinaryPath("taopd-trainer")};
-    if (launched) arguments.insert(arguments.end(), {"launch", "--nproc", "1", "--"});
-    arguments.insert(arguments.end(), sft.begin(), sft.end());
     const std::string name = launched ? "launched" : "alone";
-    arguments.insert(arguments.end(), {"--set", Concat("run.dir=", dir_.File(name))});
-    processes.push_back(std::make_unique<Process>(arguments, dir_.File(name + ".log")));
+    const Strings sft = SftArguments({FileSetting("data.train", "silent.jsonl"), RunDir(name)});
+    processes.push_back(std::make_unique<Process>(
+        Command(launched ? Joined(Words("launch --nproc 1 --"), sft) : sft),
+        dir_.File(name + ".log")));
     Process& process = *processes.back();
-    ASSERT_TRUE(PollUntil(kEnd, [&] {
-      return process.Output().find("silent.jsonl") != std::string::npos || !process.running();
-    })) << process.Output();
+    ASSERT_TRUE(AwaitOutput("silent.jsonl", process)) << process.Output();
     process.Signal(SIGTERM);
     process.Signal(SIGINT);
   }
@@ -458,17 +375,13 @@ TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
 }
 
 TEST_F(TrainerStopTest, CheckpointsByTimeChangeNothing) {
-  std::string output;
-  ASSERT_EQ(Train(teacher_->endpoint(), &output, Settings("whole")), 0) << output;
-  std::vector<std::string> settings = Settings("run");
-  settings.insert(settings.end(), {"trainer.save_every=0", "trainer.save_minutes=1e-6",
-                                   "trainer.keep_checkpoints=100", "trainer.async_save=off"});
-  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
-  int64_t num_checkpoints = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(dir_.File("run/checkpoints")))
-    num_checkpoints += entry.is_directory() ? 1 : 0;
-  EXPECT_EQ(num_checkpoints, kSteps) << "one for each step";
-  EXPECT_EQ(FilesOf(dir_.File("run/model")), FilesOf(dir_.File("whole/model")));
+  ASSERT_TRUE(Trains(Settings("whole")));
+  const Strings settings =
+      Joined(Settings("run"), Words("trainer.save_every=0 trainer.save_minutes=1e-6 "
+                                    "trainer.keep_checkpoints=100 trainer.async_save=off"));
+  ASSERT_TRUE(Trains(settings));
+  EXPECT_EQ(Checkpoints("run").size(), static_cast<size_t>(kSteps)) << "one for each step";
+  EXPECT_EQ(ModelOf("run"), ModelOf("whole"));
 }
 
 }  // namespace

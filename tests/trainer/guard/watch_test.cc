@@ -8,7 +8,6 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/guard/best_evaluation.h"
 #include "trainer/guard/rollbacks.h"
-#include "trainer/guard/save_interval.h"
 #include "trainer/guard/wall_time.h"
 
 namespace taopd {

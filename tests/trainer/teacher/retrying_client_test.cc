@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
@@ -99,41 +100,47 @@ RetryOptions FastOptions(size_t num_endpoints) {
   return options;
 }
 
-// Scores and waits.
-std::vector<absl::StatusOr<TeacherScores>> ScoreAll(RetryingClient* client, int count) {
-  std::vector<absl::StatusOr<TeacherScores>> answers(count);
-  absl::BlockingCounter open(count);
-  for (int i = 0; i < count; ++i) {
-    client->Score(ExampleRequest(i), [&, i](absl::StatusOr<TeacherScores> scores) {
-      answers[i] = std::move(scores);
-      open.DecrementCount();
-    });
+class RetryingClientTest : public ::testing::Test {
+ protected:
+  void Start(const RetryOptions& options, Clock* clock = Clock::Real()) {
+    client_.emplace(options, &transport_, clock);
+    client_->SetInfo(ExampleInfo());
   }
-  open.Wait();
-  return answers;
-}
+  // Scores and waits.
+  std::vector<absl::StatusOr<TeacherScores>> ScoreAll(int count) {
+    std::vector<absl::StatusOr<TeacherScores>> answers(count);
+    absl::BlockingCounter open(count);
+    for (int i = 0; i < count; ++i) {
+      client_->Score(ExampleRequest(i), [&, i](absl::StatusOr<TeacherScores> scores) {
+        answers[i] = std::move(scores);
+        open.DecrementCount();
+      });
+    }
+    open.Wait();
+    return answers;
+  }
 
-TEST(RetryingClientTest, OtherEndpointComesFirst) {
-  StepTransport transport;
+  StepTransport transport_;
+  std::optional<RetryingClient> client_;
+};
+
+TEST_F(RetryingClientTest, OtherEndpointComesFirst) {
   std::vector<size_t> order;  // one request: one attempt after the other
-  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
     order.push_back(endpoint);
     return order.size() < 5 ? Fail(absl::StatusCode::kResourceExhausted) : Right(request);
   });
-  RetryingClient client(FastOptions(2), &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  EXPECT_OK(ScoreAll(&client, 1)[0]);
+  Start(FastOptions(2));
+  EXPECT_OK(ScoreAll(1)[0]);
   EXPECT_EQ(order, (std::vector<size_t>{0, 1, 0, 1, 0}));
 }
 
-TEST(RetryingClientTest, LeastLoadedEndpointIsChosen) {
-  StepTransport transport;
-  RetryingClient client(FastOptions(3), &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
+TEST_F(RetryingClientTest, LeastLoadedEndpointIsChosen) {
+  Start(FastOptions(3));
   const auto ignore = [](absl::StatusOr<TeacherScores>) {};
-  for (int i = 0; i < 6; ++i) client.Score(ExampleRequest(i), ignore);
-  auto held = transport.TakeHeld(6);
-  for (size_t endpoint : {0, 1, 2}) EXPECT_EQ(transport.num_attempts(endpoint), 2);
+  for (int i = 0; i < 6; ++i) client_->Score(ExampleRequest(i), ignore);
+  auto held = transport_.TakeHeld(6);
+  for (size_t endpoint : {0, 1, 2}) EXPECT_EQ(transport_.num_attempts(endpoint), 2);
   // Endpoint 1 gets rid of one, so it has the fewest.
   for (auto& call : held) {
     if (call.endpoint == 1) {
@@ -142,85 +149,78 @@ TEST(RetryingClientTest, LeastLoadedEndpointIsChosen) {
       break;
     }
   }
-  client.Score(ExampleRequest(6), ignore);
-  auto next = transport.TakeHeld(1);
+  client_->Score(ExampleRequest(6), ignore);
+  auto next = transport_.TakeHeld(1);
   EXPECT_EQ(next[0].endpoint, 1u);
   next[0].done(Right(next[0].request));
-  EXPECT_EQ(client.stats().in_flight, 5);
+  EXPECT_EQ(client_->stats().in_flight, 5);
   for (auto& call : held) {
     if (call.done) call.done(Right(call.request));
   }
-  EXPECT_EQ(client.stats().in_flight, 0);
+  EXPECT_EQ(client_->stats().in_flight, 0);
 }
 
-TEST(RetryingClientTest, OutageCostsOneProbePerPause) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, OutageCostsOneProbePerPause) {
   constexpr int kCount = 2000;
   std::atomic<int> num_left = 20;  // failed attempts of the outage, after the first burst
   std::atomic<bool> is_down = true;
-  transport.SetRule([&](size_t, const TeacherRequest& request) {
+  transport_.SetRule([&](size_t, const TeacherRequest& request) {
     if (!is_down) return Right(request);
     if (--num_left <= 0) is_down = false;
     return Fail(absl::StatusCode::kUnavailable);
   });
   RetryOptions options = FastOptions(1);
   options.max_in_flight_per_endpoint = 1 << 20;
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  for (const auto& answer : ScoreAll(&client, kCount)) EXPECT_OK(answer);
+  Start(options);
+  for (const auto& answer : ScoreAll(kCount)) EXPECT_OK(answer);
   // Without the closed endpoint, each of the 2000 requests would have failed at least once.
-  EXPECT_EQ(transport.num_attempts(0), kCount + 20);
-  EXPECT_EQ(client.stats().retries, 20u);
+  EXPECT_EQ(transport_.num_attempts(0), kCount + 20);
+  EXPECT_EQ(client_->stats().retries, 20u);
 }
 
-TEST(RetryingClientTest, DeadEndpointGetsNoCrowd) {
-  StepTransport transport;
-  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+TEST_F(RetryingClientTest, DeadEndpointGetsNoCrowd) {
+  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
     return endpoint == 0 ? Fail(absl::StatusCode::kUnavailable) : Right(request);
   });
   RetryOptions options = FastOptions(2);
   options.initial_backoff = options.max_backoff = absl::Seconds(1000);
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  for (const auto& answer : ScoreAll(&client, 500)) EXPECT_OK(answer);
-  EXPECT_LE(transport.num_attempts(0), 2);
-  EXPECT_FALSE(client.stats().waiting);
+  Start(options);
+  for (const auto& answer : ScoreAll(500)) EXPECT_OK(answer);
+  EXPECT_LE(transport_.num_attempts(0), 2);
+  EXPECT_FALSE(client_->stats().waiting);
 }
 
-TEST(RetryingClientTest, WaitingIsWhenEveryEndpointFails) {
-  StepTransport transport;
-  RetryingClient client(FastOptions(2), &transport, Clock::Real());
-  EXPECT_FALSE(client.stats().waiting);
-  client.SetReachability(0, absl::UnavailableError("x"));
-  EXPECT_FALSE(client.stats().waiting);
-  client.SetReachability(1, absl::UnavailableError("x"));
-  EXPECT_TRUE(client.stats().waiting);
-  client.SetReachability(0, absl::OkStatus());
-  EXPECT_FALSE(client.stats().waiting);
+TEST_F(RetryingClientTest, WaitingIsWhenEveryEndpointFails) {
+  Start(FastOptions(2));
+  EXPECT_FALSE(client_->stats().waiting);
+  client_->SetReachability(0, absl::UnavailableError("x"));
+  EXPECT_FALSE(client_->stats().waiting);
+  client_->SetReachability(1, absl::UnavailableError("x"));
+  EXPECT_TRUE(client_->stats().waiting);
+  client_->SetReachability(0, absl::OkStatus());
+  EXPECT_FALSE(client_->stats().waiting);
 }
 
-TEST(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
   ManualClock clock;
   RetryOptions options = FastOptions(1);
   options.outage_budget = absl::Minutes(30);
   options.request_timeout = absl::Hours(2);
   // Pauses of the manual clock never end, so each attempt here is the first one after a success.
-  RetryingClient client(options, &transport, &clock);
-  client.SetInfo(ExampleInfo());
+  Start(options, &clock);
   absl::StatusOr<TeacherScores> answer;
   absl::BlockingCounter open(1);
-  client.Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+  client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
     answer = std::move(scores);
     open.DecrementCount();
   });
-  auto held = transport.TakeHeld(1);
+  auto held = transport_.TakeHeld(1);
   EXPECT_EQ(held[0].timeout, absl::Hours(2));
   clock.Advance(absl::Hours(1));  // a long first attempt is not held against the request
   held[0].done(Fail(absl::StatusCode::kUnavailable));
   clock.Advance(absl::Minutes(10));
-  client.SetReachability(0, absl::OkStatus());  // wakes the client
-  held = transport.TakeHeld(1);
+  client_->SetReachability(0, absl::OkStatus());  // wakes the client
+  held = transport_.TakeHeld(1);
   EXPECT_EQ(held[0].timeout, absl::Minutes(20));  // what is left of the budget
   clock.Advance(absl::Minutes(20));
   held[0].done(Fail(absl::StatusCode::kUnavailable));
@@ -230,50 +230,44 @@ TEST(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
                "last error: UNAVAILABLE: e0, request \"r0\": as told");
 }
 
-TEST(RetryingClientTest, RefusalsComeFromTheClientsThread) {
-  StepTransport transport;
-  RetryingClient client(FastOptions(1), &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
+TEST_F(RetryingClientTest, RefusalsComeFromTheClientsThread) {
+  Start(FastOptions(1));
   TeacherRequest request = ExampleRequest(1);
   request.request_id = "forbidden";
   const std::thread::id caller = std::this_thread::get_id();
   absl::BlockingCounter open(1);
-  client.Score(request, [&](absl::StatusOr<TeacherScores> scores) {
+  client_->Score(request, [&](absl::StatusOr<TeacherScores> scores) {
     EXPECT_ERROR(scores, absl::StatusCode::kInvalidArgument, "not by this transport");
     EXPECT_NE(std::this_thread::get_id(), caller);
     open.DecrementCount();
   });
   open.Wait();
-  EXPECT_EQ(transport.num_attempts(0), 0);
+  EXPECT_EQ(transport_.num_attempts(0), 0);
 }
 
-TEST(RetryingClientTest, HugePushbackIsNoReasonToHang) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, HugePushbackIsNoReasonToHang) {
   std::atomic<int> num_attempts = 0;
-  transport.SetRule([&](size_t, const TeacherRequest& request) {
+  transport_.SetRule([&](size_t, const TeacherRequest& request) {
     if (++num_attempts > 1) return Right(request);
     return ScoreTransport::Result{absl::ResourceExhaustedError("full"), absl::Hours(1 << 20)};
   });
   RetryOptions options = FastOptions(1);
   options.outage_budget = absl::Milliseconds(50);
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kUnavailable,
+  Start(options);
+  EXPECT_ERROR(ScoreAll(1)[0], absl::StatusCode::kUnavailable,
                "request \"r0\" is given up after 1 failed attempt: outage_budget 50ms");
-  EXPECT_OK(ScoreAll(&client, 1)[0]);
+  EXPECT_OK(ScoreAll(1)[0]);
 }
 
-TEST(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
   std::atomic<bool> is_right = false;
-  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
     return endpoint == 0 && !is_right ? Fail(absl::StatusCode::kFailedPrecondition)
                                       : Right(request);
   });
-  RetryingClient client(FastOptions(2), &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  for (const auto& answer : ScoreAll(&client, 200)) EXPECT_OK(answer);
-  const TeacherClientStats stats = client.stats();
+  Start(FastOptions(2));
+  for (const auto& answer : ScoreAll(200)) EXPECT_OK(answer);
+  const TeacherClientStats stats = client_->stats();
   EXPECT_EQ(stats.failures, 0u);
   EXPECT_FALSE(stats.waiting);
   ASSERT_EQ(stats.endpoints.size(), 2u);
@@ -285,72 +279,64 @@ TEST(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
   EXPECT_EQ(stats.endpoints[1].attempts, 200u);
   // Once it serves the right one again, a probe takes it back.
   is_right = true;
-  while (client.stats().endpoints[0].is_failing) EXPECT_OK(ScoreAll(&client, 4)[0]);
-  EXPECT_FALSE(client.stats().endpoints[0].serves_another_revision);
+  while (client_->stats().endpoints[0].is_failing) EXPECT_OK(ScoreAll(4)[0]);
+  EXPECT_FALSE(client_->stats().endpoints[0].serves_another_revision);
 }
 
-TEST(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
-  StepTransport transport;
-  transport.SetRule(
+TEST_F(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
+  transport_.SetRule(
       [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kFailedPrecondition); });
-  RetryingClient client(FastOptions(2), &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kFailedPrecondition, "as told");
+  Start(FastOptions(2));
+  EXPECT_ERROR(ScoreAll(1)[0], absl::StatusCode::kFailedPrecondition, "as told");
 }
 
 // One endpoint lies and the other is full: the requests that were lied to wait for the other.
-TEST(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
-  StepTransport transport;
-  transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+TEST_F(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
+  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
     return endpoint == 0 ? Fail(absl::StatusCode::kDataLoss) : Right(request);
   });
   RetryOptions options = FastOptions(2);
   options.max_in_flight_per_endpoint = 2;
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
-  for (const auto& answer : ScoreAll(&client, 500)) EXPECT_OK(answer);
-  transport.SetRule(
+  Start(options);
+  for (const auto& answer : ScoreAll(500)) EXPECT_OK(answer);
+  transport_.SetRule(
       [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kDataLoss); });
-  EXPECT_ERROR(ScoreAll(&client, 1)[0], absl::StatusCode::kDataLoss, "as told");
+  EXPECT_ERROR(ScoreAll(1)[0], absl::StatusCode::kDataLoss, "as told");
 }
 
-TEST(RetryingClientTest, ARequestThatWasLiedToWaitsForAnotherEndpoint) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, ARequestThatWasLiedToWaitsForAnotherEndpoint) {
   RetryOptions options = FastOptions(2);
   options.max_in_flight_per_endpoint = 1;
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
+  Start(options);
   const auto expect_right = [](absl::StatusOr<TeacherScores> scores) { EXPECT_OK(scores); };
-  for (int i = 0; i < 2; ++i) client.Score(ExampleRequest(i), expect_right);
-  auto held = transport.TakeHeld(2);
+  for (int i = 0; i < 2; ++i) client_->Score(ExampleRequest(i), expect_right);
+  auto held = transport_.TakeHeld(2);
   ASSERT_EQ(held[0].endpoint, 0u);
   held[0].done(Fail(absl::StatusCode::kDataLoss));
-  client.Score(ExampleRequest(2), expect_right);
+  client_->Score(ExampleRequest(2), expect_right);
   // Endpoint 1 is full, and endpoint 0 is probed with the request that it has not answered yet.
-  auto probe = transport.TakeHeld(1);
+  auto probe = transport_.TakeHeld(1);
   EXPECT_EQ(probe[0].endpoint, 0u);
   EXPECT_EQ(probe[0].request.request_id, "r2");
   held[1].done(Right(held[1].request));
-  auto last = transport.TakeHeld(1);
+  auto last = transport_.TakeHeld(1);
   EXPECT_EQ(last[0].endpoint, 1u);
   EXPECT_EQ(last[0].request.request_id, "r0");
   last[0].done(Right(last[0].request));
   probe[0].done(Right(probe[0].request));
 }
 
-TEST(RetryingClientTest, ASlowEndpointIsHedged) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, ASlowEndpointIsHedged) {
   RetryOptions options = FastOptions(2);
   options.hedge_after = absl::Milliseconds(5);
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
+  Start(options);
   std::atomic<int> num_answers = 0;
   absl::BlockingCounter open(1);
-  client.Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+  client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
     EXPECT_OK(scores);
     if (++num_answers == 1) open.DecrementCount();
   });
-  auto held = transport.TakeHeld(2);
+  auto held = transport_.TakeHeld(2);
   ASSERT_EQ(held.size(), 2u);
   EXPECT_NE(held[0].endpoint, held[1].endpoint);
   EXPECT_EQ(held[0].request.request_id, held[1].request.request_id);
@@ -358,36 +344,34 @@ TEST(RetryingClientTest, ASlowEndpointIsHedged) {
   open.Wait();
   held[0].done(Right(held[0].request));  // too late
   EXPECT_EQ(num_answers, 1);
-  const TeacherClientStats stats = client.stats();
+  const TeacherClientStats stats = client_->stats();
   EXPECT_EQ(stats.hedges, 1u);
   EXPECT_EQ(stats.hedges_won, 1u);
   EXPECT_EQ(stats.retries, 0u);
   EXPECT_EQ(stats.in_flight, 0);
 }
 
-TEST(RetryingClientTest, AFailedHedgeLeavesTheFirstAttempt) {
-  StepTransport transport;
+TEST_F(RetryingClientTest, AFailedHedgeLeavesTheFirstAttempt) {
   RetryOptions options = FastOptions(2);
   options.hedge_after = absl::Milliseconds(5);
-  RetryingClient client(options, &transport, Clock::Real());
-  client.SetInfo(ExampleInfo());
+  Start(options);
   absl::BlockingCounter open(1);
-  client.Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+  client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
     EXPECT_OK(scores);
     open.DecrementCount();
   });
-  auto held = transport.TakeHeld(2);
+  auto held = transport_.TakeHeld(2);
   held[1].done(Fail(absl::StatusCode::kDataLoss));
   held[0].done(Right(held[0].request));
   open.Wait();
-  EXPECT_EQ(client.stats().hedges, 1u);
-  EXPECT_EQ(client.stats().hedges_won, 0u);
-  EXPECT_EQ(transport.num_attempts(0) + transport.num_attempts(1), 2);
+  EXPECT_EQ(client_->stats().hedges, 1u);
+  EXPECT_EQ(client_->stats().hedges_won, 0u);
+  EXPECT_EQ(transport_.num_attempts(0) + transport_.num_attempts(1), 2);
 }
 
 // Many threads ask while endpoints fail at random and the client is destroyed in the middle: every
 // request is answered exactly once.
-TEST(RetryingClientTest, EveryRequestIsAnsweredOnce) {
+TEST_F(RetryingClientTest, EveryRequestIsAnsweredOnce) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     StepTransport transport;
     absl::Mutex mutex;

@@ -10,13 +10,6 @@
 #include "trainer/step/kl_probe.h"
 
 namespace taopd {
-namespace {
-
-constexpr size_t kNumProbes = 8;      // responses on which policy/kl_to_start is measured
-constexpr int64_t kMaxRollbacks = 3;  // one more ends the run
-
-}  // namespace
-
 RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
                    RunPipeline* pipeline)
     : parts_(*parts),

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "trainer/commands/train/training_parts.h"
-#include "trainer/guard/save_interval.h"
+#include "trainer/guard/wall_time.h"
 #include "trainer/step/pending/pending_step.h"
 
 namespace taopd {

@@ -57,8 +57,8 @@ Liveness::Activity TrainingParts::CurrentActivity() const {
 
 absl::Status TrainingParts::UndoStep(const TrainState& before) {
   state = before;
-  const absl::Status position = order->Restore(state.epoch, state.epoch_index);
-  if (!position.ok()) return WithExitCode(kExitInternal, position);
+  TAOPD_RETURN_IF_ERROR(
+      WithExitCode(kExitInternal, order->Restore(state.epoch, state.epoch_index)));
   return absl::OkStatus();
 }
 

@@ -158,8 +158,7 @@ absl::Status TrainingRun::Step() {
   state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
   metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeTime()));
   metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeTime()));
-  if (absl::Status reported = report_.Write(result, &metrics); !reported.ok())
-    return WithExitCode(kExitUnavailable, reported);
+  TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, report_.Write(result, &metrics)));
   WriteTimeline();
   if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
     return saves_.FailSaved(

@@ -2,19 +2,100 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
-#include "trainer/report/charts/chart_lines.h"
 #include "trainer/report/charts/curve.h"
 #include "trainer/report/charts/plot.h"
 #include "trainer/report/charts/run_style.h"
+#include "trainer/report/charts/scale.h"
 #include "trainer/report/page/html.h"
+#include "trainer/report/run_record.h"
 
 namespace taopd::report {
 namespace {
+
+struct Line {
+  // Indices of the run and of the spec's quantity.
+  size_t run = 0;
+  size_t quantity = 0;
+  Series raw;
+  // The ends of the confidence interval at the steps of `raw`, NaN where there is none. Both are
+  // empty if the run did not record them.
+  Series low, high;
+  // The window of the moving average; 1 means none.
+  int window = 1;
+};
+
+// Returns the interval's ends at the steps of `series`, and NaN where there are none.
+Series AtSteps(const Series& series, const Series& ends) {
+  Series matched;
+  size_t next = 0;
+  for (const Point& point : series) {
+    while (next < ends.size() && ends[next].step < point.step) ++next;
+    const bool found = next < ends.size() && ends[next].step == point.step;
+    matched.push_back(
+        {point.step, found ? ends[next].value : std::numeric_limits<double>::quiet_NaN()});
+  }
+  return matched;
+}
+
+// Returns one line for each run and recorded quantity, ordered by quantity.
+std::vector<Line> CollectLines(const ChartSpec& spec, const std::vector<RunRecord>& runs) {
+  std::vector<Line> lines;
+  for (size_t q = 0; q < spec.quantities.size(); ++q) {
+    const ChartQuantity& quantity = spec.quantities[q];
+    for (size_t run = 0; run < runs.size(); ++run) {
+      const Series* series = runs[run].Find(quantity.metric);
+      if (series == nullptr) continue;
+      Line line;
+      line.run = run;
+      line.quantity = q;
+      line.raw = *series;
+      const bool noisy = spec.style == ChartSpec::Style::kNoisy;
+      line.window = noisy ? SmoothingWindow(series->size()) : 1;
+      const Series* low = runs[run].Find(quantity.metric + "_low");
+      const Series* high = runs[run].Find(quantity.metric + "_high");
+      if (low != nullptr && high != nullptr) {
+        line.low = AtSteps(*series, *low);
+        line.high = AtSteps(*series, *high);
+      }
+      lines.push_back(std::move(line));
+    }
+  }
+  return lines;
+}
+
+// Returns the horizontal scale. All charts share it, so that charts above each other can be
+// compared.
+Scale StepScale(const std::vector<RunRecord>& runs) {
+  int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
+  for (const RunRecord& run : runs) {
+    for (const auto& [name, series] : run.series) {
+      first = std::min(first, series.front().step);
+      last = std::max(last, series.back().step);
+    }
+  }
+  return MakeStepScale(static_cast<double>(std::min(first, last)), static_cast<double>(last), 5);
+}
+
+// Returns the scale for all finite values of the lines and of their intervals.
+Scale ValueScale(const std::vector<Line>& lines, const ScaleOptions& options) {
+  std::vector<double> values;
+  for (const Line& line : lines) {
+    for (const Series* series : {&line.raw, &line.low, &line.high}) {
+      for (const Point& point : *series) {
+        if (std::isfinite(point.value)) values.push_back(point.value);
+      }
+    }
+  }
+  return MakeScale(values, options);
+}
 
 // The limit for each line. Decimated keeps up to twice as many.
 constexpr int kMaxPoints = 300;

@@ -19,7 +19,7 @@ namespace {
 // The head measures the overlap of the two top-k on the teacher's support. The overlap in a union
 // follows from its size.
 bool HeadMeasuresOverlap(const TrainConfig& config, const SupportOptions& support) {
-  return config.objective.overlap && support.teacher_top_k > 0 &&
+  return support.teacher_top_k > 0 &&
          (support.kind == SupportKind::kTeacher || support.kind == SupportKind::kFullVocabulary);
 }
 

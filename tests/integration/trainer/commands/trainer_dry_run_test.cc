@@ -14,53 +14,47 @@ constexpr double kSumOrder = 1e-5;
 
 class TrainerDryRunTest : public TrainerTest {
  protected:
-  int DryRun(const std::string& endpoint, std::string* output,
-             const std::vector<std::string>& settings = {},
-             std::vector<std::string> flags = {"--dry-run"}) {
-    return Train(endpoint, output, settings, flags);
+  Strings Arguments(const Strings& settings = {}, const Strings& flags = {}) {
+    return TrainArguments(settings, Joined({"--dry-run"}, flags));
   }
-  // Returns the value of a line "  NAME  VALUE" of the output.
-  static double Printed(const std::string& output, const std::string& name) {
-    const size_t at = output.find("\n  " + name + " ");
+  // Returns the value of a line "  NAME  VALUE" of the last output.
+  double Printed(const std::string& name) {
+    const size_t at = output_.find("\n  " + name + " ");
     if (at == std::string::npos) return std::numeric_limits<double>::quiet_NaN();
-    return std::stod(output.substr(at + 3 + name.size()));
+    return std::stod(output_.substr(at + 3 + name.size()));
   }
 };
 
 // The loss has more digits than any difference between two batches would leave equal.
 TEST_F(TrainerDryRunTest, MeasuresTheFirstStepAndLeavesNothing) {
-  const TeacherProcess teacher(dir_, teacher_model_);
-  const std::vector<std::string> one_update = {"trainer.mini_batch_size=4",
-                                               Concat("teacher.cache_dir=", dir_.File("cache"))};
+  const Strings one_update = {"trainer.mini_batch_size=4",
+                              Concat("teacher.cache_dir=", dir_.File("cache"))};
   const auto before = FilesOf(dir_.File("student"));
-  std::string output;
-  ASSERT_EQ(DryRun(teacher.endpoint(), &output, one_update), 0) << output;
-  EXPECT_THAT(output, HasSubstr("dry run: 4 of 24 prompts, 8 responses"));
-  EXPECT_THAT(output, HasSubstr("  --- a response to prompts.jsonl:"));
-  EXPECT_FALSE(fs::exists(dir_.File("run")));
-  EXPECT_FALSE(fs::exists(dir_.File("cache")));
+  ASSERT_TRUE(Runs(Arguments(one_update)));
+  EXPECT_THAT(output_, HasSubstr("dry run: 4 of 24 prompts, 8 responses"));
+  EXPECT_THAT(output_, HasSubstr("  --- a response to prompts.jsonl:"));
+  EXPECT_FALSE(Exists("run"));
+  EXPECT_FALSE(Exists("cache"));
   EXPECT_EQ(FilesOf(dir_.File("student")), before);
-  const double loss = Printed(output, "loss/mean"), norm = Printed(output, "loss/grad_norm");
+  const double loss = Printed("loss/mean"), norm = Printed("loss/grad_norm");
 
   // Two mini-batches: the second one finds the same weights, so that its policy is still the one
   // that has generated it.
-  ASSERT_EQ(DryRun(teacher.endpoint(), &output), 0) << output;
-  EXPECT_NEAR(Printed(output, "policy/kl_behavior"), 0, kSumOrder) << output;
+  ASSERT_TRUE(Runs(Arguments()));
+  EXPECT_NEAR(Printed("policy/kl_behavior"), 0, kSumOrder) << output_;
 
-  ASSERT_EQ(Train(teacher.endpoint(), &output, one_update), 0) << output;
-  const double first_loss = Losses(dir_.File("run")).front();
+  ASSERT_TRUE(Trains(one_update));
+  const double first_loss = Losses("run").front();
   EXPECT_GT(std::abs(first_loss), 1e-3);
   EXPECT_NEAR(loss, first_loss, 1e-8 * std::abs(first_loss)) << "nine digits are printed";
   EXPECT_GT(norm, 0);
 }
 
 TEST_F(TrainerDryRunTest, RefusesWhatTrainRefusesAndTouchesNoRun) {
-  const TeacherProcess teacher(dir_, teacher_model_);
-  std::string output;
   const PortInUse used;
   const std::string missing = dir_.File("missing.jsonl");
   const struct {
-    std::vector<std::string> settings;
+    Strings settings;
     int code;
   } cases[] = {
       {{"trainer.mini_batch_size=3"}, 64},
@@ -75,34 +69,28 @@ TEST_F(TrainerDryRunTest, RefusesWhatTrainRefusesAndTouchesNoRun) {
       {{Concat("run.dir=", dir_.File("pairs.jsonl"), "/run")}, 64},
   };
   for (const auto& c : cases) {
-    std::string trained;
-    EXPECT_EQ(DryRun(teacher.endpoint(), &output, c.settings), c.code) << output;
-    EXPECT_EQ(Train(teacher.endpoint(), &trained, c.settings), c.code) << trained;
+    EXPECT_EQ(Run(Arguments(c.settings)), c.code) << output_;
+    EXPECT_EQ(Train(c.settings), c.code) << output_;
     fs::remove_all(dir_.File("run"));
   }
-  EXPECT_EQ(DryRun(teacher.endpoint(), &output, {}, {"--dry-run", "--resume"}), 64) << output;
+  EXPECT_EQ(Run(Arguments({}, {"--resume"})), 64) << output_;
 
-  ASSERT_EQ(Train(teacher.endpoint(), &output, {"trainer.total_steps=1"}), 0) << output;
+  ASSERT_TRUE(Trains({"trainer.total_steps=1"}));
   const auto run = FilesOf(dir_.File("run"));
-  EXPECT_EQ(DryRun(teacher.endpoint(), &output), 64) << output;
-  EXPECT_THAT(output, HasSubstr("holds a run already"));
-  EXPECT_EQ(DryRun(teacher.endpoint(), &output, {}, {"--dry-run", "--overwrite"}), 0) << output;
+  ExpectFails(Arguments(), 64, "holds a run already");
+  EXPECT_TRUE(Runs(Arguments({}, {"--overwrite"})));
   EXPECT_EQ(FilesOf(dir_.File("run")), run);
 }
 
 TEST_F(TrainerDryRunTest, TwoRanksTakeTheirSharesOfTheBatch) {
-  const TeacherProcess teacher(dir_, teacher_model_);
-  std::string output, alone;
-  std::vector<std::string> launched = {"launch", "--nproc", "2", "--"};
-  const std::vector<std::string> arguments =
-      TrainArguments(teacher.endpoint(), {"trainer.mini_batch_size=4"}, {"--dry-run"});
-  launched.insert(launched.end(), arguments.begin(), arguments.end());
-  ASSERT_EQ(Run(launched, &output), 0) << output;
-  ASSERT_EQ(Run(arguments, &alone), 0) << alone;
+  const Strings arguments = Arguments({"trainer.mini_batch_size=4"});
+  ASSERT_TRUE(Runs(arguments));
+  const double alone = Printed("loss/mean");
+  ASSERT_TRUE(Runs(arguments, 2));
   // The sums of two ranks are rounded in another order than those of one.
   constexpr double kTolerance = 1e-5;
-  EXPECT_NEAR(Printed(output, "loss/mean"), Printed(alone, "loss/mean"), kTolerance);
-  EXPECT_FALSE(fs::exists(dir_.File("run")));
+  EXPECT_NEAR(Printed("loss/mean"), alone, kTolerance);
+  EXPECT_FALSE(Exists("run"));
 }
 
 }  // namespace

@@ -14,25 +14,29 @@ using ::testing::HasSubstr;
 
 class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
  protected:
+  std::vector<const Worker*> StartAll(std::vector<Worker>* workers) {
+    std::vector<const Worker*> started;
+    for (Worker& worker : *workers) {
+      Start(&worker);
+      started.push_back(&worker);
+    }
+    return started;
+  }
   // Kills the trainer again and again, on `num_ranks` ranks with a server each.
   void KillAndCompare(int64_t num_ranks, int64_t async_steps) {
     const int64_t num_kills = NumKills(2), steps = StepsOf(num_kills);
     std::vector<Worker> workers(static_cast<size_t>(num_ranks));
-    std::vector<const Worker*> named;
-    for (Worker& worker : workers) {
-      Start(&worker);
-      named.push_back(&worker);
-    }
-    std::vector<std::string> settings = {"dist.deterministic=true",
-                                         Concat("trainer.async_steps=", async_steps)};
+    std::vector<const Worker*> named = StartAll(&workers);
+    Strings settings = {"dist.deterministic=true", Concat("trainer.async_steps=", async_steps)};
+    teacher();
     const absl::Time start = absl::Now();
-    ExpectTrainsOnRanks(1, "own", settings, steps);
+    ExpectTrains("own", settings, steps);
     const absl::Duration whole = absl::Now() - start;
     settings.push_back(EndpointsOf(named));
-    KillAtRandomMoments(Command(num_ranks, "killed", settings, steps, {"--resume=auto"}), "killed",
-                        num_kills, whole);
+    const Strings arguments = Arguments("killed", settings, steps, {"--resume=auto"});
+    KillAtRandomMoments(Command(arguments, num_ranks), "killed", num_kills, whole);
     ASSERT_FALSE(HasFatalFailure());
-    ExpectTrainsOnRanks(num_ranks, "killed", settings, steps, {"--resume=auto"});
+    ASSERT_TRUE(Runs(arguments, num_ranks));
     ExpectSameModel("own", "killed");
     EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
   }
@@ -52,16 +56,15 @@ TEST_F(TrainerEndpointsFaultsTest, RanksWithAServerEach) {
   Start(&b);
   for (const int64_t async_steps : {0, 1}) {
     SCOPED_TRACE(async_steps);
-    const std::vector<std::string> settings = {"dist.deterministic=true",
-                                               Concat("trainer.async_steps=", async_steps)};
-    std::vector<std::string> elsewhere = settings;
-    elsewhere.push_back(EndpointsOf({&a, &b}));
+    const Strings settings = {"dist.deterministic=true",
+                              Concat("trainer.async_steps=", async_steps)};
+    const Strings elsewhere = Joined(settings, {EndpointsOf({&a, &b})});
     const std::string own = Concat("own", async_steps), two = Concat("two", async_steps);
-    ExpectTrainsOnRanks(1, own, settings, 12);
-    ExpectTrainsOnRanks(2, two, elsewhere, 12);
+    ExpectTrains(own, settings, 12);
+    ExpectTrains(two, elsewhere, 12, {}, 2);
     ExpectSameModel(own, two);
-    EXPECT_FALSE(std::filesystem::exists(dir_.File(two + "/weights-rank-0")));
-    EXPECT_FALSE(std::filesystem::exists(dir_.File(two + "/weights-rank-1")));
+    EXPECT_FALSE(Exists(two + "/weights-rank-0"));
+    EXPECT_FALSE(Exists(two + "/weights-rank-1"));
   }
   // Both have worked.
   for (const Worker* worker : {&a, &b}) EXPECT_THAT(LogOf(*worker), HasSubstr("weights replaced"));
@@ -73,12 +76,11 @@ TEST_F(TrainerEndpointsFaultsTest, AServerOfOneOfTwoRanksIsKilledAgainAndAgain) 
   Worker a, b;
   Start(&a);
   Start(&b);
-  const std::vector<std::string> settings = {"dist.deterministic=true", "trainer.async_steps=1"};
-  ExpectTrainsOnRanks(1, "own", settings, kManySteps);
-  std::vector<std::string> elsewhere = settings;
-  elsewhere.push_back(EndpointsOf({&a, &b}));
-  Process trainer(Command(2, "two", elsewhere, kManySteps), dir_.File("two.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("two") >= 3; }));
+  const Strings settings = {"dist.deterministic=true", "trainer.async_steps=1"};
+  ExpectTrains("own", settings, kManySteps);
+  const Strings elsewhere = Joined(settings, {EndpointsOf({&a, &b})});
+  Process trainer(Command(Arguments("two", elsewhere, kManySteps), 2), dir_.File("two.log"));
+  ASSERT_TRUE(AwaitCheckpoint("two", 3, trainer));
   const int num_kills = KillServersOf(trainer, {&a, &b}, 6, absl::Seconds(0.2), absl::Seconds(0.6));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   std::printf("%d kills, %g requests asked again\n", num_kills,
@@ -92,17 +94,12 @@ TEST_F(TrainerEndpointsFaultsTest, AServerOfOneOfTwoRanksIsKilledAgainAndAgain) 
 TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
   constexpr int64_t kManySteps = 60;
   std::vector<Worker> workers(4);
-  std::vector<const Worker*> named;
-  for (Worker& worker : workers) {
-    Start(&worker);
-    named.push_back(&worker);
-  }
-  const std::vector<std::string> settings = {"dist.deterministic=true"};
-  ExpectTrainsOnRanks(1, "own", settings, kManySteps);
-  std::vector<std::string> elsewhere = settings;
-  elsewhere.push_back(EndpointsOf(named));
-  Process trainer(Command(2, "two", elsewhere, kManySteps), dir_.File("two.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("two") >= 3; }));
+  const std::vector<const Worker*> named = StartAll(&workers);
+  const Strings settings = {"dist.deterministic=true"};
+  ExpectTrains("own", settings, kManySteps);
+  const Strings elsewhere = Joined(settings, {EndpointsOf(named)});
+  Process trainer(Command(Arguments("two", elsewhere, kManySteps), 2), dir_.File("two.log"));
+  ASSERT_TRUE(AwaitCheckpoint("two", 3, trainer));
   workers[3].process->process().Signal(SIGKILL);
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   EXPECT_THAT(trainer.Output(), HasSubstr(workers[3].endpoint()));
@@ -118,7 +115,7 @@ class Interrupting final : public PassingServer {
   bool WaitForPart() { return part_.WaitForNotificationWithTimeout(absl::Seconds(60)); }
   void Release() { released_.Notify(); }
   // VERSION/FILE of all parts with data, in their order.
-  std::vector<std::string> files() const {
+  Strings files() const {
     absl::MutexLock lock(&mutex_);
     return files_;
   }
@@ -141,7 +138,7 @@ class Interrupting final : public PassingServer {
   std::atomic<bool> was_put_ = false;
   absl::Notification part_, released_;
   mutable absl::Mutex mutex_;
-  std::vector<std::string> files_ ABSL_GUARDED_BY(mutex_);
+  Strings files_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A server that starts again has lost the parts that it received, so the file is sent from the
@@ -151,17 +148,17 @@ TEST_F(TrainerEndpointsFaultsTest, AServerThatStartsAgainDuringATransferGetsAllO
   Start(&worker);
   Interrupting between(Concat("127.0.0.1:", worker.port));
   ExpectTrains("own", {});
-  Process trainer(Command(1, "sent",
-                          {Concat("rollout.endpoints=[\"", between.endpoint(), "\"]"),
-                           "rollout.weight_transfer=stream"},
-                          12),
+  Process trainer(Command(Arguments("sent",
+                                    {Concat("rollout.endpoints=[\"", between.endpoint(), "\"]"),
+                                     "rollout.weight_transfer=stream"},
+                                    12)),
                   dir_.File("sent.log"));
   ASSERT_TRUE(between.WaitForPart()) << trainer.Output();
   KillAndRestart(&worker);
   between.Release();
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   ExpectSameResult("own", "sent");
-  const std::vector<std::string> files = between.files();
+  const Strings files = between.files();
   ASSERT_FALSE(files.empty());
   EXPECT_EQ(std::count(files.begin(), files.end(), files[0]), 2) << files[0];
   EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));

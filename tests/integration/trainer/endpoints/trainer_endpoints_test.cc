@@ -28,7 +28,7 @@ TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
     EXPECT_EQ(LastMetric(elsewhere, "rollout/workers_ready"), 1);
     EXPECT_EQ(LastMetric(elsewhere, "rollout/asked_again"), 0);
     // Nothing is left of the weights.
-    EXPECT_FALSE(std::filesystem::exists(dir_.File(elsewhere + "/weights-rank-0")));
+    EXPECT_FALSE(Exists(elsewhere + "/weights-rank-0"));
   }
   // The engine that generates and the head that trains round differently.
   constexpr double kRounding = 1e-5;
@@ -41,19 +41,15 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   Worker worker;
   Start(&worker, {"--api-key", "secret"});
   setenv("TAOPD_TEST_ROLLOUT_KEY", "secret", 1);
-  const std::vector<std::string> elsewhere = {
-      EndpointsOf({&worker}), "rollout.weight_transfer=stream", "rollout.on_update=restart",
-      "rollout.api_key_env=TAOPD_TEST_ROLLOUT_KEY"};
+  const Strings elsewhere = {EndpointsOf({&worker}), "rollout.weight_transfer=stream",
+                             "rollout.on_update=restart",
+                             "rollout.api_key_env=TAOPD_TEST_ROLLOUT_KEY"};
   ExpectTrains("own", {});
   ExpectTrains("sent", elsewhere);
   ExpectSameResult("own", "sent");
   // The base that the server started with has been replaced, so that adapters need a fresh one.
-  std::vector<std::string> adapters = elsewhere;
-  adapters.push_back("student.lora.rank=4");
-  adapters.push_back("optimizer.lr=1e-2");
-  std::string output;
-  EXPECT_EQ(Train(teacher_->endpoint(), &output, Settings("refused", adapters)), 65) << output;
-  EXPECT_THAT(output, HasSubstr("adapter of weights that were replaced"));
+  Strings adapters = Joined(elsewhere, {"student.lora.rank=4", "optimizer.lr=1e-2"});
+  ExpectTrainFails(Settings("refused", adapters), 65, "adapter of weights that were replaced");
   worker.process.reset();
   Start(&worker, {"--api-key", "secret"});
   const std::string saved = "student.lora.modules_to_save=[norm, lm_head]";
@@ -72,10 +68,10 @@ TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
   Start(&a);
   Start(&b);
   ExpectTrains("own", {}, kManySteps);
-  Process trainer(
-      Command(1, "elsewhere", {EndpointsOf({&a, &b}), "rollout.max_in_flight=4"}, kManySteps),
-      dir_.File("elsewhere.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("elsewhere") >= 3; }));
+  Process trainer(Command(Arguments("elsewhere", {EndpointsOf({&a, &b}), "rollout.max_in_flight=4"},
+                                    kManySteps)),
+                  dir_.File("elsewhere.log"));
+  ASSERT_TRUE(AwaitCheckpoint("elsewhere", 3, trainer));
   const int num_kills =
       KillServersOf(trainer, {&a, &b}, 12, absl::Seconds(0.1), absl::Seconds(0.4));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
@@ -96,11 +92,11 @@ TEST_F(TrainerEndpointsTest, ATrainerThatIsKilledGoesOn) {
     const std::string ahead = Concat("trainer.async_steps=", async_steps);
     const std::string own = Concat("own", async_steps), killed = Concat("killed", async_steps);
     ExpectTrains(own, {ahead}, kManySteps);
-    const std::vector<std::string> command =
-        Command(1, killed, {ahead, endpoints}, kManySteps, {"--resume=auto"});
+    const Strings command =
+        Command(Arguments(killed, {ahead, endpoints}, kManySteps, {"--resume=auto"}));
     for (const int64_t step : {5, 14, 22}) {
       Process trainer(command, dir_.File("killed.log"));
-      ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint(killed) >= step; }));
+      ASSERT_TRUE(AwaitCheckpoint(killed, step, trainer));
       trainer.Signal(SIGKILL);
       trainer.Wait();
     }
@@ -137,41 +133,33 @@ TEST_F(TrainerEndpointsTest, AServerThatAnswersWithOldWeightsIsLeftOutByName) {
   Start(&bad);
   OldWeights old(Concat("127.0.0.1:", bad.port));
   ExpectTrains("own", {});
-  std::string output;
-  const std::vector<std::string> settings =
+  const Strings settings =
       Settings("elsewhere",
                {Concat("rollout.endpoints=[\"", good.endpoint(), "\",\"", old.endpoint(), "\"]"),
                 "rollout.max_in_flight=1"});
-  ASSERT_EQ(Train(teacher_->endpoint(), &output, settings), 0) << output;
-  EXPECT_THAT(output, HasSubstr("left out from now on"));
-  EXPECT_THAT(output, HasSubstr(old.endpoint()));
-  EXPECT_THAT(output, HasSubstr("instead of step-"));
+  ASSERT_TRUE(Trains(settings));
+  EXPECT_THAT(output_, HasSubstr("left out from now on"));
+  EXPECT_THAT(output_, HasSubstr(old.endpoint()));
+  EXPECT_THAT(output_, HasSubstr("instead of step-"));
   EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 1);
   EXPECT_GT(old.num_generated(), 0);
   ExpectSameResult("own", "elsewhere");
 }
 
 TEST_F(TrainerEndpointsTest, SaysWhatIsWrongBeforeTheFirstStep) {
-  std::string output;
-  const auto code = [&](const std::vector<std::string>& more) {
-    return Train(teacher_->endpoint(), &output, Settings("refused", more));
+  const auto expect_refused = [&](const Strings& more, int code, const std::string& message) {
+    ExpectTrainFails(Settings("refused", more), code, message);
   };
   // The teacher takes no weights.
-  EXPECT_EQ(code({Concat("rollout.endpoints=[\"", teacher_->endpoint(), "\"]")}), 64) << output;
-  EXPECT_THAT(output, HasSubstr("--trainable"));
-  EXPECT_THAT(output, HasSubstr(teacher_->endpoint()));
-  EXPECT_EQ(code({"rollout.endpoints=[\"http://127.0.0.1:1\"]"}), 64) << output;
-  EXPECT_THAT(output, HasSubstr("known scheme"));
-  EXPECT_EQ(code({"rollout.weight_transfer=stream"}), 64) << output;
-  EXPECT_THAT(output, HasSubstr("rollout.endpoints, which is empty"));
-  EXPECT_EQ(code({"rollout.endpoints=[\"grpc://127.0.0.1:1\"]", "rollout.connect_timeout_s=0.3"}),
-            69)
-      << output;
-  EXPECT_THAT(output, HasSubstr("no answer within"));
+  expect_refused({Concat("rollout.endpoints=[\"", teacher().endpoint(), "\"]")}, 64, "--trainable");
+  EXPECT_THAT(output_, HasSubstr(teacher().endpoint()));
+  expect_refused({"rollout.endpoints=[\"http://127.0.0.1:1\"]"}, 64, "known scheme");
+  expect_refused({"rollout.weight_transfer=stream"}, 64, "rollout.endpoints, which is empty");
+  expect_refused({"rollout.endpoints=[\"grpc://127.0.0.1:1\"]", "rollout.connect_timeout_s=0.3"},
+                 69, "no answer within");
   Worker worker;
   Start(&worker, {"--max-model-len", "20"});
-  EXPECT_EQ(code({EndpointsOf({&worker})}), 64) << output;
-  EXPECT_THAT(output, HasSubstr("at most 20 tokens"));
+  expect_refused({EndpointsOf({&worker})}, 64, "at most 20 tokens");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Evaluations beside training whose responses come from servers (rollout.eval_endpoints): they are
 // those of a trainer that generates them itself, whatever becomes of the servers.
-#include <set>
 
 #include "tests/integration/trainer/endpoints/rollout_servers.h"
 
@@ -15,57 +14,28 @@ class TrainerEvalEndpointsTest : public TrainerEndpointsTest {
     TrainerEndpointsTest::SetUp();
     WriteTokenizer();
     text_student_ = WriteTextStudent();
-    std::string problems;
-    for (int i = 0; i < 12; ++i)
-      problems += Concat("{\"prompt\": \"Once upon ", i, "\", \"answer\": \"", i, "\"}\n");
-    WriteFile(dir_.File("problems.jsonl"), problems);
+    problems_ = WriteProblems(12);
   }
   void StartServer(Worker* worker) {
     worker->model_dir = text_student_;
     Start(worker);
   }
-  std::vector<std::string> EvalSettings(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> settings = {"student.model=" + text_student_,
-                                         "data.val=[" + dir_.File("problems.jsonl") + "]",
-                                         "eval.measure=accuracy",
-                                         "eval.mode=beside",
-                                         "eval.num_prompts=12",
-                                         "eval.n=4",
-                                         "eval.max_response_length=40",
-                                         "eval.num_samples=48"};
-    settings.insert(settings.end(), more.begin(), more.end());
-    return settings;
-  }
-  // Returns the lines of evaluations in metrics.jsonl, without their time.
-  std::vector<nlohmann::json> Evaluations(const std::string& run) {
-    std::vector<nlohmann::json> evaluations;
-    std::istringstream lines(ReadFile(dir_.File(run + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);) {
-      nlohmann::json row = nlohmann::json::parse(line);
-      if (!row.contains("eval/n")) continue;
-      row.erase("time");
-      evaluations.push_back(std::move(row));
-    }
-    return evaluations;
-  }
-  // Returns the responses of the evaluations with their verdicts, sorted.
-  std::multiset<std::string> Samples(const std::string& run) {
-    std::multiset<std::string> samples;
-    std::istringstream lines(ReadFile(dir_.File(run + "/samples.jsonl")));
-    for (std::string line; std::getline(lines, line);) samples.insert(line);
-    EXPECT_FALSE(samples.empty());
-    return samples;
+  Strings EvalSettings(const Strings& more = {}) {
+    const Strings files = {"student.model=" + text_student_, problems_};
+    return Joined(Joined(files, Words("eval.measure=accuracy eval.mode=beside eval.num_prompts=12 "
+                                      "eval.n=4 eval.max_response_length=40 eval.num_samples=48")),
+                  more);
   }
   void ExpectSameEvaluations(const std::string& a, const std::string& b) {
     ExpectSameResult(a, b);
     EXPECT_EQ(Evaluations(a), Evaluations(b));
     EXPECT_EQ(Evaluations(a).size(), 4U) << "before, after 5 and 10 steps, and after the last";
+    EXPECT_FALSE(Samples(a).empty());
     EXPECT_EQ(Samples(a), Samples(b));
-    for (const std::string& run : {a, b})
-      EXPECT_FALSE(std::filesystem::exists(dir_.File(run + "/weights-rank-0-eval")));
+    for (const std::string& run : {a, b}) EXPECT_FALSE(Exists(run + "/weights-rank-0-eval"));
   }
 
-  std::string text_student_;
+  std::string text_student_, problems_;
 };
 
 TEST_F(TrainerEvalEndpointsTest, ServersEvaluateTheWeightsThatAreMeasured) {
@@ -89,31 +59,29 @@ TEST_F(TrainerEvalEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing)
   Worker server;
   StartServer(&server);
   // Evaluations take longer than the steps.
-  const std::vector<std::string> longer = {"eval.n=16", "eval.max_response_length=60"};
+  const Strings longer = {"eval.n=16", "eval.max_response_length=60"};
   ExpectTrains("own", EvalSettings(longer));
-  std::vector<std::string> settings = EvalSettings(longer);
-  settings.push_back(EndpointsOf({&server}, "rollout.eval_endpoints"));
-  Process trainer(Command(1, "elsewhere", settings, 12), dir_.File("elsewhere.log"));
+  const Strings settings =
+      EvalSettings(Joined(longer, {EndpointsOf({&server}, "rollout.eval_endpoints")}));
+  Process trainer(Command(Arguments("elsewhere", settings, 12)), dir_.File("elsewhere.log"));
   KillServersOf(trainer, {&server}, 6, absl::Seconds(0.1), absl::Seconds(0.4));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   ExpectSameEvaluations("own", "elsewhere");
 }
 
 TEST_F(TrainerEvalEndpointsTest, RefusesWhatHasNoMeaning) {
-  const auto refusal = [&](const std::vector<std::string>& more) {
-    std::string output;
-    EXPECT_EQ(Train(teacher_->endpoint(), &output, Settings("refused", EvalSettings(more))), 64);
-    return output;
+  const auto expect_refused = [&](const Strings& more, const std::string& message) {
+    ExpectTrainFails(Settings("refused", EvalSettings(more)), 64, message);
   };
   const std::string servers = "rollout.eval_endpoints=[\"grpc://127.0.0.1:1\"]";
-  EXPECT_THAT(refusal({servers, "eval.mode=blocking"}), HasSubstr("eval.mode = beside"));
-  EXPECT_THAT(refusal({servers, "rollout.endpoints=[\"grpc://127.0.0.1:1\"]"}),
-              HasSubstr("one of rollout.endpoints, too"));
-  EXPECT_THAT(refusal({"rollout.eval_endpoints=[\"http://127.0.0.1:1\"]"}),
-              HasSubstr("rollout.eval_endpoints: rollout endpoint \"http://127.0.0.1:1\""));
+  expect_refused({servers, "eval.mode=blocking"}, "eval.mode = beside");
+  expect_refused({servers, "rollout.endpoints=[\"grpc://127.0.0.1:1\"]"},
+                 "one of rollout.endpoints, too");
+  expect_refused({"rollout.eval_endpoints=[\"http://127.0.0.1:1\"]"},
+                 "rollout.eval_endpoints: rollout endpoint \"http://127.0.0.1:1\"");
   // The teacher takes no weights.
-  EXPECT_THAT(refusal({Concat("rollout.eval_endpoints=[\"", teacher_->endpoint(), "\"]")}),
-              HasSubstr("--trainable"));
+  expect_refused({Concat("rollout.eval_endpoints=[\"", teacher().endpoint(), "\"]")},
+                 "--trainable");
 }
 
 }  // namespace

@@ -1,9 +1,5 @@
 // Tests of runs with rewards, from a grader and from the example server, without a teacher; of
 // given responses; and of the prompts that a roll-back skips.
-#include <gmock/gmock.h>
-#include <signal.h>
-
-#include <sstream>
 
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -54,36 +50,16 @@ class TrainerRewardTest : public TrainerTest {
     }
     WriteFile(dir_.File("rows.jsonl"), rows);
   }
-  // Returns the command that trains on the reward alone with `more` settings.
-  std::vector<std::string> Command(const std::string& run, const std::vector<std::string>& more,
-                                   const std::vector<std::string>& flags = {}) {
-    std::vector<std::string> settings = {Concat("run.dir=", dir_.File(run)),
-                                         Concat("student.model=", student_),
-                                         Concat("data.train=[", dir_.File("rows.jsonl"), "]"),
-                                         "data.val=[]",
-                                         "eval.measure=none",
-                                         "rollout.n=4",
-                                         "teacher.kind=none",
-                                         "objective.name=policy_gradient",
-                                         "optimizer.lr=1e-2",
-                                         "trainer.total_steps=4"};
-    settings.insert(settings.end(), more.begin(), more.end());
-    std::vector<std::string> command = {BinaryPath("taopd-trainer"), "train", "--config",
-                                        dir_.File("train.yaml")};
-    for (const std::string& setting : settings) {
-      command.push_back("--set");
-      command.push_back(setting);
-    }
-    command.insert(command.end(), flags.begin(), flags.end());
-    return command;
-  }
-  int TrainAlone(const std::string& run, const std::vector<std::string>& more, std::string* output,
-                 const std::vector<std::string>& flags = {}) {
-    return RunProgram(Command(run, more, flags), dir_.File("command.log"), output,
-                      absl::Seconds(120));
+  // Returns the arguments that train on the reward alone with `more` settings.
+  Strings Arguments(const std::string& run, const Strings& more, const Strings& flags = {}) {
+    const Strings settings = Words(Concat(
+        RunDir(run), " student.model=", student_, " ", FileSetting("data.train", "rows.jsonl"),
+        " data.val=[] eval.measure=none rollout.n=4 teacher.kind=none "
+        "objective.name=policy_gradient optimizer.lr=1e-2 trainer.total_steps=4"));
+    return TrainArguments(Joined(settings, more), flags);
   }
   // Starts a Python program that prints its URL. Returns reward.url.
-  std::string StartServer(std::optional<Process>* server, std::vector<std::string> arguments) {
+  std::string StartServer(std::optional<Process>* server, Strings arguments) {
     arguments.insert(arguments.begin(), {"/usr/bin/env", "python3", "-u"});
     const std::string log = dir_.File("server.log");
     server->emplace(arguments, log);
@@ -93,52 +69,41 @@ class TrainerRewardTest : public TrainerTest {
     const std::string text = ReadFile(log);
     return "reward.url=" + text.substr(0, text.find('\n'));
   }
-  std::string WeightsOf(const std::string& run) {
-    return FileHash(dir_.File(run + "/model/model.safetensors"));
-  }
   std::string student_;
 };
 
 TEST_F(TrainerRewardTest, AGraderAloneTrainsWithoutATeacherAndResumesBitForBit) {
-  const std::vector<std::string> settings = {"reward.grader=regex", "reward.require_stop=false"};
-  std::string output;
-  ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
+  const Strings settings = {"reward.grader=regex", "reward.require_stop=false"};
+  ASSERT_TRUE(Runs(Arguments("whole", settings)));
   EXPECT_GT(LastMetric("whole", "reward/mean"), 0);
   EXPECT_LT(LastMetric("whole", "reward/mean"), 1);
   // Metrics that compare with a teacher are left out, and the others have values.
   EXPECT_TRUE(std::isnan(LastMetric("whole", "policy/teacher_tail")));
   EXPECT_GT(LastMetric("whole", "policy/entropy"), 0);
   EXPECT_EQ(ReadFile(dir_.File("whole/metrics.jsonl")).find("policy/teacher"), std::string::npos);
-  EXPECT_EQ(output.find("  teacher "), std::string::npos) << output;
-  std::vector<std::string> first = settings;
-  first.push_back("trainer.total_steps=2");
-  ASSERT_EQ(TrainAlone("halves", first, &output), 0) << output;
+  EXPECT_EQ(output_.find("  teacher "), std::string::npos) << output_;
+  ASSERT_TRUE(Runs(Arguments("halves", Joined(settings, {"trainer.total_steps=2"}))));
   EXPECT_NE(WeightsOf("halves"), WeightsOf("whole"));
-  ASSERT_EQ(TrainAlone("halves", settings, &output, {"--resume"}), 0) << output;
+  ASSERT_TRUE(Runs(Arguments("halves", settings, {"--resume"})));
   EXPECT_EQ(WeightsOf("halves"), WeightsOf("whole"));
   EXPECT_EQ(LastMetric("halves", "reward/mean"), LastMetric("whole", "reward/mean"));
   // A reward of another kind is not the same run.
-  std::vector<std::string> other = settings;
-  other.push_back("reward.scale=none");
-  other.push_back("trainer.total_steps=5");
-  EXPECT_EQ(TrainAlone("halves", other, &output, {"--resume"}), 64) << output;
-  EXPECT_THAT(output, HasSubstr("reward.scale = \"none\": the checkpoint's run has \"std\""));
+  ExpectFails(Arguments("halves", Joined(settings, {"reward.scale=none", "trainer.total_steps=5"}),
+                        {"--resume"}),
+              64, "reward.scale = \"none\": the checkpoint's run has \"std\"");
 }
 
 // Between the two mini-batches of the second step.
 TEST_F(TrainerRewardTest, AStepThatIsLeftKeepsItsRewards) {
-  const std::vector<std::string> settings = {"reward.grader=regex", "reward.require_stop=false",
-                                             "data.train_batch_size=12",
-                                             "trainer.mini_batch_size=1"};
-  std::string output;
-  ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
+  const Strings settings = {"reward.grader=regex", "reward.require_stop=false",
+                            "data.train_batch_size=12", "trainer.mini_batch_size=1"};
+  ASSERT_TRUE(Runs(Arguments("whole", settings)));
   int num_left = 0;
   for (int attempt = 0; attempt < 4; ++attempt) {
     const std::string run = Concat("stopped-", attempt);
-    std::vector<std::string> stopped = settings;
-    stopped.push_back("trainer.stop_grace_s=0");
+    const Strings stopped = Joined(settings, {"trainer.stop_grace_s=0"});
     {
-      Process process(Command(run, stopped), dir_.File("stopped.log"));
+      Process process(Command(Arguments(run, stopped)), dir_.File("stopped.log"));
       const std::string metrics = dir_.File(run + "/metrics.jsonl");
       EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
         return !process.running() ||
@@ -152,7 +117,7 @@ TEST_F(TrainerRewardTest, AStepThatIsLeftKeepsItsRewards) {
     }
     for (const auto& [file, hash] : FilesOf(dir_.File(run + "/checkpoints")))
       num_left += file.find("/pending/") != std::string::npos ? 1 : 0;
-    ASSERT_EQ(TrainAlone(run, stopped, &output, {"--resume"}), 0) << output;
+    ASSERT_TRUE(Runs(Arguments(run, stopped, {"--resume"})));
     EXPECT_EQ(WeightsOf(run), WeightsOf("whole")) << attempt;
     EXPECT_EQ(LastMetric(run, "reward/mean"), LastMetric("whole", "reward/mean"));
   }
@@ -163,8 +128,7 @@ TEST_F(TrainerRewardTest, TheExampleServerRewards) {
   std::optional<Process> server;
   const std::string url =
       StartServer(&server, {SourcePath("deploy/examples/reward_server/server.py"), "0"});
-  std::string output;
-  ASSERT_EQ(TrainAlone("run", {url}, &output), 0) << output;
+  ASSERT_TRUE(Runs(Arguments("run", {url})));
   // No response is the answer, and each character costs a thousandth.
   EXPECT_LT(LastMetric("run", "reward/mean"), 0);
   EXPECT_GT(LastMetric("run", "reward/mean"), -0.2);
@@ -187,27 +151,20 @@ TEST_F(TrainerRewardTest, BadAnswersEndTheRunByNameAndLoseNothing) {
     std::optional<Process> server;
     // The first step has four prompts.
     const std::string url = StartServer(&server, {dir_.File("server.py"), c.mode, "4"});
-    const std::vector<std::string> settings = {
-        url, "reward.timeout_s=0.3", "reward.outage_budget_s=1", "trainer.save_every=100"};
-    std::string output;
-    EXPECT_EQ(TrainAlone(c.mode, settings, &output), c.code) << output;
-    EXPECT_THAT(output, HasSubstr(c.says));
+    const Strings settings = {url, "reward.timeout_s=0.3", "reward.outage_budget_s=1",
+                              "trainer.save_every=100"};
+    ExpectFails(Arguments(c.mode, settings), c.code, c.says);
     EXPECT_EQ(NewestCheckpoint(c.mode), 1) << "the first step is saved";
   }
-  std::string output;
-  EXPECT_EQ(TrainAlone("nobody", {"reward.url=http://127.0.0.1:1/", "reward.connect_timeout_s=0.1"},
-                       &output),
-            69)
-      << output;
-  EXPECT_THAT(output, HasSubstr("reward: "));
-  EXPECT_THAT(output, HasSubstr("nothing listens there"));
+  ExpectFails(
+      Arguments("nobody", {"reward.url=http://127.0.0.1:1/", "reward.connect_timeout_s=0.1"}), 69,
+      "reward: ");
+  EXPECT_THAT(output_, HasSubstr("nothing listens there"));
 }
 
 TEST_F(TrainerRewardTest, SettingsThatDoNotFitAreNamed) {
-  std::string output;
-  const auto refused = [&](const std::vector<std::string>& settings, const std::string& says) {
-    EXPECT_EQ(TrainAlone("refused", settings, &output), 64) << output;
-    EXPECT_THAT(output, HasSubstr(says));
+  const auto refused = [&](const Strings& settings, const std::string& says) {
+    ExpectFails(Arguments("refused", settings), 64, says);
   };
   refused({}, "needs a reward; set reward.grader or reward.url");
   refused({"reward.grader=math", "reward.answer_pattern=x"}, "answer_pattern \"x\" has no meaning");
@@ -220,26 +177,19 @@ TEST_F(TrainerRewardTest, SettingsThatDoNotFitAreNamed) {
 }
 
 TEST_F(TrainerRewardTest, GivenResponsesAreTrainedOnAndResumed) {
-  const std::vector<std::string> settings = {
-      "teacher.kind=self",      "teacher.weights=start",       "objective.name=forward_kl",
-      "objective.overlap=true", "data.offpolicy_fraction=0.5", "data.response_key=response",
-      "teacher.top_k=8"};
-  std::string output;
-  ASSERT_EQ(TrainAlone("whole", settings, &output), 0) << output;
+  const Strings settings = Words(
+      "teacher.kind=self teacher.weights=start objective.name=forward_kl "
+      "data.offpolicy_fraction=0.5 data.response_key=response "
+      "teacher.top_k=8");
+  ASSERT_TRUE(Runs(Arguments("whole", settings)));
   EXPECT_EQ(LastMetric("whole", "data/offpolicy_share"), 0.5);
-  std::vector<std::string> first = settings;
-  first.push_back("trainer.total_steps=3");
-  ASSERT_EQ(TrainAlone("parts", first, &output), 0) << output;
-  ASSERT_EQ(TrainAlone("parts", settings, &output, {"--resume"}), 0) << output;
+  ASSERT_TRUE(Runs(Arguments("parts", Joined(settings, {"trainer.total_steps=3"}))));
+  ASSERT_TRUE(Runs(Arguments("parts", settings, {"--resume"})));
   EXPECT_EQ(WeightsOf("parts"), WeightsOf("whole"));
-  std::vector<std::string> too_long = settings;
-  too_long.push_back("data.max_response_length=2");
-  EXPECT_EQ(TrainAlone("long", too_long, &output), 65) << output;
-  EXPECT_THAT(output, HasSubstr("the response of data.response_key has"));
-  std::vector<std::string> no_key = settings;
-  no_key.push_back("data.response_key=solution");
-  EXPECT_EQ(TrainAlone("none", no_key, &output), 65) << output;
-  EXPECT_THAT(output, HasSubstr("has neither \"solution\" nor \"solution_ids\""));
+  ExpectFails(Arguments("long", Joined(settings, {"data.max_response_length=2"})), 65,
+              "the response of data.response_key has");
+  ExpectFails(Arguments("none", Joined(settings, {"data.response_key=solution"})), 65,
+              "has neither \"solution\" nor \"solution_ids\"");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 // With rollout.eval_endpoints servers generate instead, which get the weights of each evaluation.
 //
 // Memory: the weights with their packed copy, and a KV pool of at most eval.kv_cache_gb while an
-// evaluation runs (plan/model_copy_lines.h).
+// evaluation runs (plan/model_copy_lines.cc).
 #pragma once
 
 #include <atomic>

@@ -8,10 +8,8 @@
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
 #include "common/memory/own_limits.h"
-#include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "trainer/commands/configured_parts.h"
-#include "trainer/commands/train/plan/model_copy_lines.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"
@@ -22,9 +20,17 @@ namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
 
-absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
-                                            const std::string& model_dir) {
-  TAOPD_ASSIGN_OR_RETURN(ModelConfig model, LoadModelConfig(model_dir));
+struct PlannedStudent {
+  ModelConfig model;
+  DataType dtype = DataType::kFloat32;  // in which it is trained
+  LoraCounts lora;                      // the adapters that are trained, if the weights are not
+};
+
+absl::StatusOr<PlannedStudent> ReadStudent(const TrainConfig& config,
+                                           const std::string& model_dir) {
+  PlannedStudent student;
+  ModelConfig& model = student.model;
+  TAOPD_ASSIGN_OR_RETURN(model, LoadModelConfig(model_dir));
   // A checkpoint already has the other tokenizer.
   if (!config.student.tokenizer.empty() && model_dir == config.student.model) {
     TAOPD_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(config.student.tokenizer));
@@ -32,26 +38,22 @@ absl::StatusOr<ModelConfig> StudentConfigOf(const TrainConfig& config,
                            ReadVocabularyChange(config.student.tokenizer, *tokenizer));
     TAOPD_RETURN_IF_ERROR(ChangeVocabulary(change, &model));
   }
-  return model;
-}
-
-// The type that the student is trained in.
-absl::StatusOr<DataType> DtypeOf(const TrainConfig& config, const ModelConfig& model) {
-  return ParseDtype(config.student.dtype, model.dtype.empty() ? "float32" : model.dtype);
-}
-
-// The adapters that are trained, if the weights are not.
-absl::StatusOr<LoraCounts> CountsOfLora(const TrainConfig& config, const ModelConfig& model) {
-  auto counts = config.student.lora.Counts(model);
-  if (counts.ok()) return counts;
-  return absl::Status(counts.status().code(), Concat("student.", counts.status().message()));
+  TAOPD_ASSIGN_OR_RETURN(student.dtype, ParseDtype(config.student.dtype,
+                                                   model.dtype.empty() ? "float32" : model.dtype));
+  const auto lora = config.student.lora.Counts(model);
+  if (!lora.ok())
+    return absl::Status(lora.status().code(), Concat("student.", lora.status().message()));
+  student.lora = *lora;
+  return student;
 }
 
 // The plan's input for settings of which none is auto but, possibly, the KV pool.
-TrainingPlanInput InputOf(const TrainConfig& config, const ModelConfig& model, DataType dtype,
+TrainingPlanInput InputOf(const TrainConfig& config, const PlannedStudent& student,
                           const MemoryBudget& budget, int64_t num_ranks) {
+  const auto& [model, dtype, lora] = student;
   const int64_t num_rollouts = NumRollouts(config, num_ranks);
   TrainingPlanInput input;
+  input.lora = lora;
   input.engine =
       PlanInputOf(RolloutEngineOptions(config, model.vocab_size, num_ranks), model, dtype, budget);
   const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
@@ -163,14 +165,10 @@ absl::StatusOr<MemoryBudget> BudgetOf(const TrainConfig& config, int64_t num_loc
 
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget, const RunPlanOptions& options) {
-  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(*config, model_dir));
-  TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(*config, model));
-  TAOPD_ASSIGN_OR_RETURN(const LoraCounts lora, CountsOfLora(*config, model));
+  TAOPD_ASSIGN_OR_RETURN(const PlannedStudent student, ReadStudent(*config, model_dir));
   if (budget.on_cpu()) TAOPD_RETURN_IF_ERROR(CheckSettingsForCpu(*config));
   const auto input_of = [&](const TrainConfig& choice) {
-    TrainingPlanInput input = InputOf(choice, model, dtype, budget, options.num_ranks);
-    input.lora = lora;
-    return input;
+    return InputOf(choice, student, budget, options.num_ranks);
   };
   const bool chooses_pool = !config->rollout.kv_cache_gb;
   const std::vector<int64_t> pools =
@@ -217,9 +215,8 @@ int64_t MaxPublishedVersions(const TrainConfig& config, int64_t num_ranks) {
 
 absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks) {
-  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
-  TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
-  TAOPD_ASSIGN_OR_RETURN(const LoraCounts lora, CountsOfLora(config, model));
+  TAOPD_ASSIGN_OR_RETURN(const PlannedStudent student, ReadStudent(config, model_dir));
+  const auto& [model, dtype, lora] = student;
   const int64_t num_weights = lora.is_on() ? lora.saved() : model.NumParameters();
   // A head that is tied to a saved embedding is stored as well.
   const int64_t tied_head = model.tie_word_embeddings ? lora.embedding : 0;
@@ -241,11 +238,10 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
 
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks) {
-  TAOPD_ASSIGN_OR_RETURN(const ModelConfig model, StudentConfigOf(config, model_dir));
-  TAOPD_ASSIGN_OR_RETURN(const DataType dtype, DtypeOf(config, model));
+  TAOPD_ASSIGN_OR_RETURN(const PlannedStudent student, ReadStudent(config, model_dir));
+  const auto& [model, dtype, lora] = student;
   StepWork work;
   work.num_parameters = model.NumParameters();
-  TAOPD_ASSIGN_OR_RETURN(const LoraCounts lora, CountsOfLora(config, model));
   work.adapter_parameters = lora.total();
   work.bytes_per_weight = SizeOf(dtype);
   // An embedding that is not the head, too, is only read; of the experts a token meets some.

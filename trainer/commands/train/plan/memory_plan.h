@@ -3,9 +3,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "common/memory/memory_line.h"
 #include "common/memory/step_estimate.h"
 #include "common/memory/training_plan.h"
+#include "common/model/config/dtype.h"
+#include "common/model/config/model_config.h"
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/config/train_config.h"
 
@@ -38,6 +42,18 @@ struct RunPlanOptions {
 absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& model_dir,
                                        const MemoryBudget& budget,
                                        const RunPlanOptions& options = {});
+
+// Returns the lines of further engines of the process over a model like the student's: of a teacher
+// that is the student, and of evaluations beside training. There are none for a run without them:
+//   teacher weights      the teacher's own weights with their packed copies, unless they are live
+//   teacher engine       activations and logits of its engine
+//   evaluation weights   the copy of the weights (eval.mode beside), with its packed copy
+//   evaluation engine    the KV pool, and the activations and logits of a step; with eval.measure
+//                        kl those of a forward pass
+// The average of a teacher's weights is the optimizer's (TrainingPlanInput::keeps_average). `model`
+// is the student's configuration, and `dtype` the type in which it is trained.
+std::vector<MemoryLine> ModelCopyLines(const TrainConfig& config, const ModelConfig& model,
+                                       DataType dtype, const MemoryBudget& budget);
 
 // Checkpoints that a run keeps beside the newest: the best one, the one that a roll-back would go
 // to, and the one whose weights are evaluated beside training.

@@ -1,12 +1,11 @@
-#include "trainer/commands/train/plan/model_copy_lines.h"
-
+// The memory of further engines of the trainer's process.
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "common/engine/model_plan.h"
 #include "trainer/commands/configured_parts.h"
-#include "trainer/commands/teacher/self_teacher.h"
+#include "trainer/commands/train/plan/memory_plan.h"
 
 namespace taopd {
 namespace {

@@ -51,10 +51,8 @@ absl::Status CheckSameConfig(TrainConfig& config, ProcessGroup* group) {
 ProcessGroupOptions GroupOptionsOf(const DistConfig& config, at::Device device) {
   ProcessGroupOptions options;
   options.interface = config.interface;
-  options.connect_timeout = absl::Seconds(config.connect_timeout_s);
   options.collective_timeout = absl::Seconds(config.collective_timeout_s);
   options.silence = absl::Seconds(config.heartbeat_timeout_s);
-  options.check_collectives = config.check_collectives;
   options.device = device;
   return options;
 }
@@ -62,38 +60,35 @@ ProcessGroupOptions GroupOptionsOf(const DistConfig& config, at::Device device) 
 }  // namespace
 
 absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group) {
-  const auto where = ReadRendezvous(ProcessEnvironment());
-  if (!where.ok()) return BadUsage(where.status());
-  const auto shares = Shares::Make(config->dist.deterministic ? config->dist.shares : 0,
-                                   where->rank, where->world_size);
-  if (!shares.ok()) return BadUsage(shares.status());
+  TAOPD_ASSIGN_OR_RETURN(const Rendezvous where, BadUsage(ReadRendezvous(ProcessEnvironment())));
+  TAOPD_RETURN_IF_ERROR(BadUsage(Shares::Make(config->dist.deterministic ? config->dist.shares : 0,
+                                              where.rank, where.world_size)
+                                     .status()));
   if (config->dist.deterministic && !config->trainer.micro_batch_tokens) {
     return BadUsage(InvalidArgument(
         "trainer.micro_batch_tokens: auto depends on the free memory; name a number with "
         "dist.deterministic"));
   }
   const int64_t sequences = config->trainer.mini_batch_size * config->rollout.n;
-  if (sequences < where->world_size) {
+  if (sequences < where.world_size) {
     return BadUsage(InvalidArgument("trainer.mini_batch_size * rollout.n = ", sequences,
                                     ": a mini-batch has fewer sequences than there are ranks, ",
-                                    where->world_size));
+                                    where.world_size));
   }
-  if (where->world_size == 1) {
+  if (where.world_size == 1) {
     *group = ProcessGroup::Alone();
     return absl::OkStatus();
   }
-  auto device = ParseDevice(config->trainer.device);
-  if (!device.ok()) return BadUsage(Annotate(device.status(), "trainer.device"));
-  if (device->is_cuda() && config->trainer.device == "auto") {
-    device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(where->local_rank));
-  }
-  auto joined = ProcessGroup::Connect(*where, GroupOptionsOf(config->dist, *device));
-  if (!joined.ok()) return WithExitCode(kExitUnavailable, joined.status());
-  *group = *std::move(joined);
-  if (absl::Status same = CheckSameConfig(*config, group->get()); !same.ok()) return BadUsage(same);
-  config->trainer.device = device->str();
-  LogInfo("rank",
-          {{"rank", where->rank}, {"world_size", where->world_size}, {"from", where->source}});
+  TAOPD_ASSIGN_OR_RETURN(at::Device device,
+                         BadUsage(Annotate(ParseDevice(config->trainer.device), "trainer.device")));
+  if (device.is_cuda() && config->trainer.device == "auto")
+    device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(where.local_rank));
+  TAOPD_ASSIGN_OR_RETURN(
+      *group, WithExitCode(kExitUnavailable,
+                           ProcessGroup::Connect(where, GroupOptionsOf(config->dist, device))));
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckSameConfig(*config, group->get())));
+  config->trainer.device = device.str();
+  LogInfo("rank", {{"rank", where.rank}, {"world_size", where.world_size}, {"from", where.source}});
   return absl::OkStatus();
 }
 

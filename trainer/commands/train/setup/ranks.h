@@ -16,8 +16,8 @@ namespace taopd {
 // on its machine, if there is one.
 absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group);
 
-// All ranks call it, each with its own result. Returns the failure of the first rank that has one,
-// or nullopt, on all ranks.
+// All ranks call it, each with its own result. Returns the failure of the first rank that has
+// one on all ranks.
 absl::Status AgreeOnFailure(ProcessGroup* group, const absl::Status& mine);
 
 // Returns rank 0's metrics on all ranks.

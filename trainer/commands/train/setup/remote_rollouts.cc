@@ -8,7 +8,7 @@
 #include "common/model/weights/lora_weights.h"
 #include "common/model/weights/weights.h"
 #include "trainer/checkpoint/disk_plan.h"
-#include "trainer/commands/api_key.h"
+#include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/rollout/endpoints/rollout_endpoint.h"
 #include "trainer/step/rollout_requests.h"
@@ -97,8 +97,7 @@ absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Dec
 absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& all) {
   const RolloutConfig& config = all.rollout;
   RolloutWorkerOptions options;
-  TAOPD_ASSIGN_OR_RETURN(options.api_key,
-                         ReadApiKey("rollout", config.api_key_env, config.api_key_file));
+  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("rollout", config));
   options.tls_ca_file = config.tls_ca_file;
   options.tls_cert_file = config.tls_cert_file;
   options.tls_key_file = config.tls_key_file;

@@ -43,30 +43,31 @@ Metrics DataMetrics(const TrainConfig& config, const PromptDataset& dataset) {
 }  // namespace
 
 absl::Status LoadData(TrainingParts& parts) {
-  const auto model = PromptModelOf(parts.config.data, parts.student);
-  if (!model.ok()) return BadData(Annotate(model.status(), "student.model"));
-  auto training = LoadTrainingPrompts(parts.config.data, *model);
-  if (!training.ok()) return BadData(Annotate(training.status(), "data.train"));
-  auto evaluation = LoadEvalPrompts(parts.config.data, parts.config.eval, *model);
-  if (!evaluation.ok()) return BadData(Annotate(evaluation.status(), "data.val"));
-  absl::Status taught =
-      CheckSourcesAreTaught(parts.config, training->dataset.records, "data.train");
+  TAOPD_ASSIGN_OR_RETURN(
+      const PromptModel model,
+      BadData(Annotate(PromptModelOf(parts.config.data, parts.student), "student.model")));
+  TAOPD_ASSIGN_OR_RETURN(
+      TrainingPrompts training,
+      BadData(Annotate(LoadTrainingPrompts(parts.config.data, model), "data.train")));
+  TAOPD_ASSIGN_OR_RETURN(
+      PromptDataset evaluation,
+      BadData(Annotate(LoadEvalPrompts(parts.config.data, parts.config.eval, model), "data.val")));
+  absl::Status taught = CheckSourcesAreTaught(parts.config, training.dataset.records, "data.train");
   if (parts.config.eval.measure == EvalMeasure::kKl)
-    taught.Update(CheckSourcesAreTaught(parts.config, evaluation->records, "data.val"));
-  taught.Update(CheckSourcesOccur(parts.config, training->dataset.records));
-  if (!taught.ok()) return BadUsage(taught);
-  LogDataset("data.train", training->dataset);
-  LogDataset("data.val", *evaluation);
-  if (!parts.config.data.train_weights.empty()) parts.shares = training->shares;
-  parts.problems = std::move(evaluation->records);
-  if (absl::Status produced = CheckBestMetric(parts); !produced.ok()) return BadUsage(produced);
-  parts.order.emplace(training->shares, DeriveSeed(parts.config.run.seed, "data"),
+    taught.Update(CheckSourcesAreTaught(parts.config, evaluation.records, "data.val"));
+  taught.Update(CheckSourcesOccur(parts.config, training.dataset.records));
+  TAOPD_RETURN_IF_ERROR(BadUsage(taught));
+  LogDataset("data.train", training.dataset);
+  LogDataset("data.val", evaluation);
+  if (!parts.config.data.train_weights.empty()) parts.shares = training.shares;
+  parts.problems = std::move(evaluation.records);
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckBestMetric(parts)));
+  parts.order.emplace(training.shares, DeriveSeed(parts.config.run.seed, "data"),
                       parts.config.data.shuffle);
-  parts.data_metrics = DataMetrics(parts.config, training->dataset);
-  parts.prompts = std::move(training->dataset.records);
-  const absl::Status position = parts.order->Restore(parts.state.epoch, parts.state.epoch_index);
-  if (!position.ok()) return BadData(Annotate(position, "the checkpoint does not fit data.train"));
-  return absl::OkStatus();
+  parts.data_metrics = DataMetrics(parts.config, training.dataset);
+  parts.prompts = std::move(training.dataset.records);
+  return BadData(Annotate(parts.order->Restore(parts.state.epoch, parts.state.epoch_index),
+                          "the checkpoint does not fit data.train"));
 }
 
 absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts) {

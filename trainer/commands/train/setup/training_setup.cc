@@ -1,14 +1,15 @@
 #include "trainer/commands/train/setup/training_setup.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/start_control.h"
-#include "trainer/commands/teacher/self_teacher.h"
-#include "trainer/commands/teacher/teacher_views.h"
 #include "trainer/commands/teacher_fit.h"
-#include "trainer/commands/train/plan/training_plan.h"
+#include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/commands/train/setup/rewards.h"
@@ -21,27 +22,75 @@ namespace {
 absl::Status CheckNames(TrainingParts& parts) {
   if (HasSelfTeacher(parts.config.teacher, parts.config.teachers))
     parts.self_teacher.emplace(MakeSelfTeacherOptions(parts.config), &parts.student, parts.group);
-  auto client =
-      MakeTeacherClient(parts.config, parts.self_teacher ? &*parts.self_teacher : nullptr);
-  if (!client.ok()) return BadUsage(client.status());
-  parts.teacher = *std::move(client);
-  auto rewards = MakeRewardSource(parts.config.reward);
-  if (!rewards.ok()) return BadUsage(rewards.status());
-  parts.reward_source = *std::move(rewards);
-  if (absl::Status made = MakeRemoteRollouts(&parts); !made.ok()) return BadUsage(made);
+  TAOPD_ASSIGN_OR_RETURN(parts.teacher,
+                         BadUsage(MakeTeacherClient(
+                             parts.config, parts.self_teacher ? &*parts.self_teacher : nullptr)));
+  TAOPD_ASSIGN_OR_RETURN(parts.reward_source, BadUsage(MakeRewardSource(parts.config.reward)));
+  TAOPD_RETURN_IF_ERROR(BadUsage(MakeRemoteRollouts(&parts)));
   const EvalConfig& eval = parts.config.eval;
   if (!eval.IsJudgedByServer()) {
-    auto grader = grading::Grader::Make(eval.grader, eval.answer_pattern);
-    if (!grader.ok()) return BadUsage(Annotate(grader.status(), "eval"));
-    parts.grader = *std::move(grader);
+    TAOPD_ASSIGN_OR_RETURN(
+        parts.grader,
+        BadUsage(Annotate(grading::Grader::Make(eval.grader, eval.answer_pattern), "eval")));
   }
-  if (absl::Status checked = CheckPromptSettings(parts.config.data, parts.config.eval);
-      !checked.ok())
-    return BadUsage(checked);
-  if (absl::Status checked = CheckGroupsStayTogether(parts.config, parts.group->world_size());
-      !checked.ok()) {
-    return BadUsage(checked);
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckPromptSettings(parts.config.data, eval)));
+  return BadUsage(CheckGroupsStayTogether(parts.config, parts.group->world_size()));
+}
+
+// Returns the host memory left per rank. With a plan for a GPU, half of the available host memory
+// counts as free.
+int64_t HostBytesLeft(const EnginePlan& plan, int64_t num_local_ranks) {
+  if (plan.budget.on_cpu()) return plan.budget.limit_bytes - plan.total_bytes;
+  // The state that is offloaded to the host is not allocated yet.
+  const int64_t own_bytes = AvailableMemoryBytes() / num_local_ranks;
+  return std::max<int64_t>(0, own_bytes - HeldBytes(plan.lines, "cpu")) / 2;
+}
+
+// Plans the memory and chooses the settings that are `auto`. Fails with kExitOutOfMemory if the run
+// does not fit and trainer.memory_plan is refuse.
+absl::Status PlanMemory(TrainingParts& parts) {
+  if (parts.config.trainer.async_save == AsyncSave::kOn)
+    parts.copy_limit_bytes = std::numeric_limits<int64_t>::max();
+  if (parts.config.trainer.memory_plan == PlanPolicy::kOff) return absl::OkStatus();
+  const auto budget = BudgetOf(parts.config, parts.group->local_world_size());
+  EnginePlan refused;
+  const RunPlanOptions options = {.num_ranks = parts.group->world_size(), .refused = &refused};
+  const auto plan = budget.ok()
+                        ? ResolveAuto(&parts.config, parts.config.student.model, *budget, options)
+                        : absl::StatusOr<EnginePlan>(budget.status());
+  if (plan.ok()) {
+    parts.memory_plan = PlanText(*plan);
+    parts.plan_gb = static_cast<double>(plan->total_bytes) / static_cast<double>(int64_t{1} << 30);
+    if (parts.config.trainer.async_save == AsyncSave::kAuto) {
+      parts.copy_limit_bytes = HostBytesLeft(*plan, parts.group->local_world_size());
+    }
+    LogInfo("memory plan", {{"device", plan->budget.device},
+                            {"total", MemoryText(plan->total_bytes)},
+                            {"limit", MemoryText(plan->budget.limit_bytes)},
+                            {"kv_pool", MemoryText(plan->kv_pool_bytes())}});
+    return absl::OkStatus();
   }
+  if (absl::IsResourceExhausted(plan.status())) {
+    parts.memory_plan = PlanText(refused);
+    if (parts.config.trainer.memory_plan == PlanPolicy::kRefuse)
+      return WithExitCode(kExitOutOfMemory, plan.status());
+    LogWarning("memory plan", {{"warning", plan.status()}});
+  }
+  // Whatever else is wrong with the model or its settings, what follows says it better.
+  return absl::OkStatus();
+}
+
+// Gives all ranks the smallest choice of any, because ranks may have found different amounts of
+// free memory.
+absl::Status AgreeOnPlan(TrainingParts& parts) {
+  const auto largest = [&parts](int64_t mine) {
+    return WithExitCode(kExitUnavailable, parts.group->AgreeOnLargest(mine));
+  };
+  TAOPD_ASSIGN_OR_RETURN(const int64_t smallest, largest(-parts.config.trainer.MicroBatchTokens()));
+  parts.config.trainer.micro_batch_tokens = -smallest;
+  TAOPD_ASSIGN_OR_RETURN(const int64_t sharded,
+                         largest(parts.config.dist.gradients == GradientSums::kSharded ? 1 : 0));
+  if (sharded > 0) parts.config.dist.gradients = GradientSums::kSharded;
   return absl::OkStatus();
 }
 
@@ -49,8 +98,7 @@ absl::Status CheckConfig(TrainingParts& parts) {
   TAOPD_RETURN_IF_ERROR(CheckNames(parts));
   if (const auto device = ParseDevice(parts.config.trainer.device);
       device.ok() && device->is_cpu()) {
-    if (absl::Status checked = CheckSettingsForCpu(parts.config); !checked.ok())
-      return BadUsage(checked);
+    TAOPD_RETURN_IF_ERROR(BadUsage(CheckSettingsForCpu(parts.config)));
   }
   TAOPD_RETURN_IF_ERROR(PlanMemory(parts));
   // Activations are recomputed only when memory is short.
@@ -67,18 +115,6 @@ KernelUse KernelUseOf(const TrainConfig& config) {
   use.top_k = static_cast<int32_t>(config.teacher.top_k);
   use.trains = true;
   return use;
-}
-
-absl::Status ConnectTeacher(TrainingParts& parts) {
-  auto info = parts.teacher->Connect(absl::Seconds(parts.config.teacher.connect_timeout_s));
-  // Waiting does not help against a revision that differs from the configuration's.
-  if (absl::IsInvalidArgument(info.status())) return BadUsage(Annotate(info.status(), "teacher"));
-  if (!info.ok()) return WithExitCode(kExitUnavailable, Annotate(info.status(), "teacher"));
-  parts.teacher_info = *std::move(info);
-  const absl::Status fits =
-      CheckTeacherFits(parts.config, *parts.teacher, parts.teacher_info, parts.student);
-  if (!fits.ok()) return BadUsage(fits);
-  return absl::OkStatus();
 }
 
 absl::Status OnWait(TrainingParts& parts) {
@@ -109,16 +145,17 @@ absl::Status MakeGenerationWeights(TrainingParts& parts) {
 
 absl::Status StartEngine(TrainingParts& parts) {
   const std::unique_ptr<GenerationWeights>& ahead = parts.generation_weights;
-  auto engine = MakeRolloutEngine(parts.config, ahead ? ahead->decoder() : parts.student.decoder);
-  if (!engine.ok()) return BadUsage(Annotate(engine.status(), "rollout"));
-  parts.engine = *std::move(engine);
+  TAOPD_ASSIGN_OR_RETURN(
+      parts.engine,
+      BadUsage(MakeRolloutEngine(parts.config, ahead ? ahead->decoder() : parts.student.decoder)));
   const std::function<int64_t()> version = [&ahead] { return ahead->version(); };
   parts.rollout_engine.emplace(parts.engine.get(), ahead ? version : nullptr);
   if (parts.evaluates() && parts.config.eval.mode == EvalMode::kBeside) {
-    auto snapshot =
-        EvaluationSnapshot::Make(parts.config, parts.student.decoder.get(), parts.engine.get());
-    if (!snapshot.ok()) return BadUsage(Annotate(snapshot.status(), "eval.mode = beside"));
-    parts.evaluation_snapshot = *std::move(snapshot);
+    TAOPD_ASSIGN_OR_RETURN(
+        parts.evaluation_snapshot,
+        BadUsage(Annotate(
+            EvaluationSnapshot::Make(parts.config, parts.student.decoder.get(), parts.engine.get()),
+            "eval.mode = beside")));
   }
   parts.peak_flops = parts.config.trainer.peak_flops;
   if (parts.peak_flops == 0 && parts.student.decoder->device().is_cpu()) {
@@ -181,10 +218,9 @@ absl::Status StartControl(TrainingParts& parts) {
     return text;
   };
   pages.health = [&parts] { return parts.liveness->Check(); };
-  auto server = StartControlServer(parts.config.trainer, parts.run.run_dir(), parts.run_state,
-                                   std::move(pages));
-  if (!server.ok()) return server.status();
-  parts.control = *std::move(server);
+  TAOPD_ASSIGN_OR_RETURN(
+      parts.control, StartControlServer(parts.config.trainer, parts.run.run_dir(), parts.run_state,
+                                        std::move(pages)));
   return absl::OkStatus();
 }
 
@@ -216,14 +252,16 @@ absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
 absl::Status Connect(TrainingParts* parts) {
   TAOPD_RETURN_IF_ERROR(LoadData(*parts));
   // Before a teacher is waited for, whose limit may be the same number.
-  const absl::Status fits = CheckLengthFits(parts->config, parts->student.decoder->config());
-  if (!fits.ok()) return BadUsage(Annotate(fits, "rollout"));
+  TAOPD_RETURN_IF_ERROR(BadUsage(
+      Annotate(CheckLengthFits(parts->config, parts->student.decoder->config()), "rollout")));
   TAOPD_RETURN_IF_ERROR(MakeGenerationWeights(*parts));
-  TAOPD_RETURN_IF_ERROR(ConnectTeacher(*parts));
+  TAOPD_ASSIGN_OR_RETURN(parts->teacher_info, ConnectTeacher(parts->config, parts->teacher.get()));
+  TAOPD_RETURN_IF_ERROR(BadUsage(
+      CheckTeacherFits(parts->config, *parts->teacher, parts->teacher_info, parts->student)));
   const absl::Status judged = ConnectRewards(parts->config.reward, parts->student, parts->prompts,
                                              parts->reward_source.get());
-  if (absl::IsInvalidArgument(judged)) return BadUsage(judged);
-  if (!judged.ok()) return WithExitCode(kExitUnavailable, judged);
+  TAOPD_RETURN_IF_ERROR(
+      WithExitCode(absl::IsInvalidArgument(judged) ? kExitUsage : kExitUnavailable, judged));
   TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
   TAOPD_RETURN_IF_ERROR(ConnectRemoteRollouts(parts));
   FillContext(*parts);

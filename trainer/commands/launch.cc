@@ -1,5 +1,10 @@
-#include "trainer/commands/launch/rank_processes.h"
-
+// taopd-trainer launch: several ranks of a training run on this machine.
+//
+// The ranks get the variables that rendezvous.h reads. If one fails, the others learn it from each
+// other and end; those that do not are terminated, then killed. If this process is killed, they get
+// SIGTERM. The first SIGTERM or SIGINT is passed on to all ranks; others within five seconds count
+// as the same request (repeated_signals.h). A later one is passed on as well. Ranks that still run
+// after two more seconds are killed, and the code is 77 unless all had ended regularly.
 #include <absl/time/clock.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,11 +23,45 @@
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
 #include "common/dist/loopback.h"
+#include "common/dist/rendezvous.h"
 #include "common/dist/watch_token.h"
+#include "trainer/cli/number_checks.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/control/repeated_signals.h"
 
 namespace taopd {
 namespace {
+
+constexpr int64_t kMaxProcesses = 1024;
+
+struct LaunchOptions {
+  std::vector<std::string> command;  // the program and its arguments
+  int64_t num_processes = 1;
+  // This machine's number, and the number of machines, which all start equally many processes. On
+  // several machines the ranks meet at master_addr:master_port; on one, at a port of 127.0.0.1 that
+  // the system picks.
+  int64_t node_rank = 0;
+  int64_t num_nodes = 1;
+  std::string master_addr;
+  int master_port = 0;
+};
+
+// Kubeflow describes the nodes with PET_ variables; without them this machine is the only one.
+absl::Status ReadNodes(const Environment& environment, LaunchOptions* options) {
+  if (!environment("PET_NNODES")) return absl::OkStatus();
+  // For the rendezvous of the nodes, each node counts as one process.
+  TAOPD_ASSIGN_OR_RETURN(const Rendezvous node,
+                         ReadRendezvous([&](const std::string& name) -> std::optional<std::string> {
+                           if (name == "PET_NPROC_PER_NODE" || !name.starts_with("PET_"))
+                             return std::nullopt;
+                           return environment(name);
+                         }));
+  options->num_nodes = node.world_size;
+  options->node_rank = node.rank;
+  options->master_addr = node.master_addr;
+  options->master_port = node.master_port;
+  return absl::OkStatus();
+}
 
 // After the first failure. Ranks that have met end each other in less than the first
 // (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be
@@ -38,6 +77,7 @@ struct RankProcess {
   bool ended = false;
 };
 
+// Use it once, in a process that has one thread.
 class Launcher {
  public:
   explicit Launcher(const LaunchOptions& options) : options_(options) {
@@ -67,6 +107,8 @@ class Launcher {
     return absl::OkStatus();
   }
 
+  // Returns the exit code of the first rank that failed (128 + the signal if it was killed), that
+  // of ranks that were stopped, or 0.
   int WaitForAll() {
     while (num_running() > 0) {
       const timespec second = {1, 0};
@@ -197,10 +239,27 @@ class Launcher {
 
 }  // namespace
 
-absl::StatusOr<int> RunRanks(const LaunchOptions& options) {
-  Launcher launcher(options);
-  TAOPD_RETURN_IF_ERROR(launcher.Start());
-  return launcher.WaitForAll();
+Subcommand AddLaunch(CLI::App& app) {
+  auto options = std::make_shared<LaunchOptions>();
+  CLI::App* command = app.add_subcommand(
+      "launch", "Start several ranks of a command on this machine: launch --nproc 2 -- train ...");
+  command->add_option("--nproc", options->num_processes, "Ranks on this machine")
+      ->required()
+      ->check(NumberIn(1, kMaxProcesses));
+  command->add_option("command", options->command, "A subcommand with its flags, after --")
+      ->required();
+  return {command, [options]() -> absl::Status {
+            const Environment environment = ProcessEnvironment();
+            if (environment("RANK")) {
+              return BadUsage(InvalidArgument(
+                  "RANK is set: this process is a rank already and starts no others"));
+            }
+            TAOPD_RETURN_IF_ERROR(BadUsage(ReadNodes(environment, options.get())));
+            options->command.insert(options->command.begin(), "/proc/self/exe");
+            Launcher launcher(*options);
+            TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, launcher.Start()));
+            return EndsWith(launcher.WaitForAll());
+          }};
 }
 
 }  // namespace taopd

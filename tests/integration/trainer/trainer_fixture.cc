@@ -1,0 +1,324 @@
+#include "tests/integration/trainer/trainer_fixture.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "common/io/sha256.h"
+
+namespace taopd::testing {
+
+namespace fs = std::filesystem;
+
+Strings Words(const std::string& text) {
+  std::istringstream in(text);
+  Strings words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+Strings Joined(Strings first, const Strings& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+std::string ModelConfigText() {
+  return R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":512,"hidden_size":32,
+"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
+"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true,
+"attention_bias":false,"mlp_bias":false,"hidden_act":"silu","initializer_range":0.1,"bos_token_id":1,
+"eos_token_id":2,"torch_dtype":"float32"})";
+}
+
+TeacherProcess::TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port,
+                               const Strings& flags)
+    : ready_path_(dir.File("ready.json")) {
+  std::remove(ready_path_.c_str());
+  const Strings arguments = {BinaryPath("taopd-teacher"), "--model",      model_dir,  "--grpc-port",
+                             Concat(grpc_port),           "--ready-file", ready_path_};
+  process_.emplace(Joined(Joined(arguments, Words("--port 0 --num-threads 1")), flags),
+                   dir.File("teacher.log"));
+  EXPECT_TRUE(PollUntil(absl::Seconds(60),
+                        [&] { return fs::exists(ready_path_) || !process_->running(); }));
+  if (fs::exists(ready_path_)) {
+    const auto ready = nlohmann::json::parse(ReadFile(ready_path_));
+    grpc_port_ = ready.at("grpc_port").get<int>();
+    http_port_ = ready.at("http_port").get<int>();
+  } else {
+    ADD_FAILURE() << process_->Output();
+  }
+}
+
+void TeacherProcess::Kill() {
+  process_->Signal(SIGKILL);
+  process_->Wait();
+}
+
+PortInUse::PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(socket_, any, length), 0);
+  EXPECT_EQ(listen(socket_, 1), 0);
+  EXPECT_EQ(getsockname(socket_, any, &length), 0);
+  port_ = ntohs(address.sin_port);
+}
+
+void TrainerTest::SetUp() {
+  WriteFile(dir_.File("student.json"), ModelConfigText());
+  std::string pairs, prompts;
+  RandomStream random(3);
+  for (int row = 0; row < 24; ++row) {
+    std::string ids = "1";
+    for (uint64_t i = 0; i <= random.NextBelow(6); ++i)
+      ids += Concat(",", 3 + random.NextBelow(500));
+    pairs += Concat("{\"prompt_ids\":[", ids, "],\"response_ids\":[", 5 + row, ",7]}\n");
+    prompts += Concat("{\"prompt_ids\":[", ids, "]}\n");
+  }
+  WriteFile(dir_.File("pairs.jsonl"), pairs);
+  WriteFile(dir_.File("prompts.jsonl"), prompts);
+  WriteFile(dir_.File("sft.yaml"),
+            Concat("run: {name: student, dir: ", dir_.File("student"), "}\n",
+                   "model: {config: ", dir_.File("student.json"), "}\n", "data: {train: [",
+                   dir_.File("pairs.jsonl"), "], max_length: 64}\n", "optimizer: {lr: 1e-3}\n",
+                   "trainer: {total_steps: 2, batch_size: 8, num_threads: 1}\n"));
+  // The tests of a process share one supervised run; each gets a copy of its results.
+  static const TempDir shared;
+  const std::string own = dir_.File("student"), finished = shared.File("student");
+  const bool is_first = !fs::exists(finished);
+  if (is_first) {
+    ASSERT_TRUE(Runs(SftArguments()));
+  }
+  fs::copy(is_first ? own : finished, is_first ? finished : own, fs::copy_options::recursive);
+  WriteTrainConfig("");
+}
+
+void TrainerTest::WriteTrainConfig(const std::string& more) {
+  WriteFile(dir_.File("train.yaml"),
+            Concat("run: {name: test, dir: ", dir_.File("run"), ", seed: 11}\n",
+                   "student: {model: ", dir_.File("student/model"), "}\n", "data: {train: [",
+                   dir_.File("prompts.jsonl"), "], val: [", dir_.File("pairs.jsonl"),
+                   "], train_batch_size: 4, max_prompt_length: 16, max_response_length: 12}\n",
+                   "rollout: {n: 2}\n", "optimizer: {lr: 1e-3, weight_decay: 0.0}\n",
+                   "trainer: {total_steps: 6, mini_batch_size: 2, save_every: 2, eval_every: 3, "
+                   "num_threads: 1}\n",
+                   "eval: {measure: kl, num_prompts: 8}\n", more));
+}
+
+void TrainerTest::WriteTokenizer() {
+  const std::string tokenizer = dir_.File("tokenizer");
+  fs::create_directory(tokenizer);
+  fs::copy_file(SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json"),
+                tokenizer + "/tokenizer.json");
+  WriteFile(tokenizer + "/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  WriteFile(tokenizer + "/generation_config.json", R"({"eos_token_id": [270, 2]})");
+  WriteFile(tokenizer + "/chat_template.jinja",
+            "{% for message in messages %}{{ message.content }}{% endfor %}");
+}
+
+std::string TrainerTest::WriteTextStudent() {
+  const std::string student = dir_.File("text_student");
+  fs::copy(dir_.File("student/model"), student);
+  fs::copy(dir_.File("tokenizer"), student);
+  return student;
+}
+
+std::string TrainerTest::WriteProblems(int64_t count) {
+  std::string problems;
+  for (int64_t i = 0; i < count; ++i)
+    problems += Concat("{\"prompt\": \"Once upon ", i, "\", \"answer\": \"", i, "\"}\n");
+  WriteFile(dir_.File("problems.jsonl"), problems);
+  return FileSetting("data.val", "problems.jsonl");
+}
+
+void TrainerTest::Damage(const std::string& path) {
+  std::string bytes = ReadFile(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  fs::remove(path);  // it may be read-only
+  WriteFile(path, bytes);
+}
+
+TeacherProcess& TrainerTest::teacher() {
+  if (!teacher_) StartTeacher(stories_);
+  return *teacher_;
+}
+
+Strings TrainerTest::Command(Strings arguments, int64_t num_ranks) {
+  Strings command = {BinaryPath("taopd-trainer")};
+  if (num_ranks > 1) command = Joined(command, Words(Concat("launch --nproc ", num_ranks, " --")));
+  return Joined(std::move(command), arguments);
+}
+
+Strings TrainerTest::With(Strings arguments, const Strings& settings, const Strings& flags) {
+  for (const std::string& setting : settings) {
+    arguments.push_back("--set");
+    arguments.push_back(setting);
+  }
+  return Joined(std::move(arguments), flags);
+}
+
+Strings TrainerTest::TrainArguments(const Strings& settings, const Strings& flags) {
+  const bool has_teacher = std::any_of(settings.begin(), settings.end(), [](const std::string& s) {
+    return s.starts_with("teacher.endpoints=") || s.starts_with("teacher.kind=");
+  });
+  return With({"train", "--config", dir_.File("train.yaml")},
+              has_teacher ? settings : Joined({FromTeacher()}, settings), flags);
+}
+
+double TrainerTest::DistanceToTeacher(const Strings& settings, const Strings& flags) {
+  const Strings arguments = {"eval", "--config", dir_.File("train.yaml"), "--output",
+                             dir_.File("eval.json")};
+  EXPECT_EQ(Run(With(arguments, settings, flags)), 0) << output_;
+  return ReadJson("eval.json").at("kl_to_teacher");
+}
+
+std::map<std::string, std::string> TrainerTest::FilesOf(const std::string& dir) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    if (!entry.is_regular_file()) continue;
+    files[entry.path().lexically_relative(dir).string()] = FileHash(entry.path().string());
+  }
+  return files;
+}
+
+std::string TrainerTest::FileHash(const std::string& path) {
+  auto hash = Sha256OfFile(path);
+  return hash.ok() ? *hash : hash.status().ToString();
+}
+
+std::vector<nlohmann::json> TrainerTest::Lines(const std::string& name) {
+  std::vector<nlohmann::json> rows;
+  if (!Exists(name)) return rows;
+  std::istringstream lines(ReadFile(dir_.File(name)));
+  for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+  return rows;
+}
+
+std::vector<double> TrainerTest::Losses(const std::string& run) {
+  std::vector<double> losses;
+  for (const auto& row : Lines(run + "/metrics.jsonl")) {
+    if (row.contains("loss/mean")) losses.push_back(row.at("loss/mean"));
+  }
+  return losses;
+}
+
+void TrainerTest::ExpectSameLosses(const std::string& a, const std::string& b, double relative) {
+  const std::vector<double> losses = Losses(a), expected = Losses(b);
+  ASSERT_EQ(losses.size(), expected.size()) << a;
+  ASSERT_FALSE(losses.empty()) << a;
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected[i], relative * std::abs(expected[i])) << a << " " << i;
+}
+
+double TrainerTest::LastMetric(const std::string& run, const std::string& name) {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& row : Lines(run + "/metrics.jsonl")) {
+    if (row.contains(name)) value = row.at(name);
+  }
+  return value;
+}
+
+std::vector<nlohmann::json> TrainerTest::Evaluations(const std::string& run) {
+  std::vector<nlohmann::json> evaluations;
+  for (nlohmann::json& row : Lines(run + "/metrics.jsonl")) {
+    if (!row.contains("eval/n")) continue;
+    row.erase("time");
+    evaluations.push_back(std::move(row));
+  }
+  return evaluations;
+}
+
+std::multiset<std::string> TrainerTest::Samples(const std::string& run) {
+  std::multiset<std::string> samples;
+  for (const auto& row : Lines(run + "/samples.jsonl")) samples.insert(row.dump());
+  return samples;
+}
+
+std::vector<nlohmann::json> TrainerTest::RollBacks(const std::string& run) {
+  std::vector<nlohmann::json> events = Lines(run + "/events.jsonl");
+  std::erase_if(events, [](const auto& event) { return event.at("event") != "rolled_back"; });
+  return events;
+}
+
+std::set<int64_t> TrainerTest::Checkpoints(const std::string& run) {
+  std::set<int64_t> steps;
+  std::error_code error;  // the directory comes and goes while the trainer works
+  for (fs::directory_iterator it(dir_.File(run + "/checkpoints"), error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    int64_t step = -1;
+    if (name.starts_with("step-"))
+      std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (step >= 0) steps.insert(step);
+  }
+  return steps;
+}
+
+int64_t TrainerTest::NewestCheckpoint(const std::string& run) {
+  const std::set<int64_t> steps = Checkpoints(run);
+  return steps.empty() ? -1 : *steps.rbegin();
+}
+
+std::string TrainerTest::CheckpointOf(const std::string& run, int64_t step) {
+  const std::string digits = Concat(step);
+  return dir_.File(run + "/checkpoints/step-" + std::string(6 - digits.size(), '0') + digits);
+}
+
+bool TrainerTest::AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer) {
+  return PollUntil(absl::Seconds(60),
+                   [&] { return NewestCheckpoint(run) >= step || !trainer.running(); });
+}
+
+bool TrainerTest::AwaitOutput(const std::string& text, Process& program) {
+  return PollUntil(absl::Seconds(60), [&] {
+    return program.Output().find(text) != std::string::npos || !program.running();
+  });
+}
+
+int64_t TrainerTest::NumberFromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoll(text) : otherwise;
+}
+
+void TrainerTest::KillAtRandomMoments(const Strings& command, const std::string& run,
+                                      int64_t num_kills, absl::Duration whole) {
+  const int64_t seed = NumberFromEnvironment("TAOPD_KILL_SEED", 1);
+  std::printf("%lld kills, TAOPD_KILL_SEED=%lld\n", static_cast<long long>(num_kills),
+              static_cast<long long>(seed));
+  RandomStream random(static_cast<uint64_t>(seed));
+  for (int64_t kill_number = 1; kill_number <= num_kills; ++kill_number) {
+    Process trainer(command, dir_.File("killed.log"));
+    // The moment is between the start and twice a kill's share of the whole run, but before the run
+    // can end: its last steps are left to the last start.
+    const absl::Duration moment =
+        whole * (2 * random.NextUniform() / static_cast<double>(num_kills));
+    PollUntil(moment, [&] {
+      return NewestCheckpoint(run) >= kStepsPerKill * kill_number || !trainer.running();
+    });
+    ASSERT_TRUE(trainer.running()) << trainer.Output();
+    const std::vector<pid_t> ranks = ChildrenOf(trainer);
+    if (ranks.empty()) {
+      trainer.Signal(SIGKILL);
+    } else {
+      kill(ranks[random.NextBelow(ranks.size())], SIGKILL);
+    }
+    ASSERT_EQ(trainer.Wait(absl::Seconds(60)), 128 + SIGKILL) << trainer.Output();
+  }
+}
+
+std::vector<pid_t> TrainerTest::ChildrenOf(const Process& launcher) {
+  std::istringstream children(
+      ReadFile(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children")));
+  std::vector<pid_t> pids;
+  for (pid_t pid; children >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+}  // namespace taopd::testing

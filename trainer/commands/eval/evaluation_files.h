@@ -1,0 +1,56 @@
+// The files of an evaluation: its journal, which belongs to one evaluation, and its results.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/base/status.h"
+#include "trainer/config/train_config.h"
+#include "trainer/data/prompt_dataset.h"
+#include "trainer/eval/accuracy.h"
+
+namespace taopd {
+
+// The options of the subcommand eval, beside its configuration.
+struct EvalRequest {
+  // Empty: student.model of the configuration or, with an endpoint, the server's model.
+  std::string model_dir;
+  // The results as JSON.
+  std::string output_path = "evaluation/results.json";
+  // Every response as JSON Lines, the journal of the evaluation. Empty: beside the results.
+  std::string responses_path;
+  // Starts anew, whatever the journal holds.
+  bool overwrite = false;
+  // URL of an OpenAI-compatible server. Empty: a model in this process.
+  std::string endpoint;
+  // Environment variable that holds the server's API key. Empty: OPENAI_API_KEY, if it is set.
+  std::string api_key_env;
+  // Requests in flight at the server.
+  int64_t concurrency = 32;
+  // Time for one attempt at one response.
+  double timeout_s = 1800;
+  int64_t max_retries = 6;
+
+  // The path of the journal: responses_path, or beside the results.
+  std::string ResponsesPath() const;
+};
+
+// Describes the problems and the grading: the settings, and the bytes of data.val.
+absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(const TrainConfig& config);
+
+// Describes everything that determines the responses of an evaluation: the settings, the bytes of
+// data.val, and the model. A server's model is described by URL and name, and a model directory by
+// the sizes and times of its weight files, because hashing the weights would take longer than many
+// evaluations. EvalJournal refuses to continue a journal with another description.
+absl::StatusOr<nlohmann::ordered_json> DescribeEvaluation(const TrainConfig& config,
+                                                          const EvalRequest& request,
+                                                          const std::string& model);
+
+// Prints the table, with what the prompts lost before the model saw them, and writes the results to
+// request.output_path.
+absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& request,
+                              const std::string& model, const PromptDataset& problems,
+                              const EvalResult& result);
+
+}  // namespace taopd
