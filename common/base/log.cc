@@ -88,7 +88,7 @@ absl::Status SetLogLevel(std::string_view level) {
   } else if (level == "error") {
     Logger().set_level(spdlog::level::err);
   } else {
-    return InvalidArgument("log level \"", level, "\" is none of debug, info, warning, error");
+    return InvalidArgument("log level \"", level, "\" is not one of debug, info, warning, error");
   }
   return absl::OkStatus();
 }

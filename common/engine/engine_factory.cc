@@ -58,7 +58,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   const bool is_parallel = options.tensor_parallel_size > 1;
   if (is_parallel && takes_weights) {
     return InvalidArgument("tensor_parallel_size ", options.tensor_parallel_size,
-                           ": the weights of such a model cannot be replaced");
+                           ": the weights of a tensor parallel model cannot be replaced");
   }
   const KernelUse use = KernelUseOf(dtype, device, options);
   TAOPD_RETURN_IF_ERROR(SetUpKernels(use, model_dir));

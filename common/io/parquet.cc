@@ -50,7 +50,7 @@ absl::Status CheckType(const arrow::DataType& type, const std::string& column, i
       return absl::OkStatus();
     default:
       return InvalidArgument("column \"", column, "\" has the type ", type.ToString(),
-                             "; read are text, numbers, booleans, and lists and structs of these");
+                             "; text, numbers, booleans, lists and structs are supported");
   }
 }
 

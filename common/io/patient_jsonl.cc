@@ -43,7 +43,7 @@ absl::Status PatientJsonlWriter::Flush() {
     waiting_bytes_ -= static_cast<int64_t>(waiting_.front().size());
     waiting_.pop_front();
   }
-  LogInfo("waiting records are written",
+  LogInfo("the waiting records have been written",
           {{"path", path_}, {"records", num_waited}, {"lost_in_all", num_dropped_}});
   return absl::OkStatus();
 }

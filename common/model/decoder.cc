@@ -95,7 +95,7 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
     const std::string digits = text.starts_with(prefix) ? text.substr(prefix.size()) : "";
     if (digits.empty() || digits.size() > 3 ||
         digits.find_first_not_of("0123456789") != std::string::npos) {
-      return InvalidArgument("device \"", text, "\" is none of auto, cpu, cuda, cuda:<number>");
+      return InvalidArgument("device \"", text, "\" is not one of auto, cpu, cuda, cuda:<number>");
     }
     index = std::stoll(digits);
   }

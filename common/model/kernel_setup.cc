@@ -48,7 +48,7 @@ absl::Status CheckOnDevice(const SelfCheckShape& shape) {
   const std::vector<KernelVerdict> verdicts =
       CheckKernels(shape, LinkedKernels(), SelfCheckOptions());
   for (const KernelVerdict& verdict : verdicts) {
-    // On most devices the composition of prefill attention is faster: that is no fault.
+    // On most devices the composition of prefill attention is faster, which is not a fault.
     if (verdict.outcome == KernelVerdict::Outcome::kTrusted ||
         verdict.outcome == KernelVerdict::Outcome::kSlower) {
       LogInfo(Describe(verdict));

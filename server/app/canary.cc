@@ -91,7 +91,7 @@ std::optional<absl::Status> Canary::Judge(const absl::StatusOr<InferenceResult>&
   }
   if (IsUniform(rows, limits_.vocab_size)) {
     return Internal("the canary's distributions are uniform over ", limits_.vocab_size,
-                    " ids: the weights are gone");
+                    " ids: the weights are lost");
   }
   if (!reference_) {
     reference_ = rows;

@@ -1,6 +1,6 @@
 // A fixed probe of the served model. It is scored at the start and from time to time. A model whose
 // weights are damaged in memory answers with other numbers, with numbers that are not finite or, if
-// the weights are gone, with a uniform distribution.
+// the weights are lost, with a uniform distribution.
 //
 // Not thread-safe.
 #pragma once

@@ -89,7 +89,7 @@ void CanaryRunner::Judge(const absl::StatusOr<InferenceResult>& answer) {
   }
   if (verdict->ok() && confirmed && state_->canary().ok()) {
     state_->NoteCanaryRecovered();
-    LogWarning("canary: one wrong answer was not confirmed");
+    LogWarning("the canary was wrong once; a second try was right");
   }
   if (!verdict->ok()) LogError("canary", {{"error", std::string(verdict->message())}});
   state_->SetCanary(*verdict);

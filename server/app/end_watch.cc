@@ -24,7 +24,7 @@ void EndWatch::Watch(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   if (mutex_.AwaitWithTimeout(absl::Condition(&called_off_), timeout)) return;
   LogError(
-      "the process is ended, because it did not end by itself",
+      "ending the process, which did not end by itself",
       {{"waits_for", std::string(waits_for_.load())}, {"seconds", absl::ToDoubleSeconds(timeout)}});
   // Without destructors and without flushing streams: a thread that hangs may hold their locks.
   std::_Exit(kExitInternal);

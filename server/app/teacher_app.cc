@@ -237,7 +237,7 @@ class TeacherApp {
         absl::Status reloaded = LoadSecrets();
         if (access_log_ != nullptr) reloaded.Update(access_log_->Reopen());
         if (reloaded.ok()) {
-          LogInfo("keys, certificates and the access log opened again");
+          LogInfo("keys, certificates and the access log were reopened");
         } else {
           LogError("what could not be opened again stays as it was",
                    {{"error", std::string(reloaded.message())}});

@@ -24,7 +24,7 @@ class GeneratedText {
 
   // Appends a token. Returns true if a stop string of the request is complete now; the text then
   // ends with it or before it. One that ends within the first min_tokens tokens does not count.
-  // Bytes that are no complete character wait for the tokens that complete them, and are dropped if
+  // Bytes of an incomplete character wait for the tokens that complete them, and are dropped if
   // none comes. REQUIRES: Push has not returned true.
   bool Push(int32_t id);
 
@@ -36,7 +36,7 @@ class GeneratedText {
 
  private:
   IncrementalDecoder decoder_;
-  std::string incomplete_;  // decoded, but ending with something that is no character yet
+  std::string incomplete_;  // decoded, but ends with an incomplete character
   StopStringMatcher matcher_;
   const int64_t min_tokens_;
   int64_t num_tokens_ = 0;

@@ -103,7 +103,7 @@ class ServingState {
   // that saw the last beat.
   absl::Status Health();
   // Returns OK unless the process should be started again: UNAVAILABLE if the device, a listener or
-  // the engine has failed as described at Health. Loading and draining are no reason.
+  // the engine has failed as described at Health. Loading and draining are not reasons.
   absl::Status Alive();
   // Returns OK if the server should get work: it is healthy, it is not leaving, and its canary is
   // right.

@@ -57,7 +57,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
   absl::Status refused = CheckGrammarSpec(request.spec, request.field);
   if (refused.ok() && !has_eos_) {
     refused =
-        FailedPrecondition(request.field, ": the model names no end-of-sequence id (eos_token_id)");
+        FailedPrecondition(request.field, ": the model has no end-of-sequence id (eos_token_id)");
   }
   if (refused.ok()) {
     absl::MutexLock lock(&mutex_);

@@ -153,7 +153,7 @@ absl::Status GrammarHost::HandleCompiled(FrameReader& reader) {
   const auto code = static_cast<absl::StatusCode>(reader.Take<int32_t>());
   const auto num_bytes = reader.Take<int64_t>();
   if (!reader.ok() || !is_compiling_ || jobs_.front().form->id_ != form_id)
-    return DataLoss("the grammar process answers what it was not asked");
+    return DataLoss("the grammar process sends an answer without a question");
   if (code != absl::StatusCode::kOk) {
     EndJob(absl::Status(code, std::string(reader.TakeRest())));
     return absl::OkStatus();
@@ -230,7 +230,7 @@ void GrammarHost::End(const absl::Status& why) {
       Fail(text, InvalidArgument("structured output: ", How(word)));
     } else if (++text->num_ends > kMaxEnds) {
       Fail(text, Unavailable("structured output: the grammar process ended ", text->num_ends,
-                             " times before a mask was there; try again"));
+                             " times before it sent a mask; try again"));
     }
   }
   if (!was_ready && hangs)
@@ -240,7 +240,7 @@ void GrammarHost::End(const absl::Status& why) {
   } else if (!jobs_.empty() && (was_compiling || !was_ready) &&
              ++jobs_.front().num_ends > kMaxEnds) {
     EndJob(Unavailable("structured output is not available: the grammar process ended ",
-                       kMaxEnds + 1, " times while it was waited for (", why.message(),
+                       kMaxEnds + 1, " times during the wait for it (", why.message(),
                        "); try again"));
   }
 }

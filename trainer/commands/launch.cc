@@ -132,7 +132,7 @@ class Launcher {
   void PassOn(int signal) {
     switch (signals_so_far_.Observe(std::chrono::steady_clock::now())) {
       case SignalAction::kStop:
-        LogInfo(Concat("passing on to all ranks; another signal after ",
+        LogInfo(Concat("passing it on to all ranks; another signal after ",
                        RepeatedSignals::kSameWishFor.count(), " s ends them at once"),
                 {{"signal", signal}});
         SignalAll(signal);

@@ -25,7 +25,7 @@ absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState
   });
   if (group.is_root()) {
     LogError(
-        "the run waits until it can write its state: make room, and it goes on by itself; "
+        "the run waits until it can write its state: make room, and it continues by itself; "
         "POST /stop or a signal ends it without",
         {{"dir", run->run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
@@ -42,7 +42,7 @@ absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState
       status.phase = phase;
       status.storage_problem.clear();
     });
-    if (group.is_root()) LogInfo("written after a wait for room", {{"what", what}});
+    if (group.is_root()) LogInfo("written after a wait for disk space", {{"what", what}});
     return absl::OkStatus();
   }
 }

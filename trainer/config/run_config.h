@@ -48,7 +48,9 @@ struct ProcessConfig : ControlConfig {
   int64_t num_threads = 0;
   void VisitProcess(SettingVisitor& v) {
     v.Setting("head_workspace_mb", &head_workspace_mb,
-              "Maximum memory for the logits of one chunk of rows, in MiB.", MoreThan(0.0))
+              "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
+              "loss takes what 512 rows need, if that is more.",
+              MoreThan(0.0))
         .MayChange();
     v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
               AtLeast<int64_t>(2))

@@ -33,7 +33,7 @@ struct ServerAccess {
   absl::Status CheckAccess(const char* section) const {
     if (tls_cert_file.empty() != tls_key_file.empty()) {
       return InvalidArgument(section, ".tls_cert_file and ", section,
-                             ".tls_key_file are given together or not at all");
+                             ".tls_key_file must be given together or not at all");
     }
     if (!api_key_env.empty() && !api_key_file.empty()) {
       return InvalidArgument(section, ".api_key_env and ", section,

@@ -82,7 +82,7 @@ absl::Status CheckNoTeacher(const TrainConfig& config) {
     return InvalidArgument("teacher.kind = none: eval.measure = kl needs a teacher");
   if (config.data.HasTeacherPrompt())
     return InvalidArgument(
-        "teacher.kind = none: there is nobody to see data.teacher_prompt_key "
+        "teacher.kind = none: no teacher would see data.teacher_prompt_key "
         "or data.teacher_prompt_template");
   return absl::OkStatus();
 }

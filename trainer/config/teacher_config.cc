@@ -43,7 +43,7 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
     }
     if (teachers[i].sources.empty() && entry.sources.empty()) {
       return InvalidArgument("teachers ", teachers[i].name, " and ", entry.name,
-                             " both lack sources: one of them may teach all that remain");
+                             " both lack sources: only one teacher may take all remaining sources");
     }
   }
   for (const std::string& source : entry.sources) {

@@ -54,7 +54,7 @@ absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_tex
     if (result.name.empty()) {
       std::string list;
       for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-      return InvalidArgument("prompt_template \"", name_or_text, "\" is no built-in one (", list,
+      return InvalidArgument("prompt_template \"", name_or_text, "\" is not a built-in one (", list,
                              ") and lacks ", kQuestion, DidYouMean(name_or_text, names));
     }
   }

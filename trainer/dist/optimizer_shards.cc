@@ -55,7 +55,7 @@ absl::Status AddFile(const std::string& path, ShardFiles* shards) {
   for (const auto& [name, tensor] : file->tensors()) {
     const json::json_pointer where = json::json_pointer("") / name / "saved_offsets" / 0;
     if (!places.is_object() || !places.contains(where) || !places[where].is_number_unsigned()) {
-      return DataLoss(path, ": ", kShardingInfo, " has no place of tensor ", name);
+      return DataLoss(path, ": ", kShardingInfo, " lacks the place of tensor ", name);
     }
     if (!IsStateDtype(name, tensor.dtype) || tensor.shape.size() != 1) {
       return DataLoss(path, ": tensor ", name, " is not one-dimensional float32 or, for moments, ",

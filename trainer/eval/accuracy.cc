@@ -261,7 +261,7 @@ std::string AccuracyEvaluation::Found() const {
 
 absl::Status AccuracyEvaluation::AddFound(const std::string& bytes) {
   const Json found = Json::from_msgpack(bytes, /*strict=*/true, /*allow_exceptions=*/false);
-  if (found.is_discarded()) return Internal("what another rank has evaluated cannot be read");
+  if (found.is_discarded()) return Internal("the results of another rank cannot be read");
   for (const Json& row : found.at("outcomes")) {
     outcomes_.at(row.at(0)).at(row.at(1)) = {row.at(2), row.at(3), row.at(4), row.at(5)};
   }

@@ -1,6 +1,6 @@
 // The schemes of servers' URLs, from a table of protocols whose rows have the members
 //   scheme, tls_scheme   without "://": "grpc", "grpcs"
-//   server               whose it is, for people
+//   server               the server, in messages and help
 #pragma once
 
 #include <string>

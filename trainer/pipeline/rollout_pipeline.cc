@@ -54,7 +54,7 @@ absl::Status RolloutPipeline::Restart(const PipelinePosition& position,
     NextPrompts();
     ++next_step_;
   }
-  // Weights between two mini-batches are no version, and generate nothing but evaluations.
+  // Weights between two mini-batches are not a version; they generate evaluations only.
   weights_->Take(position.is_within_step ? kLiveWeights : position.num_steps);
   TAOPD_RETURN_IF_ERROR(Continue(stored));
   const int64_t num_steps = context_->config->trainer.total_steps;

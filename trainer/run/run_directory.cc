@@ -98,7 +98,7 @@ absl::Status NameKept(const std::string& run_dir) {
   while (Exists(Concat(run_dir, "/", kEarlier, number))) ++number;
   const std::string earlier = Concat(run_dir, "/", kEarlier, number);
   TAOPD_RETURN_IF_ERROR(RenameEntry(run_dir + "/" + kKeptDir, earlier));
-  LogInfo("what an earlier run has left is kept", {{"dir", earlier}});
+  LogInfo("the files of an earlier run are kept", {{"dir", earlier}});
   return SyncDirectory(run_dir);
 }
 
@@ -173,7 +173,7 @@ RunDirectory::~RunDirectory() {
   if (!old_run_is_aside_) return;
   const absl::Status status = PutBack(path_, AsideDir());
   if (!status.ok())
-    LogError("the old run is not put back; the next start does it", {{"error", status}});
+    LogError("the old run was not restored; the next start restores it", {{"error", status}});
 }
 
 std::string RunDirectory::AsideDir() const {
@@ -195,7 +195,7 @@ absl::Status RunDirectory::MoveOldRunAside() {
 void RunDirectory::DeleteOldRun() {
   old_run_is_aside_ = false;
   const absl::Status status = keeps_old_run_ ? NameKept(path_) : RemoveEntry(AsideDir());
-  if (!status.ok()) LogWarning("the replaced run is not put away", {{"error", status}});
+  if (!status.ok()) LogWarning("the replaced run was not moved aside", {{"error", status}});
 }
 
 absl::StatusOr<CheckpointStore*> RunDirectory::Checkpoints() {

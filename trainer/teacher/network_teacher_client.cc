@@ -74,7 +74,7 @@ class NetworkTeacherClient final : public TeacherClient {
         if (!MayAnswerLater(error)) final_error.Update(error);
         errors += "; " + error.ToString();
       }
-      // A teacher that answers, but not as this client can use it, is no outage.
+      // A teacher whose answers this client cannot use is not an outage.
       if (!final_error.ok()) return final_error;
       if (any_answered) {
         TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, Agree(answers));
@@ -185,7 +185,7 @@ absl::Status CheckOptions(const TeacherClientOptions& options) {
   TAOPD_RETURN_IF_ERROR(
       CheckCount("max_message_bytes", options.max_message_bytes, (2LL << 30) - 1));
   if (options.tls_cert_file.empty() != options.tls_key_file.empty()) {
-    return InvalidArgument("tls_cert_file and tls_key_file are given together or not at all");
+    return InvalidArgument("tls_cert_file and tls_key_file must be given together or not at all");
   }
   return CheckApiKey(options.api_key);
 }

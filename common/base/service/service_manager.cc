@@ -65,7 +65,7 @@ void ServiceManager::Send(std::string_view message) {
                     reinterpret_cast<const sockaddr*>(&address), size) >= 0;
   }
   if (!sent) {
-    LogWarning("the service manager is not told",
+    LogWarning("the service manager cannot be notified",
                {{"message", message}, {"NOTIFY_SOCKET", socket_}, {"error", std::strerror(errno)}});
   }
 }

@@ -174,7 +174,7 @@ int RunTensorParallelWorker() {
     status = Internal("the model failed: ", error.what());
   }
   if (status.ok()) return 0;
-  LogError("tensor parallel rank ends", {{"error", status}});
+  LogError("a tensor parallel rank has failed", {{"error", status}});
   return kExitFailed;
 }
 

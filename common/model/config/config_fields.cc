@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& json, const char* 
 absl::Status ReadTokenId(const Json& json, const char* key, std::optional<int32_t>* id) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ReadTokenIds(json, key));
   if (ids.size() > 1)
-    return InvalidArgument(key, " holds ", ids.size(), " ids, at most 1 is meant");
+    return InvalidArgument(key, " holds ", ids.size(), " ids; at most 1 is allowed");
   if (!ids.empty()) *id = ids[0];
   return absl::OkStatus();
 }

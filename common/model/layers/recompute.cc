@@ -76,7 +76,7 @@ class RecomputedFunction : public torch::autograd::Function<RecomputedFunction> 
       TensorPair pair = part.run(inputs);
       const at::Tensor* of_pair[] = {&pair.first, &pair.second};
       for (size_t i = 0; i < gradients.size(); ++i) {
-        // With adapters, a part may have nothing that is trained and be behind nothing that is.
+        // With adapters, a part and everything before it may have no trained parameters.
         if (!gradients[i].defined() || !of_pair[i]->requires_grad()) continue;
         outputs.push_back(*of_pair[i]);
         upstream.push_back(std::move(gradients[i]));

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
   } catch (const c10::Error& error) {
     return ResourceExhausted("making a model: ", error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("making a model: out of memory");
+    return ResourceExhausted("out of memory while the model was created");
   }
 }
 

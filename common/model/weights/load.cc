@@ -150,7 +150,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
 absl::Status UseAdapterDir(const std::string& dir, DecoderOptions* options) {
   if (!IsAdapterDir(dir)) return absl::OkStatus();
   if (!options->merged_adapter_dir.empty()) {
-    return InvalidArgument(dir, ": is an adapter itself, into which no other (",
+    return InvalidArgument(dir, ": is itself an adapter; another one cannot be merged into it (",
                            options->merged_adapter_dir, ") is merged");
   }
   if (options->lora) {

@@ -86,7 +86,7 @@ absl::StatusOr<std::map<std::string, at::Tensor>> TakeSaved(
           return IsSavedSlot(slot, one);
         })) {
       return InvalidArgument(file->path(), ": modules_to_save has \"", end,
-                             "\", which is no norm, embedding or head of the model");
+                             "\", which is not a norm, embedding or head of the model");
     }
   }
   for (const WeightSlot& slot : slots) {

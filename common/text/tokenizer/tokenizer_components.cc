@@ -62,7 +62,7 @@ absl::Status ParseSplit(const json& split, TokenizerSpec* spec) {
   TAOPD_ASSIGN_OR_RETURN(const std::string regex, StringMember(*pattern, "Regex"));
   const auto known = SplitPatternFromRegex(regex);
   if (!known) {
-    return Unimplemented("pre_tokenizer Split: the pattern is none of the known ones: ", regex);
+    return Unimplemented("pre_tokenizer Split: the pattern is not a known one: ", regex);
   }
   spec->split_pattern = *known;
   return absl::OkStatus();

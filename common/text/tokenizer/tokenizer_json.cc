@@ -57,7 +57,7 @@ absl::Status ParseVocab(const json& model, TokenizerSpec* spec, TokenIds* token_
   if (vocab == model.end() || !vocab->is_object()) return InvalidArgument("model has no vocab");
   const int64_t num_entries = static_cast<int64_t>(vocab->size());
   if (num_entries == 0 || num_entries > kMaxVocabSize) {
-    return InvalidArgument("model: vocab of ", num_entries, " tokens; allowed are 1 to ",
+    return InvalidArgument("model: vocab of ", num_entries, " tokens; it must have 1 to ",
                            kMaxVocabSize);
   }
   spec->num_vocab_entries = num_entries;

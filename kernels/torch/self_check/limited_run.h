@@ -7,7 +7,7 @@
 namespace taopd {
 
 // Runs `work` on a thread of its own and returns true when it has returned, or false after limit_s
-// seconds. The thread then goes on by itself, so `work` must own what it uses. Exceptions of `work`
+// seconds. The thread then runs on by itself, so `work` must own what it uses. Exceptions of `work`
 // are thrown here.
 bool RunWithLimit(double limit_s, std::function<void()> work);
 

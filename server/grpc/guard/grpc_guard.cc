@@ -102,7 +102,7 @@ bool GrpcGuard::AcceptAll(absl::Time now) {
       case Listener::Result::kNoDescriptors:
         return false;
       case Listener::Result::kDead:
-        LogError("the gRPC listener is lost", {{"port", listener_.port()}});
+        LogError("the gRPC listener has failed", {{"port", listener_.port()}});
         listener_.Close();
         return true;
     }

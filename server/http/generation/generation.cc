@@ -67,7 +67,7 @@ class Generation::Queue {
     return std::move(results_);
   }
 
-  // For conditions, which hold the lock.
+  // For conditions, which are evaluated under the lock.
   bool HasEnded() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return ended_; }
   bool HasNews() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return ended_ || !order_.empty(); }
 

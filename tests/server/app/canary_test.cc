@@ -97,7 +97,7 @@ TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
   InferenceResult answer = Answer(canary.NextRequest());
   for (auto* values : {&answer.score->log_probs, &answer.score->sampled_log_probs})
     std::fill(values->begin(), values->end(), -std::log(static_cast<float>(testing::kFakeVocab)));
-  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "weights are gone");
+  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "weights are lost");
 }
 
 TEST(CanaryTest, ABusyEngineSaysNothingAndABrokenOneDoes) {

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& 
   std::vector<int32_t> ids;
   for (const nlohmann::ordered_json& id : *found) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-      return InvalidArgument(key, " has an entry that is no token id: ", id.dump().substr(0, 40));
+      return InvalidArgument(key, " has an entry that is not an id: ", id.dump().substr(0, 40));
     }
     ids.push_back(id.get<int32_t>());
   }

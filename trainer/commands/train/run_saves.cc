@@ -129,7 +129,7 @@ absl::Status RunSaves::Save() {
     status.saved_step = parts_.state.step;
   });
   if (saved.ok()) return absl::OkStatus();
-  // Once for each step; the end of a run tries more often.
+  // Tried once for each step, and more often at the end of a run.
   if (!waits) NotSaved(saved.status());
   return WithExitCode(kExitStorage, saved.status());
 }

@@ -21,7 +21,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
   // other ranks and for the teacher.
   // A dry run never begins.
   const auto end_at_once = [](ExitCode code) {
-    LogInfo("stopped", {{"reason", "asked to stop before the run had begun: nothing has changed"}});
+    LogInfo("stopped", {{"reason", "asked to stop before the run began; nothing has changed"}});
     std::cout.flush();
     _exit(code);
   };

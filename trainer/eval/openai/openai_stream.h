@@ -19,7 +19,7 @@ class OpenAiStream {
 
   // Takes the next bytes of the reply, which may be cut anywhere.
   void Push(std::string_view bytes);
-  // Returns DATA_LOSS if the reply was none of this form or has ended early, and INTERNAL with the
+  // Returns DATA_LOSS if the reply was not of this form or ended early, and INTERNAL with the
   // server's message if it reports an error within the stream.
   absl::Status End() const;
   // Returns the reason why the response ended: "stop", "length", ...

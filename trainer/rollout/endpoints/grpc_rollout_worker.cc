@@ -30,7 +30,7 @@ GrpcChannelOptions ChannelOptionsOf(const RolloutWorkerOptions& options, const T
   return {options.server.tls, pem, kMaxMessageBytes, absl::Milliseconds(100), absl::Seconds(2)};
 }
 
-// A status of the server that only says that it was not started for this.
+// Explains the status of a server that was not started for this.
 absl::Status ExplainUnimplemented(const absl::Status& status) {
   if (!absl::IsUnimplemented(status)) return status;
   return FailedPrecondition(
@@ -226,7 +226,7 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
   part.set_version(weights.version);
   part.set_file(name);
   part.set_file_bytes(static_cast<uint64_t>(file_bytes));
-  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, stop));  // goes on where it ended
+  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, stop));  // continues where it ended
   int num_refused = 0;
   while (offset < file_bytes) {
     std::string data(static_cast<size_t>(std::min(kPartBytes, file_bytes - offset)), '\0');

@@ -243,7 +243,7 @@ void RemoteRolloutEngine::LeaveOut(const absl::Status& error, Worker* worker) {
   worker->state = State::kLeftOut;
   worker->weights = nullptr;
   worker->error = error;
-  LogError("a rollout worker is left out from now on",
+  LogError("a rollout worker is no longer used",
            {{"endpoint", worker->worker->address()}, {"error", error}});
 }
 

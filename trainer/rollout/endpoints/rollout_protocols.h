@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeVllmRolloutWorker(
 struct RolloutProtocol {
   const char* scheme;
   const char* tls_scheme;
-  const char* server;  // whose it is, for people
+  const char* server;  // the server, in messages and help
   bool is_http;
   MakeRolloutWorker make;
 };

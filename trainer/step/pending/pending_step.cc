@@ -330,7 +330,7 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(const std::string& d
       step.rollouts[sequence] = std::make_shared<const ScoredRollout>(*std::move(item));
       if (step.rollouts[sequence]->rollout.policy_version != step.policy_version()) {
         return DataLoss(dir, "/", name, ": rollout ", sequence,
-                        " comes from other weights than the others");
+                        " comes from weights that differ from those of the others");
       }
     }
   }

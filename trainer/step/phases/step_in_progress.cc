@@ -32,7 +32,7 @@ absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums, int64_t* num_stopp
   return all.Reduce(group);
 }
 
-// Leaves the rollouts and the prompt of each in *result, which has the responses of all prompts.
+// Removes the given responses from *result, and adds the prompt of each remaining one.
 void LeaveOutGiven(const std::vector<const PromptRecord*>& prompts, StepResult* result) {
   std::vector<Rollout> rollouts;
   for (size_t i = 0; i < prompts.size(); ++i) {

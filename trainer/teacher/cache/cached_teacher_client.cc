@@ -45,7 +45,7 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
   } else {
     info = cache_->FindTeacher(endpoints_);
     if (!info.ok()) {
-      return FailedPrecondition("the score cache knows no teacher at ", endpoints_[0], ": ",
+      return FailedPrecondition("the score cache has no teacher at ", endpoints_[0], ": ",
                                 info.status().message());
     }
     if (!expected_revision_.empty() && info->revision != expected_revision_) {

@@ -158,7 +158,7 @@ absl::StatusOr<Header> ReadHeader(std::span<const std::byte> bytes, const std::s
                     ((header.flags & kHasEntropy) != 0) == request.entropy &&
                     (header.vocab_size > 0) == request.dense && header.num_outside <= num_rows &&
                     header.id_bits >= 1 && header.id_bits <= 31;
-  if (!fits) return DataLoss("a cache entry of another shape");
+  if (!fits) return DataLoss("a cache entry has another shape");
   if (LayoutOf(header).checksum + sizeof(uint64_t) != bytes.size()) {
     return DataLoss("a cache entry of ", bytes.size(), " bytes instead of ",
                     LayoutOf(header).checksum + sizeof(uint64_t));

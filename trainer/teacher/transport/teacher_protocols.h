@@ -16,7 +16,7 @@ std::unique_ptr<HttpProtocol> MakeSglangProtocol();
 struct TeacherProtocol {
   const char* scheme;
   const char* tls_scheme;
-  const char* server;                            // whose it is, for people
+  const char* server;                            // the server, in messages and help
   std::unique_ptr<HttpProtocol> (*make_http)();  // null: it is gRPC
 };
 

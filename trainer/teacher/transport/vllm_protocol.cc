@@ -34,7 +34,7 @@ absl::StatusOr<TokenLogProb> ParseEntry(const std::string& key, const nlohmann::
   if (digits.starts_with(kTokenIdPrefix)) digits.remove_prefix(kTokenIdPrefix.size());
   if (!absl::SimpleAtoi(absl::string_view(digits.data(), digits.size()), &entry.id)) {
     return BadReply(Concat("prompt_logprobs has the key \"", key.substr(0, 40),
-                           "\", which is no token id; return_tokens_as_token_ids is not obeyed"));
+                           "\", which is not a token id; return_tokens_as_token_ids is ignored"));
   }
   const nlohmann::json* number = &value;
   if (value.is_object()) {

@@ -23,8 +23,8 @@ TAOPD_HOST_DEVICE inline double LogSumOf(const ComplementSums& rest, double scal
 }
 
 // Returns the entropy of a row in nats, log_sum_exp - sum_v p_v z_v, from its complement and its
-// support. log_p[k] are the log-probs of the support under the full softmax; p[k] is exp(log_p), or null
-// if the caller does not have it.
+// support. log_p[k] are the log-probs of the support under the full softmax; p[k] is exp(log_p), or
+// null if the caller does not have it.
 TAOPD_HOST_DEVICE inline double EntropyOfRow(const ComplementSums& rest, double scale,
                                              double log_p_tail, double log_sum_exp,
                                              const double* log_p, const double* p, int32_t k) {
