@@ -6,6 +6,7 @@
 
 #include "common/engine/request_validation.h"
 #include "common/wire/teacher_protocol.h"
+#include "server/generation/request_fields.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -60,12 +61,6 @@ void AddAll(const std::vector<int32_t>& values, google::protobuf::RepeatedField<
   for (int32_t value : values) out->AddAlreadyReserved(static_cast<uint32_t>(value));
 }
 
-absl::Status CheckRequestId(const v1::ScoreRequest& request) {
-  if (request.request_id().size() <= kMaxRequestIdBytes) return absl::OkStatus();
-  return InvalidArgument("request_id has ", request.request_id().size(), " bytes, the limit is ",
-                         kMaxRequestIdBytes);
-}
-
 absl::Status CheckRevision(const v1::ScoreRequest& request, const ServedModel& model) {
   const std::string& expected = request.expected_revision();
   if (expected.empty() || expected == model.revision) return absl::OkStatus();
@@ -104,7 +99,7 @@ absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::
   AdmittedScore admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   const EngineLimits& limits = admitted.model->limits;
-  TAOPD_RETURN_IF_ERROR(CheckRequestId(request));
+  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   TAOPD_RETURN_IF_ERROR(CheckRevision(request, *admitted.model));
   TAOPD_ASSIGN_OR_RETURN(admitted.request, ToInferenceRequest(request, deadline));
   admitted.request.client = client;

@@ -46,7 +46,7 @@ std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Ti
 }
 
 // Answers repeat X-Request-Id, and each choice of a request keeps it.
-std::optional<HttpError> CheckRequestId(const RequestHead& head) {
+std::optional<HttpError> CheckRequestIdHeader(const RequestHead& head) {
   const std::string* id = head.Find("x-request-id");
   if (id == nullptr || id->size() <= kMaxRequestIdBytes) return std::nullopt;
   return FromStatus(InvalidArgument("X-Request-Id has ", id->size(), " bytes, the limit is ",
@@ -165,7 +165,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
  private:
   HttpResponse Run(const Route& route, const std::string& body, Exchange& exchange) const {
     const RequestHead& head = exchange.request().head;
-    if (const auto error = CheckRequestId(head)) return ErrorResponse(*error);
+    if (const auto error = CheckRequestIdHeader(head)) return ErrorResponse(*error);
     const auto deadline = DeadlineOf(head, exchange.begun_at());
     if (const HttpError* error = std::get_if<HttpError>(&deadline)) return ErrorResponse(*error);
     const std::string* request_id = head.Find("x-request-id");
