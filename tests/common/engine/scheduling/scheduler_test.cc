@@ -25,6 +25,19 @@ TEST_F(SchedulerTest, PrefillsThenDecodesUntilTheLastTokenIsSampled) {
   EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
 }
 
+// A sequence sits a step out while the mask of its grammar is made: nothing is sampled.
+TEST_F(SchedulerTest, ARowFromWhichNothingWasSampledIsComputedAgain) {
+  Make(Limits(8, 64, 100));
+  AddGeneration(3, /*max_new_tokens=*/2);
+  for (const char* const rows : {"1[0,3)s", "1[2,3)s"}) {
+    const StepPlan plan = scheduler_->Schedule();
+    EXPECT_EQ(Text(plan), rows);
+    scheduler_->Advance(plan);
+  }
+  EXPECT_EQ(Step(), "1[2,3)s");
+  EXPECT_EQ(Step(), "1[3,4)s");
+}
+
 TEST_F(SchedulerTest, ALongPromptTakesWhatDecodingLeavesOfTheBudget) {
   Make(Limits(8, 64, 10));
   AddGeneration(2, 9);
