@@ -26,6 +26,16 @@ struct RolloutSums {
   double repeated_ngrams = 0;
   int64_t num_given = 0;
 };
+// Calls visit with a pointer to each number that is a sum over the ranks.
+template <typename Visit>
+void ForEachSum(const Visit& visit, RolloutSums& sums) {
+  visit(&sums.num_rollouts);
+  visit(&sums.num_response_tokens);
+  visit(&sums.num_tokens);
+  visit(&sums.num_truncated);
+  visit(&sums.repeated_ngrams);
+  visit(&sums.num_given);
+}
 RolloutSums SumRollouts(const std::vector<Rollout>& rollouts);
 
 // Sums over the rewarded responses, which given responses are not.
@@ -37,6 +47,15 @@ struct RewardSums {
   int64_t num_without_signal = 0;  // groups whose advantages are all 0
   int64_t num_retries = 0;         // of requests for rewards, since the start of the process
 };
+template <typename Visit>
+void ForEachSum(const Visit& visit, RewardSums& sums) {
+  visit(&sums.num_rewards);
+  visit(&sums.reward);
+  visit(&sums.reward_square);
+  visit(&sums.num_groups);
+  visit(&sums.num_without_signal);
+  visit(&sums.num_retries);
+}
 // `items` are in groups of `group_size` responses to one prompt.
 RewardSums SumRewards(const std::vector<const ScoredRollout*>& items, int64_t group_size);
 
