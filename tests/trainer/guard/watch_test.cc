@@ -86,7 +86,9 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
     EXPECT_EQ(begun.count, step <= 4 ? 3 : 2) << step;
     EXPECT_EQ(begun.lr_factor, step <= 4 ? 0.125 : 0.25) << step;
     EXPECT_EQ(begun.SkipsAt(step), step <= 4) << step;
-    if (step <= 4) EXPECT_EQ(std::pair(begun.epoch, begun.epoch_index), std::pair(1L, 24L));
+    if (step <= 4) {
+      EXPECT_EQ(std::pair(begun.epoch, begun.epoch_index), std::pair(1L, 24L));
+    }
   }
   ASSERT_OK(WriteRollbacks(some, dir.path()));
   ASSERT_OK_AND_ASSIGN(const Rollbacks settled, ReadRollbacks(dir.path(), 4));

@@ -23,8 +23,13 @@ class StepRewardsTest : public ::testing::Test {
     source_ = *GraderReward::Make(config);
     options_.source = source_.get();
     options_.tokenizer = &tokenizer_;
-    prompts_[0] = {.id = "p0", .prompt = "2+2=", .answer = "4", .source = "sums"};
-    prompts_[1] = {.id = "p1", .prompt_ids = {'x', '?'}, .answer = "5"};
+    prompts_[0].id = "p0";
+    prompts_[0].prompt = "2+2=";
+    prompts_[0].answer = "4";
+    prompts_[0].source = "sums";
+    prompts_[1].id = "p1";
+    prompts_[1].prompt_ids = {'x', '?'};
+    prompts_[1].answer = "5";
   }
   StepRewards Rewards() {
     std::vector<const PromptRecord*> prompts;
