@@ -56,7 +56,7 @@ TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
 
   WriteFile(path, "key-that-is-new\n");
   ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("opened again");
+  WaitForError("were reopened");
   EXPECT_EQ(Models("key-that-is-new"), 200);
   EXPECT_EQ(Models(kOfFile), 401);
   WriteFile(path, "");
@@ -99,7 +99,7 @@ TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
   EXPECT_TRUE(over_http("first"));
   testing::Certificate("localhost", &second, false).Write(server);
   ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("opened again");
+  WaitForError("were reopened");
   EXPECT_TRUE(over_http("second"));
   EXPECT_FALSE(over_http("first"));
   const absl::Time deadline = absl::Now() + absl::Seconds(20);

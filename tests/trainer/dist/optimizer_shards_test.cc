@@ -153,8 +153,8 @@ TEST_F(OptimizerShardsTest, ForeignFilesAreDataLoss) {
   const char* negative = R"({"exp_avg.w": {"saved_offsets": [-1]}})";
   expect({6}, {{"DCP_SHARDING_INFO", place}}, "no num_updates");
   expect({6}, {{"num_updates", "1"}}, "no place of tensor exp_avg.w");
-  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", "[}"}}, "no place");
-  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", negative}}, "no place");
+  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", "[}"}}, "lacks the place");
+  expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", negative}}, "lacks the place");
   expect({2, 3}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", place}}, "not one-dimensional");
   expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", place}}, "is missing");
 }

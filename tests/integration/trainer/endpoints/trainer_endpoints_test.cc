@@ -138,7 +138,7 @@ TEST_F(TrainerEndpointsTest, AServerThatAnswersWithOldWeightsIsLeftOutByName) {
                {Concat("rollout.endpoints=[\"", good.endpoint(), "\",\"", old.endpoint(), "\"]"),
                 "rollout.max_in_flight=1"});
   ASSERT_TRUE(Trains(settings));
-  EXPECT_THAT(output_, HasSubstr("left out from now on"));
+  EXPECT_THAT(output_, HasSubstr("is no longer used"));
   EXPECT_THAT(output_, HasSubstr(old.endpoint()));
   EXPECT_THAT(output_, HasSubstr("instead of step-"));
   EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 1);
