@@ -152,7 +152,7 @@ TEST_F(OptimizerShardsTest, ForeignFilesAreDataLoss) {
   const char* place = R"({"exp_avg.w": {"saved_offsets": [0]}})";
   const char* negative = R"({"exp_avg.w": {"saved_offsets": [-1]}})";
   expect({6}, {{"DCP_SHARDING_INFO", place}}, "no num_updates");
-  expect({6}, {{"num_updates", "1"}}, "no place of tensor exp_avg.w");
+  expect({6}, {{"num_updates", "1"}}, "lacks the place of tensor exp_avg.w");
   expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", "[}"}}, "lacks the place");
   expect({6}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", negative}}, "lacks the place");
   expect({2, 3}, {{"num_updates", "1"}, {"DCP_SHARDING_INFO", place}}, "not one-dimensional");
