@@ -133,7 +133,7 @@ class GrammarServer {
     }
   }
   // Called by the thread that reads. Returns false for a frame that no server sends.
-  bool Take(std::string frame) {
+  bool Take(std::string&& frame) {
     FrameReader reader(frame);
     const auto op = reader.Take<GrammarOp>();
     const auto form = reader.Take<uint64_t>();
