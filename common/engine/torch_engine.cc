@@ -399,7 +399,7 @@ class TorchEngine final : public InferenceEngine {
   // Results of the present step may not have been delivered yet.
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   RequestHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
-  // What is counted and noted here; stats() adds the rest.
+  // Holds what the engine counts and notes itself; stats() adds the rest.
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   // Set by ReleaseKvCache: release_now_ if there is no work, else release_when_idle_. Nothing runs
   // while release_now_ is set, because the engine's thread checks it before it admits work.

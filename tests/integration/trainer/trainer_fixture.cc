@@ -28,11 +28,12 @@ Strings Joined(Strings first, const Strings& second) {
 }
 
 std::string ModelConfigText() {
-  return R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":512,"hidden_size":32,
-"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
-"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true,
-"attention_bias":false,"mlp_bias":false,"hidden_act":"silu","initializer_range":0.1,"bos_token_id":1,
-"eos_token_id":2,"torch_dtype":"float32"})";
+  return R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":512,
+"hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,
+"num_key_value_heads":2,"head_dim":8,"max_position_embeddings":128,"rms_norm_eps":1e-5,
+"rope_theta":10000.0,"tie_word_embeddings":true,"attention_bias":false,"mlp_bias":false,
+"hidden_act":"silu","initializer_range":0.1,"bos_token_id":1,"eos_token_id":2,
+"torch_dtype":"float32"})";
 }
 
 TeacherProcess::TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port,
