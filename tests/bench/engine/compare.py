@@ -161,9 +161,10 @@ def by_cpu_time(result):
 def shares(case, ours):
     """Returns the shares (of the read rate, of the products' rate); the first only for decoding."""
     rate = tokens_per_s(case, ours)
-    flops = ours["flops_per_token"] + ours["head_flops"]
-    if case == "prefill":
-        flops = ours["flops_per_token"] + ours["head_flops"] / CASES[case][2]
+    head_rows = 1 / CASES[case][2] if case == "prefill" else 1  # of a token
+    flops = ours["flops_per_token"] + head_rows * ours["head_flops"]
+    if not case.startswith("decode"):  # a query multiplies half of the prompt's keys on average
+        flops += ours["attention_flops"] * (CASES[case][2] + 1) / 2
     read = ours["bytes_per_step"] * rate / CASES[case][1] / ours["read_gb_per_s"] / 1e9
     return read if case.startswith("decode") else None, flops * rate / ours["peak_gflops"] / 1e9
 

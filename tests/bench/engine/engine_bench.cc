@@ -19,7 +19,8 @@
 // the rates of loops that only read memory or only multiply in registers, with all threads. The
 // minimum work of a token is computed from the sizes: bytes_per_step for the packed matrices, which
 // every decoding step reads once, flops_per_token for the products with the matrices of the layers,
-// and head_flops for one row of the head. Attention is not counted.
+// head_flops for one row of the head, and attention_flops for the two products of a query and a key
+// in all heads of all layers.
 #include <ATen/Parallel.h>
 #include <time.h>
 
@@ -184,6 +185,8 @@ void Run(const std::string& model_dir, const std::string& dtype, int num_threads
       PackedProjectionBytes(config, packed) + PackedHeadBytes(config, packed);
   result["flops_per_token"] = 2 * layers_size;
   result["head_flops"] = 2 * head_size;
+  result["attention_flops"] =
+      4 * config.num_hidden_layers * config.num_attention_heads * config.head_dim;
   const bench::MachinePeaks peaks = bench::PeaksOfThreads(at::get_num_threads());
   result["peak_gflops"] = is_float32 ? peaks.float32_gflops : peaks.bfloat16_gflops;
   result["read_gb_per_s"] = peaks.read_gb_per_s;
