@@ -131,8 +131,6 @@ def _with_code(text):
 def _links(verdict, run_dir):
     """Links to the reports of a claim's runs that are there."""
     found = []
-    if run_dir is None:
-        return ""
     for seed in range(verdict.seeds):
         names = [(r.name, f"{r.name}/report.html") for r in verdict.claim.runs]
         names += [("bandit", "bandit.html")] if verdict.claim.name in ("bandit", "landscape") else []
@@ -159,12 +157,12 @@ def _section(verdict, run_dir):
             f"{seeds}</div><p>{markup.escape(claim.claim)}</p>{note}<dl>{body}</dl></section>")
 
 
-def html(verdicts, about, run_dir=None):
-    """The page that is to be written into `run_dir`; without it, a page without links to runs."""
+def html(verdicts, about, run_dir):
+    """The page that is to be written into `run_dir`."""
     items = "".join(f'<li>{_chip(v.word)}<a href="#{_anchor(v.claim.name)}">{markup.escape(v.claim.name)}</a></li>'
                     for v in verdicts)
     meanings = ", ".join(f"<b>{word}</b>: {text}" for word, text in MEANING.items() if word != NOT_RUN)
-    has_comparison = run_dir is not None and (run_dir / "compare.html").exists()
+    has_comparison = (run_dir / "compare.html").exists()
     compare = '<p><a href="compare.html">All runs, drawn over each other</a></p>' if has_comparison else ""
     return ('<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1"><title>The paper\'s claims, reproduced</title>'
