@@ -11,17 +11,10 @@ class Fault:
     rule: str
     name: str
     plant: Callable
-    overlay: str = "all components"
+    overlay: str
 
 
 FAULTS = []
-
-
-def fault(rule, overlay="all components"):
-    def add(plant):
-        FAULTS.append(Fault(rule, plant.__name__, plant, overlay))
-        return plant
-    return add
 
 
 def teacher(objects):
@@ -38,11 +31,6 @@ def container(objects, kind="Deployment"):
 
 def named(kind, name):
     return lambda objects: find(objects, kind, name)
-
-
-def simple(rule, change, overlay="all components"):
-    """A fault without a name of its own."""
-    FAULTS.append(Fault(rule, str(len(FAULTS)), change, overlay))
 
 
 def set_in(thing, value, *path):
@@ -204,154 +192,97 @@ RANK_CHANGES = [
 ]
 OVERLAYS = {TRAINER_POLICY: "laptop", JOBSET: "cluster", RUNTIME: "cluster/trainjob", TRAINJOB: "cluster/trainjob"}
 for rule, finder, value, *path in CHANGES + RANK_CHANGES:
-    simple(rule, lambda objects, finder=finder, value=value, path=path: set_in(finder(objects), value, *path),
-           OVERLAYS.get(finder, "all components"))
+    FAULTS.append(Fault(rule, f"{'.'.join(map(str, path))} = {value}",
+                        lambda objects, finder=finder, value=value, path=path: set_in(finder(objects), value, *path),
+                        OVERLAYS.get(finder, "all components")))
 
 
-@fault("pods_are_restricted")
-def host_path(objects):
-    pod(objects)["volumes"].append({"name": "root", "hostPath": {"path": "/"}})
+def first_volume(pod, name):
+    return next(volume for volume in pod["volumes"] if volume["name"] == name)
 
 
-@fault("no_secret_is_stored")
-def secret(objects):
-    objects.append({"kind": "Secret", "metadata": {"name": "keys"}})
+def trainer_variable(objects, name):
+    return next(variable for variable in container(objects, "Job")["env"] if variable["name"] == name)
 
 
-@fault("no_secret_is_stored")
-def secret_in_the_environment(objects):
-    container(objects)["env"].append({"name": "TAOPD_API_KEY", "value": "x"})
-
-
-@fault("no_secret_is_stored")
-def token_in_the_manifest(objects):
-    next(variable for variable in container(objects, "Job")["env"] if variable["name"] == "TAOPD_CONTROL_TOKEN").update(
-        {"value": "x", "valueFrom": None})
-
-
-@fault("objects_are_unique_and_have_the_namespace")
-def twice(objects):
-    objects.append(dict(teacher(objects)))
-
-
-@fault("volumes_fit_the_limits")
-def unbounded(objects):
-    next(volume for volume in pod(objects)["volumes"] if volume["name"] == "tmp")["emptyDir"] = {}
-
-
-@fault("mounts_have_volumes")
-def unused_volume(objects):
-    pod(objects)["volumes"].append({"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}})
-
-
-@fault("variables_are_defined")
-def undefined_argument(objects):
-    container(objects)["args"].append("--dtype=$(DTYP)")
-
-
-@fault("variables_are_defined", "cluster")
-def used_before_defined(objects):
-    container(objects, "JobSet")["env"].sort(key=lambda variable: variable["name"] == "JOBSET_NAME")
-
-
-@fault("disruptions_are_possible")
-def no_budget(objects):
-    objects.remove(find(objects, "PodDisruptionBudget", "teacher"))
-
-
-@fault("scaler_owns_the_replicas", "laptop")
-def nobody_scales(objects):
-    del teacher(objects)["spec"]["replicas"]
-
-
-@fault("jobs_end_and_resume")
-def no_resume(objects):
-    container(objects, "Job")["args"].remove("--resume=auto")
-
-
-@fault("jobs_know_the_exit_codes", "cluster")
-def message_pattern(objects):
-    jobset = of_kind(objects, "JobSet")[0]
-    jobset["spec"]["failurePolicy"]["rules"][0]["onJobFailureMessagePatterns"] = ["exit code 64$"]
-
-
-@fault("the_teacher_address_is_a_service")
-def wrong_port(objects):
-    variable = next(v for v in container(objects, "Job")["env"] if v["name"] == "TEACHER_ENDPOINT")
-    variable["value"] = "grpc://teacher-grpc:50052"
-
-
-@fault("the_teacher_address_is_a_service")
-def one_connection(objects):
-    del find(objects, "Service", "teacher-grpc")["spec"]["clusterIP"]
-
-
-@fault("grace_is_long_enough")
-def no_delay(objects):
+def set_no_delay(objects):
     args = container(objects)["args"]
     args[args.index("--drain-delay=10")] = "--drain-delay=0"
 
 
-@fault("grace_is_long_enough")
-def long_steps(objects):
-    container(objects, "Job")["args"].append("--set=trainer.stop_grace_s=600")
-
-
-@fault("grace_is_long_enough", "cluster")
 def long_steps_of_the_configuration(objects):
     config = next(thing for thing in of_kind(objects, "ConfigMap") if "train.yaml" in thing["data"])
     config["data"]["train.yaml"] += "\ntrainer: {stop_grace_s: 600}\n"
 
 
-@fault("liveness_sees_a_hung_step")
-def no_stall_timeout(objects):
-    container(objects, "Job")["args"].append("--set=trainer.stall_timeout_s=0")
-
-
-@fault("ranks_agree", "cluster")
-def more_pods_than_ranks(objects):
-    spec = of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]
-    spec["completions"] = spec["parallelism"] = 4
-
-
-@fault("ranks_agree", "cluster")
-def no_index(objects):
-    del of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completionMode"]
-
-
-for overlay, kind in (("cluster", "JobSet"), ("cluster/trainjob", "TrainingRuntime")):
-    simple("probes_are_there_and_differ", lambda objects, kind=kind: container(objects, kind).update(
-        {"livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}}}), overlay)
-    simple("ranks_meet", lambda objects, kind=kind: container(objects, kind)["env"].pop(), overlay)
-    simple("ranks_meet", lambda objects: set_in(find(objects, "PersistentVolumeClaim", "runs"), ["ReadWriteOnce"], "spec",
-                                                "accessModes"), overlay)
-simple("ranks_meet", lambda objects: set_in(find(objects, "JobSet", "trainer"), None, "spec", "network"), "cluster")
-
-
-@fault("both_ends_encrypt_or_neither")
-def plain_trainer(objects):
-    variable = next(v for v in container(objects, "Job")["env"] if v["name"] == "TEACHER_ENDPOINT")
-    variable["value"] = "grpc://teacher-grpc:50051"
-
-
-@fault("both_ends_encrypt_or_neither")
-def trainer_without_a_key(objects):
-    container(objects, "Job")["args"].remove("--set=teacher.api_key_file=/run/taopd/api-key/key")
-
-
-@fault("both_ends_encrypt_or_neither", "laptop")
-def teacher_alone_demands_certificates(objects):
-    container(objects)["args"].append("--ssl-ca-certs=/run/taopd/tls/ca.crt")
-
-
-@fault("secret_files_are_mounted")
 def key_that_is_not_mounted(objects):
     container(objects)["volumeMounts"] = [mount for mount in container(objects)["volumeMounts"] if mount["name"] != "tls"]
 
 
-@fault("secret_files_are_mounted")
-def key_for_everybody(objects):
-    next(volume for volume in pod(objects, "Job")["volumes"] if volume["name"] == "tls")["secret"]["defaultMode"] = 0o444
+def ranks_of(objects):
+    return of_kind(objects, "JobSet")[0]["spec"]["replicatedJobs"][0]["template"]["spec"]
+
+
+# (rule, name, what plants the fault)
+OTHERS = [
+    ("pods_are_restricted", "host path",
+     lambda objects: pod(objects)["volumes"].append({"name": "root", "hostPath": {"path": "/"}})),
+    ("no_secret_is_stored", "secret", lambda objects: objects.append({"kind": "Secret", "metadata": {"name": "keys"}})),
+    ("no_secret_is_stored", "secret in the environment",
+     lambda objects: container(objects)["env"].append({"name": "TAOPD_API_KEY", "value": "x"})),
+    ("no_secret_is_stored", "token in the manifest",
+     lambda objects: trainer_variable(objects, "TAOPD_CONTROL_TOKEN").update({"value": "x", "valueFrom": None})),
+    ("objects_are_unique_and_have_the_namespace", "twice", lambda objects: objects.append(dict(teacher(objects)))),
+    ("volumes_fit_the_limits", "unbounded", lambda objects: set_in(first_volume(pod(objects), "tmp"), {}, "emptyDir")),
+    ("mounts_have_volumes", "unused volume",
+     lambda objects: pod(objects)["volumes"].append({"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}})),
+    ("variables_are_defined", "undefined argument", lambda objects: container(objects)["args"].append("--dtype=$(DTYP)")),
+    ("disruptions_are_possible", "no budget",
+     lambda objects: objects.remove(find(objects, "PodDisruptionBudget", "teacher"))),
+    ("jobs_end_and_resume", "no resume", lambda objects: container(objects, "Job")["args"].remove("--resume=auto")),
+    ("the_teacher_address_is_a_service", "wrong port",
+     lambda objects: trainer_variable(objects, "TEACHER_ENDPOINT").update({"value": "grpc://teacher-grpc:50052"})),
+    ("the_teacher_address_is_a_service", "one connection",
+     lambda objects: set_in(find(objects, "Service", "teacher-grpc"), None, "spec", "clusterIP")),
+    ("grace_is_long_enough", "no delay", set_no_delay),
+    ("grace_is_long_enough", "long steps",
+     lambda objects: container(objects, "Job")["args"].append("--set=trainer.stop_grace_s=600")),
+    ("liveness_sees_a_hung_step", "no stall timeout",
+     lambda objects: container(objects, "Job")["args"].append("--set=trainer.stall_timeout_s=0")),
+    ("both_ends_encrypt_or_neither", "plain trainer",
+     lambda objects: trainer_variable(objects, "TEACHER_ENDPOINT").update({"value": "grpc://teacher-grpc:50051"})),
+    ("both_ends_encrypt_or_neither", "trainer without a key",
+     lambda objects: container(objects, "Job")["args"].remove("--set=teacher.api_key_file=/run/taopd/api-key/key")),
+    ("secret_files_are_mounted", "key that is not mounted", key_that_is_not_mounted),
+    ("secret_files_are_mounted", "key for everybody",
+     lambda objects: set_in(first_volume(pod(objects, "Job"), "tls"), 0o444, "secret", "defaultMode")),
+]
+OTHERS_OF_LAPTOP = [
+    ("scaler_owns_the_replicas", "nobody scales", lambda objects: set_in(teacher(objects), None, "spec", "replicas")),
+    ("both_ends_encrypt_or_neither", "teacher alone demands certificates",
+     lambda objects: container(objects)["args"].append("--ssl-ca-certs=/run/taopd/tls/ca.crt")),
+]
+OTHERS_OF_CLUSTER = [
+    ("variables_are_defined", "used before defined",
+     lambda objects: container(objects, "JobSet")["env"].sort(key=lambda variable: variable["name"] == "JOBSET_NAME")),
+    ("jobs_know_the_exit_codes", "message pattern",
+     lambda objects: set_in(JOBSET(objects), ["exit code 64$"], "spec", "failurePolicy", "rules", 0,
+                            "onJobFailureMessagePatterns")),
+    ("grace_is_long_enough", "long steps of the configuration", long_steps_of_the_configuration),
+    ("ranks_agree", "more pods than ranks", lambda objects: ranks_of(objects).update({"completions": 4, "parallelism": 4})),
+    ("ranks_agree", "no index", lambda objects: set_in(ranks_of(objects), None, "completionMode")),
+    ("ranks_meet", "no network", lambda objects: set_in(JOBSET(objects), None, "spec", "network")),
+]
+for overlay, others in (("all components", OTHERS), ("laptop", OTHERS_OF_LAPTOP), ("cluster", OTHERS_OF_CLUSTER)):
+    FAULTS += [Fault(rule, name, plant, overlay) for rule, name, plant in others]
+for overlay, kind in (("cluster", "JobSet"), ("cluster/trainjob", "TrainingRuntime")):
+    FAULTS += [
+        Fault("probes_are_there_and_differ", "liveness alone", lambda objects, kind=kind: container(objects, kind).update(
+            {"livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}}}), overlay),
+        Fault("ranks_meet", "no port", lambda objects, kind=kind: container(objects, kind)["env"].pop(), overlay),
+        Fault("ranks_meet", "a disk of one node",
+              lambda objects: set_in(find(objects, "PersistentVolumeClaim", "runs"), ["ReadWriteOnce"], "spec", "accessModes"),
+              overlay)]
 
 
 def unknown_field(*path):
