@@ -1,16 +1,11 @@
 """The pages for operators: printed_commands.py beside this file says what is checked of commands that cannot run here."""
 
-import pathlib
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-import printed_commands  # noqa: E402
-from environment import ROOT  # noqa: E402
-from pages import blocks  # noqa: E402
+import named_results
+import printed_commands
+from environment import ROOT
+from pages import blocks
 
 PAGES = {path.name: path.read_text(encoding="ascii") for path in
          (ROOT / "README.md", ROOT / "docs/python.md", *sorted((ROOT / "docs/deploy").glob("*.md")))}

@@ -1,25 +1,21 @@
 """A cluster's life, played with the rendered manifests and the real programs: teachers are rolled while a student trains,
 the trainer is evicted and lost, and the weights are those of a run that nothing disturbed."""
 
-import pathlib
 import re
 import shutil
 import signal
 import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import cluster  # noqa: E402
-import kubelet  # noqa: E402
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-from cluster import SAVE_EVERY  # noqa: E402
-from environment import MODEL, ROOT, tool  # noqa: E402
-from kubelet import job_action  # noqa: E402
-from kubernetes_test import flags_of  # noqa: E402
-from manifests import of_kind  # noqa: E402
-from programs import WAIT_S, fetch, wait_for  # noqa: E402
+import cluster
+import kubelet
+import manifests
+import named_results
+from cluster import SAVE_EVERY
+from environment import MODEL, ROOT, tool
+from kubelet import job_action
+from kubernetes_test import flags_of
+from manifests import of_kind
+from programs import WAIT_S, fetch, wait_for
 
 
 class ClusterLifeTest(cluster.Cluster):

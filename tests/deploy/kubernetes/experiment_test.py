@@ -1,20 +1,16 @@
 """deploy/experiment: one experiment's manifests from a configuration, checked by the program."""
 
 import os
-import pathlib
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-import policies  # noqa: E402
-import schemas  # noqa: E402
-import sizing_test  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
-from manifests import find, get, of_kind  # noqa: E402
+import manifests
+import named_results
+import policies
+import schemas
+import sizing_test
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from manifests import find, get, of_kind
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
 KINDS = {"laptop": "Job", "single-gpu": "Job", "cluster": "JobSet", "cluster/trainjob": "TrainingRuntime"}

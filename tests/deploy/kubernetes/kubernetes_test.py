@@ -4,19 +4,16 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import faults  # noqa: E402
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-import policies  # noqa: E402
-import schemas  # noqa: E402
-from environment import output_of, project_version  # noqa: E402
-from manifests import all_containers, all_sets, everything, find, get, render  # noqa: E402
+import faults
+import manifests
+import named_results
+import policies
+import schemas
+from environment import output_of, project_version
+from manifests import all_containers, all_sets, everything, find, get, render
 
 RULES_FOR_PODS = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
                   "images_have_versions", "references_resolve")

@@ -4,12 +4,9 @@ import copy
 import functools
 import pathlib
 import subprocess
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from environment import ROOT, module, tool  # noqa: E402
+from environment import ROOT, module, tool
 
 KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = ("laptop", "single-gpu", "cluster", "cluster/trainjob")

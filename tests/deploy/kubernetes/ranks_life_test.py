@@ -1,18 +1,14 @@
 """An experiment of two ranks, as JobSet and as TrainJob, played with the rendered manifests and the real programs: a rank is
 killed, a rank is evicted, and the weights are those of ranks that nothing disturbed."""
 
-import pathlib
 import signal
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import cluster  # noqa: E402
-import kubelet  # noqa: E402
-import named_results  # noqa: E402
-from cluster import SAVE_EVERY  # noqa: E402
-from manifests import workloads  # noqa: E402
-from rank_set import RankSet  # noqa: E402
+import cluster
+import kubelet
+import named_results
+from cluster import SAVE_EVERY
+from manifests import workloads
+from rank_set import RankSet
 
 KINDS = {"JobSet": "cluster", "TrainJob": "cluster/trainjob"}
 # Within which the others notice that a rank has died.

@@ -1,20 +1,16 @@
 """Rollout workers of the rendered manifests, played as processes: they generate for a trainer, are lost and come back, and the
 run has the bits of one that generates by itself."""
 
-import pathlib
 import shutil
 import signal
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import cluster  # noqa: E402
-import kubelet  # noqa: E402
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-from cluster import SAVE_EVERY  # noqa: E402
-from manifests import find, of_kind  # noqa: E402
-from programs import WAIT_S  # noqa: E402
+import cluster
+import kubelet
+import manifests
+import named_results
+from cluster import SAVE_EVERY
+from manifests import find, of_kind
+from programs import WAIT_S
 
 NUM_NAMED = 4  # by the component rollout-workers-trainer
 

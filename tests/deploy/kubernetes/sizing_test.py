@@ -2,18 +2,14 @@
 
 import importlib.machinery
 import importlib.util
-import pathlib
 import re
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-from environment import ROOT, temporary_path  # noqa: E402
-from manifests import find, of_kind, quantity  # noqa: E402
-from rules import flag  # noqa: E402
+import manifests
+import named_results
+from environment import ROOT, temporary_path
+from manifests import find, of_kind, quantity
+from rules import flag
 
 # The teacher takes this share of its control group; and an overlay's largest teacher (docs/deploy/operations.md).
 SHARE = 0.9

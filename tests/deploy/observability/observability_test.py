@@ -5,19 +5,15 @@ import pathlib
 import re
 import socket
 import subprocess
-import sys
 import tempfile
 import unittest
 from xml.etree import ElementTree
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
-
-import alerts  # noqa: E402
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT, module, temporary_path, tool  # noqa: E402
-from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_for  # noqa: E402
+import alerts
+import manifests
+import named_results
+from environment import BIN_DIR, ROOT, module, temporary_path, tool
+from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_for
 
 OBSERVABILITY = ROOT / "deploy/observability"
 RUNBOOK = ROOT / "docs/deploy/runbook.md"

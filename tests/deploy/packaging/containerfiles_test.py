@@ -1,18 +1,13 @@
 """The Containerfiles: linted, and in agreement with the programs and the manifests. images_test.py builds them."""
 
 import json
-import pathlib
 import re
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import manifests  # noqa: E402
-import named_results  # noqa: E402
-from environment import ROOT, tool  # noqa: E402
+import manifests
+import named_results
+from environment import ROOT, tool
 
 IMAGES = ROOT / "deploy/images"
 PROGRAMS = {"teacher": ("Deployment", "teacher"), "trainer": ("Job", "trainer")}

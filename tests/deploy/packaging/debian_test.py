@@ -4,15 +4,12 @@ train the addition example, and the package installs, keeps settings, and purges
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT, project_version  # noqa: E402
-from system_root import SystemRoot  # noqa: E402
+import named_results
+from environment import BIN_DIR, ROOT, project_version
+from system_root import SystemRoot
 
 # Files that a package may leave behind: what dpkg and the systems of others write.
 LEFT_BY_OTHERS = ("var/lib/dpkg/", "var/log/", "var/cache/", "etc/ld.so.cache", "proc/", "tmp/", "root/")

@@ -9,11 +9,9 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool  # noqa: E402
-from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
+import named_results
+from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool
+from programs import TINY, Program, fetch, settings, wait_for
 
 MAX_TEACHER_MB = 560
 

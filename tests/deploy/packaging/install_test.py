@@ -4,14 +4,11 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, project_version  # noqa: E402
+import named_results
+from environment import BIN_DIR, MODEL, project_version
 
 
 class InstallTest(unittest.TestCase):

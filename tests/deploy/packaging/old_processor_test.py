@@ -2,16 +2,12 @@
 
 import json
 import os
-import pathlib
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
-from programs import TINY, Program, copy_model, settings, teacher_command, wait_for  # noqa: E402
+import named_results
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from programs import TINY, Program, copy_model, settings, teacher_command, wait_for
 
 NEHALEM = ("-cpu", "Nehalem")  # of 2008: SSE4.2 without AVX
 WAIT_S = 600

@@ -12,13 +12,11 @@ import sys
 import unittest
 import unittest.mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import bare_root  # noqa: E402
-import named_results  # noqa: E402
-from pages import broken_links  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool  # noqa: E402
-from programs import TINY, Program, fetch, settings, wait_for  # noqa: E402
+import bare_root
+import named_results
+from pages import broken_links
+from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool
+from programs import TINY, Program, fetch, settings, wait_for
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
 import packed_pages  # noqa: E402

@@ -4,15 +4,12 @@ import os
 import pathlib
 import signal
 import socket
-import sys
 import unittest
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT, temporary_path  # noqa: E402
-from programs import TINY, Program, Teacher, copy_model, fetch, settings, teacher_command, wait_for  # noqa: E402
+import named_results
+from environment import BIN_DIR, ROOT, temporary_path
+from programs import TINY, Program, Teacher, copy_model, fetch, settings, teacher_command, wait_for
 
 WATCHDOG_S = 0.4
 STALL_S = 2

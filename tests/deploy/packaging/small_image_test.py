@@ -5,16 +5,12 @@ images_test.py builds the real images and starts them."""
 import io
 import json
 import os
-import pathlib
 import subprocess
-import sys
 import tarfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, ROOT, project_version, temporary_path, tool  # noqa: E402
+import named_results
+from environment import BIN_DIR, ROOT, project_version, temporary_path, tool
 
 PROGRAMS = ("taopd-teacher", "taopd-grammar", "taopd-trainer")
 IMAGE = "taopd-trainer"

@@ -7,16 +7,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
-
-import named_results  # noqa: E402
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool  # noqa: E402
-from lifecycle_rules import CHECKPOINT_S, default_of  # noqa: E402
+import named_results
+from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from lifecycle_rules import CHECKPOINT_S, default_of
 
 UNITS = ROOT / "deploy/systemd"
 NAMES = ("taopd-teacher.service", "taopd-trainer@.service")

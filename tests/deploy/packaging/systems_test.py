@@ -1,17 +1,13 @@
 """deploy/setup on the systems that it knows, each with nothing else: it names what is missing, and the system's archive has all of it
 in versions that the build can use. Nothing is compiled here."""
 
-import pathlib
 import re
 import shutil
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import ROOT  # noqa: E402
-from system_root import SystemRoot  # noqa: E402
+import named_results
+from environment import ROOT
+from system_root import SystemRoot
 
 # CMakeLists.txt demands CMake 3.25, C++20 GCC 12, and deploy/wheels has LibTorch for these versions of Python.
 OLDEST = {"cmake": (3, 25), "g++": (12, 0)}

@@ -6,16 +6,13 @@ import json
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 import venv
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import named_results  # noqa: E402
-from environment import MODEL, ROOT, project_version, temporary_path  # noqa: E402
-from system_root import SystemRoot  # noqa: E402
+import named_results
+from environment import MODEL, ROOT, project_version, temporary_path
+from system_root import SystemRoot
 
 CLIENT = """
 import json, pathlib, subprocess, sys, time, taopd
