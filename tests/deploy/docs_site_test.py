@@ -4,12 +4,11 @@ import html.parser
 import json
 import pathlib
 import shutil
-import subprocess
 import tempfile
 import unittest
 import urllib.parse
 
-from environment import DEPS, ROOT, temporary_path, tool
+from environment import DEPS, ROOT, run, temporary_path, tool
 
 from pages import read_pages
 
@@ -45,8 +44,7 @@ class Page(html.parser.HTMLParser):
 
 
 def build(output, root=ROOT):
-    return subprocess.run([ROOT / "deploy/tools/docs_site", "-o", output, "--root", root], capture_output=True, text=True,
-                          check=False)
+    return run([ROOT / "deploy/tools/docs_site", "-o", output, "--root", root])
 
 
 class DocsSiteTest(unittest.TestCase):

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 from documented_commands import Clone
-from environment import BIN_DIR, DEPS, ROOT, output_of, temporary_path
+from environment import BIN_DIR, DEPS, ROOT, output_of, run, temporary_path
 from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,
                    string_literals)
 
@@ -21,8 +21,7 @@ SECTIONS = "run|student|model|teacher|data|rollout|objective|optimizer|trainer|e
 
 
 def reference(root):
-    return subprocess.run([ROOT / "deploy/tools/docs_reference", "--check", "--root", root], capture_output=True,
-                          text=True, check=False, env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
+    return run([ROOT / "deploy/tools/docs_reference", "--check", "--root", root], env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
 
 
 def unknown_settings(pages):
@@ -106,8 +105,7 @@ class DocsTest(unittest.TestCase):
                 for block in blocks(text, "yaml"):
                     path = pathlib.Path(directory, "example.yaml")
                     path.write_text(block)
-                    done = subprocess.run([BIN_DIR / "taopd-trainer", "data", "--config", path, "--set",
-                                           "student.model=no-such-model"], capture_output=True, text=True, check=False)
+                    done = run([BIN_DIR / "taopd-trainer", "data", "--config", path, "--set", "student.model=no-such-model"])
                     # 64 would be the configuration's; the model is what is missing.
                     self.assertEqual(done.returncode, 65, f"{page}: {done.stderr}")
                 for block in blocks(text, "json"):

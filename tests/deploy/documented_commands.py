@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 
+from environment import run
 from pages import blocks, blocks_with_names
 
 TIMEOUT_S = 600
@@ -175,8 +176,7 @@ class Clone:
         self.write("tiny/sft.jsonl", json.dumps({"prompt": "1 + 1 =", "response": " 2"}) + "\n")
         self.write("tiny/sft.yaml", "run: {dir: tiny/run}\nmodel: {config: tiny/config.json, tokenizer: tiny/tokenizer}\n"
                                     "data: {train: [tiny/sft.jsonl]}\ntrainer: {total_steps: 1, batch_size: 1}\n")
-        done = subprocess.run(["build/cpu/bin/taopd-trainer", "sft", "--config", "tiny/sft.yaml"], cwd=self.path,
-                              env=self.environment, capture_output=True, text=True, check=False)
+        done = run(["build/cpu/bin/taopd-trainer", "sft", "--config", "tiny/sft.yaml"], cwd=self.path, env=self.environment)
         if done.returncode != 0:
             raise RuntimeError(done.stdout + done.stderr)
 

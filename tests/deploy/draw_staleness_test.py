@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
 import sys
 import unittest
 
-from environment import ROOT, temporary_path
+from environment import ROOT, run, temporary_path
 
 DRAW = ROOT / "deploy/tools/draw_staleness"
 
@@ -26,7 +25,7 @@ class DrawStalenessTest(unittest.TestCase):
 
     def draw(self):
         picture = self.dir / "pictures" / "staleness.svg"
-        done = subprocess.run([sys.executable, DRAW, self.dir, "-o", picture], capture_output=True, text=True, check=False)
+        done = run([sys.executable, DRAW, self.dir, "-o", picture])
         return done, picture.read_text(encoding="ascii") if picture.exists() else ""
 
     def test_points_are_means_and_bars_are_ranges(self):

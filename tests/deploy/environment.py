@@ -40,6 +40,11 @@ def project_version():
     return re.search(r"project\(taopd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
 
 
+def run(command, **options):
+    """Runs a command to its end. The result has its exit code and, as texts, what it has printed."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
 @functools.cache  # a program loads LibTorch first
 def output_of(program, *arguments):
     """What one of the project's programs prints."""

@@ -5,10 +5,10 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import time
 import unittest
 
+from environment import run
 from stub_tree import ROOT, WAIT_S, StubTree
 
 
@@ -70,14 +70,12 @@ class QuickstartTest(StubTree):
             path.chmod(path.stat().st_mode & ~0o222)
         self.addCleanup(lambda: [path.chmod(0o755) for path in (package, *package.rglob("*")) if path.is_dir()])
         before = sorted(package.rglob("*"))
-        done = subprocess.run(["bash", package / "deploy/quickstart"], cwd=caller, env=self.environment, capture_output=True,
-                              text=True, check=False)
+        done = run(["bash", package / "deploy/quickstart"], cwd=caller, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn("build", done.stdout)
         self.assertEqual(json.loads((caller / "runs/quickstart/summary.json").read_text())["student_accuracy_after"], 0.8)
         self.assertEqual(sorted(package.rglob("*")), before)
-        done = subprocess.run(["bash", package / "deploy/quickstart", "--run-dir", "mine"], cwd=caller, env=self.environment,
-                              capture_output=True, text=True, check=False)
+        done = run(["bash", package / "deploy/quickstart", "--run-dir", "mine"], cwd=caller, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("(kept)", done.stdout)
         self.assertTrue((caller / "mine/report.html").exists())
@@ -187,8 +185,7 @@ class QuickstartTest(StubTree):
 
     def draw_result(self, run_dir, title):
         picture = self.root / "pictures/result.svg"
-        done = subprocess.run([self.root / "deploy/tools/draw_result", "-o", picture, f"Run={run_dir}"], cwd=self.root,
-                              env=self.environment, capture_output=True, text=True, check=False)
+        done = run([self.root / "deploy/tools/draw_result", "-o", picture, f"Run={run_dir}"], cwd=self.root, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(title, picture.read_text(encoding="ascii"))
 

@@ -1,11 +1,10 @@
 """deploy/reproduce --quick with the real programs: the claims that show at any size hold. Minutes."""
 
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
-from environment import DEPS, make_clone
+from environment import DEPS, make_clone, run
 
 # These held in every run of every seed that was made, by a wide margin. The others are left to the reader of the page.
 ROBUST = ("bandit", "landscape", "collapse", "normalized fails", "entropy, unnormalized", "uncertain teacher", "overlap",
@@ -16,9 +15,9 @@ class ReproduceClaimsTest(unittest.TestCase):
     def test_quick(self):
         with tempfile.TemporaryDirectory() as directory:
             clone = make_clone(directory)
-            done = subprocess.run([clone / "deploy/reproduce", "--quick"], capture_output=True, text=True, check=False,
-                                  env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(pathlib.Path.home()),
-                                       "TAOPD_DEPS": str(DEPS), "QUICKSTART_IS_BUILT": "1"})
+            done = run([clone / "deploy/reproduce", "--quick"],
+                       env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(pathlib.Path.home()), "TAOPD_DEPS": str(DEPS),
+                            "QUICKSTART_IS_BUILT": "1"})
             self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
             for name in ROBUST:
                 self.assertRegex(done.stdout, rf"(?m)^holds +{name}:")

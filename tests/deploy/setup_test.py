@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from environment import ROOT, temporary_path
+from environment import ROOT, run, temporary_path
 
 # `python3 -m venv DIR` makes a pip that writes down its arguments, and what an installation of wheels leaves.
 PYTHON = """#!/bin/bash
@@ -55,8 +55,7 @@ class SetupTest(unittest.TestCase):
         """(exit code, output, what the stand-ins were asked)"""
         clean = {"PATH": f"{self.path}/bin:/usr/bin:/bin", "HOME": str(self.path), "LOG": str(self.log),
                  "TAOPD_DEPS": str(self.path / "deps")}
-        done = subprocess.run(["bash", ROOT / "deploy/setup", *map(str, arguments)], capture_output=True, text=True, check=False,
-                              env=clean | environment)
+        done = run(["bash", ROOT / "deploy/setup", *map(str, arguments)], env=clean | environment)
         return done.returncode, done.stdout + done.stderr, self.log.read_text()
 
     def test_online(self):
@@ -135,7 +134,7 @@ class SetupTest(unittest.TestCase):
             subprocess.run(["bash", script], env=clean, check=False, capture_output=True)
             self.assertRegex(self.log.read_text(), r"sudo -n --preserve-env=\S*https_proxy\S* apt-get update")
             self.tool("sudo", "#!/bin/sh\nexit 1\n")
-            done = subprocess.run(["bash", script], env=clean, check=False, capture_output=True, text=True)
+            done = run(["bash", script], env=clean)
             self.assertRegex(done.stderr, "may not install them. Run\n.*sudo apt-get update && sudo apt-get install")
 
 

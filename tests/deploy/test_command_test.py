@@ -2,11 +2,12 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+from environment import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -35,8 +36,7 @@ class SummaryTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".xml") as report:
             report.write(f"<testsuite>{''.join(cases)}</testsuite>")
             report.flush()
-            done = subprocess.run([sys.executable, ROOT / "tests/support/summarize_junit.py", report.name, str(ctest_status)],
-                                  capture_output=True, text=True, check=False)
+            done = run([sys.executable, ROOT / "tests/support/summarize_junit.py", report.name, str(ctest_status)])
         return done.returncode, done.stdout
 
     def test_all_passed(self):
@@ -67,8 +67,7 @@ class SummaryTest(unittest.TestCase):
 
 class SetupTest(unittest.TestCase):
     def setup_says(self, *arguments, **environment):
-        done = subprocess.run([ROOT / "deploy/setup", *arguments], env={**os.environ, **environment},
-                              capture_output=True, text=True, check=False)
+        done = run([ROOT / "deploy/setup", *arguments], env={**os.environ, **environment})
         return done.returncode, done.stdout, done.stderr
 
     def with_libtorch(self, layout):

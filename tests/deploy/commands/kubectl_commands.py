@@ -11,7 +11,7 @@ import tempfile
 
 import manifests
 import schemas
-from environment import ROOT, tool
+from environment import ROOT, run, tool
 from manifests import TEMPLATES, containers, get, labels_of, name_of
 
 KINDS = {"pod": "Pod", "pods": "Pod", "job": "Job", "jobset": "JobSet", "trainjob": "TrainJob", "deployment": "Deployment",
@@ -24,7 +24,7 @@ LATER_LABELS = ("app.kubernetes.io/instance", "batch.kubernetes.io/job-completio
 @functools.cache
 def help_of(*path):
     """The help of a command; None if kubectl has no such command."""
-    text = subprocess.run([tool("kubectl"), *path, "--help"], capture_output=True, text=True, check=False).stdout
+    text = run([tool("kubectl"), *path, "--help"]).stdout
     return text if re.search(rf"^Usage:\n +kubectl {' '.join(path)}\b", text, re.M) else None
 
 
@@ -110,8 +110,7 @@ def secret_findings(words):
         for word in words:
             if word.startswith("--from-file="):
                 pathlib.Path(directory, word.rpartition("=")[2]).write_text("x", encoding="ascii")
-        done = subprocess.run([tool("kubectl"), *words[1:], "--dry-run=client", "--output=json"], cwd=directory, capture_output=True,
-                              text=True, check=False)
+        done = run([tool("kubectl"), *words[1:], "--dry-run=client", "--output=json"], cwd=directory)
     if done.returncode != 0:
         yield done.stderr.strip()
         return

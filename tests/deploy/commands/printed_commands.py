@@ -13,7 +13,7 @@ import unittest
 
 import documented_commands
 import kubectl_commands
-from environment import BIN_DIR, ROOT, module, project_version, tool
+from environment import BIN_DIR, ROOT, module, project_version, run, tool
 from pages import blocks, prose
 
 UNITS = ROOT / "deploy/systemd"
@@ -44,7 +44,7 @@ def inline_commands(text):
 
 @functools.cache
 def output_of(*words):
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    return run(words).stdout
 
 
 def unknown_flags(words, text):
@@ -194,8 +194,7 @@ def unit_findings(text, before):
     whole = (unit.read_text(encoding="ascii") + text).replace("/opt/taopd/bin", str(BIN_DIR))
     with tempfile.TemporaryDirectory() as directory:
         pathlib.Path(directory, unit.name).write_text(whole, encoding="ascii")
-        done = subprocess.run([tool("systemd-analyze"), "verify", "--man=no", pathlib.Path(directory, unit.name)], capture_output=True,
-                              text=True, check=False)
+        done = run([tool("systemd-analyze"), "verify", "--man=no", pathlib.Path(directory, unit.name)])
     yield from (line for line in (done.stdout + done.stderr).splitlines() if unit.stem in line)
     for command in re.findall(r"^ExecStart=(\S.*)$", re.sub(r"\\\n\s*", "", text), re.M):
         yield from findings(shlex.split(command))
@@ -209,8 +208,7 @@ def yaml_findings(text):
         for name in value["rule_files"]:
             pathlib.Path(directory, name).write_text("groups: []\n", encoding="ascii")
         pathlib.Path(directory, "prometheus.yml").write_text(text, encoding="ascii")
-        done = subprocess.run([tool("promtool"), "check", "config", "prometheus.yml"], cwd=directory, capture_output=True, text=True,
-                              check=False)
+        done = run([tool("promtool"), "check", "config", "prometheus.yml"], cwd=directory)
     if done.returncode != 0:
         yield done.stdout + done.stderr
 

@@ -2,11 +2,10 @@
 
 import json
 import shutil
-import subprocess
 import unittest
 
 import manifests
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
 from kubelet import Deployment, Pod
 from manifests import find, of_kind
 from programs import wait_for
@@ -59,10 +58,9 @@ class Cluster(unittest.TestCase):
     def experiment(self, name="life", overlay="laptop", scheme="grpc", flags=()):
         """The objects of the experiment, as a user renders them."""
         settings = [word for key, value in EXPERIMENT.items() for word in ("--set", f"{key}={value}")]
-        done = subprocess.run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student",
-                               "student", "--overlay", overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"),
-                               "--program", BIN_DIR / "taopd-trainer", *settings, *flags], cwd=ROOT, capture_output=True,
-                              text=True, check=False)
+        done = run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student", "student", "--overlay",
+                    overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"), "--program", BIN_DIR / "taopd-trainer",
+                    *settings, *flags], cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr)
         return manifests.parse(done.stdout)
 

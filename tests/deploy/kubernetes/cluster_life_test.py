@@ -11,7 +11,7 @@ import kubelet
 import manifests
 import named_results
 from cluster import SAVE_EVERY
-from environment import MODEL, ROOT, tool
+from environment import MODEL, ROOT, run, tool
 from kubelet import job_action
 from kubernetes_test import flags_of
 from manifests import of_kind
@@ -205,7 +205,7 @@ class ClusterLifeTest(cluster.Cluster):
                        "MODELS_DIR": str(target)}
 
         def copy():
-            return subprocess.run(["sh", script], env=environment, capture_output=True, text=True, check=False).returncode
+            return run(["sh", script], env=environment).returncode
         sums = subprocess.run("sha256sum * > SHA256SUMS", shell=True, cwd=source, check=True)
         self.assertEqual(sums.returncode, 0)
         (target / "teacher").mkdir(parents=True)

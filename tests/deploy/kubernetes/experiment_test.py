@@ -1,7 +1,6 @@
 """deploy/experiment: one experiment's manifests from a configuration, checked by the program."""
 
 import os
-import subprocess
 import unittest
 
 import manifests
@@ -9,7 +8,7 @@ import named_results
 import policies
 import schemas
 import sizing_test
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
 from manifests import find, get, of_kind
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
@@ -23,8 +22,8 @@ class ExperimentTest(unittest.TestCase):
         self.path = temporary_path(self)
 
     def experiment(self, *arguments, **environment):
-        return subprocess.run([ROOT / "deploy/experiment", *map(str, arguments)], capture_output=True, text=True,
-                              check=False, cwd=ROOT, env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
+        return run([ROOT / "deploy/experiment", *map(str, arguments)], cwd=ROOT,
+                   env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
 
     def render(self, *arguments):
         done = self.experiment(*arguments, "--kubectl", tool("kubectl"))

@@ -12,7 +12,7 @@ import manifests
 import named_results
 import policies
 import schemas
-from environment import output_of, project_version
+from environment import output_of, project_version, run
 from manifests import all_containers, all_sets, everything, find, get, render
 
 RULES_FOR_PODS = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
@@ -94,9 +94,8 @@ mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
             (path / "source").mkdir()
 
             def fetch(source, target="teacher"):
-                return subprocess.run(["sh", manifests.KUBERNETES / "base/download/fetch-model.sh"], capture_output=True, text=True,
-                                      check=False, env={"PATH": f"{path}:/usr/bin:/bin", "MODELS_DIR": str(path / "models"),
-                                                        "SOURCE": source, "TARGET": target})
+                return run(["sh", manifests.KUBERNETES / "base/download/fetch-model.sh"],
+                           env={"PATH": f"{path}:/usr/bin:/bin", "MODELS_DIR": str(path / "models"), "SOURCE": source, "TARGET": target})
             self.assertEqual(fetch("hf://a/b").returncode, 65)  # it has no config.json
             self.assertFalse((path / "models/teacher").exists())
             (path / "source/config.json").write_text("{}")

@@ -3,10 +3,9 @@
 import copy
 import functools
 import pathlib
-import subprocess
 import tempfile
 
-from environment import ROOT, module, tool
+from environment import ROOT, module, run, tool
 
 KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = ("laptop", "single-gpu", "cluster", "cluster/trainjob")
@@ -21,7 +20,7 @@ def parse(text):
 
 
 def kustomize(path):
-    done = subprocess.run([tool("kubectl"), "kustomize", str(path)], capture_output=True, text=True, check=False)
+    done = run([tool("kubectl"), "kustomize", str(path)])
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
     return parse(done.stdout)

@@ -4,7 +4,6 @@ import json
 import pathlib
 import re
 import socket
-import subprocess
 import tempfile
 import unittest
 from xml.etree import ElementTree
@@ -12,7 +11,7 @@ from xml.etree import ElementTree
 import alerts
 import manifests
 import named_results
-from environment import BIN_DIR, ROOT, module, temporary_path, tool
+from environment import BIN_DIR, ROOT, module, run, temporary_path, tool
 from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_for
 
 OBSERVABILITY = ROOT / "deploy/observability"
@@ -76,8 +75,7 @@ class FilesTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             for name, content in (files or {}).items():
                 pathlib.Path(directory, name).write_text(json.dumps(content))
-            done = subprocess.run([tool("promtool"), *arguments], cwd=directory, capture_output=True, text=True,
-                                  check=False)
+            done = run([tool("promtool"), *arguments], cwd=directory)
         return done.returncode, done.stdout + done.stderr
 
     def check(self, spec):
@@ -139,7 +137,7 @@ class FilesTest(unittest.TestCase):
             self.assertIn(rule["labels"]["severity"], ("warning", "critical"))
 
     def test_dashboards_are_up_to_date(self):
-        done = subprocess.run([ROOT / "deploy/tools/dashboards", "--check"], capture_output=True, text=True, check=False)
+        done = run([ROOT / "deploy/tools/dashboards", "--check"])
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_devices(self):
@@ -214,9 +212,8 @@ class ExportedTest(unittest.TestCase):
         prometheus = tool("prometheus")
         teacher, trainer, port = self.programs()
         wait_for(lambda: "taopd_trainer_loss_mean" in fetch(f"http://127.0.0.1:{port}/metrics")[1], "a step", trainer.process)
-        done = subprocess.run([ROOT / "deploy/tools/draw_dashboards", "-o", self.path / "images", "--seconds", "4", "--teacher",
-                               teacher.url.removeprefix("http://"), "--trainer", f"127.0.0.1:{port}", "--prometheus", prometheus],
-                              capture_output=True, text=True, check=False, timeout=120)
+        done = run([ROOT / "deploy/tools/draw_dashboards", "-o", self.path / "images", "--seconds", "4", "--teacher",
+                    teacher.url.removeprefix("http://"), "--trainer", f"127.0.0.1:{port}", "--prometheus", prometheus], timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
         # And those of a GPU.
         device = {"GPU busy", "Tensor cores", "Memory traffic", "Device memory", "Power", "Last XID"}

@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
 import unittest
 
 import manifests
 import named_results
-from environment import ROOT, tool
+from environment import ROOT, run, tool
 
 IMAGES = ROOT / "deploy/images"
 PROGRAMS = {"teacher": ("Deployment", "teacher"), "trainer": ("Job", "trainer")}
@@ -30,8 +29,7 @@ def final_stage(text):
 
 
 def lint(text):
-    done = subprocess.run([tool("hadolint"), "--format", "json", "-"], input=text, capture_output=True, text=True,
-                          check=False)
+    done = run([tool("hadolint"), "--format", "json", "-"], input=text)
     return [f"{finding['line']}: {finding['code']} {finding['message']}" for finding in json.loads(done.stdout)]
 
 

@@ -3,12 +3,11 @@ train the addition example, and the package installs, keeps settings, and purges
 
 import pathlib
 import shutil
-import subprocess
 import tempfile
 import unittest
 
 import named_results
-from environment import BIN_DIR, ROOT, project_version
+from environment import BIN_DIR, ROOT, project_version, run
 from system_root import SystemRoot
 
 # Files that a package may leave behind: what dpkg and the systems of others write.
@@ -17,7 +16,7 @@ LEFT_BY_OTHERS = ("var/lib/dpkg/", "var/log/", "var/cache/", "etc/ld.so.cache", 
 
 def release(*flags):
     """The path of what deploy/release writes."""
-    done = subprocess.run([ROOT / "deploy/release", "--bin-dir", BIN_DIR, *flags], capture_output=True, text=True, check=False)
+    done = run([ROOT / "deploy/release", "--bin-dir", BIN_DIR, *flags])
     if done.returncode != 0:
         raise AssertionError(done.stderr)
     return pathlib.Path(done.stdout.strip())

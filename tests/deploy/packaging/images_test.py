@@ -10,7 +10,7 @@ import sys
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, project_version, run, temporary_path, tool
 from programs import TINY, Program, fetch, settings, wait_for
 
 MAX_TEACHER_MB = 560
@@ -21,8 +21,7 @@ def build(output, *flags):
         tool(name)
     if os.geteuid() != 0:
         raise unittest.SkipTest("building images in tests needs root")
-    done = subprocess.run([ROOT / "deploy/images/build", "--output", output, *flags], capture_output=True, text=True, check=False,
-                          env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
+    done = run([ROOT / "deploy/images/build", "--output", output, *flags], env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("taopd-")]
@@ -214,11 +213,10 @@ class ImagesTest(unittest.TestCase):
         root = self.unpack("taopd-trainer")
         command = self.inside(root, "/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/deploy/recipes/stories.yaml",
                               "--set", "run.dir=/runs/x", "--set", "student.model=/none")
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run(command)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("Read-only file system", done.stdout + done.stderr)
-        done = subprocess.run(self.inside(root, "/opt/taopd/bin/taopd-trainer", "--version"), capture_output=True,
-                              text=True, check=False)
+        done = run(self.inside(root, "/opt/taopd/bin/taopd-trainer", "--version"))
         self.assertIn(project_version(), done.stdout)
 
 

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, project_version
+from environment import BIN_DIR, MODEL, project_version, run
 
 
 class InstallTest(unittest.TestCase):
@@ -18,7 +18,7 @@ class InstallTest(unittest.TestCase):
             self.skipTest(f"{build} was not configured by CMake")
         with tempfile.TemporaryDirectory() as directory:
             prefix = pathlib.Path(directory, "prefix")
-            done = subprocess.run(["cmake", "--install", build, "--prefix", prefix], capture_output=True, text=True, check=False)
+            done = run(["cmake", "--install", build, "--prefix", prefix])
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sorted(path.name for path in (prefix / "bin").iterdir()),
                              ["taopd-grammar", "taopd-probe", "taopd-teacher", "taopd-trainer"])
@@ -28,10 +28,9 @@ class InstallTest(unittest.TestCase):
                                  subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout)
                 self.assertNotIn(str(build), path[1] if path else "")
             for program in ("taopd-teacher", "taopd-grammar", "taopd-trainer"):
-                done = subprocess.run([prefix / "bin" / program, "--version"], capture_output=True, text=True, check=False, env=clean)
+                done = run([prefix / "bin" / program, "--version"], env=clean)
                 self.assertIn(project_version(), done.stdout.split(), done.stderr)
-            done = subprocess.run([prefix / "bin/taopd-teacher", "--model", MODEL, "--plan"], capture_output=True, text=True,
-                                  check=False, env=clean)
+            done = run([prefix / "bin/taopd-teacher", "--model", MODEL, "--plan"], env=clean)
             self.assertIn("total on cpu", done.stdout, done.stderr)
             for name in ("recipes/addition/train.yaml", "examples/addition/generate.py", "systemd/taopd-teacher.service",
                          "proto/taopd/v1/teacher.proto"):

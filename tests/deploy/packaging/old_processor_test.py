@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
 from programs import TINY, Program, copy_model, settings, teacher_command, wait_for
 
 NEHALEM = ("-cpu", "Nehalem")  # of 2008: SSE4.2 without AVX
@@ -30,7 +30,7 @@ class OldProcessorTest(unittest.TestCase):
     def test_generate(self):
         command = [BIN_DIR / "taopd-trainer", "generate", "--model", MODEL, "--prompt-ids", "1,403", "--max-new-tokens", "8",
                    "--temperature", "0", "--dtype", "float32"]
-        done = [subprocess.run([*prefix, *command], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        done = [run([*prefix, *command], env=ENVIRONMENT)
                 for prefix in (self.emulator, [])]
         self.assertEqual([each.returncode for each in done], [0, 0], done[0].stderr)
         self.assertEqual(len(done[0].stdout.split()), 8)
@@ -45,8 +45,8 @@ class OldProcessorTest(unittest.TestCase):
         port = json.loads(ready.read_text())["grpc_port"]
         values = TINY | {"run.dir": self.path / "run", "student.model": student, "trainer.num_threads": 1,
                          "teacher.endpoints": f"[grpc://127.0.0.1:{port}]"}
-        done = subprocess.run([*self.emulator, BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml",
-                               *settings(values)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S, env=ENVIRONMENT)
+        done = run([*self.emulator, BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml", *settings(values)],
+                   cwd=ROOT, timeout=WAIT_S, env=ENVIRONMENT)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue((self.path / "run/model/model.safetensors").exists())
         self.assertEqual(teacher.stop(), 0)

@@ -15,7 +15,7 @@ import unittest.mock
 import bare_root
 import named_results
 from pages import broken_links
-from environment import BIN_DIR, MODEL, ROOT, project_version, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, project_version, run, temporary_path, tool
 from programs import TINY, Program, fetch, settings, wait_for
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
@@ -32,8 +32,7 @@ def load_release():
 
 
 def release(*arguments, **environment):
-    return subprocess.run([ROOT / "deploy/release", *map(str, arguments)], capture_output=True, text=True, check=False,
-                          env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
+    return run([ROOT / "deploy/release", *map(str, arguments)], env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
 
 
 class TreeTest(unittest.TestCase):
@@ -91,8 +90,7 @@ class TreeTest(unittest.TestCase):
         self.assertEqual(teacher.stop(), 0)
 
     def test_checksums(self):
-        done = subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=self.tree, capture_output=True,
-                              text=True, check=False)
+        done = run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=self.tree)
         self.assertEqual(done.returncode, 0, done.stdout)
         listed = {line.split("  ", 1)[1] for line in (self.tree / "SHA256SUMS").read_text().splitlines()}
         present = {str(path.relative_to(self.tree)) for path in self.tree.rglob("*") if path.is_file()}
@@ -124,13 +122,12 @@ class TreeTest(unittest.TestCase):
 
     def test_experiment(self):
         """deploy/experiment works in the package, with its program and its manifests."""
-        done = subprocess.run([self.tree / "deploy/experiment", "x", "--config", self.tree / "deploy/recipes/stories.yaml", "--student", "s",
-                               "--data-dir", "stories", "--overlay", "cluster", "--kubectl", tool("kubectl")],
-                              capture_output=True, text=True, check=False, env={name: os.environ[name] for name in ("PATH", "HOME")})
+        done = run([self.tree / "deploy/experiment", "x", "--config", self.tree / "deploy/recipes/stories.yaml", "--student", "s",
+                    "--data-dir", "stories", "--overlay", "cluster", "--kubectl", tool("kubectl")],
+                   env={name: os.environ[name] for name in ("PATH", "HOME")})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("kind: JobSet", done.stdout)
-        done = subprocess.run([tool("kubectl"), "kustomize", self.tree / "deploy/kubernetes/overlays/cluster"],
-                              capture_output=True, text=True, check=False)
+        done = run([tool("kubectl"), "kustomize", self.tree / "deploy/kubernetes/overlays/cluster"])
         self.assertIn("kind: PrometheusRule", done.stdout, done.stderr)
 
     def test_pages(self):
@@ -145,8 +142,7 @@ class TreeTest(unittest.TestCase):
 
     def test_quickstart(self):
         """The script finds the package's programs and recipes, and would not build."""
-        done = subprocess.run([self.tree / "deploy/quickstart", "--compare", "none"], capture_output=True, text=True, check=False,
-                              cwd=self.root / "tmp")
+        done = run([self.tree / "deploy/quickstart", "--compare", "none"], cwd=self.root / "tmp")
         self.assertEqual(done.returncode, 1)
         self.assertIn('there is no objective "none"', done.stderr)
 
@@ -272,8 +268,7 @@ class FaultsTest(unittest.TestCase):
         self.assertIn("nvidia-cudnn-cu13", {package.name for package in packages})
         if pathlib.Path("/dev/nvidia0").exists():
             return
-        done = subprocess.run([program, "--model", MODEL, "--device", "cuda", "--port", "0", "--grpc-port", "0"], check=False,
-                              capture_output=True, text=True, timeout=120)
+        done = run([program, "--model", MODEL, "--device", "cuda", "--port", "0", "--grpc-port", "0"], timeout=120)
         self.assertEqual(done.returncode, 65)
         self.assertIn("this program sees 0 CUDA devices", done.stderr)
 

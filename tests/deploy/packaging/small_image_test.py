@@ -10,7 +10,7 @@ import tarfile
 import unittest
 
 import named_results
-from environment import BIN_DIR, ROOT, project_version, temporary_path, tool
+from environment import BIN_DIR, ROOT, project_version, run, temporary_path, tool
 
 PROGRAMS = ("taopd-teacher", "taopd-grammar", "taopd-trainer")
 IMAGE = "taopd-trainer"
@@ -69,8 +69,8 @@ class SmallImageTest(unittest.TestCase):
     def build(cls, name):
         """(archive, digest)"""
         output = cls.path / name
-        done = subprocess.run([ROOT / "deploy/images/build", "--image", IMAGE, "--base", "scratch", "--output", output],
-                              capture_output=True, text=True, check=False, env={**os.environ, "TAOPD_BIN_DIR": str(cls.stand_ins)})
+        done = run([ROOT / "deploy/images/build", "--image", IMAGE, "--base", "scratch", "--output", output],
+                   env={**os.environ, "TAOPD_BIN_DIR": str(cls.stand_ins)})
         if done.returncode != 0:
             raise AssertionError(done.stdout + done.stderr)
         tag = f"{project_version()}-cpu"

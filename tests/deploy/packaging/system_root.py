@@ -5,10 +5,9 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import unittest
 
-from environment import DEPS, temporary_path
+from environment import DEPS, run, temporary_path
 
 SUITES = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-24.04": "noble"}
 # Debian has no package of Ubuntu's keys: take this file from Ubuntu's package ubuntu-keyring.
@@ -31,8 +30,7 @@ class SystemRoot:
             if not keys:
                 raise unittest.SkipTest(f"{system} needs {DEPS / UBUNTU_KEYS}, or Ubuntu's package ubuntu-keyring")
             flags += [f"--keyring={keys[0]}", "--components=main,universe"]
-        done = subprocess.run(["mmdebstrap", "--quiet", *flags, SUITES[system], self.root], capture_output=True, text=True,
-                              check=False)
+        done = run(["mmdebstrap", "--quiet", *flags, SUITES[system], self.root])
         if done.returncode != 0:
             raise unittest.SkipTest(f"the packages of {system} are out of reach: {done.stderr[-500:]}")
         self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
@@ -52,7 +50,6 @@ class SystemRoot:
     def inside(self, test, *words, code=0):
         """Runs a command in the root, with /proc, as root, and returns what it prints."""
         script = f'mount -t proc proc "{self.root}/proc" && exec chroot "{self.root}" "$@"'
-        done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *map(str, words)], capture_output=True, text=True,
-                              check=False, env=self.environment)
+        done = run(["unshare", "--mount", "sh", "-c", script, "sh", *map(str, words)], env=self.environment)
         test.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
         return done.stdout

@@ -6,11 +6,10 @@ import pathlib
 import re
 import shlex
 import shutil
-import subprocess
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, ROOT, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
 from lifecycle_rules import CHECKPOINT_S, default_of
 
 UNITS = ROOT / "deploy/systemd"
@@ -39,8 +38,7 @@ def settings(name):
 
 
 def analyze(*arguments):
-    return subprocess.run([tool("systemd-analyze"), *arguments], capture_output=True, text=True, check=False,
-                          env={**os.environ, "SYSTEMD_EMOJI": "0", "SYSTEMD_COLORS": "0"})
+    return run([tool("systemd-analyze"), *arguments], env={**os.environ, "SYSTEMD_EMOJI": "0", "SYSTEMD_COLORS": "0"})
 
 
 def words(command, variables):
@@ -97,10 +95,10 @@ class UnitsTest(unittest.TestCase):
         """The command with the settings of teacher.env, which the program understands: it plans a model's memory."""
         command = words(settings(NAMES[0])["ExecStart"], variables() | {"MODEL": str(MODEL)})
         command[0] = str(BIN_DIR / pathlib.Path(command[0]).name)
-        done = subprocess.run([*command, "--plan"], capture_output=True, text=True, check=False)
+        done = run([*command, "--plan"])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("total on cpu", done.stdout)
-        done = subprocess.run([*command, "--plan", "--no-such-flag=1"], capture_output=True, text=True, check=False)
+        done = run([*command, "--plan", "--no-such-flag=1"])
         self.assertEqual(done.returncode, 64)
         more = words(settings(NAMES[0])["ExecStart"], variables() | {"MORE_FLAGS": "--max-logprobs=4 --log-level=error"})
         self.assertEqual(more[-2:], ["--max-logprobs=4", "--log-level=error"])
@@ -113,7 +111,7 @@ class UnitsTest(unittest.TestCase):
         command[0] = str(BIN_DIR / pathlib.Path(command[0]).name)
         (self.path / "mine.yaml").write_text("student: {model: /none}\ndata: {train: [x.jsonl]}\n")
         command = [word.replace("/etc/taopd", str(self.path)).replace("/var/lib/taopd", str(self.path)) for word in command]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run(command)
         self.assertEqual(done.returncode, 65, done.stderr)
         self.assertIn("/none", done.stderr)
 

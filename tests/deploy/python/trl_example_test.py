@@ -16,7 +16,7 @@ import venv
 
 import packages
 import named_results
-from environment import BIN_DIR, ROOT, temporary_path
+from environment import BIN_DIR, ROOT, run, temporary_path
 
 EXAMPLE = ROOT / "deploy/examples/trl_teacher/distil.py"
 REQUIREMENTS = ROOT / "tests/requirements-trl.txt"
@@ -65,8 +65,8 @@ class TrlExampleTest(unittest.TestCase):
         cls.endpoint = f"grpc://127.0.0.1:{json.loads(ready.read_text())['grpc_port']}"
 
     def run_python(self, *words):
-        done = subprocess.run([self.python, *map(str, words)], capture_output=True, text=True, check=False, cwd=self.place,
-                              env={**os.environ, "HF_HOME": str(self.place / "hub"), "HF_HUB_OFFLINE": "1"})
+        done = run([self.python, *map(str, words)], cwd=self.place,
+                   env={**os.environ, "HF_HOME": str(self.place / "hub"), "HF_HUB_OFFLINE": "1"})
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         return done.stdout
 
