@@ -11,12 +11,12 @@ import json
 import os
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 
 import service
 import tiny_model
+from tiny_student import TinyStudent
 
 NUM_STEPS = 20
 # Two implementations in float32: 1e-6 was seen in the mean. One wrong tensor, or one update that is missing, makes more than
@@ -26,24 +26,6 @@ GAP_LIMIT = 1e-4
 # six seeds of the same run; that of the losses, each on other tokens, differs by half.
 LEARNS_ALIKE = 0.3
 BAD_USAGE = 64
-
-
-def train(root, name, settings, check=True):
-    """The rows of the metrics, or what the failed run has written."""
-    base = [f"run.dir={root / name}", f"student.model={root / 'student'}", f'data.train=["{root / "train.jsonl"}"]',
-            "student.dtype=float32", "teacher.top_k=8", "data.train_batch_size=8", "data.max_prompt_length=16",
-            "data.max_response_length=24", "rollout.n=2", "rollout.kv_cache_gb=0.01", "trainer.mini_batch_size=8",
-            f"trainer.total_steps={NUM_STEPS}", "trainer.save_every=0", "trainer.eval_every=0", "trainer.num_threads=1",
-            f'data.val=["{root / "held_out.jsonl"}"]', "eval.measure=kl", "optimizer.lr=1e-2"]
-    command = [str(pathlib.Path(os.environ["TAOPD_BIN_DIR"]) / "taopd-trainer"), "train", "--config", str(root / "train.yaml")]
-    for setting in [*base, *settings]:
-        command += ["--set", setting]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    output = done.stdout[-2000:] + done.stderr[-3000:]
-    if not check:
-        return done.returncode, output
-    assert done.returncode == 0, output
-    return [json.loads(line) for line in (root / name / "metrics.jsonl").read_text().splitlines()]
 
 
 def on(server):
@@ -68,29 +50,27 @@ def main():
         print("skipped: TAOPD_VLLM names no program")
         return service.SKIPPED
     with tempfile.TemporaryDirectory() as directory, service.tiny_model_dir() as model:
-        root = pathlib.Path(directory)
         draw = random.Random(5)
-        prompts = [[draw.randrange(250) for _ in range(draw.randrange(4, 16))] for _ in range(80)]
-        (root / "train.jsonl").write_text("".join(json.dumps({"prompt_ids": ids}) + "\n" for ids in prompts))
-        held_out = [{"prompt_ids": ids, "response_ids": [draw.randrange(250) for _ in range(24)]} for ids in prompts[:16]]
-        (root / "held_out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held_out))
-        (root / "train.yaml").write_text("run: {name: rollouts}\n")
-        tiny_model.write(root / "student", seed=21)
+        student = TinyStudent(directory, draw, 80, NUM_STEPS)
+        held_out = [{"prompt_ids": ids, "response_ids": [draw.randrange(250) for _ in range(24)]} for ids in student.prompts[:16]]
+        path = pathlib.Path(directory, "held_out.jsonl")
+        path.write_text("".join(json.dumps(row) + "\n" for row in held_out))
         with service.vllm(model) as vllm:
-            teacher = [f'teacher.endpoints=["vllm+{vllm.url}"]']
-            local = train(root, "local", teacher)
-            with service.vllm(root / "student", ["--load-format", "dummy"], dev_mode=True) as rollouts:
-                remote = train(root, "remote", [*teacher, *on(rollouts)])
-                code, output = train(root, "cold", [*teacher, *on(rollouts), "rollout.temperature=0.7"], check=False)
+            base = [f'teacher.endpoints=["vllm+{vllm.url}"]', "data.train_batch_size=8", "trainer.mini_batch_size=8",
+                    f'data.val=["{path}"]', "eval.measure=kl", "optimizer.lr=1e-2"]
+            local = student.train("local", base)
+            with service.vllm(student.path, ["--load-format", "dummy"], dev_mode=True) as rollouts:
+                remote = student.train("remote", [*base, *on(rollouts)])
+                code, output = student.try_training("cold", [*base, *on(rollouts), "rollout.temperature=0.7"])
                 assert code == BAD_USAGE and "--logprobs-mode raw_logprobs" in output, (code, output)
 
-            tiny_model.write(root / "student", seed=21, tied=True)
-            with service.vllm(root / "student", dev_mode=True) as tied:
-                code, output = train(root, "tied", [*teacher, *on(tied)], check=False)
+            tiny_model.write(student.path, seed=21, tied=True)
+            with service.vllm(student.path, dev_mode=True) as tied:
+                code, output = student.try_training("tied", [*base, *on(tied)])
                 assert code == BAD_USAGE and "tied to its embedding" in output, (code, output)
             flags = ["--load-format", "dummy", "--hf-overrides", '{"tie_word_embeddings": false}']
-            with service.vllm(root / "student", flags, dev_mode=True) as untied:
-                apart = train(root, "apart", [*teacher, *on(untied)])
+            with service.vllm(student.path, flags, dev_mode=True) as untied:
+                apart = student.train("apart", [*base, *on(untied)])
     drops = [drop_of_kl(rows) for rows in (local, remote)]
     print(f"{NUM_STEPS} steps: the KL falls by {drops[0]:.4f} without vLLM and by {drops[1]:.4f} with its rollouts; mean gap of the "
           f"log-probs at most {largest_gap(remote):.1e}, with a tied head {largest_gap(apart):.1e}")
