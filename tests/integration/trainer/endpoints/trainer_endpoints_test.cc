@@ -61,50 +61,6 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   ExpectSameResult("own_lora", "sent_lora");
 }
 
-// Kills one of two servers again and again, and starts it again.
-TEST_F(TrainerEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
-  constexpr int64_t kManySteps = 200;
-  Worker a, b;
-  Start(&a);
-  Start(&b);
-  ExpectTrains("own", {}, kManySteps);
-  Process trainer(Command(Arguments("elsewhere", {EndpointsOf({&a, &b}), "rollout.max_in_flight=4"},
-                                    kManySteps)),
-                  dir_.File("elsewhere.log"));
-  ASSERT_TRUE(AwaitCheckpoint("elsewhere", 3, trainer));
-  const int num_kills =
-      KillServersOf(trainer, {&a, &b}, 12, absl::Seconds(0.1), absl::Seconds(0.4));
-  ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
-  std::printf("%d kills, %g requests asked again\n", num_kills,
-              LastMetric("elsewhere", "rollout/asked_again"));
-  EXPECT_GE(num_kills, 2);
-  ExpectSameResult("own", "elsewhere");
-  EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 0);
-}
-
-TEST_F(TrainerEndpointsTest, ATrainerThatIsKilledGoesOn) {
-  constexpr int64_t kManySteps = 30;
-  Worker worker;
-  Start(&worker);
-  const std::string endpoints = EndpointsOf({&worker});
-  for (const int64_t async_steps : {0, 2}) {
-    SCOPED_TRACE(async_steps);
-    const std::string ahead = Concat("trainer.async_steps=", async_steps);
-    const std::string own = Concat("own", async_steps), killed = Concat("killed", async_steps);
-    ExpectTrains(own, {ahead}, kManySteps);
-    const Strings command =
-        Command(Arguments(killed, {ahead, endpoints}, kManySteps, {"--resume=auto"}));
-    for (const int64_t step : {5, 14, 22}) {
-      Process trainer(command, dir_.File("killed.log"));
-      ASSERT_TRUE(AwaitCheckpoint(killed, step, trainer));
-      trainer.Signal(SIGKILL);
-      trainer.Wait();
-    }
-    ExpectTrains(killed, {ahead, endpoints}, kManySteps, {"--resume=auto"});
-    ExpectSameResult(own, killed);
-  }
-}
-
 // Swallows weights after the first: it goes on with the old ones and says so in its stamps.
 class OldWeights final : public PassingServer {
  public:
