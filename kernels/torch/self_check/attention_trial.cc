@@ -1,5 +1,3 @@
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -14,9 +12,7 @@ namespace {
 // A step of a model on pages. The pages of a sequence lie in descending order.
 class AttentionTrial : public Trial {
  public:
-  KernelKind kind() const override { return kind_; }
   void RunCustom() override {
-    const at::NoGradGuard no_grad;
     const CudaPagedAttention attention(sequences_, shape_.num_heads, shape_.num_kv_heads,
                                        shape_.head_size, shape_.device, kernels_,
                                        /*custom_long_chunks=*/true);
@@ -26,7 +22,6 @@ class AttentionTrial : public Trial {
   }
 
   void RunComposed() override {
-    const at::NoGradGuard no_grad;
     const ComposedPagedAttention attention(sequences_, shape_.device);
     const auto ready = [&](const at::Tensor& x_TAD, const at::Tensor& norm_D) {
       return NormRotateHeadsComposed(x_TAD, norm_D, rotation_.eps, rotation_.cos_T1D,
@@ -43,8 +38,8 @@ class AttentionTrial : public Trial {
   }
 
  protected:
-  AttentionTrial(KernelKind kind, const SelfCheckShape& shape, const DeviceKernels& kernels)
-      : kind_(kind), shape_(shape), kernels_(kernels) {}
+  AttentionTrial(const SelfCheckShape& shape, const DeviceKernels& kernels)
+      : shape_(shape), kernels_(kernels) {}
 
   int64_t longest() const { return std::max<int64_t>(1, shape_.max_len); }
   // Adds a sequence with at most this many rows after a cached prefix.
@@ -103,7 +98,6 @@ class AttentionTrial : public Trial {
             {"values", pages.values_BKPD, allowed}};
   }
 
-  const KernelKind kind_;
   const SelfCheckShape shape_;
   const DeviceKernels& kernels_;
   std::vector<PagedSequence> sequences_;
@@ -120,7 +114,7 @@ class AttentionTrial : public Trial {
 class PagedAttentionTrial final : public AttentionTrial {
  public:
   PagedAttentionTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : AttentionTrial(KernelKind::kPagedAttention, shape, kernels) {
+      : AttentionTrial(shape, kernels) {
     AddSequence(1, longest() - 1);
     AddSequence(1, longest() / 2);
     AddChunk(shape.num_rows);
@@ -131,7 +125,7 @@ class PagedAttentionTrial final : public AttentionTrial {
 class PrefillAttentionTrial final : public AttentionTrial {
  public:
   PrefillAttentionTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : AttentionTrial(KernelKind::kPrefillAttention, shape, kernels) {
+      : AttentionTrial(shape, kernels) {
     AddChunk(shape.num_prefill_rows);
     FillIn(seed);
   }

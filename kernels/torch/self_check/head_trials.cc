@@ -1,5 +1,3 @@
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -55,10 +53,7 @@ class StudentHeadTrial final : public Trial {
     options_.workspace_bytes = kWorkspaceBytes;
   }
 
-  KernelKind kind() const override { return KernelKind::kStudentHead; }
-
   void RunCustom() override {
-    const at::NoGradGuard no_grad;
     const at::Tensor d_lm_head = Zeros();
     const HeadOutput output =
         StudentHeadCuda(head_.hidden_NH, head_.lm_head_VH, targets_, options_, d_lm_head, kernels_);
@@ -66,7 +61,6 @@ class StudentHeadTrial final : public Trial {
   }
 
   void RunComposed() override {
-    const at::NoGradGuard no_grad;
     HeadTargets on_cpu = targets_;
     for (at::Tensor* tensor : on_cpu.Tensors()) {
       if (tensor->defined()) *tensor = tensor->cpu();
@@ -118,59 +112,44 @@ class ScoringHeadTrial final : public Trial {
     options_.workspace_bytes = kWorkspaceBytes;
     candidates_NM_ = head_.random.Ids({shape.num_rows, kCandidates}, shape.vocabulary_size).cpu();
     // One that is among the top-k, and one that occurs twice.
-    candidates_NM_.select(1, 0).copy_(TopId());
+    candidates_NM_.select(1, 0).copy_(Logits().argmax(1));
     candidates_NM_.select(1, 1).copy_(candidates_NM_.select(1, 2));
   }
 
-  KernelKind kind() const override { return KernelKind::kScoringHead; }
-
   void RunCustom() override {
-    const at::NoGradGuard no_grad;
     custom_ = Allocated();
     ScoreRowsOfHeadCuda(head_.hidden_NH, head_.lm_head_VH, sampled_N_, candidates_NM_, options_,
                         &custom_, kernels_);
   }
 
   void RunComposed() override {
-    const at::NoGradGuard no_grad;
     composed_ = Allocated();
-    logits_NV_ = at::empty({shape_.num_rows, shape_.vocabulary_size},
-                           head_.hidden_NH.options().dtype(at::kFloat));
-    HeadLogitsComposed(head_.hidden_NH, head_.lm_head_VH, logits_NV_);
-    ScoringRowsComposed(logits_NV_, sampled_N_, candidates_NM_, options_, 0, &composed_);
+    ScoringRowsComposed(Logits(), sampled_N_, candidates_NM_, options_, 0, &composed_);
   }
 
   std::vector<OutputError> Errors() const override {
     std::vector<OutputError> errors = Compare(Named(custom_), Named(composed_));
-    const at::Tensor logits_NV = at::empty_like(logits_NV_);
-    HeadLogitsComposed(head_.hidden_NH, head_.lm_head_VH, logits_NV);
-    const at::Tensor log_p_NV = logits_NV.log_softmax(1).cpu();
+    const at::Tensor log_p_NV = Logits().log_softmax(1).cpu();
     const at::Tensor of_ids_Nk =
         log_p_NV.gather(1, custom_.ids_Nk.to(at::kLong).clamp(0, shape_.vocabulary_size - 1));
-    const std::vector<OutputError> ids =
-        Compare({{"ids", of_ids_Nk, kLogProbAllowed, true}},
-                {{"ids", composed_.log_probs_Nk, kLogProbAllowed, true}});
-    errors.push_back(ids[0]);
+    errors.push_back(Compare({"ids", of_ids_Nk, kLogProbAllowed, true}, composed_.log_probs_Nk));
     const at::Tensor own_N1 = log_p_NV.gather(1, sampled_N_.to(at::kLong).unsqueeze(1));
     const at::Tensor surely_N = log_p_NV.gt(own_N1 + kLogProbAllowed).sum(1);
     const at::Tensor possibly_N = log_p_NV.ge(own_N1 - kLogProbAllowed).sum(1);
     const at::Tensor clamped_N =
         at::minimum(at::maximum(custom_.sampled_ranks_N.to(at::kLong), surely_N), possibly_N);
-    const std::vector<OutputError> ranks =
-        Compare({{"ranks", custom_.sampled_ranks_N, 0}}, {{"ranks", clamped_N, 0}});
-    errors.push_back(ranks[0]);
+    errors.push_back(Compare({"ranks", custom_.sampled_ranks_N, 0}, clamped_N));
     return errors;
   }
 
  private:
   static constexpr int64_t kCandidates = 4;
 
-  // The most probable id of each row, int32 on the CPU.
-  at::Tensor TopId() const {
-    const at::Tensor logits_NV = at::empty({shape_.num_rows, shape_.vocabulary_size},
-                                           head_.hidden_NH.options().dtype(at::kFloat));
+  at::Tensor Logits() const {
+    at::Tensor logits_NV = at::empty({shape_.num_rows, shape_.vocabulary_size},
+                                     head_.hidden_NH.options().dtype(at::kFloat));
     HeadLogitsComposed(head_.hidden_NH, head_.lm_head_VH, logits_NV);
-    return logits_NV.argmax(1).to(at::kCPU, at::kInt);
+    return logits_NV;
   }
 
   ScoringOutput Allocated() const {
@@ -204,7 +183,6 @@ class ScoringHeadTrial final : public Trial {
   const at::Tensor sampled_N_;  // on the CPU
   at::Tensor candidates_NM_;    // int32, on the CPU
   ScoringOptions options_;
-  at::Tensor logits_NV_;
   ScoringOutput custom_, composed_;
 };
 

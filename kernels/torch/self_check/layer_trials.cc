@@ -16,11 +16,9 @@ using Tensors = std::vector<at::Tensor>;
 // gradients of the inputs.
 class LayerTrial : public Trial {
  public:
-  LayerTrial(KernelKind kind, const SelfCheckShape& shape, const DeviceKernels& kernels,
-             uint64_t seed)
-      : shape_(shape), random_(shape.device, seed), kind_(kind), kernels_(kernels) {}
+  LayerTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
+      : shape_(shape), random_(shape.device, seed), kernels_(kernels) {}
 
-  KernelKind kind() const final { return kind_; }
   std::vector<OutputError> Errors() const final {
     return Compare(Named(custom_), Named(composed_));
   }
@@ -66,7 +64,6 @@ class LayerTrial : public Trial {
     return named;
   }
 
-  const KernelKind kind_;
   const DeviceKernels& kernels_;
   Tensors custom_, composed_;
 };
@@ -74,7 +71,7 @@ class LayerTrial : public Trial {
 class NormTrial final : public LayerTrial {
  public:
   NormTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : LayerTrial(KernelKind::kNorm, shape, kernels, seed) {
+      : LayerTrial(shape, kernels, seed) {
     const std::vector<int64_t> size_NH = {shape.num_rows, shape.hidden_size};
     inputs_ = {random_.Normal(size_NH, shape.dtype), random_.Normal(size_NH, shape.dtype),
                random_.Normal({shape.hidden_size}, shape.dtype, 0.3).add_(1)};
@@ -96,7 +93,7 @@ class NormTrial final : public LayerTrial {
 class RotationTrial final : public LayerTrial {
  public:
   RotationTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : LayerTrial(KernelKind::kRotation, shape, kernels, seed) {
+      : LayerTrial(shape, kernels, seed) {
     const int64_t D = shape.head_size;
     const std::vector<int64_t> size_TAD = {shape.num_rows, shape.num_heads, D};
     inputs_ = {random_.Normal(size_TAD, shape.dtype)};
@@ -125,7 +122,7 @@ class RotationTrial final : public LayerTrial {
 class SwiGluTrial final : public LayerTrial {
  public:
   SwiGluTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
-      : LayerTrial(KernelKind::kSwiGlu, shape, kernels, seed) {
+      : LayerTrial(shape, kernels, seed) {
     const std::vector<int64_t> size_TI = {shape.num_rows, shape.intermediate_size};
     inputs_ = {random_.Normal(size_TI, shape.dtype, 2), random_.Normal(size_TI, shape.dtype)};
     d_outputs_ = {random_.Normal(size_TI, shape.dtype)};

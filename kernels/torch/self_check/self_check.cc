@@ -1,5 +1,6 @@
 #include "kernels/torch/self_check/self_check.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
@@ -7,12 +8,14 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "kernels/torch/device_call.h"
-#include "kernels/torch/self_check/limited_run.h"
 
 namespace taopd {
 namespace {
@@ -50,6 +53,28 @@ std::optional<std::string> ErrorOf(const std::function<void()>& work) {
   }
 }
 
+// Runs `work` on a thread of its own and returns true when it has returned, or false after limit_s
+// seconds: a kernel that hangs holds its thread, and nothing can interrupt it. The thread then runs
+// on by itself, so `work` must own what it uses. Exceptions of `work` are thrown here.
+bool RunWithLimit(double limit_s, std::function<void()> work) {
+  std::packaged_task<void()> task(std::move(work));
+  std::future<void> done = task.get_future();
+  std::thread thread(std::move(task));
+  if (done.wait_for(std::chrono::duration<double>(limit_s)) != std::future_status::ready) {
+    thread.detach();
+    return false;
+  }
+  thread.join();
+  done.get();
+  return true;
+}
+
+std::string Number(const char* format, double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), format, x);
+  return text;
+}
+
 // Returns all trials, in the order of KernelKind.
 std::vector<TrialOfKind> AllTrials() {
   std::vector<TrialOfKind> all;
@@ -72,6 +97,7 @@ struct Attempt {
   }
 
   void Run() {
+    const at::NoGradGuard no_grad;
     std::unique_ptr<Trial> trial;
     // Errors of a device are asynchronous, so each part waits for its own.
     const auto composed = ErrorOf([&] {
@@ -126,16 +152,8 @@ KernelVerdict Check(const SelfCheckShape& shape, const DeviceKernels& kernels,
   KernelVerdict hangs;
   hangs.kind = of_kind.kind;
   hangs.outcome = Outcome::kHangs;
-  char text[64];
-  std::snprintf(text, sizeof(text), "it did not return within %g s", options.limit_s);
-  hangs.problem = text;
+  hangs.problem = "it did not return within " + Number("%g", options.limit_s) + " s";
   return hangs;
-}
-
-std::string Number(const char* format, double x) {
-  char text[32];
-  std::snprintf(text, sizeof(text), format, x);
-  return text;
 }
 
 std::string ErrorText(const OutputError& worst) {

@@ -4,29 +4,28 @@
 #include <limits>
 
 namespace taopd {
-namespace {
 
 // A NaN on one side only is an infinite error; on both sides it is none.
-double ErrorOf(const NamedTensor& custom, const NamedTensor& composed) {
+OutputError Compare(const NamedTensor& custom, const at::Tensor& composed) {
+  OutputError result = {custom.name, 0, custom.allowed};
   const at::Tensor a = custom.value.detach().to(at::kFloat);
-  const at::Tensor b = composed.value.detach().to(at::kFloat);
-  if (a.numel() == 0) return 0;
+  const at::Tensor b = composed.detach().to(at::kFloat);
+  if (a.numel() == 0) return result;
   const at::Tensor same = a.eq(b).logical_or(at::isnan(a).logical_and(at::isnan(b)));
   const at::Tensor difference = (a - b).abs().masked_fill(same, 0);
   const double largest = difference.max().item<double>();
   const at::Tensor size = b.abs().masked_fill(at::isfinite(b).logical_not(), 0).max();
   const double scale = std::max(size.item<double>(), custom.at_least_one ? 1.0 : 1e-30);
   // max() of a tensor with a NaN is NaN.
-  return largest >= 0 ? largest / scale : std::numeric_limits<double>::infinity();
+  result.error = largest >= 0 ? largest / scale : std::numeric_limits<double>::infinity();
+  return result;
 }
-
-}  // namespace
 
 std::vector<OutputError> Compare(const std::vector<NamedTensor>& custom,
                                  const std::vector<NamedTensor>& composed) {
   std::vector<OutputError> errors;
   for (size_t i = 0; i < custom.size(); ++i) {
-    errors.push_back({custom[i].name, ErrorOf(custom[i], composed[i]), custom[i].allowed});
+    errors.push_back(Compare(custom[i], composed[i].value));
   }
   return errors;
 }

@@ -43,8 +43,7 @@ struct OutputError {
 class Trial {
  public:
   virtual ~Trial() = default;
-  virtual KernelKind kind() const = 0;
-  // Computes from the same inputs each time. Throws c10::Error.
+  // Computes from the same inputs each time, without gradients. Throws c10::Error.
   virtual void RunCustom() = 0;
   virtual void RunComposed() = 0;
   // Compares the results of the last runs. Waits for the device.
@@ -60,6 +59,7 @@ struct NamedTensor {
   // of numbers of this size.
   bool at_least_one = false;
 };
+OutputError Compare(const NamedTensor& custom, const at::Tensor& composed);
 // Returns the errors of `custom` against `composed`, which have the same names in the same order.
 std::vector<OutputError> Compare(const std::vector<NamedTensor>& custom,
                                  const std::vector<NamedTensor>& composed);

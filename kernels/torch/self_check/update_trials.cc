@@ -1,5 +1,3 @@
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <string>
 
@@ -26,16 +24,8 @@ class SamplingTrial final : public Trial {
     }
   }
 
-  KernelKind kind() const override { return KernelKind::kSampling; }
-
-  void RunCustom() override {
-    const at::NoGradGuard no_grad;
-    custom_ = DrawRows(logits_SV_, rows_, sampler_);
-  }
-  void RunComposed() override {
-    const at::NoGradGuard no_grad;
-    composed_ = DrawRows(logits_SV_, rows_, {.composed = true});
-  }
+  void RunCustom() override { custom_ = DrawRows(logits_SV_, rows_, sampler_); }
+  void RunComposed() override { composed_ = DrawRows(logits_SV_, rows_, {.composed = true}); }
 
   std::vector<OutputError> Errors() const override {
     OutputError places = {"tokens", 0, kPlaceAllowed};
@@ -60,12 +50,8 @@ class SamplingTrial final : public Trial {
       expected.push_back(static_cast<float>(p_V[drawn.id].log().item<double>()));
       expected.push_back(static_cast<float>(z_V.log_softmax(0)[drawn.id].item<double>()));
     }
-    std::vector<OutputError> errors = {places};
-    const std::vector<OutputError> of_log_probs =
-        Compare({{"log-probs", at::tensor(log_probs), kLogProbAllowed, true}},
-                {{"log-probs", at::tensor(expected), kLogProbAllowed, true}});
-    errors.push_back(of_log_probs[0]);
-    return errors;
+    return {places, Compare({"log-probs", at::tensor(log_probs), kLogProbAllowed, true},
+                            at::tensor(expected))};
   }
 
  private:
@@ -106,8 +92,6 @@ class AdamWTrial final : public Trial {
     settings_.step = 7;
     settings_.gradient_scale = 0.5;
   }
-
-  KernelKind kind() const override { return KernelKind::kAdamW; }
 
   void RunCustom() override {
     const ScopedDeviceKernels kernels(kernels_);
