@@ -24,17 +24,16 @@ struct AttentionArguments {
   // max_queries]: a maximum, a sum and D sums of values each.
   float* states = nullptr;
   int64_t max_queries = 0;
-  // With a window, every tile has room for as many partitions as the window can touch. Without, it
-  // is 0 and the tiles say where theirs begin.
-  int64_t window_partitions = 0;
+  // The room of every tile, in partitions. 0: they differ, and the tiles say where theirs begin.
+  int64_t partitions_of_tile = 0;
 
   __host__ __device__ int64_t UnitsOfTile() const { return p.pages.num_kv_heads * parts; }
   __device__ int64_t FirstPartitionOf(int64_t tile) const {
-    return window_partitions > 0 ? tile * window_partitions : p.tiles_I[tile].first_partition;
+    return partitions_of_tile > 0 ? tile * partitions_of_tile : p.tiles_I[tile].first_partition;
   }
   // Returns the split tile that has this partition of all: the last that begins at or before it.
   __device__ int64_t TileOfPartition(int64_t partition) const {
-    if (window_partitions > 0) return partition / window_partitions;
+    if (partitions_of_tile > 0) return partition / partitions_of_tile;
     int64_t low = 0, high = p.counts.num_split;
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
@@ -190,19 +189,23 @@ AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
       std::min<int64_t>(p.sliding_window, std::numeric_limits<int32_t>::max()));
   args.scale_log2e = static_cast<float>(p.scale * 1.4426950408889634);
   args.max_queries = args.heads_of_part * p.counts.max_split_rows;
+  const int64_t longest = CeilDiv(p.counts.max_split_positions, kPartition);
   if (p.sliding_window > 0) {
     // The number of partitions that the window's positions can touch.
     const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
-    args.window_partitions =
-        std::min(CeilDiv(p.counts.max_split_positions, kPartition), (seen - 1) / kPartition + 2);
+    args.partitions_of_tile = std::min(longest, (seen - 1) / kPartition + 2);
+  } else if (p.counts.num_partitions == p.counts.num_split * longest) {
+    // So it is in LayOutDecodeStep, where most blocks of threads end at once if the sequences are
+    // short: they end sooner without a search for their tile.
+    args.partitions_of_tile = longest;
   }
   return args;
 }
 
 // The partitions of all split tiles.
 int64_t NumPartitions(const AttentionArguments& args) {
-  return args.window_partitions > 0 ? args.p.counts.num_split * args.window_partitions
-                                    : args.p.counts.num_partitions;
+  return args.partitions_of_tile > 0 ? args.p.counts.num_split * args.partitions_of_tile
+                                     : args.p.counts.num_partitions;
 }
 
 std::string WrongArguments(const PlainPagedAttention& p, const DeviceContext& context) {
