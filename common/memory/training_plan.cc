@@ -223,6 +223,119 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
              : "set student.dtype to bfloat16, use a smaller student, or a device with more memory";
 }
 
+void Add(MemoryItem item, const std::string& device, int64_t bytes, const std::string& note,
+         std::vector<MemoryLine>* lines, MemoryKind kind = MemoryKind::kHeld) {
+  if (bytes > 0) lines->push_back({item, device, kind, bytes, note});
+}
+
+// Returns one rank's part of values that the ranks share.
+int64_t ShardOf(const TrainingPlanInput& input, int64_t num_values) {
+  return (num_values + input.num_ranks - 1) / input.num_ranks;
+}
+std::string ShardNote(const TrainingPlanInput& input) {
+  return input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
+}
+
+int64_t AdapterBytes(const TrainingPlanInput& input) { return kFloatBytes * input.lora.adapters; }
+int64_t TrainedWeightBytes(const TrainingPlanInput& input) {
+  return NumTrainedWeights(input) * SizeOf(input.engine.dtype);
+}
+
+// Adds the lines of what is trained and of the optimizer.
+void AddStateLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
+  using enum MemoryItem;
+  const std::string &device = input.engine.budget.device, note = ShardNote(input);
+  const std::string state_device = input.offload_elements > 0 ? "cpu" : device;
+  const int64_t num_weights = NumTrainedWeights(input), shard = ShardOf(input, NumTrained(input));
+  const bool has_master =
+      input.float32_master && num_weights > 0 && input.engine.dtype != DataType::kFloat32;
+  Add(kAdapters, device, AdapterBytes(input), "float32; the weights are frozen", lines);
+  Add(kMasterWeights, state_device, has_master ? kFloatBytes * ShardOf(input, num_weights) : 0,
+      "float32" + note, lines);
+  Add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * shard,
+      (input.bfloat16_moments ? "bfloat16" : "float32") + note, lines);
+  Add(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * shard : 0,
+      "float32" + note, lines);
+  if (input.copies_checkpoints) {
+    // The lines so far have the adapters, if those are trained on the same device.
+    const int64_t unlisted =
+        TrainedWeightBytes(input) + (state_device == device ? 0 : AdapterBytes(input));
+    Add(kCheckpointCopy, "cpu", unlisted + HeldBytes(*lines, state_device),
+        "weights, master weights and moments, while they are written beside a step", lines);
+  }
+  const int64_t staged_bytes = input.lora.is_on() ? kFloatBytes : SizeOf(input.engine.dtype);
+  Add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + staged_bytes),
+      "gradients and weights on their way between device and host", lines);
+}
+
+void AddGradientLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
+  const std::string& device = input.engine.budget.device;
+  const int64_t num_trained = NumTrained(input);
+  if (input.num_ranks == 1) {
+    Add(MemoryItem::kGradients, device, kFloatBytes * num_trained, "one sum in float32", lines);
+    return;
+  }
+  const bool is_sharded = input.shard_gradients;
+  Add(MemoryItem::kGradients, device,
+      kFloatBytes * (is_sharded ? ShardOf(input, num_trained) : num_trained),
+      "one sum in float32" + (is_sharded ? ShardNote(input) : ""), lines);
+  Add(MemoryItem::kGradientBuckets, device, GradientBucketBytes(input),
+      is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way", lines);
+}
+
+// Returns the bytes that a backward pass needs beside the activations and the sums of gradients.
+int64_t BackwardPassBytes(const TrainingPlanInput& input) {
+  const ModelConfig& config = input.engine.config;
+  const int64_t element = SizeOf(input.engine.dtype);
+  const bool is_fused = IsFused(input.engine), has_adapters = input.lora.is_on();
+  // With the fused functions, the embedding's gradient is added in place.
+  const bool is_added = is_fused || (has_adapters && input.lora.embedding == 0);
+  const int64_t embedding_gradient =
+      is_added ? 0 : config.vocab_size * config.hidden_size * element;
+  const int64_t copied_values = has_adapters && is_fused ? 2 * config.intermediate_size : 0;
+  return input.micro_batch_tokens *
+             (BackwardBytes(config, element, input.recompute, is_fused) + copied_values * element) +
+         embedding_gradient;
+}
+
+// Adds the lines of a micro-batch's forward and backward pass and of the loss. The head and the
+// layers' backward pass follow one another, so that only the larger one is held.
+void AddPassLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
+  static const char* const kRecomputed[] = {"", "; attention is computed again",
+                                            "; all layers are computed again"};
+  const EnginePlanInput& engine = input.engine;
+  const std::string& device = engine.budget.device;
+  const int64_t num_tokens = input.micro_batch_tokens;
+  Add(MemoryItem::kTrainingActivations, device,
+      SavedActivationBytes(engine.config, num_tokens, engine.dtype, input.recompute,
+                           IsFused(engine)),
+      Concat("a micro-batch of ", num_tokens, " tokens",
+             kRecomputed[static_cast<int>(input.recompute)]),
+      lines);
+  const int64_t backward = BackwardPassBytes(input), head = HeadBytes(input);
+  const bool head_is_larger = head > backward;
+  Add(MemoryItem::kBackwardBuffers, device, backward,
+      "one layer's gradients, and what is computed again of it", lines,
+      head_is_larger ? MemoryKind::kLimit : MemoryKind::kHeld);
+  Add(MemoryItem::kLossHead, device, head,
+      Concat(input.micro_batch_rows, " response rows, logits of a chunk"), lines,
+      head_is_larger ? MemoryKind::kHeld : MemoryKind::kLimit);
+}
+
+// Adds the lines of what waits between a rollout and its update, and the heap's.
+void AddWaitingLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
+  Add(MemoryItem::kHeap, "cpu", kHeapBytes,
+      "free memory between the blocks of the heap, threads' buffers", lines);
+  if (input.copies_rollout_weights) {
+    Add(MemoryItem::kRolloutWeights, input.engine.budget.device,
+        AdapterBytes(input) + TrainedWeightBytes(input),
+        "one version, which generates while the student is trained", lines);
+  }
+  // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
+  Add(MemoryItem::kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),
+      Concat(input.step_rows, " response tokens that wait for their update"), lines);
+}
+
 }  // namespace
 
 int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, DataType dtype,
@@ -235,80 +348,11 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
 }
 
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input) {
-  using enum MemoryItem;
-  const EnginePlanInput& engine = input.engine;
-  const std::string& device = engine.budget.device;
-  const int64_t P = NumTrained(input), T = input.micro_batch_tokens;
-  const bool has_adapters = input.lora.is_on();
-  const int64_t W = NumTrainedWeights(input);
-  const bool is_float = W == 0 || engine.dtype == DataType::kFloat32;
-  const int64_t adapter_bytes = kFloatBytes * input.lora.adapters;
-  const int64_t weight_bytes = W * SizeOf(engine.dtype);
   std::vector<MemoryLine> lines;
-  const auto add = [&](MemoryItem item, const std::string& on, int64_t bytes,
-                       const std::string& note, MemoryKind kind = MemoryKind::kHeld) {
-    if (bytes > 0) lines.push_back({item, on, kind, bytes, note});
-  };
-  const std::string share =
-      input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";
-  const auto part_of = [&](int64_t num_values) {
-    return (num_values + input.num_ranks - 1) / input.num_ranks;
-  };
-  const int64_t of_shard = part_of(P);
-  const std::string state_device = input.offload_elements > 0 ? "cpu" : device;
-  add(kAdapters, device, adapter_bytes, "float32; the weights are frozen");
-  add(kMasterWeights, state_device,
-      is_float || !input.float32_master ? 0 : kFloatBytes * part_of(W), "float32" + share);
-  add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * of_shard,
-      (input.bfloat16_moments ? "bfloat16" : "float32") + share);
-  add(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * of_shard : 0,
-      "float32" + share);
-  if (input.copies_checkpoints) {
-    // The lines so far have the adapters, if those are trained on the same device.
-    const int64_t unlisted = weight_bytes + (state_device == device ? 0 : adapter_bytes);
-    add(kCheckpointCopy, "cpu", unlisted + HeldBytes(lines, state_device),
-        "weights, master weights and moments, while they are written beside a step");
-  }
-  const int64_t staged_bytes = has_adapters ? kFloatBytes : SizeOf(engine.dtype);
-  add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + staged_bytes),
-      "gradients and weights on their way between device and host");
-  const bool is_sharded = input.num_ranks > 1 && input.shard_gradients;
-  add(kGradients, device, kFloatBytes * (is_sharded ? of_shard : P),
-      is_sharded ? "one sum in float32" + share : "one sum in float32");
-  if (input.num_ranks > 1) {
-    add(kGradientBuckets, device, GradientBucketBytes(input),
-        is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way");
-  }
-  static const char* const kRecomputed[] = {"", "; attention is computed again",
-                                            "; all layers are computed again"};
-  const bool is_fused = IsFused(engine);
-  add(kTrainingActivations, device,
-      SavedActivationBytes(engine.config, T, engine.dtype, input.recompute, is_fused),
-      Concat("a micro-batch of ", T, " tokens", kRecomputed[static_cast<int>(input.recompute)]));
-  // With the fused functions, the embedding's gradient is added in place.
-  const int64_t embedding_gradient =
-      is_fused || (has_adapters && input.lora.embedding == 0)
-          ? 0
-          : engine.config.vocab_size * engine.config.hidden_size * SizeOf(engine.dtype);
-  const int64_t copied_values = has_adapters && is_fused ? 2 * engine.config.intermediate_size : 0;
-  const int64_t backward =
-      T * (BackwardBytes(engine.config, SizeOf(engine.dtype), input.recompute, is_fused) +
-           copied_values * SizeOf(engine.dtype)) +
-      embedding_gradient;
-  const int64_t head = HeadBytes(input);
-  const auto kind_of = [&](bool is_larger) {
-    return is_larger ? MemoryKind::kHeld : MemoryKind::kLimit;
-  };
-  add(kBackwardBuffers, device, backward, "one layer's gradients, and what is computed again of it",
-      kind_of(backward >= head));
-  add(kLossHead, device, head, Concat(input.micro_batch_rows, " response rows, logits of a chunk"),
-      kind_of(head > backward));
-  add(kHeap, "cpu", kHeapBytes, "free memory between the blocks of the heap, threads' buffers");
-  add(kRolloutWeights, device, input.copies_rollout_weights ? adapter_bytes + weight_bytes : 0,
-      "one version, which generates while the student is trained");
-  // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
-  add(kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),
-      Concat(input.step_rows, " response tokens that wait for their update"));
+  AddStateLines(input, &lines);
+  AddGradientLines(input, &lines);
+  AddPassLines(input, &lines);
+  AddWaitingLines(input, &lines);
   return lines;
 }
 

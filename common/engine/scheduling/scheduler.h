@@ -265,6 +265,13 @@ class Scheduler {
   Holdings HoldingsOfClients() const;
   // Blocks that the admission of a sequence takes.
   int64_t NumBlocksToAdmit(const Sequence& sequence) const;
+  // Returns who gives way to `sequence`: the newest sequence of the client that holds most of
+  // `amount`, among those that `gives` says free something, as its holding and the place there.
+  // Returns null if nobody has to.
+  std::pair<Holding*, size_t> FindVictim(const Sequence& sequence, Right right,
+                                         int64_t Holding::*amount,
+                                         const std::function<int64_t(const Sequence&)>& gives,
+                                         const Holding& own, Holdings* holdings) const;
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
   bool TakeRoom(Sequence* sequence, Right right, Step* step);

@@ -44,6 +44,26 @@ int64_t Scheduler::NumBlocksToAdmit(const Sequence& sequence) const {
                        [&](int32_t block) { return pool_.num_references(block) > 0; });
 }
 
+std::pair<Scheduler::Holding*, size_t> Scheduler::FindVictim(
+    const Sequence& sequence, Right right, int64_t Holding::*amount,
+    const std::function<int64_t(const Sequence&)>& gives, const Holding& own,
+    Holdings* holdings) const {
+  std::pair<Holding*, size_t> found = {nullptr, 0};
+  for (auto& [client, holding] : *holdings) {
+    if (found.first != nullptr && holding.*amount <= found.first->*amount) continue;
+    const bool may_take =
+        right == Right::kAll || (&holding != &own && holding.sequences.size() > 1);
+    for (size_t i = holding.sequences.size(); may_take && i-- > 0;) {
+      const Sequence& other = *holding.sequences[i];
+      const int64_t given = gives(other);
+      if (given <= 0 || IsFirst(other) || &other == LeaderOf(sequence)) continue;
+      if (right != Right::kShare || holding.*amount - given >= own.*amount) found = {&holding, i};
+      break;
+    }
+  }
+  return found;
+}
+
 bool Scheduler::TakeRoom(Sequence* sequence, Right right, Step* step) {
   const int64_t num_blocks = NumBlocksToAdmit(*sequence);
   Holdings holdings = HoldingsOfClients();
@@ -52,25 +72,9 @@ bool Scheduler::TakeRoom(Sequence* sequence, Right right, Step* step) {
   own.num_blocks += num_blocks;
 
   std::vector<Sequence*> victims;
-  // The newest sequence of the client that holds most of `amount`, among the sequences that
-  // `gives` something, leaves the holdings. Returns null if nobody has to give way.
+  // The victim leaves the holdings. Returns null if nobody has to give way.
   const auto take = [&](int64_t Holding::*amount, const auto& gives) -> Sequence* {
-    Holding* largest = nullptr;
-    size_t index = 0;
-    for (auto& [client, holding] : holdings) {
-      if (largest != nullptr && holding.*amount <= largest->*amount) continue;
-      const bool may_take =
-          right == Right::kAll || (&holding != &own && holding.sequences.size() > 1);
-      for (size_t i = holding.sequences.size(); may_take && i-- > 0;) {
-        const Sequence& other = *holding.sequences[i];
-        const int64_t given = gives(other);
-        if (given <= 0 || IsFirst(other) || &other == LeaderOf(*sequence)) continue;
-        if (right == Right::kShare && holding.*amount - given < own.*amount) break;
-        largest = &holding;
-        index = i;
-        break;
-      }
-    }
+    const auto [largest, index] = FindVictim(*sequence, right, amount, gives, own, &holdings);
     if (largest == nullptr) return nullptr;
     Sequence* const victim = largest->sequences[index];
     largest->sequences.erase(largest->sequences.begin() + static_cast<int64_t>(index));
