@@ -1,4 +1,4 @@
-// Tests of settings that depend on each other.
+// Tests of settings that depend on each other. bad_settings_test.cc has what a single value may be.
 #include "trainer/config/train_config.h"
 
 #include "common/config/yaml.h"
@@ -93,23 +93,12 @@ TEST(TrainConfig, ImpossibleRewardsAreRefused) {
                           const std::string& more = "") {
     refused(Concat("{}\nreward: {", section, "}\n", more), says);
   };
-  reward("grader: judge", "must be one of");
-  reward("url: 'ftp://a'", "reward.url = \"ftp://a\": must begin with http:// or https://");
   reward("url: 'http://a:0'", "has no port in [1, 65535]");
   reward("grader: math, url: 'http://a'", "give one of them");
   reward("weight: 2", "reward.weight: needs reward.grader or reward.url");
   reward("scale: none", "reward.scale: needs reward.grader or reward.url");
-  reward("grader: math, weight: 0", "reward.weight = 0.0: must be finite and not 0");
-  reward("grader: math, weight: .nan", "is not a number");
-  reward("grader: math, weight: .inf", "must be finite");
-  reward("grader: math, baseline: mean", "must be one of none, group, leave_one_out");
   reward("grader: math, baseline: none", "reward.scale = std: reward.baseline is none");
   reward("grader: math", "rollout.n = 1 must be at least 2", "rollout: {n: 1}");
-  reward("grader: math, clip_low: 1.5", "reward.clip_low = 1.5: must be from 0 to 1");
-  reward("grader: math, clip_high: -1", "reward.clip_high = -1.0: must be at least 0");
-  reward("grader: math, timeout_s: 0", "reward.timeout_s = 0");
-  reward("grader: math, outage_budget_s: -1", "reward.outage_budget_s = -1");
-  reward("grader: math, max_in_flight: 0", "reward.max_in_flight = 0");
   reward("grader: math, api_key_env: K", "reward.api_key_env is for reward.url");
   reward("url: 'http://a', answer_pattern: x", "reward.answer_pattern is for reward.grader");
   reward("grader: math", "truncated, and policy_gradient", "rollout: {top_p: 0.9}");
@@ -142,7 +131,6 @@ TEST(TrainConfig, GivenResponsesAreRefusedWhereTheSampledTokenIsAnEstimate) {
   };
   refused("{}", "response_key: r", "one needs the other");
   refused("{}", "offpolicy_fraction: 0.5", "one needs the other");
-  refused("{}", "response_key: r, offpolicy_fraction: 1.5", "data.offpolicy_fraction = 1.5");
   refused("{}", "response_key: r, offpolicy_fraction: 0.001", "none of the data.train_batch_size");
   refused("{support: union}", given, "objective.support = union");
   refused("{}",
@@ -167,9 +155,6 @@ TEST(TrainConfig, TheTeachersPromptIsAKeyOrATemplate) {
   refused("teacher_prompt_template: 'Solution: {solution}'", "must contain {prompt}");
   refused("teacher_prompt_missing: plain", "need data.teacher_prompt_key or");
   refused("max_teacher_prompt_length: 5", "need data.teacher_prompt_key or");
-  refused("max_teacher_prompt_length: -1", "data.max_teacher_prompt_length = -1");
-  refused("teacher_prompt_key: hint, teacher_prompt_missing: drop",
-          "must be one of error, plain, skip");
   const std::string sibling = "teacher_prompt_template: '{prompt} {sibling}', ";
   refused(sibling + "train_batch_size: 72", "teacher_prompt_missing must be plain or skip");
   refused(sibling + "teacher_prompt_missing: plain", "rollout.n = 1", "rollout: {n: 1}");
