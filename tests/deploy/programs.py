@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -39,6 +40,20 @@ def fetch(url, data=None):
         return error.code, error.read().decode()
     except OSError as error:
         return 0, str(error)
+
+
+def free_port(address="127.0.0.1"):
+    """A port that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind((address, 0))
+        return free.getsockname()[1]
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
 
 
 class Program:

@@ -9,14 +9,8 @@ import time
 import unittest
 
 from environment import run
+from programs import is_alive
 from stub_tree import ROOT, WAIT_S, StubTree
-
-
-def is_alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 class QuickstartTest(StubTree):

@@ -64,6 +64,16 @@ class Cluster(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return manifests.parse(done.stdout)
 
+    def overlay_with(self, *components):
+        """The laptop's overlay with components for the teacher and for the trainer, in a copy of the tree."""
+        tree = self.path / "deploy/kubernetes"
+        shutil.copytree(manifests.KUBERNETES, tree)
+        for part, suffix in (("teacher", ""), ("experiment", "-trainer")):
+            path = tree / f"overlays/laptop/{part}/kustomization.yaml"
+            lines = "".join(f"  - ../../../components/{name}{suffix}\n" for name in components)
+            path.write_text(path.read_text().replace("components:\n", "components:\n" + lines))
+        return tree / "overlays/laptop"
+
     def service(self, scheme="grpc"):
         return ",".join(f"{scheme}://{address}:50051" for address in self.addresses)
 

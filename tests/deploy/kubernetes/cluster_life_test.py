@@ -111,17 +111,6 @@ class ClusterLifeTest(cluster.Cluster):
         (folders["keys"] / "key").write_text("key-of-the-cluster\n")
         return folders
 
-    def secure_overlay(self):
-        """The laptop's overlay with the four components of certificates and keys, in a copy of the tree."""
-        tree = self.path / "deploy/kubernetes"
-        shutil.copytree(manifests.KUBERNETES, tree)
-        for part, suffix in (("teacher", ""), ("experiment", "-trainer")):
-            path = tree / f"overlays/laptop/{part}/kustomization.yaml"
-            path.write_text(path.read_text().replace("components:\n", "components:\n"
-                                                     f"  - ../../../components/tls{suffix}\n"
-                                                     f"  - ../../../components/api-keys{suffix}\n"))
-        return tree / "overlays/laptop"
-
     def test_certificates_and_keys(self):
         """Both ends with the components of TLS and keys: a run works; without the right key or certificate it does not."""
         if "--ssl-certfile" not in flags_of("taopd-teacher"):
@@ -129,7 +118,7 @@ class ClusterLifeTest(cluster.Cluster):
         tool("openssl")
         self.addresses = [kubelet.new_address()]
         secrets = self.secrets()
-        overlay = self.secure_overlay()
+        overlay = self.overlay_with("tls", "api-keys")
         self.volumes |= {"/run/taopd/tls": secrets["teacher-tls"], "/run/taopd/api-keys": secrets["keys"]}
         teachers = self.teachers(1, objects=manifests.kustomize(overlay / "teacher"))
         teachers.start()  # the probes are answered in plain text, and without a key

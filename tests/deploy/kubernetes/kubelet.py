@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -237,9 +236,3 @@ def job_action(spec, exit_code, disrupted=False):
         if disrupted and any(each["type"] == "DisruptionTarget" for each in rule.get("onPodConditions", [])):
             return rule["action"]
     return "Count"
-
-
-def free_port(address):
-    with socket.socket() as free:
-        free.bind((address, 0))
-        return free.getsockname()[1]

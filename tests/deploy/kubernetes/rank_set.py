@@ -7,9 +7,8 @@ at which the ranks meet is a free one.
 import copy
 import re
 
-from kubelet import free_port
 from manifests import find, get, labels_of, of_kind
-from programs import WAIT_S
+from programs import WAIT_S, free_port
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 

@@ -1,7 +1,6 @@
 """Rollout workers of the rendered manifests, played as processes: they generate for a trainer, are lost and come back, and the
 run has the bits of one that generates by itself."""
 
-import shutil
 import signal
 
 import cluster
@@ -16,16 +15,6 @@ NUM_NAMED = 4  # by the component rollout-workers-trainer
 
 
 class RolloutWorkersLifeTest(cluster.Cluster):
-    def overlay(self):
-        """The laptop's overlay with the workers, in a copy of the tree."""
-        tree = self.path / "deploy/kubernetes"
-        shutil.copytree(manifests.KUBERNETES, tree)
-        for part, suffix in (("teacher", ""), ("experiment", "-trainer")):
-            path = tree / f"overlays/laptop/{part}/kustomization.yaml"
-            path.write_text(path.read_text().replace("components:\n", "components:\n"
-                                                     f"  - ../../../components/rollout-workers{suffix}\n"))
-        return tree / "overlays/laptop"
-
     def worker(self, objects, address):
         """A pod of the StatefulSet, with a name that means this address."""
         number = self.count = getattr(self, "count", 0) + 1
@@ -55,7 +44,7 @@ class RolloutWorkersLifeTest(cluster.Cluster):
         pod.kill()
 
     def test_workers_are_lost_and_come_back(self):
-        overlay = self.overlay()
+        overlay = self.overlay_with("rollout-workers")
         served = manifests.kustomize(overlay / "teacher")
         self.addresses = [kubelet.new_address()]
         teachers = self.teachers(1, objects=served)

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import re
-import socket
 import tempfile
 import unittest
 from xml.etree import ElementTree
@@ -12,7 +11,7 @@ import alerts
 import manifests
 import named_results
 from environment import BIN_DIR, ROOT, module, run, temporary_path, tool
-from programs import TINY, Program, Teacher, copy_model, fetch, settings, wait_for
+from programs import TINY, Program, Teacher, copy_model, fetch, free_port, settings, wait_for
 
 OBSERVABILITY = ROOT / "deploy/observability"
 RUNBOOK = ROOT / "docs/deploy/runbook.md"
@@ -176,9 +175,7 @@ class ExportedTest(unittest.TestCase):
     def programs(self):
         """A teacher, and a trainer that goes on for long enough to be read, with its port."""
         teacher = Teacher(self, self.path)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         values = TINY | {"trainer.total_steps": 100000, "trainer.eval_every": 0, "run.dir": self.path / "run",
                          "trainer.num_threads": 1, "trainer.http_port": port, "student.model": copy_model(self.path),
                          "teacher.endpoints": f"[{teacher.endpoint}]"}

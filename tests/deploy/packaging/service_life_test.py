@@ -9,17 +9,10 @@ import urllib.request
 
 import named_results
 from environment import BIN_DIR, ROOT, temporary_path
-from programs import TINY, Program, Teacher, copy_model, fetch, settings, teacher_command, wait_for
+from programs import TINY, Program, Teacher, copy_model, fetch, free_port, is_alive, settings, teacher_command, wait_for
 
 WATCHDOG_S = 0.4
 STALL_S = 2
-
-
-def is_alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] not in "ZX"
-    except OSError:
-        return False
 
 
 class Manager:
@@ -56,9 +49,7 @@ class ServiceLifeTest(unittest.TestCase):
     def setUp(self):
         self.path = temporary_path(self)
         self.manager = Manager(self, self.path)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     def train(self, teacher, *launcher, flags=(), **changes):
         if not (self.path / "student").exists():

@@ -6,23 +6,21 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
+from environment import ROOT, temporary_path
+from programs import WAIT_S, wait_for
 from run_directory import make_run, metrics_line
 
 HERE = pathlib.Path(__file__).resolve().parent
-TRACK = HERE.parents[2] / "deploy/tools/track"
-WAIT_S = 60
+TRACK = ROOT / "deploy/tools/track"
 
 
 class TrackTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.run_dir = make_run(pathlib.Path(directory.name) / "run")
-        self.log = pathlib.Path(directory.name, "log.jsonl")
+        path = temporary_path(self)
+        self.run_dir = make_run(path / "run")
+        self.log = path / "log.jsonl"
         self.environment = {**os.environ, "PYTHONPATH": str(HERE / "fake"), "FAKE_LOG": str(self.log)}
 
     def start(self, *arguments):
@@ -44,12 +42,6 @@ class TrackTest(unittest.TestCase):
 
     def steps(self):
         return [call["step"] for call in self.calls("values") if call["step"] is not None]
-
-    def wait_until(self, condition):
-        end = time.monotonic() + WAIT_S
-        while not condition():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
 
     def append(self, text):
         with open(self.run_dir / "metrics.jsonl", "a", encoding="utf-8") as file:
@@ -104,11 +96,11 @@ class TrackTest(unittest.TestCase):
         model = self.run_dir / "model" / "config.json"
         model.unlink()
         process = self.start("--follow")
-        self.wait_until(lambda: self.steps() == [1, 2])
+        wait_for(lambda: self.steps() == [1, 2], "the steps")
         self.append(metrics_line(3, a=1) + '{"step": 4, "ti')
-        self.wait_until(lambda: self.steps() == [1, 2, 3])
+        wait_for(lambda: self.steps() == [1, 2, 3], "the steps")
         self.append('me": 7, "a": 2}\n')
-        self.wait_until(lambda: self.steps() == [1, 2, 3, 4])
+        wait_for(lambda: self.steps() == [1, 2, 3, 4], "the steps")
         # The resumed run goes back to step 2 while the tool runs.
         (self.run_dir / "metrics.jsonl").write_text("".join(metrics_line(step, a=1) for step in range(1, 12)))
         model.write_text("{}")
@@ -121,7 +113,7 @@ class TrackTest(unittest.TestCase):
         down = pathlib.Path(f"{self.log}.down")
         down.touch()
         process = self.start()
-        self.wait_until(lambda: self.calls("down"))
+        wait_for(lambda: self.calls("down"), "a call that fails")
         down.unlink()
         output, _ = process.communicate(timeout=WAIT_S)
         self.assertEqual(process.returncode, 0, output)
@@ -131,7 +123,7 @@ class TrackTest(unittest.TestCase):
     def test_a_signal_ends_it(self):
         (self.run_dir / "model" / "config.json").unlink()
         process = self.start("--follow")
-        self.wait_until(lambda: self.steps() == [1, 2])
+        wait_for(lambda: self.steps() == [1, 2], "the steps")
         process.send_signal(signal.SIGTERM)
         self.assertEqual((process.wait(timeout=WAIT_S), len(self.calls("finish"))), (0, 1))
 
