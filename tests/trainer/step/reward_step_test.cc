@@ -1,4 +1,5 @@
 // Tests of steps with rewards, with masked responses and with given responses.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -19,6 +20,13 @@ using testing::ByteTokenizer;
 using testing::TinySetting;
 using testing::TinyTraining;
 
+// Returns the share of the even ones of some token ids.
+template <typename Ids>
+double EvenShare(const Ids& ids) {
+  const auto num_even = std::count_if(ids.begin(), ids.end(), [](auto id) { return id % 2 == 0; });
+  return static_cast<double>(num_even) / static_cast<double>(ids.size());
+}
+
 // The reward of a response is the share of its even token ids. Answers after `num_held` requests
 // have come, the last one first.
 class EvenIds final : public RewardSource {
@@ -28,11 +36,7 @@ class EvenIds final : public RewardSource {
   void Reward(std::vector<RewardSample> samples,
               std::function<void(absl::StatusOr<std::vector<double>>)> done) override {
     std::vector<double> rewards;
-    for (const RewardSample& sample : samples) {
-      double num_even = 0;
-      for (const char id : sample.response) num_even += id % 2 == 0 ? 1 : 0;
-      rewards.push_back(num_even / static_cast<double>(sample.response.size()));
-    }
+    for (const RewardSample& sample : samples) rewards.push_back(EvenShare(sample.response));
     std::vector<std::function<void()>> ready;
     {
       absl::MutexLock lock(&mutex_);
@@ -58,18 +62,25 @@ TinySetting RewardAlone() {
   return setting;
 }
 
+// A run with a source of rewards, and without a teacher if its kind is none.
+struct RewardedTraining : TinyTraining {
+  RewardedTraining(const TinySetting& setting, RewardSource* source)
+      : TinyTraining(setting),
+        rewards{source, &tokenizer, setting.config.reward.baseline, setting.config.reward.scale} {
+    context.rewards = &rewards;
+    if (setting.config.teacher.kind == TeacherKind::kNone) context.teacher = &no_teacher;
+  }
+  ByteTokenizer tokenizer;
+  NoTeacherClient no_teacher;
+  const StepRewardOptions rewards;
+};
+
 // Runs steps with that source of rewards. `prepare` may change the context.
 std::vector<std::map<std::string, double>> RunRewarded(
     const TinySetting& setting, int num_steps, RewardSource* source,
     std::shared_ptr<Decoder>* trained = nullptr,
     const std::function<void(StepContext&)>& prepare = [](StepContext&) {}) {
-  ByteTokenizer tokenizer;
-  NoTeacherClient no_teacher;
-  TinyTraining training(setting);
-  const StepRewardOptions rewards = {source, &tokenizer, setting.config.reward.baseline,
-                                     setting.config.reward.scale};
-  training.context.rewards = &rewards;
-  if (setting.config.teacher.kind == TeacherKind::kNone) training.context.teacher = &no_teacher;
+  RewardedTraining training(setting, source);
   prepare(training.context);
   std::vector<std::map<std::string, double>> metrics;
   for (int step = 0; step < num_steps; ++step)
@@ -91,24 +102,15 @@ TEST(RewardStep, ARewardAloneIsLearned) {
 }
 
 TEST(RewardStep, TheMetricsAreThoseOfTheResponses) {
-  TinySetting setting = RewardAlone();
-  ByteTokenizer tokenizer;
-  NoTeacherClient no_teacher;
   EvenIds source;
-  TinyTraining training(setting);
-  const StepRewardOptions rewards = {&source, &tokenizer, RewardBaseline::kGroup,
-                                     RewardScale::kStd};
-  training.context.rewards = &rewards;
-  training.context.teacher = &no_teacher;
+  RewardedTraining training(RewardAlone(), &source);
   const StepResult result = training.Step(0, 1);
   const auto metrics = ByName(result);
   double sum = 0, square = 0, num_equal = 0;
   for (size_t first = 0; first < result.rollouts.size(); first += 3) {
     std::vector<double> group;
     for (size_t i = first; i < first + 3; ++i) {
-      double num_even = 0;
-      for (const int32_t id : result.rollouts[i].response_ids) num_even += id % 2 == 0 ? 1 : 0;
-      group.push_back(num_even / static_cast<double>(result.rollouts[i].response_ids.size()));
+      group.push_back(EvenShare(result.rollouts[i].response_ids));
       sum += group.back();
       square += group.back() * group.back();
     }
@@ -210,13 +212,9 @@ TEST(RewardStep, AFailureOfTheSourceAbandonsTheStep) {
     RewardStats stats() const override { return {}; }
   };
   Failing source;
-  ByteTokenizer tokenizer;
   TinySetting setting;
   setting.config.reward.grader = "exact";
-  TinyTraining training(setting);
-  const StepRewardOptions rewards = {&source, &tokenizer, RewardBaseline::kGroup,
-                                     RewardScale::kStd};
-  training.context.rewards = &rewards;
+  RewardedTraining training(setting, &source);
   EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
                absl::StatusCode::kDataLoss, "rewards of the rollouts from");
   EXPECT_EQ(training.optimizer().num_updates(), 0);
@@ -247,15 +245,19 @@ class GivenResponses : public ::testing::Test {
   // Runs a step on prompts with responses of their own.
   StepResult Step(const TinySetting& setting, std::shared_ptr<Decoder>* trained = nullptr) {
     TinyTraining training(setting);
+    StepResult result = StepOf(&training);
+    if (trained != nullptr) *trained = training.student();
+    return result;
+  }
+  StepResult StepOf(TinyTraining* training) {
     std::vector<const PromptRecord*> prompts;
-    for (const PromptRecord* prompt : training.NextPrompts()) {
+    for (const PromptRecord* prompt : training->NextPrompts()) {
       records_.push_back(std::make_unique<PromptRecord>(*prompt));
       records_.back()->response_ids = {5, static_cast<int32_t>(prompts.size() + 6), 2};
       prompts.push_back(records_.back().get());
     }
-    auto result = TrainOneStep(training.context, 0, 1e-3, prompts);
+    auto result = TrainOneStep(training->context, 0, 1e-3, prompts);
     EXPECT_OK(result);
-    if (trained != nullptr) *trained = training.student();
     return result.ok() ? *std::move(result) : StepResult();
   }
   static TinySetting Setting(const std::string& objective, double fraction) {
@@ -295,27 +297,11 @@ TEST_F(GivenResponses, RewardsLeaveThemOut) {
   TinySetting setting = Setting("policy_gradient", 0.5);
   setting.config.teacher.kind = TeacherKind::kNone;
   setting.config.reward.grader = "exact";
-  ByteTokenizer tokenizer;
-  NoTeacherClient no_teacher;
   EvenIds source;
-  TinyTraining training(setting);
-  const StepRewardOptions rewards = {&source, &tokenizer, RewardBaseline::kGroup,
-                                     RewardScale::kStd};
-  training.context.rewards = &rewards;
-  training.context.teacher = &no_teacher;
-  std::vector<const PromptRecord*> prompts;
-  for (const PromptRecord* prompt : training.NextPrompts()) {
-    records_.push_back(std::make_unique<PromptRecord>(*prompt));
-    records_.back()->response_ids = {4, 4, 2};
-    prompts.push_back(records_.back().get());
-  }
-  ASSERT_OK_AND_ASSIGN(const StepResult result, TrainOneStep(training.context, 0, 1e-3, prompts));
+  RewardedTraining training(setting, &source);
+  const StepResult result = StepOf(&training);
   double sum = 0;
-  for (const Rollout& rollout : result.rollouts) {
-    double num_even = 0;
-    for (const int32_t id : rollout.response_ids) num_even += id % 2 == 0 ? 1 : 0;
-    sum += num_even / static_cast<double>(rollout.response_ids.size());
-  }
+  for (const Rollout& rollout : result.rollouts) sum += EvenShare(rollout.response_ids);
   ASSERT_EQ(result.rollouts.size(), 9u);
   EXPECT_NEAR(ByName(result).at("reward/mean"), sum / 9, 1e-12);
 }
