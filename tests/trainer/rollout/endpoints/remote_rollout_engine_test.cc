@@ -143,6 +143,22 @@ class RemoteRolloutEngineTest : public ::testing::Test {
     engine_ = std::make_unique<RemoteRolloutEngine>(std::move(workers_), needs, options_);
     return engine_.get();
   }
+  // Starts the engine and gives it the weights of a step.
+  RemoteRolloutEngine* StartWith(int64_t step) {
+    RemoteRolloutEngine* const engine = Start();
+    engine->SetWeights(Weights(step));
+    return engine;
+  }
+  // Answers with an error if `fails` is true of the request.
+  static void FailIf(ScriptedWorker* worker, std::function<bool(const RolloutRequest&)> fails,
+                     const absl::Status& error) {
+    worker->on_generate = [=](const auto& request, const auto& weights,
+                              const auto&) -> absl::StatusOr<WorkerRollout> {
+      if (fails(request)) return error;
+      return AnswerTo(request, weights.version);
+    };
+  }
+  static bool HasSeedOne(const RolloutRequest& request) { return request.sampling.seed == 1; }
 
   RemoteRolloutOptions options_;
   std::vector<std::unique_ptr<RolloutWorker>> workers_;
@@ -157,20 +173,18 @@ TEST_F(RemoteRolloutEngineTest, EveryWorkerGetsEveryVersionAndAPartOfTheWork) {
   // Each call waits for one of the other worker, so that neither can do all of the work.
   absl::Mutex mutex;
   int in_a = 0, in_b = 0;
-  const auto meet = [&](int* mine, const int* other) {
-    absl::MutexLock lock(&mutex);
-    ++*mine;
-    const auto has_come = [&] { return *other > 0; };
-    mutex.Await(absl::Condition(&has_come));
+  const auto meet = [&](ScriptedWorker* worker, int* mine, const int* other) {
+    worker->on_generate = [&mutex, mine, other](const auto& request, const auto& weights,
+                                                const auto&) {
+      absl::MutexLock lock(&mutex);
+      ++*mine;
+      const auto has_come = [&] { return *other > 0; };
+      mutex.Await(absl::Condition(&has_come));
+      return AnswerTo(request, weights.version);
+    };
   };
-  a->on_generate = [&](const auto& request, const auto& weights, const auto&) {
-    meet(&in_a, &in_b);
-    return AnswerTo(request, weights.version);
-  };
-  b->on_generate = [&](const auto& request, const auto& weights, const auto&) {
-    meet(&in_b, &in_a);
-    return AnswerTo(request, weights.version);
-  };
+  meet(a, &in_a, &in_b);
+  meet(b, &in_b, &in_a);
   for (const int64_t step : {0, 1}) {
     {
       absl::MutexLock lock(&mutex);
@@ -189,13 +203,9 @@ TEST_F(RemoteRolloutEngineTest, TheWorkOfALostWorkerGoesToOthersUntilItAnswersAg
   ScriptedWorker* const a = Add("a");
   Add("b");
   std::atomic<int> num_failures = 3;
-  a->on_generate = [&](const auto& request, const auto& weights,
-                       const auto&) -> absl::StatusOr<WorkerRollout> {
-    if (num_failures-- > 0) return Unavailable("it was killed");
-    return AnswerTo(request, weights.version);
-  };
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
+  FailIf(
+      a, [&](const auto&) { return num_failures-- > 0; }, Unavailable("it was killed"));
+  RemoteRolloutEngine* const engine = StartWith(0);
   int64_t step = 0;
   // Until it has failed and come back; each batch is whole meanwhile.
   while (num_failures > 0 || engine->stats().num_ready < 2) {
@@ -210,13 +220,10 @@ TEST_F(RemoteRolloutEngineTest, TheWorkOfALostWorkerGoesToOthersUntilItAnswersAg
 TEST_F(RemoteRolloutEngineTest, AWorkerWithOtherWeightsGetsThemAgain) {
   ScriptedWorker* const a = Add("a");
   std::atomic<bool> was_restarted = true;
-  a->on_generate = [&](const auto& request, const auto& weights,
-                       const auto&) -> absl::StatusOr<WorkerRollout> {
-    if (was_restarted.exchange(false)) return absl::AbortedError("others are served");
-    return AnswerTo(request, weights.version);
-  };
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(4));
+  FailIf(
+      a, [&](const auto&) { return was_restarted.exchange(false); },
+      absl::AbortedError("others are served"));
+  RemoteRolloutEngine* const engine = StartWith(4);
   Batch(engine, 5, 4).ExpectWhole(4);
   EXPECT_THAT(a->Versions(), ::testing::ElementsAre("step-4", "step-4"));
   EXPECT_EQ(engine->stats().num_lost, 0);
@@ -229,8 +236,7 @@ TEST_F(RemoteRolloutEngineTest, AnAnswerOfOtherWeightsLeavesTheWorkerOutByName) 
   old->on_generate = [&](const auto& request, const auto& weights, const auto&) {
     return AnswerTo(request, weights.step == 0 ? weights.version : "step-0");
   };
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
+  RemoteRolloutEngine* const engine = StartWith(0);
   Batch(engine, 20, 0).ExpectWhole(0);
   int64_t step = 0;
   ::testing::internal::CaptureStderr();
@@ -263,9 +269,7 @@ TEST_F(RemoteRolloutEngineTest, AnswersThatBreakTheProtocolLeaveTheWorkerOut) {
       spoil(&answer);
       return answer;
     };
-    RemoteRolloutEngine* const engine = Start();
-    engine->SetWeights(Weights(0));
-    const auto answers = Batch(engine, 2, 0).Wait();
+    const auto answers = Batch(StartWith(0), 2, 0).Wait();
     EXPECT_ERROR(answers[0], absl::StatusCode::kFailedPrecondition, "the-only-one");
     EXPECT_THAT(answers[0].status().ToString(), HasSubstr(text));
     engine_.reset();
@@ -276,9 +280,7 @@ TEST_F(RemoteRolloutEngineTest, AnswersThatBreakTheProtocolLeaveTheWorkerOut) {
 TEST_F(RemoteRolloutEngineTest, WeightsThatArriveDamagedAreSentAgain) {
   ScriptedWorker* const a = Add("a");
   a->fails_sets = 2;
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
-  Batch(engine, 3, 0).ExpectWhole(0);
+  Batch(StartWith(0), 3, 0).ExpectWhole(0);
   EXPECT_EQ(a->Versions().size(), 3u);
 }
 
@@ -368,30 +370,17 @@ TEST_F(RemoteRolloutEngineTest, AWorkerThatCanNeverBeUsedIsRefusedAtTheStart) {
 }
 
 TEST_F(RemoteRolloutEngineTest, ARequestThatIsAtFaultFailsAlone) {
-  ScriptedWorker* const a = Add("a");
-  a->on_generate = [](const auto& request, const auto& weights,
-                      const auto&) -> absl::StatusOr<WorkerRollout> {
-    if (request.sampling.seed == 1) return InvalidArgument("token_ids is too long");
-    return AnswerTo(request, weights.version);
-  };
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
-  const auto answers = Batch(engine, 3, 0).Wait();
+  FailIf(Add("a"), HasSeedOne, InvalidArgument("token_ids is too long"));
+  const auto answers = Batch(StartWith(0), 3, 0).Wait();
   EXPECT_OK(answers[0]);
   EXPECT_ERROR(answers[1], absl::StatusCode::kInvalidArgument, "a: token_ids is too long");
   EXPECT_OK(answers[2]);
 }
 
 TEST_F(RemoteRolloutEngineTest, ARequestThatBreaksEveryWorkerEnds) {
-  for (const char* address : {"a", "b"}) {
-    Add(address)->on_generate = [](const auto& request, const auto& weights,
-                                   const auto&) -> absl::StatusOr<WorkerRollout> {
-      if (request.sampling.seed == 1) return absl::InternalError("the logits hold a NaN");
-      return AnswerTo(request, weights.version);
-    };
-  }
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
+  for (const char* address : {"a", "b"})
+    FailIf(Add(address), HasSeedOne, absl::InternalError("the logits hold a NaN"));
+  RemoteRolloutEngine* const engine = StartWith(0);
   const auto answers = Batch(engine, 3, 0).Wait();
   EXPECT_OK(answers[0]);
   EXPECT_ERROR(answers[1], absl::StatusCode::kInternal, "asked 5 times: the logits hold a NaN");
@@ -407,8 +396,7 @@ TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
     stopped.WaitForNotificationWithTimeout(absl::Seconds(60));
     return absl::StatusOr<WorkerRollout>(absl::CancelledError("cancelled"));
   };
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
+  RemoteRolloutEngine* const engine = StartWith(0);
   Batch batch(engine, 10, 0);
   engine->CancelAll();
   for (const auto& answer : batch.Wait())
@@ -420,8 +408,7 @@ TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
 
 TEST_F(RemoteRolloutEngineTest, RequestsForOtherWeightsThanTheWorkersHaveAreRefused) {
   Add("a");
-  RemoteRolloutEngine* const engine = Start();
-  engine->SetWeights(Weights(0));
+  RemoteRolloutEngine* const engine = StartWith(0);
   EXPECT_ERROR(Batch(engine, 1, 1).Wait()[0], absl::StatusCode::kFailedPrecondition, "step 1");
   engine->SetWeights(ResourceExhausted("the disk is full"));
   EXPECT_ERROR(Batch(engine, 1, 0).Wait()[0], absl::StatusCode::kResourceExhausted, "disk");

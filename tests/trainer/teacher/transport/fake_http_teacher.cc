@@ -72,6 +72,13 @@ void FakeHttpTeacher::SetHandler(Handler handler) {
   handler_ = std::move(handler);
 }
 
+void FakeHttpTeacher::SetReply(Reply reply) {
+  SetHandler(
+      [reply = std::move(reply)](const httplib::Request& request, httplib::Response& response) {
+        response.set_content(reply(nlohmann::json::parse(request.body)), "application/json");
+      });
+}
+
 nlohmann::json FakeHttpTeacher::last_request() const {
   absl::MutexLock lock(&mutex_);
   return last_request_;

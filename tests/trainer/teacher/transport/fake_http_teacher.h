@@ -21,6 +21,7 @@ enum class HttpShape { kVllmPython, kVllmRust, kSglang };
 class FakeHttpTeacher {
  public:
   using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
+  using Reply = std::function<std::string(const nlohmann::json& request)>;
 
   explicit FakeHttpTeacher(HttpShape shape);
   ~FakeHttpTeacher();
@@ -31,6 +32,8 @@ class FakeHttpTeacher {
   nlohmann::ordered_json RightReply(const nlohmann::json& request) const;
   // Answers scoring requests in place of RightReply; null: right replies.
   void SetHandler(Handler handler);
+  // Answers scoring requests with texts.
+  void SetReply(Reply reply);
   nlohmann::json last_request() const;
 
   // Settings that a test changes before the first request.

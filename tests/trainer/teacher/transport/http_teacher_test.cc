@@ -24,11 +24,25 @@ using testing::HttpShape;
 using testing::ScoreAll;
 using testing::ScoreOne;
 
-std::unique_ptr<TeacherClient> ConnectedTo(const TeacherClientOptions& options) {
+std::unique_ptr<TeacherClient> ConnectedTo(const TeacherClientOptions& options,
+                                           TeacherInfo* info = nullptr) {
   auto client = MakeNetworkTeacherClient(options);
   EXPECT_OK(client);
-  EXPECT_OK((*client)->Connect(absl::Seconds(20)));
+  const auto answer = (*client)->Connect(absl::Seconds(20));
+  EXPECT_OK(answer);
+  if (info != nullptr && answer.ok()) *info = *answer;
   return *std::move(client);
+}
+TeacherInfo InfoOf(const TeacherClientOptions& options) {
+  TeacherInfo info;
+  ConnectedTo(options, &info);
+  return info;
+}
+absl::Status ConnectError(const TeacherClientOptions& options,
+                          absl::Duration timeout = absl::Seconds(20)) {
+  auto client = MakeNetworkTeacherClient(options);
+  EXPECT_OK(client);
+  return (*client)->Connect(timeout).status();
 }
 
 class HttpTeacherTest : public ::testing::TestWithParam<HttpShape> {
@@ -37,8 +51,7 @@ class HttpTeacherTest : public ::testing::TestWithParam<HttpShape> {
 };
 
 TEST_P(HttpTeacherTest, SaysWhatIsKnown) {
-  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastHttpOptions(teacher_)));
-  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
+  const TeacherInfo info = InfoOf(FastHttpOptions(teacher_));
   EXPECT_EQ(info.model_name, "example");
   EXPECT_EQ(info.revision, GetParam() == HttpShape::kSglang ? "example v7" : "example vllm-1-abc");
   EXPECT_EQ(info.max_model_len, 63);  // one token is generated
@@ -93,8 +106,8 @@ TEST_P(HttpTeacherTest, WhatSuchTeachersCannotDoIsRefusedByName) {
 
 // A run asks for this before its first step.
 TEST_P(HttpTeacherTest, SizesThatNoReplyCanHaveAreKnownAtTheStart) {
-  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(FastHttpOptions(teacher_)));
-  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
+  TeacherInfo info;
+  auto client = ConnectedTo(FastHttpOptions(teacher_), &info);
   TeacherRequest longest;
   longest.score_start = 1024;
   longest.top_k = 64;
@@ -107,40 +120,30 @@ TEST_P(HttpTeacherTest, SizesThatNoReplyCanHaveAreKnownAtTheStart) {
 
 TEST_P(HttpTeacherTest, StrangeRepliesAreNotTrainedOn) {
   auto client = ConnectedTo(FastHttpOptions(teacher_));
-  const auto expect_error = [&](FakeHttpTeacher::Handler handler, absl::StatusCode code,
-                                const std::string& says) {
-    teacher_.SetHandler(std::move(handler));
-    EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), code, says);
-  };
-  const auto text = [](const std::string& body) {
-    return [body](const httplib::Request&, httplib::Response& response) {
-      response.set_content(body, "application/json");
-    };
+  const auto expect_refused = [&](FakeHttpTeacher::Reply reply) {
+    teacher_.SetReply(std::move(reply));
+    EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kDataLoss,
+                 "teacher reply");
   };
   for (const char* body : {"", "{", "[]", "{}", "\xff\xfe", "{\"choices\":[]}",
                            "{\"choices\":[{\"prompt_logprobs\":[null]}]}", "{\"meta_info\":[]}",
                            "{\"meta_info\":{\"input_token_logprobs\":[null]}}"}) {
-    expect_error(text(body), absl::StatusCode::kDataLoss, "teacher reply");
+    expect_refused([body](const nlohmann::json&) { return body; });
   }
   // A number that is wrong: the reply of another sequence.
-  expect_error(
-      [this](const httplib::Request& request, httplib::Response& response) {
-        auto body = nlohmann::json::parse(request.body);
-        auto& ids = body.contains("prompt") ? body["prompt"] : body["input_ids"];
-        for (auto& id : ids) id = (id.get<int>() + 1) % 50;
-        response.set_content(teacher_.RightReply(body).dump(), "application/json");
-      },
-      absl::StatusCode::kDataLoss, "teacher reply");
+  expect_refused([this](nlohmann::json request) {
+    auto& ids = request.contains("prompt") ? request["prompt"] : request["input_ids"];
+    for (auto& id : ids) id = (id.get<int>() + 1) % 50;
+    return teacher_.RightReply(request).dump();
+  });
   // Probabilities that sum to more than 1.
-  expect_error(
-      [this](const httplib::Request& request, httplib::Response& response) {
-        std::string reply = teacher_.RightReply(nlohmann::json::parse(request.body)).dump();
-        for (size_t at = 0; (at = reply.find("-", at)) != std::string::npos; ++at) {
-          if (std::isdigit(static_cast<unsigned char>(reply[at + 1]))) reply.replace(at, 2, "-0");
-        }
-        response.set_content(reply, "application/json");
-      },
-      absl::StatusCode::kDataLoss, "teacher reply");
+  expect_refused([this](const nlohmann::json& request) {
+    std::string reply = teacher_.RightReply(request).dump();
+    for (size_t at = 0; (at = reply.find("-", at)) != std::string::npos; ++at) {
+      if (std::isdigit(static_cast<unsigned char>(reply[at + 1]))) reply.replace(at, 2, "-0");
+    }
+    return reply;
+  });
   teacher_.SetHandler(nullptr);
   EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
 }
@@ -215,9 +218,7 @@ TEST_P(HttpTeacherTest, DestructionCancelsWhatIsInFlight) {
 TEST_P(HttpTeacherTest, AnApiKeyIsSent) {
   teacher_.api_key = "secret";
   TeacherClientOptions options = FastHttpOptions(teacher_);
-  ASSERT_OK_AND_ASSIGN(auto without, MakeNetworkTeacherClient(options));
-  EXPECT_ERROR(without->Connect(absl::Seconds(20)), absl::StatusCode::kPermissionDenied,
-               "no API key was sent");
+  EXPECT_ERROR(ConnectError(options), absl::StatusCode::kPermissionDenied, "no API key was sent");
   options.api_key = "secret";
   EXPECT_OK(ScoreOne(ConnectedTo(options).get(), ExampleRequest(1)));
   options.api_key = "a b";
@@ -227,23 +228,16 @@ TEST_P(HttpTeacherTest, AnApiKeyIsSent) {
 TEST_P(HttpTeacherTest, AModelIsChosenByName) {
   TeacherClientOptions options = FastHttpOptions(teacher_);
   options.model = "nothing";
-  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
-  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(ConnectError(options), absl::StatusCode::kFailedPrecondition,
                "the server has no model \"nothing\"; it has \"example\", \"other\"");
   options.model = "other";
-  ASSERT_OK_AND_ASSIGN(client, MakeNetworkTeacherClient(options));
-  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
-  EXPECT_EQ(info.model_name, "other");
+  EXPECT_EQ(InfoOf(options).model_name, "other");
 }
 
 // Two servers with one name and other weights.
 TEST_P(HttpTeacherTest, TheCanaryTellsWeightsApart) {
-  const auto connect = [](FakeHttpTeacher& teacher) {
-    auto client = MakeNetworkTeacherClient(FastHttpOptions(teacher));
-    EXPECT_OK(client);
-    auto info = (*client)->Connect(absl::Seconds(20));
-    EXPECT_OK(info);
-    return info.value_or(TeacherInfo());
+  const auto connect = [](const FakeHttpTeacher& teacher) {
+    return InfoOf(FastHttpOptions(teacher));
   };
   const TeacherInfo info = connect(teacher_);
   EXPECT_EQ(info.canary.size(), 16u);
@@ -261,10 +255,8 @@ TEST_P(HttpTeacherTest, TheCanaryTellsWeightsApart) {
 TEST_P(HttpTeacherTest, ScoresThatJumpHaveNoCanary) {
   FakeHttpTeacher teacher(GetParam());
   teacher.lowers_by = [](int num_replies) { return 0.0625f * static_cast<float>(num_replies % 5); };
-  auto client = MakeNetworkTeacherClient(FastHttpOptions(teacher));
-  ASSERT_OK(client);
   ::testing::internal::CaptureStderr();
-  ASSERT_OK_AND_ASSIGN(const TeacherInfo info, (*client)->Connect(absl::Seconds(20)));
+  const TeacherInfo info = InfoOf(FastHttpOptions(teacher));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::HasSubstr("they are not cached"));
   EXPECT_FALSE(info.has_stable_scores);
@@ -285,12 +277,10 @@ TEST(VllmTeacherTest, APortOfGrpcIsNamedAsThePossibleCause) {
   grpc_teacher.Start();
   TeacherClientOptions options = FastHttpOptions(FakeHttpTeacher(HttpShape::kVllmPython));
   options.endpoints = {"vllm+http://127.0.0.1:" + std::to_string(grpc_teacher.port())};
-  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
-  EXPECT_ERROR(client->Connect(absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
                "is this the server's HTTP port, not the one of gRPC");
   grpc_teacher.Stop();
-  ASSERT_OK_AND_ASSIGN(client, MakeNetworkTeacherClient(options));
-  EXPECT_ERROR(client->Connect(absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
                "no connection: nothing listens there");
 }
 
@@ -298,9 +288,7 @@ TEST(VllmTeacherTest, TheFlagOfALimitIsNamed) {
   FakeHttpTeacher teacher(HttpShape::kVllmPython);
   TeacherClientOptions options = FastHttpOptions(teacher);
   options.probe_top_k = 21;
-  ASSERT_OK_AND_ASSIGN(auto client, MakeNetworkTeacherClient(options));
-  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
-               "--max-logprobs 21");
+  EXPECT_ERROR(ConnectError(options), absl::StatusCode::kFailedPrecondition, "--max-logprobs 21");
 }
 
 TEST(VllmTeacherTest, AsksWithTokenIds) {
@@ -320,20 +308,20 @@ TEST(VllmTeacherTest, ZeroProbabilityAndAnotherFingerprint) {
   FakeHttpTeacher teacher(HttpShape::kVllmPython);
   auto client = ConnectedTo(FastHttpOptions(teacher));
   TeacherRequest request = ExampleRequest(1);
-  teacher.SetHandler([&](const httplib::Request& sent, httplib::Response& response) {
-    auto reply = teacher.RightReply(nlohmann::json::parse(sent.body));
+  teacher.SetReply([&](const nlohmann::json& sent) {
+    auto reply = teacher.RightReply(sent);
     auto& position = reply["choices"][0]["prompt_logprobs"][5];
     position[std::to_string(request.token_ids[5])]["logprob"] = -9999.0;
-    response.set_content(reply.dump(), "application/json");
+    return reply.dump();
   });
   const auto scores = ScoreOne(client.get(), request);
   ASSERT_OK(scores);
   EXPECT_EQ(scores->sampled_log_probs[5 - request.score_start],
             -std::numeric_limits<float>::infinity());
-  teacher.SetHandler([&](const httplib::Request& sent, httplib::Response& response) {
-    auto reply = teacher.RightReply(nlohmann::json::parse(sent.body));
+  teacher.SetReply([&](const nlohmann::json& sent) {
+    auto reply = teacher.RightReply(sent);
     reply["system_fingerprint"] = "vllm-2-def";
-    response.set_content(reply.dump(), "application/json");
+    return reply.dump();
   });
   EXPECT_ERROR(ScoreOne(client.get(), request), absl::StatusCode::kFailedPrecondition,
                "revision \"example vllm-2-def\" instead of \"example vllm-1-abc\"");
