@@ -1,5 +1,5 @@
-// Tests of bad input and of a teacher that goes away: the exit code is right, the message names the
-// cause, and nothing is lost.
+// Tests of bad input: the exit code is right, the message names the cause, and nothing is lost.
+// Further inputs are in trainer_overwrite_test.cc.
 
 #include "common/base/memory.h"
 #include "tests/integration/trainer/trainer_fixture.h"
@@ -22,7 +22,6 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   ExpectFailure({}, 64, "unknown key \"optimiser\" (did you mean \"optimizer\"?)");
   WriteTrainConfig("");
   ExpectFailure({"optimizer.lrr=1"}, 64, "optimizer.lrr");
-  ExpectFailure({"optimizer.lr=-1"}, 64, "optimizer.lr = -1");
   ExpectFailure({"trainer.mini_batch_size=3"}, 64, "must divide data.train_batch_size");
   ExpectFailure({"objective.name=ta_opdd"}, 64, "did you mean \"ta_opd\"");
   ExpectFailure({"teacher.endpoints=[http://x]"}, 64, "teacher.endpoints");
@@ -60,14 +59,12 @@ TEST_F(TrainerFaultsTest, BadData) {
   // All use one directory: a start that fails early leaves no run that the next one would have to
   // respect.
   ExpectFailure({FileSetting("data.train", "empty.jsonl")}, 65, "empty.jsonl");
-  ExpectFailure({"data.train=[/nowhere.jsonl]"}, 65, "/nowhere.jsonl");
   ExpectFailure({"data.max_prompt_length=2"}, 65, "more than max_prompt_length 2");
   WriteFile(dir_.File("broken.jsonl"), "{\"prompt_ids\":[1]}\n{\"prompt_ids\":[1\n");
   ExpectFailure({FileSetting("data.train", "broken.jsonl")}, 65, "broken.jsonl:2");
 }
 
 TEST_F(TrainerFaultsTest, BadModels) {
-  ExpectFailure({"student.model=/nowhere"}, 65, "/nowhere");
   const std::string copy = dir_.File("copy");
   std::filesystem::copy(dir_.File("student/model"), copy);
   const std::string weights = ReadFile(copy + "/model.safetensors");
@@ -118,12 +115,9 @@ TEST_F(TrainerFaultsTest, AModelThatTheMemoryCannotTrainIsRefused) {
               message);
 }
 
-TEST_F(TrainerFaultsTest, NoTeacherAtTheStart) { ExpectFailure({}, 69, "teacher"); }
-
 TEST_F(TrainerFaultsTest, LimitsOfTheTeacherAreNamed) {
   StartTeacher(stories_, {"--max-model-len=64"});
-  ExpectTrainFails({"teacher.top_k=4000"}, 64, "teacher.top_k 4000 exceeds the teacher's limit");
-  ExpectTrainFails({"data.max_response_length=60", RunDir("r2")}, 64, "max_model_len 64");
+  ExpectTrainFails({"data.max_response_length=60"}, 64, "max_model_len 64");
 }
 
 TEST_F(TrainerFaultsTest, ATeacherWithAnotherTokenizer) {
@@ -142,49 +136,23 @@ TEST_F(TrainerFaultsTest, ATeacherWithAnotherTokenizer) {
   ExpectTrainFails({Concat("student.model=", student_dir)}, 64, "another tokenizer");
 }
 
-TEST_F(TrainerFaultsTest, AControlPortInUse) {
-  const PortInUse used;
-  ExpectTrainFails({Concat("trainer.http_port=", used.port())}, 64, Concat(used.port()));
+TEST_F(TrainerFaultsTest, AMetricThatNoEvaluationProducesIsRefused) {
+  ExpectFailure({"trainer.best_metric=eval/kl_to_teachr"}, 64,
+                "trainer.best_metric = eval/kl_to_teachr: is not among");
+  EXPECT_THAT(output_, HasSubstr("did you mean \"eval/kl_to_teacher\"?"));
+  // The metric belongs to another measure, so the early stop would never be reached.
+  ExpectFailure({"trainer.best_metric=eval/accuracy", "trainer.early_stop_evaluations=3"}, 64,
+                "trainer.best_metric = eval/accuracy: is not among");
+  ExpectFailure({"trainer.best_metric=eval/kl_to_teacher", "eval.measure=none"}, 64,
+                "nothing is evaluated");
+  EXPECT_FALSE(Exists("run/metrics.jsonl"));
 }
 
-// Compares a run of 60 steps whose teacher is killed in the middle with the same undisturbed run.
-class LostTeacherTest : public TrainerFaultsTest {
- protected:
-  void SetUp() override {
-    TrainerFaultsTest::SetUp();
-    port_ = teacher().grpc_port();
-    ASSERT_TRUE(Trains({"trainer.total_steps=60", RunDir("whole")}));
-  }
-  // Starts the trainer and kills the teacher after step 4.
-  void LoseTeacher(const Strings& settings) {
-    trainer_.emplace(Command(TrainArguments(Joined(settings, {"trainer.total_steps=60"}))),
-                     dir_.File("train.log"));
-    ASSERT_TRUE(AwaitCheckpoint("run", 4, *trainer_));
-    teacher().Kill();
-  }
-  void ExpectSameAsWhole() {
-    ExpectSameLosses("run", "whole");
-    EXPECT_EQ(Losses("run").size(), 60u);
-    EXPECT_EQ(WeightsOf("run"), WeightsOf("whole"));
-  }
-  std::optional<Process> trainer_;
-  int port_ = 0;
-};
-
-TEST_F(LostTeacherTest, ARunThatGaveUpLosesNothing) {
-  ASSERT_NO_FATAL_FAILURE(LoseTeacher({"teacher.outage_budget_s=1", "teacher.timeout_s=2"}));
-  EXPECT_EQ(trainer_->Wait(absl::Seconds(60)), 69) << trainer_->Output();
-  StartTeacher(stories_, {}, port_);
-  ASSERT_TRUE(Trains({"trainer.total_steps=60"}, {"--resume"}));
-  ExpectSameAsWhole();
-}
-
-TEST_F(LostTeacherTest, ATeacherThatComesBackIsWaitedFor) {
-  ASSERT_NO_FATAL_FAILURE(LoseTeacher({}));
-  StartTeacher(stories_, {}, port_);
-  EXPECT_EQ(trainer_->Wait(absl::Seconds(120)), 0) << trainer_->Output();
-  EXPECT_GT(LastMetric("run", "teacher/retries"), 0) << "the teacher was never missed";
-  ExpectSameAsWhole();
+TEST_F(TrainerFaultsTest, TruncatedSamplingIsRefusedByPlanAndTrain) {
+  ExpectFailure({"objective.name=sc_ta_opd", "rollout.top_p=0.9"}, 64,
+                "rollout.top_p = 0.9: the sampled distribution is truncated");
+  ExpectFails(PlanArguments({"rollout.top_k=5", "objective.name=sampled_token_k2"}), 64,
+              "rollout.top_k = 5: the sampled distribution is truncated");
 }
 
 }  // namespace

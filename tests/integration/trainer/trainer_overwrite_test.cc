@@ -47,13 +47,13 @@ TEST_F(OverwriteTest, Distillation) {
   const PortInUse port;
   ExpectKept(TrainArguments({kNobody, "teacher.connect_timeout_s=0.2"}), run, 69, "teacher");
   const std::vector<std::tuple<Strings, int, std::string>> cases = {
-      {{"optimizer.lr=-1"}, 64, "optimizer.lr"},
+      {{"optimizer.lr=-1"}, 64, "optimizer.lr = -1"},
       {{"data.train=[/nope.jsonl]"}, 65, "/nope.jsonl"},
       {{"data.val=[/nope.jsonl]"}, 65, "/nope.jsonl"},
       {{"student.model=/nope"}, 65, "/nope"},
       {{Concat("student.model=", broken)}, 65, "broken"},
       {{"student.tokenizer=/nope"}, 65, "/nope"},
-      {{"teacher.top_k=4000"}, 64, "teacher.top_k 4000"},
+      {{"teacher.top_k=4000"}, 64, "teacher.top_k 4000 exceeds the teacher's limit"},
       {{"data.max_response_length=120"}, 64, "max_position_embeddings"},
       {{Concat("trainer.http_port=", port.port())}, 64, Concat(port.port())}};
   for (const auto& [settings, code, message] : cases)

@@ -120,5 +120,25 @@ TEST_F(TrainerSftTest, ALivePageShowsPausesSavesAndStopsARun) {
   EXPECT_EQ(NewestCheckpoint("sft"), stopped + 2);
 }
 
+// A checkpoint is saved before the validation of its step, which a resumed run makes up for.
+TEST_F(TrainerSftTest, SavesBeforeItValidates) {
+  const auto sft = [&](int64_t steps, const Strings& flags) {
+    return SftArguments(
+        {RunDir("sft"), FileSetting("data.val", "pairs.jsonl"),
+         Concat("trainer.total_steps=", steps), "trainer.save_every=1", "trainer.eval_every=1"},
+        flags);
+  };
+  ASSERT_TRUE(Runs(sft(2, {})));
+  const std::string metrics = ReadFile(dir_.File("sft/metrics.jsonl"));
+  const size_t last = metrics.rfind("{", metrics.rfind("eval/loss"));
+  ASSERT_NE(last, std::string::npos);
+  const auto state = ReadJson("sft/checkpoints/step-000002/state.json");
+  EXPECT_LE(state.at("metrics_bytes").get<size_t>(), last);
+  // The process seems to have died while it validated.
+  WriteFile(dir_.File("sft/metrics.jsonl"), metrics.substr(0, last));
+  ASSERT_TRUE(Runs(sft(3, {"--resume"})));
+  EXPECT_EQ(Evaluations("sft").size(), 3U);
+}
+
 }  // namespace
 }  // namespace taopd::testing
