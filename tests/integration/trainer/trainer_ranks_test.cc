@@ -150,16 +150,6 @@ TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
   EXPECT_EQ(one->Wait(kEnd), 69);
 }
 
-TEST_F(TrainerRanksTest, ASignalStopsAllOfThemAndTheRunIsSaved) {
-  Process launcher(Command(TrainArguments(Settings("run", 1000)), 2), dir_.File("stopped.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("run") > 0; }))
-      << launcher.Output();
-  launcher.Signal(SIGTERM);
-  EXPECT_EQ(launcher.Wait(kEnd), 75) << launcher.Output();
-  const int64_t stopped = NewestCheckpoint("run");
-  EXPECT_EQ(static_cast<int64_t>(Losses("run").size()), stopped);
-}
-
 TEST_F(TrainerRanksTest, DifferentConfigurationsAreRefusedBeforeTheFirstStep) {
   Strings other = Settings("run", 4);
   other.push_back("optimizer.lr=2e-3");

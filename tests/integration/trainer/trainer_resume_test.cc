@@ -78,16 +78,6 @@ TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMomentsOneStepOff) {
   KillAndCompare(1);
 }
 
-TEST_F(TrainerResumeTest, StoppedBySigterm) {
-  ASSERT_TRUE(Trains(Settings("whole")));
-  Process trainer(Command(TrainArguments(Settings("stopped"))), dir_.File("stopped.log"));
-  ASSERT_TRUE(AwaitCheckpoint("stopped", 3, trainer));
-  trainer.Signal(SIGTERM);
-  ASSERT_EQ(trainer.Wait(), 75) << trainer.Output();
-  ASSERT_TRUE(Trains(Settings("stopped"), {"--resume"}));
-  ExpectSameResult("stopped", "whole");
-}
-
 TEST_F(TrainerResumeTest, DamagedNewestCheckpointFallsBack) {
   ASSERT_TRUE(Trains(Settings("run")));
   const std::string expected = WeightsOf("run");

@@ -74,7 +74,8 @@ TEST(TeacherConfigTest, TheStudentMayBeATeacher) {
   for (const char* of_servers :
        {"endpoints: [x]", "model: m", "revision: r", "hedge_after_s: 1", "tls_ca_file: f",
         "api_key_env: K", "api_key_file: f", "cache_dir: d"}) {
-    refused(Concat("teacher: {kind: self, ", of_servers, "}"), "is for servers");
+    refused(Concat("teacher: {kind: self, ", of_servers, "}"),
+            "is for servers, and teacher.kind is self");
   }
   refused("{teacher: {kind: self}, teachers: [{name: a, endpoints: [x]}]}",
           "give an entry of it the kind");

@@ -53,6 +53,7 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
           "the limit is 4");
   refused("{terms: [{name: ta_opd}, {name: full}]}", "cannot be combined");
   refused("{name: full, support: union}", "objective.support = union");
+  refused("{name: full, support: student}", "objective.support = student");
   refused("{support: both}", "must be one of teacher, student, union");
   refused("{student_top_k: -1}", "objective.student_top_k = -1");
   refused("{full_kl_rows: -1}", "objective.full_kl_rows = -1");
@@ -80,7 +81,7 @@ TEST(TrainConfig, ImpossibleRewardsAreRefused) {
     TrainConfig config;
     EXPECT_ERROR(Check(text, &config), absl::StatusCode::kInvalidArgument, says);
   };
-  refused("{name: policy_gradient}", "needs a reward");
+  refused("{name: policy_gradient}", "needs a reward; set reward.grader or reward.url");
   refused("{terms: [{name: ta_opd}, {name: policy_gradient}]}\nreward: {grader: math}",
           "the section reward adds it");
   refused(

@@ -166,7 +166,6 @@ TEST_F(TrainerRewardTest, SettingsThatDoNotFitAreNamed) {
   const auto refused = [&](const Strings& settings, const std::string& says) {
     ExpectFails(Arguments("refused", settings), 64, says);
   };
-  refused({}, "needs a reward; set reward.grader or reward.url");
   refused({"reward.grader=math", "reward.answer_pattern=x"}, "answer_pattern \"x\" has no meaning");
   refused({"reward.grader=regex", "data.answer_key=solution"},
           "no row of data.train has an answer (data.answer_key)");

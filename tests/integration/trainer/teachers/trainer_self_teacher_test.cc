@@ -105,10 +105,6 @@ TEST_F(TrainerSelfTeacherTest, WhatCannotBeIsRefusedBeforeTheFirstStep) {
            "data.max_teacher_prompt_length=1000", "eval.measure=none"},
           64, "exceeds the student's max_position_embeddings 128");
   refused({"data.teacher_prompt_template={prompt} {hint}"}, 65, "token ids");
-  refused({"teacher.weights=best"}, 64, "must be one of start, ema, live");
-  refused({"teacher.ema=1", "teacher.weights=ema"}, 64, "must be in [0, 1)");
-  refused({"teacher.endpoints=[\"grpc://127.0.0.1:9\"]"}, 64,
-          "teacher.endpoints: is for servers, and teacher.kind is self");
   const Strings config = {"--config", dir_.File("train.yaml"), "--set", "teacher.kind=self"};
   ExpectFails(Joined({"eval", "--set", "teacher.weights=ema"}, config), 64,
               "only a run has these weights");
