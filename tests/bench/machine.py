@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -60,6 +61,34 @@ def must_run(command, environment=None):
 def commit():
     return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
                           check=False).stdout.strip()
+
+
+class Teacher:
+    """A running taopd-teacher, on ports of its own choice, with its log in `work`."""
+
+    def __init__(self, program, model, work, *flags):
+        self.log_path, ready = work / "teacher.log", work / "teacher.ready"
+        ready.unlink(missing_ok=True)  # left by an earlier round
+        command = [program, "--model", model, "--port", "0", "--grpc-port", "0", "--ready-file", ready, *flags]
+        with open(self.log_path, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT)
+        while not (ready.exists() and ready.stat().st_size):
+            if self.process.poll() is not None:
+                sys.exit(self.log_path.read_text())
+            time.sleep(0.05)
+        self.ports = json.loads(ready.read_text())
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
 
 
 class Load:

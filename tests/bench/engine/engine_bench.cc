@@ -188,7 +188,7 @@ void Run(const std::string& model_dir, const std::string& dtype, int num_threads
   result["attention_flops"] =
       4 * config.num_hidden_layers * config.num_attention_heads * config.head_dim;
   const bench::MachinePeaks peaks = bench::PeaksOfThreads(at::get_num_threads());
-  result["peak_gflops"] = is_float32 ? peaks.float32_gflops : peaks.bfloat16_gflops;
+  result["peak_gflops"] = is_float32 ? peaks.float32_gflops() : peaks.bfloat16_gflops();
   result["read_gb_per_s"] = peaks.read_gb_per_s;
   std::cout << result.dump() << std::endl;
 }

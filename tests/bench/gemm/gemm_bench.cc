@@ -100,11 +100,12 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "gemm_bench: %s is not an instruction set of this processor\n", argv[1]);
     return 2;
   }
+  const MachinePeaks peaks = PeaksOfThreads(1);
   std::printf(
       "peak of one thread: avx2 fma %.1f, avx512 fma %.1f, bfloat16 pairs %.1f, "
       "tiles %.1f GFLOP/s; ",
-      PeakAvx2FmaGflops(), PeakAvx512FmaGflops(), PeakPairGflops(), PeakTileGflops());
-  std::printf("read %.1f GB/s\n", ReadGigabytesPerSecond());
+      peaks.avx2_gflops, peaks.avx512_gflops, peaks.pair_gflops, peaks.tile_gflops);
+  std::printf("read %.1f GB/s\n", peaks.read_gb_per_s);
   std::printf("%-31s", "GFLOP/s and GB/s by rows");
   for (const int64_t rows : kRows) std::printf(" | M = %-8ld", static_cast<long>(rows));
   std::printf("\n");

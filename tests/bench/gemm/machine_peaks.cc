@@ -21,16 +21,25 @@ constexpr int kRepetitions = 7;
 constexpr int64_t kSteps = 1 << 20;
 constexpr int kChains = 12;  // more than the instructions' latency, fewer than the registers
 
-// Returns the highest rate of work over a few runs of f.
-template <typename F>
-double BestRate(double work, const F& f) {
+double WallSeconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+// Returns the highest rate of work over a few runs in which each thread runs f(its index).
+double BestRate(int num_threads, double work_of_thread, const std::function<void(int)>& f) {
+  const auto seconds = num_threads == 1 ? ThreadSeconds : WallSeconds;
   double best_s = 1e9;
   for (int i = 0; i < kRepetitions; ++i) {
-    const double start = ThreadSeconds();
-    f();
-    best_s = std::min(best_s, ThreadSeconds() - start);
+    const double start = seconds();
+    {
+      std::vector<std::jthread> others;
+      for (int thread = 1; thread < num_threads; ++thread) others.emplace_back(f, thread);
+      f(0);
+    }
+    best_s = std::min(best_s, seconds() - start);
   }
-  return work / best_s * 1e-9;
+  return num_threads * work_of_thread / best_s * 1e-9;
 }
 
 #if defined(__x86_64__)
@@ -108,10 +117,6 @@ __attribute__((target("avx2"))) uint64_t Avx2Sum(const uint64_t* from, size_t nu
   return static_cast<uint64_t>(_mm256_extract_epi64(sums[0], 0));
 }
 
-double GflopsOf(bool supported, void (*steps)(), double flops_per_instruction) {
-  return supported ? BestRate(flops_per_instruction * kChains * kSteps, steps) : 0;
-}
-
 #endif
 
 // REQUIRES: num is a multiple of 32.
@@ -127,21 +132,6 @@ void ReadAll(const uint64_t* from, size_t num) {
   asm volatile("" ::"r"(total));
 }
 
-// Returns the highest rate of work in wall-clock time if each thread runs f(its index).
-double RateOfThreads(int num_threads, double work_of_thread, const std::function<void(int)>& f) {
-  double best_s = 1e9;
-  for (int i = 0; i < kRepetitions; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    {
-      std::vector<std::jthread> threads;
-      for (int thread = 0; thread < num_threads; ++thread) threads.emplace_back(f, thread);
-    }
-    const std::chrono::duration<double> run_s = std::chrono::steady_clock::now() - start;
-    best_s = std::min(best_s, run_s.count());
-  }
-  return num_threads * work_of_thread / best_s * 1e-9;
-}
-
 }  // namespace
 
 double ThreadSeconds() {
@@ -150,63 +140,23 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-#if defined(__x86_64__)
-double PeakAvx2FmaGflops() {
-  return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx2), Avx2Steps, 16);
-}
-double PeakAvx512FmaGflops() {
-  return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx512), Avx512Steps, 32);
-}
-double PeakPairGflops() {
-  return GflopsOf(cpu::IsSupported(cpu::InstructionSet::kAvx512Bf16), PairSteps, 64);
-}
-double PeakTileGflops() {
-  return cpu::IsSupported(cpu::InstructionSet::kAmxBf16)
-             ? BestRate(kFlopsOfTileStep * kSteps, TileSteps)
-             : 0;
-}
-#else
-double PeakTileGflops() { return 0; }
-double PeakAvx2FmaGflops() { return 0; }
-double PeakAvx512FmaGflops() { return 0; }
-double PeakPairGflops() { return 0; }
-#endif
-
-double ReadGigabytesPerSecond() {
-  const std::vector<uint64_t> memory(32 << 20, 1);  // 256 MiB
-  return BestRate(static_cast<double>(memory.size() * sizeof(uint64_t)),
-                  [&] { ReadAll(memory.data(), memory.size()); });
-}
-
 MachinePeaks PeaksOfThreads(int num_threads) {
   MachinePeaks peaks;
-  if (num_threads == 1) {
-    peaks.float32_gflops = std::max(PeakAvx2FmaGflops(), PeakAvx512FmaGflops());
-    peaks.bfloat16_gflops = std::max({peaks.float32_gflops, PeakPairGflops(), PeakTileGflops()});
-    peaks.read_gb_per_s = ReadGigabytesPerSecond();
-    return peaks;
-  }
 #if defined(__x86_64__)
-  const auto gflops = [&](bool supported, void (*steps)(), double flops_per_instruction) {
-    if (!supported) return 0.0;
-    return RateOfThreads(num_threads, flops_per_instruction * kChains * kSteps,
-                         [&](int) { steps(); });
+  const auto gflops = [&](cpu::InstructionSet needed, void (*steps)(), double flops_of_thread) {
+    if (!cpu::IsSupported(needed)) return 0.0;
+    return BestRate(num_threads, flops_of_thread, [&](int) { steps(); });
   };
-  peaks.float32_gflops =
-      std::max(gflops(cpu::IsSupported(cpu::InstructionSet::kAvx2), Avx2Steps, 16),
-               gflops(cpu::IsSupported(cpu::InstructionSet::kAvx512), Avx512Steps, 32));
-  peaks.bfloat16_gflops =
-      std::max(peaks.float32_gflops,
-               gflops(cpu::IsSupported(cpu::InstructionSet::kAvx512Bf16), PairSteps, 64));
-  if (cpu::IsSupported(cpu::InstructionSet::kAmxBf16)) {
-    peaks.bfloat16_gflops =
-        RateOfThreads(num_threads, kFlopsOfTileStep * kSteps, [&](int) { TileSteps(); });
-  }
+  constexpr double kInstructions = static_cast<double>(kChains * kSteps);
+  peaks.avx2_gflops = gflops(cpu::InstructionSet::kAvx2, Avx2Steps, 16 * kInstructions);
+  peaks.avx512_gflops = gflops(cpu::InstructionSet::kAvx512, Avx512Steps, 32 * kInstructions);
+  peaks.pair_gflops = gflops(cpu::InstructionSet::kAvx512Bf16, PairSteps, 64 * kInstructions);
+  peaks.tile_gflops = gflops(cpu::InstructionSet::kAmxBf16, TileSteps, kFlopsOfTileStep * kSteps);
 #endif
-  constexpr size_t kWords = 128 << 20;  // 1 GiB in all
-  const size_t words_of_thread = kWords / static_cast<size_t>(num_threads) / 32 * 32;
-  const std::vector<uint64_t> memory(kWords, 1);
-  peaks.read_gb_per_s = RateOfThreads(
+  const size_t num_words = size_t{num_threads == 1 ? 32u : 128u} << 20;  // 256 MiB or 1 GiB in all
+  const size_t words_of_thread = num_words / static_cast<size_t>(num_threads) / 32 * 32;
+  const std::vector<uint64_t> memory(num_words, 1);
+  peaks.read_gb_per_s = BestRate(
       num_threads, static_cast<double>(words_of_thread * sizeof(uint64_t)), [&](int thread) {
         ReadAll(memory.data() + static_cast<size_t>(thread) * words_of_thread, words_of_thread);
       });

@@ -21,16 +21,14 @@ that other processes used meanwhile. On a shared machine the CPU time is the fai
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import BINARIES, QWEN3, ROOT, Load, add_python, check_program, dependencies, parser_of, processor
+from machine import BINARIES, QWEN3, ROOT, Load, Teacher, add_python, check_program, dependencies, parser_of, processor
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
 # The trainer's metrics by phase. The teacher's phase is the trainer's wait for it after the
@@ -41,49 +39,14 @@ METRICS = {"rollout": ("time/rollout_wait_s", "time/pack_s"), "teacher": ("time/
 GOALS = {"quickstart": {"time": 2.0}, "qwen3": {"time": 2.0, "peak": 0.6}}
 
 
-def status_of(pid, key):
-    match = re.search(rf"{key}:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())
-    return int(match.group(1)) / 1024 if match else 0.0
-
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-class Teacher:
-    """bin/taopd-teacher on a port of its own choice."""
-
-    def __init__(self, options, model, work, flags, threads):
-        self.ready = work / "teacher.ready"
-        self.ready.unlink(missing_ok=True)  # left by an earlier round
-        self.log = open(work / "teacher.log", "w", encoding="utf-8")
-        command = [options.teacher, "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
-                   str(self.ready), "--num-threads", str(threads), *flags]
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
-        while not (self.ready.exists() and self.ready.stat().st_size):
-            if self.process.poll() is not None:
-                sys.exit((work / "teacher.log").read_text())
-            time.sleep(0.05)
-        self.port = json.loads(self.ready.read_text())["grpc_port"]
-
-    def usage(self):
-        return cpu_seconds(self.process.pid), status_of(self.process.pid, "VmHWM")
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.log.close()
-
-
 def run_ours(options, case, work):
     """Starts the teacher, trains, and reads the metrics of the steps after the warm-up."""
-    teacher = Teacher(options, case["teacher"], work, case["teacher_flags"], case["teacher_threads"])
+    teacher = Teacher(options.teacher, case["teacher"], work, "--num-threads", case["teacher_threads"], *case["teacher_flags"])
     load = Load()
     try:
         command = [options.trainer, "train", "--config", str(case["config"]), "--overwrite"]
         for setting in (*case["settings"], f"run.dir={work / 'run'}", f"student.model={case['student']}",
-                        f'teacher.endpoints=["grpc://127.0.0.1:{teacher.port}"]',
+                        f'teacher.endpoints=["grpc://127.0.0.1:{teacher.ports["grpc_port"]}"]',
                         f"trainer.total_steps={case['warm_up'] + case['steps']}"):
             command += ["--set", setting]
         with open(work / "trainer.log", "w", encoding="utf-8") as log:
@@ -91,7 +54,7 @@ def run_ours(options, case, work):
             _, status, usage = os.wait4(process.pid, 0)
         if status:
             sys.exit((work / "trainer.log").read_text()[-3000:])
-        teacher_cpu, teacher_peak = teacher.usage()
+        teacher_cpu, teacher_peak = teacher.cpu_seconds(), teacher.peak_bytes()
     finally:
         teacher.stop()
     rows = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
@@ -102,7 +65,7 @@ def run_ours(options, case, work):
     # The CPU time of both processes, including start-up; peers count only their steps.
     cpu = (usage.ru_utime + usage.ru_stime + teacher_cpu) / (case["warm_up"] + case["steps"])
     return {"steps": steps, "tokens": [row["rollout/tokens"] for row in rows], "cpu_s": cpu,
-            "peak_mib": usage.ru_maxrss / 1024 + teacher_peak, "others": load.others()}
+            "peak_mib": usage.ru_maxrss / 1024 + teacher_peak / 2**20, "others": load.others()}
 
 
 def output_of(options, *command, **variables):

@@ -17,11 +17,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from machine import BINARIES, QWEN3, parser_of, processor
+from machine import BINARIES, QWEN3, Teacher, parser_of, processor
 
 TOLERANCE = 0.10
 QWEN3_06B = json.loads(QWEN3.read_text(encoding="utf-8"))
@@ -75,28 +74,16 @@ def use(port, vocab_size, generates):
 
 
 def measure(options, model, config, dtype, pool, flags):
-    command = [options.teacher, "--model", str(model), "--served-model-name", "m", "--dtype", dtype,
-               "--kv-cache-memory-bytes", pool, "--max-model-len", "2048", *flags]
     with tempfile.TemporaryDirectory() as work:
-        ready = pathlib.Path(work) / "ready"
-        with open(pathlib.Path(work) / "log", "w+", encoding="utf-8") as log:
-            process = subprocess.Popen([*command, "--port", "0", "--grpc-port", "0", "--ready-file", str(ready)],
-                                       stdout=log, stderr=subprocess.STDOUT)
-            try:
-                while not (ready.exists() and ready.stat().st_size):
-                    if process.poll() is not None:
-                        log.seek(0)
-                        sys.exit(log.read())
-                    time.sleep(0.05)
-                use(json.loads(ready.read_text())["http_port"], config["vocab_size"], pool != "0")
-                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-                log.seek(0)
-                lines = [line for line in log if " memory " in line]
-            finally:
-                process.terminate()
-                process.wait()
-    planned = int(re.search(r" memory plan .*total_bytes=(\d+)", "".join(lines)).group(1))
-    return planned, int(re.search(r"VmHWM:\s+(\d+)", status).group(1)) * 1024, "".join(lines)
+        teacher = Teacher(options.teacher, model, pathlib.Path(work), "--served-model-name", "m", "--dtype", dtype,
+                          "--kv-cache-memory-bytes", pool, "--max-model-len", "2048", *flags)
+        try:
+            use(teacher.ports["http_port"], config["vocab_size"], pool != "0")
+            peak = teacher.peak_bytes()
+            lines = "".join(line for line in teacher.log_path.open(encoding="utf-8") if " memory " in line)
+        finally:
+            teacher.stop()
+    return int(re.search(r" memory plan .*total_bytes=(\d+)", lines).group(1)), peak, lines
 
 
 def main():
