@@ -7,6 +7,7 @@
 #include "common/engine/request_validation.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/request_fields.h"
+#include "server/grpc/generate/sampling_conversion.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {
@@ -20,16 +21,6 @@ absl::Status Convert(const char* field, uint32_t value, int32_t* out) {
   return absl::OkStatus();
 }
 
-template <typename Ids>
-absl::Status ConvertIds(const char* field, const Ids& ids, std::vector<int32_t>* out) {
-  out->resize(static_cast<size_t>(ids.size()));
-  for (int i = 0; i < ids.size(); ++i) {
-    const absl::Status status = Convert("", ids.Get(i), &(*out)[static_cast<size_t>(i)]);
-    if (!status.ok()) return InvalidArgument(field, "[", i, "]", status.message());
-  }
-  return absl::OkStatus();
-}
-
 // The request as the engine takes it. A temperature of 0 becomes 1. Returns INVALID_ARGUMENT for a
 // number that the engine's types cannot hold, naming the field and the value; every other check is
 // left to ValidateRequest.
@@ -38,7 +29,7 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
   InferenceRequest out;
   out.request_id = request.request_id();
   out.deadline = deadline;
-  TAOPD_RETURN_IF_ERROR(ConvertIds("token_ids", request.token_ids(), &out.token_ids));
+  TAOPD_ASSIGN_OR_RETURN(out.token_ids, TokenIds("token_ids", request.token_ids()));
   ScoreParams score;
   score.start = request.score_start();
   TAOPD_RETURN_IF_ERROR(Convert("top_k", request.top_k(), &score.top_k));
@@ -48,7 +39,7 @@ absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& requ
   score.support_stats = request.options().support_stats();
   score.dense = request.options().dense();
   TAOPD_RETURN_IF_ERROR(Convert("num_candidates", request.num_candidates(), &score.num_candidates));
-  TAOPD_RETURN_IF_ERROR(ConvertIds("candidate_ids", request.candidate_ids(), &score.candidate_ids));
+  TAOPD_ASSIGN_OR_RETURN(score.candidate_ids, TokenIds("candidate_ids", request.candidate_ids()));
   out.score = std::move(score);
   return out;
 }
@@ -59,13 +50,6 @@ void AddAll(const std::vector<float>& values, google::protobuf::RepeatedField<fl
 void AddAll(const std::vector<int32_t>& values, google::protobuf::RepeatedField<uint32_t>* out) {
   out->Reserve(static_cast<int>(values.size()));
   for (int32_t value : values) out->AddAlreadyReserved(static_cast<uint32_t>(value));
-}
-
-absl::Status CheckRevision(const v1::ScoreRequest& request, const ServedModel& model) {
-  const std::string& expected = request.expected_revision();
-  if (expected.empty() || expected == model.revision) return absl::OkStatus();
-  return FailedPrecondition("expected_revision ", Excerpt(expected), " is not served, ",
-                            model.revision, " is");
 }
 
 // REQUIRES: the request is valid, so that the product does not overflow.
@@ -94,22 +78,31 @@ absl::Status CheckReplyBytes(int64_t num_bytes, const InferenceRequest& request,
 
 }  // namespace
 
-absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
-                                         const std::string& client, ServingState& state) {
-  AdmittedScore admitted;
+absl::Status CheckHeader(const std::string& request_id, const std::string& expected_revision,
+                         const ServedModel& model) {
+  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request_id));
+  if (expected_revision.empty() || expected_revision == model.revision) return absl::OkStatus();
+  return FailedPrecondition("expected_revision ", Excerpt(expected_revision), " is not served, ",
+                            model.revision, " is");
+}
+
+absl::StatusOr<AdmittedRequest> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
+                                           const std::string& client, ServingState& state) {
+  AdmittedRequest admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   const EngineLimits& limits = admitted.model->limits;
-  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
-  TAOPD_RETURN_IF_ERROR(CheckRevision(request, *admitted.model));
-  TAOPD_ASSIGN_OR_RETURN(admitted.request, ToInferenceRequest(request, deadline));
-  admitted.request.client = client;
-  TAOPD_RETURN_IF_ERROR(ValidateRequest(admitted.request, limits));
-  const int64_t reply_bytes = ReplyBytes(admitted.request, limits);
-  TAOPD_RETURN_IF_ERROR(CheckReplyBytes(reply_bytes, admitted.request, limits));
+  TAOPD_RETURN_IF_ERROR(
+      CheckHeader(request.request_id(), request.expected_revision(), *admitted.model));
+  TAOPD_ASSIGN_OR_RETURN(InferenceRequest inference, ToInferenceRequest(request, deadline));
+  inference.client = client;
+  TAOPD_RETURN_IF_ERROR(ValidateRequest(inference, limits));
+  const int64_t reply_bytes = ReplyBytes(inference, limits);
+  TAOPD_RETURN_IF_ERROR(CheckReplyBytes(reply_bytes, inference, limits));
   // The engine's arrays and the message are alive together while one is copied into the other.
-  const int64_t token_bytes = 8 * static_cast<int64_t>(admitted.request.token_ids.size());
+  const int64_t token_bytes = 8 * static_cast<int64_t>(inference.token_ids.size());
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
                          state.ReserveAnswer(2 * reply_bytes + token_bytes, client));
+  admitted.requests.push_back(std::move(inference));
   return admitted;
 }
 

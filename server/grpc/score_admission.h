@@ -4,22 +4,12 @@
 
 #include <absl/time/time.h>
 
-#include <memory>
 #include <string>
 
-#include "common/engine/engine.h"
 #include "proto/taopd/v1/teacher.pb.h"
-#include "server/serving/serving_state.h"
+#include "server/grpc/calls/engine_calls.h"
 
 namespace taopd {
-
-// An accepted request, ready for InferenceEngine::Submit.
-struct AdmittedScore {
-  std::shared_ptr<const ServedModel> model;
-  InferenceRequest request;
-  // For the engine's arrays and the message. Hold it until the answer has been sent.
-  ByteBudget::Reservation answer_memory;
-};
 
 // `client`: see ClientOf (server/grpc/calls/call_services.h). Thread-safe. Errors:
 //   UNAVAILABLE          the model is loading or the server is draining;
@@ -28,8 +18,12 @@ struct AdmittedScore {
 //   FAILED_PRECONDITION  another revision is served than the request expects;
 //   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together, or
 //                        those of this client their share.
-absl::StatusOr<AdmittedScore> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
-                                         const std::string& client, ServingState& state);
+absl::StatusOr<AdmittedRequest> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
+                                           const std::string& client, ServingState& state);
+
+// Checks the fields that all requests of taopd.v1.Teacher have, with the errors of AdmitScore.
+absl::Status CheckHeader(const std::string& request_id, const std::string& expected_revision,
+                         const ServedModel& model);
 
 v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::string& revision,
                                   const ScoreRows& rows);

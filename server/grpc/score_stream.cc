@@ -4,8 +4,6 @@
 #include <vector>
 
 #include "common/wire/teacher_protocol.h"
-#include "server/generation/engine_run.h"
-#include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/score_admission.h"
 
 namespace taopd {
@@ -119,7 +117,7 @@ void ScoreStream::Accept(CallBytes* message) {
 
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
                                  absl::Time started_at) {
-  TAOPD_ASSIGN_OR_RETURN(AdmittedScore admitted,
+  TAOPD_ASSIGN_OR_RETURN(AdmittedRequest admitted,
                          AdmitScore(request, deadline_, client_, *services_.state));
   const std::shared_ptr<const ServedModel> model = std::move(admitted.model);
   // Shared: the callback must be copyable.
@@ -136,7 +134,8 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
     absl::MutexLock lock(&mutex_);
     model_ = model;
   }
-  const RequestHandle handle = model->engine->Submit(std::move(admitted.request), std::move(done));
+  const RequestHandle handle =
+      model->engine->Submit(std::move(admitted.requests[0]), std::move(done));
   bool cancel = false;
   {
     absl::MutexLock lock(&mutex_);

@@ -46,21 +46,16 @@ UnaryCall* TeacherService::Score(CallContext* context, const CallBytes* request,
   const auto start = [&](const v1::ScoreRequest& score, v1::ScoreResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(
-        AdmittedScore admitted,
+        AdmittedRequest admitted,
         AdmitScore(score, DeadlineOf(*context), ClientOf(services_, *context), *services_.state));
-    work->model = std::move(admitted.model);
-    work->answer_memory = std::move(admitted.answer_memory);
     EngineEvents events;
     events.on_result = [response, request_id = score.request_id(),
-                        revision = work->model->revision](size_t, const InferenceResult& result) {
+                        revision = admitted.model->revision](size_t,
+                                                             const InferenceResult& result) {
       *response = ToScoreResponse(request_id, revision, *result.score);
     };
     events.on_end = end;
-    work->run = std::make_shared<EngineRun>(work->model->engine.get(), services_.delivery,
-                                            std::move(events));
-    std::vector<InferenceRequest> requests;
-    requests.push_back(std::move(admitted.request));
-    work->run->Start(std::move(requests));
+    work->Start(std::move(admitted), std::move(events), services_.delivery);
     return absl::OkStatus();
   };
   return BeginUnaryCall<v1::ScoreRequest, v1::ScoreResponse>(context, {services_, "grpc/Score"},

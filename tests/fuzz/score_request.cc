@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     TAOPD_CHECK(!admitted.status().message().empty());
     return 0;
   }
-  for (const int32_t id : admitted->request.token_ids) {
+  for (const int32_t id : admitted->requests[0].token_ids) {
     TAOPD_CHECK(id >= 0 && id < taopd::testing::kFakeVocab);
   }
   return 0;

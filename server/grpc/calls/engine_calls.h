@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/engine_run.h"
@@ -27,6 +28,14 @@ struct CallEnvironment {
   const char* method;  // its name in the metrics: "grpc/Generate"
 };
 
+// An accepted request, ready for the engine.
+struct AdmittedRequest {
+  std::shared_ptr<const ServedModel> model;
+  std::vector<InferenceRequest> requests;  // one per sequence
+  // For the engine's arrays and the messages. Hold it until the answer has been sent.
+  ByteBudget::Reservation answer_memory;
+};
+
 // The objects that a call keeps until gRPC's last reaction.
 struct EngineWork {
   // The model stays until then, so that no engine is destroyed by its own thread.
@@ -34,6 +43,20 @@ struct EngineWork {
   ByteBudget::Reservation answer_memory;
   std::shared_ptr<EngineRun> run;
   std::function<void()> on_done;  // optional
+
+  // Makes the run, whose events come from `delivery`.
+  void MakeRun(std::shared_ptr<const ServedModel> served, ByteBudget::Reservation memory,
+               EngineEvents events, WorkerPool* delivery) {
+    model = std::move(served);
+    answer_memory = std::move(memory);
+    run = std::make_shared<EngineRun>(model->engine.get(), delivery, std::move(events));
+  }
+  // Makes the run of a request, and starts it.
+  void Start(AdmittedRequest admitted, EngineEvents events, WorkerPool* delivery) {
+    MakeRun(std::move(admitted.model), std::move(admitted.answer_memory), std::move(events),
+            delivery);
+    run->Start(std::move(admitted.requests));
+  }
 };
 
 // Parses the request, whose id it stores as soon as it is known.

@@ -7,6 +7,7 @@
 #include "server/generation/engine_requests.h"
 #include "server/generation/request_fields.h"
 #include "server/grpc/generate/sampling_conversion.h"
+#include "server/grpc/score_admission.h"
 
 namespace taopd {
 namespace {
@@ -47,16 +48,6 @@ absl::StatusOr<GenerationRequest> ToGenerationRequest(const v1::GenerateRequest&
   sampling.num_log_probs = static_cast<int32_t>(request.num_top_ids());
   sampling.top_log_probs_mode = LogProbsMode::kProcessed;
   return out;
-}
-
-absl::Status CheckHeader(const v1::GenerateRequest& request, const ServedModel& model) {
-  TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
-  const std::string& expected = request.expected_revision();
-  if (!expected.empty() && expected != model.revision) {
-    return FailedPrecondition("expected_revision ", expected.substr(0, kMaxRequestIdBytes),
-                              " is not served, ", model.revision, " is");
-  }
-  return absl::OkStatus();
 }
 
 v1::GenerateResponse TokensMessage(const std::string& request_id, const std::string& revision,
@@ -100,13 +91,13 @@ EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& rev
 
 }  // namespace
 
-absl::StatusOr<AdmittedGeneration> AdmitGeneration(const v1::GenerateRequest& request,
-                                                   absl::Time deadline, const std::string& client,
-                                                   ServingState& state) {
-  AdmittedGeneration admitted;
+absl::StatusOr<AdmittedRequest> AdmitGeneration(const v1::GenerateRequest& request,
+                                                absl::Time deadline, const std::string& client,
+                                                ServingState& state) {
+  AdmittedRequest admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
-  TAOPD_RETURN_IF_ERROR(CheckHeader(request, *admitted.model));
   const ServedModel& model = *admitted.model;
+  TAOPD_RETURN_IF_ERROR(CheckHeader(request.request_id(), request.expected_revision(), model));
   TAOPD_ASSIGN_OR_RETURN(const GenerationRequest generation, ToGenerationRequest(request, model));
   TAOPD_RETURN_IF_ERROR(ValidateChoices(generation, model.limits));
   const int64_t num_new = generation.prompts[0].max_new_tokens;
@@ -133,15 +124,11 @@ StreamedCall* BeginGenerate(CallContext* context, const CallBytes* request,
   const auto start = [&](const v1::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(
-        AdmittedGeneration admitted,
+        AdmittedRequest admitted,
         AdmitGeneration(message, DeadlineOf(*context), ClientOf(environment.services, *context),
                         *environment.services.state));
-    work->model = std::move(admitted.model);
-    work->answer_memory = std::move(admitted.answer_memory);
-    work->run =
-        std::make_shared<EngineRun>(work->model->engine.get(), environment.services.delivery,
-                                    EventsOf(message, work->model->revision, stream));
-    work->run->Start(std::move(admitted.requests));
+    EngineEvents events = EventsOf(message, admitted.model->revision, stream);
+    work->Start(std::move(admitted), std::move(events), environment.services.delivery);
     return absl::OkStatus();
   };
   return BeginStreamedCall<v1::GenerateRequest, v1::GenerateResponse>(context, environment, request,

@@ -31,10 +31,9 @@ void RunRegistry::Abort(const std::string& client, const std::string& request_id
 
 void StartRun(AdmittedInference admitted, EngineEvents events, WorkerPool* delivery,
               RunRegistry* runs, EngineWork* work) {
-  work->model = std::move(admitted.model);
-  work->answer_memory = std::move(admitted.answer_memory);
+  work->MakeRun(std::move(admitted.model), std::move(admitted.answer_memory), std::move(events),
+                delivery);
   const ServedModel& model = *work->model;
-  work->run = std::make_shared<EngineRun>(model.engine.get(), delivery, std::move(events));
   const RunRegistry::Id id = {admitted.caller.client, admitted.request->request_id};
   runs->Add(id, work->run);
   work->on_done = [runs, id, run = work->run.get()] { runs->Remove(id, run); };

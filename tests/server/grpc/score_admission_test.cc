@@ -19,7 +19,7 @@ class ScoreAdmissionTest : public ::testing::Test {
  protected:
   ScoreAdmissionTest() { state_.SetReady(fake_.model); }
 
-  absl::StatusOr<AdmittedScore> Admit(const v1::ScoreRequest& request) {
+  absl::StatusOr<AdmittedRequest> Admit(const v1::ScoreRequest& request) {
     return AdmitScore(request, absl::InfiniteFuture(), "client", state_);
   }
 
@@ -78,11 +78,11 @@ TEST_F(ScoreAdmissionTest, BadFieldsAreRefusedByName) {
 
 TEST_F(ScoreAdmissionTest, TemperatureZeroMeansOne) {
   v1::ScoreRequest request = MakeScoreRequest();
-  ASSERT_OK_AND_ASSIGN(const AdmittedScore admitted, Admit(request));
-  EXPECT_EQ(admitted.request.score->temperature, 1.0f);
+  ASSERT_OK_AND_ASSIGN(const AdmittedRequest admitted, Admit(request));
+  EXPECT_EQ(admitted.requests[0].score->temperature, 1.0f);
   request.set_temperature(0.25f);
-  ASSERT_OK_AND_ASSIGN(const AdmittedScore cooler, Admit(request));
-  EXPECT_EQ(cooler.request.score->temperature, 0.25f);
+  ASSERT_OK_AND_ASSIGN(const AdmittedRequest cooler, Admit(request));
+  EXPECT_EQ(cooler.requests[0].score->temperature, 0.25f);
 }
 
 // A request that is out of range is refused as such although no memory is left: a client would send
@@ -98,7 +98,7 @@ TEST_F(ScoreAdmissionTest, RequestsAreJudgedBeforeMemoryIsTaken) {
 
 TEST_F(ScoreAdmissionTest, AnswersHoldTheirMemoryUntilTheyAreGone) {
   {
-    ASSERT_OK_AND_ASSIGN(const AdmittedScore admitted, Admit(MakeScoreRequest()));
+    ASSERT_OK_AND_ASSIGN(const AdmittedRequest admitted, Admit(MakeScoreRequest()));
     EXPECT_GT(state_.message_budget().num_used(), 0);
   }
   EXPECT_EQ(state_.message_budget().num_used(), 0);
