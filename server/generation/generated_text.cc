@@ -39,36 +39,25 @@ bool GeneratedText::Push(int32_t id) {
   return stops;
 }
 
-GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
-                           const GenerationRequest& request) {
-  GeneratedText text(tokenizer, request);
-  const size_t last = generated.ids.size() - 1;
-  for (size_t i = 0; i < last; ++i) {
-    if (text.Push(generated.ids[i])) return text;  // tokens after a stop string have no text
-  }
-  PushLast(generated.ids[last], generated.finish == FinishReason::kStop, request, &text);
-  return text;
-}
-
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request) {
   const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
   return generated.finish == FinishReason::kStop &&
          std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
 }
 
-std::string StreamedChoice::Add(const ChoiceUpdate& update) {
-  const std::vector<int32_t>& new_ids = update.tokens.ids;
+std::string StreamedChoice::Add(const GeneratedTokens& tokens, bool is_last) {
+  const std::vector<int32_t>& new_ids = tokens.ids;
   ids_.insert(ids_.end(), new_ids.begin(), new_ids.end());
   if (!text_) return "";
   for (size_t i = 0; i < new_ids.size(); ++i) {
     if (text_->stop_string()) break;  // tokens after a stop string have no text
-    if (update.is_last && i + 1 == new_ids.size()) {
-      PushLast(new_ids[i], update.tokens.finish == FinishReason::kStop, request_, &*text_);
+    if (is_last && i + 1 == new_ids.size()) {
+      PushLast(new_ids[i], tokens.finish == FinishReason::kStop, request_, &*text_);
     } else {
       text_->Push(new_ids[i]);
     }
   }
-  const size_t end = update.is_last ? text_->text().size() : text_->num_streamable();
+  const size_t end = is_last ? text_->text().size() : text_->num_streamable();
   if (end <= num_sent_bytes_) return "";
   std::string piece = text_->text().substr(num_sent_bytes_, end - num_sent_bytes_);
   num_sent_bytes_ = end;

@@ -42,14 +42,10 @@ class GeneratedText {
   int64_t num_tokens_ = 0;
 };
 
-// The text of all generated tokens.
-GeneratedText FinishedText(const GeneratedTokens& generated, const Tokenizer* tokenizer,
-                           const GenerationRequest& request);
-
 // Returns whether the sequence has ended with one of the request's stop_token_ids.
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request);
 
-// One choice of a streamed answer: its tokens so far, and how much of its text has been sent. Not
+// One choice of an answer: its tokens so far, and how much of its text has been sent. Not
 // thread-safe.
 class StreamedChoice {
  public:
@@ -61,9 +57,9 @@ class StreamedChoice {
     if (tokenizer != nullptr) text_.emplace(tokenizer, request);
   }
 
-  // Appends the tokens of the update. Returns the text that has become ready to be sent. Text that
-  // may be the beginning of a stop string is held back.
-  std::string Add(const ChoiceUpdate& update);
+  // Appends the tokens of an update, or all at once. Returns the text that has become ready to be
+  // sent. Text that may be the beginning of a stop string is held back.
+  std::string Add(const GeneratedTokens& tokens, bool is_last);
 
   const std::vector<int32_t>& ids() const { return ids_; }  // prompt and generated tokens
   int64_t num_generated() const { return static_cast<int64_t>(ids_.size() - num_prompt_tokens_); }

@@ -76,11 +76,11 @@ std::string ChangedDefaults(const SamplingParams& defaults) {
 }
 
 engine::OutputLogProbs ToOutputLogProbs(const vllm::SequenceOutput& output,
-                                        const EngineAnswerOptions& options) {
+                                        const engine::SamplingParams& params) {
   engine::OutputLogProbs out;
   *out.mutable_token_logprobs() = output.logprobs();
   *out.mutable_token_ids() = output.token_ids();
-  if (!options.top_logprobs) return out;
+  if (params.logprobs() == 0) return out;
   for (const vllm::CandidateTokenInfo& candidates : output.candidate_tokens()) {
     engine::TopLogProbs* top = out.add_top_logprobs();
     for (const vllm::TokenInfo& token : candidates.tokens()) {
@@ -128,24 +128,19 @@ absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
   return out;
 }
 
-EngineAnswerOptions EngineAnswerOptions::Of(const engine::SamplingParams& sampling) {
-  return {.logprobs = sampling.has_logprobs(),
-          .top_logprobs = sampling.logprobs() != 0,
-          .input_logprobs = sampling.has_prompt_logprobs(),
-          .input_top_logprobs = sampling.prompt_logprobs() != 0};
-}
-
 engine::InputLogProbs ToInputLogProbs(const std::vector<int32_t>& token_ids,
-                                      const EngineAnswerOptions& options, const ScoreRows* score) {
+                                      const engine::SamplingParams& params,
+                                      const std::optional<ScoreRows>& score) {
   engine::InputLogProbs out;
+  const bool with_top = params.prompt_logprobs() != 0;
   out.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
   out.add_token_logprobs();
-  if (options.input_top_logprobs) out.add_top_logprobs();
-  if (score == nullptr) return out;
+  if (with_top) out.add_top_logprobs();
+  if (!score) return out;
   const size_t k = static_cast<size_t>(score->top_k);
   for (size_t r = 0; r < static_cast<size_t>(score->num_rows); ++r) {
     out.add_token_logprobs()->set_value(score->sampled_log_probs[r]);
-    if (!options.input_top_logprobs) continue;
+    if (!with_top) continue;
     engine::TopLogProbs* top = out.add_top_logprobs();
     const auto ids = score->ids.begin() + static_cast<ptrdiff_t>(r * k);
     const auto values = score->log_probs.begin() + static_cast<ptrdiff_t>(r * k);
@@ -155,35 +150,37 @@ engine::InputLogProbs ToInputLogProbs(const std::vector<int32_t>& token_ids,
   return out;
 }
 
-engine::GenerateStreamChunk ToChunk(const vllm::SequenceOutput& output,
-                                    const EngineAnswerOptions& options, size_t index,
-                                    size_t num_prompt_tokens) {
-  engine::GenerateStreamChunk chunk;
+engine::GenerateResponse ToChunk(const vllm::SequenceOutput& output,
+                                 const engine::SamplingParams& params, size_t index,
+                                 size_t num_prompt_tokens) {
+  engine::GenerateResponse message;
+  engine::GenerateStreamChunk& chunk = *message.mutable_chunk();
   *chunk.mutable_token_ids() = output.token_ids();
   chunk.set_prompt_tokens(static_cast<uint32_t>(num_prompt_tokens));
   chunk.set_completion_tokens(static_cast<uint32_t>(output.token_ids_size()));
-  if (options.logprobs) *chunk.mutable_output_logprobs() = ToOutputLogProbs(output, options);
+  if (params.has_logprobs()) *chunk.mutable_output_logprobs() = ToOutputLogProbs(output, params);
   chunk.set_index(static_cast<uint32_t>(index));
-  return chunk;
+  return message;
 }
 
-engine::GenerateComplete ToComplete(const vllm::SequenceOutput& output,
-                                    const EngineAnswerOptions& options, size_t index,
+engine::GenerateResponse ToComplete(const vllm::SequenceOutput& output,
+                                    const engine::SamplingParams& params, size_t index,
                                     size_t num_prompt_tokens) {
-  engine::GenerateComplete complete;
+  engine::GenerateResponse message;
+  engine::GenerateComplete& complete = *message.mutable_complete();
   *complete.mutable_output_ids() = output.token_ids();
   const vllm::FinishInfo& finish = output.finish_info();
   complete.set_finish_reason(finish.finish_reason() == vllm::STOP ? "stop" : "length");
   complete.set_prompt_tokens(static_cast<uint32_t>(num_prompt_tokens));
   complete.set_completion_tokens(static_cast<uint32_t>(output.token_ids_size()));
-  if (options.logprobs) *complete.mutable_output_logprobs() = ToOutputLogProbs(output, options);
+  if (params.has_logprobs()) *complete.mutable_output_logprobs() = ToOutputLogProbs(output, params);
   complete.set_index(static_cast<uint32_t>(index));
   // An end-of-sequence id is not reported, as in vLLM.
   if (finish.stop_reason_case() == vllm::FinishInfo::kStopTokenId)
     complete.set_matched_token_id(finish.stop_token_id());
   if (finish.stop_reason_case() == vllm::FinishInfo::kStopString)
     complete.set_matched_stop_str(finish.stop_string());
-  return complete;
+  return message;
 }
 
 engine::GetModelInfoResponse ToModelInfo(const ServedModel& model) {

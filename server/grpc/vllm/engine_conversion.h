@@ -2,7 +2,7 @@
 // words, and its answers are made from that service's. Pure functions, any thread.
 #pragma once
 
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "common/engine/engine.h"
@@ -18,28 +18,20 @@ namespace taopd {
 absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
     const vllm::grpc::engine::GenerateRequest& request);
 
-// The log-probs that the messages of an answer contain.
-struct EngineAnswerOptions {
-  bool logprobs = false;
-  bool top_logprobs = false;
-  bool input_logprobs = false;
-  bool input_top_logprobs = false;
+// The functions below make the parts of an answer to a request with these sampling_params.
 
-  static EngineAnswerOptions Of(const vllm::grpc::engine::SamplingParams& sampling);
-};
-
-// The prompt's log-probs; `score` is null for a prompt of one token.
+// The prompt's log-probs; there is no `score` for a prompt of one token.
 vllm::grpc::engine::InputLogProbs ToInputLogProbs(const std::vector<int32_t>& token_ids,
-                                                  const EngineAnswerOptions& options,
-                                                  const ScoreRows* score);
-
-vllm::grpc::engine::GenerateStreamChunk ToChunk(const vllm::SequenceOutput& output,
-                                                const EngineAnswerOptions& options, size_t index,
-                                                size_t num_prompt_tokens);
-// REQUIRES: `output` has the finish_info.
-vllm::grpc::engine::GenerateComplete ToComplete(const vllm::SequenceOutput& output,
-                                                const EngineAnswerOptions& options, size_t index,
-                                                size_t num_prompt_tokens);
+                                                  const vllm::grpc::engine::SamplingParams& params,
+                                                  const std::optional<ScoreRows>& score);
+// A message with a chunk.
+vllm::grpc::engine::GenerateResponse ToChunk(const vllm::SequenceOutput& output,
+                                             const vllm::grpc::engine::SamplingParams& params,
+                                             size_t index, size_t num_prompt_tokens);
+// A message with the complete answer. REQUIRES: `output` has the finish_info.
+vllm::grpc::engine::GenerateResponse ToComplete(const vllm::SequenceOutput& output,
+                                                const vllm::grpc::engine::SamplingParams& params,
+                                                size_t index, size_t num_prompt_tokens);
 
 vllm::grpc::engine::GetModelInfoResponse ToModelInfo(const ServedModel& model);
 

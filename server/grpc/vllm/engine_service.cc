@@ -19,65 +19,52 @@ using Stream = std::shared_ptr<MessageStream<engine::GenerateResponse>>;
 
 // The state that the events of a call share.
 struct EngineAnswer {
-  EngineAnswer(const AdmittedInference& admitted, const EngineAnswerOptions& answer_options)
-      : request(admitted.request), options(answer_options) {
+  EngineAnswer(const AdmittedInference& admitted, const engine::SamplingParams& sampling)
+      : request(admitted.request), params(sampling) {
     for (int64_t i = 0; i < request->n; ++i)
       outputs.emplace_back(admitted.model->tokenizer.get(), admitted.options, *request);
   }
   const std::vector<int32_t>& prompt_ids() const { return request->prompts[0].token_ids; }
+  engine::GenerateResponse Chunk(const vllm::SequenceOutput& output, size_t index) const {
+    return ToChunk(output, params, index, prompt_ids().size());
+  }
+  engine::GenerateResponse Complete(const vllm::SequenceOutput& output, size_t index) const {
+    return ToComplete(output, params, index, prompt_ids().size());
+  }
 
   const std::shared_ptr<const GenerationRequest> request;
-  const EngineAnswerOptions options;
+  const engine::SamplingParams params;
   std::deque<InferenceOutput> outputs;  // one per sequence
 };
-
-// Fills in a chunk or the complete answer of a sequence. With prompt log-probs if `with_input`;
-// `score` is null if the engine had none to compute.
-template <typename Part>
-void Fill(Part values, const EngineAnswer& answer, bool with_input, const ScoreRows* score,
-          Part* part) {
-  *part = std::move(values);
-  if (with_input) {
-    *part->mutable_input_logprobs() = ToInputLogProbs(answer.prompt_ids(), answer.options, score);
-  }
-}
-
-void SendComplete(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
-                  bool with_input, const ScoreRows* score, const Stream& stream) {
-  engine::GenerateResponse message;
-  Fill(ToComplete(output, answer.options, index, answer.prompt_ids().size()), answer, with_input,
-       score, message.mutable_complete());
-  stream->Send(std::move(message));
-}
-
-void SendChunk(const vllm::SequenceOutput& output, const EngineAnswer& answer, size_t index,
-               bool with_input, const ScoreRows* score, const Stream& stream) {
-  engine::GenerateResponse message;
-  Fill(ToChunk(output, answer.options, index, answer.prompt_ids().size()), answer, with_input,
-       score, message.mutable_chunk());
-  stream->Send(std::move(message));
-}
 
 EngineEvents EventsOf(bool streamed, const std::shared_ptr<EngineAnswer>& answer,
                       const Stream& stream) {
   EngineEvents events;
   events.on_end = [stream](const absl::Status& status) { stream->End(status); };
-  if (streamed && !answer->options.input_logprobs) {
+  const bool with_input = answer->params.has_prompt_logprobs();
+  if (streamed && !with_input) {
     events.on_update = [answer, stream](const ChoiceUpdate& update) {
       const size_t index = update.choice;
-      const vllm::SequenceOutput output = answer->outputs[index].Take(update);
-      SendChunk(output, *answer, index, /*with_input=*/false, nullptr, stream);
-      if (update.is_last)
-        SendComplete(output, *answer, index, /*with_input=*/false, nullptr, stream);
+      const vllm::SequenceOutput output =
+          answer->outputs[index].Take(update.tokens, update.is_last);
+      stream->Send(answer->Chunk(output, index));
+      if (update.is_last) stream->Send(answer->Complete(output, index));
     };
     return events;
   }
-  events.on_result = [answer, stream, streamed](size_t index, const InferenceResult& result) {
-    const ScoreRows* score = result.score ? &*result.score : nullptr;
-    const vllm::SequenceOutput output = answer->outputs[index].TakeAll(*result.generated);
-    if (streamed) SendChunk(output, *answer, index, /*with_input=*/true, score, stream);
-    SendComplete(output, *answer, index, !streamed && answer->options.input_logprobs, score,
-                 stream);
+  events.on_result = [=](size_t index, const InferenceResult& result) {
+    const vllm::SequenceOutput output = answer->outputs[index].Take(*result.generated);
+    engine::InputLogProbs input;
+    if (with_input) input = ToInputLogProbs(answer->prompt_ids(), answer->params, result.score);
+    engine::GenerateResponse complete = answer->Complete(output, index);
+    if (streamed) {
+      engine::GenerateResponse chunk = answer->Chunk(output, index);
+      *chunk.mutable_chunk()->mutable_input_logprobs() = std::move(input);
+      stream->Send(std::move(chunk));
+    } else if (with_input) {
+      *complete.mutable_complete()->mutable_input_logprobs() = std::move(input);
+    }
+    stream->Send(std::move(complete));
   };
   return events;
 }
@@ -96,7 +83,7 @@ StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes*
         AdmittedInference admitted,
         AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
                        *services_.state, &params));
-    const auto answer = std::make_shared<EngineAnswer>(admitted, EngineAnswerOptions::Of(params));
+    const auto answer = std::make_shared<EngineAnswer>(admitted, params);
     StartRun(std::move(admitted), EventsOf(message.stream(), answer, stream), services_.delivery,
              runs_, work);
     return absl::OkStatus();

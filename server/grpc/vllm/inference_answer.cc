@@ -19,7 +19,8 @@ vllm::CandidateTokenInfo Candidates(const Ids& ids, const LogProbs& log_probs, s
 }  // namespace
 
 vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
-                              const InferenceAnswerOptions& options, const ScoreRows* score) {
+                              const InferenceAnswerOptions& options,
+                              const std::optional<ScoreRows>& score) {
   const std::vector<int32_t>& token_ids = request.prompts[0].token_ids;
   vllm::PromptInfo info;
   info.set_num_prompt_tokens(static_cast<uint32_t>(token_ids.size()));
@@ -28,7 +29,7 @@ vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
   info.add_logprobs(0.0f);
   info.add_ranks(0);
   info.add_candidate_tokens();
-  if (score == nullptr) return info;  // a prompt of one token
+  if (!score) return info;  // a prompt of one token
   for (size_t r = 0; r < static_cast<size_t>(score->num_rows); ++r) {
     info.add_logprobs(score->sampled_log_probs[r]);
     info.add_ranks(static_cast<uint32_t>(score->sampled_ranks[r]));
@@ -44,8 +45,7 @@ InferenceOutput::InferenceOutput(const Tokenizer* tokenizer, const InferenceAnsw
       request_(request),
       choice_(options.text || !request.stop.empty() ? tokenizer : nullptr, request, {}) {}
 
-vllm::SequenceOutput InferenceOutput::Take(const ChoiceUpdate& update) {
-  const GeneratedTokens& tokens = update.tokens;
+vllm::SequenceOutput InferenceOutput::Take(const GeneratedTokens& tokens, bool is_last) {
   vllm::SequenceOutput out;
   out.set_num_tokens(static_cast<uint32_t>(tokens.ids.size()));
   const size_t k = tokens.ids.empty() ? 0 : tokens.top_ids.size() / tokens.ids.size();
@@ -58,14 +58,10 @@ vllm::SequenceOutput InferenceOutput::Take(const ChoiceUpdate& update) {
     if (options_.candidates)
       *out.add_candidate_tokens() = Candidates(tokens.top_ids, tokens.top_log_probs, i, k);
   }
-  std::string text = choice_.Add(update);
+  std::string text = choice_.Add(tokens, is_last);
   if (options_.text) out.set_text(std::move(text));
-  if (update.is_last) SetEnd(tokens, out.mutable_finish_info());
+  if (is_last) SetEnd(tokens, out.mutable_finish_info());
   return out;
-}
-
-vllm::SequenceOutput InferenceOutput::TakeAll(const GeneratedTokens& tokens) {
-  return Take({.choice = 0, .tokens = tokens, .is_last = true});
 }
 
 void InferenceOutput::SetEnd(const GeneratedTokens& tokens, vllm::FinishInfo* info) const {

@@ -1,7 +1,7 @@
 // Answers of vllm.Inference: from what the engine produces to messages.
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "common/engine/engine.h"
 #include "proto/vllm/inference.pb.h"
@@ -10,9 +10,10 @@
 
 namespace taopd {
 
-// The prompt_info of a request; `score` is null unless the engine scored its prompt.
+// The prompt_info of a request; `score` is there if the engine scored its prompt.
 vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
-                              const InferenceAnswerOptions& options, const ScoreRows* score);
+                              const InferenceAnswerOptions& options,
+                              const std::optional<ScoreRows>& score);
 
 // The outputs of one sequence, piece by piece. Not thread-safe.
 class InferenceOutput {
@@ -22,10 +23,8 @@ class InferenceOutput {
   InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
                   const GenerationRequest& request);
 
-  // The message of an update, with the end if it is the last one.
-  vllm::SequenceOutput Take(const ChoiceUpdate& update);
-  // The message of the whole sequence, in place of all updates.
-  vllm::SequenceOutput TakeAll(const GeneratedTokens& tokens);
+  // The message of an update's tokens, or of all at once, with the end if they are the last.
+  vllm::SequenceOutput Take(const GeneratedTokens& tokens, bool is_last = true);
 
  private:
   void SetEnd(const GeneratedTokens& tokens, vllm::FinishInfo* info) const;

@@ -23,10 +23,6 @@ struct Answer {
   InferenceOutput output;
 };
 
-const ScoreRows* ScoreOf(const InferenceResult& result) {
-  return result.score ? &*result.score : nullptr;
-}
-
 }  // namespace
 
 UnaryCall* VllmInferenceService::Generate(CallContext* context, const CallBytes* request,
@@ -40,8 +36,8 @@ UnaryCall* VllmInferenceService::Generate(CallContext* context, const CallBytes*
     EngineEvents events;
     events.on_result = [answer, response](size_t, const InferenceResult& result) {
       *response->mutable_prompt_info() =
-          ToPromptInfo(*answer->request, answer->options, ScoreOf(result));
-      *response->mutable_outputs() = answer->output.TakeAll(*result.generated);
+          ToPromptInfo(*answer->request, answer->options, result.score);
+      *response->mutable_outputs() = answer->output.Take(*result.generated);
     };
     events.on_end = end;
     StartRun(std::move(admitted), std::move(events), services_.delivery, runs_, work);
@@ -59,7 +55,7 @@ StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const C
                            AdmitInference(message, DeadlineOf(*context),
                                           ClientOf(services_, *context), *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
-    const auto send_prompt = [answer, stream](const ScoreRows* score) {
+    const auto send_prompt = [answer, stream](const std::optional<ScoreRows>& score) {
       vllm::GenerateResponse message;
       *message.mutable_prompt_info() = ToPromptInfo(*answer->request, answer->options, score);
       stream->Send(std::move(message));
@@ -72,13 +68,13 @@ StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const C
     EngineEvents events;
     if (!answer->request->prompt_logprobs) {
       events.on_update = [=, is_first = true](const ChoiceUpdate& update) mutable {
-        if (std::exchange(is_first, false)) send_prompt(nullptr);
-        send_output(answer->output.Take(update));
+        if (std::exchange(is_first, false)) send_prompt(std::nullopt);
+        send_output(answer->output.Take(update.tokens, update.is_last));
       };
     } else {
       events.on_result = [=](size_t, const InferenceResult& result) {
-        send_prompt(ScoreOf(result));
-        send_output(answer->output.TakeAll(*result.generated));
+        send_prompt(result.score);
+        send_output(answer->output.Take(*result.generated));
       };
     }
     events.on_end = [stream](const absl::Status& status) { stream->End(status); };

@@ -27,11 +27,12 @@ void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
 
 absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, size_t index,
                           const GeneratedTokens& generated, TokenText& tokens, std::string* out) {
-  const GeneratedText text = FinishedText(generated, model.tokenizer.get(), request);
+  StreamedChoice choice(model.tokenizer.get(), request, request.prompts[0].token_ids);
+  const std::string text = choice.Add(generated, /*is_last=*/true);
   const bool forced = request.forced_calls != ForcedCalls::kNone;
-  SplitAnswer answer =
-      forced ? SplitForcedCalls(request.forced_calls, request.forced_function, text.text())
-             : SplitToolCalls(request.tool_calls, text.text());
+  SplitAnswer answer = forced
+                           ? SplitForcedCalls(request.forced_calls, request.forced_function, text)
+                           : SplitToolCalls(request.tool_calls, text);
   if (!request.parallel_tool_calls && answer.calls.size() > 1) answer.calls.resize(1);
   const bool has_content = answer.content || !request.echoed_text.empty();
   *out += Concat(
@@ -40,16 +41,14 @@ absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, 
   *out += ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,";
   if (!answer.calls.empty()) AppendToolCalls(answer.calls, out);
   *out += "\"reasoning\":null},\"logprobs\":";
-  std::vector<int32_t> ids = request.prompts[0].token_ids;
-  ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
-  TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, ids, generated, tokens, out));
+  TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, choice.ids(), generated, tokens, out));
   // As in vLLM: a forced list counts as calls if it is complete, a named function never.
   const bool called =
       forced ? request.forced_calls == ForcedCalls::kList && generated.finish == FinishReason::kStop
              : !answer.calls.empty();
   *out +=
       Concat(",\"finish_reason\":\"", called ? "tool_calls" : FinishReasonName(generated.finish),
-             "\",\"stop_reason\":", StopReasonJson(generated, text.stop_string(), request),
+             "\",\"stop_reason\":", StopReasonJson(generated, choice.stop_string(), request),
              ",\"token_ids\":", IdsJson(generated.ids, request.return_token_ids),
              ",\"routed_experts\":null}");
   return absl::OkStatus();
@@ -87,7 +86,7 @@ class ChatChunks {
   // Returns an empty text if there is nothing to say.
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
-    const std::string text = choice.Add(update);
+    const std::string text = choice.Add(update.tokens, update.is_last);
     std::string out = frame_.head() + Concat("{\"index\":", update.choice, ",\"delta\":{");
     const bool says_something = AppendDelta(update, text, &out);
     if (!says_something && !update.is_last && !request_.logprobs && !request_.return_token_ids)

@@ -58,26 +58,20 @@ class ChoiceWriter {
                       const GeneratedTokens& generated, std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(index);
     const bool hide_generated = request_.max_tokens == 0;
+    StreamedChoice choice(hide_generated ? nullptr : tokenizer_, request_,
+                          request_.logprobs ? prompt.token_ids : std::vector<int32_t>());
     std::string text = EchoedText(request_, prompt, tokenizer_);
-    std::optional<size_t> stop_string;
-    if (tokenizer_ != nullptr && !hide_generated) {
-      const GeneratedText finished = FinishedText(generated, tokenizer_, request_);
-      text += finished.text();
-      stop_string = finished.stop_string();
-    }
+    text += choice.Add(generated, /*is_last=*/true);
     *out += Concat("{\"index\":", index, ",\"text\":", JsonString(text), ",\"logprobs\":");
-    std::vector<int32_t> ids;
-    if (request_.logprobs) ids = prompt.token_ids;
-    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
     int64_t text_offset = 0;
-    TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, request_.echo ? &rows : nullptr, ids,
-                                         generated, named_, &text_offset, out));
-    *out += Concat(",\"finish_reason\":\"",
-                   hide_generated ? "length" : FinishReasonName(generated.finish),
-                   "\",\"stop_reason\":",
-                   hide_generated ? "null" : StopReasonJson(generated, stop_string, request_),
-                   ",\"token_ids\":", IdsJson(generated.ids, request_.return_token_ids),
-                   ",\"prompt_logprobs\":");
+    TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, request_.echo ? &rows : nullptr,
+                                         choice.ids(), generated, named_, &text_offset, out));
+    *out += Concat(
+        ",\"finish_reason\":\"", hide_generated ? "length" : FinishReasonName(generated.finish),
+        "\",\"stop_reason\":",
+        hide_generated ? "null" : StopReasonJson(generated, choice.stop_string(), request_),
+        ",\"token_ids\":", IdsJson(generated.ids, request_.return_token_ids),
+        ",\"prompt_logprobs\":");
     TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, plain_, out));
     *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request_.return_token_ids) +
             ",\"routed_experts\":null";
@@ -119,7 +113,7 @@ class ChunkWriter {
     const bool echoes = is_first && request_.echo;
     const bool hide_generated = request_.max_tokens == 0;
     std::string text = echoes ? EchoedText(request_, prompt, model_.tokenizer.get()) : "";
-    const std::string new_text = choice.Add(update);
+    const std::string new_text = choice.Add(update.tokens, update.is_last);
     if (!hide_generated) text += new_text;
 
     std::string out =

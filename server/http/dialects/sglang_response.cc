@@ -29,20 +29,13 @@ class SglangWriter {
   absl::Status Append(size_t choice, const std::optional<ScoreRows>& rows,
                       const GeneratedTokens& generated, bool is_last, std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(choice);
-    std::string text;
+    StreamedChoice whole(tokenizer_, request_, {});
+    const std::string text = whole.Add(generated, /*is_last=*/true);
     std::string finish = Concat("{\"type\":\"length\",\"length\":", generated.ids.size(), "}");
-    if (!generated.ids.empty()) {
-      std::optional<size_t> stop_string;
-      if (tokenizer_ != nullptr) {
-        const GeneratedText finished = FinishedText(generated, tokenizer_, request_);
-        text = finished.text();
-        stop_string = finished.stop_string();
-      }
-      if (generated.finish == FinishReason::kStop) {
-        const std::string matched = StopReasonJson(generated, stop_string, request_);
-        finish = Concat("{\"type\":\"stop\",\"matched\":",
-                        matched == "null" ? std::to_string(generated.ids.back()) : matched, "}");
-      }
+    if (!generated.ids.empty() && generated.finish == FinishReason::kStop) {
+      const std::string matched = StopReasonJson(generated, whole.stop_string(), request_);
+      finish = Concat("{\"type\":\"stop\",\"matched\":",
+                      matched == "null" ? std::to_string(generated.ids.back()) : matched, "}");
     }
     const std::string id =
         request_.NumChoices() == 1 ? request_.request_id : Concat(request_.request_id, "_", choice);

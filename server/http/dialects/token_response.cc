@@ -37,24 +37,25 @@ void AppendIdLogprobs(const std::vector<Position>& positions, int32_t top_k, std
   *out += '}';
 }
 
-// One choice, of a whole answer or of a chunk; `ids` are prompt and generated tokens, `text` is
-// what output_mode "text" shows.
+// Appends the choice with the next tokens: those of an update, or all at once.
 absl::Status AppendChoice(const TokenRequest& request, size_t index,
-                          const std::vector<int32_t>& ids, const GeneratedTokens& generated,
-                          bool is_last, int64_t num_generated, const std::string& stop_reason,
-                          const std::string& text, TokenText& tokens, std::string* out) {
-  *out +=
-      Concat("{\"index\":", index, ",\"finish_reason\":",
-             is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null",
-             ",\"stop_reason\":", is_last ? stop_reason : "null",
-             ",\"token_ids\":", IdsJson(generated.ids),
-             ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
-             is_last ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", num_generated, "}]")
-                     : "null");
+                          const GeneratedTokens& generated, bool is_last, StreamedChoice& choice,
+                          TokenText& tokens, std::string* out) {
+  const std::string text = choice.Add(generated, is_last);
+  *out += Concat(
+      "{\"index\":", index, ",\"finish_reason\":",
+      is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null",
+      ",\"stop_reason\":",
+      is_last ? StopReasonJson(generated, choice.stop_string(), request) : "null",
+      ",\"token_ids\":", IdsJson(generated.ids),
+      ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
+      is_last
+          ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", choice.num_generated(), "}]")
+          : "null");
   if (request.text_output) *out += ",\"text\":" + JsonString(text);
   *out += ",\"logprobs\":";
   if (request.text_output || !request.logprobs) {
-    TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, ids, generated, tokens, out));
+    TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, choice.ids(), generated, tokens, out));
   } else {
     const std::vector<Position> positions = GeneratedPositions(generated, *request.logprobs);
     TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
@@ -94,19 +95,23 @@ const char* OutputMode(const TokenRequest& request) {
   return request.text_output ? "text" : "tokens";
 }
 
+StreamedChoice NewChoice(const TokenRequest& request, const ServedModel& model) {
+  const bool has_text = request.text_output || !request.stop.empty();
+  return {has_text ? model.tokenizer.get() : nullptr, request, request.prompts[0].token_ids};
+}
+
 class TokenChunks {
  public:
   TokenChunks(const TokenRequest& request, const ServedModel& model)
       : request_(request), tokens_(model.tokenizer.get(), /*as_token_ids=*/false) {
-    const Tokenizer* tokenizer =
-        request.text_output || !request.stop.empty() ? model.tokenizer.get() : nullptr;
-    for (size_t i = 0; i < request.NumChoices(); ++i)
-      choices_.emplace_back(tokenizer, request, request.prompts[0].token_ids);
+    for (size_t i = 0; i < request.NumChoices(); ++i) choices_.push_back(NewChoice(request, model));
   }
 
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
-    const std::string text = choice.Add(update);
+    std::string appended;
+    TAOPD_RETURN_IF_ERROR(AppendChoice(request_, update.choice, update.tokens, update.is_last,
+                                       choice, tokens_, &appended));
     std::string out = Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
                              request_.continuous_usage
                                  ? UsageJson(request_.NumPromptTokens(), choice.num_generated(),
@@ -114,12 +119,8 @@ class TokenChunks {
                                  : "null");
     if (request_.return_token_ids && std::exchange(is_first_, false))
       out += ",\"prompt_token_ids\":" + IdsJson(request_.prompts[0].token_ids);
-    out += Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[");
-    TAOPD_RETURN_IF_ERROR(AppendChoice(
-        request_, update.choice, choice.ids(), update.tokens, update.is_last,
-        choice.num_generated(), StopReasonJson(update.tokens, choice.stop_string(), request_), text,
-        tokens_, &out));
-    return out + "]}";
+    return out +
+           Concat(",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[", appended, "]}");
   }
 
   std::string UsageChunk() const {
@@ -168,20 +169,9 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
                 "\",\"choices\":[");
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
-    const GeneratedTokens& generated = *results[i].generated;
-    std::string text, stop_reason;
-    if (request.text_output || !request.stop.empty()) {
-      const GeneratedText finished = FinishedText(generated, model.tokenizer.get(), request);
-      text = finished.text();
-      stop_reason = StopReasonJson(generated, finished.stop_string(), request);
-    } else {
-      stop_reason = StopReasonJson(generated, std::nullopt, request);
-    }
-    std::vector<int32_t> ids = prompt.token_ids;
-    ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
-    TAOPD_RETURN_IF_ERROR(AppendChoice(request, i, ids, generated, /*is_last=*/true,
-                                       static_cast<int64_t>(generated.ids.size()), stop_reason,
-                                       text, plain, &out));
+    StreamedChoice choice = NewChoice(request, model);
+    TAOPD_RETURN_IF_ERROR(
+        AppendChoice(request, i, *results[i].generated, /*is_last=*/true, choice, plain, &out));
   }
   return out + "]}";
 }

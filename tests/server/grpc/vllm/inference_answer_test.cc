@@ -28,7 +28,7 @@ struct Feed {
       ChoiceUpdate update = {.choice = 0, .tokens = {}, .is_last = is_last};
       update.tokens.ids = {ids[i]};
       update.tokens.finish = stopped ? FinishReason::kStop : finish;
-      pieces.push_back(output.Take(update));
+      pieces.push_back(output.Take(update.tokens, update.is_last));
       if (is_last) break;
     }
     return pieces;
@@ -106,7 +106,7 @@ TEST(InferenceOutputTest, SeveralTokensInOneTake) {
   tokens.ranks = {1, 4};
   tokens.top_ids = {2, 5, 6, 3};
   tokens.top_log_probs = {-0.5f, -1.0f, -0.25f, -1.5f};
-  const vllm::SequenceOutput out = output.TakeAll(tokens);
+  const vllm::SequenceOutput out = output.Take(tokens);
   EXPECT_EQ(out.num_tokens(), 2u);
   EXPECT_EQ(out.text(), "cd");
   EXPECT_THAT(out.token_ids(), ElementsAre(2, 3));
@@ -132,7 +132,7 @@ TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
   rows.log_probs = {-0.5f, -0.75f};
   rows.sampled_log_probs = {-2.0f};
   rows.sampled_ranks = {9};
-  const vllm::PromptInfo info = ToPromptInfo(request, options, &rows);
+  const vllm::PromptInfo info = ToPromptInfo(request, options, rows);
   EXPECT_EQ(info.num_prompt_tokens(), 2u);
   EXPECT_THAT(info.token_ids(), ElementsAre(3, 8));
   EXPECT_THAT(info.logprobs(), ElementsAre(0.0f, -2.0f));
@@ -140,7 +140,7 @@ TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
   EXPECT_EQ(info.candidate_tokens(0).tokens_size(), 0);
   EXPECT_EQ(info.candidate_tokens(1).tokens(1).id(), 5u);
   request.prompts[0].token_ids = {3};
-  EXPECT_EQ(ToPromptInfo(request, options, nullptr).logprobs_size(), 1);
+  EXPECT_EQ(ToPromptInfo(request, options, std::nullopt).logprobs_size(), 1);
 }
 
 }  // namespace
