@@ -36,10 +36,7 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, bool* ech
       fields.ClampedInteger("max_completion_tokens");
   request->max_tokens =
       max_completion_tokens ? *max_completion_tokens : max_tokens.value_or(INT64_MAX);
-  if (request->max_tokens < 1) {
-    return FieldValueError("max_tokens", request->max_tokens, "max_tokens must be at least 1, got ",
-                           request->max_tokens, ".");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckMaxTokens(request->max_tokens));
   request->return_tokens_as_token_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
   request->return_token_ids = fields.Bool("return_token_ids").value_or(false);
   request->return_prompt_text = fields.Bool("return_prompt_text").value_or(false);
@@ -50,11 +47,7 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, bool* ech
     return FieldError("top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.");
   }
   if (wants_logprobs) request->logprobs = top_logprobs.value_or(0);
-  TAOPD_RETURN_IF_ERROR(
-      ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs));
-  if (request->stream && request->prompt_logprobs.value_or(0) != 0) {
-    return FieldError("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
-  }
+  TAOPD_RETURN_IF_ERROR(ReadPromptLogprobs(fields, model, request));
   if (*echo && !request->prompt_logprobs) request->prompt_logprobs = top_logprobs.value_or(0);
   return ReadScoring(fields, model, request);
 }

@@ -47,18 +47,12 @@ absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, Completio
 absl::Status ReadReports(JsonFields& fields, const ServedModel& model, CompletionRequest* request) {
   request->echo = fields.Bool("echo").value_or(false);
   request->max_tokens = fields.ClampedInteger("max_tokens").value_or(16);
-  if (request->max_tokens < 1 && !(request->max_tokens == 0 && request->echo)) {
-    return FieldValueError("max_tokens", request->max_tokens, "max_tokens must be at least 1, got ",
-                           request->max_tokens, ".");
-  }
+  const bool only_echoes = request->max_tokens == 0 && request->echo;
+  if (!only_echoes) TAOPD_RETURN_IF_ERROR(CheckMaxTokens(request->max_tokens));
   request->return_tokens_as_token_ids = fields.Bool("return_tokens_as_token_ids").value_or(false);
   request->return_token_ids = fields.Bool("return_token_ids").value_or(false);
   TAOPD_RETURN_IF_ERROR(ReadLogprobs(fields, "logprobs", "sample", model, &request->logprobs));
-  TAOPD_RETURN_IF_ERROR(
-      ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs));
-  if (request->stream && request->prompt_logprobs.value_or(0) != 0) {
-    return FieldError("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
-  }
+  TAOPD_RETURN_IF_ERROR(ReadPromptLogprobs(fields, model, request));
   if (request->echo && !request->prompt_logprobs) request->prompt_logprobs = request->logprobs;
   return ReadScoring(fields, model, request);
 }

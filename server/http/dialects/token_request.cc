@@ -37,10 +37,7 @@ absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, TokenReq
   TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->detokenize = sampling.Bool("detokenize").value_or(true);
   request->max_tokens = sampling.ClampedInteger("max_tokens").value_or(INT64_MAX);
-  if (request->max_tokens < 1) {
-    return FieldValueError("max_tokens", request->max_tokens, "max_tokens must be at least 1, got ",
-                           request->max_tokens, ".");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckMaxTokens(request->max_tokens));
   if (!request->stop.empty() && !request->detokenize) {
     return FieldError("stop",
                       "stop strings are only supported when detokenize is True. Set "

@@ -27,6 +27,13 @@ absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
 absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
                           const ServedModel& model, std::optional<int32_t>* out);
 
+// Returns the error of a max_tokens below 1.
+absl::Status CheckMaxTokens(int64_t max_tokens);
+
+// prompt_logprobs of a protocol that does not stream them.
+absl::Status ReadPromptLogprobs(JsonFields& fields, const ServedModel& model,
+                                GenerationRequest* request);
+
 // prompt_logprobs_start, prompt_logprob_token_ids and prompt_logprobs_format, which vLLM does not
 // have. Call it when the prompts and prompt_logprobs are known.
 absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, GenerationRequest* request);

@@ -231,6 +231,20 @@ absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind
   return absl::OkStatus();
 }
 
+absl::Status CheckMaxTokens(int64_t max_tokens) {
+  if (max_tokens >= 1) return absl::OkStatus();
+  return FieldValueError("max_tokens", max_tokens, "max_tokens must be at least 1, got ",
+                         max_tokens, ".");
+}
+
+absl::Status ReadPromptLogprobs(JsonFields& fields, const ServedModel& model,
+                                GenerationRequest* request) {
+  TAOPD_RETURN_IF_ERROR(
+      ReadLogprobs(fields, "prompt_logprobs", "prompt", model, &request->prompt_logprobs));
+  if (!request->stream || request->prompt_logprobs.value_or(0) == 0) return absl::OkStatus();
+  return FieldError("prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
+}
+
 absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedModel& model,
                             PromptScoring* scoring) {
   const ordered_json* value = fields.Find(name);
