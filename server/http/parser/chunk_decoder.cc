@@ -16,13 +16,6 @@ constexpr int kMaxSizeDigits = 16;
 constexpr size_t kFreeFramingBytes = 64 << 10;
 constexpr size_t kFramingPerByte = 8;
 
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 }  // namespace
 
 void AppendToBody(std::string_view bytes, size_t max_bytes, std::string* body) {
@@ -37,30 +30,24 @@ void AppendToBody(std::string_view bytes, size_t max_bytes, std::string* body) {
   body->append(bytes);
 }
 
-ChunkDecoder::State ChunkDecoder::Refuse(int status, const std::string& message) {
+bool ChunkDecoder::Refuse(int status, const std::string& message) {
   refusal_ = Refusal{status, message};
-  return State::kRefused;
+  return false;
 }
 
 bool ChunkDecoder::TakeSizeDigit(char c, size_t num_decoded) {
-  const int digit = HexValue(c);
-  if (digit >= 0) {
+  const size_t digit =
+      std::string_view("0123456789abcdef").find(absl::ascii_tolower(static_cast<unsigned char>(c)));
+  if (digit != std::string_view::npos) {
     // The limit of the digits keeps the shift below from overflowing.
-    if (++num_digits_ > kMaxSizeDigits) {
-      Refuse(400, "a chunk size has too many digits");
-      return false;
-    }
-    size_left_ = (size_left_ << 4) | static_cast<uint64_t>(digit);
-    if (size_left_ > limits_.max_body_bytes - num_decoded) {
-      Refuse(413, Concat("the body has more than ", limits_.max_body_bytes, " bytes"));
-      return false;
-    }
+    if (++num_digits_ > kMaxSizeDigits) return Refuse(400, "a chunk size has too many digits");
+    size_left_ = (size_left_ << 4) | digit;
+    if (size_left_ > limits_.max_body_bytes - num_decoded)
+      return Refuse(413, Concat("the body has more than ", limits_.max_body_bytes, " bytes"));
     return true;
   }
-  if (num_digits_ == 0 || (c != ';' && c != '\r')) {
-    Refuse(400, "a chunk size must be hexadecimal digits alone");
-    return false;
-  }
+  if (num_digits_ == 0 || (c != ';' && c != '\r'))
+    return Refuse(400, "a chunk size must be hexadecimal digits alone");
   step_ = c == ';' ? Step::kExtension : Step::kSizeLf;
   extension_bytes_ = 0;
   return true;
@@ -72,26 +59,21 @@ bool ChunkDecoder::TakeExtension(char c) {
     return true;
   }
   if (++extension_bytes_ > limits_.max_chunk_extension_bytes) {
-    Refuse(400,
-           Concat("a chunk extension has more than ", limits_.max_chunk_extension_bytes, " bytes"));
-    return false;
+    return Refuse(400, Concat("a chunk extension has more than ", limits_.max_chunk_extension_bytes,
+                              " bytes"));
   }
-  if (!absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\t') {
-    Refuse(400, "a chunk extension holds a control character");
-    return false;
-  }
+  if (!absl::ascii_isprint(static_cast<unsigned char>(c)) && c != '\t')
+    return Refuse(400, "a chunk extension holds a control character");
   return true;
 }
 
 bool ChunkDecoder::TakeFraming(char c, size_t num_decoded) {
   if (++framing_bytes_ > kFreeFramingBytes + kFramingPerByte * num_decoded) {
-    Refuse(400, "the body consists of chunk sizes and extensions, more than of data");
-    return false;
+    return Refuse(400, "the body consists of chunk sizes and extensions, more than of data");
   }
   const auto expect = [&](char expected, Step next, const char* message) {
-    if (c != expected) Refuse(400, message);
     step_ = next;
-    return c == expected;
+    return c == expected || Refuse(400, message);
   };
   switch (step_) {
     case Step::kSize:

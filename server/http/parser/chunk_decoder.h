@@ -31,7 +31,8 @@ class ChunkDecoder {
  private:
   enum class Step { kSize, kExtension, kSizeLf, kData, kDataCr, kDataLf, kEndCr, kEndLf, kDone };
 
-  State Refuse(int status, const std::string& message);
+  // Returns false.
+  bool Refuse(int status, const std::string& message);
   // Reads one byte of anything but data. Returns false if it is refused.
   bool TakeFraming(char c, size_t num_decoded);
   bool TakeSizeDigit(char c, size_t num_decoded);

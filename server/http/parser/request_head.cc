@@ -1,6 +1,7 @@
 #include "server/http/parser/request_head.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 
 #include <algorithm>
 #include <array>
@@ -269,10 +270,7 @@ MaybeRefusal CheckFeatures(RequestHead* head) {
 }  // namespace
 
 bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    return absl::ascii_tolower(static_cast<unsigned char>(x)) ==
-           absl::ascii_tolower(static_cast<unsigned char>(y));
-  });
+  return absl::EqualsIgnoreCase({a.data(), a.size()}, {b.data(), b.size()});
 }
 
 std::string_view TrimSpaces(std::string_view text) {

@@ -15,10 +15,11 @@ constexpr size_t kMaxMethodAndVersionBytes = 64;
 
 }  // namespace
 
-void RequestParser::Refuse(Refusal refusal) {
+bool RequestParser::Refuse(Refusal refusal) {
   refusal_ = std::move(refusal);
   state_ = State::kRefused;
   Drop();
+  return false;
 }
 
 void RequestParser::Drop() {
@@ -37,28 +38,23 @@ size_t RequestParser::Consume(std::string_view bytes) {
 bool RequestParser::CheckHeadByte(char c) {
   const bool after_cr = !head_text_.empty() && head_text_.back() == '\r';
   if (after_cr != (c == '\n')) {
-    Refuse({400, after_cr ? "a carriage return without a line feed"
-                          : "a line must end with CRLF, not with a line feed alone"});
-    return false;
+    return Refuse({400, after_cr ? "a carriage return without a line feed"
+                                 : "a line must end with CRLF, not with a line feed alone"});
   }
   const auto byte = static_cast<unsigned char>(c);
-  if ((byte < 0x20 && c != '\r' && c != '\n' && c != '\t') || byte == 0x7f) {
-    Refuse({400, "the head holds a control character"});
-    return false;
-  }
+  if ((byte < 0x20 && c != '\r' && c != '\n' && c != '\t') || byte == 0x7f)
+    return Refuse({400, "the head holds a control character"});
   ++line_bytes_;
   if (num_lines_ == 0 && line_bytes_ > limits_.max_target_bytes + kMaxMethodAndVersionBytes) {
-    Refuse({414, Concat("the request line is too long; the limit of the target is ",
-                        limits_.max_target_bytes, " bytes")});
-    return false;
+    return Refuse({414, Concat("the request line is too long; the limit of the target is ",
+                               limits_.max_target_bytes, " bytes")});
   }
   // The line's own limit is checked again, exactly, when the head is complete.
   if (line_bytes_ > limits_.max_header_bytes + 2 || head_text_.size() >= limits_.max_head_bytes ||
       num_lines_ > limits_.max_headers + 1) {
-    Refuse({431, Concat("the headers are too large: at most ", limits_.max_headers, ", of ",
-                        limits_.max_header_bytes, " bytes each and ", limits_.max_head_bytes,
-                        " together")});
-    return false;
+    return Refuse({431, Concat("the headers are too large: at most ", limits_.max_headers, ", of ",
+                               limits_.max_header_bytes, " bytes each and ", limits_.max_head_bytes,
+                               " together")});
   }
   if (c == '\n') {
     ++num_lines_;
@@ -82,7 +78,10 @@ size_t RequestParser::ConsumeHead(std::string_view bytes) {
 void RequestParser::EndHead() {
   const std::string_view text = std::string_view(head_text_).substr(0, head_text_.size() - 2);
   auto parsed = ParseRequestHead(text, limits_);
-  if (Refusal* refusal = std::get_if<Refusal>(&parsed)) return Refuse(std::move(*refusal));
+  if (Refusal* refusal = std::get_if<Refusal>(&parsed)) {
+    Refuse(std::move(*refusal));
+    return;
+  }
   request_.head = std::get<RequestHead>(std::move(parsed));
   std::string().swap(head_text_);
   if (request_.head.is_chunked) chunks_.emplace(limits_);

@@ -58,7 +58,8 @@ class RequestParser {
   size_t ConsumeBody(std::string_view bytes);
   bool CheckHeadByte(char c);
   void EndHead();
-  void Refuse(Refusal refusal);
+  // Returns false.
+  bool Refuse(Refusal refusal);
 
   const RequestLimits limits_;
   State state_ = State::kHead;

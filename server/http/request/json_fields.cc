@@ -1,5 +1,6 @@
 #include "server/http/request/json_fields.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/synchronization/mutex.h>
 
 #include <charconv>
@@ -18,14 +19,6 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxLoggedFields = 100;
 constexpr size_t kMaxLoggedBytes = 64;
-
-// Lower case, so that it can be compared.
-std::string Lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
 
 template <typename Number>
 std::optional<Number> ParseNumber(const std::string& text) {
@@ -113,7 +106,7 @@ std::optional<bool> JsonFields::Bool(const std::string& name) {
   if (value->is_string()) {
     static const std::set<std::string> kTrue = {"true", "t", "yes", "y", "on", "1"};
     static const std::set<std::string> kFalse = {"false", "f", "no", "n", "off", "0"};
-    const std::string text = Lower(value->get<std::string>());
+    const std::string text = absl::AsciiStrToLower(value->get_ref<const std::string&>());
     if (kTrue.contains(text)) return true;
     if (kFalse.contains(text)) return false;
   }

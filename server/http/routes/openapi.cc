@@ -1,3 +1,5 @@
+#include <absl/strings/str_replace.h>
+
 #include <nlohmann/json.hpp>
 
 #include "server/http/request/field_table.h"
@@ -47,19 +49,7 @@ ordered_json OperationOf(const RouteDoc& route) {
 }
 
 std::string Escape(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
+  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
 }
 
 std::string TableOf(const std::vector<FieldDoc>& fields) {
