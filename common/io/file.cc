@@ -89,12 +89,9 @@ absl::Status ReplaceDirectory(const std::string& path,
 }
 
 absl::Status SyncDirectory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return FileError("open directory", path, errno);
-  const int result = ::fsync(fd);
-  const int error_number = errno;
-  ::close(fd);
-  if (result != 0) return FileError("fsync directory", path, error_number);
+  const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) return FileError("open directory", path, errno);
+  if (::fsync(directory.get()) != 0) return FileError("fsync directory", path, errno);
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "common/base/check.h"
+#include "common/base/file_descriptor.h"
 #include "common/io/atomic_file.h"
 
 namespace taopd {
@@ -42,21 +43,17 @@ std::string Sha256Hex(std::string_view text) {
 }
 
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError("open", path, errno);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return FileError("open", path, errno);
   Sha256 hash;
   std::string buffer(size_t{1} << 20, '\0');
-  absl::Status status;
   for (;;) {
-    const ssize_t num_read = ::read(fd, buffer.data(), buffer.size());
+    const ssize_t num_read = ::read(file.get(), buffer.data(), buffer.size());
+    if (num_read == 0) return hash.HexDigest();
     if (num_read < 0 && errno == EINTR) continue;
-    if (num_read < 0) status = FileError("read", path, errno);
-    if (num_read <= 0) break;
+    if (num_read < 0) return FileError("read", path, errno);
     hash.Update(std::string_view(buffer).substr(0, static_cast<size_t>(num_read)));
   }
-  ::close(fd);
-  if (!status.ok()) return status;
-  return hash.HexDigest();
 }
 
 }  // namespace taopd

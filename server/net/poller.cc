@@ -8,13 +8,7 @@ namespace taopd {
 Poller::Poller()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   uint32_t watched = 0;
-  if (is_open()) Watch(wake_, kWakeId, EPOLLIN, &watched);
-}
-
-Poller::~Poller() {
-  for (const int fd : {epoll_, wake_}) {
-    if (fd >= 0) ::close(fd);
-  }
+  if (is_open()) Watch(wake_.get(), kWakeId, EPOLLIN, &watched);
 }
 
 void Poller::Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
@@ -23,14 +17,14 @@ void Poller::Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
   epoll_event event{};
   event.events = wanted;
   event.data.u64 = id;
-  ::epoll_ctl(epoll_, operation, fd, &event);
+  ::epoll_ctl(epoll_.get(), operation, fd, &event);
   *watched = wanted;
 }
 
 const std::vector<uint64_t>& Poller::Wait(int timeout_ms) {
   ready_.clear();
   const int count =
-      ::epoll_wait(epoll_, events_.data(), static_cast<int>(events_.size()), timeout_ms);
+      ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout_ms);
   for (int i = 0; i < count; ++i) {
     const uint64_t id = events_[static_cast<size_t>(i)].data.u64;
     if (id != kWakeId) {
@@ -38,14 +32,14 @@ const std::vector<uint64_t>& Poller::Wait(int timeout_ms) {
       continue;
     }
     uint64_t ignored;
-    [[maybe_unused]] const ssize_t got = ::read(wake_, &ignored, sizeof(ignored));
+    [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &ignored, sizeof(ignored));
   }
   return ready_;
 }
 
 void Poller::Wake() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
 }
 
 }  // namespace taopd

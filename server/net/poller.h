@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/file_descriptor.h"
+
 namespace taopd {
 
 // Not thread-safe, except for Wake.
@@ -15,11 +17,8 @@ class Poller {
   static constexpr uint64_t kWakeId = 0;  // no socket has this id
 
   Poller();
-  ~Poller();
-  Poller(const Poller&) = delete;
-  Poller& operator=(const Poller&) = delete;
   // Returns false if the system had no descriptors left.
-  bool is_open() const { return epoll_ >= 0 && wake_ >= 0; }
+  bool is_open() const { return epoll_.get() >= 0 && wake_.get() >= 0; }
 
   // Sets the events of the socket to `wanted` (EPOLLIN, EPOLLOUT), which `watched` remembers; it is
   // 0 for a new socket. A socket that waits for nothing is removed: a peer that hangs up would
@@ -31,8 +30,8 @@ class Poller {
   void Wake();
 
  private:
-  const int epoll_;
-  const int wake_;
+  const FileDescriptor epoll_;
+  const FileDescriptor wake_;
   std::array<epoll_event, 256> events_;
   std::vector<uint64_t> ready_;
 };

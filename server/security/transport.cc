@@ -3,7 +3,6 @@
 #include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,8 +27,6 @@ Transport::Transport(int fd, SSL_CTX* context)
   TAOPD_CHECK(ssl_ != nullptr && SSL_set_fd(ssl_.get(), fd) == 1);
   SSL_set_accept_state(ssl_.get());
 }
-
-Transport::~Transport() { ::close(fd_); }
 
 Transport::Status Transport::StatusOfTls(int result) const {
   switch (SSL_get_error(ssl_.get(), result)) {
@@ -67,7 +64,7 @@ Transport::Result Transport::Read(char* buffer, size_t size) {
     if (status == Status::kClosed && SSL_get_shutdown(ssl_.get()) == 0) is_broken_ = true;
     return {status, 0};
   }
-  const ssize_t got = ::recv(fd_, buffer, size, MSG_DONTWAIT);
+  const ssize_t got = ::recv(fd(), buffer, size, MSG_DONTWAIT);
   if (got > 0) return {Status::kOk, static_cast<size_t>(got)};
   return {got < 0 && WouldBlock() ? Status::kWantRead : Status::kClosed, 0};
 }
@@ -81,7 +78,7 @@ Transport::Result Transport::Write(std::string_view bytes) {
     if (status == Status::kClosed) is_broken_ = true;
     return {status, 0};
   }
-  const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) return {Status::kOk, static_cast<size_t>(sent)};
   return {sent < 0 && WouldBlock() ? Status::kWantWrite : Status::kClosed, 0};
 }
@@ -91,11 +88,11 @@ void Transport::ShutdownWrite() {
     ERR_clear_error();
     SSL_shutdown(ssl_.get());
   }
-  ::shutdown(fd_, SHUT_WR);
+  ::shutdown(fd(), SHUT_WR);
 }
 
 bool Transport::IsGone() const {
-  pollfd entry = {fd_, POLLRDHUP, 0};
+  pollfd entry = {fd(), POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string_view>
 
+#include "common/base/file_descriptor.h"
+
 namespace taopd {
 
 class Transport {
@@ -24,11 +26,8 @@ class Transport {
   // Takes ownership of the socket, which must be nonblocking, and creates the server's side of TLS
   // with `context` unless that is null.
   Transport(int fd, SSL_CTX* context);
-  ~Transport();
-  Transport(const Transport&) = delete;
-  Transport& operator=(const Transport&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   bool is_secure() const { return ssl_ != nullptr; }
   // Returns the protocol negotiated in the TLS handshake (ALPN), or an empty text if the client has
   // offered none. REQUIRES: is_secure().
@@ -50,7 +49,7 @@ class Transport {
   struct Free {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
-  const int fd_;
+  const FileDescriptor fd_;
   const std::unique_ptr<SSL, Free> ssl_;
   bool is_broken_ = false;  // after a fatal TLS error no alert may be sent
 };

@@ -11,7 +11,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/log.h"
+#include "common/io/atomic_file.h"
 #include "common/io/file.h"
 #include "common/io/sha256.h"
 #include "server/serving/excerpt.h"
@@ -28,26 +30,14 @@ int64_t SizeOf(const std::string& path) {
 }
 
 absl::Status AppendToFile(const std::string& path, std::string_view data) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (file < 0) return Internal(path, ": ", std::strerror(errno));
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (file.get() < 0) return Internal(path, ": ", std::strerror(errno));
   const int64_t before = SizeOf(path);
-  size_t num_written = 0;
-  absl::Status status;
-  while (status.ok() && num_written < data.size()) {
-    const ssize_t n = ::write(file, data.data() + num_written, data.size() - num_written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      status = errno == ENOSPC || errno == EDQUOT
-                   ? ResourceExhausted(path, ": ", std::strerror(errno))
-                   : Internal(path, ": ", std::strerror(errno));
-      break;
-    }
-    num_written += static_cast<size_t>(n);
-  }
+  const absl::Status status = WriteAll(file.get(), std::as_bytes(std::span(data)), path);
+  if (status.ok()) return status;
   // A part is there as a whole or not at all.
-  if (!status.ok() && ::ftruncate(file, before) != 0) ::unlink(path.c_str());
-  ::close(file);
-  return status;
+  if (::ftruncate(file.get(), before) != 0) ::unlink(path.c_str());
+  return absl::IsResourceExhausted(status) ? status : Internal(status.message());
 }
 
 absl::Status CheckPart(const WeightPart& part) {
