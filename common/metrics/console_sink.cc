@@ -105,12 +105,9 @@ absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
     last_line_ = line;
   }
   out_->flush();
-  return StreamStatus();
-}
-
-absl::Status ConsoleSink::Flush() {
-  out_->flush();
-  return StreamStatus();
+  if (out_->good()) return absl::OkStatus();
+  out_->clear();  // the next line is tried again
+  return Unavailable("the console cannot be written");
 }
 
 std::string ConsoleSink::StatusLine(int64_t step) const {
@@ -137,12 +134,6 @@ void ConsoleSink::WriteLine(const std::string& line) {
   if (options_.terminal) *out_ << kClearLine;
   *out_ << line << '\n';
   if (options_.terminal) *out_ << status_line_;
-}
-
-absl::Status ConsoleSink::StreamStatus() const {
-  if (out_->good()) return absl::OkStatus();
-  out_->clear();  // the next line is tried again
-  return Unavailable("the console cannot be written");
 }
 
 }  // namespace taopd

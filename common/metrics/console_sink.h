@@ -55,13 +55,11 @@ class ConsoleSink final : public MetricSink {
   ~ConsoleSink() override;
 
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status Flush() override;
 
  private:
   std::string StatusLine(int64_t step) const;
   // Writes a line that stays.
   void WriteLine(const std::string& line);
-  absl::Status StreamStatus() const;
 
   const ConsoleOptions options_;
   std::ostream* const out_;

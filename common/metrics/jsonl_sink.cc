@@ -52,7 +52,4 @@ absl::Status JsonlSink::Write(int64_t step, const Metrics& metrics) {
   return absl::OkStatus();
 }
 
-// The kernel already has every line.
-absl::Status JsonlSink::Flush() { return absl::OkStatus(); }
-
 }  // namespace taopd

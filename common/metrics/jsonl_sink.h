@@ -32,7 +32,6 @@ class JsonlSink final : public MetricSink {
   // Returns INVALID_ARGUMENT, and writes nothing, if a name occurs twice or is a key of the format
   // itself ("step", "time" or "non_finite").
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status Flush() override;
 
   absl::StatusOr<int64_t> SizeBytes() const { return writer_.SizeBytes(); }
   PatientJsonlWriter& file() { return writer_; }

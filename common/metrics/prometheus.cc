@@ -5,16 +5,10 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include <utility>
-
 namespace taopd {
 
-std::string RenderPrometheusText(const prometheus::Collectable& registry) {
-  return prometheus::TextSerializer().Serialize(registry.Collect());
-}
-
-PrometheusSink::PrometheusSink(std::shared_ptr<prometheus::Registry> registry, std::string prefix)
-    : registry_(std::move(registry)), prefix_(std::move(prefix)) {}
+PrometheusSink::PrometheusSink() : registry_(std::make_unique<prometheus::Registry>()) {}
+PrometheusSink::~PrometheusSink() = default;
 
 absl::Status PrometheusSink::Write(int64_t step, const Metrics& metrics) {
   absl::Status first = Set("step", static_cast<double>(step));
@@ -22,7 +16,9 @@ absl::Status PrometheusSink::Write(int64_t step, const Metrics& metrics) {
   return first;
 }
 
-absl::Status PrometheusSink::Flush() { return absl::OkStatus(); }
+std::string PrometheusSink::Page() const {
+  return prometheus::TextSerializer().Serialize(registry_->Collect());
+}
 
 absl::Status PrometheusSink::Set(const std::string& name, double value) {
   const auto known = gauges_.find(name);
@@ -30,7 +26,7 @@ absl::Status PrometheusSink::Set(const std::string& name, double value) {
     known->second->Set(value);
     return absl::OkStatus();
   }
-  std::string gauge_name = prefix_;
+  std::string gauge_name = "taopd_trainer_";
   for (const char c : name) {
     const bool separator = c == '/' || c == '-' || c == '_';
     if (!separator && !absl::ascii_isalnum(static_cast<unsigned char>(c))) {

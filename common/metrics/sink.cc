@@ -8,10 +8,4 @@ absl::Status MetricFanout::Write(int64_t step, const Metrics& metrics) {
   return first;
 }
 
-absl::Status MetricFanout::Flush() {
-  absl::Status first;
-  for (const auto& sink : sinks_) first.Update(sink->Flush());
-  return first;
-}
-
 }  // namespace taopd

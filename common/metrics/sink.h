@@ -25,16 +25,14 @@ class MetricSink {
   // `step` never decreases from one call to the next. NaN and infinities are legal values; each
   // sink says how it shows them.
   virtual absl::Status Write(int64_t step, const Metrics& metrics) = 0;
-  virtual absl::Status Flush() = 0;
 };
 
-// Passes every call to all of its sinks, in the order in which they were added. If a sink fails,
-// the others are still called; the first error is returned.
+// Writes to all of its sinks, in the order in which they were added. If a sink fails, the others
+// are still written; the first error is returned.
 class MetricFanout final : public MetricSink {
  public:
   void Add(std::unique_ptr<MetricSink> sink) { sinks_.push_back(std::move(sink)); }
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status Flush() override;
 
  private:
   std::vector<std::unique_ptr<MetricSink>> sinks_;

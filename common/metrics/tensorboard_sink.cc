@@ -57,8 +57,6 @@ absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
   return sink;
 }
 
-TensorBoardSink::~TensorBoardSink() { close(fd_); }
-
 absl::Status TensorBoardSink::Write(int64_t step, const Metrics& metrics) {
   return Append(ScalarsEvent(NowSeconds(), step, metrics));
 }
@@ -72,15 +70,12 @@ absl::Status TensorBoardSink::WriteText(int64_t step, const std::string& tag,
   return Append(TextEvent(NowSeconds(), step, tag, table));
 }
 
-// The kernel already has every event.
-absl::Status TensorBoardSink::Flush() { return absl::OkStatus(); }
-
 absl::Status TensorBoardSink::Append(const std::string& event) {
   const std::string frame = TfRecordFrame(event);
-  const absl::Status status = WriteAll(fd_, std::as_bytes(std::span(frame)), path_);
+  const absl::Status status = WriteAll(fd_.get(), std::as_bytes(std::span(frame)), path_);
   if (!status.ok()) {
     // A reader would stop forever at half an event.
-    if (ftruncate(fd_, size_bytes_) == 0) lseek(fd_, size_bytes_, SEEK_SET);
+    if (ftruncate(fd_.get(), size_bytes_) == 0) lseek(fd_.get(), size_bytes_, SEEK_SET);
     return status;
   }
   size_bytes_ += static_cast<int64_t>(frame.size());

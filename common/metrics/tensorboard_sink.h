@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/clock.h"
+#include "common/base/file_descriptor.h"
 #include "common/metrics/event_file.h"
 #include "common/metrics/sink.h"
 
@@ -30,12 +31,8 @@ class TensorBoardSink final : public MetricSink {
   // outlive the sink.
   static absl::StatusOr<std::unique_ptr<TensorBoardSink>> Open(const TensorBoardOptions& options,
                                                                Clock* clock);
-  TensorBoardSink(const TensorBoardSink&) = delete;
-  TensorBoardSink& operator=(const TensorBoardSink&) = delete;
-  ~TensorBoardSink() override;
 
   absl::Status Write(int64_t step, const Metrics& metrics) override;
-  absl::Status Flush() override;
   // Gives the run its hyperparameters (the page HPARAMS).
   absl::Status WriteHparams(const Hparams& hparams);
   // Shows a table of Markdown texts under `tag` (the page TEXT).
@@ -49,7 +46,7 @@ class TensorBoardSink final : public MetricSink {
   absl::Status Append(const std::string& event);
   double NowSeconds() const;
 
-  const int fd_;
+  const FileDescriptor fd_;
   const std::string path_;
   Clock* const clock_;
   int64_t size_bytes_ = 0;  // size of the whole events

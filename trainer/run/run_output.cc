@@ -1,7 +1,6 @@
 #include "trainer/run/run_output.h"
 
 #include <absl/strings/str_replace.h>
-#include <prometheus/registry.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -31,19 +30,17 @@ class RunOutputFiles final : public RunOutput {
   RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, PatientJsonlWriter samples,
                  std::unique_ptr<TensorBoardSink> tensorboard, const ConsoleOptions& console,
                  Clock* clock)
-      : registry_(std::make_shared<prometheus::Registry>()),
-        samples_(std::move(samples)),
-        jsonl_(jsonl.get()),
-        tensorboard_(tensorboard.get()) {
+      : samples_(std::move(samples)), jsonl_(jsonl.get()), tensorboard_(tensorboard.get()) {
+    auto prometheus = std::make_unique<PrometheusSink>();
+    prometheus_ = prometheus.get();
     sinks_.Add(std::move(jsonl));
     sinks_.Add(std::move(tensorboard));
-    sinks_.Add(std::make_unique<PrometheusSink>(registry_));
+    sinks_.Add(std::move(prometheus));
     sinks_.Add(std::make_unique<ConsoleSink>(console, &std::cout, clock));
   }
 
   void Write(int64_t step, const Metrics& metrics) override {
     LogFailure(sinks_.Write(step, metrics));
-    LogFailure(sinks_.Flush());
   }
 
   void WriteSamples(int64_t step, const std::string& when,
@@ -79,7 +76,7 @@ class RunOutputFiles final : public RunOutput {
   int64_t num_dropped() const override {
     return samples_.num_dropped() + jsonl_->file().num_dropped();
   }
-  std::string PrometheusText() const override { return RenderPrometheusText(*registry_); }
+  std::string PrometheusText() const override { return prometheus_->Page(); }
 
  private:
   static int64_t SizeOrZero(const absl::StatusOr<int64_t>& size) {
@@ -87,11 +84,11 @@ class RunOutputFiles final : public RunOutput {
     return size.ok() ? *size : 0;
   }
 
-  std::shared_ptr<prometheus::Registry> registry_;
   MetricFanout sinks_;
   PatientJsonlWriter samples_;
   JsonlSink* jsonl_;              // owned by sinks_
   TensorBoardSink* tensorboard_;  // owned by sinks_
+  PrometheusSink* prometheus_;    // owned by sinks_
 };
 
 class NoOutput final : public RunOutput {

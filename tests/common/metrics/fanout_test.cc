@@ -15,15 +15,12 @@ class RecordingSink final : public MetricSink {
   RecordingSink(std::vector<std::string>* calls, std::string name, bool fails)
       : calls_(calls), name_(std::move(name)), fails_(fails) {}
   absl::Status Write(int64_t step, const Metrics& metrics) override {
-    return Record(Concat("write ", step, " ", metrics.at(0).first, "=", metrics.at(0).second));
-  }
-  absl::Status Flush() override { return Record("flush"); }
-
- private:
-  absl::Status Record(const std::string& call) {
-    calls_->push_back(name_ + " " + call);
+    calls_->push_back(
+        Concat(name_, " ", step, " ", metrics.at(0).first, "=", metrics.at(0).second));
     return fails_ ? Unavailable(name_, " failed") : absl::OkStatus();
   }
+
+ private:
   std::vector<std::string>* calls_;
   std::string name_;
   bool fails_;
@@ -36,15 +33,12 @@ TEST(MetricFanout, AllAreTriedAndTheFirstErrorIsReturned) {
   fanout.Add(std::make_unique<RecordingSink>(&calls, "b", true));
   fanout.Add(std::make_unique<RecordingSink>(&calls, "c", true));
   EXPECT_ERROR(fanout.Write(3, {{"x", 2}}), absl::StatusCode::kUnavailable, "b failed");
-  EXPECT_ERROR(fanout.Flush(), absl::StatusCode::kUnavailable, "b failed");
-  EXPECT_THAT(calls, ::testing::ElementsAre("a write 3 x=2", "b write 3 x=2", "c write 3 x=2",
-                                            "a flush", "b flush", "c flush"));
+  EXPECT_THAT(calls, ::testing::ElementsAre("a 3 x=2", "b 3 x=2", "c 3 x=2"));
 }
 
 TEST(MetricFanout, WithoutSinksAllIsWell) {
   MetricFanout fanout;
   EXPECT_OK(fanout.Write(1, {}));
-  EXPECT_OK(fanout.Flush());
 }
 
 }  // namespace
