@@ -134,12 +134,9 @@ void AppendIdsByRank(const Position& sorted, std::string* out) {
 absl::StatusOr<std::string> SequenceLogprobsJson(
     const SequenceLogprobsRequest& request, const std::vector<std::optional<ScoreRows>>& rows) {
   for (const std::optional<ScoreRows>& part : rows) {
-    const auto is_bad = [](float value) { return !(value <= std::numeric_limits<float>::max()); };
-    if (part &&
-        (std::any_of(part->log_probs.begin(), part->log_probs.end(), is_bad) ||
-         std::any_of(part->sampled_log_probs.begin(), part->sampled_log_probs.end(), is_bad))) {
-      return Internal("a log-probability is NaN or infinite");
-    }
+    if (!part) continue;
+    TAOPD_RETURN_IF_ERROR(CheckNumbers(part->log_probs));
+    TAOPD_RETURN_IF_ERROR(CheckNumbers(part->sampled_log_probs));
   }
   if (request.binary) return BinaryJson(request, rows);
   std::string out;

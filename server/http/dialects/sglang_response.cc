@@ -1,6 +1,5 @@
 #include "server/http/dialects/protocols.h"
 
-#include <cmath>
 #include <utility>
 
 #include "server/generation/generated_text.h"
@@ -10,13 +9,6 @@
 
 namespace taopd {
 namespace {
-
-absl::Status CheckValues(const std::vector<float>& values) {
-  for (const float value : values) {
-    if (std::isnan(value) || value == INFINITY) return Internal("a log-probability is ", value);
-  }
-  return absl::OkStatus();
-}
 
 class SglangWriter {
  public:
@@ -51,7 +43,7 @@ class SglangWriter {
       for (const auto* values :
            {&scored.sampled_log_probs, &scored.log_probs, &scored.candidate_log_probs,
             &generated.raw_log_probs, &generated.top_log_probs}) {
-        TAOPD_RETURN_IF_ERROR(CheckValues(*values));
+        TAOPD_RETURN_IF_ERROR(CheckNumbers(*values));
       }
       AppendTokens(prompt, scored, generated, out);
       AppendTops(scored, generated, out);

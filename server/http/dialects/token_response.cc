@@ -3,7 +3,6 @@
 #include <absl/strings/escaping.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "server/generation/generated_text.h"
@@ -68,10 +67,7 @@ absl::Status AppendChoice(const TokenRequest& request, size_t index,
 // The log-probs of the candidates as a NumPy file, float32 [rows, candidates].
 std::string NpyJson(const TokenRequest& request, const std::optional<ScoreRows>& rows) {
   const PromptScoring& scoring = request.scoring;
-  std::vector<float> values = rows ? rows->candidate_log_probs : std::vector<float>();
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (scoring.candidate_ids[i] < 0) values[i] = -std::numeric_limits<float>::infinity();
-  }
+  const std::vector<float> values = rows ? CandidateLogProbs(scoring, *rows) : std::vector<float>();
   std::string header = Concat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
                               rows ? rows->num_rows : 0, ", ", scoring.num_candidates, "), }");
   constexpr size_t kAlignment = 64, kPrefixBytes = 10;

@@ -74,19 +74,6 @@ void AppendObjects(const std::vector<int32_t>& token_ids, const std::vector<Posi
   });
 }
 
-// Candidate j of row r is filler.
-bool IsFiller(const PromptScoring& scoring, size_t index) {
-  return scoring.candidate_ids[index % scoring.candidate_ids.size()] < 0;
-}
-
-std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows) {
-  std::vector<float> values = rows.candidate_log_probs;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (IsFiller(scoring, i)) values[i] = -std::numeric_limits<float>::infinity();
-  }
-  return values;
-}
-
 template <typename T>
 void AppendArray(const char* name, const std::vector<T>& values, std::string* out) {
   *out += Concat(",\"", name, "\":") + Base64Json(values);
@@ -158,6 +145,22 @@ std::vector<Position> GeneratedPositions(const GeneratedTokens& generated, int32
                                      generated.top_log_probs.data() + i * top_k, top_k));
   }
   return positions;
+}
+
+std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows) {
+  std::vector<float> values = rows.candidate_log_probs;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (scoring.candidate_ids[i % scoring.candidate_ids.size()] < 0)
+      values[i] = -std::numeric_limits<float>::infinity();
+  }
+  return values;
+}
+
+absl::Status CheckNumbers(const std::vector<float>& log_probs) {
+  for (const float value : log_probs) {
+    if (std::isnan(value) || value == INFINITY) return Internal("a log-probability is ", value);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckNumbers(const std::vector<Position>& positions) {

@@ -32,8 +32,9 @@ std::vector<Position> PromptPositions(const std::vector<int32_t>& token_ids, int
 // One for each generated token, with `top_k` alternatives.
 std::vector<Position> GeneratedPositions(const GeneratedTokens& generated, int32_t top_k);
 
-// Returns INTERNAL if a log-prob is NaN or +inf, which JSON cannot express.
+// Return INTERNAL if a log-prob is NaN or +inf, which JSON cannot express.
 absl::Status CheckNumbers(const std::vector<Position>& positions);
+absl::Status CheckNumbers(const std::vector<float>& log_probs);
 
 // Returns the list of the ids; null if they are not wanted.
 std::string IdsJson(const std::vector<int32_t>& ids, bool wanted = true);
@@ -54,6 +55,9 @@ std::string Base64Json(const std::vector<T>& values) {
 absl::Status AppendPromptLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                                   const std::optional<ScoreRows>& rows, TokenText& tokens,
                                   std::string* out);
+
+// The log-probs of the candidates, [rows, candidates], with -inf for filler.
+std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows);
 
 // The value of "prompt_token_id_logprobs": for each position of the prompt, null or the log-probs
 // of the candidates.
