@@ -83,8 +83,8 @@ class ExpressionParser {
   ExpressionPtr ParseUnary();
   ExpressionPtr ParsePrimary();
   ExpressionPtr ParseName();
-  ExpressionPtr ParseList();
-  ExpressionPtr ParseDict();
+  // Parses the rest of a list or of a dictionary, whose closing operator is `end`.
+  ExpressionPtr ParseItems(ExpressionKind kind, Position position, std::string_view end);
   ExpressionPtr ParsePostfix(ExpressionPtr operand);
   ExpressionPtr ParseFilterOrTest(ExpressionPtr operand);
   ExpressionPtr ParseDot(ExpressionPtr operand);

@@ -66,8 +66,8 @@ ExpressionPtr ExpressionParser::ParsePrimary() {
     ExpectOperator(")");
     return node;
   }
-  if (IsOperator("[")) return ParseList();
-  if (IsOperator("{")) return ParseDict();
+  if (SkipOperator("[")) return ParseItems(ExpressionKind::kList, token.position, "]");
+  if (SkipOperator("{")) return ParseItems(ExpressionKind::kDict, token.position, "}");
   FailUnexpected("an expression");
 }
 
@@ -114,32 +114,19 @@ ExpressionPtr ExpressionParser::ParseTuple(bool with_condition, bool is_in_paren
   return Make(ExpressionKind::kTuple, position, std::move(items));
 }
 
-ExpressionPtr ExpressionParser::ParseList() {
-  const Position position = current().position;
-  ExpectOperator("[");
+ExpressionPtr ExpressionParser::ParseItems(ExpressionKind kind, Position position,
+                                           std::string_view end) {
   std::vector<ExpressionPtr> items;
-  while (!IsOperator("]")) {
+  while (!IsOperator(end)) {
     if (!items.empty()) ExpectOperator(",");
-    if (IsOperator("]")) break;
+    if (IsOperator(end)) break;
     items.push_back(ParseExpression());
-  }
-  ExpectOperator("]");
-  return Make(ExpressionKind::kList, position, std::move(items));
-}
-
-ExpressionPtr ExpressionParser::ParseDict() {
-  const Position position = current().position;
-  ExpectOperator("{");
-  std::vector<ExpressionPtr> items;
-  while (!IsOperator("}")) {
-    if (!items.empty()) ExpectOperator(",");
-    if (IsOperator("}")) break;
-    items.push_back(ParseExpression());
+    if (kind != ExpressionKind::kDict) continue;
     ExpectOperator(":");
     items.push_back(ParseExpression());
   }
-  ExpectOperator("}");
-  return Make(ExpressionKind::kDict, position, std::move(items));
+  ExpectOperator(end);
+  return Make(kind, position, std::move(items));
 }
 
 ExpressionPtr ExpressionParser::ParsePostfix(ExpressionPtr operand) {
