@@ -12,21 +12,17 @@
 
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "tests/kernels/cpu/gemm/coded_matrix.h"
+#include "tests/kernels/cpu/normal_floats.h"
 
 namespace taopd::cpu {
 namespace {
 
-Bfloat16Bits Rounded(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<Bfloat16Bits>(bits >> 16);
-}
+using testing::UpperHalf;
 
 std::vector<Bfloat16Bits> Normal(int64_t num, float deviation, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<Bfloat16Bits> numbers(static_cast<size_t>(num));
-  for (Bfloat16Bits& number : numbers) number = Rounded(normal(random));
+  std::vector<Bfloat16Bits> numbers;
+  for (const float value : testing::NormalFloats(num, seed, deviation))
+    numbers.push_back(UpperHalf(value));
   return numbers;
 }
 
@@ -98,14 +94,14 @@ TEST(CodedPanel, ProductsAreThoseOfThePlainPanel) {
       for (const int64_t step : {0, 1, 31, 32, 33, 255, 256, 511, 512, 513, 1024, 1151}) {
         if (num_k < 64 || step + 1 >= num_steps) continue;
         Bfloat16Bits* const numbers = plain.data() + panel * elements + step * kStepNumbers;
-        numbers[0] = Rounded(1e20f);
-        numbers[step % 127] = Rounded(-3e-12f);
-        numbers[127] = Rounded(7e15f);
+        numbers[0] = UpperHalf(1e20f);
+        numbers[step % 127] = UpperHalf(-3e-12f);
+        numbers[127] = UpperHalf(7e15f);
       }
       if (num_k % 2 != 0) {
         Bfloat16Bits* const last = plain.data() + (panel + 1) * elements - kStepNumbers;
         for (int64_t n = 0; n < 64; ++n) last[2 * n + 1] = 0;
-        if (num_k > 64) last[6] = Rounded(5e19f);
+        if (num_k > 64) last[6] = UpperHalf(5e19f);
       }
     }
     const CodedMatrix coded(plain, kPanels);
@@ -114,10 +110,7 @@ TEST(CodedPanel, ProductsAreThoseOfThePlainPanel) {
         for (const int64_t num_n : {128, 100}) {
           const std::vector<Bfloat16Bits> x = Normal(num_m * num_k, 1, 4);
           std::vector<float> wide(x.size());
-          for (size_t i = 0; i < x.size(); ++i) {
-            const uint32_t bits = static_cast<uint32_t>(x[i]) << 16;
-            std::memcpy(&wide[i], &bits, sizeof(bits));
-          }
+          std::transform(x.begin(), x.end(), wide.begin(), testing::Widened);
           const auto multiply = [&](const PairPanels& panels) {
             std::vector<float> c(static_cast<size_t>(num_m * 128), 77);
             gemm->multiply_pairs != nullptr

@@ -8,31 +8,17 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "tests/kernels/cpu/gemm/coded_matrix.h"
+#include "tests/kernels/cpu/normal_floats.h"
 
 namespace taopd::cpu {
 namespace {
 
-// The float32 rounding of each of K sums, relative to the sum of the absolute values of the
-// products.
-double SumTolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
-
-Bfloat16Bits UpperHalf(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<Bfloat16Bits>(bits >> 16);
-}
-
-float Widened(Bfloat16Bits value) {
-  const uint32_t bits = static_cast<uint32_t>(value) << 16;
-  float result = 0;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
-}
+using testing::SumTolerance;
+using testing::UpperHalf;
 
 // One way of multiplying: an instruction set, and the type of the weights. Numbers are float32
 // here; for pairs they must be bfloat16 numbers.
@@ -48,10 +34,9 @@ struct Way {
 
   // Returns standard normal numbers.
   std::vector<float> Random(int64_t num, uint64_t seed) const {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(num);
-    for (float& value : values) value = pairs ? Widened(UpperHalf(normal(random))) : normal(random);
+    std::vector<float> values = testing::NormalFloats(num, seed);
+    if (!pairs) return values;
+    for (float& value : values) value = testing::Widened(UpperHalf(value));
     return values;
   }
 

@@ -6,41 +6,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <random>
 #include <vector>
 
+#include "tests/kernels/cpu/normal_floats.h"
 #include "tests/kernels/cpu/supported_sets.h"
 
 namespace taopd::cpu {
 namespace {
 
+using testing::NormalFloats;
 using testing::SupportedSets;
-
-// The float32 rounding of each of K sums, relative to the sum of the absolute values of the
-// products.
-double Tolerance(int64_t num_k) { return 6e-8 * static_cast<double>(num_k + 2); }
-
-std::vector<float> Random(int64_t num, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(num);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-Bfloat16Bits ToBits(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<Bfloat16Bits>(bits >> 16);
-}
-
-float FromBits(Bfloat16Bits value) {
-  const uint32_t bits = static_cast<uint32_t>(value) << 16;
-  float result = 0;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
-}
+using testing::UpperHalf;
 
 int64_t PanelElements(const PanelGemm& gemm, int64_t num_k, int64_t num_n) {
   return (num_n + gemm.panel_width - 1) / gemm.panel_width * gemm.panel_width * num_k;
@@ -65,9 +41,9 @@ TEST(PanelGemm, MatchesPlainLoopsForAllShapesAndOrders) {
           const int64_t a_stride = (a_order == ElementOrder::kRows ? shape.k : shape.m) + 3;
           const int64_t b_stride = (b_order == ElementOrder::kRows ? shape.n : shape.k) + 5;
           const int64_t c_stride = shape.n + 2;
-          const std::vector<float> a = Random(a_stride * std::max(shape.m, shape.k), 1);
-          const std::vector<float> b = Random(b_stride * std::max(shape.n, shape.k), 2);
-          const std::vector<float> before = Random(shape.m * c_stride, 3);
+          const std::vector<float> a = NormalFloats(a_stride * std::max(shape.m, shape.k), 1);
+          const std::vector<float> b = NormalFloats(b_stride * std::max(shape.n, shape.k), 2);
+          const std::vector<float> before = NormalFloats(shape.m * c_stride, 3);
           std::vector<float> panels(PanelElements(gemm, shape.k, shape.n), NAN);
           gemm.pack(b.data(), b_order, b_stride, shape.k, shape.n, panels.data());
           for (bool accumulate : {false, true}) {
@@ -89,7 +65,7 @@ TEST(PanelGemm, MatchesPlainLoopsForAllShapesAndOrders) {
                   sum += product;
                   size += std::abs(product);
                 }
-                ASSERT_NEAR(c[at], sum, Tolerance(shape.k) * size)
+                ASSERT_NEAR(c[at], sum, testing::SumTolerance(shape.k) * size)
                     << NameOf(set) << ": " << shape.m << " x " << shape.n << " x " << shape.k
                     << " at " << m << ", " << n;
               }
@@ -102,12 +78,12 @@ TEST(PanelGemm, MatchesPlainLoopsForAllShapesAndOrders) {
 }
 
 TEST(PanelGemm, WidensBfloat16) {
-  const std::vector<float> values = Random(37 * 21, 4);
+  const std::vector<float> values = NormalFloats(37 * 21, 4);
   std::vector<Bfloat16Bits> narrow;
   std::vector<float> rounded;
   for (float value : values) {
-    narrow.push_back(ToBits(value));
-    rounded.push_back(FromBits(ToBits(value)));
+    narrow.push_back(UpperHalf(value));
+    rounded.push_back(testing::Widened(UpperHalf(value)));
   }
   for (InstructionSet set : SupportedSets()) {
     const PanelGemm& gemm = PanelGemmOf(set);
@@ -129,8 +105,8 @@ TEST(PanelGemm, WidensBfloat16) {
 // A row and a column of the product have the same bits whatever they are computed with.
 TEST(PanelGemm, ElementsDoNotDependOnTheOthers) {
   constexpr int64_t kM = 31, kN = 45, kK = 517;
-  const std::vector<float> a = Random(kM * kK, 5);
-  const std::vector<float> b = Random(kN * kK, 6);
+  const std::vector<float> a = NormalFloats(kM * kK, 5);
+  const std::vector<float> b = NormalFloats(kN * kK, 6);
   for (InstructionSet set : SupportedSets()) {
     const PanelGemm& gemm = PanelGemmOf(set);
     std::vector<float> panels(PanelElements(gemm, kK, kN));

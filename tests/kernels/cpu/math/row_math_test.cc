@@ -14,22 +14,16 @@
 
 #include "kernels/cpu/head/complement.h"
 #include "kernels/cpu/head/scoring_rows.h"
+#include "tests/kernels/cpu/normal_floats.h"
 #include "tests/kernels/cpu/supported_sets.h"
 
 namespace taopd::cpu {
 namespace {
 
+using testing::NormalFloats;
 using testing::SupportedSets;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::vector<float> RandomRow(int64_t n, float scale, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> row(n);
-  for (float& z : row) z = normal(random);
-  return row;
-}
 
 std::vector<int64_t> Sizes() {
   std::vector<int64_t> sizes;
@@ -44,7 +38,7 @@ struct Columns {
       : num(num),
         columns(columns),
         stride((columns + 15) / 16 * 16),
-        block(RandomRow(num * stride, 5, seed)),
+        block(NormalFloats(num * stride, seed, 5)),
         shift(columns, -kInf),
         offset(columns, -0.3f),
         sum(columns, 7),
@@ -242,7 +236,7 @@ TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
     const RowMath& math = RowMathOf(set);
     for (int64_t n : Sizes()) {
       for (int64_t offset : {0, 1, 3}) {
-        std::vector<float> buffer = RandomRow(n + offset, 5, 7 * n + offset);
+        std::vector<float> buffer = NormalFloats(n + offset, 7 * n + offset, 5);
         float* row = buffer.data() + offset;
         float max = -kInf;
         for (int64_t i = 0; i < n; ++i) max = std::max(max, row[i]);
@@ -277,7 +271,7 @@ TEST(RowMath, MatchesPlainLoopsForAllSizesAndAlignments) {
 TEST(RowMath, InstructionSetsAgreeBitForBit) {
   if (SupportedSets().size() == 1) GTEST_SKIP() << "this processor has one instruction set";
   for (int64_t n : {1, 17, 1025, 151936}) {
-    const std::vector<float> row = RandomRow(n, 8, n);
+    const std::vector<float> row = NormalFloats(n, n, 8);
     const RowMath& base = RowMathOf(InstructionSet::kBase);
     const float max = base.max(row.data(), n);
     const ExpSums sums = base.sum_exp(row.data(), n, max, 0.9f);
