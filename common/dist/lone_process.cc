@@ -4,22 +4,17 @@
 namespace taopd {
 namespace {
 
-class DoneWork final : public ProcessGroup::Work {
- public:
-  absl::Status Wait() override { return absl::OkStatus(); }
-};
-
 class LoneProcess final : public ProcessGroup {
  public:
   LoneProcess() : ProcessGroup(Rendezvous()) {}
-  WorkPtr StartAllReduce(at::Tensor, Reduction) override { return std::make_unique<DoneWork>(); }
+  WorkPtr StartAllReduce(at::Tensor, Reduction) override { return Ended(); }
   WorkPtr StartAllGather(at::Tensor output, at::Tensor input) override {
     return Copy(output, input);
   }
   WorkPtr StartAllToAll(at::Tensor output, at::Tensor input) override {
     return Copy(output, input);
   }
-  WorkPtr StartBroadcast(at::Tensor, int64_t) override { return std::make_unique<DoneWork>(); }
+  WorkPtr StartBroadcast(at::Tensor, int64_t) override { return Ended(); }
   absl::Status health() const override { return absl::OkStatus(); }
   void Fail(const absl::Status&) override {}
   void Leave() override {}
@@ -32,7 +27,7 @@ class LoneProcess final : public ProcessGroup {
  private:
   static WorkPtr Copy(const at::Tensor& output, const at::Tensor& input) {
     if (!output.is_alias_of(input)) output.view(-1).copy_(input.view(-1));
-    return std::make_unique<DoneWork>();
+    return Ended();
   }
 };
 

@@ -5,7 +5,6 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #ifdef USE_C10D_NCCL
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -140,7 +139,6 @@ class C10dGroup final : public ProcessGroup {
     if (is_broken_ || !health().ok()) {
       // Their destructors would wait for work that never completes; the process is about to end.
       gloo_.release();
-      wrapped_.release();
       nccl_.release();
       store_.release();
     }
@@ -154,11 +152,7 @@ class C10dGroup final : public ProcessGroup {
     TAOPD_ASSIGN_OR_RETURN(watch_, OpenWatch(rendezvous_, meeting, options_, *store_));
     FindLocalRanks(*store_, &rendezvous_);
     address_ = options_.interface.empty() ? watch_->local_address() : meeting.own_address;
-    gloo_ = MakeGloo("gloo");
-    wrapped_ = gloo_;
-    if (options_.check_collectives) {
-      wrapped_ = c10::make_intrusive<c10d::ProcessGroupWrapper>(gloo_, MakeGloo("check"));
-    }
+    gloo_ = MakeGloo();
     if (options_.device.is_cpu()) return absl::OkStatus();
 #ifdef USE_C10D_NCCL
     nccl_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(
@@ -219,8 +213,7 @@ class C10dGroup final : public ProcessGroup {
     watch_->SetProgress(num_started_);
     try {
       std::vector<at::Tensor> tensors = {tensor};
-      return Finish("agreement", num_started_, absl::InfiniteDuration(),
-                    wrapped_->allreduce(tensors));
+      return Finish("agreement", num_started_, absl::InfiniteDuration(), gloo_->allreduce(tensors));
     } catch (const std::exception& error) {
       return Broken("agreement", error);
     }
@@ -273,21 +266,12 @@ class C10dGroup final : public ProcessGroup {
     const absl::Time start_ = absl::Now();
     const std::shared_ptr<std::atomic<int64_t>> end_ns_ = std::make_shared<std::atomic<int64_t>>(0);
   };
-  // A collective that could not be started.
-  class FailedWork final : public ProcessGroup::Work {
-   public:
-    explicit FailedWork(absl::Status status) : status_(std::move(status)) {}
-    absl::Status Wait() override { return status_; }
 
-   private:
-    const absl::Status status_;
-  };
-
-  c10::intrusive_ptr<c10d::Backend> MakeGloo(const std::string& name) {
+  c10::intrusive_ptr<c10d::Backend> MakeGloo() {
     auto options = c10d::ProcessGroupGloo::Options::create(ToChrono(options_.connect_timeout));
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address_));
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>(name, store_), static_cast<int>(rank()),
+        c10::make_intrusive<c10d::PrefixStore>("gloo", store_), static_cast<int>(rank()),
         static_cast<int>(world_size()), options);
     gloo->setTimeout(kNever);
     return gloo;
@@ -302,13 +286,13 @@ class C10dGroup final : public ProcessGroup {
     CollectiveStats& stats = StatsOf(name);
     ++stats.num_calls;
     stats.num_bytes += static_cast<int64_t>(tensors[0].nbytes());
-    if (absl::Status seen = health(); !seen.ok()) return std::make_unique<FailedWork>(seen);
+    if (absl::Status seen = health(); !seen.ok()) return Ended(seen);
     const bool on_cpu = tensors[0].device().is_cpu();
     try {
-      return std::make_unique<C10dWork>(this, name, num_started_,
-                                        begin(on_cpu ? *wrapped_ : *nccl_), std::move(tensors));
+      return std::make_unique<C10dWork>(this, name, num_started_, begin(on_cpu ? *gloo_ : *nccl_),
+                                        std::move(tensors));
     } catch (const std::exception& error) {
-      return std::make_unique<FailedWork>(Broken(name, error));
+      return Ended(Broken(name, error));
     }
   }
 
@@ -397,13 +381,25 @@ class C10dGroup final : public ProcessGroup {
   c10::intrusive_ptr<c10d::Store> store_;
   std::unique_ptr<RankWatch> watch_;
   std::string address_;  // address of this machine for the other ranks
-  c10::intrusive_ptr<c10d::Backend> gloo_, wrapped_, nccl_;
+  c10::intrusive_ptr<c10d::Backend> gloo_, nccl_;
   int64_t num_started_ = 0;
   std::atomic<bool> is_broken_ = false;
   std::unique_ptr<CollectiveWatch> on_stream_;  // with NCCL; the last: its thread uses the others
 };
 
 }  // namespace
+
+ProcessGroup::WorkPtr ProcessGroup::Ended(absl::Status status) {
+  class EndedWork final : public Work {
+   public:
+    explicit EndedWork(absl::Status status) : status_(std::move(status)) {}
+    absl::Status Wait() override { return status_; }
+
+   private:
+    const absl::Status status_;
+  };
+  return std::make_unique<EndedWork>(std::move(status));
+}
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Connect(
     const Rendezvous& rendezvous, const ProcessGroupOptions& options) {

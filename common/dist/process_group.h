@@ -46,9 +46,6 @@ struct ProcessGroupOptions {
   absl::Duration grace = absl::Seconds(8);
   // The device of the tensors: its type chooses Gloo or NCCL.
   at::Device device = at::kCPU;
-  // Whether c10d compares the ranks' calls and shapes before each collective: an error instead of a
-  // hang. Slow. Gloo only.
-  bool check_collectives = false;
 };
 
 enum class Reduction { kSum, kMax };
@@ -137,6 +134,8 @@ class ProcessGroup {
 
  protected:
   explicit ProcessGroup(Rendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
+  // Returns a collective that has ended already.
+  static WorkPtr Ended(absl::Status status = absl::OkStatus());
   CollectiveStats& StatsOf(const std::string& name) { return stats_[name]; }
   // Runs an all-reduce on the CPU for agreements, without a time-out.
   virtual absl::Status ReducePatiently(const at::Tensor& tensor) = 0;

@@ -22,7 +22,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
-#include "common/dist/loopback.h"
+#include "common/dist/meeting_point.h"
 #include "common/dist/rendezvous.h"
 #include "common/dist/watch_token.h"
 #include "trainer/cli/number_checks.h"
@@ -149,9 +149,9 @@ class Launcher {
   }
 
   absl::Status Listen() {
-    TAOPD_ASSIGN_OR_RETURN(const LoopbackListener listener, ListenOnLoopback());
-    listener_ = std::make_unique<FileDescriptor>(listener.fd);
-    port_ = listener.port;
+    TAOPD_ASSIGN_OR_RETURN(const int fd, ListenAt("127.0.0.1", 0));
+    listener_ = std::make_unique<FileDescriptor>(fd);
+    port_ = LocalName(fd).second;
     return absl::OkStatus();
   }
 

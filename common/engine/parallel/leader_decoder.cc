@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/dist/loopback.h"
+#include "common/dist/meeting_point.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"
@@ -179,7 +179,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   const int64_t threads =
       std::max<int64_t>(1, (num_threads > 0 ? num_threads : at::get_num_threads()) / size);
 
-  TAOPD_ASSIGN_OR_RETURN(const LoopbackListener listener, ListenOnLoopback());
+  TAOPD_ASSIGN_OR_RETURN(const int listener, ListenAt("127.0.0.1", 0));
   TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(size));
   ModelCommand load;
   load.kind = ModelCommand::Kind::kLoad;
@@ -188,14 +188,14 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   load.use = kernels;
   load.num_threads = threads;
   load.num_ranks = size;
-  load.master_port = listener.port;
+  load.master_port = LocalName(listener).second;
   for (int64_t rank = 1; rank < size; ++rank) {
     TAOPD_ASSIGN_OR_RETURN(load.use.device, DeviceOfRank(options.device, rank));
     load.rank = rank;
     TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
   }
-  Rendezvous place = ParallelRendezvous(0, size, listener.port);
-  place.listen_fd = listener.fd;
+  Rendezvous place = ParallelRendezvous(0, size, load.master_port);
+  place.listen_fd = listener;
   TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(place, ParallelGroupOptions(device)));
   auto collectives = std::make_unique<GroupCollectives>(group.get());
 

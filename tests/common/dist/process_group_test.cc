@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "common/base/file_descriptor.h"
-#include "common/dist/loopback.h"
+#include "common/dist/meeting_point.h"
 #include "common/dist/tree_sum.h"
 #include "common/dist/watch_token.h"
 #include "tests/common/dist/rank_threads.h"
@@ -200,23 +200,11 @@ TEST(ProcessGroupFaultTest, AnAgreementWaitsLongerThanACollective) {
   });
 }
 
-TEST(ProcessGroupFaultTest, DifferentCollectivesAreAnErrorWhenTheyAreChecked) {
-  ProcessGroupOptions options = TestOptions();
-  options.check_collectives = true;
-  OnRanks(2, options, [](ProcessGroup& group) {
-    EXPECT_OK(Barrier(group));
-    const at::Tensor tensor = at::zeros({group.rank() == 0 ? 4 : 5});
-    EXPECT_ERROR(group.AllReduce(tensor, Reduction::kSum), absl::StatusCode::kUnavailable, "");
-  });
-}
-
 // ---- Where ranks meet, over TCP -----------------------------------------------------------------
 
 int FreePort() {
-  const auto listener = ListenOnLoopback();
-  EXPECT_OK(listener);
-  const FileDescriptor closes(listener->fd);
-  return listener->port;
+  const FileDescriptor listener(ListenAt("127.0.0.1", 0).value());
+  return LocalName(listener.get()).second;
 }
 
 // The ranks of one machine, whose launcher has not said so, at 127.0.0.1.
