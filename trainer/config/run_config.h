@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
+#include "common/model/config/lora_config.h"
 
 namespace taopd {
 
@@ -15,12 +17,7 @@ struct RunConfig {
   std::string name = "run";
   std::string dir;
   int64_t seed = 0;
-  void Visit(SettingVisitor& v) {
-    v.Setting("name", &name, "Name of the run, for people and for the status page.", NotEmpty())
-        .MayChange();
-    v.Setting("dir", &dir, "Where everything is written; empty: runs/NAME.").MayChange();
-    v.Setting("seed", &seed, "Seed of data order, rollouts and evaluation.", AtLeast<int64_t>(0));
-  }
+  void Visit(SettingVisitor& v);
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }
 };
 
@@ -46,46 +43,7 @@ struct ProcessConfig : ControlConfig {
   std::string device = "auto";
   std::string kernels = kKernelsAuto;
   int64_t num_threads = 0;
-  void VisitProcess(SettingVisitor& v) {
-    v.Setting("head_workspace_mb", &head_workspace_mb,
-              "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
-              "loss takes what 512 rows need, if that is more.",
-              MoreThan(0.0))
-        .MayChange();
-    v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
-              AtLeast<int64_t>(2))
-        .MayChange();
-    v.Setting("disk_plan", &disk_plan,
-              "What to do when the checkpoints that the run will hold at once exceed the free "
-              "space of run.dir: refuse the run, warn (and refuse it if not even one checkpoint "
-              "fits), or off.")
-        .MayChange();
-    v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
-    v.Setting("kernels", &kernels,
-              "Kernels of this project, or compositions of LibTorch operations that compute the "
-              "same: custom, composed, or auto, which means custom on a CPU and, on a GPU, those "
-              "kernels that agree with their composition and are not slower in a check at the "
-              "start.",
-              OneOf(KernelModes()))
-        .MayChange();
-    v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one per core.",
-              AtLeast<int64_t>(0))
-        .MayChange();
-    v.Setting("host", &host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
-    v.Setting("http_port", &http_port,
-              "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
-              Between<int64_t>(0, 65535))
-        .MayChange();
-    v.Setting("allowed_hosts", &allowed_hosts,
-              "Names by which the HTTP port may be asked for, beside localhost, the address that "
-              "it is bound to and this machine's own names; a request for another name is "
-              "refused, so that no page of another site reaches the run.")
-        .MayChange();
-    v.Setting("token_env", &token_env,
-              "Environment variable with the token that POST requests to the HTTP port must bring "
-              "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
-        .MayChange();
-  }
+  void VisitProcess(SettingVisitor& v);
 };
 
 // Settings of prompts that both commands have.
@@ -93,22 +51,11 @@ struct PromptConfig {
   std::string chat_template_kwargs;
   bool add_special_tokens = true;
   bool shuffle = true;
-  void VisitPrompts(SettingVisitor& v) {
-    v.Setting("chat_template_kwargs", &chat_template_kwargs,
-              "Variables for the chat template as a JSON object in quotes, such as "
-              "'{\"enable_thinking\": false}'.");
-    v.Setting("add_special_tokens", &add_special_tokens,
-              "Let the tokenizer add its BOS to text prompts.");
-    v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
-  }
+  void VisitPrompts(SettingVisitor& v);
 };
 
 // Accepts numbers above 0 up to 1.
-inline SettingCheck<double> Fraction() {
-  return [](const double& number) {
-    return number > 0 && number <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
-  };
-}
+SettingCheck<double> Fraction();
 
 // The learning rate after the warm-up.
 enum class LrSchedule { kConstant, kLinear, kCosine };
@@ -140,42 +87,52 @@ struct OptimizerConfig {
   MomentsDtype moments = MomentsDtype::kFloat32;
   MasterWeights master = MasterWeights::kFloat32;
   bool offload = false;
-  void Visit(SettingVisitor& v) {
-    v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
-    v.Setting("betas", &betas, "AdamW's two decay rates.",
-              SettingCheck<std::vector<double>>(CheckBetas));
-    v.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
-    v.Setting("weight_decay", &weight_decay,
-              "Decoupled weight decay of matrices; vectors (norms, biases) have none.",
-              AtLeast(0.0));
-    v.Setting("max_grad_norm", &max_grad_norm, "Gradients are scaled down to this norm; 0 = never.",
-              AtLeast(0.0));
-    v.Setting("schedule", &schedule,
-              "Learning rate after the warm-up: constant, linear or cosine.");
-    v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
-    v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
-              Between(0.0, 1.0));
-    v.Setting("moments", &moments,
-              "Storage of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
-              "which takes half the memory.");
-    v.Setting("master", &master,
-              "How bfloat16 weights are updated: float32, through a float32 copy of four bytes per "
-              "parameter; none, directly, with stochastic rounding. float32 weights have no copy.");
-    v.Setting("offload", &offload,
-              "Keep AdamW's moments and float32 copies in the host's memory and update there, for "
-              "students whose training exceeds a GPU; refused if the device is a CPU.")
-        .MayChange();
-  }
+  void Visit(SettingVisitor& v);
   // AdamW's two moments and the copy of weights that are not float32, for one parameter.
   int64_t StateBytesPerParameter(bool has_float32_weights) const {
     const bool has_copy = !has_float32_weights && master == MasterWeights::kFloat32;
     return (moments == MomentsDtype::kBfloat16 ? 4 : 8) + (has_copy ? 4 : 0);
   }
-  static absl::Status CheckBetas(const std::vector<double>& betas) {
-    const bool good =
-        betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
-    return good ? absl::OkStatus() : InvalidArgument("must be two numbers in [0, 1)");
-  }
 };
+
+// The settings by which a client is let in by its servers, which several sections have.
+struct ServerAccess {
+  std::string api_key_env;
+  std::string api_key_file;
+  std::string tls_ca_file;
+  std::string tls_cert_file;
+  std::string tls_key_file;
+  void VisitAccess(SettingVisitor& v);
+  // Returns INVALID_ARGUMENT, naming the settings of `section`, if of a pair of settings one is
+  // missing or both are given.
+  absl::Status CheckAccess(const char* section) const;
+  // Returns the name of a setting that is not empty, or null.
+  const char* FirstGiven() const;
+};
+
+inline SettingWords<LoraInit> WordsOf(LoraInit) {
+  return {{LoraInit::kDefault, "default"}, {LoraInit::kGaussian, "gaussian"}};
+}
+
+// The settings of low-rank adapters (LoRA), with PEFT's names: student.lora of training and
+// model.lora of supervised fine-tuning.
+struct LoraSettings {
+  int64_t rank = 0;
+  double alpha = 32;
+  std::vector<std::string> target_modules = {kAllLinear};
+  std::vector<std::string> modules_to_save;
+  LoraInit init = LoraInit::kDefault;
+  void Visit(SettingVisitor& v);
+
+  bool is_on() const { return rank > 0; }
+  // Returns the adapters to train, or nullopt if there are none. `seed` is that of the run.
+  std::optional<LoraOptions> Options(int64_t seed) const;
+  // Returns what is trained of a model, all 0 without adapters. Errors are those of CountTrained.
+  absl::StatusOr<LoraCounts> Counts(const ModelConfig& model) const;
+};
+
+// Returns the error for adapters of a student that takes over another tokenizer, whose new rows
+// could not be trained. `section` is the settings' section.
+absl::Status LoraWithTokenizer(const std::string& section);
 
 }  // namespace taopd

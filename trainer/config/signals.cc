@@ -103,18 +103,6 @@ absl::Status CheckSignals(const TrainConfig& config) {
   return CheckOffPolicy(config);
 }
 
-void DataConfig::VisitOffPolicy(SettingVisitor& v) {
-  v.Setting(
-      "response_key", &response_key,
-      "Key of a row's own response, for offpolicy_fraction: text, or token ids under KEY_ids. "
-      "The model's end-of-sequence token is added where it lacks.");
-  v.Setting("offpolicy_fraction", &offpolicy_fraction,
-            "Share of a step's prompts, drawn by the step's seed, that are trained on their rows' "
-            "own responses, scored by the teacher, instead of rollouts (1 - lambda of GKD's mixing "
-            "is the rest). 0 = none.",
-            Between(0.0, 1.0));
-}
-
 int64_t DataConfig::NumOffPolicy() const {
   return std::llround(offpolicy_fraction * static_cast<double>(train_batch_size));
 }

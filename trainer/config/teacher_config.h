@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
-#include "trainer/config/server_access.h"
+#include "trainer/config/run_config.h"
 
 namespace taopd {
 

@@ -3,27 +3,13 @@
 #include <algorithm>
 
 #include "taopd/objective/check_objective.h"
-#include "taopd/objective/objective_parameters.h"
 #include "trainer/config/signals.h"
-#include "trainer/http/server_address.h"
 
 namespace taopd {
 
 namespace {
 
 constexpr std::string_view kDefaultObjective = InfoOf(Objective()).name;
-
-std::vector<std::string> ObjectiveNames() {
-  std::vector<std::string> names;
-  for (const ObjectiveInfo& row : AllObjectives()) names.emplace_back(row.name);
-  return names;
-}
-
-absl::Status CheckBestMetric(const std::string& name) {
-  return name.empty() || name.substr(0, name.find('/')) == "eval"
-             ? absl::OkStatus()
-             : InvalidArgument("must be a metric of the evaluations: eval/...");
-}
 
 absl::Status CheckObjective(ObjectiveConfig& config) {
   if (!config.terms.empty() && !config.name.empty()) {
@@ -79,149 +65,13 @@ absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& t
   return absl::OkStatus();
 }
 
-// Settings of when checkpoints are written and which are kept.
-void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
-  v.Setting("save_every", &c.save_every,
-            "Steps between checkpoints; the last step is always saved. 0 = only then.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("save_minutes", &c.save_minutes,
-            "Also write a checkpoint after the first step that ends this many minutes after the "
-            "last checkpoint; 0 = never.",
-            AtLeast(0.0))
-      .MayChange();
-  v.Setting("stop_grace_s", &c.stop_grace_s,
-            "If a run is asked to stop after the first update of a step, it finishes the step if "
-            "that is likely to take at most this many seconds. Otherwise it saves between two "
-            "mini-batches, with the rest of the step. Leave time for a checkpoint before the "
-            "supervisor kills the run.",
-            AtLeast(0.0))
-      .MayChange();
-  v.Setting("stall_timeout_s", &c.stall_timeout_s,
-            "If for this many seconds no micro-batch, decoding step, reply of a teacher or "
-            "checkpoint has begun or ended, /healthz answers 503 and systemd's watchdog is no "
-            "longer fed, so that the supervisor starts the run again; 0 = never. It must be longer "
-            "than the longest of these takes.",
-            AtLeast(0.0))
-      .MayChange();
-  v.Setting(
-       "async_save", &c.async_save,
-       "Write the checkpoints of save_every and save_minutes beside the next step, from a copy "
-       "of the student and its optimizer: on, off, or auto: if the memory plan has room for "
-       "the copy.")
-      .MayChange();
-  v.Setting("keep_every", &c.keep_every,
-            "Also keep every checkpoint whose step is a multiple of this number; 0 = none.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-}
-
-// Settings of memory, and files for inspection.
-void VisitInspection(TrainerConfig& c, SettingVisitor& v) {
-  v.Setting("memory_plan", &c.memory_plan,
-            "What to do when the memory plan exceeds the device: refuse the run, warn, or off.")
-      .MayChange();
-  v.Setting("trace_steps", &c.trace_steps,
-            "Write a timeline of this many first steps of the process to RUN_DIR/trace.json, for "
-            "chrome://tracing or Perfetto.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("rollout_dumps", &c.rollout_dumps,
-            Concat("Rollouts of each step that are written to RUN_DIR/rollouts.jsonl. A file of "
-                   "more than ",
-                   TrainerConfig::kMaxRolloutLogBytes >> 20,
-                   " MiB is renamed to rollouts.1.jsonl, which it replaces."),
-            AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("cpu_memory_limit", &c.cpu_memory_limit,
-            "Memory that each rank may take on the CPU, a size such as 24GiB, for the memory plan; "
-            "0 means 0.9 of what is available, divided among the ranks of the machine.",
-            MemorySize())
-      .MayChange();
-  v.Setting("peak_flops", &c.peak_flops,
-            "Peak of the device in FLOP/s, for perf/mfu. 0: measured at the start on a CPU, by a "
-            "product of matrices; on other devices there is no perf/mfu then.",
-            AtLeast(0.0))
-      .MayChange();
-}
-
 }  // namespace
-
-absl::Status CheckEvalGrader(const std::string& grader) {
-  if (grader.find("://") != std::string::npos) return ParseHttpUrl(grader).status();
-  return OneOf(grading::GraderNames())(grader);
-}
-
-void DataConfig::VisitTeacherPrompt(SettingVisitor& v) {
-  v.Setting("teacher_prompt_key", &teacher_prompt_key,
-            "Key of a prompt for the teacher, read as the student's; the teacher scores the "
-            "responses behind it. Empty: the teacher sees the student's prompt.");
-  v.Setting("teacher_prompt_template", &teacher_prompt_template,
-            "In place of a key, words around the prompt for the teacher, such as '{prompt} "
-            "Solution: {solution}'. {prompt}, {answer} and the row's keys stand for their text, "
-            "{sibling} for another response of this step to the same prompt that is right; {{ and "
-            "}} stand for braces.");
-  v.Setting("teacher_prompt_missing", &teacher_prompt_missing,
-            "What to do if a row lacks a part of the teacher's prompt, or no sibling is right: "
-            "error; plain: the teacher sees the student's prompt; skip: leave the row out, or the "
-            "response out of the loss. teacher/prompt_missing counts.");
-  v.Setting("max_teacher_prompt_length", &max_teacher_prompt_length,
-            "Longest prompt of the teacher in tokens, of which each {sibling} takes "
-            "max_response_length; longer ones are refused, or dropped with "
-            "filter_overlong_prompts. 0 = max_prompt_length.",
-            AtLeast<int64_t>(0));
-}
 
 int64_t DataConfig::LongestSentPrompt() const {
   if (!HasTeacherPrompt()) return max_prompt_length;
   const bool sends_plain = teacher_prompt_missing == MissingTeacherPrompt::kPlain || HasSibling();
   return sends_plain ? std::max(max_prompt_length, MaxTeacherPromptLength())
                      : MaxTeacherPromptLength();
-}
-
-void ObjectiveTermConfig::Visit(SettingVisitor& v) {
-  v.Setting("name", &name, "An objective.", OneOf(ObjectiveNames()));
-  v.Setting("weight", &weight, "Factor of its loss.");
-}
-
-void ObjectiveConfig::Visit(SettingVisitor& v) {
-  std::vector<std::string> names = ObjectiveNames();
-  names.emplace_back("");
-  v.Setting("name", &name,
-            "Loss of a position; `taopd-trainer objectives` lists them. Empty: ta_opd, or what "
-            "terms says.",
-            OneOf(std::move(names)));
-  v.List("terms", &terms,
-         "In place of name, a weighted sum: [{name: ta_opd, weight: 1}, {name: sampled_token, "
-         "weight: 0.1}].");
-  v.Setting("support", &support,
-            "Model whose top-k tokens are compared one by one: teacher, student (the policy that "
-            "generated), or union of both.");
-  v.Setting("student_top_k", &student_top_k,
-            "Student tokens per position for support student and union; 0 = teacher.top_k.",
-            AtLeast<int64_t>(0));
-  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
-    if (parameter.read_by == kReadsClip) continue;  // of the section reward
-    v.Setting(std::string(parameter.name), &(parameters.*parameter.value),
-              std::string(parameter.summary),
-              SettingCheck<double>([&parameter](const double& value) {
-                return parameter.IsInRange(value) ? absl::OkStatus()
-                                                  : InvalidArgument("must be ", parameter.range);
-              }));
-  }
-  v.Setting("aggregation", &aggregation,
-            "token-mean, seq-mean-token-mean or seq-mean-token-sum, as in verl.");
-  v.Setting("full_kl_rows", &full_kl_rows,
-            "Positions per step on which the full-vocabulary KL and the truncation gap are "
-            "measured, before the first update; needs a teacher that sends dense log-probs. 0 = "
-            "none; with objective full it is every position.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("veto_rho_below", &veto_rho_below,
-            "Leave out a whole response of a reused batch when the importance ratio of one of its "
-            "tokens is below this number, such as 1e-4; costs a second pass over the head. 0 = "
-            "never.",
-            Between(0.0, 1.0));
 }
 
 ObjectiveTerms ObjectiveConfig::Terms() const {
@@ -236,68 +86,6 @@ ObjectiveTerms ObjectiveConfig::Terms() const {
     combination.term[i] = {objective, configs[i].weight};
   }
   return combination;
-}
-
-void TrainerConfig::Visit(SettingVisitor& v) {
-  v.Setting("total_steps", &total_steps, "Steps; one step is one batch of prompts.",
-            AtLeast<int64_t>(1))
-      .MayChange();
-  v.Setting("mini_batch_size", &mini_batch_size,
-            "Prompts per optimizer step; from the second one of a step on, the behavior policy "
-            "is not the current one.",
-            AtLeast<int64_t>(1));
-  v.Setting("micro_batch_tokens", &micro_batch_tokens,
-            "Tokens per forward and backward pass; one longer sequence goes alone. auto: as many "
-            "as fit, up to 16384.",
-            AutoOr(AtLeast<int64_t>(1)))
-      .MayChange();
-  v.Setting(
-      "async_steps", &async_steps,
-      "Steps that generation is ahead of training. 0: a step trains on responses of the "
-      "present weights. N: the responses of step s come from exactly the weights after step "
-      "s - N, or from the start's, and are generated while earlier steps are scored, trained, "
-      "evaluated and saved.",
-      Between<int64_t>(0, kMaxAsyncSteps));
-  v.Setting("recompute", &recompute,
-            "Activations that the backward pass computes again to save memory: none; attention, "
-            "with its projections; full, everything between layers; auto: the first of these with "
-            "which the memory plan fits. The gradients are the same.")
-      .MayChange();
-  v.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.")
-      .MayChange();
-  v.Setting("eval_every", &eval_every,
-            "Steps between evaluations; the last step is always evaluated. 0 = only then.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  VisitSaving(*this, v);
-  v.Setting("best_metric", &best_metric,
-            "Metric of the evaluations, such as eval/kl_to_teacher, by which the best checkpoint "
-            "is kept; best.json names it. Empty: none.",
-            SettingCheck<std::string>(CheckBestMetric))
-      .MayChange();
-  v.Setting("best_is", &best_is, "Which value of best_metric is the best: smallest or largest.")
-      .MayChange();
-  v.Setting("early_stop_evaluations", &early_stop_evaluations,
-            "Finish after this many consecutive evaluations without a new best of best_metric; 0 = "
-            "never.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  v.Setting("max_wall_time_s", &max_wall_time_s,
-            "Save and end with code 78 before this process has run for this time, with room for "
-            "one more step and a checkpoint; 0 = no limit.",
-            AtLeast(0.0))
-      .MayChange();
-  v.Setting("max_nonfinite_steps", &max_nonfinite_steps,
-            "Consecutive steps without any update, because losses or gradients are not finite, "
-            "after which the run ends with code 76.",
-            AtLeast<int64_t>(1))
-      .MayChange();
-  v.Setting("max_bad_batches", &max_bad_batches,
-            "Maximum number of skipped mini-batches that are written to RUN_DIR/bad_batches.",
-            AtLeast<int64_t>(0))
-      .MayChange();
-  VisitInspection(*this, v);
-  VisitProcess(v);
 }
 
 Recompute RecomputeOf(const TrainerConfig& config) {

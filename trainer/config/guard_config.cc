@@ -1,0 +1,51 @@
+#include "trainer/config/guard_config.h"
+
+namespace taopd {
+
+void GuardRuleConfig::Visit(SettingVisitor& v) {
+  v.Setting("limit", &limit, "Limit of the alarm; 0 = this guard is off.", AtLeast(0.0))
+      .MayChange();
+  v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.").MayChange();
+}
+
+void GuardConfig::Visit(SettingVisitor& v) {
+  v.Section("tail_ratio",
+            "Alarm when policy/student_tail over policy/teacher_tail exceeds limit times its value "
+            "at the start (or 1, if that is more).",
+            tail_ratio);
+  v.Section("low_entropy", "Alarm when policy/entropy is below limit times its value at the start.",
+            low_entropy);
+  v.Section("high_entropy",
+            "Alarm when policy/entropy is above limit times its value at the start.", high_entropy);
+  v.Section("long_responses",
+            "Alarm when rollout/response_length_mean is above limit times its value at the start.",
+            long_responses);
+  v.Section("short_responses",
+            "Alarm when rollout/response_length_mean is below limit times its value at the start.",
+            short_responses);
+  v.Section("repetition", "Alarm when rollout/repeated_ngrams exceeds limit.", repetition);
+  v.Section("kl_to_start",
+            "Alarm when policy/kl_to_start exceeds limit, in nats per token; the metric is "
+            "measured only if the limit is above 0.",
+            kl_to_start);
+  v.Setting("baseline_steps", &baseline_steps,
+            "Number of first steps whose mean is the value at the start.", AtLeast<int64_t>(1))
+      .MayChange();
+  v.Setting("patience", &patience,
+            "A guard acts when its alarm has lasted for this many steps; a warning is logged at "
+            "the first.",
+            AtLeast<int64_t>(1))
+      .MayChange();
+  v.Setting("kl_every", &kl_every,
+            Concat("Steps between measurements of policy/kl_to_start, on ", kNumProbes,
+                   " responses of the first step."),
+            AtLeast<int64_t>(1))
+      .MayChange();
+  v.Setting("rollback_lr_factor", &rollback_lr_factor,
+            Concat("Each roll-back multiplies the learning rate by this number. After ",
+                   kMaxRollbacks, ", the run ends with code 76 instead of one more."),
+            Fraction())
+      .MayChange();
+}
+
+}  // namespace taopd

@@ -1,0 +1,188 @@
+#include "trainer/config/run_config.h"
+
+#include <cmath>
+
+namespace taopd {
+namespace {
+
+absl::Status CheckBetas(const std::vector<double>& betas) {
+  const bool good =
+      betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
+  return good ? absl::OkStatus() : InvalidArgument("must be two numbers in [0, 1)");
+}
+
+}  // namespace
+
+SettingCheck<double> Fraction() {
+  return [](const double& number) {
+    return number > 0 && number <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
+  };
+}
+
+void RunConfig::Visit(SettingVisitor& v) {
+  v.Setting("name", &name, "Name of the run, for people and for the status page.", NotEmpty())
+      .MayChange();
+  v.Setting("dir", &dir, "Where everything is written; empty: runs/NAME.").MayChange();
+  v.Setting("seed", &seed, "Seed of data order, rollouts and evaluation.", AtLeast<int64_t>(0));
+}
+
+void ProcessConfig::VisitProcess(SettingVisitor& v) {
+  v.Setting("head_workspace_mb", &head_workspace_mb,
+            "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
+            "loss takes what 512 rows need, if that is more.",
+            MoreThan(0.0))
+      .MayChange();
+  v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
+            AtLeast<int64_t>(2))
+      .MayChange();
+  v.Setting("disk_plan", &disk_plan,
+            "What to do when the checkpoints that the run will hold at once exceed the free "
+            "space of run.dir: refuse the run, warn (and refuse it if not even one checkpoint "
+            "fits), or off.")
+      .MayChange();
+  v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+  v.Setting("kernels", &kernels,
+            "Kernels of this project, or compositions of LibTorch operations that compute the "
+            "same: custom, composed, or auto, which means custom on a CPU and, on a GPU, those "
+            "kernels that agree with their composition and are not slower in a check at the "
+            "start.",
+            OneOf(KernelModes()))
+      .MayChange();
+  v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one per core.",
+            AtLeast<int64_t>(0))
+      .MayChange();
+  v.Setting("host", &host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
+  v.Setting("http_port", &http_port,
+            "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
+            Between<int64_t>(0, 65535))
+      .MayChange();
+  v.Setting("allowed_hosts", &allowed_hosts,
+            "Names by which the HTTP port may be asked for, beside localhost, the address that "
+            "it is bound to and this machine's own names; a request for another name is "
+            "refused, so that no page of another site reaches the run.")
+      .MayChange();
+  v.Setting("token_env", &token_env,
+            "Environment variable with the token that POST requests to the HTTP port must bring "
+            "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
+      .MayChange();
+}
+
+void PromptConfig::VisitPrompts(SettingVisitor& v) {
+  v.Setting("chat_template_kwargs", &chat_template_kwargs,
+            "Variables for the chat template as a JSON object in quotes, such as "
+            "'{\"enable_thinking\": false}'.");
+  v.Setting("add_special_tokens", &add_special_tokens,
+            "Let the tokenizer add its BOS to text prompts.");
+  v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+}
+
+void OptimizerConfig::Visit(SettingVisitor& v) {
+  v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
+  v.Setting("betas", &betas, "AdamW's two decay rates.",
+            SettingCheck<std::vector<double>>(CheckBetas));
+  v.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
+  v.Setting("weight_decay", &weight_decay,
+            "Decoupled weight decay of matrices; vectors (norms, biases) have none.", AtLeast(0.0));
+  v.Setting("max_grad_norm", &max_grad_norm, "Gradients are scaled down to this norm; 0 = never.",
+            AtLeast(0.0));
+  v.Setting("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.");
+  v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
+  v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
+            Between(0.0, 1.0));
+  v.Setting("moments", &moments,
+            "Storage of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
+            "which takes half the memory.");
+  v.Setting("master", &master,
+            "How bfloat16 weights are updated: float32, through a float32 copy of four bytes per "
+            "parameter; none, directly, with stochastic rounding. float32 weights have no copy.");
+  v.Setting("offload", &offload,
+            "Keep AdamW's moments and float32 copies in the host's memory and update there, for "
+            "students whose training exceeds a GPU; refused if the device is a CPU.")
+      .MayChange();
+}
+
+void ServerAccess::VisitAccess(SettingVisitor& v) {
+  v.Setting("api_key_env", &api_key_env,
+            "Environment variable that holds the servers' API key; it is sent as a bearer token.")
+      .MayChange();
+  v.Setting("api_key_file", &api_key_file, "File that holds the API key, in its first line.")
+      .MayChange();
+  v.Setting("tls_ca_file", &tls_ca_file,
+            "PEM file of the authorities that sign the servers' certificates; empty: the "
+            "system's list.")
+      .MayChange();
+  v.Setting("tls_cert_file", &tls_cert_file,
+            "PEM file of this client's certificate, for servers that ask for one.")
+      .MayChange();
+  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
+}
+
+absl::Status ServerAccess::CheckAccess(const char* section) const {
+  if (tls_cert_file.empty() != tls_key_file.empty()) {
+    return InvalidArgument(section, ".tls_cert_file and ", section,
+                           ".tls_key_file must be given together or not at all");
+  }
+  if (!api_key_env.empty() && !api_key_file.empty()) {
+    return InvalidArgument(section, ".api_key_env and ", section,
+                           ".api_key_file: give one of them");
+  }
+  return absl::OkStatus();
+}
+
+const char* ServerAccess::FirstGiven() const {
+  if (!tls_ca_file.empty()) return "tls_ca_file";
+  if (!tls_cert_file.empty()) return "tls_cert_file";
+  if (!api_key_env.empty()) return "api_key_env";
+  return api_key_file.empty() ? nullptr : "api_key_file";
+}
+
+void LoraSettings::Visit(SettingVisitor& v) {
+  v.Setting("rank", &rank,
+            "Rank of the adapters that are trained instead of the weights; 0 = no adapters. See "
+            "docs/lora.md.",
+            Between<int64_t>(0, kMaxLoraRank));
+  v.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
+            SettingCheck<double>([](const double& number) {
+              return std::isfinite(number) && number > 0
+                         ? absl::OkStatus()
+                         : InvalidArgument("must be finite and above 0");
+            }));
+  v.Setting("target_modules", &target_modules,
+            "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, "
+            "gate_proj, up_proj and down_proj, or all-linear for all of them. Experts and the "
+            "head have none.",
+            SettingCheck<std::vector<std::string>>(CheckLoraTargets));
+  v.Setting("modules_to_save", &modules_to_save,
+            "Modules that are trained in full beside the adapters and stored with them: some of "
+            "embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
+            "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
+            SettingCheck<std::vector<std::string>>(CheckModulesToSave));
+  v.Setting("init", &init,
+            "Initial values of A (B is zero): default, PEFT's uniform ones; gaussian, normal "
+            "with standard deviation 1 / rank.");
+}
+
+std::optional<LoraOptions> LoraSettings::Options(int64_t seed) const {
+  if (!is_on()) return std::nullopt;
+  LoraOptions options;
+  options.config.rank = rank;
+  options.config.alpha = alpha;
+  options.config.target_modules = target_modules;
+  options.config.modules_to_save = modules_to_save;
+  options.config.init = init;
+  options.seed = static_cast<uint64_t>(seed);
+  return options;
+}
+
+absl::StatusOr<LoraCounts> LoraSettings::Counts(const ModelConfig& model) const {
+  if (!is_on()) return LoraCounts();
+  return CountTrained(model, Options(0)->config);
+}
+
+absl::Status LoraWithTokenizer(const std::string& section) {
+  return InvalidArgument(section, ".lora.rank is above 0 and ", section,
+                         ".tokenizer is set: adapters keep the base's embedding and tokenizer; "
+                         "leave one of them out");
+}
+
+}  // namespace taopd
