@@ -1,6 +1,7 @@
 // Small subcommands: config and objectives print the settings and the objectives, for people and
 // for the generated pages of docs/; objective evaluates the cases of a file; bandit is the paper's
 // synthetic experiment; report makes one page on one or several runs.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -31,9 +32,19 @@ Subcommand AddConfig(CLI::App& app) {
 }
 
 Subcommand AddObjectives(CLI::App& app) {
-  return {app.add_subcommand("objectives", "List the objectives"), [] {
-            for (const ObjectiveInfo& row : AllObjectives())
-              std::cout << row.name << "\n    " << row.summary << "\n";
+  CLI::App* command = app.add_subcommand("objectives", "List the objectives");
+  auto formulas = std::make_shared<bool>(false);
+  command->add_flag("--formulas", *formulas, "Their formulas, as a Markdown table");
+  return {command, [formulas] {
+            if (*formulas)
+              std::cout << "| objective | loss | a | b_j | c |\n|---|---|---|---|---|\n";
+            for (const ObjectiveInfo& row : AllObjectives()) {
+              if (*formulas) {
+                std::cout << "| `" << row.name << "` | " << row.formula << " |\n";
+              } else {
+                std::cout << row.name << "\n    " << row.summary << "\n";
+              }
+            }
             return absl::OkStatus();
           }};
 }

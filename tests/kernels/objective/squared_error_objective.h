@@ -6,8 +6,9 @@
 
 #include "taopd/objective/objective_row.h"
 
-#define TAOPD_EXTRA_OBJECTIVES(X)                                \
-  X(kSquaredError, "squared_error", SquaredError, kNeedsSupport, \
+#define TAOPD_EXTRA_OBJECTIVES(X)                                               \
+  X(kSquaredError, "squared_error", SquaredError, kNeedsSupport,                \
+    "sum (p_j - q_j)^2 / 2 | -sum e_j p_j, with e_j = p_j - q_j | p_j e_j | 0", \
     "Half of the squared differences of the support's probabilities.")
 
 namespace taopd::objectives {
