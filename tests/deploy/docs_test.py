@@ -50,9 +50,9 @@ def unknown_flags(pages):
 
 
 def metric_names():
-    """Names of metrics in the trainer's sources, with upper-case words for what is filled in."""
+    """Names of metrics in the sources, with upper-case words for what is filled in."""
     names = set()
-    for path in sorted((ROOT / "trainer").rglob("*.cc")):
+    for path in sorted((ROOT / "trainer").rglob("*.cc")) + [ROOT / "kernels/include/taopd/objective/row_metrics.h"]:
         if path.parts[len(ROOT.parts) + 1] in ("report", "cli"):
             continue
         code = path.read_text(encoding="ascii")

@@ -254,8 +254,8 @@ absl::StatusOr<OrderedJson> EvaluateObjectiveCase(const ObjectiveCase& one) {
   json["id"] = one.id;
   json["loss"] = result.loss;
   json["grad"] = result.gradient;
-  for (size_t m = 0; m < kHeadMetricNames.size(); ++m) {
-    json["metrics"][std::string(kHeadMetricNames[m])] = result.metrics[m];
+  for (size_t m = 0; m < kHeadMetrics.size(); ++m) {
+    json["metrics"][std::string(kHeadMetrics[m].name)] = result.metrics[m];
   }
   for (int32_t i = 0; i < one.objective.num_terms; ++i) {
     json["metrics"]["term_loss"].push_back(result.metrics[kTermLoss + i]);

@@ -29,42 +29,36 @@ void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metri
     metrics->emplace_back("perf/kernels_left_out", static_cast<double>(left_out));
 }
 
-// Adds metrics that compare the student with the teacher on the support: means over the rows, or
-// counts.
-void AddTeacherMetrics(const RowSums& sums, const SupportOptions& support, bool overlap,
-                       Metrics* metrics) {
+// Adds the columns of the head that a step reports as they are.
+void AddHeadMetrics(const RowSums& sums, bool has_teacher, Metrics* metrics) {
+  for (size_t column = 0; column < kHeadMetrics.size(); ++column) {
+    const HeadMetricInfo& info = kHeadMetrics[column];
+    if (info.value == StepValue::kNone || (info.needs_teacher && !has_teacher)) continue;
+    const double sum = sums.head_metrics[column];
+    metrics->emplace_back(info.step_metric,
+                          info.value == StepValue::kSum ? sum : Mean(sum, sums.num_rows));
+  }
+}
+
+// Adds the part of one model's top-k tokens that the other has, too.
+void AddOverlap(const RowSums& sums, const SupportOptions& support, bool is_measured,
+                Metrics* metrics) {
   const int64_t rows = sums.num_rows;
-  const auto mean = [&](const char* name, HeadMetric column) {
-    metrics->emplace_back(name, Mean(sums.head_metrics[column], rows));
-  };
-  mean("policy/student_tail", kStudentTail);
-  mean("policy/teacher_tail", kTeacherTail);
-  mean("policy/student_mass", kStudentMass);
-  mean("policy/teacher_mass", kTeacherMass);
-  mean("policy/sampled_log_ratio", kSampledLogRatio);
-  mean("policy/sampled_outside", kSampledOutside);
-  mean("policy/tail_growth", kTailGrowth);
-  if (overlap) {
+  if (is_measured) {
     metrics->emplace_back("policy/overlap",
                           Mean(sums.head_metrics[kTopKOverlap], rows) / support.teacher_top_k);
-    mean("policy/overlap_advantage", kTopKOverlapAdvantage);
+    metrics->emplace_back("policy/overlap_advantage",
+                          Mean(sums.head_metrics[kTopKOverlapAdvantage], rows));
   } else if (support.kind == SupportKind::kUnion) {
     metrics->emplace_back("policy/overlap",
                           Mean(static_cast<double>(sums.num_shared), rows) / support.student_top_k);
   }
-  metrics->emplace_back("policy/limited_values", sums.head_metrics[kNumLimited]);
-  metrics->emplace_back("policy/derived_tails", sums.head_metrics[kTailWasDerived]);
-  metrics->emplace_back("policy/clamped_tails", sums.head_metrics[kTailWasClamped]);
 }
 
-// Adds metrics of the student alone.
-void AddPolicyMetrics(const RowSums& sums, Metrics* metrics) {
-  const int64_t rows = sums.num_rows;
-  metrics->emplace_back("policy/entropy", Mean(sums.head_metrics[kStudentEntropy], rows));
-  metrics->emplace_back("policy/truncated_rho", sums.head_metrics[kRhoTruncated]);
-  metrics->emplace_back("policy/masked_rho", sums.head_metrics[kRhoMasked]);
+// Adds the distance of the student from the policy that generated.
+void AddBehaviorMetrics(const RowSums& sums, Metrics* metrics) {
   metrics->emplace_back("policy/vetoed_responses", static_cast<double>(sums.num_vetoed));
-  const int64_t drawn = rows - sums.num_given_rows;
+  const int64_t drawn = sums.num_rows - sums.num_given_rows;
   metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, drawn));
   // Kish's effective sample size: the number of rows of equal weight with the same variance, as a
   // share of all rows.
@@ -195,9 +189,10 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   Metrics metrics;
   AddLossMetrics(record, head.objective, &metrics);
   // Without a teacher, the support is empty.
-  if (support.teacher_top_k + support.student_top_k > 0)
-    AddTeacherMetrics(record.sums, support, head.top_k_metrics, &metrics);
-  AddPolicyMetrics(record.sums, &metrics);
+  const bool has_teacher = support.teacher_top_k + support.student_top_k > 0;
+  AddHeadMetrics(record.sums, has_teacher, &metrics);
+  if (has_teacher) AddOverlap(record.sums, support, head.top_k_metrics, &metrics);
+  AddBehaviorMetrics(record.sums, &metrics);
   if (record.num_beyond_vocabulary > 0) {
     metrics.emplace_back("teacher/beyond_vocabulary",
                          static_cast<double>(record.num_beyond_vocabulary));

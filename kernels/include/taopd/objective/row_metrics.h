@@ -44,26 +44,40 @@ enum HeadMetric : int {
   kNumHeadMetrics = kTermLoss + kMaxObjectiveTerms,
 };
 
-// The names of the columns before kTermLoss, for files and messages.
-inline constexpr std::array<std::string_view, kTermLoss> kHeadMetricNames = {
-    "student_tail",
-    "teacher_tail",
-    "student_entropy",
-    "sampled_log_prob",
-    "sampled_log_ratio",
-    "sampled_outside",
-    "num_limited",
-    "student_mass",
-    "teacher_mass",
-    "tail_was_derived",
-    "tail_was_clamped",
-    "rho_truncated",
-    "rho_masked",
-    "rho_clipped",
-    "tail_growth",
-    "top_k_overlap",
-    "top_k_overlap_advantage",
+// The metric of a step that reports a column, over the rows of all ranks.
+enum class StepValue {
+  kNone,  // no metric reports this column alone
+  kMean,
+  kSum,
 };
+struct HeadMetricInfo {
+  std::string_view name;         // in the results of `taopd-trainer objective`
+  std::string_view step_metric;  // in metrics.jsonl; empty with kNone
+  StepValue value;
+  // The column compares the student with a teacher, so that a step without one does not report it.
+  bool needs_teacher = true;
+};
+
+// The columns before kTermLoss, in their order.
+inline constexpr std::array<HeadMetricInfo, kTermLoss> kHeadMetrics = {{
+    {"student_tail", "policy/student_tail", StepValue::kMean},
+    {"teacher_tail", "policy/teacher_tail", StepValue::kMean},
+    {"student_entropy", "policy/entropy", StepValue::kMean, /*needs_teacher=*/false},
+    {"sampled_log_prob", "", StepValue::kNone},
+    {"sampled_log_ratio", "policy/sampled_log_ratio", StepValue::kMean},
+    {"sampled_outside", "policy/sampled_outside", StepValue::kMean},
+    {"num_limited", "policy/limited_values", StepValue::kSum},
+    {"student_mass", "policy/student_mass", StepValue::kMean},
+    {"teacher_mass", "policy/teacher_mass", StepValue::kMean},
+    {"tail_was_derived", "policy/derived_tails", StepValue::kSum},
+    {"tail_was_clamped", "policy/clamped_tails", StepValue::kSum},
+    {"rho_truncated", "policy/truncated_rho", StepValue::kSum, /*needs_teacher=*/false},
+    {"rho_masked", "policy/masked_rho", StepValue::kSum, /*needs_teacher=*/false},
+    {"rho_clipped", "", StepValue::kNone},  // of rewards
+    {"tail_growth", "policy/tail_growth", StepValue::kMean},
+    {"top_k_overlap", "", StepValue::kNone},  // a share of the support's size
+    {"top_k_overlap_advantage", "", StepValue::kNone},
+}};
 
 // Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), where bars mean renormalised on the support.
 // q = 0 is read as kLogProbFloor. The result is 0 if the student has no mass on the support.
