@@ -104,162 +104,23 @@ class TemporaryDirectory {
   bool is_kept_ = false;
 };
 
-class DirectoryCheckpointStore final : public CheckpointStore {
- public:
-  DirectoryCheckpointStore(std::string dir, const CheckpointOptions& options)
-      : dir_(std::move(dir)), options_(options) {}
-
-  absl::Status RemoveLeftovers() {
-    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir_));
-    for (const std::string& name : names) {
-      const std::string path = dir_ + "/" + name;
-      const bool is_leftover =
-          StartsWith(name, kTrashPrefix) ||
-          (StartsWith(name, kTemporaryPrefix) && TemporaryDirectory::IsAbandoned(path));
-      if (!is_leftover) continue;
-      LogInfo("leftover of an earlier process is removed", {{"path", path}});
-      TAOPD_RETURN_IF_ERROR(RemoveAll(path));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::string> Save(
-      int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
-      int64_t mini_batch) override {
-    if (step < 0) return InvalidArgument("checkpoint step ", step, " is negative");
-    const std::string name = StepName(step, mini_batch), path = Concat(dir_, "/", name);
-    if (FileExists(path)) {
-      const absl::Status status = VerifyCheckpoint(path, step, /*hashes=*/true);
-      if (status.ok()) return path;
-      RecordDamage(path, status);
-      TAOPD_RETURN_IF_ERROR(SetAside(path));
-    }
-    TAOPD_ASSIGN_OR_RETURN(
-        const auto temporary,
-        TemporaryDirectory::Make(Concat(dir_, "/", kTemporaryPrefix, name, "-", getpid())));
-    TAOPD_RETURN_IF_ERROR(Annotate(write(temporary->path()), Concat("checkpoint of step ", step)));
-    TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
-    TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
-    temporary->Keep();
-    // The checkpoint exists from here on, even if something below fails.
-    TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
-    const absl::Status status = DeleteOld(path);
-    if (!status.ok()) LogError("old checkpoints could not be deleted", {{"error", status}});
-    return path;
-  }
-
-  absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) override {
-    TAOPD_ASSIGN_OR_RETURN(std::vector<CheckpointRef> all, List());
-    const bool is_limited = max_step != INT64_MAX;
-    std::erase_if(all, [&](const CheckpointRef& ref) {
-      return ref.step > max_step || (is_limited && ref.mini_batch > 0);
-    });
-    absl::Status first_error;
-    for (auto it = all.rbegin(); it != all.rend(); ++it) {
-      const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/true);
-      if (status.ok()) return *it;
-      RecordDamage(it->path, status);
-      first_error.Update(status);
-    }
-    if (all.empty()) return std::nullopt;
-    return DataLoss("all ", all.size(), " checkpoints in ", dir_,
-                    " are damaged; the newest: ", std::string(first_error.message()));
-  }
-
-  absl::StatusOr<std::vector<CheckpointRef>> List() override {
-    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir_));
-    std::vector<CheckpointRef> all;
-    for (const std::string& name : names) {
-      const auto position = PositionOfName(name);
-      std::error_code error;
-      if (position.has_value() && fs::is_directory(dir_ + "/" + name, error)) {
-        all.push_back({position->first, position->second, dir_ + "/" + name});
-      }
-    }
-    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.step, a.mini_batch) < std::pair(b.step, b.mini_batch);
-    });
-    return all;
-  }
-
-  void Pin(std::set<int64_t> steps) override { pinned_steps_ = std::move(steps); }
-
-  absl::Status DeleteAfter(int64_t step) override {
-    TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
-    // Deletes the newest first, so that a crash leaves no gap.
-    const auto is_later = [step](const CheckpointRef& checkpoint) {
-      return checkpoint.step > step || (checkpoint.step == step && checkpoint.mini_batch > 0);
-    };
-    for (auto it = all.rbegin(); it != all.rend() && is_later(*it); ++it) {
-      TAOPD_RETURN_IF_ERROR(Delete(it->path));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  void RecordDamage(const std::string& path, const absl::Status& status) {
-    if (damaged_.insert(path).second) {
-      LogError("damaged checkpoint", {{"path", path}, {"error", status}});
-    }
-  }
-
-  // Makes room for a step that is saved again because its checkpoint is damaged.
-  absl::Status SetAside(const std::string& path) {
-    for (int64_t n = 1;; ++n) {
-      const std::string aside =
-          Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
-      if (FileExists(aside)) continue;
-      LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
-      return Rename(path, aside);
-    }
-  }
-
-  // Applies the retention rules. Damaged checkpoints are neither deleted nor counted as kept. They
-  // are recognized by sizes only, since hashing every old checkpoint at every save would cost more
-  // than the save. `just_saved` stays even if there are newer steps (a run that went back).
-  absl::Status DeleteOld(const std::string& just_saved) {
-    TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
-    int64_t num_kept = 0;  // checkpoints between two steps
-    bool is_newest = true;
-    for (auto it = all.rbegin(); it != all.rend(); ++it) {
-      if (damaged_.contains(it->path)) continue;
-      const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/false);
-      if (!status.ok()) {
-        RecordDamage(it->path, status);
-        continue;
-      }
-      const bool was_newest = std::exchange(is_newest, false);
-      if (it->mini_batch > 0) {
-        if (!was_newest && it->path != just_saved) TAOPD_RETURN_IF_ERROR(Delete(it->path));
-        continue;
-      }
-      const bool is_milestone = options_.keep_every > 0 && it->step % options_.keep_every == 0;
-      if (num_kept++ < options_.keep_last || is_milestone || it->path == just_saved ||
-          pinned_steps_.contains(it->step)) {
-        continue;
-      }
-      TAOPD_RETURN_IF_ERROR(Delete(it->path));
-    }
-    return absl::OkStatus();
-  }
-
-  // Renames the directory first, because half a deletion must not look like a damaged checkpoint.
-  absl::Status Delete(const std::string& path) {
-    const std::string trash =
-        Concat(dir_, "/", kTrashPrefix, fs::path(path).filename().string(), "-", getpid());
-    TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // left by a deletion that failed half-way
-    TAOPD_RETURN_IF_ERROR(Rename(path, trash));
-    TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
-    return RemoveAll(trash);
-  }
-
-  const std::string dir_;
-  const CheckpointOptions options_;
-  std::set<int64_t> pinned_steps_;
-  std::set<std::string> damaged_;  // paths of damaged checkpoints; each is logged once
-};
-
 }  // namespace
+
+absl::StatusOr<std::vector<CheckpointRef>> ListCheckpoints(const std::string& dir) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
+  std::vector<CheckpointRef> all;
+  for (const std::string& name : names) {
+    const auto position = PositionOfName(name);
+    std::error_code error;
+    if (position.has_value() && fs::is_directory(dir + "/" + name, error)) {
+      all.push_back({position->first, position->second, dir + "/" + name});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.step, a.mini_batch) < std::pair(b.step, b.mini_batch);
+  });
+  return all;
+}
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
     const std::string& dir, const CheckpointOptions& options) {
@@ -271,9 +132,133 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
     return InvalidArgument("keep_every ", options.keep_every, " is negative");
   }
   TAOPD_RETURN_IF_ERROR(MakeDirectories(dir));
-  auto store = std::make_unique<DirectoryCheckpointStore>(dir, options);
+  std::unique_ptr<CheckpointStore> store(new CheckpointStore(dir, options));
   TAOPD_RETURN_IF_ERROR(store->RemoveLeftovers());
   return store;
+}
+
+absl::Status CheckpointStore::RemoveLeftovers() {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir_));
+  for (const std::string& name : names) {
+    const std::string path = dir_ + "/" + name;
+    const bool is_leftover =
+        StartsWith(name, kTrashPrefix) ||
+        (StartsWith(name, kTemporaryPrefix) && TemporaryDirectory::IsAbandoned(path));
+    if (!is_leftover) continue;
+    LogInfo("leftover of an earlier process is removed", {{"path", path}});
+    TAOPD_RETURN_IF_ERROR(RemoveAll(path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> CheckpointStore::Save(
+    int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
+    int64_t mini_batch) {
+  if (step < 0) return InvalidArgument("checkpoint step ", step, " is negative");
+  const std::string name = StepName(step, mini_batch), path = Concat(dir_, "/", name);
+  if (FileExists(path)) {
+    const absl::Status status = VerifyCheckpoint(path, step, /*hashes=*/true);
+    if (status.ok()) return path;
+    RecordDamage(path, status);
+    TAOPD_RETURN_IF_ERROR(SetAside(path));
+  }
+  TAOPD_ASSIGN_OR_RETURN(
+      const auto temporary,
+      TemporaryDirectory::Make(Concat(dir_, "/", kTemporaryPrefix, name, "-", getpid())));
+  TAOPD_RETURN_IF_ERROR(Annotate(write(temporary->path()), Concat("checkpoint of step ", step)));
+  TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
+  TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
+  temporary->Keep();
+  // The checkpoint exists from here on, even if something below fails.
+  TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
+  const absl::Status status = DeleteOld(path);
+  if (!status.ok()) LogError("old checkpoints could not be deleted", {{"error", status}});
+  return path;
+}
+
+absl::StatusOr<std::optional<CheckpointRef>> CheckpointStore::Newest(int64_t max_step) {
+  TAOPD_ASSIGN_OR_RETURN(std::vector<CheckpointRef> all, List());
+  const bool is_limited = max_step != INT64_MAX;
+  std::erase_if(all, [&](const CheckpointRef& ref) {
+    return ref.step > max_step || (is_limited && ref.mini_batch > 0);
+  });
+  absl::Status first_error;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/true);
+    if (status.ok()) return *it;
+    RecordDamage(it->path, status);
+    first_error.Update(status);
+  }
+  if (all.empty()) return std::nullopt;
+  return DataLoss("all ", all.size(), " checkpoints in ", dir_,
+                  " are damaged; the newest: ", std::string(first_error.message()));
+}
+
+absl::Status CheckpointStore::DeleteAfter(int64_t step) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
+  // Deletes the newest first, so that a crash leaves no gap.
+  const auto is_later = [step](const CheckpointRef& checkpoint) {
+    return checkpoint.step > step || (checkpoint.step == step && checkpoint.mini_batch > 0);
+  };
+  for (auto it = all.rbegin(); it != all.rend() && is_later(*it); ++it) {
+    TAOPD_RETURN_IF_ERROR(Delete(it->path));
+  }
+  return absl::OkStatus();
+}
+
+void CheckpointStore::RecordDamage(const std::string& path, const absl::Status& status) {
+  if (damaged_.insert(path).second) {
+    LogError("damaged checkpoint", {{"path", path}, {"error", status}});
+  }
+}
+
+// Makes room for a step that is saved again because its checkpoint is damaged.
+absl::Status CheckpointStore::SetAside(const std::string& path) {
+  for (int64_t n = 1;; ++n) {
+    const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
+    if (FileExists(aside)) continue;
+    LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
+    return Rename(path, aside);
+  }
+}
+
+// Applies the retention rules. Damaged checkpoints are neither deleted nor counted as kept. They
+// are recognized by sizes only, since hashing every old checkpoint at every save would cost more
+// than the save. `just_saved` stays even if there are newer steps (a run that went back).
+absl::Status CheckpointStore::DeleteOld(const std::string& just_saved) {
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<CheckpointRef> all, List());
+  int64_t num_kept = 0;  // checkpoints between two steps
+  bool is_newest = true;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (damaged_.contains(it->path)) continue;
+    const absl::Status status = VerifyCheckpoint(it->path, it->step, /*hashes=*/false);
+    if (!status.ok()) {
+      RecordDamage(it->path, status);
+      continue;
+    }
+    const bool was_newest = std::exchange(is_newest, false);
+    if (it->mini_batch > 0) {
+      if (!was_newest && it->path != just_saved) TAOPD_RETURN_IF_ERROR(Delete(it->path));
+      continue;
+    }
+    const bool is_milestone = options_.keep_every > 0 && it->step % options_.keep_every == 0;
+    if (num_kept++ < options_.keep_last || is_milestone || it->path == just_saved ||
+        pinned_steps_.contains(it->step)) {
+      continue;
+    }
+    TAOPD_RETURN_IF_ERROR(Delete(it->path));
+  }
+  return absl::OkStatus();
+}
+
+// Renames the directory first, because half a deletion must not look like a damaged checkpoint.
+absl::Status CheckpointStore::Delete(const std::string& path) {
+  const std::string trash =
+      Concat(dir_, "/", kTrashPrefix, fs::path(path).filename().string(), "-", getpid());
+  TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // left by a deletion that failed half-way
+  TAOPD_RETURN_IF_ERROR(Rename(path, trash));
+  TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
+  return RemoveAll(trash);
 }
 
 }  // namespace taopd

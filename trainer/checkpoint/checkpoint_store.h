@@ -22,6 +22,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -41,39 +42,54 @@ struct CheckpointRef {
   std::string path;
 };
 
+// Returns all checkpoints in a directory, complete or damaged, in ascending order of step and
+// mini-batch.
+absl::StatusOr<std::vector<CheckpointRef>> ListCheckpoints(const std::string& dir);
+
 class CheckpointStore {
  public:
   // Creates `dir` and removes half-written and half-deleted checkpoints of earlier processes.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& dir,
                                                                const CheckpointOptions& options);
-  virtual ~CheckpointStore() = default;
 
   // Calls `write` to fill a temporary directory with files and directories (the name manifest.json
   // is reserved) and returns the final path. If the checkpoint exists and verifies, writes nothing
   // and returns the existing path; if it exists and is damaged, renames it to damaged-step-...
   // first. A failure to delete old checkpoints is only logged. `mini_batch` is explained at
   // CheckpointRef.
-  virtual absl::StatusOr<std::string> Save(
+  absl::StatusOr<std::string> Save(
       int64_t step, const std::function<absl::Status(const std::string& temporary_dir)>& write,
-      int64_t mini_batch = 0) = 0;
+      int64_t mini_batch = 0);
 
   // Returns the newest checkpoint of at most `max_step` steps whose files have the sizes and hashes
   // in its manifest, or nullopt if there is no checkpoint up to that step. Damaged checkpoints are
   // logged and left alone; if all are damaged, returns DATA_LOSS. With a limit, checkpoints within
   // a step do not count, because DeleteAfter would delete them.
-  virtual absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step) = 0;
-  absl::StatusOr<std::optional<CheckpointRef>> Newest() { return Newest(INT64_MAX); }
+  absl::StatusOr<std::optional<CheckpointRef>> Newest(int64_t max_step = INT64_MAX);
 
   // From now on, retention also keeps the checkpoints of these steps. Each call replaces the steps
   // of the previous one.
-  virtual void Pin(std::set<int64_t> steps) = 0;
+  void Pin(std::set<int64_t> steps) { pinned_steps_ = std::move(steps); }
 
   // Deletes all checkpoints, complete or damaged, after `step`, including those within the next
   // step.
-  virtual absl::Status DeleteAfter(int64_t step) = 0;
+  absl::Status DeleteAfter(int64_t step);
 
-  // Returns all checkpoints, complete or damaged, in ascending order of step and mini-batch.
-  virtual absl::StatusOr<std::vector<CheckpointRef>> List() = 0;
+  absl::StatusOr<std::vector<CheckpointRef>> List() const { return ListCheckpoints(dir_); }
+
+ private:
+  CheckpointStore(std::string dir, const CheckpointOptions& options)
+      : dir_(std::move(dir)), options_(options) {}
+  absl::Status RemoveLeftovers();
+  void RecordDamage(const std::string& path, const absl::Status& status);
+  absl::Status SetAside(const std::string& path);
+  absl::Status DeleteOld(const std::string& just_saved);
+  absl::Status Delete(const std::string& path);
+
+  const std::string dir_;
+  const CheckpointOptions options_;
+  std::set<int64_t> pinned_steps_;
+  std::set<std::string> damaged_;  // paths of damaged checkpoints; each is logged once
 };
 
 }  // namespace taopd

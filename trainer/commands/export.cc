@@ -1,10 +1,11 @@
 // The subcommand export: writes the model of a checkpoint to a directory.
-#include <charconv>
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
@@ -21,33 +22,17 @@ struct ExportRequest {
   std::string dtype = "auto";  // of a model that is merged from an adapter and its base
 };
 
-// Returns the steps of the checkpoints in `dir`, the newest first.
-absl::StatusOr<std::vector<std::pair<int64_t, std::string>>> ListCheckpoints(
-    const std::string& dir) {
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
-  std::vector<std::pair<int64_t, std::string>> found;
-  for (const std::string& name : names) {
-    int64_t step = -1;
-    if (!name.starts_with("step-")) continue;
-    const char* end = name.data() + name.size();
-    if (std::from_chars(name.data() + 5, end, step).ptr != end || step < 0) continue;
-    found.emplace_back(step, dir + "/" + name);
-  }
-  std::sort(found.rbegin(), found.rend());
-  return found;
-}
-
 // Returns the newest checkpoint whose files are complete or, if `wanted_step` is not negative, the
 // one of that step.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& run_dir, int64_t wanted_step) {
   const std::string dir = run_dir + "/checkpoints";
   TAOPD_ASSIGN_OR_RETURN(const auto all, ListCheckpoints(dir));
-  for (const auto& [step, path] : all) {
-    if (wanted_step >= 0 && step != wanted_step) continue;
-    const absl::Status whole = VerifyCheckpoint(path, step, /*hashes=*/true);
-    if (whole.ok()) return path;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (it->mini_batch > 0 || (wanted_step >= 0 && it->step != wanted_step)) continue;
+    const absl::Status whole = VerifyCheckpoint(it->path, it->step, /*hashes=*/true);
+    if (whole.ok()) return it->path;
     if (wanted_step >= 0) return whole;
-    LogError("damaged checkpoint", {{"path", path}, {"error", whole}});
+    LogError("damaged checkpoint", {{"path", it->path}, {"error", whole}});
   }
   if (wanted_step >= 0) return NotFound(dir, " has no checkpoint of step ", wanted_step);
   return NotFound(dir, " has no complete checkpoint");

@@ -14,21 +14,6 @@
 namespace taopd {
 namespace {
 
-class FlockRunLock final : public RunLock {
- public:
-  explicit FlockRunLock(int fd) : fd_(fd) {}
-  ~FlockRunLock() override {
-    // The file stays, because after a removal two processes could each hold a lock on a file of
-    // that name.
-    if (ftruncate(fd_, 0) != 0) { /* then a stale process id stays; the lock is what counts */
-    }
-    close(fd_);
-  }
-
- private:
-  const int fd_;
-};
-
 // Locks the open file run.lock of `run_dir`.
 absl::Status Lock(int fd, const std::string& run_dir) {
   int result;
@@ -49,6 +34,14 @@ absl::Status Lock(int fd, const std::string& run_dir) {
 }
 
 }  // namespace
+
+// The file stays, because after a removal two processes could each hold a lock on a file of that
+// name.
+RunLock::~RunLock() {
+  if (ftruncate(fd_, 0) != 0) { /* then a stale process id stays; the lock is what counts */
+  }
+  close(fd_);
+}
 
 absl::Status RunLock::CheckFree(const std::string& run_dir) {
   namespace fs = std::filesystem;
@@ -94,7 +87,7 @@ absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Acquire(const std::string& run
     close(fd);
     return FailedPrecondition("cannot write ", path, ": ", std::strerror(error));
   }
-  return std::make_unique<FlockRunLock>(fd);
+  return std::unique_ptr<RunLock>(new RunLock(fd));
 }
 
 }  // namespace taopd

@@ -18,7 +18,14 @@ class RunLock {
   // Returns the error that Acquire would return, but makes nothing. The lock is not held when it
   // returns.
   static absl::Status CheckFree(const std::string& run_dir);
-  virtual ~RunLock() = default;
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  explicit RunLock(int fd) : fd_(fd) {}
+
+  const int fd_;
 };
 
 }  // namespace taopd
