@@ -1,4 +1,5 @@
 // The subcommand eval: evaluates a model in this process or on a server on data.val.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -88,18 +89,14 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   if (problems.records.empty())
     return BadUsage(InvalidArgument("nothing to evaluate: data.val is empty"));
   LogDataset("data.val", problems);
-  OpenAiOptions options;
-  options.url = request.endpoint;
+  OpenAiOptions options = request.server;
   options.model = request.model_dir;
-  TAOPD_RETURN_IF_ERROR(BadUsage(ReadApiKey(request.api_key_env, &options)));
-  options.concurrency = request.concurrency;
-  options.timeout_s = request.timeout_s;
-  options.max_retries = request.max_retries;
+  TAOPD_RETURN_IF_ERROR(BadUsage(ReadApiKey(request.server.api_key_env, &options)));
   options.chat_template_kwargs = *ParseChatTemplateKwargs(config.data.chat_template_kwargs);
   auto connected = OpenAiSource::Connect(options);
   if (absl::IsInvalidArgument(connected.status())) return BadUsage(connected.status());
   TAOPD_ASSIGN_OR_RETURN(const auto source, FromMeasure(std::move(connected)));
-  LogInfo("endpoint", {{"url", request.endpoint},
+  LogInfo("endpoint", {{"url", request.server.url},
                        {"model", source->model()},
                        {"concurrency", options.concurrency}});
   const absl::Status measured = Measure(config, request, source->model(), problems, source.get());
@@ -204,11 +201,11 @@ struct EvalFlags {
 // are then the model's limits.
 absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
   if (flags.config.path.empty()) {
-    if (flags.request.model_dir.empty() && flags.request.endpoint.empty()) {
+    if (flags.request.model_dir.empty() && flags.request.server.url.empty()) {
       return InvalidArgument("eval needs --model, --endpoint or --config");
     }
     config->student.model =
-        flags.request.endpoint.empty() ? flags.request.model_dir : flags.request.endpoint;
+        flags.request.server.url.empty() ? flags.request.model_dir : flags.request.server.url;
     config->data.max_prompt_length = INT32_MAX;
     config->eval.grader = "auto";  // by data source, as the paper's evaluation
   }
@@ -239,17 +236,19 @@ Subcommand AddEval(CLI::App& app) {
                       "student.model, or the server's first");
   command->add_option("--data", flags->data,
                       "JSON Lines or Parquet files of problems; default: data.val");
-  command->add_option("--endpoint", request.endpoint,
+  command->add_option("--endpoint", request.server.url,
                       "OpenAI-compatible server in place of a model in this process");
-  command->add_option("--api-key-env", request.api_key_env,
+  command->add_option("--api-key-env", request.server.api_key_env,
                       "Environment variable of the API key; default: OPENAI_API_KEY");
-  command->add_option("--concurrency", request.concurrency, "Requests in flight at the server")
+  command
+      ->add_option("--concurrency", request.server.concurrency, "Requests in flight at the server")
       ->check(NumberIn(1, 1024))
       ->capture_default_str();
-  command->add_option("--timeout", request.timeout_s, "Seconds for one attempt at one response")
+  command
+      ->add_option("--timeout", request.server.timeout_s, "Seconds for one attempt at one response")
       ->check(PositiveNumber())
       ->capture_default_str();
-  command->add_option("--max-retries", request.max_retries, "Further attempts at a response")
+  command->add_option("--max-retries", request.server.max_retries, "Further attempts at a response")
       ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--output", request.output_path, "The results as JSON")
@@ -263,8 +262,8 @@ Subcommand AddEval(CLI::App& app) {
             TrainConfig config;
             TAOPD_RETURN_IF_ERROR(BadUsage(ReadEvalConfig(*flags, &config)));
             EndOnSignals(WhatIsKept(config, flags->request));
-            return flags->request.endpoint.empty() ? EvaluateModel(config, flags->request)
-                                                   : EvaluateEndpoint(config, flags->request);
+            return flags->request.server.url.empty() ? EvaluateModel(config, flags->request)
+                                                     : EvaluateEndpoint(config, flags->request);
           }};
 }
 

@@ -93,7 +93,7 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
                           const EvalResult& result) {
   Json values = {
       {"model", model}, {"data", config.data.val}, {"measure", WordOf(config.eval.measure)}};
-  if (!request.endpoint.empty()) values["endpoint"] = request.endpoint;
+  if (!request.server.url.empty()) values["endpoint"] = request.server.url;
   if (config.eval.measure == EvalMeasure::kAccuracy) {
     values.update(AccuracyReportJson(result.accuracy));
     values["temperature"] = config.eval.temperature;
@@ -133,8 +133,8 @@ absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalReq
                                         const std::string& model) {
   TAOPD_ASSIGN_OR_RETURN(Json evaluation, DescribeQuestions(config));
   evaluation["model"] = model;
-  if (!request.endpoint.empty()) {
-    evaluation["endpoint"] = request.endpoint;
+  if (!request.server.url.empty()) {
+    evaluation["endpoint"] = request.server.url;
   } else {
     TAOPD_RETURN_IF_ERROR(AddWeightFiles(model, &evaluation));
     // An adapter's weights are those of its base, too.

@@ -9,6 +9,7 @@
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/eval/accuracy.h"
+#include "trainer/eval/openai/openai_client.h"
 
 namespace taopd {
 
@@ -22,15 +23,8 @@ struct EvalRequest {
   std::string responses_path;
   // Starts anew, whatever the journal holds.
   bool overwrite = false;
-  // URL of an OpenAI-compatible server. Empty: a model in this process.
-  std::string endpoint;
-  // Environment variable that holds the server's API key. Empty: OPENAI_API_KEY, if it is set.
-  std::string api_key_env;
-  // Requests in flight at the server.
-  int64_t concurrency = 32;
-  // Time for one attempt at one response.
-  double timeout_s = 1800;
-  int64_t max_retries = 6;
+  // An OpenAI-compatible server. Without a url: a model in this process.
+  OpenAiOptions server;
 
   // The path of the journal: responses_path, or beside the results.
   std::string ResponsesPath() const;

@@ -1,10 +1,7 @@
 #include "trainer/eval/openai/openai_source.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "common/io/jsonl.h"
 
@@ -48,39 +45,36 @@ absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
   return response;
 }
 
-class HttpSource final : public OpenAiSource {
- public:
-  HttpSource(const OpenAiOptions& options, ServerAddress server, Clock* clock)
-      : options_(options), client_(options, std::move(server), clock) {}
-  ~HttpSource() override {
-    client_.set_given_up(true);
-    for (std::thread& worker : workers_) worker.join();
+Json RequestBody(const EvalTask& task, const EvalSampling& sampling, const OpenAiOptions& options,
+                 const std::string& model) {
+  const PromptRecord& problem = *task.problem;
+  Json body = {{"model", model}};
+  if (!problem.messages.is_null()) {
+    body["messages"] = problem.messages;
+    if (options.chat_template_kwargs.is_object() && !options.chat_template_kwargs.empty()) {
+      body["chat_template_kwargs"] = options.chat_template_kwargs;
+    }
+  } else if (!problem.prompt_ids.empty()) {
+    body["prompt"] = problem.prompt_ids;
+  } else {
+    body["prompt"] = problem.prompt;
   }
-
-  absl::Status ChooseModel();
-  const std::string& model() const override { return model_; }
-  int64_t num_retries() const override { return client_.num_retries(); }
-  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override;
-
- private:
-  Json RequestBody(const EvalTask& task, const EvalSampling& sampling) const;
-  absl::StatusOr<EvalResponse> Ask(const EvalTask& task, const EvalSampling& sampling);
-
-  const OpenAiOptions options_;
-  OpenAiClient client_;
-  std::string model_;
-  std::vector<std::thread> workers_;
-  std::atomic<size_t> next_{0};
-};
-
-absl::Status HttpSource::ChooseModel() {
-  TAOPD_ASSIGN_OR_RETURN(model_, client_.ChooseModel());
-  return absl::OkStatus();
+  body["max_tokens"] = sampling.max_tokens;
+  body["temperature"] = sampling.temperature;
+  body["top_p"] = sampling.top_p;
+  body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
+  return body;
 }
 
-void HttpSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                          std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) {
+}  // namespace
+
+OpenAiSource::~OpenAiSource() {
+  client_.set_given_up(true);
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void OpenAiSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
+                            std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) {
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
   next_ = 0;
@@ -103,32 +97,12 @@ void HttpSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling
   }
 }
 
-Json HttpSource::RequestBody(const EvalTask& task, const EvalSampling& sampling) const {
-  const PromptRecord& problem = *task.problem;
-  Json body = {{"model", model_}};
-  if (!problem.messages.is_null()) {
-    body["messages"] = problem.messages;
-    if (options_.chat_template_kwargs.is_object() && !options_.chat_template_kwargs.empty()) {
-      body["chat_template_kwargs"] = options_.chat_template_kwargs;
-    }
-  } else if (!problem.prompt_ids.empty()) {
-    body["prompt"] = problem.prompt_ids;
-  } else {
-    body["prompt"] = problem.prompt;
-  }
-  body["max_tokens"] = sampling.max_tokens;
-  body["temperature"] = sampling.temperature;
-  body["top_p"] = sampling.top_p;
-  body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
-  return body;
-}
-
-absl::StatusOr<EvalResponse> HttpSource::Ask(const EvalTask& task, const EvalSampling& sampling) {
+absl::StatusOr<EvalResponse> OpenAiSource::Ask(const EvalTask& task, const EvalSampling& sampling) {
   const PromptRecord& problem = *task.problem;
   const bool chat = !problem.messages.is_null();
   const std::string path = chat ? "/chat/completions" : "/completions";
-  const std::string body =
-      RequestBody(task, sampling).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string body = RequestBody(task, sampling, options_, model_)
+                               .dump(-1, ' ', false, Json::error_handler_t::replace);
   const auto reply = client_.Send(path, body, absl::Seconds(options_.timeout_s));
   if (!reply.ok()) return Annotate(reply.status(), problem.id);
   const std::string where = Concat(problem.id, ": ", client_.AddressOf(path));
@@ -138,13 +112,11 @@ absl::StatusOr<EvalResponse> HttpSource::Ask(const EvalTask& task, const EvalSam
   return response;
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<OpenAiSource>> OpenAiSource::Connect(const OpenAiOptions& options,
                                                                     Clock* clock) {
   TAOPD_ASSIGN_OR_RETURN(ServerAddress server, ParseOpenAiUrl(options.url));
-  auto source = std::make_unique<HttpSource>(options, std::move(server), clock);
-  TAOPD_RETURN_IF_ERROR(source->ChooseModel());
+  std::unique_ptr<OpenAiSource> source(new OpenAiSource(options, std::move(server), clock));
+  TAOPD_ASSIGN_OR_RETURN(source->model_, source->client_.ChooseModel());
   return source;
 }
 

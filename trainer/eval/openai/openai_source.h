@@ -6,9 +6,12 @@
 // message.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "trainer/eval/openai/openai_client.h"
@@ -16,16 +19,31 @@
 
 namespace taopd {
 
-class OpenAiSource : public ResponseSource {
+class OpenAiSource final : public ResponseSource {
  public:
   // Chooses the model (OpenAiClient::ChooseModel). Returns INVALID_ARGUMENT for a malformed URL,
   // UNAVAILABLE or PERMISSION_DENIED with the server's message, and NOT_FOUND with the list of the
   // server's models. `clock` must outlive the source.
   static absl::StatusOr<std::unique_ptr<OpenAiSource>> Connect(const OpenAiOptions& options,
                                                                Clock* clock = Clock::Real());
-  virtual const std::string& model() const = 0;
+  ~OpenAiSource() override;
+
+  const std::string& model() const { return model_; }
   // Returns the number of retries so far.
-  virtual int64_t num_retries() const = 0;
+  int64_t num_retries() const { return client_.num_retries(); }
+  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
+                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override;
+
+ private:
+  OpenAiSource(const OpenAiOptions& options, ServerAddress server, Clock* clock)
+      : options_(options), client_(options, std::move(server), clock) {}
+  absl::StatusOr<EvalResponse> Ask(const EvalTask& task, const EvalSampling& sampling);
+
+  const OpenAiOptions options_;
+  OpenAiClient client_;
+  std::string model_;
+  std::vector<std::thread> workers_;
+  std::atomic<size_t> next_{0};
 };
 
 }  // namespace taopd
