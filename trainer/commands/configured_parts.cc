@@ -22,6 +22,9 @@ namespace {
 TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   const TeacherConfig& teacher = config.teacher;
   TeacherClientOptions options;
+  options.endpoints = teacher.endpoints;
+  options.model = teacher.model;
+  options.revision = teacher.revision;
   options.request_timeout = absl::Seconds(teacher.timeout_s);
   options.outage_budget = absl::Seconds(teacher.outage_budget_s);
   options.max_in_flight_per_endpoint = teacher.max_in_flight;
@@ -36,50 +39,29 @@ TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   return options;
 }
 
-// The settings from which the client of one teacher is made.
-struct OneTeacher {
-  const TeacherClientOptions& options;
-  const TeacherConfig& config;
-  SelfTeacher* self;  // null if the command has no student
-};
-
 // Makes a client of servers, and the cache in front of them.
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeServerClient(const OneTeacher& teacher) {
-  const TeacherConfig& config = teacher.config;
-  TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(teacher.options));
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeServerClient(
+    const TeacherConfig& config, const TeacherClientOptions& options) {
+  TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(options));
   if (config.cache_dir.empty()) return client;
   TAOPD_ASSIGN_OR_RETURN(auto cache,
                          Annotate(ScoreCache::Open(config.cache_dir, BytesOfGib(config.cache_gb)),
                                   "teacher.cache_dir"));
   if (config.cache_only) client.reset();
-  return std::make_unique<CachedTeacherClient>(std::move(cache), teacher.options.endpoints,
-                                               std::move(client), teacher.options.revision);
+  return std::make_unique<CachedTeacherClient>(std::move(cache), options.endpoints,
+                                               std::move(client), options.revision);
 }
 
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeSelfClient(const OneTeacher& teacher) {
-  if (teacher.self == nullptr)
+// Makes the client of one teacher. `self` is null if the command has no student.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(TeacherKind kind,
+                                                             const TeacherConfig& config,
+                                                             const TeacherClientOptions& options,
+                                                             SelfTeacher* self) {
+  if (kind == TeacherKind::kServer) return MakeServerClient(config, options);
+  if (kind == TeacherKind::kNone) return std::make_unique<NoTeacherClient>();
+  if (self == nullptr)
     return InvalidArgument("kind self: this command has no student; it needs a server");
-  return std::make_unique<EngineTeacherClient>([self = teacher.self] { return self->Start(); });
-}
-
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeNoClient(const OneTeacher&) {
-  return std::make_unique<NoTeacherClient>();
-}
-
-using MakeOneClient = absl::StatusOr<std::unique_ptr<TeacherClient>> (*)(const OneTeacher&);
-// The one list of the kinds of teachers and the functions that make their clients.
-constexpr std::pair<TeacherKind, MakeOneClient> kTeacherKinds[] = {
-    {TeacherKind::kServer, MakeServerClient},
-    {TeacherKind::kSelf, MakeSelfClient},
-    {TeacherKind::kNone, MakeNoClient},
-};
-
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientOf(TeacherKind kind,
-                                                            const OneTeacher& teacher) {
-  for (const auto& [known, make] : kTeacherKinds) {
-    if (known == kind) return make(teacher);
-  }
-  return Internal("no teacher of kind ", WordOf(kind));
+  return std::make_unique<EngineTeacherClient>([self] { return self->Start(); });
 }
 
 bool GeneratesInEvaluations(const TrainConfig& config) {
@@ -133,11 +115,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
     TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher));
   }
   if (config.teachers.empty()) {
-    options.endpoints = config.teacher.endpoints;
-    options.model = config.teacher.model;
-    options.revision = config.teacher.revision;
     const bool is_server = config.teacher.kind == TeacherKind::kServer;
-    return Annotate(MakeClientOf(config.teacher.kind, {options, config.teacher, self}),
+    return Annotate(MakeOneClient(config.teacher.kind, config.teacher, options, self),
                     is_server ? "teacher.endpoints" : "teacher");
   }
   std::vector<RoutedTeacher> teachers;
@@ -146,7 +125,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
     options.model = entry.model;
     options.revision = entry.revision;
     TAOPD_ASSIGN_OR_RETURN(auto client,
-                           Annotate(MakeClientOf(entry.kind, {options, config.teacher, self}),
+                           Annotate(MakeOneClient(entry.kind, config.teacher, options, self),
                                     Concat("teachers: ", entry.name)));
     teachers.push_back({entry.name, std::move(client), entry.sources, entry.weight});
   }
@@ -161,9 +140,6 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   }
   TeacherClientOptions options = ClientOptionsOf(config);
   TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher));
-  options.endpoints = config.teacher.endpoints;
-  options.model = config.teacher.model;
-  options.revision = config.teacher.revision;
   options.retry = retry;
   if (!retry) options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
   return Annotate(MakeNetworkTeacherClient(options), "teacher.endpoints");

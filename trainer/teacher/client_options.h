@@ -10,27 +10,13 @@
 
 #include "common/base/clock.h"
 #include "common/wire/teacher_protocol.h"
-#include "trainer/teacher/teacher_client.h"
+#include "trainer/teacher/retry_policy.h"
 
 namespace taopd {
 
-// retry_policy.h says which failures are retried.
-struct TeacherClientOptions {
-  // Servers of the same model, all of one protocol (transport/teacher_protocols.h).
-  std::vector<std::string> endpoints;
-  absl::Duration request_timeout = absl::Seconds(120);  // limit of one attempt
-  // Limit of one request, attempts and pauses together, counted from its first failure. For a
-  // request that waits in the client, the time in which every endpoint fails counts as well.
-  absl::Duration outage_budget = absl::Minutes(30);
-  int64_t max_in_flight_per_endpoint = 64;       // requests beyond it wait in the client
+// The seed of the pauses is ignored: it differs in every process.
+struct TeacherClientOptions : RetryOptions {
   int64_t max_message_bytes = kMaxMessageBytes;  // of gRPC
-  // The n-th pause is uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
-  absl::Duration initial_backoff = absl::Milliseconds(250);
-  absl::Duration max_backoff = absl::Seconds(30);
-  // If false, the first failure of a request is its answer; for measurements.
-  bool retry = true;
-  // After this time without an answer a second endpoint is asked as well. Infinite: never.
-  absl::Duration hedge_after = absl::InfiniteDuration();
 
   // For grpcs:// and https:// endpoints. Files in PEM format.
   std::string tls_ca_file;    // who signed the servers' certificates; empty: the system's list

@@ -10,8 +10,8 @@ namespace taopd {
 
 EndpointPool::EndpointPool(const RetryOptions& options, Backoff* backoff)
     : max_in_flight_per_endpoint_(options.max_in_flight_per_endpoint), backoff_(backoff) {
-  TAOPD_CHECK(!options.endpoint_names.empty());
-  for (const std::string& name : options.endpoint_names) {
+  TAOPD_CHECK(!options.endpoints.empty());
+  for (const std::string& name : options.endpoints) {
     Endpoint endpoint;
     endpoint.stats.name = name;
     endpoints_.push_back(std::move(endpoint));

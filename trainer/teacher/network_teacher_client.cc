@@ -41,19 +41,7 @@ class NetworkTeacherClient final : public TeacherClient {
       : options_(options),
         clock_(clock),
         transport_(std::move(transport)),
-        client_(
-            {
-                .endpoint_names = options.endpoints,
-                .max_in_flight_per_endpoint = options.max_in_flight_per_endpoint,
-                .request_timeout = options.request_timeout,
-                .outage_budget = options.outage_budget,
-                .initial_backoff = options.initial_backoff,
-                .max_backoff = options.max_backoff,
-                .retry = options.retry,
-                .hedge_after = options.hedge_after,
-                .jitter_seed = ProcessSeed(),
-            },
-            transport_.get(), clock) {}
+        client_(options, transport_.get(), clock) {}
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
     const absl::Time deadline = clock_->Now() + timeout;
@@ -211,7 +199,9 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeNetworkTeacherClient(
                                     !options.tls_ca_file.empty() || !options.tls_cert_file.empty(),
                                     !options.api_key.empty()));
   TAOPD_ASSIGN_OR_RETURN(auto transport, MakeTransport(endpoints, options));
-  return std::make_unique<NetworkTeacherClient>(std::move(transport), options, clock);
+  TeacherClientOptions seeded = options;
+  seeded.jitter_seed = ProcessSeed();
+  return std::make_unique<NetworkTeacherClient>(std::move(transport), seeded, clock);
 }
 
 }  // namespace taopd

@@ -23,17 +23,22 @@
 
 namespace taopd {
 
-// TeacherClientOptions (client_options.h) explains the values.
 struct RetryOptions {
-  std::vector<std::string> endpoint_names;  // one per endpoint, for messages
-  int64_t max_in_flight_per_endpoint = 64;
-  absl::Duration request_timeout;
-  absl::Duration outage_budget;
-  absl::Duration initial_backoff;
-  absl::Duration max_backoff;
+  // Servers of the same model, all of one protocol (transport/teacher_protocols.h).
+  std::vector<std::string> endpoints;
+  absl::Duration request_timeout = absl::Seconds(120);  // limit of one attempt
+  // Limit of one request, attempts and pauses together, counted from its first failure. For a
+  // request that waits in the client, the time in which every endpoint fails counts as well.
+  absl::Duration outage_budget = absl::Minutes(30);
+  int64_t max_in_flight_per_endpoint = 64;  // requests beyond it wait in the client
+  // The n-th pause is uniform in [0, min(max_backoff, initial_backoff * 2^(n-1))].
+  absl::Duration initial_backoff = absl::Milliseconds(250);
+  absl::Duration max_backoff = absl::Seconds(30);
+  // If false, the first failure of a request is its answer; for measurements.
   bool retry = true;
+  // After this time without an answer a second endpoint is asked as well. Infinite: never.
   absl::Duration hedge_after = absl::InfiniteDuration();
-  uint64_t jitter_seed = 0;
+  uint64_t jitter_seed = 0;  // of the pauses
 };
 
 enum class Retry { kNever, kDoubtful, kUntilBudget };
@@ -50,8 +55,7 @@ bool IsEndpointFailure(const absl::Status& status);
 class Backoff {
  public:
   explicit Backoff(const RetryOptions& options);
-  // Returns the pause after the n-th failure, n >= 1: uniform in [0, min(max_backoff,
-  // initial_backoff * 2^(n-1))].
+  // Returns the pause after the n-th failure, n >= 1 (RetryOptions::initial_backoff).
   absl::Duration Pause(int64_t num_failures);
 
  private:

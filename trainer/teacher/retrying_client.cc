@@ -270,7 +270,7 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   }
   const absl::Status error =
       Annotate(result.scores.status(),
-               Concat(options_.endpoint_names[attempt.endpoint], ", ", Named(work->request)));
+               Concat(options_.endpoints[attempt.endpoint], ", ", Named(work->request)));
   const auto num_endpoints = static_cast<int64_t>(endpoints_.size());
   const Retry retry = RetryOf(result);
   const bool is_final = !options_.retry || retry == Retry::kNever ||

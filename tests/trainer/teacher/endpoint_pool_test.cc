@@ -12,7 +12,7 @@ class EndpointPoolTest : public ::testing::Test {
  protected:
   static RetryOptions Options() {
     RetryOptions options;
-    options.endpoint_names = {"a", "b"};
+    options.endpoints = {"a", "b"};
     options.max_in_flight_per_endpoint = 2;
     options.initial_backoff = absl::Seconds(1);
     options.max_backoff = kMaxPause;

@@ -92,7 +92,7 @@ ScoreTransport::Result Fail(absl::StatusCode code) {
 
 RetryOptions FastOptions(size_t num_endpoints) {
   RetryOptions options;
-  for (size_t i = 0; i < num_endpoints; ++i) options.endpoint_names.push_back(Concat("e", i));
+  for (size_t i = 0; i < num_endpoints; ++i) options.endpoints.push_back(Concat("e", i));
   options.request_timeout = absl::Seconds(20);
   options.outage_budget = absl::Seconds(20);
   options.initial_backoff = absl::Milliseconds(1);
