@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "trainer/grpc/tls_pem.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/retrying_client.h"
 #include "trainer/teacher/transport/endpoint.h"

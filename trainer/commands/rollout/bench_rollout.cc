@@ -17,7 +17,7 @@
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/pipeline/published_weights.h"
-#include "trainer/rollout/endpoints/rollout_endpoint.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
 #include "trainer/step/rollout_requests.h"
 #include "trainer/student/student.h"
 

@@ -1,11 +1,12 @@
-// The protocols that a server of rollouts may speak, one row each. Parsing, messages and workers
-// follow from the row.
+// The protocols that a server of rollouts may speak, one row each. Parsing of endpoints, messages
+// and workers follow from the row.
 #pragma once
 
 #include <absl/time/time.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "trainer/config/rollout_endpoints_config.h"
@@ -50,5 +51,12 @@ inline constexpr RolloutProtocol kRolloutProtocols[] = {
     {"grpc", "grpcs", "taopd-teacher --trainable", /*is_http=*/false, &MakeGrpcRolloutWorker},
     {"vllm+http", "vllm+https", "vLLM", /*is_http=*/true, &MakeVllmRolloutWorker},
 };
+
+// Makes the workers of rollout.endpoints, and does not connect. The other options are those of
+// `common`. Returns INVALID_ARGUMENT, naming the endpoint, if it is malformed or comes twice, and
+// if TLS files are given and no endpoint uses TLS; and the errors of CheckApiKey and
+// MakeRolloutWorker.
+absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
+    const std::vector<std::string>& endpoints, const RolloutWorkerOptions& common);
 
 }  // namespace taopd

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "trainer/http/url_schemes.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {

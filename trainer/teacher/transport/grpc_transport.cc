@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/wire/teacher_protocol.h"
-#include "trainer/grpc/grpc_channel.h"
 #include "trainer/teacher/verify_scores.h"
 
 namespace taopd {

@@ -10,7 +10,6 @@
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
-#include "trainer/rollout/endpoints/rollout_endpoint.h"
 #include "trainer/step/rollout_requests.h"
 
 namespace taopd {

@@ -12,12 +12,39 @@
 #include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
-#include "trainer/commands/train/setup/rewards.h"
 #include "trainer/commands/train/setup/training_data.h"
+#include "trainer/reward/grader_reward.h"
+#include "trainer/reward/http_reward.h"
 #include "trainer/step/timing/model_flops.h"
 
 namespace taopd {
 namespace {
+
+// Makes whatever judges the responses; null if there are no rewards. Does not connect.
+absl::StatusOr<std::unique_ptr<RewardSource>> MakeRewardSource(const RewardConfig& config) {
+  if (!config.url.empty()) return HttpReward::Make(config);
+  if (!config.grader.empty()) return GraderReward::Make(config);
+  return std::unique_ptr<RewardSource>();
+}
+
+// Waits for whatever judges the responses to answer, if there is anything. Returns INVALID_ARGUMENT
+// if the student has no tokenizer for the texts, or no prompt has an answer that a grader could
+// compare with, and the errors of the source otherwise.
+absl::Status ConnectRewards(const RewardConfig& config, const Student& student,
+                            const std::vector<PromptRecord>& prompts, RewardSource* source) {
+  if (source == nullptr) return absl::OkStatus();
+  if (student.tokenizer == nullptr) {
+    return InvalidArgument(
+        "reward: the text of a response needs a tokenizer.json in the student's directory");
+  }
+  const bool has_answer = std::any_of(prompts.begin(), prompts.end(),
+                                      [](const PromptRecord& one) { return !one.answer.empty(); });
+  if (!config.grader.empty() && !has_answer) {
+    return InvalidArgument("reward.grader = ", config.grader,
+                           ": no row of data.train has an answer (data.answer_key)");
+  }
+  return Annotate(source->Connect(absl::Seconds(config.connect_timeout_s)), "reward");
+}
 
 absl::Status CheckNames(TrainingParts& parts) {
   if (HasSelfTeacher(parts.config.teacher, parts.config.teachers))
@@ -180,8 +207,9 @@ void FillContext(TrainingParts& parts) {
     context.teacher_views = &parts.teacher_views;
   }
   if (parts.reward_source != nullptr) {
-    parts.step_rewards =
-        MakeStepRewardOptions(parts.config.reward, parts.student, parts.reward_source.get());
+    const RewardConfig& reward = parts.config.reward;
+    parts.step_rewards = {parts.reward_source.get(), parts.student.tokenizer.get(), reward.baseline,
+                          reward.scale};
     context.rewards = &parts.step_rewards;
   }
   context.head = MakeHeadOptions(parts.config);

@@ -1,4 +1,4 @@
-#include "trainer/rollout/endpoints/rollout_endpoint.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
 
 #include <gmock/gmock.h>
 

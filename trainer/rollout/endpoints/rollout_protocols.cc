@@ -1,10 +1,8 @@
-#include "trainer/rollout/endpoints/rollout_endpoint.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
-
-#include "trainer/http/url_schemes.h"
 
 namespace taopd {
 namespace {
