@@ -10,10 +10,11 @@
 
 namespace taopd {
 
-absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const Decoder* student) {
+absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const Decoder* student,
+                                                                           bool packs) {
   if (student->lora() != nullptr) {
     return std::unique_ptr<GenerationWeights>(
-        new GenerationWeights(student, student->WithOwnAdapters()));
+        new GenerationWeights(student, student->WithOwnAdapters(), packs));
   }
   DecoderOptions options;
   options.dtype = ConfigDtype(student->dtype());
@@ -31,7 +32,8 @@ absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const
         "the student has other parameters than its config.json describes, of which no copy can be "
         "made");
   }
-  return std::unique_ptr<GenerationWeights>(new GenerationWeights(student, std::move(decoder)));
+  return std::unique_ptr<GenerationWeights>(
+      new GenerationWeights(student, std::move(decoder), packs));
 }
 
 void GenerationWeights::Take(int64_t version) {
@@ -46,7 +48,7 @@ void GenerationWeights::Take(int64_t version) {
 
 void GenerationWeights::Written(int64_t version) {
   const c10::InferenceMode inference;
-  decoder_->PrepareInference();
+  if (packs_) decoder_->PrepareInference();
   version_.store(version);
 }
 

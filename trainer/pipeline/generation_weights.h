@@ -23,7 +23,10 @@ class GenerationWeights final : public RolloutWeights {
   // Makes a decoder like `student`, which must outlive the object. Its values are undefined before
   // Take. Returns INVALID_ARGUMENT if the student has other parameters than its configuration
   // describes, and the errors of MakeDecoder.
-  static absl::StatusOr<std::unique_ptr<GenerationWeights>> Make(const Decoder* student);
+  // Without `packs`, nothing is prepared for inference in this process, which then computes with
+  // the decoder as in training, if at all.
+  static absl::StatusOr<std::unique_ptr<GenerationWeights>> Make(const Decoder* student,
+                                                                 bool packs = true);
 
   // Copies the student's present weights, which are `version` from then on, and prepares inference.
   // REQUIRES: no request that reads the decoder is waiting or running.
@@ -35,11 +38,12 @@ class GenerationWeights final : public RolloutWeights {
   const std::shared_ptr<Decoder>& decoder() const { return decoder_; }
 
  private:
-  GenerationWeights(const Decoder* student, std::shared_ptr<Decoder> decoder)
-      : student_(student), decoder_(std::move(decoder)) {}
+  GenerationWeights(const Decoder* student, std::shared_ptr<Decoder> decoder, bool packs)
+      : student_(student), decoder_(std::move(decoder)), packs_(packs) {}
 
   const Decoder* const student_;
   const std::shared_ptr<Decoder> decoder_;
+  const bool packs_;
   std::atomic<int64_t> version_{-1};
 };
 

@@ -47,7 +47,7 @@ AdamWOptions CheckpointedRun::optimizer_shard() const {
   options.layout.num_shards = group_->world_size();
   options.shard = group_->rank();
   options.shard_gradients = shard_gradients_;
-  options.keeps_average = keeps_average_;
+  options.keeps_average = options_.keeps_average;
   return options;
 }
 
@@ -190,7 +190,7 @@ absl::Status CheckpointedRun::CheckDisk() {
     const bool is_float = parameter.scalar_type() == at::kFloat;
     use.weight_bytes += static_cast<int64_t>(parameter.nbytes());
     use.state_bytes += parameter.numel() * (options_.optimizer.StateBytesPerParameter(is_float) +
-                                            (keeps_average_ ? 4 : 0));
+                                            (options_.keeps_average ? 4 : 0));
   }
   const LoraConfig* const lora = student_.decoder->lora();
   if (lora != nullptr && lora->ensure_weight_tying) {

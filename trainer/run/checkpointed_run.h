@@ -63,6 +63,7 @@ struct CheckpointedRunOptions {
   // The dtype and the device with which a student is loaded from a checkpoint.
   std::string dtype;
   std::string device;
+  bool keeps_average = false;  // of the weights, in the optimizer
   OptimizerConfig optimizer;
   // The adapters that are trained; nullopt: the weights are.
   std::optional<LoraOptions> lora;
@@ -188,8 +189,6 @@ class CheckpointedRun {
   int64_t num_failed_saves() const { return attempts_.num_failures(); }
   // If true, keeps only this rank's share of the gradients. Call it before Start.
   void ShardGradients(bool shard_gradients) { shard_gradients_ = shard_gradients; }
-  // If true, the optimizer keeps an average of the weights. Call it before Start.
-  void KeepAverage(bool keeps_average) { keeps_average_ = keeps_average; }
   // Returns this rank's shard of the optimizer, for LoadStudent.
   AdamWOptions optimizer_shard() const;
   ProcessGroup& group() { return *group_; }
@@ -219,7 +218,7 @@ class CheckpointedRun {
   const CheckpointedRunOptions options_;
   const std::unique_ptr<ProcessGroup> alone_;
   ProcessGroup* const group_;
-  bool shard_gradients_ = false, keeps_average_ = false;
+  bool shard_gradients_ = false;
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
   absl::Status settings_;  // the differences from the checkpoint's run

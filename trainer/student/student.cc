@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/config/dtype.h"
+#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
@@ -117,10 +117,6 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
           ? AvailableMemoryBytes()
           : static_cast<int64_t>(
                 c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
-  LogInfo("memory", {{"device", device.str()},
-                     {"weights", MemoryText(weight_bytes)},
-                     {"gradients_and_optimizer", MemoryText(training_bytes)},
-                     {"available", MemoryText(available_bytes)}});
   if (weight_bytes + training_bytes <= available_bytes) return absl::OkStatus();
   return ResourceExhausted(model, ": training ", num_parameters, " parameters takes ",
                            MemoryText(weight_bytes), " of weights and ", MemoryText(training_bytes),
@@ -167,6 +163,9 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   if (optimizer == nullptr) return student;
   if (options.lora && base_dir != model_dir) {
     TAOPD_RETURN_IF_ERROR(CheckSameAdapters(model_dir, options.lora->config, *student.decoder));
+  }
+  if (options.lora) {
+    TAOPD_ASSIGN_OR_RETURN(student.base_revision, BaseRevision(*student.decoder));
   }
   student.optimizer =
       std::make_unique<AdamW>(student.decoder->TrainedParameters(), *optimizer, shard);

@@ -22,6 +22,7 @@ struct Student {
   // a resumed run reads it from a checkpoint, which it deletes later.
   std::string tokenizer_dir;
   std::unique_ptr<AdamW> optimizer;  // null for evaluation and generation
+  std::string base_revision;         // of the base of adapters that are trained; otherwise empty
 };
 
 // Returns RESOURCE_EXHAUSTED if the device's memory cannot hold the weights, gradients, moments and

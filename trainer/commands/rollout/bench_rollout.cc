@@ -86,7 +86,7 @@ absl::StatusOr<Measured> Measure(const TrainConfig& config, const BenchRolloutRe
                                  const std::string& directory) {
   TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config));
   TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
-  TAOPD_ASSIGN_OR_RETURN(RolloutNeeds needs, RolloutNeedsOf(config, *student->decoder));
+  RolloutNeeds needs = RolloutNeedsOf(config, *student);
   needs.max_model_len = request.prompt_tokens + request.response_tokens;
   needs.sampling.num_log_probs = 0;
   RemoteRolloutOptions options;

@@ -33,10 +33,9 @@ class PublishedEngine final : public RolloutEngine {
 absl::StatusOr<std::unique_ptr<EvaluationSnapshot>> EvaluationSnapshot::Make(
     const TrainConfig& config, const Decoder* student, const InferenceEngine* rollouts) {
   std::unique_ptr<EvaluationSnapshot> snapshot(new EvaluationSnapshot(rollouts));
-  TAOPD_ASSIGN_OR_RETURN(snapshot->weights_, GenerationWeights::Make(student));
-  const bool generates_here =
-      config.eval.measure == EvalMeasure::kAccuracy && config.rollout.eval_endpoints.empty();
-  if (!generates_here) return snapshot;
+  const bool computes_here = config.rollout.eval_endpoints.empty();
+  TAOPD_ASSIGN_OR_RETURN(snapshot->weights_, GenerationWeights::Make(student, computes_here));
+  if (!computes_here || config.eval.measure != EvalMeasure::kAccuracy) return snapshot;
   TAOPD_ASSIGN_OR_RETURN(
       snapshot->engine_,
       MakeTorchEngine(snapshot->weights_->decoder(), EvaluationEngineOptions(config), Clock::Real(),

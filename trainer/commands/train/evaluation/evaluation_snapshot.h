@@ -5,8 +5,8 @@
 // are therefore delayed by at most one step of it. Training does not wait, but shares the device.
 // With rollout.eval_endpoints servers generate instead, which get the weights of each evaluation.
 //
-// Memory: the weights with their packed copy, and a KV pool of at most eval.kv_cache_gb while an
-// evaluation runs (plan/model_copy_lines.cc).
+// Memory: the weights, their packed copy unless servers generate, and a KV pool of at most
+// eval.kv_cache_gb while an evaluation runs (plan/model_copy_lines.cc).
 #pragma once
 
 #include <atomic>

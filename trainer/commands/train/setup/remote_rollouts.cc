@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/io/sha256.h"
-#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/weights.h"
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/commands/configured_parts.h"
@@ -78,17 +77,16 @@ std::string WeightsDirectory(const TrainingParts& parts) {
 
 }  // namespace
 
-absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Decoder& student) {
+RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student) {
+  const ModelConfig& model = student.decoder->config();
   RolloutNeeds needs;
-  needs.vocab_size = student.config().vocab_size;
+  needs.vocab_size = model.vocab_size;
   needs.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
-  needs.dtype = ConfigDtype(student.dtype());
-  needs.has_adapters = student.lora() != nullptr;
-  if (needs.has_adapters) {
-    TAOPD_ASSIGN_OR_RETURN(needs.base_revision, BaseRevision(student));
-  }
-  needs.has_tied_head = student.config().tie_word_embeddings;
-  needs.eos_token_ids = student.config().eos_token_ids;
+  needs.dtype = ConfigDtype(student.decoder->dtype());
+  needs.has_adapters = student.decoder->lora() != nullptr;
+  needs.base_revision = student.base_revision;
+  needs.has_tied_head = model.tie_word_embeddings;
+  needs.eos_token_ids = model.eos_token_ids;
   needs.sampling = RolloutSampling(config);
   return needs;
 }
@@ -122,22 +120,21 @@ absl::Status ConnectRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;
   const bool evaluates = parts->evaluation_snapshot != nullptr && !config.eval_endpoints.empty();
   if (!config.IsElsewhere() && !evaluates) return absl::OkStatus();
-  auto needs = RolloutNeedsOf(parts->config, *parts->student.decoder);
-  if (!needs.ok()) return BadModel(needs.status());
+  RolloutNeeds needs = RolloutNeedsOf(parts->config, parts->student);
   if (config.IsElsewhere()) {
     TAOPD_ASSIGN_OR_RETURN(
         parts->remote_rollouts,
-        ConnectEngine(kRolloutServers, config, std::move(parts->rollout_workers), *needs));
+        ConnectEngine(kRolloutServers, config, std::move(parts->rollout_workers), needs));
     parts->published_weights = std::make_unique<PublishedWeights>(
         parts->student.decoder.get(), parts->remote_rollouts.get(), WeightsDirectory(*parts));
   }
   if (!evaluates) return absl::OkStatus();
-  needs->max_model_len =
+  needs.max_model_len =
       parts->config.data.max_prompt_length + parts->config.eval.max_response_length;
   // Nobody reads the log-probs of evaluations, so that a server need not be able to tell them.
-  needs->sampling = SamplingParams();
+  needs.sampling = SamplingParams();
   TAOPD_ASSIGN_OR_RETURN(auto engine, ConnectEngine(kEvaluationServers, config,
-                                                    std::move(parts->evaluation_workers), *needs));
+                                                    std::move(parts->evaluation_workers), needs));
   parts->evaluation_snapshot->GenerateElsewhere(std::move(engine),
                                                 WeightsDirectory(*parts) + "-eval");
   return absl::OkStatus();

@@ -10,8 +10,8 @@ namespace taopd {
 // cannot be read.
 absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config);
 
-// Returns what a run with this student needs of its workers. Returns the errors of BaseRevision.
-absl::StatusOr<RolloutNeeds> RolloutNeedsOf(const TrainConfig& config, const Decoder& student);
+// Returns what a run with this student needs of its workers.
+RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student);
 
 // Makes the workers of this rank: endpoint i belongs to rank i modulo the number of ranks, so that
 // every server has one source of weights. The same holds for rollout.eval_endpoints. Does not

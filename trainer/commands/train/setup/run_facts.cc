@@ -5,7 +5,6 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/sha256.h"
-#include "common/model/weights/lora_weights.h"
 
 namespace taopd {
 namespace {
@@ -72,11 +71,9 @@ absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, c
   }
   TAOPD_ASSIGN_OR_RETURN(const std::string hash, TokenizerHash(student, tokenizer_dir));
   facts.push_back({"tokenizer_hash", hash, false});
-  if (student.decoder != nullptr && student.decoder->lora() != nullptr) {
-    // Checkpoints do not hold the base.
-    TAOPD_ASSIGN_OR_RETURN(const std::string revision, BaseRevision(*student.decoder));
-    facts.push_back({"base_revision", revision, false});
-  }
+  // Checkpoints do not hold the base.
+  if (!student.base_revision.empty())
+    facts.push_back({"base_revision", student.base_revision, false});
   return facts;
 }
 

@@ -268,7 +268,6 @@ absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
   const TrainConfig& config = parts->config;
   CheckpointedRun& run = parts->run;
   run.ShardGradients(config.dist.ShardsGradients(parts->group->world_size()));
-  run.KeepAverage(KeepsAverage(config.teacher, config.teachers));
   const auto load_student = [&] {
     return LoadStudent(config.student.model, config.student.dtype, config.trainer.device,
                        &config.optimizer, config.student.tokenizer, run.optimizer_shard(),
