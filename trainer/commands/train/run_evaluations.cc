@@ -143,7 +143,7 @@ absl::Status RunEvaluations::RunBlocking() {
 void RunEvaluations::Begin() {
   TrainState& state = parts_.state;
   // A killed run takes the weights from there.
-  if (state.step > 0 && !saves_.has_saved()) saves_.SaveBeside();
+  if (state.step > 0 && !saves_.is_saved_or_saving()) saves_.SaveBeside();
   state.open_evaluation = state.step;
   saves_.PinEvaluated(state.step);
   parts_.evaluation_snapshot->Take(state.step);
@@ -224,7 +224,7 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
 
 absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   // The step is done, and a resumed run repeats only the evaluation.
-  if (parts_.state.step > 0 && !saves_.IsSaved()) {
+  if (parts_.state.step > 0 && !saves_.WaitUntilSaved()) {
     TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   }
   if (absl::IsResourceExhausted(status)) {
@@ -256,7 +256,7 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
     if (step == 0) return;  // there is no checkpoint of no step
     // best.json names checkpoints that exist.
     if (step == parts_.state.step) {
-      if (!saves_.IsSaved() && !saves_.Save().ok()) return;
+      if (!saves_.WaitUntilSaved() && !saves_.Save().ok()) return;
     } else if (!run_.HasCheckpoint(step).value_or(false)) {
       LogWarning("best.json does not name the best evaluation: its checkpoint does not exist",
                  {{"step", step}});

@@ -178,7 +178,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   TAOPD_RETURN_IF_ERROR(
       BadData(parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index)));
   TAOPD_RETURN_IF_ERROR(Restore());
-  saves_.StateIsSaved();
+  saves_.MarkSaved();
   LogRollback(alarm, from, *path);
   // It may have been open beside training.
   return evaluations_.RunIfMissing();

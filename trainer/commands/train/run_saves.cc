@@ -51,7 +51,7 @@ void RunSaves::SaveBeside() {
     Save().IgnoreError();
     return;
   }
-  has_saved_ = true;
+  is_saved_or_saving_ = true;
   save_interval_.Saved(absl::Now());
   newest_before_ = std::exchange(newest_, parts_.state.step);
   save_time_ += absl::Now() - start;
@@ -70,20 +70,20 @@ void RunSaves::TakeSavedBeside(bool waits) {
       status.saved_step = saved->step;
     });
   } else {
-    NotSaved(saved->path.status());
-    if (saved->step == parts_.state.step) has_saved_ = false;
+    ReportFailure(saved->path.status());
+    if (saved->step == parts_.state.step) is_saved_or_saving_ = false;
     if (last_good_ == saved->step) last_good_ = newest_before_;
     newest_ = newest_before_;
   }
   if (waits) save_time_ += absl::Now() - start;
 }
 
-bool RunSaves::IsSaved() {
+bool RunSaves::WaitUntilSaved() {
   TakeSavedBeside(/*waits=*/true);
-  return has_saved_;
+  return is_saved_or_saving_;
 }
 
-void RunSaves::NotSaved(const absl::Status& status) {
+void RunSaves::ReportFailure(const absl::Status& status) {
   if (parts_.is_root()) {
     LogWarning("the weights stay in memory; the save is tried again after each step",
                {{"step", parts_.state.step},
@@ -113,7 +113,7 @@ absl::Status RunSaves::Save() {
   const absl::Status prepared = Prepare();
   auto saved = prepared.ok() ? run_.Save() : absl::StatusOr<std::string>(prepared);
   run_state.Progress();
-  has_saved_ = saved.ok();
+  is_saved_or_saving_ = saved.ok();
   if (saved.ok()) {
     newest_ = parts_.state.step;
     save_interval_.Saved(absl::Now());
@@ -130,7 +130,7 @@ absl::Status RunSaves::Save() {
   });
   if (saved.ok()) return absl::OkStatus();
   // Tried once for each step, and more often at the end of a run.
-  if (!waits) NotSaved(saved.status());
+  if (!waits) ReportFailure(saved.status());
   return WithExitCode(kExitStorage, saved.status());
 }
 
@@ -165,7 +165,7 @@ absl::Status RunSaves::Stopped() {
 }
 
 absl::Status RunSaves::FailSaved(const absl::Status& failure) {
-  if (!IsSaved()) TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  if (!WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(SaveOrWait());
   return failure;
 }
 

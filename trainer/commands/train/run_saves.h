@@ -36,18 +36,17 @@ class RunSaves {
   void TakeSavedBeside(bool waits);
   // Whether trainer.save_minutes asks for a checkpoint.
   bool IsDue(absl::Time now) const { return save_interval_.IsDue(now); }
-  // Returns whether the present step is saved. Waits for a checkpoint that is being written.
-  bool IsSaved();
-  // The state has changed since it was saved, or is that of a checkpoint.
-  void StateChanged() { has_saved_ = false; }
-  void StateIsSaved() { has_saved_ = true; }
+  // Waits for a checkpoint that is being written. Returns whether the present step is saved.
+  bool WaitUntilSaved();
+  bool is_saved_or_saving() const { return is_saved_or_saving_; }
+  // Notes that the state has changed since it was saved, or is that of a checkpoint.
+  void MarkChanged() { is_saved_or_saving_ = false; }
+  void MarkSaved() { is_saved_or_saving_ = true; }
   // Returns the time that saves took since the last call.
   absl::Duration TakeTime() { return std::exchange(save_time_, absl::ZeroDuration()); }
 
   // The weights of the newest checkpoint have made a step without an alarm.
   void NewestIsGood();
-  // Returns whether the present step is saved or being saved.
-  bool has_saved() const { return has_saved_; }
   // From the next save on, keeps the checkpoint of this step, whose weights are being evaluated; -1
   // if there is none.
   void PinEvaluated(int64_t step) { evaluated_ = step; }
@@ -72,7 +71,7 @@ class RunSaves {
 
  private:
   absl::Status Prepare();
-  void NotSaved(const absl::Status& status);
+  void ReportFailure(const absl::Status& status);
   void PinAll();
 
   TrainingParts& parts_;
@@ -80,7 +79,7 @@ class RunSaves {
   std::function<absl::Status()> prepare_;
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;
-  bool has_saved_ = false;  // whether the present step is saved or being saved
+  bool is_saved_or_saving_ = false;  // the present step
   std::shared_ptr<const PendingStep> pending_;
   // Steps of checkpoints, or -1.
   int64_t newest_ = -1;         // may still be being written

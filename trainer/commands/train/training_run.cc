@@ -133,7 +133,7 @@ absl::Status TrainingRun::Loop() {
     TAOPD_RETURN_IF_ERROR(Step());
   }
   TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
-  if (!saves_.IsSaved()) {
+  if (!saves_.WaitUntilSaved()) {
     TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   }
   RunState* const run_state = parts_.run_state;
@@ -189,7 +189,7 @@ absl::Status TrainingRun::StepDone(const StepResult& result) {
   TrainState& state = parts_.state;
   parts_.run_state->Progress();
   ++state.step;
-  saves_.StateChanged();
+  saves_.MarkChanged();
   state.epoch = parts_.order->epoch();
   state.epoch_index = parts_.order->index();
   const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
