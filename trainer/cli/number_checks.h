@@ -2,35 +2,14 @@
 // largest double with 309 digits.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <string>
-
-#include "common/base/status.h"
+namespace CLI {
+class Validator;
+}  // namespace CLI
 
 namespace taopd {
 
-// `name` is the placeholder of the value in --help.
-template <typename Holds>
-CLI::Validator NumberCheck(const std::string& name, const std::string& what, Holds holds) {
-  return CLI::Validator(
-      [what, holds](std::string& input) {
-        double value = 0.0;
-        if (CLI::detail::lexical_cast(input, value) && holds(value)) return std::string();
-        return Concat("must be ", what, ", got ", input);
-      },
-      name);
-}
-
-inline CLI::Validator PositiveNumber() {
-  return NumberCheck("POSITIVE", "a number above 0", [](double x) { return x > 0.0; });
-}
-inline CLI::Validator NonNegativeNumber() {
-  return NumberCheck("NONNEGATIVE", "a number that is at least 0",
-                     [](double x) { return x >= 0.0; });
-}
-inline CLI::Validator NumberIn(double low, double high) {
-  return NumberCheck(Concat("in [", low, ", ", high, "]"), Concat("between ", low, " and ", high),
-                     [low, high](double x) { return x >= low && x <= high; });
-}
+CLI::Validator PositiveNumber();
+CLI::Validator NonNegativeNumber();
+CLI::Validator NumberIn(double low, double high);
 
 }  // namespace taopd

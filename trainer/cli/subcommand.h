@@ -2,12 +2,15 @@
 // a source of trainer/commands, and has one row in main.cc.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 
 #include "trainer/control/run_state.h"
 #include "trainer/run/exit_status.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace taopd {
 

@@ -1,5 +1,6 @@
 // The subcommand data: shows data.train and data.val as a run of train or sft would load them. No
 // weights are read.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 

@@ -33,7 +33,6 @@
 #include "common/dist/process_group.h"
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/run/beside_save.h"
-#include "trainer/run/effective_config.h"
 #include "trainer/run/exit_status.h"
 #include "trainer/run/recorded_metrics.h"
 #include "trainer/run/resume_check.h"
@@ -63,16 +62,15 @@ struct CheckpointedRunOptions {
   // The dtype and the device with which a student is loaded from a checkpoint.
   std::string dtype;
   std::string device;
-  bool keeps_average = false;  // of the weights, in the optimizer
   OptimizerConfig optimizer;
+  bool keeps_average = false;  // of the weights, in the optimizer
   // The adapters that are trained; nullopt: the weights are.
   std::optional<LoraOptions> lora;
   // The ranks of the run, or null for one rank. Must outlive the run.
   ProcessGroup* group = nullptr;
 };
 
-// Takes the options from a configuration with the sections run, optimizer and trainer, and prints
-// the settings that differ from their defaults.
+// Takes the options from a configuration with the sections run, optimizer and trainer.
 template <typename Config>
 CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype,
                                       ProcessGroup* group = nullptr) {
@@ -88,9 +86,6 @@ CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype,
   options.device = config.trainer.device;
   options.optimizer = config.optimizer;
   options.group = group;
-  if (group != nullptr && !group->is_root()) return options;
-  Config defaults;
-  PrintChangedSettings(DescribeSettings(config), DescribeSettings(defaults), options.run_dir);
   return options;
 }
 

@@ -17,6 +17,15 @@ RunFacts FactsOf(const SettingTable& settings) {
   return facts;
 }
 
+std::string ChangedSettings(const RunFacts& settings, const RunFacts& defaults) {
+  std::string lines;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    if (settings[i].value != defaults[i].value)
+      lines += Concat(settings[i].name, "=", settings[i].value, "\n");
+  }
+  return lines;
+}
+
 absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                          const std::vector<std::string>& allow_change) {
   std::map<std::string, std::string> before;

@@ -27,6 +27,10 @@ using RunFacts = std::vector<RunFact>;
 // All settings of the table. Items of lists are part of the list's value.
 RunFacts FactsOf(const SettingTable& settings);
 
+// Returns the settings of a configuration whose values differ from those of another one of the same
+// type, such as the defaults: one "path=value" per line, a form that --set reads.
+std::string ChangedSettings(const RunFacts& settings, const RunFacts& defaults);
+
 // Compares the facts in a checkpoint with those of the resumed run. Names that only one of them has
 // are ignored, because another version of the program may have written the checkpoint. Logs each
 // permitted change with both values. Returns INVALID_ARGUMENT if other values have changed; the

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 #include <sstream>
 #include <variant>
 
+#include "common/config/yaml.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/config/sft_config.h"
@@ -151,6 +153,23 @@ TEST(ResumeCheck, TheRecordReadsBack) {
   testing::WriteFile(dir.File("identity.json"), "{\"a\": 1}");
   EXPECT_ERROR(ReadRunFacts(dir.File("identity.json")), absl::StatusCode::kDataLoss,
                "a is no text");
+}
+
+TEST(ChangedSettings, AreThoseThatDifferAndReadBack) {
+  TrainConfig config, defaults, read;
+  EXPECT_EQ(ChangedSettings(FactsOf(DescribeSettings(config)), FactsOf(DescribeSettings(defaults))),
+            "");
+  config.run.name = "a run: #1";
+  config.optimizer.lr = 3e-5;
+  config.data.train = {"a.jsonl", "b.jsonl"};
+  config.objective.terms = {{"ta_opd", 1.0}, {"jsd", 0.5}};
+  const std::string changed =
+      ChangedSettings(FactsOf(DescribeSettings(config)), FactsOf(DescribeSettings(defaults)));
+  EXPECT_EQ(std::count(changed.begin(), changed.end(), '\n'), 4) << changed;
+  std::istringstream lines(changed);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_OK(ApplyOverride(line, DescribeSettings(read)));
+  EXPECT_EQ(WriteYamlSettings(DescribeSettings(read)), WriteYamlSettings(DescribeSettings(config)));
 }
 
 }  // namespace

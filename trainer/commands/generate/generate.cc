@@ -1,6 +1,7 @@
 // The subcommand generate: continues a prompt, or chats on the terminal.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <memory>

@@ -1,4 +1,5 @@
 // taopd-trainer grade: verdicts on answers, line by line.
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
 #include <memory>

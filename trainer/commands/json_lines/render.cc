@@ -1,5 +1,6 @@
 // taopd-trainer render: chats through a model's template, and templates by themselves, line by
 // line.
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 

@@ -1,4 +1,5 @@
 // taopd-trainer tokenize: texts to ids and ids to texts, line by line.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <initializer_list>
 #include <memory>

@@ -5,6 +5,7 @@
 #include <absl/synchronization/mutex.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>

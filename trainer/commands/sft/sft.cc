@@ -1,6 +1,7 @@
 // Supervised training on prompt/response pairs: the same optimizer, head, checkpoints and records
 // as distillation, with cross-entropy on the response tokens.
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cmath>
 
@@ -384,6 +385,7 @@ Subcommand AddSft(CLI::App& app) {
             TAOPD_RETURN_IF_ERROR(flags->config.Read(&config));
             StopOnSignals(&flags->state);
             TAOPD_RETURN_IF_ERROR(BadUsage(CheckIsAlone()));
+            PrintChangedSettings(config);
             return SftRun(std::move(config), &flags->state).Run(flags->mode);
           }};
 }

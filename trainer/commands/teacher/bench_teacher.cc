@@ -1,4 +1,5 @@
 // The subcommand bench-teacher: puts a load on a teacher and prints a table of what it measured.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <iostream>

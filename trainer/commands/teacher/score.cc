@@ -2,6 +2,7 @@
 // the teacher's own prompts if the configuration asks for them.
 #include <absl/synchronization/mutex.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <memory>

@@ -1,6 +1,7 @@
 // The subcommand train: distils the teacher into the student.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -36,6 +37,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
       end_at_once(code);
     });
     if (mode.dry_run && !config.teacher.cache_only) config.teacher.cache_dir.clear();
+    if (group->is_root()) PrintChangedSettings(config);
     return TrainingRun(std::move(config), state, group.get()).Run(mode);
   });
   failure = PartRanks(group.get(), std::move(failure));

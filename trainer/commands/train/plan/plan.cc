@@ -1,4 +1,5 @@
 // The subcommand plan: the memory that a training run would take. Reads no weights.
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -10,7 +11,7 @@
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/train/plan/memory_plan.h"
-#include "trainer/run/effective_config.h"
+#include "trainer/run/resume_check.h"
 
 namespace taopd {
 namespace {
@@ -49,8 +50,8 @@ absl::StatusOr<MemoryBudget> DescribedBudget(const TrainConfig& config,
 
 // Returns one line for each setting that was auto.
 std::string ChosenText(TrainConfig asked, TrainConfig resolved) {
-  const SettingTable before = DescribeSettings(asked), after = DescribeSettings(resolved);
-  const std::string changed = ChangedSettings(after, before);
+  const std::string changed =
+      ChangedSettings(FactsOf(DescribeSettings(resolved)), FactsOf(DescribeSettings(asked)));
   return changed.empty() ? "" : "chosen for what is auto:\n" + changed;
 }
 
