@@ -13,7 +13,7 @@ import unittest
 from documented_commands import Clone
 from environment import BIN_DIR, DEPS, ROOT, output_of, run, temporary_path
 from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,
-                   string_literals)
+                   string_literals, torn_rows)
 
 PAGES = read_pages(ROOT)
 MAX_README_LINES = 150
@@ -79,6 +79,9 @@ class DocsTest(unittest.TestCase):
 
     def test_links(self):
         self.assertEqual(broken_links(ROOT, PAGES), [])
+
+    def test_tables(self):
+        self.assertEqual(torn_rows(PAGES), [])
 
     def test_readme_links_every_page(self):
         for page in PAGES:
@@ -199,6 +202,10 @@ class PlantedFaultsTest(unittest.TestCase):
         self.assertEqual(broken_links(ROOT, {"docs/x.md": text}),
                          ["docs/x.md: no-such-page.md: there is no such file",
                           "docs/x.md: glossary.md#no-such-heading: there is no such heading"])
+
+    def test_torn_row(self):
+        text = "| a | b |\n|---|---|\n| `x|y` | 1 |\n| 2 | 3 | 4 |\nend\n| c |\n|---|\n| d |\n"
+        self.assertEqual(torn_rows({"p": text}), ["p: 3 cells, not 2: | 2 | 3 | 4 |"])
 
     def test_missing_path(self):
         pages = {"README.md": "`trainer/step/no_such_file.cc` `kernels/{cpu,gpu}` `trainer/step`"}

@@ -49,6 +49,22 @@ def broken_links(root, pages):
     return broken
 
 
+def torn_rows(pages):
+    """Rows of tables with another number of cells than the first row of their table."""
+    torn = []
+    for page, text in pages.items():
+        num_cells = None
+        for line in re.sub(r"`[^`\n]*`", "", prose(text)).splitlines():
+            if not line.startswith("|"):
+                num_cells = None
+                continue
+            num_here = len(re.findall(r"(?<!\\)\|", line)) - 1
+            num_cells = num_cells or num_here
+            if num_here != num_cells:
+                torn.append(f"{page}: {num_here} cells, not {num_cells}: {line[:60]}")
+    return torn
+
+
 def expand(path):
     """`a/{b,c}.h` as a/b.h and a/c.h."""
     match = re.search(r"\{([^}]*)\}", path)
