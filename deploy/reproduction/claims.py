@@ -1,8 +1,8 @@
 """The paper's claims, as deploy/reproduce checks them. They are data: the runs, what is measured, and the rule.
 
 A rule is a Python expression over the claim's figures (each the mean over the seeds) and NOISE. It is written before the
-runs are made (docs/reproduction.md names the exceptions), and is not changed to make a claim hold. `unclear`, where a claim has it, is an expression that says that
-the measurement cannot decide; it counts only if the rule does not hold.
+runs are made (docs/reproduction.md names the exceptions), and is not changed to make a claim hold. `unclear`, where a claim has
+it, is an expression that says that the measurement cannot decide; it counts only if the rule does not hold.
 """
 
 import dataclasses

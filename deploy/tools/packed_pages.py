@@ -15,7 +15,7 @@ DEVELOPERS = ("docs/architecture.md", "docs/extending.md", "docs/gpu.md", "docs/
 PASSAGE = re.compile(r"<!-- source tree -->\n.*?<!-- end of source tree -->\n\n?", re.S)
 FENCE = re.compile(r"^```.*?^```$", re.S | re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
-# Paths below these folders of the tree, wherever they stand.
+# Paths below these folders of the tree, anywhere in a page.
 PATH = re.compile(r"(?<![\w/.~-])((?:build|common|deploy|docs|kernels|proto|server|tests|trainer)/[\w.*{},/-]*\w)")
 
 

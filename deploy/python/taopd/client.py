@@ -104,7 +104,7 @@ class Teacher:
             concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
             for future in futures:
                 if future.done():
-                    future.result()  # raises the first error before those that wait behind it
+                    future.result()  # raises the first error before those of later requests
             return [future.result() for future in futures]
         finally:
             stop.set()

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Downloads the model $SOURCE to $TARGET below /models, checks it against SHA256SUMS where it has one, and skips what is
-# there. A download that was interrupted goes on; a half model never has the model's name.
+# there. An interrupted download continues; a half model never has the model's name.
 set -eu
 target=${MODELS_DIR:-/models}/$TARGET
 part=$target.part
