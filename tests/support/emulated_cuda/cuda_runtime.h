@@ -46,7 +46,7 @@ void WarpBarrier();
 // Returns 64 bytes per lane of the running fiber's warp, for exchanges between two WarpBarrier
 // calls.
 void* LaneSlot(unsigned lane);
-bool* BlockFlag();
+int* BlockCount();
 
 template <typename T>
 T Exchange(T value, unsigned source, bool valid) {
@@ -62,16 +62,17 @@ T Exchange(T value, unsigned source, bool valid) {
 }  // namespace emulated_cuda
 
 inline void __syncthreads() { emulated_cuda::BlockBarrier(); }
-inline int __syncthreads_or(int value) {
-  bool* flag = emulated_cuda::BlockFlag();
-  if (threadIdx.x == 0) *flag = false;
+inline int __syncthreads_count(int value) {
+  int* count = emulated_cuda::BlockCount();
+  if (threadIdx.x == 0) *count = 0;
   emulated_cuda::BlockBarrier();
-  if (value) *flag = true;
+  if (value) ++*count;
   emulated_cuda::BlockBarrier();
-  const bool any = *flag;
+  const int num = *count;
   emulated_cuda::BlockBarrier();
-  return any;
+  return num;
 }
+inline int __syncthreads_or(int value) { return __syncthreads_count(value) > 0; }
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return emulated_cuda::Exchange(value, (threadIdx.x % 32) ^ static_cast<unsigned>(mask), true);

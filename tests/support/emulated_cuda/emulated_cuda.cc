@@ -39,7 +39,7 @@ struct Block {
   jmp_buf scheduler;
   const std::function<void()>* body = nullptr;
   unsigned running = 0;
-  bool flag = false;
+  int count = 0;
   std::vector<unsigned> order;
   std::minstd_rand random;
 };
@@ -164,6 +164,6 @@ void WarpBarrier() { Wait(State::kAtWarpBarrier); }
 void* LaneSlot(unsigned lane) {
   return &block->lane_slots[size_t{64} * (threadIdx.x / kWarpSize * kWarpSize + lane)];
 }
-bool* BlockFlag() { return &block->flag; }
+int* BlockCount() { return &block->count; }
 
 }  // namespace emulated_cuda

@@ -376,6 +376,12 @@ TEST_F(FusedHeadTest, ObjectivesWithoutTeacher) {
   ExpectMatchesTheCpu(c, "cross entropy");
 }
 
+// Ids have more entries than a block reads at a time, and rows more columns than it sums at a time.
+TEST_F(FusedHeadTest, IdsInTheSupportOfMostRows) {
+  ExpectMatchesTheCpu(MakeCase("normalized", DataType::kFloat32, 400, 2100, 7, 6, 14),
+                      "no dense gradient");
+}
+
 TEST_F(FusedHeadTest, ChunksDoNotChangeTheResultAndCallsRepeatBitForBit) {
   for (const char* name : {"sc_ta_opd", "forward_kl"}) {
     for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
