@@ -17,6 +17,7 @@ constexpr int kHeadThreads = 64;      // threads for one head
 constexpr int kHeadWarps = 8;         // warps that share the heads of a partial sum
 constexpr int kSharedHeadSize = 512;  // the largest head whose sums are in shared memory
 constexpr int kFlatThreads = 256;
+constexpr int kFlatElements = 4;  // elements of a thread
 
 // Uses one block per row.
 template <typename Element>
@@ -208,25 +209,55 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) HeadsBackwardKernel(HeadsBa
 
 __device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
+// The elements of a thread of the SwiGLU kernels. All are loaded before one is stored, so that many
+// reads are under way at once. Those of a warp follow one another.
+struct FlatElements {
+  int64_t first, size;
+
+  __device__ explicit FlatElements(int64_t size_)
+      : first(static_cast<int64_t>(blockIdx.x) * kFlatThreads * kFlatElements + threadIdx.x),
+        size(size_) {}
+  static int64_t NumBlocks(int64_t size) { return CeilDiv(size, kFlatThreads * kFlatElements); }
+
+  // Calls function(e, i) for element e of the thread, which is element i of the arrays.
+  template <typename Function>
+  __device__ void ForEach(const Function& function) const {
+#pragma unroll
+    for (int e = 0; e < kFlatElements; ++e) {
+      const int64_t i = first + e * kFlatThreads;
+      if (i < size) function(e, i);
+    }
+  }
+  template <typename Element>
+  __device__ void LoadAll(const void* from, float* values) const {
+    ForEach([&](int e, int64_t i) { values[e] = Load(static_cast<const Element*>(from) + i); });
+  }
+};
+
 template <typename Element>
 __global__ void SwiGluForwardKernel(SwiGluForward p) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kFlatThreads + threadIdx.x;
-  if (i >= p.size) return;
-  const float gate = Load(static_cast<const Element*>(p.gate) + i);
-  Store(Round<Element>(gate * Sigmoid(gate)) * Load(static_cast<const Element*>(p.up) + i),
-        static_cast<Element*>(p.y) + i);
+  const FlatElements elements(p.size);
+  float gate[kFlatElements], up[kFlatElements];
+  elements.LoadAll<Element>(p.gate, gate);
+  elements.LoadAll<Element>(p.up, up);
+  elements.ForEach([&](int e, int64_t i) {
+    Store(Round<Element>(gate[e] * Sigmoid(gate[e])) * up[e], static_cast<Element*>(p.y) + i);
+  });
 }
 
 template <typename Element>
 __global__ void SwiGluBackwardKernel(SwiGluBackward p) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kFlatThreads + threadIdx.x;
-  if (i >= p.size) return;
-  const float gate = Load(static_cast<const Element*>(p.gate) + i);
-  float d_gate, d_up;
-  SwiGluGradient(gate, Load(static_cast<const Element*>(p.up) + i), Sigmoid(gate),
-                 Load(static_cast<const Element*>(p.d_y) + i), &d_gate, &d_up);
-  Store(d_gate, static_cast<Element*>(p.d_gate) + i);
-  Store(d_up, static_cast<Element*>(p.d_up) + i);
+  const FlatElements elements(p.size);
+  float gate[kFlatElements], up[kFlatElements], d_y[kFlatElements];
+  elements.LoadAll<Element>(p.gate, gate);
+  elements.LoadAll<Element>(p.up, up);
+  elements.LoadAll<Element>(p.d_y, d_y);
+  elements.ForEach([&](int e, int64_t i) {
+    float d_gate, d_up;
+    SwiGluGradient(gate[e], up[e], Sigmoid(gate[e]), d_y[e], &d_gate, &d_up);
+    Store(d_gate, static_cast<Element*>(p.d_gate) + i);
+    Store(d_up, static_cast<Element*>(p.d_up) + i);
+  });
 }
 
 template <typename Element>
@@ -240,7 +271,6 @@ std::string SumPartials(const float* partials, int64_t num_partials, int64_t siz
 }  // namespace
 }  // namespace cuda
 
-using cuda::CeilDiv;
 using cuda::Launch;
 
 std::string RmsNormForwardCuda(const RmsNormForward& p, const DeviceContext& context) {
@@ -290,14 +320,14 @@ std::string HeadsBackwardCuda(const HeadsBackward& p, const DeviceContext& conte
 std::string SwiGluForwardCuda(const SwiGluForward& p, const DeviceContext& context) {
   const auto kernel = p.dtype == DataType::kFloat32 ? cuda::SwiGluForwardKernel<float>
                                                     : cuda::SwiGluForwardKernel<__nv_bfloat16>;
-  return Launch("SwiGluForward", kernel, CeilDiv(p.size, cuda::kFlatThreads), cuda::kFlatThreads,
+  return Launch("SwiGluForward", kernel, cuda::FlatElements::NumBlocks(p.size), cuda::kFlatThreads,
                 context.stream, p);
 }
 
 std::string SwiGluBackwardCuda(const SwiGluBackward& p, const DeviceContext& context) {
   const auto kernel = p.dtype == DataType::kFloat32 ? cuda::SwiGluBackwardKernel<float>
                                                     : cuda::SwiGluBackwardKernel<__nv_bfloat16>;
-  return Launch("SwiGluBackward", kernel, CeilDiv(p.size, cuda::kFlatThreads), cuda::kFlatThreads,
+  return Launch("SwiGluBackward", kernel, cuda::FlatElements::NumBlocks(p.size), cuda::kFlatThreads,
                 context.stream, p);
 }
 

@@ -113,7 +113,7 @@ TEST_P(CudaLayersTest, HeadsMatchTheCpu) {
 }
 
 TEST_P(CudaLayersTest, SwiGluMatchesTheCpu) {
-  for (int64_t size : {0, 1, 255, 256, 1000}) {
+  for (int64_t size : {0, 1, 255, 256, 1000, 1024, 2500}) {
     SwiGluArrays cpu(GetParam(), size), ours = cpu;
     cpu::Run(cpu.Forward(), kSerial);
     cpu::Run(cpu.Backward(), kSerial);
