@@ -46,6 +46,8 @@ class NetworkTeacherClient final : public TeacherClient {
     const absl::Time deadline = clock_->Now() + timeout;
     RandomStream jitter(ProcessSeed());
     absl::Duration pause = options_.initial_backoff;
+    // The last try may have less time than an answer takes, so that an earlier error says more.
+    std::vector<absl::Status> reasons(options_.endpoints.size());
     while (true) {
       const absl::Duration left = deadline - clock_->Now();
       const absl::Duration limit = std::min(kInfoTimeout, options_.request_timeout);
@@ -59,7 +61,8 @@ class NetworkTeacherClient final : public TeacherClient {
         if (answers[i].ok()) continue;
         const absl::Status error = Annotate(answers[i].status(), options_.endpoints[i]);
         if (!MayAnswerLater(error)) final_error.Update(error);
-        errors += "; " + error.ToString();
+        if (reasons[i].ok() || !absl::IsDeadlineExceeded(error)) reasons[i] = error;
+        errors += "; " + reasons[i].ToString();
       }
       // A teacher whose answers this client cannot use is not an outage.
       if (!final_error.ok()) return final_error;
