@@ -235,7 +235,7 @@ bool RankWatch::Take(Peer& peer, const std::string& line) {
     if (token != token_) {
       // Logged once, because strangers may try often.
       if (!std::exchange(has_turned_away_, true)) {
-        LogWarning("refused a connection: its TAOPD_RANK_SECRET differs, or it is no rank",
+        LogWarning("refused a connection: its TAOPD_RANK_SECRET differs, or it is not a rank",
                    {{"rank", rank}});
       }
       Send(peer.fd, FailLine(0, absl::PermissionDeniedError(

@@ -116,7 +116,7 @@ class LimitedBuilder {
   // The containers from the root to the innermost open one. Pointers stay valid: a container grows
   // only while none of its elements is open.
   std::vector<Json*> open_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of open_, if objects are ordered
+  std::vector<std::unordered_set<std::string>> keys_;  // the keys of open_, if objects are ordered
   Json* slot_ = nullptr;                               // where the value of the last key goes
   const int64_t max_bytes_;
   int64_t num_bytes_ = 0;  // estimated

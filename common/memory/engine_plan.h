@@ -1,6 +1,6 @@
 // The memory plan of an inference engine: what a process will need on its device, computed only
 // from sizes, before anything large is allocated. The plan decides the size of the KV pool, and
-// thereby how long a sequence that generates may be. It refuses what cannot fit.
+// so how long a sequence that generates may be. It refuses what cannot fit.
 //
 // The teacher makes the plan before it loads (common/engine/model_plan.h), and
 // `taopd-teacher --plan` prints it. A program that starts an engine on weights that it already

@@ -48,7 +48,7 @@ absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::st
   const int64_t free_bytes = AvailableMemoryBytes(root);
   if (free_bytes == kUnknown && limits.cpu_memory_limit_bytes == 0) {
     return FailedPrecondition(
-        "this machine does not say how much memory is available: give cpu_memory_limit");
+        "the available memory of this machine is unknown: set cpu_memory_limit");
   }
   if (free_bytes == kUnknown) return CpuBudgetOf(limits, kUnknown);
   return CpuBudgetOf(limits, free_bytes + AnonymousMemoryBytes(root));

@@ -38,7 +38,7 @@ absl::Status CheckArchitecture(int device) {
                                          std::pair(cudaDevAttrComputeCapabilityMinor, &minor)}) {
     if (const cudaError_t error = cudaDeviceGetAttribute(value, attribute, device);
         error != cudaSuccess) {
-      return FailedPrecondition("CUDA does not say what it is: ", cudaGetErrorString(error));
+      return FailedPrecondition("CUDA does not describe it: ", cudaGetErrorString(error));
     }
   }
   const CudaVersions versions = AskForCudaVersions();

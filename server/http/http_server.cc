@@ -32,7 +32,7 @@ std::string_view MethodOfRoute(std::string_view method) {
   return method == "HEAD" ? "GET" : method;
 }
 
-// X-Request-Timeout: the seconds after the request's first byte that its client waits.
+// X-Request-Timeout: how many seconds after the request's first byte its client waits.
 std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Time begun_at) {
   const std::string* text = head.Find("x-request-timeout");
   if (text == nullptr) return absl::InfiniteFuture();
@@ -193,7 +193,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return nullptr;
   }
 
-  // An answer to a head; a body behind it is not read.
+  // This answers the head alone; a body that follows is not read.
   WireAnswer Early(const RequestHead& head, const HttpError& error) {
     return Early(head, ErrorResponse(error));
   }

@@ -108,7 +108,7 @@ absl::Status TrustedProxies::Set(const std::vector<std::string>& networks) {
     bits += is_ipv4 ? kMappedBits : 0;
     for (int bit = bits; bit < kAddressBits; ++bit) {
       if (!BitOf(*bytes, bit)) continue;
-      return InvalidArgument("trusted_proxies: \"", text, "\" has bits behind its prefix");
+      return InvalidArgument("trusted_proxies: \"", text, "\" has bits set after its prefix");
     }
     networks_.push_back({*bytes, bits});
   }

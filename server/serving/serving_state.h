@@ -36,7 +36,7 @@ namespace taopd {
 enum class ToolCallFormat {
   kNone,        // calls stay in the text
   kHermes,      // <tool_call>{"name": .., "arguments": {..}}</tool_call>, as of Qwen
-  kLlama3Json,  // {"name": .., "parameters": {..}}; {..}, perhaps behind <|python_tag|>
+  kLlama3Json,  // {"name": .., "parameters": {..}}; {..}, perhaps after <|python_tag|>
 };
 
 // Parses vLLM's names of its parsers ("hermes", "llama3_json") and "none".

@@ -50,7 +50,7 @@ GrammarCompiler::~GrammarCompiler() {
     absl::MutexLock lock(&mutex_);
     left = jobs_.TakeWaiting();
   }
-  for (Job& job : left) job.done(absl::CancelledError("the server ends"));
+  for (Job& job : left) job.done(absl::CancelledError("the server is shutting down"));
 }
 
 void GrammarCompiler::Submit(Request request, Done done) {
@@ -63,7 +63,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
     absl::MutexLock lock(&mutex_);
     const size_t num_of_client = jobs_.SizeOf(request.client);
     if (stopping_) {
-      refused = absl::CancelledError("the server ends");
+      refused = absl::CancelledError("the server is shutting down");
     } else if (jobs_.size() >= options_.max_waiting ||
                num_of_client >= options_.max_client_waiting) {
       refused =

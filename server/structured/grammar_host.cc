@@ -60,7 +60,7 @@ void GrammarHost::Run() {
   }
   RunTasks();
   program_.reset();
-  FailAll(absl::CancelledError("the server ends"));
+  FailAll(absl::CancelledError("the server is shutting down"));
 }
 
 void GrammarHost::RunTasks() {

@@ -87,7 +87,7 @@ class GrammarMask final : public LogitMask {
         [text = text_, ids = std::move(new_ids)](GrammarHost& host) { host.Ask(text, ids); });
     if (posted) return;
     absl::MutexLock lock(&text_->mutex);
-    text_->failure = Unavailable("structured output: the server ends");
+    text_->failure = Unavailable("structured output: the server is shutting down");
   }
 
   bool IsReady(std::span<const int32_t> generated_ids, absl::Duration wait) override {

@@ -43,7 +43,7 @@ bool IsInside(const std::string& name) {
 }
 
 absl::StatusOr<CheckpointManifest> ParseManifest(const nlohmann::json& json) {
-  if (!json.is_object()) return DataLoss("is no JSON object");
+  if (!json.is_object()) return DataLoss("is not a JSON object");
   const auto integer = [](const nlohmann::json& object, const char* key) -> int64_t {
     const auto found = object.find(key);
     return found != object.end() && found->is_number_unsigned() ? found->get<int64_t>() : -1;

@@ -48,7 +48,7 @@ void TakeSignals(const sigset_t& signals, RunState* state) {
         break;
       case SignalAction::kEndAtOnce:
         if (state->status().phase == TrainerPhase::kWaitingForStorage) {
-          state->RequestStop(kExitStopped);  // it gives up in order, and says what is saved
+          state->RequestStop(kExitStopped);  // it ends in order and says what is saved
           break;
         }
         LogWarning(Concat("ending at once: ", WhatIsSaved(*state)), {{"signal", signal}});

@@ -19,7 +19,7 @@ inline SettingWords<GuardAction> WordsOf(GuardAction) {
           {GuardAction::kRollBack, "roll_back"}};
 }
 
-// When one watched quantity is alarming, and what is done about it.
+// The limit at which a watched quantity raises an alarm, and the action that follows.
 struct GuardRuleConfig {
   double limit = 0;
   GuardAction action = GuardAction::kWarn;

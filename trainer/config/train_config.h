@@ -67,7 +67,7 @@ inline SettingWords<EvalMeasure> WordsOf(EvalMeasure) {
       {EvalMeasure::kAccuracy, "accuracy"}, {EvalMeasure::kKl, "kl"}, {EvalMeasure::kNone, "none"}};
 }
 
-// Whether the run waits for its evaluations, or trains on beside them.
+// Whether the run waits for its evaluations, or trains while they run.
 enum class EvalMode { kBlocking, kBeside };
 inline SettingWords<EvalMode> WordsOf(EvalMode) {
   return {{EvalMode::kBlocking, "blocking"}, {EvalMode::kBeside, "beside"}};
@@ -149,7 +149,7 @@ struct ObjectiveConfig {
   // Name or terms with their parameters, without the reward's term (TrainConfig::LossTerms).
   // REQUIRES: the settings passed CheckTrainConfig, or name a registered objective.
   ObjectiveTerms Terms() const;
-  // Whether nothing but the reward is trained on.
+  // Whether the reward is all that is trained on.
   bool IsRewardAlone() const;
 };
 

@@ -31,7 +31,7 @@ namespace taopd {
 struct ControlServerOptions {
   std::string host = "127.0.0.1";
   int64_t http_port = 0;  // 0: the kernel picks a free port
-  // If it is not empty, whoever asks for pause, resume, save or stop must bring it: the header
+  // If it is not empty, a request to pause, resume, save or stop must have it: the header
   // "Authorization: Bearer TOKEN". Reading needs none.
   std::string token = {};
   // Host names of HTTP requests that are answered beside localhost, the address that a request came

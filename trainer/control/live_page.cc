@@ -13,7 +13,7 @@ constexpr char kScript[] = R"js(
 const text = (id, value) => { document.getElementById(id).textContent = value; };
 const duration = (s) => s < 90 ? Math.round(s) + " s" : s < 5400 ? Math.round(s / 60) + " min"
                                                                  : (s / 3600).toFixed(1) + " h";
-// Loads the report again after a new step, at most every ten seconds, where it was scrolled to.
+// Reloads the report after a new step, at most every ten seconds, and keeps its scroll position.
 let shown = {step: 0, time: Date.now()};
 function showReport(step) {
   if (step === shown.step || Date.now() - shown.time < 10000) return;

@@ -381,7 +381,7 @@ absl::Status PromptReader::ReadResponse(const Json& row, PromptRecord* record) c
 }
 
 // The response is what the template adds to the prompt. It is tokenized by itself, because a model
-// generates it behind the prompt's tokens.
+// generates it after the prompt's tokens.
 absl::Status PromptReader::ReadResponseMessages(const Json& messages, PromptRecord* record) const {
   const std::string& key = options_.response_key;
   TAOPD_RETURN_IF_ERROR(CheckMessages(messages, key));

@@ -43,7 +43,7 @@ class EvaluationThread {
   bool IsReady(absl::Duration timeout = absl::ZeroDuration());
   // Makes on_wait return `why`.
   void Cancel(const absl::Status& why);
-  // Returns the result, once. If `exchange` is not null, calls it, in the place of an evaluation
+  // Returns the result, once. If `exchange` is not null, calls it, in place of an evaluation
   // that has failed before its exchange with that error. REQUIRES: IsReady.
   absl::StatusOr<EvalResult> Take(const Exchange& exchange);
 

@@ -28,7 +28,7 @@ struct KlEvaluationOptions {
   EvalJournal* journal = nullptr;
 };
 
-// Asks the teacher to score the records' responses, behind its own prompts if the records have
+// Asks the teacher to score the records' responses, after its own prompts if the records have
 // them, and returns two metrics:
 //   eval/kl_to_teacher  The mean over the response tokens of the reverse KL between student and
 //                       teacher on the teacher's top-k tokens plus the tail, both at temperature 1,

@@ -46,7 +46,7 @@ std::string DescribeFailure(httplib::Error error) {
     case httplib::Error::ConnectionTimeout:
       return "no connection within the time limit";
     case httplib::Error::Read:
-      return "the connection was closed, or what came is no HTTP reply: is this the server's HTTP "
+      return "the connection was closed, or the reply is not HTTP: is this the server's HTTP "
              "port, not the one of gRPC, and is TLS asked for on one side only?";
     case httplib::Error::Write:
       return "the connection was closed while the request was sent";

@@ -11,7 +11,7 @@ namespace taopd {
 
 struct ServerAddress {
   bool tls = false;
-  std::string address;  // host:port; an IPv6 address stands in brackets
+  std::string address;  // host:port; an IPv6 address is in brackets
   std::string prefix;   // of HTTP: the path of the URL, without a slash at its end
 
   // Without the prefix: "https://host:port".

@@ -17,7 +17,7 @@
 namespace taopd::report {
 namespace {
 
-// The default of run.name, which names nothing.
+// The default of run.name, which does not identify a run.
 constexpr char kUnnamed[] = "run";
 
 using LineReader = std::function<absl::Status(const nlohmann::json& value)>;

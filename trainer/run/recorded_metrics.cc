@@ -58,7 +58,7 @@ absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64
     last_step = std::max(last_step, StepOf(row));
     return true;
   });
-  LogWarning("a record is shorter than the checkpoint knows it; the run goes on from what is there",
+  LogWarning("a record is shorter than the checkpoint knows it; the run continues with the rest",
              {{"path", path},
               {"missing_bytes", size_bytes - end_of_lines},
               {"from_step", std::min(last_step + 1, step)},
@@ -79,8 +79,8 @@ absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, 
   TAOPD_ASSIGN_OR_RETURN(record.samples_bytes, CutOf(samples_path, samples_bytes, step));
   metrics_bytes = record.metrics_bytes;
   samples_bytes = record.samples_bytes;
-  bool is_next = true;            // whether all lines behind the checkpoint's sizes were kept
-  std::set<int64_t> later_steps;  // of evaluations behind these sizes
+  bool is_next = true;            // whether all lines after the checkpoint's sizes were kept
+  std::set<int64_t> later_steps;  // of evaluations after these sizes
   int64_t begin = 0;
   ForLines(metrics, [&](const json& row, int64_t end) {
     const std::string_view line(metrics.data() + begin, static_cast<size_t>(end - begin));

@@ -25,7 +25,7 @@ struct RecordedMetrics {
   // The sizes to which the files are cut.
   int64_t metrics_bytes = 0;
   int64_t samples_bytes = 0;
-  // The lines behind these sizes that are kept nevertheless (KeepLaterRecords).
+  // The lines after these sizes that are kept nevertheless (KeepLaterRecords).
   std::string later_metrics, later_samples;
   // The steps whose evaluations are kept.
   std::set<int64_t> evaluated;

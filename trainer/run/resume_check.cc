@@ -71,7 +71,7 @@ std::string WriteRunFacts(const RunFacts& facts) {
 
 absl::StatusOr<RunFacts> ReadRunFacts(const std::string& path) {
   TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
-  if (!json.is_object()) return DataLoss(path, " is no JSON object");
+  if (!json.is_object()) return DataLoss(path, " is not a JSON object");
   RunFacts facts;
   for (const auto& [name, value] : json.items()) {
     if (!value.is_string()) return DataLoss(path, ": ", name, " is no text");

@@ -110,7 +110,7 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   mutable absl::Mutex mutex_;
   std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);
-  // Numbers of what is missing of each rollout: the scores, and the reward.
+  // The number of parts that each rollout still lacks: the scores, and the reward.
   std::vector<int8_t> num_missing_ ABSL_GUARDED_BY(mutex_);
   int64_t num_generating_ ABSL_GUARDED_BY(mutex_);
   int64_t num_scoring_ ABSL_GUARDED_BY(mutex_) = 0;

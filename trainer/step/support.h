@@ -42,8 +42,8 @@ struct SupportOptions {
 // Returns the support on which the configuration's objective compares.
 SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size);
 
-// Returns the request for the teacher's scores of a rollout's response, behind the teacher's own
-// prompt or, if that is empty, behind the student's. REQUIRES: rollout.top_ids has student_top_k
+// Returns the request for the teacher's scores of a rollout's response, after the teacher's own
+// prompt or, if that is empty, after the student's. REQUIRES: rollout.top_ids has student_top_k
 // ids for each response token.
 TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& rollout,
                                   std::string request_id,

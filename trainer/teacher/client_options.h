@@ -26,7 +26,7 @@ struct TeacherClientOptions : RetryOptions {
 
   // For vLLM and SGLang, which do not tell what they can do.
   std::string model;         // as the server names it; empty: the first that it lists
-  int64_t probe_top_k = 16;  // Connect asks for so many log-probs per position
+  int64_t probe_top_k = 16;  // Connect asks for this many log-probs per position
 
   // The revision that every endpoint must serve, as TeacherInfo has it; empty: any, but all the
   // same.

@@ -1,4 +1,4 @@
-// CUDA graphs, by at::cuda::CUDAGraph. Has never run: no GPU was at hand.
+// CUDA graphs by at::cuda::CUDAGraph. This file has never run, for lack of a GPU.
 #pragma once
 
 #include <ATen/ATen.h>

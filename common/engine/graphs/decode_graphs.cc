@@ -123,7 +123,7 @@ bool DecodeGraphs::CaptureAgain(KvPages* pages, const std::function<void()>& pro
     problem = error.what();
   }
   failed_ = true;
-  LogError("capturing CUDA graphs again failed; decoding goes on without them",
+  LogError("capturing CUDA graphs again failed; decoding continues without them",
            {{"error", problem}});
   return false;
 }

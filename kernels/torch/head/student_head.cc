@@ -167,7 +167,7 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
     // wait.
     const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
     if (context->saved_data.at("adds_in_place").toBool()) {
-      // On a GPU, the device checks it when it gets there, and nobody waits.
+      // On a GPU, the device checks it when it gets there; the host does not wait.
       at::_assert_async(upstream.eq(1),
                         "the head's gradient has been added to .grad: the loss must not be scaled");
     } else if (context->needs_input_grad(1)) {

@@ -98,7 +98,7 @@ absl::Status FrameGuard::BeginFrame(absl::Time now) {
   }
   const bool continues = frame.type == FrameType::kContinuation;
   if (continues != (header_stream_ != 0) || (continues && frame.stream != header_stream_)) {
-    return InvalidArgument("a header block must be in HEADERS and the CONTINUATIONs behind it");
+    return InvalidArgument("a header block must be in HEADERS and the CONTINUATIONs after it");
   }
   const auto stream = streams_.find(frame.stream);
   switch (frame.type) {

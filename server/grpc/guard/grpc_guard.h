@@ -59,13 +59,13 @@ class GrpcGuard {
   ~GrpcGuard();
 
   // Closes the listener and hands gRPC no more connections, which it would not close after its
-  // server is shut down. Those that it has go on.
+  // server is shut down. Open connections continue.
   void StopAccepting();
 
  private:
   struct Entry {
     std::unique_ptr<GuardedConnection> connection;
-    std::string client;  // whom it counts for
+    std::string client;  // the client that it counts for
     uint32_t client_watched = 0;
     uint32_t server_watched = 0;
   };

@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// Returns the index behind the last bracket of the JSON object or array that begins at text[begin],
+// Returns the index after the last bracket of the JSON object or array that begins at text[begin],
 // or npos if it does not end. Only brackets and strings are looked at.
 size_t JsonValueEnd(std::string_view text, size_t begin);
 
@@ -40,7 +40,7 @@ class CallScanner {
   int depth_ = 0;
   bool in_string_ = false;
   bool is_escaped_ = false;
-  bool in_value_ = false;  // behind the colon of a key of the outer object
+  bool in_value_ = false;  // after the colon of a key of the outer object
   Value value_ = Value::kOther;
   std::string token_;  // the present string at depth 1, or a value that is neither object nor array
   std::string key_;

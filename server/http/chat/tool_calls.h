@@ -19,11 +19,11 @@ struct ToolCall {
 };
 
 struct SplitAnswer {
-  std::optional<std::string> content;  // none if there is nothing but calls
+  std::optional<std::string> content;  // nullopt if there are only calls
   std::vector<ToolCall> calls;
 };
 
-// Appends the value as Python's json.dumps with ensure_ascii=False writes it: a space behind each
+// Appends the value as Python's json.dumps with ensure_ascii=False writes it: a space after each
 // comma and colon.
 void AppendPythonJson(const nlohmann::ordered_json& value, std::string* out);
 
@@ -47,7 +47,7 @@ struct AnswerDelta {
 };
 
 // Splits a text while it comes. What may be the beginning of a tag is held back until it is not.
-// Text that begins as a call but never names a function becomes content. As in vLLM, text behind
+// Text that begins as a call but never names a function becomes content. As in vLLM, text after
 // the first call is dropped, and llama3_json finds calls only at the beginning of the text. Takes
 // time in proportion to the text. Not thread-safe.
 class ToolCallStream {
@@ -65,7 +65,7 @@ class ToolCallStream {
     kStart,    // llama3_json: not decided yet
     kContent,  // before the first call
     kCall,
-    kBetween,  // behind a call
+    kBetween,  // after a call
     kPlain,    // all that follows is content
   };
 

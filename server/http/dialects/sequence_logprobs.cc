@@ -116,7 +116,7 @@ std::string BinaryJson(const SequenceLogprobsRequest& request,
   return out + "}";
 }
 
-// By rank: the top k, and the actual token behind them if it is not among them.
+// In order of rank: the top k, then the actual token unless it is among them.
 Position SortedByRank(Position sorted) {
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const PositionEntry& a, const PositionEntry& b) { return a.rank < b.rank; });

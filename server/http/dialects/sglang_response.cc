@@ -17,7 +17,7 @@ class SglangWriter {
         tokenizer_(model.tokenizer.get()),
         tokens_(request.text_in_logprobs ? tokenizer_ : nullptr, /*as_token_ids=*/false) {}
 
-  // One choice. `is_last` is false in a stream that goes on.
+  // One choice. `is_last` is false in a stream that continues.
   absl::Status Append(size_t choice, const std::optional<ScoreRows>& rows,
                       const GeneratedTokens& generated, bool is_last, std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(choice);

@@ -58,7 +58,7 @@ class Connection final : public Exchange {
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
   Access access() const { return access_; }
-  // For whom the connection counts: who has connected or, while a trusted proxy's request is read
+  // The client that it counts for: who has connected or, while a trusted proxy's request is read
   // and answered, the client that the proxy names.
   const std::string& subscriber() const { return subscriber_; }
   // The client whose request is read or answered; before its head is read, the one that connected.

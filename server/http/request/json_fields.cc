@@ -38,7 +38,7 @@ struct Whole {
 
 Whole Beyond(bool is_negative) { return {is_negative ? kLowest : kHighest, false}; }
 
-// nullopt for what is not a number without a fraction.
+// nullopt unless it is a number without a fraction.
 std::optional<Whole> WholeOf(const ordered_json& value) {
   if (value.is_number_unsigned()) {
     const uint64_t number = value.get<uint64_t>();

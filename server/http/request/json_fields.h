@@ -23,7 +23,7 @@ namespace taopd {
 
 class JsonFields {
  public:
-  // `prefix` stands in front of the names in messages: "sampling_params.".
+  // `prefix` precedes the names in messages: "sampling_params.".
   explicit JsonFields(nlohmann::ordered_json& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 

@@ -220,7 +220,7 @@ std::string WhatIsKept(const TrainConfig& config, const EvalRequest& request) {
   if (config.eval.measure != EvalMeasure::kAccuracy)
     return "an evaluation of eval.measure kl keeps nothing";
   return "the responses so far are kept in " + request.ResponsesPath() +
-         ", and the same command goes on from there";
+         ", and the same command continues from there";
 }
 
 }  // namespace

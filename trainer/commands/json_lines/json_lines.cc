@@ -41,7 +41,7 @@ absl::Status AnswerJsonLines(
     const std::function<absl::StatusOr<ordered_json>(const ordered_json& line)>& answer,
     const std::vector<std::string>& read_keys) {
   bool has_failed = false;
-  // The answer behind what is carried over, which is in *out even where there is no answer.
+  // The answer follows the keys that are carried over. *out has those even without an answer.
   auto answer_line = [&](const std::string& line, bool is_too_long,
                          ordered_json* out) -> absl::Status {
     if (is_too_long) {

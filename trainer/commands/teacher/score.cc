@@ -1,4 +1,4 @@
-// The subcommand score: fills the score cache with a teacher's scores of given sequences, behind
+// The subcommand score: fills the score cache with a teacher's scores of given sequences, after
 // the teacher's own prompts if the configuration asks for them.
 #include <absl/synchronization/mutex.h>
 

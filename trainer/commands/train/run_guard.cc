@@ -68,7 +68,7 @@ void RunGuard::SettleIntent() {
 void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
   const GuardConfig& config = parts_.config.guard;
   const int64_t step = parts_.state.step;
-  // Rank 0's metrics go to all.
+  // All ranks get rank 0's metrics.
   if (config.kl_to_start.limit == 0 || !parts_.is_root()) return;
   if (probe_.empty()) {
     // They were generated before the step's first update. A resumed run may have switched the

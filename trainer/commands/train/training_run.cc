@@ -251,7 +251,7 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   TAOPD_RETURN_IF_ERROR(parts_.UndoStep(before));
   if (absl::IsCancelled(status)) return saves_.Stopped();
   TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
-  // The engine's: what the teacher lacks is tried again until its outage budget is used up.
+  // The engine lacks memory: a teacher that does is asked until its outage budget is used up.
   if (absl::IsResourceExhausted(status)) {
     return saves_.OutOfMemory(before, parts_.student.optimizer->num_changes(),
                               Concat("step ", before.step + 1), std::string(status.message()));

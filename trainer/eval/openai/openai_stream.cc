@@ -67,7 +67,7 @@ void OpenAiStream::TakeLine(std::string_view line) {
 absl::Status OpenAiStream::End() const {
   TAOPD_RETURN_IF_ERROR(status_);
   if (is_done_ || !finish_reason_.empty()) return absl::OkStatus();
-  return DataLoss("the reply is no stream of server-sent events, or it has ended early");
+  return DataLoss("the reply is not a stream of server-sent events, or it has ended early");
 }
 
 }  // namespace taopd

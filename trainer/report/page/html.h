@@ -11,7 +11,7 @@ namespace taopd::report {
 // characters become U+FFFD.
 std::string EscapeHtml(const std::string& text);
 
-// EscapeHtml for a name. Lines may break behind '/' and ',' of it, so that they need not break its
+// EscapeHtml for a name. Lines may break after '/' and ',' of it, so that they need not break its
 // words.
 std::string NameHtml(const std::string& name);
 

@@ -23,7 +23,7 @@ namespace {
 
 // The time limit of a call that the server answers at once.
 constexpr absl::Duration kShortTimeout = absl::Seconds(10);
-// A file whose parts the server refuses this often in a row is given up, with what is said.
+// A file is given up, with the server's message, after this many refusals in a row.
 constexpr int kMaxRefusedParts = 5;
 
 GrpcChannelOptions ChannelOptionsOf(const RolloutWorkerOptions& options, const TlsPem& pem) {

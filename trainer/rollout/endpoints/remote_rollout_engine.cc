@@ -13,7 +13,7 @@ namespace {
 
 // The interval at which a keeper looks at the time.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-// A request ends when it has been answered so many times with an error inside of a worker. A worker
+// A request ends after this many answers with an error inside of a worker. A worker
 // that is well again after each such error would otherwise be asked for ever.
 constexpr int kMaxFaults = 5;
 

@@ -41,7 +41,7 @@ class StepInProgress {
 
   // Waits for the rollouts, and returns the same error on all ranks. Several ranks wait for their
   // scores as well, as does a step in which responses without a sibling are skipped; otherwise one
-  // rank waits for them in ComputeGradients, behind its forward pass.
+  // rank waits for them in ComputeGradients, after its forward pass.
   absl::Status WaitForRollouts(int64_t mini_batch);
   // Waits for the teacher's scores of the other mini-batches, so that after the first update only a
   // lack of memory or a lost rank can make the step fail.

@@ -144,7 +144,7 @@ void ScoreCache::Put(const TeacherRequest& request, const std::string& revision,
     absl::MutexLock lock(&mutex_);
     if (!written.ok()) {
       if (stats_.failed_writes++ == 0) {
-        LogWarning("the score cache cannot be written; the run goes on without new entries",
+        LogWarning("the score cache cannot be written; the run continues without new entries",
                    {{"error", written}});
       }
       return;

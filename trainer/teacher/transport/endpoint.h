@@ -1,6 +1,6 @@
 // Endpoints of teachers as users write them: a scheme of teacher_protocols.h, which says what the
 // server speaks, and an address. Over HTTP the port is optional, and so is the path before /v1. An
-// IPv6 address stands in brackets.
+// IPv6 address is in brackets.
 #pragma once
 
 #include <string>

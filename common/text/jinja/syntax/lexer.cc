@@ -317,7 +317,7 @@ class Lexer {
       code_point = code_point * base + value;
     }
     if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point < 0xE000)) {
-      FailAt(at_, "string with an escape that is no character");
+      FailAt(at_, "string with an escape that is not a character");
     }
     AppendUtf8(static_cast<char32_t>(code_point), text);
     return begin + num_digits - 1;

@@ -200,7 +200,7 @@ class Parser final : public ExpressionParser {
       const NameId name = IdOf(TakeName());
       if (std::find(macro->parameters.begin(), macro->parameters.end(), name) !=
           macro->parameters.end()) {
-        FailAt(position, "parameter '", names_[name], "' is there twice");
+        FailAt(position, "parameter '", names_[name], "' occurs twice");
       }
       macro->parameters.push_back(name);
       if (SkipOperator("=")) {

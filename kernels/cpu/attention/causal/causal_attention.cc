@@ -11,7 +11,7 @@ namespace taopd::cpu {
 namespace {
 
 // The queries of a task of the forward pass. Each task packs the keys and values that its queries
-// see, which takes little time beside so many queries.
+// see, which takes little time compared with so many queries.
 constexpr int64_t kTaskQueries = 1024;
 
 bool MultipliesPairs(const CausalAttention& problem, const CausalKernels& kernels) {

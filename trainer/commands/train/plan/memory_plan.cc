@@ -244,7 +244,7 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   work.num_parameters = model.NumParameters();
   work.adapter_parameters = lora.total();
   work.bytes_per_weight = SizeOf(dtype);
-  // An embedding that is not the head, too, is only read; of the experts a token meets some.
+  // An embedding that is not also the head is only read. A token meets some of the experts.
   work.active_parameters = model.NumParameters();
   if (!model.tie_word_embeddings) work.active_parameters -= model.vocab_size * model.hidden_size;
   for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
@@ -273,7 +273,7 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   }
   work.recomputes_layers = config.trainer.recompute == RecomputeChoice::kFull;
   // The gradient is read twice and cleared; both moments and the weights that take the update are
-  // read and written, and where these are a float32 copy the weights written once more.
+  // read and written, and if these are a float32 copy, the weights are written as well.
   const int64_t moments = config.optimizer.moments == MomentsDtype::kBfloat16 ? 8 : 16;
   const int64_t trained_bytes = work.adapter_parameters > 0 ? 4 : work.bytes_per_weight;
   const bool has_master = trained_bytes != 4 && config.optimizer.master == MasterWeights::kFloat32;
