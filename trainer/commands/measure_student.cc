@@ -12,7 +12,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
                                           const EvaluatedModel& model,
                                           std::function<absl::Status()> on_wait,
-                                          const EvalPart& part, EvalJournal* journal) {
+                                          const AccuracyPart& part, EvalJournal* journal) {
   if (config.eval.measure == EvalMeasure::kKl) {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
     KlEvaluationOptions options;

@@ -31,7 +31,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
                                           const EvaluatedModel& model,
                                           std::function<absl::Status()> on_wait = nullptr,
-                                          const EvalPart& part = {},
+                                          const AccuracyPart& part = {},
                                           EvalJournal* journal = nullptr);
 
 }  // namespace taopd

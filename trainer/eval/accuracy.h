@@ -57,7 +57,7 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
 // This process's part of an evaluation that several processes share. It generates and grades every
 // num_parts-th problem, starting with problem `number`. Every process gets the result that a single
 // process would get.
-struct EvalPart {
+struct AccuracyPart {
   int64_t number = 0;
   int64_t num_parts = 1;
   // Exchanges the outcomes between the processes: takes this part's outcomes, or its error, and
@@ -76,7 +76,7 @@ struct AccuracyRun {
   EvalJournal* journal = nullptr;  // if null, responses are not kept
   // If true, a failure to write a response to the journal is not an error.
   bool journal_may_fail = false;
-  EvalPart part;
+  AccuracyPart part;
   // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
   // Runs about once a second on the same thread while responses are pending. An error from it

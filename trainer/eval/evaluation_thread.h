@@ -23,7 +23,7 @@ namespace taopd {
 // One thread owns and uses the object.
 class EvaluationThread {
  public:
-  // Exchanges results between ranks, as EvalPart::gather does.
+  // Exchanges results between ranks, as AccuracyPart::gather does.
   using Exchange = std::function<absl::StatusOr<std::vector<std::string>>(
       const absl::StatusOr<std::string>& mine)>;
   // Evaluates, on the thread. Must call `on_wait` often, and return the error that it returns. May

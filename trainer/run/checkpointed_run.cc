@@ -360,7 +360,7 @@ absl::StatusOr<std::string> CheckpointedRun::Save() {
   return Noted(state_.step, FromRoot(saved));
 }
 
-absl::Status CheckpointedRun::SaveBeside() {
+absl::Status CheckpointedRun::StartSave() {
   WaitForSave();
   SetRecordSizes();
   // Used on rank 0, for everything except the ranks' parts of the optimizer.
@@ -380,7 +380,7 @@ absl::Status CheckpointedRun::SaveBeside() {
     copied = ResourceExhausted("no copy of the student: ", FirstLine(error));
   }
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
-  beside_ = BesideSave::Start(
+  save_in_progress_ = SaveInProgress::Start(
       group_, store_, state_.step,
       [contents, shards, in_flight = write_in_flight_](const std::string& dir) -> absl::Status {
         const std::string shards_dir = dir + "/" + kOptimizerShardsDir;
@@ -393,16 +393,16 @@ absl::Status CheckpointedRun::SaveBeside() {
   return absl::OkStatus();
 }
 
-std::optional<SavedBeside> CheckpointedRun::TakeSavedBeside(bool waits) {
-  if (beside_ == nullptr || !beside_->IsDone(waits)) return std::nullopt;
-  SavedBeside saved = beside_->result();
-  beside_.reset();
+std::optional<SaveResult> CheckpointedRun::TakeSaved(bool waits) {
+  if (save_in_progress_ == nullptr || !save_in_progress_->IsDone(waits)) return std::nullopt;
+  SaveResult saved = save_in_progress_->result();
+  save_in_progress_.reset();
   saved.path = Noted(saved.step, std::move(saved.path));
   return saved;
 }
 
 void CheckpointedRun::WaitForSave() {
-  if (beside_ != nullptr) beside_->IsDone(/*waits=*/true);
+  if (save_in_progress_ != nullptr) save_in_progress_->IsDone(/*waits=*/true);
 }
 
 void CheckpointedRun::SetRecordSizes() {

@@ -32,12 +32,12 @@
 #include "common/config/yaml.h"
 #include "common/dist/process_group.h"
 #include "trainer/checkpoint/disk_plan.h"
-#include "trainer/run/beside_save.h"
 #include "trainer/run/exit_status.h"
 #include "trainer/run/recorded_metrics.h"
 #include "trainer/run/resume_check.h"
 #include "trainer/run/run_directory.h"
 #include "trainer/run/run_output.h"
+#include "trainer/run/save_in_progress.h"
 #include "trainer/run/train_state.h"
 #include "trainer/student/student.h"
 
@@ -125,12 +125,13 @@ class CheckpointedRun {
   // log nothing until the disk has more room than at the failure.
   absl::StatusOr<std::string> Save();
   // Saves while training continues: returns when the tensors are copied; threads write them
-  // (beside_save.h). First waits for an earlier save. All functions below that access checkpoints
-  // wait for it as well. Returns an error on all ranks if one of them has no memory for its copy.
-  absl::Status SaveBeside();
-  // Returns the result of SaveBeside, once. Returns nullopt if there was none, or while it is being
+  // (save_in_progress.h). First waits for an earlier save. All functions below that access
+  // checkpoints wait for it as well. Returns an error on all ranks if one of them has no memory for
+  // its copy.
+  absl::Status StartSave();
+  // Returns the result of StartSave, once. Returns nullopt if there was none, or while it is being
   // written unless `waits` is true.
-  std::optional<SavedBeside> TakeSavedBeside(bool waits);
+  std::optional<SaveResult> TakeSaved(bool waits);
   // Adds a text file to every later checkpoint.
   void SetCheckpointFile(const std::string& name, std::string text) {
     text_files_[name] = std::move(text);
@@ -143,7 +144,7 @@ class CheckpointedRun {
     write_pending_ = std::move(write);
   }
   // Makes `write` write this rank's part of what is in flight into the directory of every later
-  // checkpoint. It owns what it writes; with SaveBeside it runs on another thread. May be null.
+  // checkpoint. It owns what it writes; with StartSave it runs on another thread. May be null.
   void SetInFlight(std::function<absl::Status(const std::string& dir)> write) {
     write_in_flight_ = std::move(write);
   }
@@ -235,7 +236,7 @@ class CheckpointedRun {
   std::vector<std::unique_ptr<RunOutput>> closed_outputs_;
   // Its thread uses store_, which nobody else may use before the save is done. Its destructor waits
   // for the thread.
-  std::unique_ptr<BesideSave> beside_;
+  std::unique_ptr<SaveInProgress> save_in_progress_;
 };
 
 }  // namespace taopd

@@ -59,23 +59,23 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
 TEST_P(CheckpointedRunTest, WritesWhatTheStudentWasWhenItWasCalled) {
   const auto in_line = StartRun("in_line"), beside = StartRun("beside");
   ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->Save());
-  EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "nothing was saved yet";
-  ASSERT_OK(beside->SaveBeside());
+  EXPECT_FALSE(beside->TakeSaved(/*waits=*/true).has_value()) << "nothing was saved yet";
+  ASSERT_OK(beside->StartSave());
   Learn(beside.get());
-  const auto saved = beside->TakeSavedBeside(/*waits=*/true);
+  const auto saved = beside->TakeSaved(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   ASSERT_OK(saved->path);
   EXPECT_EQ(saved->step, 1);
   EXPECT_GT(saved->duration, absl::ZeroDuration());
   ExpectSameTensors(expected, *saved->path);
-  EXPECT_FALSE(beside->TakeSavedBeside(/*waits=*/true).has_value()) << "taken once";
+  EXPECT_FALSE(beside->TakeSaved(/*waits=*/true).has_value()) << "taken once";
 }
 
 TEST_P(CheckpointedRunTest, OneIsWrittenAtATime) {
   const auto run = StartRun("run");
-  ASSERT_OK(run->SaveBeside());
+  ASSERT_OK(run->StartSave());
   Learn(run.get());
-  ASSERT_OK(run->SaveBeside());
+  ASSERT_OK(run->StartSave());
   Learn(run.get());
   ASSERT_OK(run->Save());
   for (const char* step : {"step-000002", "step-000003"}) {
@@ -88,7 +88,7 @@ TEST_P(CheckpointedRunTest, RollingBackWaitsForIt) {
   const auto run = StartRun("run");
   ASSERT_OK(run->Save());
   Learn(run.get());
-  ASSERT_OK(run->SaveBeside());
+  ASSERT_OK(run->StartSave());
   ASSERT_OK_AND_ASSIGN(const std::string path, run->RollBack(1));
   EXPECT_EQ(run->state().step, 1);
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000002"))) << "deleted";
@@ -99,14 +99,14 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   const std::string checkpoints = dir_.File("run/checkpoints");
   std::filesystem::rename(checkpoints, checkpoints + "-away");
   testing::WriteFile(checkpoints, "in the way");
-  ASSERT_OK(run->SaveBeside());
-  const auto failed = run->TakeSavedBeside(/*waits=*/true);
+  ASSERT_OK(run->StartSave());
+  const auto failed = run->TakeSaved(/*waits=*/true);
   ASSERT_TRUE(failed.has_value());
   EXPECT_FALSE(failed->path.ok());
   std::filesystem::remove(checkpoints);
   std::filesystem::rename(checkpoints + "-away", checkpoints);
-  ASSERT_OK(run->SaveBeside());
-  const auto saved = run->TakeSavedBeside(/*waits=*/true);
+  ASSERT_OK(run->StartSave());
+  const auto saved = run->TakeSaved(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   EXPECT_OK(saved->path);
 }
@@ -135,9 +135,9 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
       if (std::string(name) == "in_line") {
         EXPECT_OK(run.Save());
       } else {
-        ASSERT_OK(run.SaveBeside());
+        ASSERT_OK(run.StartSave());
         Learn(&run);
-        const auto saved = run.TakeSavedBeside(/*waits=*/true);
+        const auto saved = run.TakeSaved(/*waits=*/true);
         ASSERT_TRUE(saved.has_value());
         EXPECT_OK(saved->path);
       }

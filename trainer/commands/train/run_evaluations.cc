@@ -103,7 +103,7 @@ absl::StatusOr<EvalResult> RunEvaluations::Measure() {
                                   .engine = &*parts_.rollout_engine,
                                   .tokenizer = parts_.student.tokenizer.get(),
                                   .teacher = parts_.teacher.get()};
-    EvalPart shared;
+    AccuracyPart shared;
     if (part.exchanges) {
       shared = {group->rank(), group->world_size(),
                 [group](const auto& mine) { return GatherOutcomes(group, mine); }};
@@ -143,7 +143,7 @@ absl::Status RunEvaluations::RunBlocking() {
 void RunEvaluations::Begin() {
   TrainState& state = parts_.state;
   // A killed run takes the weights from there.
-  if (state.step > 0 && !saves_.is_saved_or_saving()) saves_.SaveBeside();
+  if (state.step > 0 && !saves_.is_saved_or_saving()) saves_.StartSave();
   state.open_evaluation = state.step;
   saves_.PinEvaluated(state.step);
   parts_.evaluation_snapshot->Take(state.step);

@@ -143,7 +143,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
-  saves_.TakeSavedBeside(/*waits=*/true);
+  saves_.TakeSaved(/*waits=*/true);
   evaluations_.Abandon();
   pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor, parts_.state.epoch,

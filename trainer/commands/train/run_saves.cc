@@ -27,13 +27,13 @@ absl::Status RunSaves::Restore() {
 }
 
 absl::Status RunSaves::Prepare() {
-  TakeSavedBeside(/*waits=*/true);
+  TakeSaved(/*waits=*/true);
   if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
   PinAll();
   return absl::OkStatus();
 }
 
-void RunSaves::SaveBeside() {
+void RunSaves::StartSave() {
   const absl::Time start = absl::Now();
   // A single rank without room prevents the copy.
   const bool has_room = CheckpointCopyBytes(parts_.student) <= parts_.copy_limit_bytes;
@@ -45,7 +45,7 @@ void RunSaves::SaveBeside() {
     return;
   }
   absl::Status begun = Prepare();
-  if (begun.ok()) begun = run_.SaveBeside();
+  if (begun.ok()) begun = run_.StartSave();
   if (!begun.ok()) {
     LogWarning("the checkpoint is written before the next step", {{"error", begun}});
     Save().IgnoreError();
@@ -58,9 +58,9 @@ void RunSaves::SaveBeside() {
   parts_.Trace("save", start);
 }
 
-void RunSaves::TakeSavedBeside(bool waits) {
+void RunSaves::TakeSaved(bool waits) {
   const absl::Time start = absl::Now();
-  const std::optional<SavedBeside> saved = run_.TakeSavedBeside(waits);
+  const std::optional<SaveResult> saved = run_.TakeSaved(waits);
   if (!saved) return;
   parts_.wall_time.SaveTook(saved->duration);
   if (saved->path.ok()) {
@@ -79,7 +79,7 @@ void RunSaves::TakeSavedBeside(bool waits) {
 }
 
 bool RunSaves::WaitUntilSaved() {
-  TakeSavedBeside(/*waits=*/true);
+  TakeSaved(/*waits=*/true);
   return is_saved_or_saving_;
 }
 

@@ -30,10 +30,10 @@ class RunSaves {
   // Saves the present state before the run ends, however long that takes (until_stored.h).
   absl::Status SaveOrWait();
   // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
-  void SaveBeside();
+  void StartSave();
   // Records a checkpoint that was written during a step, if there is one. If `waits` is true, waits
   // until it is written.
-  void TakeSavedBeside(bool waits);
+  void TakeSaved(bool waits);
   // Whether trainer.save_minutes asks for a checkpoint.
   bool IsDue(absl::Time now) const { return save_interval_.IsDue(now); }
   // Waits for a checkpoint that is being written. Returns whether the present step is saved.

@@ -19,7 +19,7 @@ namespace {
 // The next action, which rank 0 chooses for all ranks.
 enum Command : int64_t { kStep = 0, kSave = 1 };
 // The kind of save after a step, which rank 0 chooses for all ranks.
-enum SaveWish : int64_t { kNoSave = 0, kSaveBeside = 1, kSaveNow = 2 };
+enum SaveWish : int64_t { kNoSave = 0, kStartSave = 1, kSaveNow = 2 };
 
 }  // namespace
 
@@ -165,7 +165,7 @@ absl::Status TrainingRun::Step() {
         WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
                                              state.nonfinite_in_a_row, " steps in a row")));
   }
-  saves_.TakeSavedBeside(/*waits=*/false);
+  saves_.TakeSaved(/*waits=*/false);
   TAOPD_RETURN_IF_ERROR(evaluations_.TakeBeside());
   const int64_t step = state.step;
   may_go_back_ = true;
@@ -201,15 +201,15 @@ absl::Status TrainingRun::StepDone(const StepResult& result) {
 absl::Status TrainingRun::SaveIfDue() {
   const SaveWish mine = !parts_.is_root()                     ? kNoSave
                         : parts_.run_state->TakeSaveRequest() ? kSaveNow
-                        : saves_.IsDue(absl::Now())           ? kSaveBeside
+                        : saves_.IsDue(absl::Now())           ? kStartSave
                                                               : kNoSave;
   TAOPD_ASSIGN_OR_RETURN(const int64_t wish,
                          WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(mine)));
   if (parts_.run.is_last()) return saves_.SaveOrWait();
   if (wish == kSaveNow || parts_.run.num_failed_saves() > 0) {
     saves_.Save().IgnoreError();
-  } else if (wish == kSaveBeside || parts_.run.is_due(parts_.config.trainer.save_every)) {
-    saves_.SaveBeside();
+  } else if (wish == kStartSave || parts_.run.is_due(parts_.config.trainer.save_every)) {
+    saves_.StartSave();
   }
   return absl::OkStatus();
 }

@@ -122,9 +122,9 @@ absl::StatusOr<EvalResult> BesideEvaluation::Measure(
                                 .engine = snapshot.rollout_engine(),
                                 .tokenizer = parts_.student.tokenizer.get(),
                                 .teacher = parts_.teacher.get()};
-  const EvalPart part = part_.exchanges
-                            ? EvalPart{parts_.group->rank(), parts_.group->world_size(), exchange}
-                            : EvalPart();
+  const AccuracyPart part =
+      part_.exchanges ? AccuracyPart{parts_.group->rank(), parts_.group->world_size(), exchange}
+                      : AccuracyPart();
   absl::StatusOr<EvalResult> result = EvalResult();
   const absl::Status ran = Guarded([&] {
     result = MeasureStudent(

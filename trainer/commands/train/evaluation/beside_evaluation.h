@@ -25,8 +25,8 @@ struct EvaluationPart {
 
   // Whether this rank measures anything.
   bool has_work = true;
-  // Whether the measurement calls EvalPart::gather (measure accuracy on several ranks). Otherwise
-  // CombineParts combines the results.
+  // Whether the measurement calls AccuracyPart::gather (measure accuracy on several ranks).
+  // Otherwise CombineParts combines the results.
   bool exchanges = false;
   // Whether each rank has records of its own (measure kl).
   bool is_divided = false;

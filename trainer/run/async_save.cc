@@ -1,4 +1,4 @@
-#include "trainer/run/beside_save.h"
+#include "trainer/run/async_save.h"
 
 #include <absl/time/clock.h>
 
@@ -37,9 +37,9 @@ void LogSaved(int64_t step, const absl::StatusOr<std::string>& path) {
   }
 }
 
-std::unique_ptr<BesideSave> BesideSave::Start(ProcessGroup* group, CheckpointStore* store,
-                                              int64_t step, WriteFiles write) {
-  std::unique_ptr<BesideSave> save(new BesideSave(group, step));
+std::unique_ptr<AsyncSave> AsyncSave::Start(ProcessGroup* group, CheckpointStore* store,
+                                            int64_t step, WriteFiles write) {
+  std::unique_ptr<AsyncSave> save(new AsyncSave(group, step));
   std::string dir;
   if (group->is_root()) {
     dir = save->StartWhole(store, std::move(write)).get();
@@ -59,12 +59,12 @@ std::unique_ptr<BesideSave> BesideSave::Start(ProcessGroup* group, CheckpointSto
   return save;
 }
 
-std::future<std::string> BesideSave::StartWhole(CheckpointStore* store, WriteFiles write) {
+std::future<std::string> AsyncSave::StartWhole(CheckpointStore* store, WriteFiles write) {
   const auto begun = std::make_shared<std::promise<std::string>>();
   whole_ = std::async(std::launch::async, [step = step_, store, write = std::move(write), begun,
                                            parts = parts_.get_future().share()]() mutable {
     const absl::Time start = absl::Now();
-    SavedBeside saved;
+    SaveResult saved;
     saved.step = step;
     bool has_begun = false;
     const auto write_all = [&](const std::string& dir) {
@@ -86,16 +86,16 @@ std::future<std::string> BesideSave::StartWhole(CheckpointStore* store, WriteFil
   return begun->get_future();
 }
 
-BesideSave::~BesideSave() {
+AsyncSave::~AsyncSave() {
   if (!knows_parts_) TellParts(absl::CancelledError("the run has ended"));
 }
 
-void BesideSave::TellParts(const absl::Status& status) {
+void AsyncSave::TellParts(const absl::Status& status) {
   knows_parts_ = true;
   parts_.set_value(status);
 }
 
-bool BesideSave::IsDone(bool waits) {
+bool AsyncSave::IsDone(bool waits) {
   if (result_) return true;
   if (!knows_parts_) {
     const auto unready = group_->AgreeOnLargest(IsReady(part_, waits) ? 0 : 1);
@@ -106,7 +106,7 @@ bool BesideSave::IsDone(bool waits) {
   const auto unready = group_->AgreeOnLargest(IsReady(whole_, waits) ? 0 : 1);
   if (!unready.ok()) return Broken(unready.status());
   if (*unready > 0) return false;
-  SavedBeside saved = whole_.valid() ? whole_.get() : SavedBeside{step_, "", absl::ZeroDuration()};
+  SaveResult saved = whole_.valid() ? whole_.get() : SaveResult{step_, "", absl::ZeroDuration()};
   if (group_->world_size() > 1) {
     const absl::Status status = group_->AgreeOnStatus(saved.path.status());
     saved.path = status.ok() ? group_->BroadcastText(saved.path.value_or(""), 0)
@@ -116,10 +116,10 @@ bool BesideSave::IsDone(bool waits) {
   return true;
 }
 
-bool BesideSave::Broken(const absl::Status& status) {
+bool AsyncSave::Broken(const absl::Status& status) {
   if (!knows_parts_) TellParts(status);
   if (whole_.valid()) whole_.wait();
-  result_ = SavedBeside{step_, status, absl::ZeroDuration()};
+  result_ = SaveResult{step_, status, absl::ZeroDuration()};
   return true;
 }
 

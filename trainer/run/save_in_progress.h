@@ -1,7 +1,7 @@
 // A checkpoint that is written while training continues: every rank writes its part in a thread of
 // its own, and rank 0's thread completes the checkpoint when all parts are written.
 //
-//   auto save = BesideSave::Start(group, store, step, write);   // all ranks, after copying
+//   auto save = SaveInProgress::Start(group, store, step, write);   // all ranks, after copying
 //   ... steps ...
 //   if (save->IsDone(/*waits=*/false)) use(save->result());     // all ranks, between two steps
 //
@@ -24,7 +24,7 @@
 namespace taopd {
 
 // The result of a save. The duration is zero on ranks other than 0.
-struct SavedBeside {
+struct SaveResult {
   int64_t step = 0;
   absl::StatusOr<std::string> path;
   absl::Duration duration;
@@ -32,26 +32,26 @@ struct SavedBeside {
 
 void LogSaved(int64_t step, const absl::StatusOr<std::string>& path);
 
-class BesideSave {
+class SaveInProgress {
  public:
   // Writes this rank's files into the directory, in a thread. It owns the data that it writes.
   using WriteFiles = std::function<absl::Status(const std::string& dir)>;
 
   // Returns when the directory exists and the threads have started. `store` is rank 0's and null on
   // other ranks; nobody else may use it before the save is done.
-  static std::unique_ptr<BesideSave> Start(ProcessGroup* group, CheckpointStore* store,
-                                           int64_t step, WriteFiles write);
+  static std::unique_ptr<SaveInProgress> Start(ProcessGroup* group, CheckpointStore* store,
+                                               int64_t step, WriteFiles write);
   // Abandons the checkpoint unless all parts are known to be written, and waits for the threads.
-  ~BesideSave();
+  ~SaveInProgress();
 
   // Returns whether the save is done on all ranks; the answer is the same on all of them. With
   // `waits`, waits for that and returns true.
   bool IsDone(bool waits);
   // REQUIRES: IsDone has returned true.
-  const SavedBeside& result() const { return *result_; }
+  const SaveResult& result() const { return *result_; }
 
  private:
-  BesideSave(ProcessGroup* group, int64_t step) : group_(group), step_(step) {}
+  SaveInProgress(ProcessGroup* group, int64_t step) : group_(group), step_(step) {}
   // Returns a future of the directory, or of "" if nothing is to be written into it.
   std::future<std::string> StartWhole(CheckpointStore* store, WriteFiles write);
   // Tells rank 0's thread the result of the other ranks' parts.
@@ -63,9 +63,9 @@ class BesideSave {
   const int64_t step_;
   bool knows_parts_ = false;
   std::promise<absl::Status> parts_;
-  std::future<SavedBeside> whole_;  // used on rank 0
+  std::future<SaveResult> whole_;   // used on rank 0
   std::future<absl::Status> part_;  // used on the other ranks, if they have a part
-  std::optional<SavedBeside> result_;
+  std::optional<SaveResult> result_;
 };
 
 }  // namespace taopd

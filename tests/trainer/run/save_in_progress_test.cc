@@ -1,6 +1,6 @@
 // Tests of checkpoints that several ranks write during the training. The ranks are threads of this
 // process, and the files have a few bytes.
-#include "trainer/run/beside_save.h"
+#include "trainer/run/save_in_progress.h"
 
 #include <absl/synchronization/notification.h>
 
@@ -44,11 +44,11 @@ bool HasCheckpoint(const std::string& dir, int64_t step) {
   return std::filesystem::exists(Concat(dir, "/step-00000", step, "/manifest.json"));
 }
 
-TEST(BesideSaveTest, IsCompleteWhenAllPartsAreThere) {
+TEST(SaveInProgressTest, IsCompleteWhenAllPartsAreThere) {
   const TempDir dir;
   absl::Notification may_write;
   WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
-    const auto save = BesideSave::Start(&group, store, 7, [&](const std::string& to) {
+    const auto save = SaveInProgress::Start(&group, store, 7, [&](const std::string& to) {
       if (group.rank() == 2) may_write.WaitForNotification();
       return WritePart(group, to);
     });
@@ -68,13 +68,13 @@ TEST(BesideSaveTest, IsCompleteWhenAllPartsAreThere) {
   EXPECT_TRUE(HasCheckpoint(dir.path(), 7));
 }
 
-TEST(BesideSaveTest, AnErrorOfOneRankIsThatOfAll) {
+TEST(SaveInProgressTest, AnErrorOfOneRankIsThatOfAll) {
   for (const int64_t culprit : {0, 2}) {
     for (const bool throws : {false, true}) {
       SCOPED_TRACE(Concat("rank ", culprit, throws ? " throws" : ""));
       const TempDir dir;
       WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
-        auto save = BesideSave::Start(&group, store, 3, [&](const std::string& to) {
+        auto save = SaveInProgress::Start(&group, store, 3, [&](const std::string& to) {
           if (group.rank() != culprit) return WritePart(group, to);
           if (throws) throw std::runtime_error("planted");
           return absl::ResourceExhaustedError("planted");
@@ -84,8 +84,8 @@ TEST(BesideSaveTest, AnErrorOfOneRankIsThatOfAll) {
         EXPECT_NE(save->result().path.status().message().find("planted"), std::string::npos)
             << save->result().path.status();
         // The next checkpoint is not affected.
-        save = BesideSave::Start(&group, store, 4,
-                                 [&](const std::string& to) { return WritePart(group, to); });
+        save = SaveInProgress::Start(&group, store, 4,
+                                     [&](const std::string& to) { return WritePart(group, to); });
         EXPECT_TRUE(save->IsDone(/*waits=*/true));
         EXPECT_OK(save->result().path);
       });
@@ -95,20 +95,20 @@ TEST(BesideSaveTest, AnErrorOfOneRankIsThatOfAll) {
   }
 }
 
-TEST(BesideSaveTest, ARunThatEndsGivesItUp) {
+TEST(SaveInProgressTest, ARunThatEndsGivesItUp) {
   const TempDir dir;
   WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
-    BesideSave::Start(&group, store, 3,
-                      [&](const std::string& to) { return WritePart(group, to); });
+    SaveInProgress::Start(&group, store, 3,
+                          [&](const std::string& to) { return WritePart(group, to); });
   });
   EXPECT_FALSE(HasCheckpoint(dir.path(), 3));
 }
 
-TEST(BesideSaveTest, WhatIsThereIsNotWrittenAgain) {
+TEST(SaveInProgressTest, WhatIsThereIsNotWrittenAgain) {
   const TempDir dir;
   WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
     for (int i = 0; i < 2; ++i) {
-      const auto save = BesideSave::Start(&group, store, 3, [&](const std::string& to) {
+      const auto save = SaveInProgress::Start(&group, store, 3, [&](const std::string& to) {
         EXPECT_EQ(i, 0);
         return WritePart(group, to);
       });

@@ -1,0 +1,121 @@
+// Tests of checkpoints that several ranks write during the training. The ranks are threads of this
+// process, and the files have a few bytes.
+#include "trainer/run/async_save.h"
+
+#include <absl/synchronization/notification.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "common/io/file.h"
+#include "tests/common/dist/rank_threads.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+
+namespace taopd {
+namespace {
+
+using testing::OnRanks;
+using testing::ReadFile;
+using testing::TempDir;
+
+constexpr int64_t kRanks = 3;
+
+// Calls `body` on each rank with its group and, on rank 0, a store in `dir`.
+void WithStore(const std::string& dir,
+               const std::function<void(ProcessGroup&, CheckpointStore*)>& body) {
+  OnRanks(kRanks, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    std::unique_ptr<CheckpointStore> store;
+    if (group.is_root()) {
+      auto opened = CheckpointStore::Open(dir, CheckpointOptions());
+      ASSERT_OK(opened);
+      store = *std::move(opened);
+    }
+    body(group, store.get());
+    group.Leave();
+  });
+}
+
+absl::Status WritePart(const ProcessGroup& group, const std::string& dir) {
+  return WriteFileAtomically(Concat(dir, "/part-", group.rank()), Concat("of ", group.rank()));
+}
+
+bool HasCheckpoint(const std::string& dir, int64_t step) {
+  return std::filesystem::exists(Concat(dir, "/step-00000", step, "/manifest.json"));
+}
+
+TEST(AsyncSaveTest, IsCompleteWhenAllPartsAreThere) {
+  const TempDir dir;
+  absl::Notification may_write;
+  WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
+    const auto save = AsyncSave::Start(&group, store, 7, [&](const std::string& to) {
+      if (group.rank() == 2) may_write.WaitForNotification();
+      return WritePart(group, to);
+    });
+    // Rank 0 has written its part, or soon will; rank 2 has not.
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(save->IsDone(/*waits=*/false));
+    EXPECT_FALSE(HasCheckpoint(dir.path(), 7));
+    EXPECT_OK(testing::Barrier(group));
+    if (group.is_root()) may_write.Notify();
+    EXPECT_TRUE(save->IsDone(/*waits=*/true));
+    EXPECT_TRUE(save->IsDone(/*waits=*/false)) << "and stays so";
+    EXPECT_EQ(save->result().step, 7);
+    ASSERT_OK(save->result().path);
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(ReadFile(Concat(*save->result().path, "/part-", rank)), Concat("of ", rank));
+    }
+  });
+  EXPECT_TRUE(HasCheckpoint(dir.path(), 7));
+}
+
+TEST(AsyncSaveTest, AnErrorOfOneRankIsThatOfAll) {
+  for (const int64_t culprit : {0, 2}) {
+    for (const bool throws : {false, true}) {
+      SCOPED_TRACE(Concat("rank ", culprit, throws ? " throws" : ""));
+      const TempDir dir;
+      WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
+        auto save = AsyncSave::Start(&group, store, 3, [&](const std::string& to) {
+          if (group.rank() != culprit) return WritePart(group, to);
+          if (throws) throw std::runtime_error("planted");
+          return absl::ResourceExhaustedError("planted");
+        });
+        EXPECT_TRUE(save->IsDone(/*waits=*/true));
+        ASSERT_FALSE(save->result().path.ok());
+        EXPECT_NE(save->result().path.status().message().find("planted"), std::string::npos)
+            << save->result().path.status();
+        // The next checkpoint is not affected.
+        save = AsyncSave::Start(&group, store, 4,
+                                [&](const std::string& to) { return WritePart(group, to); });
+        EXPECT_TRUE(save->IsDone(/*waits=*/true));
+        EXPECT_OK(save->result().path);
+      });
+      EXPECT_FALSE(HasCheckpoint(dir.path(), 3));
+      EXPECT_TRUE(HasCheckpoint(dir.path(), 4));
+    }
+  }
+}
+
+TEST(AsyncSaveTest, ARunThatEndsGivesItUp) {
+  const TempDir dir;
+  WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
+    AsyncSave::Start(&group, store, 3, [&](const std::string& to) { return WritePart(group, to); });
+  });
+  EXPECT_FALSE(HasCheckpoint(dir.path(), 3));
+}
+
+TEST(AsyncSaveTest, WhatIsThereIsNotWrittenAgain) {
+  const TempDir dir;
+  WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
+    for (int i = 0; i < 2; ++i) {
+      const auto save = AsyncSave::Start(&group, store, 3, [&](const std::string& to) {
+        EXPECT_EQ(i, 0);
+        return WritePart(group, to);
+      });
+      EXPECT_TRUE(save->IsDone(/*waits=*/true));
+      EXPECT_OK(save->result().path);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace taopd
