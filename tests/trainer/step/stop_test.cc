@@ -90,6 +90,10 @@ TEST(StoppedStep, GenerationIsCancelled) {
   EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student()));
 }
 
+// A mini-batch that has taken longer than those before it seems to end at once, so that a slow
+// machine may finish it even within a grace of zero. Nothing ends within less.
+constexpr absl::Duration kNoGrace = -absl::Nanoseconds(1);
+
 // Requests a stop at the n-th query, for every n until the step is completed.
 TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
   const TinySetting setting = SixMiniBatches();
@@ -99,7 +103,7 @@ TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
     TinyTraining training(setting);
     const auto prompts = training.NextPrompts();
     int num_asked = 0;
-    training.context.stop_grace = absl::ZeroDuration();
+    training.context.stop_grace = kNoGrace;
     training.context.stop_requested = [&] { return num_asked++ >= wish; };
     const double lr = LearningRateOf(setting);
     auto result = TrainOneStep(training.context, 0, lr, prompts);
@@ -136,7 +140,7 @@ TEST(StoppedStep, AStepMayBeLeftInEveryMiniBatch) {
   Undisturbed undisturbed(setting);
   TinyTraining training(setting);
   const auto prompts = training.NextPrompts();
-  training.context.stop_grace = absl::ZeroDuration();
+  training.context.stop_grace = kNoGrace;
   std::shared_ptr<const PendingStep> pending;
   absl::StatusOr<StepResult> result = StepResult();
   for (int64_t mini_batch = 1; mini_batch <= 6; ++mini_batch) {
@@ -179,7 +183,7 @@ TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
   const TinySetting setting = SixMiniBatches();
   TinyTraining training(setting);
   int num_asked = 0;
-  training.context.stop_grace = absl::ZeroDuration();
+  training.context.stop_grace = kNoGrace;
   training.context.stop_requested = [&] { return num_asked++ >= 4; };
   const auto left = TrainOneStep(training.context, 0, kLr, training.NextPrompts());
   ASSERT_OK(left);
@@ -224,7 +228,7 @@ RankOutcome StepOnRanks(int64_t world, const std::string& from, int64_t stopped,
     TinyTraining training(setting);
     training.context.group = &group;
     training.context.shares = *Shares::Make(2, group.rank(), world);
-    training.context.stop_grace = absl::ZeroDuration();
+    training.context.stop_grace = kNoGrace;
     int num_asked = 0;
     training.context.stop_requested = [&] {
       return group.rank() == stopped && num_asked++ >= wish;
