@@ -38,15 +38,15 @@ std::string RolloutText(const Tokenizer* tokenizer, const PromptRecord& prompt,
 absl::Status DryRun(TrainingParts& parts) {
   parts.context.on_bad_batch = [](const BadBatch&) {};
   std::vector<const PromptRecord*> batch;
-  for (int64_t index : parts.order->Next(parts.config.data.train_batch_size))
-    batch.push_back(&parts.prompts[index]);
+  for (int64_t index : parts.data.order->Next(parts.config.data.train_batch_size))
+    batch.push_back(&parts.data.prompts[index]);
   absl::StatusOr<StepResult> result;
   try {
     result = TrainOneStep(parts.context, parts.state.step, /*lr=*/0, batch);
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     result = ResourceExhausted("out of memory: ", FirstLine(error), ". The plan was:\n",
-                               parts.memory_plan);
+                               parts.memory.table);
   }
   if (!result.ok()) {
     return WithExitCode(CodeOfFailedStep(result.status()),
@@ -54,7 +54,7 @@ absl::Status DryRun(TrainingParts& parts) {
   }
   TAOPD_RETURN_IF_ERROR(CombineRankMetrics(parts.group, &result->metrics));
   if (parts.is_root()) {
-    std::cout << "dry run: " << batch.size() << " of " << parts.prompts.size() << " prompts, "
+    std::cout << "dry run: " << batch.size() << " of " << parts.data.prompts.size() << " prompts, "
               << static_cast<int64_t>(batch.size()) * parts.config.rollout.n
               << " responses; no weight has changed, and nothing is written\n"
               << MetricLines(result->metrics);

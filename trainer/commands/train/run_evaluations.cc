@@ -96,7 +96,7 @@ absl::StatusOr<EvalResult> RunEvaluations::Measure() {
   ProcessGroup* const group = parts_.group;
   std::optional<EvalJournal> opened = OpenJournal(parts_.state.step, parts_.state.train_seconds);
   EvalJournal* const journal = opened ? &*opened : nullptr;
-  const EvaluationPart part(parts_.config, parts_.problems, group);
+  const EvaluationPart part(parts_.config, parts_.data.problems, group);
   absl::StatusOr<EvalResult> result = EvalResult();
   if (part.has_work) {
     const EvaluatedModel model = {.decoder = parts_.student.decoder.get(),

@@ -55,7 +55,8 @@ absl::Status RunGuard::SkipUndonePrompts() {
   if (!skips_prompts_) return absl::OkStatus();
   parts_.state.epoch = rollbacks_.epoch;
   parts_.state.epoch_index = rollbacks_.epoch_index;
-  const absl::Status position = parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
+  const absl::Status position =
+      parts_.data.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
   return BadData(Annotate(position, "rollbacks.json"));
 }
 
@@ -176,7 +177,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
   TAOPD_RETURN_IF_ERROR(
-      BadData(parts_.order->Restore(parts_.state.epoch, parts_.state.epoch_index)));
+      BadData(parts_.data.order->Restore(parts_.state.epoch, parts_.state.epoch_index)));
   TAOPD_RETURN_IF_ERROR(Restore());
   saves_.MarkSaved();
   LogRollback(alarm, from, *path);

@@ -37,8 +37,8 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
         return parts_.self_teacher->StepDone(num_steps);
       };
     }
-    pipeline_.emplace(&parts_.context, parts_.rollout_weights(), &parts_.prompts, *parts_.order,
-                      std::move(update_teacher));
+    pipeline_.emplace(&parts_.context, parts_.rollout_weights(), &parts_.data.prompts,
+                      *parts_.data.order, std::move(update_teacher));
     parts_.context.rollouts_ahead = &*pipeline_;
     if (parts_.is_root() && parts_.config.trainer.async_steps > 0) WarnOfStaleness();
   }

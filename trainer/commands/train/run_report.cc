@@ -130,7 +130,7 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   sums.Add(&flops);
   sums.Add(&peak);
   RemoteRolloutStats remote;
-  if (parts_.remote_rollouts != nullptr) remote = parts_.remote_rollouts->stats();
+  if (parts_.remote.engine != nullptr) remote = parts_.remote.engine->stats();
   for (int64_t* count :
        {&remote.num_ready, &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
     sums.Add(count);
@@ -145,14 +145,14 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   TAOPD_RETURN_IF_ERROR(SumOverRanks(group, &teacher_stats));
   const Metrics teacher_metrics = TeacherMetrics(teacher_stats);
   metrics->insert(metrics->end(), teacher_metrics.begin(), teacher_metrics.end());
-  if (parts_.remote_rollouts != nullptr) {
+  if (parts_.remote.engine != nullptr) {
     metrics->emplace_back("rollout/workers_ready", static_cast<double>(remote.num_ready));
     metrics->emplace_back("rollout/workers_left_out", static_cast<double>(remote.num_left_out));
     metrics->emplace_back("rollout/workers_lost", static_cast<double>(remote.num_lost));
     metrics->emplace_back("rollout/asked_again", static_cast<double>(remote.num_asked_again));
   }
-  metrics->emplace_back("data/epoch", static_cast<double>(parts_.order->epoch()));
-  metrics->insert(metrics->end(), parts_.data_metrics.begin(), parts_.data_metrics.end());
+  metrics->emplace_back("data/epoch", static_cast<double>(parts_.data.order->epoch()));
+  metrics->insert(metrics->end(), parts_.data.metrics.begin(), parts_.data.metrics.end());
   metrics->emplace_back("disk/failed_saves", static_cast<double>(parts_.run.num_failed_saves()));
   metrics->emplace_back("disk/records_waiting", static_cast<double>(output.num_waiting()));
   metrics->emplace_back("disk/records_lost", static_cast<double>(output.num_dropped()));

@@ -36,7 +36,7 @@ absl::Status RunSaves::Prepare() {
 void RunSaves::StartSave() {
   const absl::Time start = absl::Now();
   // A single rank without room prevents the copy.
-  const bool has_room = CheckpointCopyBytes(parts_.student) <= parts_.copy_limit_bytes;
+  const bool has_room = CheckpointCopyBytes(parts_.student) <= parts_.memory.copy_limit_bytes;
   const auto without_room = parts_.config.trainer.async_save == AsyncSave::kOff
                                 ? absl::StatusOr<int64_t>(1)
                                 : parts_.group->AgreeOnLargest(has_room ? 0 : 1);
@@ -186,7 +186,7 @@ absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_bef
       ResourceExhausted(where, ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
                         ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
                         "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
-                        parts_.memory_plan));
+                        parts_.memory.table));
 }
 
 }  // namespace taopd

@@ -45,7 +45,7 @@ TeacherHealth TrainingParts::Health() const {
 Liveness::Activity TrainingParts::CurrentActivity() const {
   if (run_state->is_paused()) return std::nullopt;
   const TeacherClientStats stats = teacher->stats();
-  int64_t num_remote = remote_rollouts != nullptr ? remote_rollouts->stats().num_done : int64_t{0};
+  int64_t num_remote = remote.engine != nullptr ? remote.engine->stats().num_done : int64_t{0};
   absl::Time last_beat = engine->stats().last_step;
   if (evaluation_snapshot) {
     last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
@@ -59,7 +59,7 @@ Liveness::Activity TrainingParts::CurrentActivity() const {
 absl::Status TrainingParts::UndoStep(const TrainState& before) {
   state = before;
   TAOPD_RETURN_IF_ERROR(
-      WithExitCode(kExitInternal, order->Restore(state.epoch, state.epoch_index)));
+      WithExitCode(kExitInternal, data.order->Restore(state.epoch, state.epoch_index)));
   return absl::OkStatus();
 }
 

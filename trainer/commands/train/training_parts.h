@@ -43,6 +43,30 @@ namespace taopd {
 // Returns the exit code of a run whose step has failed with `status`.
 ExitCode CodeOfFailedStep(const absl::Status& status);
 
+// The rows that a run trains on, and those that it evaluates on.
+struct TrainingData {
+  std::vector<PromptRecord> prompts;   // data.train
+  std::vector<PromptRecord> problems;  // data.val
+  std::optional<EpochOrder> order;     // of `prompts`
+  std::vector<DataShare> shares;       // from data.train_weights
+  Metrics metrics;                     // how the rows of data.train were used
+};
+
+// What the memory plan has found.
+struct PlannedMemory {
+  std::string table;             // for a failure
+  double gb = 0;                 // of the device, in GiB; 0 without a plan
+  int64_t copy_limit_bytes = 0;  // the limit of a checkpoint's copy
+};
+
+// The servers of rollout.endpoints. Without them the pointers are null.
+struct RemoteRollouts {
+  // Until `engine` and the run's EvaluationSnapshot have them.
+  std::vector<std::unique_ptr<RolloutWorker>> workers, evaluation_workers;
+  std::unique_ptr<RemoteRolloutEngine> engine;
+  std::unique_ptr<PublishedWeights> weights;
+};
+
 // One thread uses it, except where a member says otherwise. Everything points into it, so it stays
 // where it is.
 struct TrainingParts {
@@ -52,13 +76,15 @@ struct TrainingParts {
   TrainingParts& operator=(const TrainingParts&) = delete;
 
   bool is_root() const { return group->is_root(); }
-  bool evaluates() const { return config.eval.measure != EvalMeasure::kNone && !problems.empty(); }
+  bool evaluates() const {
+    return config.eval.measure != EvalMeasure::kNone && !data.problems.empty();
+  }
   TeacherHealth Health() const;
   // Returns the counts of the loop, the engine and the teacher that Liveness compares.
   Liveness::Activity CurrentActivity() const;
   // Returns the weights that generate rollouts ahead of the steps; null if none do.
   RolloutWeights* rollout_weights() const {
-    if (published_weights != nullptr) return published_weights.get();
+    if (remote.weights != nullptr) return remote.weights.get();
     return generation_weights.get();
   }
   // Puts state and position in the data back to where a step began.
@@ -76,11 +102,7 @@ struct TrainingParts {
   Student& student = run.student();
   TrainState& state = run.state();
 
-  std::vector<PromptRecord> prompts;   // data.train
-  std::vector<PromptRecord> problems;  // data.val
-  std::optional<EpochOrder> order;
-  std::vector<DataShare> shares;            // from data.train_weights
-  Metrics data_metrics;                     // how the rows of data.train were used
+  TrainingData data;
   std::unique_ptr<grading::Grader> grader;  // null if eval.grader is a URL
 
   Timeline timeline;
@@ -90,10 +112,7 @@ struct TrainingParts {
   std::unique_ptr<GenerationWeights> generation_weights;
   std::unique_ptr<InferenceEngine> engine;
   std::optional<LocalRolloutEngine> rollout_engine;  // of evaluations, and of rollouts
-  // Until remote_rollouts and evaluation_snapshot have them.
-  std::vector<std::unique_ptr<RolloutWorker>> rollout_workers, evaluation_workers;
-  std::unique_ptr<RemoteRolloutEngine> remote_rollouts;     // null without rollout.endpoints
-  std::unique_ptr<PublishedWeights> published_weights;      // null without rollout.endpoints
+  RemoteRollouts remote;
   std::unique_ptr<EvaluationSnapshot> evaluation_snapshot;  // null unless eval.mode is beside
   TeacherInfo teacher_info;
   std::optional<SelfTeacher> self_teacher;  // set if the student is a teacher
@@ -101,10 +120,8 @@ struct TrainingParts {
   StepRewardOptions step_rewards;               // used if there are rewards
   std::unique_ptr<RewardSource> reward_source;  // null if there are none
 
-  std::string memory_plan;       // as a table, for a failure
-  double plan_gb = 0;            // planned memory of the device in GiB; 0 without a plan
-  int64_t copy_limit_bytes = 0;  // limit of a checkpoint's copy from the memory plan
-  double peak_flops = 0;         // of this rank's device; 0: not known
+  PlannedMemory memory;
+  double peak_flops = 0;  // of this rank's device; 0: not known
   WallTimeLimit wall_time;
 
   // Null until the run has begun; read by the control server's threads.

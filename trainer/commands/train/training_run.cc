@@ -106,7 +106,7 @@ void TrainingRun::Announce() {
     status.step = step;
     status.phase = TrainerPhase::kRunning;
     status.teacher = parts_.Health();
-    status.plan_gb = parts_.plan_gb;
+    status.plan_gb = parts_.memory.gb;
     if (run.resumed()) {
       status.last_checkpoint = run.resumed_from();
       status.saved_step = step;
@@ -118,7 +118,7 @@ void TrainingRun::Announce() {
            {"dir", run.run_dir()},
            {"step", step},
            {"parameters", parts_.student.decoder->config().NumParameters()},
-           {"prompts", parts_.prompts.size()},
+           {"prompts", parts_.data.prompts.size()},
            {"objective", NameOf(config.LossTerms())},
            {"teacher", parts_.teacher_info.model_name},
            {"ranks", parts_.group->world_size()},
@@ -148,8 +148,8 @@ absl::Status TrainingRun::Step() {
   TrainState& state = parts_.state;
   parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kRunning; });
   std::vector<const PromptRecord*> batch;
-  for (int64_t index : parts_.order->Next(parts_.config.data.train_batch_size))
-    batch.push_back(&parts_.prompts[index]);
+  for (int64_t index : parts_.data.order->Next(parts_.config.data.train_batch_size))
+    batch.push_back(&parts_.data.prompts[index]);
   TAOPD_ASSIGN_OR_RETURN(const StepResult result, TrainOn(batch));
   TAOPD_RETURN_IF_ERROR(StepDone(result));
   Metrics metrics = result.metrics;
@@ -190,8 +190,8 @@ absl::Status TrainingRun::StepDone(const StepResult& result) {
   parts_.run_state->Progress();
   ++state.step;
   saves_.MarkChanged();
-  state.epoch = parts_.order->epoch();
-  state.epoch_index = parts_.order->index();
+  state.epoch = parts_.data.order->epoch();
+  state.epoch_index = parts_.data.order->index();
   const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
   state.nonfinite_in_a_row =
       result.num_skipped_updates == num_minis ? state.nonfinite_in_a_row + 1 : 0;

@@ -81,7 +81,7 @@ BesideEvaluation::BesideEvaluation(TrainingParts* parts, int64_t step,
                                    std::optional<EvalJournal> journal)
     : parts_(*parts),
       step_(step),
-      part_(parts->config, parts->problems, parts->group),
+      part_(parts->config, parts->data.problems, parts->group),
       journal_(std::move(journal)) {
   thread_.emplace([this](const EvaluationThread::Exchange& exchange,
                          const std::function<absl::Status()>& cancelled) {

@@ -109,9 +109,9 @@ absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& all) {
 
 absl::Status MakeRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;
-  TAOPD_ASSIGN_OR_RETURN(parts->rollout_workers,
+  TAOPD_ASSIGN_OR_RETURN(parts->remote.workers,
                          WorkersOfRank(kRolloutServers, config.endpoints, *parts));
-  TAOPD_ASSIGN_OR_RETURN(parts->evaluation_workers,
+  TAOPD_ASSIGN_OR_RETURN(parts->remote.evaluation_workers,
                          WorkersOfRank(kEvaluationServers, config.eval_endpoints, *parts));
   return absl::OkStatus();
 }
@@ -123,18 +123,19 @@ absl::Status ConnectRemoteRollouts(TrainingParts* parts) {
   RolloutNeeds needs = RolloutNeedsOf(parts->config, parts->student);
   if (config.IsElsewhere()) {
     TAOPD_ASSIGN_OR_RETURN(
-        parts->remote_rollouts,
-        ConnectEngine(kRolloutServers, config, std::move(parts->rollout_workers), needs));
-    parts->published_weights = std::make_unique<PublishedWeights>(
-        parts->student.decoder.get(), parts->remote_rollouts.get(), WeightsDirectory(*parts));
+        parts->remote.engine,
+        ConnectEngine(kRolloutServers, config, std::move(parts->remote.workers), needs));
+    parts->remote.weights = std::make_unique<PublishedWeights>(
+        parts->student.decoder.get(), parts->remote.engine.get(), WeightsDirectory(*parts));
   }
   if (!evaluates) return absl::OkStatus();
   needs.max_model_len =
       parts->config.data.max_prompt_length + parts->config.eval.max_response_length;
   // Nobody reads the log-probs of evaluations, so that a server need not be able to tell them.
   needs.sampling = SamplingParams();
-  TAOPD_ASSIGN_OR_RETURN(auto engine, ConnectEngine(kEvaluationServers, config,
-                                                    std::move(parts->evaluation_workers), needs));
+  TAOPD_ASSIGN_OR_RETURN(auto engine,
+                         ConnectEngine(kEvaluationServers, config,
+                                       std::move(parts->remote.evaluation_workers), needs));
   parts->evaluation_snapshot->GenerateElsewhere(std::move(engine),
                                                 WeightsDirectory(*parts) + "-eval");
   return absl::OkStatus();

@@ -19,7 +19,7 @@ absl::Status CheckBestMetric(const TrainingParts& parts) {
   const std::vector<std::string> known =
       parts.config.eval.measure == EvalMeasure::kKl
           ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
-          : AccuracyMetricNames(parts.config.eval, parts.problems);
+          : AccuracyMetricNames(parts.config.eval, parts.data.problems);
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
   std::string names;
   for (const std::string& one : known) names += Concat(names.empty() ? "" : ", ", one);
@@ -59,14 +59,14 @@ absl::Status LoadData(TrainingParts& parts) {
   TAOPD_RETURN_IF_ERROR(BadUsage(taught));
   LogDataset("data.train", training.dataset);
   LogDataset("data.val", evaluation);
-  if (!parts.config.data.train_weights.empty()) parts.shares = training.shares;
-  parts.problems = std::move(evaluation.records);
+  if (!parts.config.data.train_weights.empty()) parts.data.shares = training.shares;
+  parts.data.problems = std::move(evaluation.records);
   TAOPD_RETURN_IF_ERROR(BadUsage(CheckBestMetric(parts)));
-  parts.order.emplace(training.shares, DeriveSeed(parts.config.run.seed, "data"),
-                      parts.config.data.shuffle);
-  parts.data_metrics = DataMetrics(parts.config, training.dataset);
-  parts.prompts = std::move(training.dataset.records);
-  return BadData(Annotate(parts.order->Restore(parts.state.epoch, parts.state.epoch_index),
+  parts.data.order.emplace(training.shares, DeriveSeed(parts.config.run.seed, "data"),
+                           parts.config.data.shuffle);
+  parts.data.metrics = DataMetrics(parts.config, training.dataset);
+  parts.data.prompts = std::move(training.dataset.records);
+  return BadData(Annotate(parts.data.order->Restore(parts.state.epoch, parts.state.epoch_index),
                           "the checkpoint does not fit data.train"));
 }
 
@@ -74,10 +74,10 @@ absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts) {
   const StudentConfig& student = parts.config.student;
   const DataUse use = {.sources_choose_teachers = !parts.config.teachers.empty(),
                        .has_teacher_prompts = parts.config.data.HasTeacherPrompt(),
-                       .shares = parts.shares};
+                       .shares = parts.data.shares};
   TAOPD_ASSIGN_OR_RETURN(
       RunFacts facts,
-      FactsOfData(parts.prompts, use,
+      FactsOfData(parts.data.prompts, use,
                   parts.evaluates() ? parts.config.data.val : std::vector<std::string>(),
                   parts.student, student.tokenizer.empty() ? student.model : student.tokenizer));
   facts.push_back({"teacher_revision", parts.teacher_info.Identity(), false});

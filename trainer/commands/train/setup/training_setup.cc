@@ -77,7 +77,7 @@ int64_t HostBytesLeft(const EnginePlan& plan, int64_t num_local_ranks) {
 // does not fit and trainer.memory_plan is refuse.
 absl::Status PlanMemory(TrainingParts& parts) {
   if (parts.config.trainer.async_save == AsyncSave::kOn)
-    parts.copy_limit_bytes = std::numeric_limits<int64_t>::max();
+    parts.memory.copy_limit_bytes = std::numeric_limits<int64_t>::max();
   if (parts.config.trainer.memory_plan == PlanPolicy::kOff) return absl::OkStatus();
   const auto budget = BudgetOf(parts.config, parts.group->local_world_size());
   EnginePlan refused;
@@ -86,10 +86,11 @@ absl::Status PlanMemory(TrainingParts& parts) {
                         ? ResolveAuto(&parts.config, parts.config.student.model, *budget, options)
                         : absl::StatusOr<EnginePlan>(budget.status());
   if (plan.ok()) {
-    parts.memory_plan = PlanText(*plan);
-    parts.plan_gb = static_cast<double>(plan->total_bytes) / static_cast<double>(int64_t{1} << 30);
+    parts.memory.table = PlanText(*plan);
+    parts.memory.gb =
+        static_cast<double>(plan->total_bytes) / static_cast<double>(int64_t{1} << 30);
     if (parts.config.trainer.async_save == AsyncSave::kAuto) {
-      parts.copy_limit_bytes = HostBytesLeft(*plan, parts.group->local_world_size());
+      parts.memory.copy_limit_bytes = HostBytesLeft(*plan, parts.group->local_world_size());
     }
     LogInfo("memory plan", {{"device", plan->budget.device},
                             {"total", MemoryText(plan->total_bytes)},
@@ -98,7 +99,7 @@ absl::Status PlanMemory(TrainingParts& parts) {
     return absl::OkStatus();
   }
   if (absl::IsResourceExhausted(plan.status())) {
-    parts.memory_plan = PlanText(refused);
+    parts.memory.table = PlanText(refused);
     if (parts.config.trainer.memory_plan == PlanPolicy::kRefuse)
       return WithExitCode(kExitOutOfMemory, plan.status());
     LogWarning("memory plan", {{"warning", plan.status()}});
@@ -200,7 +201,7 @@ void FillContext(TrainingParts& parts) {
   context.shares = *Shares::Make(parts.config.dist.deterministic ? parts.config.dist.shares : 0,
                                  parts.group->rank(), parts.group->world_size());
   context.rollout_engine = &*parts.rollout_engine;
-  if (parts.remote_rollouts != nullptr) context.rollout_engine = parts.remote_rollouts.get();
+  if (parts.remote.engine != nullptr) context.rollout_engine = parts.remote.engine.get();
   context.teacher = parts.teacher.get();
   if (parts.config.data.HasTeacherPrompt()) {
     parts.teacher_views = MakeTeacherViewOptions(parts.config, parts.student, parts.grader.get());
@@ -238,10 +239,10 @@ absl::Status StartControl(TrainingParts& parts) {
     std::string text = Concat(output->PrometheusText(),
                               "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
                               static_cast<int>(parts.run_state->stop_code()), "\n");
-    if (parts.remote_rollouts != nullptr) {  // by which the servers of rollouts are scaled
+    if (parts.remote.engine != nullptr) {  // by which the servers of rollouts are scaled
       text += Concat(
           "# TYPE taopd_trainer_rollouts_unfinished gauge\ntaopd_trainer_rollouts_unfinished ",
-          parts.remote_rollouts->stats().num_unfinished, "\n");
+          parts.remote.engine->stats().num_unfinished, "\n");
     }
     return text;
   };
@@ -285,8 +286,8 @@ absl::Status Connect(TrainingParts* parts) {
   TAOPD_ASSIGN_OR_RETURN(parts->teacher_info, ConnectTeacher(parts->config, parts->teacher.get()));
   TAOPD_RETURN_IF_ERROR(BadUsage(
       CheckTeacherFits(parts->config, *parts->teacher, parts->teacher_info, parts->student)));
-  const absl::Status judged = ConnectRewards(parts->config.reward, parts->student, parts->prompts,
-                                             parts->reward_source.get());
+  const absl::Status judged = ConnectRewards(parts->config.reward, parts->student,
+                                             parts->data.prompts, parts->reward_source.get());
   TAOPD_RETURN_IF_ERROR(
       WithExitCode(absl::IsInvalidArgument(judged) ? kExitUsage : kExitUnavailable, judged));
   TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
