@@ -21,11 +21,16 @@ bool IsOfSteps(MemoryItem item) {
   return item == kActivations || item == kHeadWorkspace || item == kKvPool;
 }
 
+bool IsPacked(MemoryItem item) {
+  return item == MemoryItem::kPackedProjections || item == MemoryItem::kPackedHead;
+}
+
 // The lines that the engine's own become: its weights with their packed copies, and what a step of
 // it needs.
 struct CopyLines {
   MemoryItem weights, engine;
   std::string weights_note, engine_note;
+  bool is_packed = true;  // false if nothing is computed with the copy
 };
 
 // If input.weights_are_parameters, the copy has parameters of its own, as a Decoder of
@@ -47,7 +52,10 @@ std::vector<MemoryLine> LinesOfCopy(const TrainConfig& config, EnginePlanInput i
             &lines);
   }
   for (const MemoryLine& line : plan->lines) {
-    if (line.item == MemoryItem::kRuntime || (shares_base && IsOfBase(line.item))) continue;
+    if (line.item == MemoryItem::kRuntime || (shares_base && IsOfBase(line.item)) ||
+        (!names.is_packed && IsPacked(line.item))) {
+      continue;
+    }
     const bool is_of_steps = IsOfSteps(line.item);
     AddLine({is_of_steps ? names.engine : names.weights, line.device, line.kind, line.bytes,
              is_of_steps ? names.engine_note : names.weights_note},
@@ -105,7 +113,8 @@ std::vector<MemoryLine> EvaluationLines(const TrainConfig& config, const ModelCo
   return LinesOfCopy(
       config, std::move(input),
       {MemoryItem::kEvaluationWeights, MemoryItem::kEvaluationEngine,
-       "the copy that evaluations beside training measure", "of evaluations beside training"});
+       "the copy that evaluations beside training measure", "of evaluations beside training",
+       /*is_packed=*/config.rollout.eval_endpoints.empty()});
 }
 
 }  // namespace

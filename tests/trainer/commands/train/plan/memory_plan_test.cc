@@ -206,6 +206,26 @@ TEST_F(MemoryPlanTest, EvaluationsBesideTrainingHoldOnlyWhatIsTrained) {
   EXPECT_LT(adapters, whole / 20);
 }
 
+// Weights that are only sent to the servers of evaluations have no packed copy.
+TEST_F(MemoryPlanTest, EvaluationsElsewherePackNoWeights) {
+  const auto evaluation_bytes = [&](const std::vector<std::string>& servers) {
+    TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
+    config.eval.mode = EvalMode::kBeside;
+    config.rollout.endpoints = config.rollout.eval_endpoints = servers;
+    MemoryBudget budget = Gpu(1000 * kGb);
+    budget.device = "cpu";
+    int64_t bytes = 0;
+    const auto plan = ResolveAuto(&config, dir_.path(), budget);
+    EXPECT_OK(plan);
+    for (const MemoryLine& line : plan->lines)
+      bytes += line.item == MemoryItem::kEvaluationWeights ? line.bytes : 0;
+    return bytes;
+  };
+  const int64_t here = evaluation_bytes({}), elsewhere = evaluation_bytes({"grpc://a:1"});
+  EXPECT_GT(elsewhere, int64_t{3} * kGb);
+  EXPECT_GT(here, elsewhere + kGb);
+}
+
 TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
   TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
   config.trainer.device = "cpu";
