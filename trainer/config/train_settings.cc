@@ -29,7 +29,7 @@ absl::Status CheckEvalGrader(const std::string& grader) {
 void VisitTeacherPrompt(DataConfig& c, SettingVisitor& v) {
   v.Setting("teacher_prompt_key", &c.teacher_prompt_key,
             "Key of a prompt for the teacher, read as the student's; the teacher scores the "
-            "responses behind it. Empty: the teacher sees the student's prompt.");
+            "responses after it. Empty: the teacher sees the student's prompt.");
   v.Setting("teacher_prompt_template", &c.teacher_prompt_template,
             "In place of a key, words around the prompt for the teacher, such as '{prompt} "
             "Solution: {solution}'. {prompt}, {answer} and the row's keys stand for their text, "
@@ -51,7 +51,7 @@ void VisitOffPolicy(DataConfig& c, SettingVisitor& v) {
   v.Setting(
       "response_key", &c.response_key,
       "Key of a row's own response, for offpolicy_fraction: text, or token ids under KEY_ids. "
-      "The model's end-of-sequence token is added where it lacks.");
+      "The model's end-of-sequence token is added where it is missing.");
   v.Setting("offpolicy_fraction", &c.offpolicy_fraction,
             "Share of a step's prompts, drawn by the step's seed, that are trained on their rows' "
             "own responses, scored by the teacher, instead of rollouts (1 - lambda of GKD's mixing "

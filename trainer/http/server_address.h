@@ -1,4 +1,4 @@
-// Addresses of servers as users write them: the scheme of a URL, and what stands behind it.
+// Addresses of servers as users write them: the scheme of a URL, and what follows it.
 #pragma once
 
 #include <string>
@@ -41,7 +41,7 @@ template <typename Protocol>
 struct UrlScheme {
   const Protocol* protocol = nullptr;  // a row of the table; null if no row has the URL's scheme
   bool tls = false;
-  std::string rest;  // the URL behind "://"
+  std::string rest;  // the URL after "://"
 };
 
 template <typename Protocol, size_t kNum>

@@ -14,7 +14,7 @@ const char* Describe(RowStatus status) {
     case RowStatus::kDuplicateSupportId:
       return "support_ids holds an id twice in one row";
     case RowStatus::kIdBehindPadding:
-      return "support_ids holds an id behind padding (-1) in one row";
+      return "support_ids holds an id after padding (-1) in one row";
     case RowStatus::kEmptySupport:
       return "support_ids has k = 0 in one row; the objective needs a support";
     case RowStatus::kIncompleteSupport:

@@ -49,7 +49,7 @@ void CheckErrors(int32_t errors, int64_t vocabulary_size) {
               "sampled_ids holds ids outside of the vocabulary [0, ", vocabulary_size, ")");
   TORCH_CHECK(!(errors & kHeadDuplicateSupportId), "support_ids holds an id twice in one row");
   TORCH_CHECK(!(errors & kHeadIdBehindPadding),
-              "support_ids holds an id behind padding (-1) in one row");
+              "support_ids holds an id after padding (-1) in one row");
   TORCH_CHECK(!(errors & kHeadEmptySupport),
               "support_ids has k = 0 in one row; the objective needs a support");
   TORCH_CHECK(!(errors & kHeadIncompleteSupport),

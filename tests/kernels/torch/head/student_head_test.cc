@@ -415,7 +415,7 @@ TEST(StudentHead, RefusesWrongSupportsByName) {
   bad = good;
   bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
   bad.targets.support_ids_Nk[1][1] = -1;
-  ExpectRefused(bad, options, "support_ids holds an id behind padding");
+  ExpectRefused(bad, options, "support_ids holds an id after padding");
   bad.targets.support_ids_Nk[1].fill_(-1);
   ExpectRefused(bad, options, "support_ids has k = 0 in one row");
 }
