@@ -52,7 +52,7 @@ struct TrainingData {
   Metrics metrics;                     // how the rows of data.train were used
 };
 
-// What the memory plan has found.
+// The results of the memory plan.
 struct PlannedMemory {
   std::string table;             // for a failure
   double gb = 0;                 // of the device, in GiB; 0 without a plan
