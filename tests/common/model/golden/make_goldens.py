@@ -3,7 +3,7 @@
     pip install torch==2.11.0 transformers==5.17 safetensors numpy
     python make_goldens.py <this directory> [<case> ...]
 
-Each model gets a directory with config.json and model.safetensors (as transformers saves them) and
+Each model gets a directory with config.json (on one line) and model.safetensors, as transformers saves them, and
 golden.safetensors:
     token_ids [T], cu_seqlens [B+1]   sequences one after the other, each run alone
     logits [T, V]                     float32
@@ -11,6 +11,7 @@ golden.safetensors:
     loss_weights [T, V], grad.<name>  gradients of sum(logits * loss_weights) in float32
 """
 
+import json
 import pathlib
 import sys
 
@@ -96,6 +97,8 @@ def write_case(root, name, seed):
     directory = root / name
     model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text())) + "\n")  # on one line
 
     sequences = [torch.randint(SIZES["vocab_size"], (n,)) for n in SEQUENCE_LENGTHS]
     logits = run(model, sequences)

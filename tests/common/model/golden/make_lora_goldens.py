@@ -75,7 +75,7 @@ def write_case(folder, name):
     path = target / "adapter_config.json"
     stored = json.loads(path.read_text())
     stored["base_model_name_or_path"] = base
-    path.write_text(json.dumps(stored, indent=2) + "\n")
+    path.write_text(json.dumps(stored) + "\n")
 
     merged = model.merge_and_unload().state_dict()
     for key, value in merged.items():

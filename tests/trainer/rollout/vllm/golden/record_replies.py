@@ -53,7 +53,8 @@ def main():
         if isinstance(reply, dict):
             for key in ("request_id", "created"):
                 reply.pop(key, None)
-    (HERE / "replies.json").write_text(json.dumps(replies, indent=1) + "\n")
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(reply)}" for name, reply in replies.items())
+    (HERE / "replies.json").write_text("{\n" + lines + "\n}\n")
 
 
 if __name__ == "__main__":
