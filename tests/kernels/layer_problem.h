@@ -2,56 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-#include <random>
 #include <vector>
 
 #include "taopd/layers/norms_and_swiglu.h"
+#include "tests/kernels/stored.h"
 
 namespace taopd::testing {
-
-// Numbers in a storage type, as bytes.
-struct Stored {
-  DataType type = DataType::kFloat32;
-  std::vector<uint8_t> bytes;
-
-  int64_t size() const { return static_cast<int64_t>(bytes.size()) / SizeOf(type); }
-  const void* In() const { return bytes.data(); }
-  void* Out() { return bytes.data(); }
-  std::vector<float> Values() const {
-    std::vector<float> values(size());
-    for (int64_t i = 0; i < size(); ++i) {
-      if (type == DataType::kFloat32) {
-        std::memcpy(&values[i], &bytes[4 * i], 4);
-      } else {
-        uint32_t bits = 0;
-        std::memcpy(reinterpret_cast<uint8_t*>(&bits) + 2, &bytes[2 * i], 2);
-        std::memcpy(&values[i], &bits, 4);
-      }
-    }
-    return values;
-  }
-};
-
-inline Stored Empty(DataType type, int64_t size) {
-  return {type, std::vector<uint8_t>(size * SizeOf(type))};
-}
-
-// Returns normal numbers. bfloat16 ones are truncated to bfloat16.
-inline Stored Normal(DataType type, int64_t size, uint64_t seed, float scale = 1, float mean = 0) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(mean, scale);
-  Stored stored = Empty(type, size);
-  for (int64_t i = 0; i < size; ++i) {
-    const float value = normal(random);
-    if (type == DataType::kFloat32) {
-      std::memcpy(&stored.bytes[4 * i], &value, 4);
-    } else {
-      std::memcpy(&stored.bytes[2 * i], reinterpret_cast<const uint8_t*>(&value) + 2, 2);
-    }
-  }
-  return stored;
-}
 
 struct RmsNormArrays {
   int64_t num_rows, size;

@@ -43,7 +43,7 @@ class DeviceHead {
   static constexpr int64_t kPadding = 8;  // elements after each row; keeps the alignment of rows
 
   const HeadMatrices& matrices_;
-  DeviceArray<char> hidden_, lm_head_, workspace_;
+  DeviceArray<uint8_t> hidden_, lm_head_, workspace_;
   int64_t workspace_bytes_;
 };
 

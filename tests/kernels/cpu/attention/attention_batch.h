@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention/paged_attention.h"
+#include "tests/kernels/stored.h"
 
 namespace taopd::testing {
 
@@ -30,53 +30,14 @@ struct AttentionCase {
   int64_t ValueColumn() const { return (num_heads + num_kv_heads) * head_size; }
 };
 
-inline float Stored(DataType dtype, float value) {
-  if (dtype == DataType::kFloat32) return value;
-  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x8000) & 0xffff0000);
-}
-
 // Returns, for each sequence, its rows [length][RowSize]: queries, keys and values as the
 // projection of a fused layer gives them, exact in the type of the case.
 inline std::vector<std::vector<float>> RandomRows(const AttentionCase& c, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
   std::vector<std::vector<float>> rows;
   for (int64_t length : c.lengths) {
-    std::vector<float> of_sequence(length * c.RowSize());
-    for (float& x : of_sequence) x = Stored(c.dtype, normal(random));
-    rows.push_back(of_sequence);
+    rows.push_back(Normal(c.dtype, length * c.RowSize(), 100 * seed + rows.size()).Values());
   }
   return rows;
-}
-
-// These functions convert between float32 and the bytes of a type.
-inline std::vector<char> ToBytes(DataType dtype, const std::vector<float>& values) {
-  std::vector<char> bytes(values.size() * SizeOf(dtype));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto bits = std::bit_cast<uint32_t>(values[i]);
-    if (dtype == DataType::kFloat32) {
-      std::memcpy(&bytes[4 * i], &bits, 4);
-    } else {
-      const auto narrow = static_cast<uint16_t>(bits >> 16);
-      std::memcpy(&bytes[2 * i], &narrow, 2);
-    }
-  }
-  return bytes;
-}
-inline std::vector<float> FromBytes(DataType dtype, const std::vector<char>& bytes) {
-  std::vector<float> values(bytes.size() / SizeOf(dtype));
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint32_t bits = 0;
-    if (dtype == DataType::kFloat32) {
-      std::memcpy(&bits, &bytes[4 * i], 4);
-    } else {
-      uint16_t narrow = 0;
-      std::memcpy(&narrow, &bytes[2 * i], 2);
-      bits = static_cast<uint32_t>(narrow) << 16;
-    }
-    values[i] = std::bit_cast<float>(bits);
-  }
-  return values;
 }
 
 // Runs a loop on threads with uneven ranges, of which some threads get several and others none.
@@ -144,7 +105,7 @@ class AttentionBatch {
       }
       first_row += num_rows[s];
     }
-    const std::vector<char> bytes = ToBytes(case_.dtype, batch);
+    const std::vector<uint8_t> bytes = StoreAs(case_.dtype, batch).bytes;
     const auto at = [&](int64_t column) {
       return bytes.data() + (5 + column) * SizeOf(case_.dtype);
     };
@@ -155,11 +116,11 @@ class AttentionBatch {
              parallel_for, loops_);
     const int64_t out_size = case_.num_heads * case_.head_size;
     const int64_t out_stride = out_size + 2;
-    std::vector<char> out(first_row * out_stride * SizeOf(case_.dtype), 0x55);
+    std::vector<uint8_t> out(first_row * out_stride * SizeOf(case_.dtype), 0x55);
     cpu::Run(PagedAttention{pool, sequences.data(), num_sequences, case_.num_heads, case_.scale,
                             case_.sliding_window, at(0), stride, out.data(), out_stride},
              parallel_for, loops_);
-    const char* from = out.data();
+    const uint8_t* from = out.data();
     for (size_t s = 0; s < num_rows.size(); ++s) {
       for (int64_t i = 0; i < num_rows[s]; ++i, from += out_stride * SizeOf(case_.dtype)) {
         const int64_t bytes_per_row = out_size * SizeOf(case_.dtype);
@@ -183,8 +144,11 @@ class AttentionBatch {
     }
   }
 
-  // Returns the bytes of [length][N][D], as far as they have been computed.
-  const std::vector<char>& OutputOf(size_t sequence) const { return outputs_[sequence]; }
+  // Returns [length][N][D], as far as it has been computed.
+  const std::vector<uint8_t>& BytesOf(size_t sequence) const { return outputs_[sequence]; }
+  std::vector<float> ValuesOf(size_t sequence) const {
+    return Stored{case_.dtype, outputs_[sequence]}.Values();
+  }
   bool written_beyond_row() const { return written_beyond_row_; }
 
  private:
@@ -194,7 +158,7 @@ class AttentionBatch {
   std::vector<int64_t> past_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<char> pool_;
-  std::vector<std::vector<char>> outputs_;
+  std::vector<std::vector<uint8_t>> outputs_;
   bool written_beyond_row_ = false;
 };
 

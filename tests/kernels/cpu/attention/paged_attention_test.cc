@@ -17,7 +17,6 @@ namespace {
 
 using testing::AttentionBatch;
 using testing::AttentionCase;
-using testing::FromBytes;
 using testing::OneThread;
 using testing::RandomRows;
 using testing::SupportedSets;
@@ -93,7 +92,7 @@ void ExpectMatchesPlainLoops(const AttentionCase& c, const Rows& rows, const Att
   EXPECT_FALSE(batch.written_beyond_row()) << what;
   std::vector<double> expected, size;
   for (size_t s = 0; s < c.lengths.size(); ++s) {
-    const std::vector<float> out = FromBytes(c.dtype, batch.OutputOf(s));
+    const std::vector<float> out = batch.ValuesOf(s);
     for (int64_t i = 0; i < c.lengths[s]; ++i) {
       PlainAttention(c, rows[s], i, &expected, &size);
       for (size_t j = 0; j < expected.size(); ++j) {
@@ -159,7 +158,7 @@ TEST(PagedAttention, BytesDoNotDependOnChunksBlocksOrThreads) {
         AttentionBatch batch(c, rows, seed++, *loops.loops);
         batch.StepInChunks(chunk, chunk == 1 ? OneThread : UnevenThreads(chunk % 4 + 1));
         for (size_t s = 0; s < c.lengths.size(); ++s) {
-          ASSERT_EQ(batch.OutputOf(s), whole.OutputOf(s))
+          ASSERT_EQ(batch.BytesOf(s), whole.BytesOf(s))
               << NameOfCase(c, loops) << ", chunks of " << chunk << ", sequence " << s;
         }
       }
@@ -183,7 +182,7 @@ TEST(PagedAttention, BytesDoNotDependOnTheOtherSequences) {
           one.lengths = {c.lengths[s]};
           AttentionBatch alone(one, {rows[s]}, 8, *loops.loops);
           alone.StepInChunks(1 << 20, OneThread);
-          ASSERT_EQ(batch.OutputOf(s), alone.OutputOf(0))
+          ASSERT_EQ(batch.BytesOf(s), alone.BytesOf(0))
               << NameOfCase(c, loops) << ", sequence " << s;
         }
       }
@@ -203,7 +202,7 @@ TEST(PagedAttention, PartitionsOfOneRowAreMergedInOrderByWhicheverThread) {
       batch.Step({2150}, OneThread);
       for (int i = 0; i < 45; ++i) batch.Step({1}, UnevenThreads(i % 4 + 1));
       batch.Step({5}, UnevenThreads(4));
-      EXPECT_EQ(batch.OutputOf(0), whole.OutputOf(0)) << NameOfCase(c, loops);
+      EXPECT_EQ(batch.BytesOf(0), whole.BytesOf(0)) << NameOfCase(c, loops);
     }
   }
 }
@@ -218,14 +217,14 @@ TEST(PagedAttention, NanReachesTheRowsThatSeeItAndNoOther) {
       for (const NamedLoops& loops : LoopsOf(dtype)) {
         AttentionBatch clean(c, rows, 13, *loops.loops);
         clean.StepInChunks(1 << 20, OneThread);
-        const std::vector<float> expected = FromBytes(dtype, clean.OutputOf(0));
+        const std::vector<float> expected = clean.ValuesOf(0);
         const int64_t size = c.num_heads * c.head_size;
         for (int64_t column : {int64_t{3}, c.KeyColumn() + 3, c.ValueColumn() + 3}) {
           Rows bad_rows = rows;
           bad_rows[0][kBad * c.RowSize() + column] = NAN;
           AttentionBatch batch(c, bad_rows, 13, *loops.loops);
           batch.StepInChunks(1 << 20, OneThread);
-          const std::vector<float> out = FromBytes(dtype, batch.OutputOf(0));
+          const std::vector<float> out = batch.ValuesOf(0);
           for (int64_t i = 0; i < c.lengths[0]; ++i) {
             const bool later = i >= kBad && (window == 0 || i < kBad + window);
             for (int64_t j = 0; j < size; ++j) {
@@ -258,7 +257,7 @@ TEST(PagedAttention, WeightsAddUpToOne) {
     for (const NamedLoops& loops : LoopsOf(dtype)) {
       AttentionBatch batch(c, rows, 15, *loops.loops);
       batch.StepInChunks(1 << 20, OneThread);
-      for (float value : FromBytes(dtype, batch.OutputOf(0))) {
+      for (float value : batch.ValuesOf(0)) {
         ASSERT_NEAR(value, 1.5f, 1e-5f) << NameOfCase(c, loops);
       }
     }

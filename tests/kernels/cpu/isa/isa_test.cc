@@ -191,20 +191,12 @@ std::string CausalRowsDigest() {
   return digest.Add(s).Add(dp).text();
 }
 
-// n numbers of a table's type, and room for results of it.
-struct Values {
-  Values(DataType type, int64_t n, uint64_t seed)
-      : bytes(testing::ToBytes(type, Floats(n, seed))) {}
-  const void* In() const { return bytes.data(); }
-  void* Out() { return bytes.data(); }
-  std::vector<char> bytes;
-};
-
 std::string LayerLoopsDigest(DataType type) {
   const LayerLoops& loops = LayerLoopsOf(kSet, type);
   constexpr int64_t kHead = 130;
-  Values x(type, kNum, 13), weight(type, kNum, 14), d(type, kNum, 15), out(type, kNum, 16),
-      out2(type, kNum, 17);
+  const auto values = [&](uint64_t seed) { return testing::StoreAs(type, Floats(kNum, seed)); };
+  const testing::Stored x = values(13), weight = values(14), d = values(15);
+  testing::Stored out = values(16), out2 = values(17);
   std::vector<float> partial(kNum), scratch(kNum);
   Digest digest;
   const float inverse_rms =
@@ -264,7 +256,7 @@ std::string AttentionDigest(DataType type) {
   testing::AttentionBatch batch(c, rows, 1, AttentionLoopsOf(kSet, type));
   batch.StepInChunks(90, testing::OneThread);
   Digest digest;
-  for (size_t s = 0; s < rows.size(); ++s) digest.Add(batch.OutputOf(s));
+  for (size_t s = 0; s < rows.size(); ++s) digest.Add(batch.BytesOf(s));
   return digest.text();
 }
 

@@ -111,8 +111,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
       advantages(t.advantages), weights(t.weights);
   DeviceArray<float> loss(std::vector<float>(m.num_rows));
   DeviceArray<float> metrics(std::vector<float>(m.num_rows * kNumHeadMetrics));
-  DeviceArray<char> hidden_gradient(
-      std::vector<char>(m.num_rows * m.hidden_size * SizeOf(m.dtype)));
+  DeviceArray<uint8_t> hidden_gradient(testing::Empty(m.dtype, m.num_rows * m.hidden_size).bytes);
   DeviceArray<float> lm_head_gradient(
       std::vector<float>(m.vocabulary_size * m.hidden_size, kInitialDLmHead));
   DeviceArray<int32_t> errors(std::vector<int32_t>(1));
@@ -142,7 +141,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   results.loss = loss.Values();
   results.metrics = metrics.Values();
-  results.d_hidden = FromBytes(hidden_gradient.Values(), m.dtype);
+  results.d_hidden = testing::Stored{m.dtype, hidden_gradient.Values()}.Values();
   results.d_lm_head = lm_head_gradient.Values();
   results.errors = errors.Values()[0];
   return results;
