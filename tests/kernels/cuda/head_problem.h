@@ -1,8 +1,13 @@
-// Inputs of the heads on the host.
+// Inputs of the heads on the host, and how results are compared.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "tests/kernels/stored.h"
@@ -55,6 +60,23 @@ inline std::vector<uint8_t> Bytes(const std::vector<float>& matrix, int64_t colu
     padded.insert(padded.end(), padding, std::numeric_limits<float>::quiet_NaN());
   }
   return testing::StoreAs(dtype, padded).bytes;
+}
+
+// Compares each element relative to its own size, at least 1. NaNs and infinities must be in the
+// same places.
+inline void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected,
+                       double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::isnan(expected[i])) {
+      EXPECT_TRUE(std::isnan(actual[i])) << what << " [" << i << "] is " << actual[i];
+    } else if (std::isinf(expected[i])) {
+      EXPECT_EQ(actual[i], expected[i]) << what << " [" << i << "]";
+    } else {
+      const double size = std::max(1.0, static_cast<double>(std::fabs(expected[i])));
+      EXPECT_NEAR(actual[i], expected[i], tolerance * size) << what << " [" << i << "]";
+    }
+  }
 }
 
 }  // namespace taopd

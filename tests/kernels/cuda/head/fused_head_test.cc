@@ -192,20 +192,6 @@ Results Expected(const Case& c) {
   return expected;
 }
 
-// Compares each element relative to its own size, at least 1. NaNs must be in the same places.
-void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected,
-                double tolerance, const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size()) << what;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    if (std::isnan(expected[i])) {
-      EXPECT_TRUE(std::isnan(actual[i])) << what << " [" << i << "] is " << actual[i];
-      continue;
-    }
-    const double limit = tolerance * std::max(1.0, static_cast<double>(std::fabs(expected[i])));
-    EXPECT_NEAR(actual[i], expected[i], limit) << what << " [" << i << "]";
-  }
-}
-
 // The largest value that rounding may leave of a gradient that is exactly zero, also after it was
 // added to kInitialDLmHead.
 constexpr double kZeroGradient = 1e-7;

@@ -125,21 +125,6 @@ Results Expected(const Case& c) {
   return expected;
 }
 
-void ExpectNear(const std::vector<float>& actual, const std::vector<float>& expected,
-                const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size()) << what;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    if (std::isnan(expected[i])) {
-      EXPECT_TRUE(std::isnan(actual[i])) << what << " [" << i << "] is " << actual[i];
-    } else if (std::isinf(expected[i])) {
-      EXPECT_EQ(actual[i], expected[i]) << what << " [" << i << "]";
-    } else {
-      const double size = std::max(1.0, static_cast<double>(std::fabs(expected[i])));
-      EXPECT_NEAR(actual[i], expected[i], kTolerance * size) << what << " [" << i << "]";
-    }
-  }
-}
-
 void ExpectMatchesTheCpu(const Case& c, const std::string& what,
                          int64_t workspace_bytes = 64 << 20) {
   const Results actual = RunOnDevice(c, workspace_bytes);
@@ -147,15 +132,15 @@ void ExpectMatchesTheCpu(const Case& c, const std::string& what,
   ASSERT_EQ(actual.problem, "") << what;
   EXPECT_EQ(actual.errors, 0) << what;
   EXPECT_EQ(actual.ids, expected.ids) << what;
-  ExpectNear(actual.log_probs, expected.log_probs, what + ": log probs");
-  ExpectNear(actual.log_tail, expected.log_tail, what + ": log tail");
-  ExpectNear(actual.log_mass, expected.log_mass, what + ": log mass");
-  ExpectNear(actual.log_sum_exp, expected.log_sum_exp, what + ": log sum exp");
-  ExpectNear(actual.entropy, expected.entropy, what + ": entropy");
-  ExpectNear(actual.candidates, expected.candidates, what + ": candidates");
-  ExpectNear(actual.candidate_tail, expected.candidate_tail, what + ": candidate tail");
+  ExpectNear(actual.log_probs, expected.log_probs, kTolerance, what + ": log probs");
+  ExpectNear(actual.log_tail, expected.log_tail, kTolerance, what + ": log tail");
+  ExpectNear(actual.log_mass, expected.log_mass, kTolerance, what + ": log mass");
+  ExpectNear(actual.log_sum_exp, expected.log_sum_exp, kTolerance, what + ": log sum exp");
+  ExpectNear(actual.entropy, expected.entropy, kTolerance, what + ": entropy");
+  ExpectNear(actual.candidates, expected.candidates, kTolerance, what + ": candidates");
+  ExpectNear(actual.candidate_tail, expected.candidate_tail, kTolerance, what + ": candidate tail");
   if (c.sampled_ids.empty()) return;
-  ExpectNear(actual.sampled, expected.sampled, what + ": sampled");
+  ExpectNear(actual.sampled, expected.sampled, kTolerance, what + ": sampled");
   EXPECT_EQ(actual.ranks, expected.ranks) << what;
 }
 
