@@ -9,15 +9,8 @@
 #include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::DenseResult;
-using testing::DenseRow;
-using testing::Evaluate;
-using testing::LogSoftmax;
-using testing::MakeRow;
-using testing::RandomLogits;
 
 constexpr int32_t kVocabulary = 9;
 
@@ -310,7 +303,7 @@ TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
       const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 1, seed + 1000));
       const std::vector<double> log_p = LogSoftmax(logits);
       std::vector<double> kept_logits(kVocabulary, NegativeInfinity<double>());
-      for (const int32_t v : testing::Largest(logits, 4)) kept_logits[v] = logits[v];
+      for (const int32_t v : Largest(logits, 4)) kept_logits[v] = logits[v];
       const auto own = MeanOver(log_p, objective, logits, log_q, k, false);
       const auto kept = MeanOver(LogSoftmax(kept_logits), objective, logits, log_q, k, true);
       largest = std::max(largest, LargestDifference(own.gradient, kept.gradient));
@@ -324,4 +317,4 @@ TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

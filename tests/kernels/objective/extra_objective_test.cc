@@ -8,14 +8,8 @@
 #include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::DenseRow;
-using testing::Evaluate;
-using testing::LogSoftmax;
-using testing::MakeRow;
-using testing::RandomLogits;
 
 TEST(ExtraObjective, StandsInTheRegistry) {
   const std::optional<Objective> objective = FindObjective("squared_error");
@@ -64,4 +58,4 @@ TEST(ExtraObjective, Trains) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

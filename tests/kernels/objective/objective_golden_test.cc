@@ -14,13 +14,10 @@
 #include "tests/kernels/objective/dense_row.h"
 #include "tests/support/files.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using testing::DenseResult;
-using testing::DenseRow;
-using testing::Evaluate;
 
 // float64 autograd on both sides.
 constexpr double kDoubleTolerance = 1e-9;
@@ -44,7 +41,7 @@ double FloatTolerance(const json& vector) {
 
 double AuthorsTolerance(const json& vector) {
   const auto logits = vector["logits"].get<std::vector<double>>();
-  const std::vector<double> log_p = testing::LogSoftmax(logits);
+  const std::vector<double> log_p = LogSoftmax(logits);
   double student_tail = 1;
   double teacher_tail = 1;
   for (int32_t id : vector["support_ids"]) student_tail -= std::exp(log_p[id]);
@@ -129,19 +126,18 @@ std::map<std::string, int> ForVectors(const std::string& path, const std::string
 }
 
 TEST(ObjectiveGolden, DoubleAndFloatMatchAutogradForEveryObjective) {
-  const auto counts =
-      ForVectors(testing::SourcePath("tests/kernels/golden/objective_vectors.jsonl"), "float64",
-                 [](const json& vector) {
-                   ExpectMatches<double>(vector, kDoubleTolerance, 0);
-                   ExpectMatches<float>(vector, FloatTolerance(vector), 0);
-                 });
+  const auto counts = ForVectors(SourcePath("tests/kernels/golden/objective_vectors.jsonl"),
+                                 "float64", [](const json& vector) {
+                                   ExpectMatches<double>(vector, kDoubleTolerance, 0);
+                                   ExpectMatches<float>(vector, FloatTolerance(vector), 0);
+                                 });
   for (const ObjectiveInfo& info : AllObjectives()) {
     EXPECT_GT(counts.count(std::string(info.name)), 0u) << info.name << " has no golden vector";
   }
 }
 
 TEST(ObjectiveGolden, SharedVectorsMatchAutograd) {
-  const std::string path = testing::SharedData("objective_vectors.jsonl");
+  const std::string path = SharedData("objective_vectors.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
   const auto counts = ForVectors(path, "float64", [](const json& vector) {
     ExpectMatches<double>(vector, kDoubleTolerance, 0);
@@ -151,7 +147,7 @@ TEST(ObjectiveGolden, SharedVectorsMatchAutograd) {
 }
 
 TEST(ObjectiveGolden, SharedVectorsMatchThePapersCode) {
-  const std::string path = testing::SharedData("objective_vectors.jsonl");
+  const std::string path = SharedData("objective_vectors.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
   const auto counts = ForVectors(path, "authors", [](const json& vector) {
     ExpectMatches<double>(vector, AuthorsTolerance(vector), kAuthorsEpsilon);
@@ -160,4 +156,4 @@ TEST(ObjectiveGolden, SharedVectorsMatchThePapersCode) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

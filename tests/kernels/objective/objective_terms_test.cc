@@ -8,15 +8,8 @@
 #include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::DenseResult;
-using testing::DenseRow;
-using testing::Evaluate;
-using testing::LogSoftmax;
-using testing::MakeRow;
-using testing::RandomLogits;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -207,4 +200,4 @@ TEST(FillTeacherTail, LeavesMakesOrClampsIt) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,17 +12,8 @@
 
 #include "tests/kernels/objective/dense_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::DenseResult;
-using testing::DenseRow;
-using testing::Evaluate;
-using testing::Largest;
-using testing::LogSoftmax;
-using testing::MakeRow;
-using testing::MakeRowOn;
-using testing::RandomLogits;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -424,4 +415,4 @@ TEST(LogMath, SumsKeepInfinitiesAndNan) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

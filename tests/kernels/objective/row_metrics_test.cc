@@ -9,14 +9,8 @@
 #include "taopd/objective/objective.h"
 #include "tests/kernels/objective/dense_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::DenseRow;
-using testing::Evaluate;
-using testing::LogSoftmax;
-using testing::MakeRow;
-using testing::RandomLogits;
 
 double TailOf(const DenseRow<double>& row) {
   const std::vector<double> log_p = LogSoftmax(row.logits);
@@ -75,4 +69,4 @@ TEST(OverlapAdvantage, IsTheMeanOverTheOverlap) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

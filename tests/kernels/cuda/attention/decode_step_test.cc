@@ -9,11 +9,8 @@
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::Normal;
-using testing::Stored;
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadSize = 16;  // N, K, D
 constexpr int64_t kMaxLen = 700;                             // 3 partitions, 22 blocks
@@ -200,4 +197,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,14 +8,8 @@
 
 #include "tests/kernels/cuda/attention/paged_batch.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::AttentionShape;
-using testing::PagedRun;
-using testing::RandomSequences;
-using testing::Step;
-using testing::Stored;
 
 // Relative to values of size 1: sums in float32, and one rounding (2^-9) of a bfloat16 result.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.004; }
@@ -167,7 +161,7 @@ TEST_P(CudaPagedAttentionTest, NanReachesThoseWhoSeeIt) {
   const int64_t heads[] = {1, N, N + K + 1};  // a query head, a key head, a value head
   for (int64_t head : heads) {
     std::vector<Stored> sequences = RandomSequences(shape, {90});
-    testing::PutNan(&sequences[0], 33 * shape.row_size() + head * D + 3);
+    PutNan(&sequences[0], 33 * shape.row_size() + head * D + 3);
     PagedRun whole(shape, sequences, 6), steps(shape, sequences, 7);
     whole.Run({{0, 90}});
     for (int i = 0; i < 90; ++i) steps.Run({{0, 1}});
@@ -289,4 +283,4 @@ TEST_F(CudaTest, PagedAttentionNamesWrongArguments) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

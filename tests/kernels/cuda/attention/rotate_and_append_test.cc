@@ -10,11 +10,8 @@
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::Normal;
-using testing::Stored;
 
 // The roundings to bfloat16 of the norm, of its product, of x cos and of the sum.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.02; }
@@ -244,4 +241,4 @@ INSTANTIATE_TEST_SUITE_P(Types, RotateAndAppendTest,
                          });
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,13 +9,8 @@
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::HeadsArrays;
-using testing::RmsNormArrays;
-using testing::Stored;
-using testing::SwiGluArrays;
 
 // Sums in another order and another exp, relative to numbers of size 1 to 30. A bfloat16 result may
 // be one rounding (2^-8) apart, or two if a rounded factor differs.
@@ -158,11 +153,9 @@ TEST_F(CudaAdamWTest, MatchesTheCpu) {
     std::vector<std::vector<Stored>> host;  // gradient, master, exp_avg, exp_avg_sq, bfloat16
     std::vector<std::unique_ptr<OnDevice>> device;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      host.push_back({testing::Normal(type, sizes[i], i),
-                      testing::Normal(DataType::kFloat32, sizes[i], i + 10),
-                      testing::Normal(type, sizes[i], i + 20),
-                      testing::Normal(type, sizes[i], i + 30, 0.01f, 1),
-                      testing::Normal(DataType::kBFloat16, sizes[i], i + 40)});
+      host.push_back({Normal(type, sizes[i], i), Normal(DataType::kFloat32, sizes[i], i + 10),
+                      Normal(type, sizes[i], i + 20), Normal(type, sizes[i], i + 30, 0.01f, 1),
+                      Normal(DataType::kBFloat16, sizes[i], i + 40)});
     }
     std::vector<std::vector<Stored>> ours = host;
     std::vector<std::vector<uint8_t>> before;
@@ -217,4 +210,4 @@ TEST_F(CudaAdamWTest, MatchesTheCpu) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
