@@ -16,15 +16,8 @@
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/checkpoint/manifest.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ArmFault;
-using testing::Fault;
-using testing::IsExample;
-using testing::NumSystemCalls;
-using testing::TempDir;
-using testing::WriteExample;
 
 absl::StatusOr<std::string> Save(CheckpointStore* store, int64_t step) {
   return store->Save(step, [&](const std::string& to) { return WriteExample(to, step); });
@@ -178,4 +171,4 @@ TEST(CheckpointFaultTest, FileThatCannotGrowLeavesTheOlder) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,15 +10,10 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/checkpoint/example_checkpoint.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::IsExample;
-using testing::ReadFile;
-using testing::TempDir;
-using testing::WriteExample;
-using testing::WriteFile;
 
 class CheckpointStoreTest : public ::testing::Test {
  protected:
@@ -342,4 +337,4 @@ TEST_F(CheckpointStoreTest, DeleteAfterLeavesEarlierCheckpointsAlone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

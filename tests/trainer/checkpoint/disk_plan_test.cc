@@ -9,7 +9,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -91,20 +91,20 @@ TEST(DiskPlan, CountsTheWeightsForServersOfRollouts) {
 }
 
 TEST(DiskPlan, FindsTheWeightsThatAKilledRunHasLeft) {
-  const testing::TempDir dir;
+  const TempDir dir;
   for (const char* name : {"weights-rank-0/step-1", "weights-rank-1/step-1", "checkpoints"}) {
     std::filesystem::create_directories(dir.File(name));
-    testing::WriteFile(dir.File(name + std::string("/file")), "12345");
+    WriteFile(dir.File(name + std::string("/file")), "12345");
   }
   EXPECT_EQ(PublishedBytesIn(dir.path()), 10);
   EXPECT_EQ(PublishedBytesIn(dir.File("nowhere")), 0);
 }
 
 TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
-  const testing::TempDir dir;
+  const TempDir dir;
   std::filesystem::create_directories(dir.File("a/b"));
-  testing::WriteFile(dir.File("a/b/one"), std::string(1000, 'x'));
-  testing::WriteFile(dir.File("a/two"), "x");
+  WriteFile(dir.File("a/b/one"), std::string(1000, 'x'));
+  WriteFile(dir.File("a/two"), "x");
   EXPECT_EQ(BytesOnDisk(dir.File("a")), 1001);
   EXPECT_EQ(BytesOnDisk(dir.File("a/two")), 1);
   EXPECT_EQ(BytesOnDisk(dir.File("nowhere")), 0);
@@ -114,4 +114,4 @@ TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

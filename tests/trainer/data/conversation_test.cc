@@ -5,13 +5,10 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/data/prompt_dataset.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using testing::ByteTokenizer;
-using testing::TempDir;
-using testing::WriteFile;
 
 const ConversationKeys kKeys = {"messages", "prompt", "response"};
 
@@ -140,4 +137,4 @@ TEST_F(ConversationRowsTest, TheRowIsNamedInErrors) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,12 +10,8 @@
 #include "tests/support/mutation.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ByteTokenizer;
-using testing::TempDir;
-using testing::WriteFile;
 
 class LoadPromptsTest : public ::testing::Test {
  protected:
@@ -259,9 +255,9 @@ TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   DatasetOptions options = Options();
   options.render = RenderForTest;
   options.vocab_size = 1 << 20;
-  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
-                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")},
-                                   &tokenizer_, options));
+  ASSERT_OK_AND_ASSIGN(
+      const PromptDataset data,
+      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
   ASSERT_EQ(data.records.size(), 7u);
   EXPECT_EQ(data.files[0].format, "parquet");
   EXPECT_EQ(data.records[1].id, "verl.parquet:2");
@@ -273,16 +269,16 @@ TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   // Any column can be named by its path.
   options.answer_key = "extra_info.split";
   options.source_key = "ability";
-  ASSERT_OK_AND_ASSIGN(const PromptDataset other,
-                       LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")},
-                                   &tokenizer_, options));
+  ASSERT_OK_AND_ASSIGN(
+      const PromptDataset other,
+      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
   EXPECT_EQ(other.records[0].answer, "test");
   EXPECT_EQ(other.records[0].source, "math");
   options.prompt_key = "extra_info.index";
-  EXPECT_ERROR(LoadPrompts({testing::SourcePath("tests/common/io/golden/verl.parquet")},
-                           &tokenizer_, options),
-               absl::StatusCode::kInvalidArgument,
-               "verl.parquet: row 1: \"extra_info.index\" is neither text");
+  EXPECT_ERROR(
+      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options),
+      absl::StatusCode::kInvalidArgument,
+      "verl.parquet: row 1: \"extra_info.index\" is neither text");
 }
 
 TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
@@ -357,7 +353,7 @@ TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
   int64_t num_errors = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     RandomStream random(seed, "lines");
-    const auto data = Load(testing::Mutate({whole}, {}, &random), options);
+    const auto data = Load(Mutate({whole}, {}, &random), options);
     if (data.ok()) continue;
     ++num_errors;
     EXPECT_THAT(std::string(data.status().message()), ::testing::HasSubstr("data.jsonl"));
@@ -366,4 +362,4 @@ TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

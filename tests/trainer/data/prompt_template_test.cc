@@ -4,7 +4,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/data/row_reader.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(PromptTemplate, BuiltInOnesAndOwnTexts) {
@@ -31,7 +31,7 @@ TEST(PromptTemplate, UnknownNames) {
 
 // The system message of the published evaluation files is the template's.
 TEST(PromptTemplate, ThePapersEvaluationPrompt) {
-  const std::string path = testing::SharedData("valid_math500.parquet");
+  const std::string path = SharedData("valid_math500.parquet");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
   ASSERT_OK_AND_ASSIGN(const PromptTemplate paper, MakePromptTemplate("ta_opd_eval", ""));
   ASSERT_OK(ReadRows(path, {"prompt"}, [&](const nlohmann::ordered_json& row, int64_t) {
@@ -42,4 +42,4 @@ TEST(PromptTemplate, ThePapersEvaluationPrompt) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

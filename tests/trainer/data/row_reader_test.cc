@@ -3,7 +3,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -23,16 +23,16 @@ TEST(FindPath, KeysAndPaths) {
 }
 
 TEST(ReadRows, TheFormatIsThatOfTheBytes) {
-  testing::TempDir dir;
-  const std::string golden = testing::SourcePath("tests/common/io/golden/verl.parquet");
-  testing::WriteFile(dir.File("renamed.jsonl"), testing::ReadFile(golden));
+  TempDir dir;
+  const std::string golden = SourcePath("tests/common/io/golden/verl.parquet");
+  WriteFile(dir.File("renamed.jsonl"), ReadFile(golden));
   EXPECT_EQ(DataFormatOf(dir.File("renamed.jsonl")), DataFormat::kParquet);
-  testing::WriteFile(dir.File("text.parquet"), "{}\n");
+  WriteFile(dir.File("text.parquet"), "{}\n");
   EXPECT_EQ(DataFormatOf(dir.File("text.parquet")), DataFormat::kParquet);
   const auto ignore = [](const Json&, int64_t) { return absl::OkStatus(); };
   EXPECT_ERROR(ReadRows(dir.File("text.parquet"), {"prompt"}, ignore), absl::StatusCode::kDataLoss,
                "text.parquet");
-  testing::WriteFile(dir.File("text.jsonl"), "{\"z\":1,\"a\":2}\n");
+  WriteFile(dir.File("text.jsonl"), "{\"z\":1,\"a\":2}\n");
   std::string seen;
   ASSERT_OK(ReadRows(dir.File("text.jsonl"), {"z"}, [&](const Json& row, int64_t number) {
     seen += Concat(number, row.dump());
@@ -42,4 +42,4 @@ TEST(ReadRows, TheFormatIsThatOfTheBytes) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,12 +7,8 @@
 #include "trainer/data/dataset_summary.h"
 #include "trainer/data/prompt_dataset.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ByteTokenizer;
-using testing::TempDir;
-using testing::WriteFile;
 
 class TeacherPromptTest : public ::testing::Test {
  protected:
@@ -175,4 +171,4 @@ TEST_F(TeacherPromptTest, TheSummaryShowsBothPrompts) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,11 +7,10 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::TempDir;
 
 // Answers with a function of (problem, sample), on another thread and in reverse order.
 class FakeSource final : public ResponseSource {
@@ -367,4 +366,4 @@ TEST(EvaluateAccuracy, AnErrorOfTheWaitCancelsTheSourceAndIsTheResult) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

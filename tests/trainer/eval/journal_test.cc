@@ -3,13 +3,10 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using testing::ReadFile;
-using testing::TempDir;
-using testing::WriteFile;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
 const Json kEvaluation = {{"model", "m"}, {"eval.n", "8"}};
@@ -113,4 +110,4 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

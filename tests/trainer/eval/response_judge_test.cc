@@ -4,10 +4,8 @@
 #include "tests/trainer/reward/reward_server.h"
 #include "trainer/eval/accuracy.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RewardServer;
 
 // Answers problem p with the text of its answer.
 class AnswerSource final : public ResponseSource {
@@ -66,4 +64,4 @@ TEST_F(ResponseJudgeTest, AServerThatRefusesEndsTheEvaluation) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

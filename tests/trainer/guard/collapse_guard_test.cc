@@ -13,7 +13,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 Metrics Healthy() {
@@ -46,7 +46,7 @@ TEST(CollapseGuard, IsSilentOnTheQuickstartsRun) {
   config.kl_to_start.limit = 1;
   CollapseGuard guard(config);
   std::istringstream lines(
-      testing::ReadFile(testing::SourcePath("tests/trainer/guard/data/quickstart_metrics.jsonl")));
+      ReadFile(SourcePath("tests/trainer/guard/data/quickstart_metrics.jsonl")));
   int64_t num_steps = 0;
   for (std::string line; std::getline(lines, line);) {
     const auto row = nlohmann::json::parse(line);
@@ -176,4 +176,4 @@ TEST(CollapseGuard, RemembersAcrossACheckpoint) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

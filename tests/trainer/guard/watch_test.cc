@@ -10,7 +10,7 @@
 #include "trainer/guard/rollbacks.h"
 #include "trainer/guard/wall_time.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
@@ -68,7 +68,7 @@ TEST(SaveInterval, CountsFromTheLastCheckpoint) {
 }
 
 TEST(Rollbacks, ReadBackWhatWasWritten) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const Rollbacks none, ReadRollbacks(dir.path()));
   EXPECT_EQ(none.count, 0);
   EXPECT_EQ(none.lr_factor, 1);
@@ -93,12 +93,12 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   ASSERT_OK(WriteRollbacks(some, dir.path()));
   ASSERT_OK_AND_ASSIGN(const Rollbacks settled, ReadRollbacks(dir.path(), 4));
   EXPECT_EQ(settled.count, 2);
-  testing::WriteFile(dir.File("rollbacks.json"),
-                     "{\"count\": 1, \"lr_factor\": 1, \"intent\": {\"to_step\": 1}}");
+  WriteFile(dir.File("rollbacks.json"),
+            "{\"count\": 1, \"lr_factor\": 1, \"intent\": {\"to_step\": 1}}");
   EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "to_step");
-  testing::WriteFile(dir.File("rollbacks.json"), "{\"count\": 1}");
+  WriteFile(dir.File("rollbacks.json"), "{\"count\": 1}");
   EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "lr_factor");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

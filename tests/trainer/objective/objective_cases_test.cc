@@ -11,7 +11,7 @@
 #include "common/io/jsonl.h"
 #include "tests/support/files.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
@@ -26,9 +26,9 @@ json GoodCase() {
 }
 
 TEST(ObjectiveCases, CommittedVectorsPass) {
-  const testing::TempDir dir;
+  const TempDir dir;
   const auto summary = EvaluateObjectiveCases(
-      testing::SourcePath("tests/kernels/golden/objective_vectors.jsonl"), dir.File("out.jsonl"));
+      SourcePath("tests/kernels/golden/objective_vectors.jsonl"), dir.File("out.jsonl"));
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_GT(summary->num_cases, 100);
   EXPECT_EQ(summary->num_refused, 0);
@@ -41,9 +41,9 @@ TEST(ObjectiveCases, CommittedVectorsPass) {
 // some. That code is float32 and computes the overlap's advantage from the log-probs of its loss,
 // which the objective `normalized` renormalizes.
 TEST(ObjectiveCases, SharedVectorsPass) {
-  const std::string path = testing::SharedData("objective_vectors.jsonl");
+  const std::string path = SharedData("objective_vectors.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
-  const testing::TempDir dir;
+  const TempDir dir;
   const auto summary = EvaluateObjectiveCases(path, dir.File("out.jsonl"));
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->num_cases, 480);
@@ -143,7 +143,7 @@ TEST(ObjectiveCases, RefusesByField) {
 }
 
 TEST(ObjectiveCases, RefusedCasesStandInTheOutput) {
-  const testing::TempDir dir;
+  const TempDir dir;
   json bad = GoodCase();
   bad["id"] = 7;
   bad["sampled_id"] = 9;
@@ -168,4 +168,4 @@ TEST(ObjectiveCases, RefusedCasesStandInTheOutput) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

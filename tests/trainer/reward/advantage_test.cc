@@ -9,12 +9,8 @@
 
 #include "tests/kernels/objective/dense_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::DenseRow;
-using testing::LogSoftmax;
-using testing::RandomLogits;
 
 TEST(Advantages, AreThoseOfThePapers) {
   const std::vector<double> rewards = {1, 0, 0, 1, 0.5};
@@ -76,7 +72,7 @@ std::vector<double> GradientOf(const std::vector<double>& logits, double log_beh
   row.off_policy = true;
   row.log_behavior = log_behavior;
   row.advantage = advantage;
-  return testing::Evaluate(ObjectiveTerms(*FindObjective("policy_gradient")), row).gradient;
+  return Evaluate(ObjectiveTerms(*FindObjective("policy_gradient")), row).gradient;
 }
 
 // The gradient of -E[reward] with respect to the logits, by the softmax's derivative.
@@ -182,4 +178,4 @@ TEST(PolicyGradient, IsUnbiasedOverTheTokensOfAResponse) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,11 +6,10 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/reward/reward_server.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using testing::RewardServer;
 
 std::vector<RewardSample> Samples(const std::vector<std::string>& responses) {
   std::vector<RewardSample> samples;
@@ -190,4 +189,4 @@ TEST(HttpReward, SettingsThatCannotBeUsedAreNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,7 +4,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/reward/grader_reward.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 Rollout Response(const std::string& text, FinishReason finish = FinishReason::kStop) {
@@ -36,7 +36,7 @@ class StepRewardsTest : public ::testing::Test {
     for (int i = 0; i < 6; ++i) prompts.push_back(&prompts_[i / 3]);
     return StepRewards(options_, prompts, 3, "step-7");
   }
-  testing::ByteTokenizer tokenizer_;
+  ByteTokenizer tokenizer_;
   std::unique_ptr<RewardSource> source_;
   StepRewardOptions options_;
   PromptRecord prompts_[2];
@@ -95,4 +95,4 @@ TEST_F(StepRewardsTest, ACutResponseIsWrongUnlessItMayBeCut) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

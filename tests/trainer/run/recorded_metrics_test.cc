@@ -9,7 +9,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr char kSteps[] =
@@ -43,9 +43,9 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
        old_size + sizeof(kSamples) - 1, 2},
   };
   for (const Case& c : cases) {
-    const testing::TempDir dir;
-    testing::WriteFile(dir.File("metrics.jsonl"), c.metrics);
-    testing::WriteFile(dir.File("samples.jsonl"), c.samples);
+    const TempDir dir;
+    WriteFile(dir.File("metrics.jsonl"), c.metrics);
+    WriteFile(dir.File("samples.jsonl"), c.samples);
     ASSERT_OK_AND_ASSIGN(const RecordedMetrics record,
                          ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(known),
                                              static_cast<int64_t>(old_size), "eval/x"));
@@ -64,9 +64,9 @@ TEST(RecordedMetrics, KeepsEvaluationsBehindLaterSteps) {
   const std::string one = "{\"step\": 1, \"eval/x\": 4.5}\n", two = kEvaluation;
   const std::string later = "{\"step\": 4, \"eval/x\": 2.0}\n";
   const std::string sample_one = "{\"step\": 1, \"id\": 1}\n", sample_four = "{\"step\": 4}\n";
-  const testing::TempDir dir;
-  testing::WriteFile(dir.File("metrics.jsonl"), steps + one + three + four + two + later);
-  testing::WriteFile(dir.File("samples.jsonl"), old + sample_one + sample_four + kSamples);
+  const TempDir dir;
+  WriteFile(dir.File("metrics.jsonl"), steps + one + three + four + two + later);
+  WriteFile(dir.File("samples.jsonl"), old + sample_one + sample_four + kSamples);
   const auto read = [&] {
     return ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(steps.size()),
                                static_cast<int64_t>(old.size()), "eval/x");
@@ -82,8 +82,8 @@ TEST(RecordedMetrics, KeepsEvaluationsBehindLaterSteps) {
 
   ASSERT_OK(KeepLaterRecords(dir.path(), &record));
   const std::string metrics = steps + one + two, samples = old + sample_one + kSamples;
-  EXPECT_EQ(testing::ReadFile(dir.File("metrics.jsonl")), metrics);
-  EXPECT_EQ(testing::ReadFile(dir.File("samples.jsonl")), samples);
+  EXPECT_EQ(ReadFile(dir.File("metrics.jsonl")), metrics);
+  EXPECT_EQ(ReadFile(dir.File("samples.jsonl")), samples);
   EXPECT_EQ(record.metrics_bytes, static_cast<int64_t>(metrics.size()));
   EXPECT_EQ(record.samples_bytes, static_cast<int64_t>(samples.size()));
   // Another rank reads the files after that.
@@ -96,10 +96,10 @@ TEST(RecordedMetrics, KeepsEvaluationsBehindLaterSteps) {
 // Nothing of an evaluation is kept whose line of metrics is missing.
 TEST(RecordedMetrics, SamplesWithoutTheirLineAreCut) {
   const std::string steps = kSteps, old = kOldSample;
-  const testing::TempDir dir;
-  testing::WriteFile(dir.File("metrics.jsonl"),
-                     steps + "{\"step\": 3, \"loss\": 1}\n" + "{\"step\": 1, \"eval/x\": 4.5}\n");
-  testing::WriteFile(dir.File("samples.jsonl"), old + "{\"step\": 1, \"id\": 1}\n" + kSamples);
+  const TempDir dir;
+  WriteFile(dir.File("metrics.jsonl"),
+            steps + "{\"step\": 3, \"loss\": 1}\n" + "{\"step\": 1, \"eval/x\": 4.5}\n");
+  WriteFile(dir.File("samples.jsonl"), old + "{\"step\": 1, \"id\": 1}\n" + kSamples);
   ASSERT_OK_AND_ASSIGN(const RecordedMetrics record,
                        ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(steps.size()),
                                            static_cast<int64_t>(old.size()), "eval/x"));
@@ -112,9 +112,9 @@ TEST(RecordedMetrics, SamplesWithoutTheirLineAreCut) {
 
 // The checkpoint was written after the evaluation, because a stop was requested.
 TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
-  const testing::TempDir dir;
+  const TempDir dir;
   const std::string metrics = Concat(kSteps, kEvaluation);
-  testing::WriteFile(dir.File("metrics.jsonl"), metrics);
+  WriteFile(dir.File("metrics.jsonl"), metrics);
   ASSERT_OK_AND_ASSIGN(
       const RecordedMetrics record,
       ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(metrics.size()), 0, ""));
@@ -128,8 +128,8 @@ TEST(RecordedMetrics, AnEvaluationThatTheCheckpointKnowsCounts) {
 TEST(RecordedMetrics, AFileThatIsTooShortIsCutAfterItsLastLine) {
   const std::string steps = kSteps, samples = kSamples;
   for (size_t size = 0; size < steps.size(); ++size) {
-    const testing::TempDir dir;
-    testing::WriteFile(dir.File("metrics.jsonl"), steps.substr(0, size));
+    const TempDir dir;
+    WriteFile(dir.File("metrics.jsonl"), steps.substr(0, size));
     ::testing::internal::CaptureStderr();
     const auto record = ReadRecordedMetrics(dir.path(), 2, static_cast<int64_t>(steps.size()),
                                             static_cast<int64_t>(samples.size()), "eval/x");
@@ -149,4 +149,4 @@ TEST(RecordedMetrics, AFileThatIsTooShortIsCutAfterItsLastLine) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -16,7 +16,7 @@
 #include "trainer/config/sft_config.h"
 #include "trainer/config/train_config.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -76,7 +76,7 @@ template <typename Config>
 void ExpectEverySettingBehavesAsDeclared(const std::string& names) {
   std::istringstream words(names);
   const std::set<std::string> fixed(std::istream_iterator<std::string>(words), {});
-  const std::string reference = testing::ReadFile(testing::SourcePath("docs/configuration.md"));
+  const std::string reference = ReadFile(SourcePath("docs/configuration.md"));
   Config before;
   const RunFacts recorded = FactsOf(DescribeSettings(before));
   ASSERT_OK(CheckResume(recorded, recorded, {}));
@@ -142,15 +142,14 @@ TEST(ResumeCheck, AMisspeltPermissionIsRefused) {
 }
 
 TEST(ResumeCheck, TheRecordReadsBack) {
-  const testing::TempDir dir;
-  testing::WriteFile(dir.File("identity.json"),
-                     WriteRunFacts({{"a.b", "\"x\"", true}, {"c", "", false}}));
+  const TempDir dir;
+  WriteFile(dir.File("identity.json"), WriteRunFacts({{"a.b", "\"x\"", true}, {"c", "", false}}));
   ASSERT_OK_AND_ASSIGN(const RunFacts facts, ReadRunFacts(dir.File("identity.json")));
   ASSERT_EQ(facts.size(), 2u);
   EXPECT_EQ(facts[0].name, "a.b");
   EXPECT_EQ(facts[0].value, "\"x\"");
   EXPECT_EQ(facts[1].value, "");
-  testing::WriteFile(dir.File("identity.json"), "{\"a\": 1}");
+  WriteFile(dir.File("identity.json"), "{\"a\": 1}");
   EXPECT_ERROR(ReadRunFacts(dir.File("identity.json")), absl::StatusCode::kDataLoss,
                "a is no text");
 }
@@ -173,4 +172,4 @@ TEST(ChangedSettings, AreThoseThatDifferAndReadBack) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

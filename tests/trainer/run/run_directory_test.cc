@@ -12,14 +12,11 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using testing::ReadFile;
-using testing::TempDir;
-using testing::WriteFile;
 
 const StartMode kNew, kResume{.resume = true}, kOverwrite{.overwrite = true};
 const StartMode kResumeOrStart{.resume = true, .may_start = true};
@@ -269,4 +266,4 @@ TEST_F(RunDirectoryTest, ACheckChangesNothing) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

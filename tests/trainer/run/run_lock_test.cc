@@ -7,10 +7,8 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/run/run_lock.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::TempDir;
 
 // A child that holds the lock until it is killed.
 class Holder {
@@ -77,4 +75,4 @@ TEST(RunLockTest, OtherDirectoriesAreFree) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

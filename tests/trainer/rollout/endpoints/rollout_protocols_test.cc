@@ -5,7 +5,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(RolloutEndpoint, AWorkerForEachAddress) {
@@ -31,9 +31,9 @@ TEST(RolloutEndpoint, NamesWhatIsWrong) {
   RolloutWorkerOptions tls;
   tls.tls_ca_file = "/absent.pem";
   EXPECT_ERROR(error({"grpcs://a:1"}, tls), absl::StatusCode::kInvalidArgument, "tls_ca_file");
-  const testing::TempDir dir;
+  const TempDir dir;
   tls.tls_ca_file = dir.File("ca.pem");
-  testing::WriteFile(tls.tls_ca_file, "x");
+  WriteFile(tls.tls_ca_file, "x");
   EXPECT_ERROR(error({"grpc://a:1"}, tls), absl::StatusCode::kInvalidArgument,
                "no endpoint uses TLS");
 }
@@ -50,4 +50,4 @@ TEST(RolloutEndpoint, AKeyWithoutEncryptionIsNamedWithItsServer) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

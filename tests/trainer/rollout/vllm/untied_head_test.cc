@@ -8,10 +8,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::TempDir;
 
 // Two shards, of which the second has the embedding.
 void WriteModel(const std::string& dir, const std::vector<float>& embedding) {
@@ -22,10 +20,10 @@ void WriteModel(const std::string& dir, const std::vector<float>& embedding) {
   ASSERT_OK(WriteSafetensors(
       dir + "/model-2.safetensors",
       {{"model.embed_tokens.weight", "F32", {3, 2}, std::as_bytes(std::span(embedding))}}));
-  testing::WriteFile(dir + "/model.safetensors.index.json",
-                     R"({"weight_map": {"model.norm.weight": "model-1.safetensors",
+  WriteFile(dir + "/model.safetensors.index.json",
+            R"({"weight_map": {"model.norm.weight": "model-1.safetensors",
                          "model.embed_tokens.weight": "model-2.safetensors"}})");
-  testing::WriteFile(dir + "/config.json", "{}");
+  WriteFile(dir + "/config.json", "{}");
 }
 
 TEST(UntiedHeadTest, AddsACopyOfTheEmbedding) {
@@ -63,7 +61,7 @@ TEST(UntiedHeadTest, ReplacesWhatADeadProcessHasLeft) {
   const TempDir dir;
   WriteModel(dir.File("a"), {1, 2, 3, 4, 5, 6});
   std::filesystem::create_directory(dir.File("b"));
-  testing::WriteFile(dir.File("b/half"), "x");
+  WriteFile(dir.File("b/half"), "x");
   ASSERT_OK_AND_ASSIGN(const auto untied, UntiedHead::Make(dir.File("a"), dir.File("b")));
   EXPECT_FALSE(std::filesystem::exists(dir.File("b/half")));
 }
@@ -80,4 +78,4 @@ TEST(UntiedHeadTest, RefusesAModelWithoutAnEmbedding) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,14 +9,14 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::json;
 
 Json Recorded(const std::string& name) {
-  static const Json* const kReplies = new Json(Json::parse(
-      testing::ReadFile(testing::SourcePath("tests/trainer/rollout/vllm/golden/replies.json"))));
+  static const Json* const kReplies =
+      new Json(Json::parse(ReadFile(SourcePath("tests/trainer/rollout/vllm/golden/replies.json"))));
   return kReplies->at(name);
 }
 
@@ -222,4 +222,4 @@ TEST(VllmMessagesTest, RefusesWhatVllmCannotGive) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -14,7 +14,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::json;
@@ -113,7 +113,7 @@ class VllmTransferTest : public ::testing::Test {
             }};
   }
 
-  const testing::TempDir dir_;
+  const TempDir dir_;
   const std::stop_token never_;
   Events events_;
   absl::Mutex mutex_;
@@ -188,4 +188,4 @@ TEST(VllmTransferOptions, RefusesByName) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,16 +12,13 @@
 #include "tests/trainer/rollout/vllm/fake_vllm.h"
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::json;
-using testing::FakeProbe;
-using testing::FakeVllm;
 
 Json RecordedReplies() {
-  return Json::parse(
-      testing::ReadFile(testing::SourcePath("tests/trainer/rollout/vllm/golden/replies.json")));
+  return Json::parse(ReadFile(SourcePath("tests/trainer/rollout/vllm/golden/replies.json")));
 }
 
 class VllmWorkerTest : public ::testing::Test {
@@ -55,11 +52,11 @@ class VllmWorkerTest : public ::testing::Test {
     weights.directory = dir_.File(version);
     weights.probe = FakeProbe(text);
     std::filesystem::create_directory(weights.directory);
-    testing::WriteFile(weights.directory + "/weights", text);
+    WriteFile(weights.directory + "/weights", text);
     return weights;
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   FakeVllm vllm_{RecordedReplies()};
   const std::stop_token never_;
   RolloutNeeds needs_;
@@ -268,4 +265,4 @@ TEST(MakeVllmRolloutWorkerTest, RefusesByName) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
