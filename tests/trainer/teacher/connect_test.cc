@@ -5,13 +5,8 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleRequest;
-using testing::FakeTeacher;
-using testing::FastOptions;
-using testing::ScoreOne;
 
 // Runs a hook in place of the n-th pause, so that the world changes between two attempts.
 class HookClock final : public Clock {
@@ -178,4 +173,4 @@ TEST(MakeNetworkTeacherClientTest, OptionsAreChecked) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,19 +9,8 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::FakeCall;
-using testing::FakeTeacher;
-using testing::FastOptions;
-using testing::FullRequest;
-using testing::RightReply;
-using testing::ScoreAll;
-using testing::ScoreOne;
 
 class GrpcClientTest : public ::testing::Test {
  protected:
@@ -303,4 +292,4 @@ TEST_F(GrpcClientTest, DestructionAnswersEverything) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

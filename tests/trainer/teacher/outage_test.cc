@@ -9,17 +9,8 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::FakeCall;
-using testing::FakeTeacher;
-using testing::FastOptions;
-using testing::ScoreAll;
-using testing::ScoreOne;
 
 class OutageTest : public ::testing::Test {
  protected:
@@ -172,4 +163,4 @@ TEST_F(OutageTest, RequestsSurviveARestart) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,12 +11,8 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
 
 // Answers each attempt by a function, on the thread that starts it (as a transport may).
 class StepTransport final : public ScoreTransport {
@@ -411,4 +407,4 @@ TEST_F(RetryingClientTest, EveryRequestIsAnsweredOnce) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

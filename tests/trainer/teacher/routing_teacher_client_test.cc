@@ -5,13 +5,8 @@
 #include "tests/trainer/teacher/fake_teacher.h"
 #include "trainer/teacher/teacher_metrics.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleRequest;
-using testing::FakeTeacher;
-using testing::FastOptions;
-using testing::ScoreOne;
 
 class RoutingTest : public ::testing::Test {
  protected:
@@ -99,4 +94,4 @@ TEST_F(RoutingTest, MetricsAreOfEachTeacherAndEndpoint) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,13 +7,8 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::FullRequest;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -229,4 +224,4 @@ TEST(VerifyTeacherRequestTest, LimitsAreNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,12 +6,8 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::FakeCall;
-using testing::FakeTeacher;
-using testing::FastOptions;
 
 TeacherLoad SmallLoad() {
   TeacherLoad load;
@@ -97,4 +93,4 @@ TEST_F(TeacherBenchTest, ErrorsAreCountedByStatus) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

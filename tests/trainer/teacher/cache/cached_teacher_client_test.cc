@@ -10,17 +10,8 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::FakeTeacher;
-using testing::FastOptions;
-using testing::ScoreAll;
-using testing::ScoreOne;
-using testing::TempDir;
 
 constexpr int64_t kRoom = int64_t{1} << 30;
 
@@ -75,8 +66,8 @@ std::unique_ptr<TeacherClient> FixedTeacher(const std::string& canary, bool is_s
   TeacherInfo info = ExampleInfo();
   info.canary = canary;
   info.has_stable_scores = is_stable;
-  return std::make_unique<testing::ScriptedTeacher>(
-      [=](TeacherRequest request, testing::ScriptedTeacher::Done done) {
+  return std::make_unique<ScriptedTeacher>(
+      [=](TeacherRequest request, ScriptedTeacher::Done done) {
         ++*num_asked;
         TeacherScores scores = ExampleScores(request, ExampleInfo());
         scores.sampled_log_probs.assign(scores.sampled_log_probs.size(), value);
@@ -141,7 +132,7 @@ TEST_F(CachedTeacherTest, ErrorsAreNotStored) {
   TeacherRequest bad = ExampleRequest(1);
   bad.score_start = 0;
   EXPECT_ERROR(ScoreOne(client.get(), bad), absl::StatusCode::kInvalidArgument, "score_start 0");
-  teacher_.SetHandler([](testing::FakeCall call) {
+  teacher_.SetHandler([](FakeCall call) {
     call.finish({grpc::StatusCode::INVALID_ARGUMENT, "as told"});
   });
   EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kInvalidArgument,
@@ -171,4 +162,4 @@ TEST_F(CachedTeacherTest, DestructionAnswersEverything) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

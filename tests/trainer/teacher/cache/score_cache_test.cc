@@ -13,13 +13,8 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "trainer/teacher/cache/score_record.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::TempDir;
 
 constexpr int64_t kPlenty = int64_t{1} << 30;
 
@@ -72,11 +67,11 @@ TEST(ScoreCacheTest, DamagedEntriesAreMissesAndGo) {
   for (int i = 0; i < 4; ++i) PutExample(i, cache.get());
   const auto files = EntriesOf(dir);
   ASSERT_EQ(files.size(), 4u);
-  std::string flipped = testing::ReadFile(files[0]);
+  std::string flipped = ReadFile(files[0]);
   flipped[flipped.size() / 2] ^= 16;
-  testing::WriteFile(files[0], flipped);
+  WriteFile(files[0], flipped);
   std::filesystem::resize_file(files[1], 100);
-  testing::WriteFile(files[2], "");
+  WriteFile(files[2], "");
   int num_found = 0;
   for (int i = 0; i < 4; ++i) num_found += FindsExample(i, cache.get());
   EXPECT_EQ(num_found, 1);
@@ -144,12 +139,12 @@ TEST(ScoreCacheTest, ProcessesShareTheDirectory) {
 
 TEST(ScoreCacheTest, ADirectoryThatCannotBeWrittenDoesNotEndARun) {
   const TempDir dir;
-  testing::WriteFile(dir.File("file"), "");
+  WriteFile(dir.File("file"), "");
   EXPECT_FALSE(ScoreCache::Open(dir.File("file"), kPlenty).ok());
   ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
   // A file where the folder of an entry should be.
   const std::string key = ScoreKey(ExampleRequest(1), "rev-1");
-  testing::WriteFile(dir.File("cache/" + key.substr(0, 2)), "");
+  WriteFile(dir.File("cache/" + key.substr(0, 2)), "");
   PutExample(1, cache.get());
   EXPECT_EQ(cache->stats().failed_writes, 1u);
   EXPECT_FALSE(FindsExample(1, cache.get()));
@@ -179,4 +174,4 @@ TEST(ScoreCacheTest, RemembersTeachers) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,13 +8,8 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::FullRequest;
 
 std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
@@ -141,4 +136,4 @@ TEST(ScoreKeyTest, WhatDecidesTheReplyDecidesTheKey) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,18 +11,8 @@
 #include "tests/trainer/teacher/fake_teacher.h"
 #include "tests/trainer/teacher/transport/fake_http_teacher.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExampleInfo;
-using testing::ExampleRequest;
-using testing::ExampleScores;
-using testing::FakeHttpTeacher;
-using testing::FakeTeacher;
-using testing::FastHttpOptions;
-using testing::HttpShape;
-using testing::ScoreAll;
-using testing::ScoreOne;
 
 std::unique_ptr<TeacherClient> ConnectedTo(const TeacherClientOptions& options,
                                            TeacherInfo* info = nullptr) {
@@ -341,4 +331,4 @@ TEST(SglangTeacherTest, AsksFromTheFirstScoredToken) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,22 +9,15 @@
 #include "tests/trainer/teacher/fake_teacher.h"
 #include "tests/trainer/teacher/transport/certificates.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::CertificateAndKey;
-using testing::ExampleRequest;
-using testing::FakeCall;
-using testing::FakeTeacher;
-using testing::MakeCertificate;
-using testing::ScoreOne;
 
 class TlsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    testing::WriteFile(dir_.File("ca.pem"), server_.certificate);
-    testing::WriteFile(dir_.File("cert.pem"), client_.certificate);
-    testing::WriteFile(dir_.File("key.pem"), client_.key);
+    WriteFile(dir_.File("ca.pem"), server_.certificate);
+    WriteFile(dir_.File("cert.pem"), client_.certificate);
+    WriteFile(dir_.File("key.pem"), client_.key);
   }
   // Encrypted, with or without a certificate of the client.
   std::shared_ptr<grpc::ServerCredentials> ServerCredentials(bool asks_client) const {
@@ -48,7 +41,7 @@ class TlsTest : public ::testing::Test {
     return ScoreOne(client.get(), ExampleRequest(1)).status();
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   const CertificateAndKey server_ = MakeCertificate();
   const CertificateAndKey client_ = MakeCertificate();
 };
@@ -99,7 +92,7 @@ TEST_F(TlsTest, GrpcSendsTheApiKey) {
 }
 
 TEST_F(TlsTest, HttpIsEncrypted) {
-  testing::WriteFile(dir_.File("server.key"), server_.key);
+  WriteFile(dir_.File("server.key"), server_.key);
   httplib::SSLServer server(dir_.File("ca.pem").c_str(), dir_.File("server.key").c_str(),
                             dir_.File("cert.pem").c_str());  // asks for the client's certificate
   ASSERT_TRUE(server.is_valid());
@@ -149,4 +142,4 @@ TEST_F(TlsTest, FilesAreChecked) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
