@@ -127,7 +127,6 @@ int Main(int argc, char** argv) {
     };
     return PrintPlan(options, find, std::cout, std::cerr);
   }
-  RestartWithShortThreadWaits(argv);
   StopLookingForLockCycles();
   AddKeysOfEnvironment(&options);
   TeacherOptions shown = options.WithoutSecrets();
@@ -138,6 +137,9 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace taopd
+
+[[gnu::used, gnu::section(".preinit_array")]] auto* const restart_at_load =
+    taopd::RestartWithShortThreadWaits;
 
 int main(int argc, char** argv) {
   taopd::KeepFreedMemory();

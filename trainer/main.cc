@@ -108,7 +108,6 @@ int Main(int argc, char** argv) {
   }
   if (absl::Status status = SetLogLevel(log_level); !status.ok())
     return EndCommand(BadUsage(status));
-  RestartWithShortThreadWaits(argv);
   StopLookingForLockCycles();
   for (const Subcommand& subcommand : subcommands) {
     if (*subcommand.app) return EndCommand(CatchExceptions(subcommand.run));
@@ -118,6 +117,9 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace taopd
+
+[[gnu::used, gnu::section(".preinit_array")]] auto* const restart_at_load =
+    taopd::RestartWithShortThreadWaits;
 
 int main(int argc, char** argv) {
   // A write beyond a limit of the file size (ulimit -f) fails as on a full disk.

@@ -213,8 +213,10 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace taopd
 
+[[gnu::used, gnu::section(".preinit_array")]] auto* const restart_at_load =
+    taopd::RestartWithShortThreadWaits;
+
 int main(int argc, char** argv) {
-  taopd::RestartWithShortThreadWaits(argv);  // as the programs do
-  taopd::KeepFreedMemory();                  // as the teacher does
+  taopd::KeepFreedMemory();  // as the teacher does
   return taopd::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

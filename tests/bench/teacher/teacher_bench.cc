@@ -282,8 +282,10 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace taopd::bench
 
+[[gnu::used, gnu::section(".preinit_array")]] auto* const restart_at_load =
+    taopd::RestartWithShortThreadWaits;
+
 int main(int argc, char** argv) {
-  taopd::RestartWithShortThreadWaits(argv);  // as taopd-teacher does
   taopd::StopLookingForLockCycles();
   return taopd::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
 }
