@@ -54,4 +54,9 @@ int RunMain(const char* program, const std::function<int()>& main) {
   }
 }
 
+void LeaveProcess(int exit_code) {
+  std::fflush(nullptr);
+  std::_Exit(exit_code);
+}
+
 }  // namespace taopd

@@ -7,8 +7,6 @@
 #include <algorithm>
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -350,11 +348,6 @@ int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostr
     left_behind = app.release();
   }
   return exit_code;
-}
-
-void LeaveProcess(int exit_code) {
-  std::fflush(nullptr);
-  std::_Exit(exit_code);
 }
 
 }  // namespace taopd

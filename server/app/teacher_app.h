@@ -24,11 +24,8 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 //
 // Call it from the main thread of a process that has no other threads: it blocks SIGTERM and SIGINT
 // in the calling thread before it starts any. If a signal comes while the model is loading, the
-// loading thread still runs when this function returns; end the process with LeaveProcess.
+// loading thread still runs when this function returns; end the process with LeaveProcess
+// (common/base/run_main.h).
 int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostream& out);
-
-// Flushes the standard streams and ends the process without destroying static objects, which
-// threads of libraries may still use.
-[[noreturn]] void LeaveProcess(int exit_code);
 
 }  // namespace taopd

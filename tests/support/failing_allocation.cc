@@ -2,7 +2,7 @@
 // memory of tensors on a CPU from posix_memalign.
 //
 // TAOPD_FAILING_ALLOCATION is the number of the call that fails, from 1; 0 for none. The number of
-// calls goes to the file TAOPD_ALLOCATIONS_PATH, if it is set, when the program ends.
+// calls goes to the file TAOPD_ALLOCATIONS_PATH, if it is set, when the program ends, by _Exit too.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -35,4 +35,11 @@ extern "C" int posix_memalign(void** memory, size_t alignment, size_t size) {
   static const long failing_call = FailingCall();
   if (++num_calls == failing_call) return ENOMEM;
   return real(memory, alignment, size);
+}
+
+extern "C" void _Exit(int code) {
+  static auto* const real = reinterpret_cast<void (*)(int)>(dlsym(RTLD_NEXT, "_Exit"));
+  WriteNumCalls();
+  real(code);
+  std::abort();  // not reached
 }
