@@ -111,7 +111,6 @@ TEST_F(ChangedResumeTest, AllDifferencesAreNamedAtOnce) {
 // There is nothing to do, and nothing is touched. Not even a teacher is needed.
 TEST_F(ChangedResumeTest, AFinishedRunStaysAsItIs) {
   const auto files = FilesOf(dir_.File("run"));
-  teacher_.reset();
   const Strings settings = {kNobody, "trainer.total_steps=2", "eval.measure=none",
                             "teacher.connect_timeout_s=0.2", "trainer.save_every=1"};
   EXPECT_TRUE(Trains(settings, {"--resume"}));

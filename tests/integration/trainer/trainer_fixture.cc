@@ -147,8 +147,10 @@ void TrainerTest::Damage(const std::string& path) {
 }
 
 TeacherProcess& TrainerTest::teacher() {
-  if (!teacher_) StartTeacher(stories_);
-  return *teacher_;
+  if (teacher_) return *teacher_;
+  static const TempDir dir;
+  static TeacherProcess shared(dir, stories_);
+  return shared;
 }
 
 Strings TrainerTest::Command(Strings arguments, int64_t num_ranks) {

@@ -90,9 +90,10 @@ class TrainerTest : public ::testing::Test {
   static void Damage(const std::string& path);
 
   // ---- Programs ----
-  // The teacher, which starts when it is first asked for.
+  // The teacher that the test has started. Otherwise one that the tests of a process share, which
+  // starts when it is first asked for; a test that ends or stops its teacher starts its own.
   TeacherProcess& teacher();
-  // Starts the teacher with another model, other flags or another port.
+  // Starts the test's own teacher.
   void StartTeacher(const std::string& model_dir, const Strings& flags = {}, int grpc_port = 0) {
     teacher_.emplace(dir_, model_dir, grpc_port, flags);
   }

@@ -70,6 +70,7 @@ class TrainerStopTest : public TrainerTest {
  protected:
   void SetUp() override {
     TrainerTest::SetUp();
+    StartTeacher(stories_);
     port_ = teacher().grpc_port();
   }
 

@@ -87,6 +87,7 @@ TEST_F(TeacherOutageTest, OthersAreSlowOrLie) {
 }
 
 TEST_F(TeacherOutageTest, TheOnlyTeacherStopsForAWhile) {
+  StartTeacher(stories_);
   ASSERT_NO_FATAL_FAILURE(TrainWhole(teacher().endpoint()));
   ASSERT_NO_FATAL_FAILURE(StartRun("run", teacher().endpoint()));
   teacher().process().Signal(SIGSTOP);

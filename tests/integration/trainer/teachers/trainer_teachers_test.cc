@@ -37,6 +37,7 @@ TEST_F(TrainerTeachersTest, WhatVllmCannotDoIsRefusedAtTheStart) {
 }
 
 TEST_F(TrainerTeachersTest, ARunIsReplayedFromTheCache) {
+  StartTeacher(stories_);
   const std::string cache = Concat("teacher.cache_dir=", dir_.File("cache"));
   ASSERT_TRUE(Trains({RunDir("first"), cache}));
   teacher().Kill();
