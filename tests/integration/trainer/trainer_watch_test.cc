@@ -241,17 +241,19 @@ TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
        "trainer.mini_batch_size=8 trainer.micro_batch_tokens=4096"},
   };
   for (const Case& c : cases) {
-    auto config = nlohmann::json::parse(ModelConfigText());
-    config["vocab_size"] = c.vocab_size;
-    config["hidden_size"] = c.hidden_size;
-    config["intermediate_size"] = 3 * c.hidden_size;
-    config["num_hidden_layers"] = c.num_layers;
-    config["head_dim"] = c.hidden_size / 4;
-    WriteFile(dir_.File("large.json"), config.dump());
-    const std::string student = Concat("large_", c.name);
-    ASSERT_TRUE(Runs(SftArguments(
-        {"model.config=" + dir_.File("large.json"), RunDir(student), "trainer.total_steps=1"})));
-    StartTeacher(dir_.File(student + "/model"));
+    const std::string student = Concat("large_", c.vocab_size);
+    if (!Exists(student)) {
+      auto config = nlohmann::json::parse(ModelConfigText());
+      config["vocab_size"] = c.vocab_size;
+      config["hidden_size"] = c.hidden_size;
+      config["intermediate_size"] = 3 * c.hidden_size;
+      config["num_hidden_layers"] = c.num_layers;
+      config["head_dim"] = c.hidden_size / 4;
+      WriteFile(dir_.File("large.json"), config.dump());
+      ASSERT_TRUE(Runs(SftArguments(
+          {"model.config=" + dir_.File("large.json"), RunDir(student), "trainer.total_steps=1"})));
+      StartTeacher(dir_.File(student + "/model"));
+    }
     const Strings settings =
         Words(Concat("student.model=", dir_.File(student + "/model"), " ", RunDir(c.name),
                      " eval.measure=none trainer.total_steps=2 ", c.settings));
