@@ -121,7 +121,7 @@ void TrainerOutOfMemoryTest::FailAtAnyMoment() {
   const int64_t num_allocations = std::atoll(ReadFile(dir_.File("allocations")).c_str());
   ASSERT_GT(num_allocations, 1000) << "the library is not asked";
   const auto whole = ModelOf("whole");
-  const int64_t count = NumberFromEnvironment("TAOPD_MEMORY_CASES", 10);
+  const int64_t count = NumberFromEnvironment("TAOPD_MEMORY_CASES", 6);
   RandomStream random(7);
   for (int64_t i = 0; i < count; ++i) {
     // One in each of equal parts of the run.

@@ -36,7 +36,7 @@ class TrainerResumeTest : public TrainerTest {
 
 void TrainerResumeTest::KillAndCompare(int64_t async_steps) {
   async_steps_ = async_steps;
-  const int64_t num_kills = NumKills(5), steps = StepsOf(num_kills);
+  const int64_t num_kills = NumKills(3), steps = StepsOf(num_kills);
   teacher();
   const absl::Time start = absl::Now();
   ASSERT_TRUE(Trains(Settings("whole", steps)));

@@ -15,7 +15,7 @@ namespace taopd::testing {
 namespace {
 
 constexpr absl::Duration kEnd = absl::Seconds(60);
-constexpr int64_t kSteps = 24;
+constexpr int64_t kSteps = 16;
 constexpr int64_t kSaveEvery = 4;
 
 enum class Moment {
@@ -297,12 +297,12 @@ TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
 
 TEST_F(TrainerStopTest, AStoppedRunOneStepOff) {
   async_steps_ = 1;
-  RunCases(1, 7);  // two SIGTERMs to SIGKILL
+  RunCases(3, 5);  // SIGTERM to the group to SIGKILL
 }
 
 TEST_F(TrainerStopTest, AStoppedRunBesideItsEvaluations) {
   eval_mode_ = "beside";
-  RunCases(6, 5);  // POST /stop and SIGTERM to a lost teacher
+  RunCases(7, 4);  // SIGKILL to a lost teacher
 }
 
 // A step of supervised training that takes long is abandoned before its update.

@@ -42,7 +42,7 @@ class TrainerBesideTest : public TrainerTest {
 };
 
 void TrainerBesideTest::KillAndCompare(int64_t num_ranks, const Strings& more) {
-  const int64_t num_kills = NumKills(3);
+  const int64_t num_kills = NumKills(2);
   Strings all = Joined(more, {Concat("trainer.total_steps=", StepsOf(num_kills))});
   if (num_ranks > 1) all.push_back("dist.deterministic=true");
   teacher();

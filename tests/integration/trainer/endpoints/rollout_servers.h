@@ -32,10 +32,10 @@ class TrainerEndpointsTest : public TrainerTest {
   }
   // Kills one of the servers again and again while the trainer runs, at moments that have nothing
   // to do with its steps, and starts it again. Returns the number of kills.
-  int KillServersOf(Process& trainer, const std::vector<Worker*>& servers, int most,
-                    absl::Duration shortest, absl::Duration longest) {
+  int64_t KillServersOf(Process& trainer, const std::vector<Worker*>& servers, int64_t most,
+                        absl::Duration shortest, absl::Duration longest) {
     RandomStream random(5);
-    for (int num_kills = 0; num_kills < most; ++num_kills) {
+    for (int64_t num_kills = 0; num_kills < most; ++num_kills) {
       const absl::Duration moment = shortest + random.NextUniform() * (longest - shortest);
       if (PollUntil(moment, [&] { return !trainer.running(); })) return num_kills;
       KillAndRestart(servers[random.NextBelow(servers.size())]);

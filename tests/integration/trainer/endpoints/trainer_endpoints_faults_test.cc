@@ -40,9 +40,10 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
     ExpectSame("own", "killed", num_ranks);
     EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
   }
-  // Kills one of two servers again and again, up to `most` times, and starts it again.
-  void KillServersAndCompare(int64_t num_ranks, const Strings& settings, int64_t steps, int most,
+  // Kills one of two servers again and again, up to `most_kills` times, and starts it again.
+  void KillServersAndCompare(int64_t num_ranks, const Strings& settings, int64_t most_kills,
                              absl::Duration shortest) {
+    const int64_t steps = 25 * most_kills;
     Worker a, b;
     Start(&a);
     Start(&b);
@@ -51,10 +52,10 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
     Process trainer(Command(Arguments("elsewhere", elsewhere, steps), num_ranks),
                     dir_.File("elsewhere.log"));
     ASSERT_TRUE(AwaitCheckpoint("elsewhere", 3, trainer));
-    const int num_kills =
-        KillServersOf(trainer, {&a, &b}, most, shortest, shortest + absl::Seconds(0.3));
+    const int64_t num_kills =
+        KillServersOf(trainer, {&a, &b}, most_kills, shortest, shortest + absl::Seconds(0.3));
     ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
-    std::printf("%d kills, %g requests asked again\n", num_kills,
+    std::printf("%lld kills, %g requests asked again\n", static_cast<long long>(num_kills),
                 LastMetric("elsewhere", "rollout/asked_again"));
     EXPECT_GE(num_kills, 2);
     ExpectSame("own", "elsewhere", num_ranks);
@@ -98,18 +99,18 @@ TEST_F(TrainerEndpointsFaultsTest, RanksWithAServerEach) {
 }
 
 TEST_F(TrainerEndpointsFaultsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
-  KillServersAndCompare(1, {}, 200, 12, absl::Seconds(0.1));
+  KillServersAndCompare(1, {}, NumKills(4), absl::Seconds(0.1));
 }
 
 // The rank of a killed server waits for it, and the other rank waits in the step.
 TEST_F(TrainerEndpointsFaultsTest, AServerOfOneOfTwoRanksIsKilledAgainAndAgain) {
-  KillServersAndCompare(2, {"dist.deterministic=true", "trainer.async_steps=1"}, 120, 6,
+  KillServersAndCompare(2, {"dist.deterministic=true", "trainer.async_steps=1"}, NumKills(3),
                         absl::Seconds(0.2));
 }
 
 // Each rank has two servers, and one of the four is lost for good.
 TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
-  constexpr int64_t kManySteps = 60;
+  constexpr int64_t kManySteps = 30;
   std::vector<Worker> workers(4);
   const std::vector<const Worker*> named = StartAll(&workers);
   const Strings settings = {"dist.deterministic=true"};

@@ -64,7 +64,7 @@ TEST_F(TrainerEvalEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing)
   const Strings settings =
       EvalSettings(Joined(longer, {EndpointsOf({&server}, "rollout.eval_endpoints")}));
   Process trainer(Command(Arguments("elsewhere", settings, 12)), dir_.File("elsewhere.log"));
-  KillServersOf(trainer, {&server}, 6, absl::Seconds(0.1), absl::Seconds(0.4));
+  KillServersOf(trainer, {&server}, NumKills(3), absl::Seconds(0.1), absl::Seconds(0.4));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   ExpectSameEvaluations("own", "elsewhere");
 }
