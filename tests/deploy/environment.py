@@ -1,6 +1,8 @@
 """Where the tests of deployment find the tree, the programs, and the packages of tests/requirements-deploy.txt."""
 
 import functools
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import re
@@ -43,6 +45,14 @@ def project_version():
 def run(command, **options):
     """Runs a command to its end. The result has its exit code and, as texts, what it has printed."""
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def load_script(path):
+    """A Python script of the tree as a module."""
+    loader = importlib.machinery.SourceFileLoader(pathlib.Path(path).name, str(ROOT / path))
+    script = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(script)
+    return script
 
 
 @functools.cache  # a program loads LibTorch first

@@ -1,13 +1,11 @@
 """Sizes: the table of docs/deploy/operations.md is what the teacher plans, and the overlays' pods hold their teachers."""
 
-import importlib.machinery
-import importlib.util
 import re
 import unittest
 
 import manifests
 import named_results
-from environment import ROOT, temporary_path
+from environment import ROOT, load_script, temporary_path
 from manifests import find, of_kind, quantity
 from rules import flag
 
@@ -17,14 +15,7 @@ LARGEST = {"laptop": "Qwen3-0.6B", "single-gpu": "Qwen3-1.7B", "cluster": "Qwen3
 GIB = 2**30
 
 
-def load_sizing():
-    loader = importlib.machinery.SourceFileLoader("sizing_table", str(ROOT / "deploy/tools/sizing_table"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("sizing_table", loader))
-    loader.exec_module(module)
-    return module
-
-
-sizing = load_sizing()
+sizing = load_script("deploy/tools/sizing_table")
 
 
 class SizingTest(unittest.TestCase):

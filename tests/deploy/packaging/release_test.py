@@ -1,7 +1,5 @@
 """deploy/release: the packed programs run where only a C library is, and everything in the package is accounted for."""
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pathlib
@@ -15,20 +13,12 @@ import unittest.mock
 import bare_root
 import named_results
 from pages import broken_links
-from environment import BIN_DIR, MODEL, ROOT, project_version, run, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, load_script, project_version, run, temporary_path, tool
 from programs import TINY, Program, fetch, settings, wait_for
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
 import packed_pages  # noqa: E402
 import shared_libraries  # noqa: E402
-
-
-def load_release():
-    """deploy/release as a module."""
-    loader = importlib.machinery.SourceFileLoader("release", str(ROOT / "deploy/release"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("release", loader))
-    loader.exec_module(module)
-    return module
 
 
 def release(*arguments, **environment):
@@ -273,7 +263,7 @@ class FaultsTest(unittest.TestCase):
         self.assertIn("this program sees 0 CUDA devices", done.stderr)
 
     def test_archives_are_reproducible(self):
-        module = load_release()
+        module = load_script("deploy/release")
         os.environ["SOURCE_DATE_EPOCH"] = "1700000000"
         self.addCleanup(os.environ.pop, "SOURCE_DATE_EPOCH")
         sums = []
