@@ -11,7 +11,8 @@ import pathlib
 import re
 
 # Pages about the sources.
-DEVELOPERS = ("docs/architecture.md", "docs/extending.md", "docs/gpu.md", "docs/one-step.md", "docs/performance.md")
+DEVELOPERS = ("docs/architecture.md", "docs/extending.md", "docs/gpu.md", "docs/gpu-design.md", "docs/one-step.md",
+              "docs/performance.md")
 PASSAGE = re.compile(r"<!-- source tree -->\n.*?<!-- end of source tree -->\n\n?", re.S)
 FENCE = re.compile(r"^```.*?^```$", re.S | re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
