@@ -10,7 +10,7 @@ void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
             "Servers that generate the rollouts with weights that the trainer gives them, in place "
             "of the trainer itself: grpc://host:port (taopd-teacher --trainable; over TLS grpcs), "
             "vllm+http://host:port (vLLM; vllm+https). Empty: the trainer generates. See "
-            "docs/scaling.md.")
+            "docs/rollouts.md.")
       .MayChange();
   v.Setting("eval_endpoints", &eval_endpoints,
             "Servers like rollout.endpoints, and with the settings below, that generate the "

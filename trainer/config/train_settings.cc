@@ -324,8 +324,8 @@ void EvalConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting("mode", &mode,
             "blocking: training waits for its evaluations; beside: they measure a copy of the "
-            "weights while training goes on, and give way to rollouts (docs/run-control.md). "
-            "`taopd-trainer eval` trains nothing and ignores it.")
+            "weights while training goes on, and give way to rollouts "
+            "(docs/evaluation.md). `taopd-trainer eval` trains nothing and ignores it.")
       .MayChange();
   v.Setting("kv_cache_gb", &kv_cache_gb,
             "Maximum memory of the KV cache of evaluations beside training, in GiB; blocking "
