@@ -270,10 +270,10 @@ void TrainerConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting(
       "async_steps", &async_steps,
-      "Steps that generation is ahead of training. 0: a step trains on responses of the "
-      "present weights. N: the responses of step s come from exactly the weights after step "
-      "s - N, or from the start's, and are generated while earlier steps are scored, trained, "
-      "evaluated and saved.",
+      "Number of steps by which generation is ahead of training. 0: a step trains on responses of "
+      "the current weights. N: the responses of step s come from exactly the weights after step "
+      "s - N - 1, or from those of the start, and are generated while earlier steps are scored, "
+      "trained, evaluated and saved.",
       Between<int64_t>(0, kMaxAsyncSteps));
   v.Setting("recompute", &recompute,
             "Activations that the backward pass computes again to save memory: none; attention, "

@@ -2,7 +2,9 @@
 // say how old they are.
 #include <algorithm>
 #include <cmath>
+#include <regex>
 #include <set>
+#include <string>
 
 #include "tests/trainer/pipeline/ahead_training.h"
 #include "trainer/step/rollouts/step_rollouts.h"
@@ -10,8 +12,23 @@
 namespace taopd::testing {
 namespace {
 
-// Every step is generated once more, by a decoder that has the weights or the adapters of its
-// version.
+// Returns K of "the weights after step s - N - K" in the help of trainer.async_steps.
+int64_t LagInHelp() {
+  TrainConfig config;
+  const SettingTable table = DescribeSettings(config);
+  for (const Setting& setting : table.settings()) {
+    if (setting.path != "trainer.async_steps") continue;
+    static const std::regex formula("the weights after step s - N(?: - (\\d+))?\\b");
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(setting.help, match, formula)) << setting.help;
+    return match[1].matched ? std::stoll(match[1]) : 0;
+  }
+  ADD_FAILURE() << "trainer.async_steps is no setting";
+  return -1;
+}
+
+// Every step is generated once more, by a decoder that has the weights or the adapters of the
+// version that the help of the setting names.
 TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
   for (const auto& [async_steps, lora_rank] :
        std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {2, 0}, {4, 0}, {1, 4}, {2, 4}}) {
@@ -29,7 +46,8 @@ TEST(RolloutPipeline, EveryStepIsGeneratedByExactlyItsVersion) {
     StepContext alone = run.context();
     alone.rollout_engine = &rollouts;
     for (int64_t step = 0; step < kSteps; ++step) {
-      const int64_t version = std::max<int64_t>(0, step - async_steps);
+      // The help counts steps from 1.
+      const int64_t version = std::max<int64_t>(0, (step + 1) - async_steps - LagInHelp());
       SCOPED_TRACE(Concat("async_steps ", async_steps, ", step ", step));
       EXPECT_EQ(ByName(results[step]).at("policy/staleness"), step - version);
       {
