@@ -75,8 +75,10 @@ class RetryOptions:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not 0 <= value < float("inf") or (value == 0 and field.name == "request_timeout_s"):
-                raise ValueError(f"{field.name} {value} must be a finite number of seconds, and no less than 0")
+            must_be_positive = field.name == "request_timeout_s"
+            if not 0 <= value < float("inf") or (value == 0 and must_be_positive):
+                limit = "above 0" if must_be_positive else "at least 0"
+                raise ValueError(f"{field.name} {value} must be a finite number of seconds, {limit}")
 
 
 class Attempts:

@@ -76,10 +76,10 @@ class AttemptsTest(unittest.TestCase):
             self.attempts(outage_budget_s=0).pause_after(TeacherError(Code.ABORTED, "x"))
 
     def test_bad_options(self):
-        for options in ({"request_timeout_s": 0}, {"outage_budget_s": -1}, {"max_backoff_s": float("inf")},
-                        {"initial_backoff_s": float("nan")}):
-            with self.assertRaisesRegex(ValueError, next(iter(options))):
-                RetryOptions(**options)
+        for name, value, limit in (("request_timeout_s", 0, "above 0"), ("outage_budget_s", -1, "at least 0"),
+                                   ("max_backoff_s", float("inf"), "finite"), ("initial_backoff_s", float("nan"), "finite")):
+            with self.assertRaisesRegex(ValueError, f"{name} {value} must be .*{limit}"):
+                RetryOptions(**{name: value})
 
     def test_numbers_of_statuses(self):
         self.assertEqual([status_code(number) for number in (3, 14, 99)], [Code.INVALID_ARGUMENT, Code.UNAVAILABLE, Code.UNKNOWN])
