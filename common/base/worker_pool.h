@@ -1,5 +1,6 @@
-// Runs tasks on threads, which are started when there are more tasks than threads, up to a limit.
-// Tasks start in the order of arrival; on one thread, each ends before the next one starts.
+// Runs tasks on at least one and at most max_threads threads. A thread is started when more tasks
+// wait than threads are idle. Tasks start in the order of arrival; on one thread, each ends before
+// the next one starts.
 // Thread-safe.
 #pragma once
 

@@ -54,6 +54,6 @@ find_program(TAOPD_LLD ld.lld)
 # A cross compiler looks for it under another name.
 if(TAOPD_LLD AND NOT TAOPD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   # Not mold: Debian 12's is built with a oneTBB (2021.8) that deadlocks now and then, and a link that hangs
-  # takes the whole build with it. One thread a link: ninja runs as many links as there are cores.
+  # takes the whole build with it. One thread per link, because ninja already runs one link per core.
   add_link_options(-fuse-ld=lld -Wl,--threads=1)
 endif()

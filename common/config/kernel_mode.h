@@ -9,7 +9,7 @@ namespace taopd {
 
 // On a CPU: the project's own kernels. On a GPU: those of them that pass a check at the start.
 inline constexpr char kKernelsAuto[] = "auto";
-// Compositions of LibTorch operations in place of all of them, on every device.
+// Compositions of LibTorch operations instead of all of them, on every device.
 inline constexpr char kKernelsComposed[] = "composed";
 // All of them, without a check.
 inline constexpr char kKernelsCustom[] = "custom";

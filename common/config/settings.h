@@ -54,8 +54,8 @@ class SectionList {
   virtual SettingVisitor Prototype() = 0;
 };
 
-// A setting that takes one of a fixed set of words. Its value is an enum, and a function beside the
-// enum gives the words:
+// A setting that takes one of a fixed set of words. Its value is an enum, and a function next to
+// the enum gives the words:
 //
 //   enum class Schedule { kConstant, kLinear };
 //   inline SettingWords<Schedule> WordsOf(Schedule) {

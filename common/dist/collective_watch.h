@@ -30,7 +30,8 @@ class CollectiveWatch {
   struct Options {
     absl::Duration poll = absl::Milliseconds(20);
     absl::Duration grace = absl::Seconds(8);
-    // A collective has not ended by its deadline, or its error. The process still has `grace`.
+    // Called when a collective fails, with its error, or misses its deadline, with an empty error.
+    // The process then has `grace` to end.
     std::function<void(const Collective&, const std::string& error)> on_failure;
     // The process has not ended after `grace`: its other threads wait for the device.
     std::function<void()> on_stuck;

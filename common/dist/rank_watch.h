@@ -55,7 +55,7 @@ class RankWatch {
   static absl::StatusOr<std::unique_ptr<RankWatch>> Connect(const RankWatchOptions& options,
                                                             const std::string& host, int port,
                                                             absl::Duration timeout);
-  // Ends the thread. The other ranks take it for a death unless Leave or Fail was called before.
+  // Ends the thread. Without an earlier Leave or Fail, the other ranks report this rank as dead.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;

@@ -33,7 +33,7 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 // any weights are read, if the plan does not fit. If `adapter_dir` is not empty, the adapter there
 // is merged into the weights (DecoderOptions::merged_adapter_dir), and the revision is that of the
 // merged weights. With `takes_weights` the weights can be replaced later; the parameters then stay
-// in memory beside their packed copies, unless they are in mapped files. That needs a
+// in memory next to their packed copies, unless they are in mapped files. That needs a
 // tensor_parallel_size of 1.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,

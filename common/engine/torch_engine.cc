@@ -396,7 +396,7 @@ class TorchEngine final : public InferenceEngine {
   std::string refusal_ ABSL_GUARDED_BY(mutex_);    // if not empty, why new work is UNAVAILABLE
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;  // the object is being destroyed
   bool aborting_ ABSL_GUARDED_BY(mutex_) = false;  // Drain's deadline has passed
-  // Results of the present step may not have been delivered yet.
+  // Results of the current step may not have been delivered yet.
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   RequestHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
   // Holds what the engine counts and notes itself; stats() adds the rest.

@@ -15,8 +15,8 @@ inline constexpr double kDefaultMemoryShare = 0.9;
 struct MemoryLimits {
   // The fraction of a CUDA device's whole memory that this process may take, as in vLLM. In (0, 1].
   double gpu_memory_utilization = kDefaultMemoryShare;
-  // The part of the machine's memory that this process may take. If 0, kDefaultMemoryShare of what
-  // is available to it (common/base/memory.h) plus what it already holds.
+  // The memory that this process may take. 0 means kDefaultMemoryShare of the sum of what is
+  // available to it (common/base/memory.h) and what it already holds.
   int64_t cpu_memory_limit_bytes = 0;
 };
 

@@ -70,8 +70,8 @@ struct StepEstimate {
 //   optimizer           optimizer_bytes_per_parameter P / N of memory traffic per update; on the
 //                       host at its memory's rate, assuming that the link to the device keeps up
 //   weights             b P (N - 1) / N bytes to others per update (all-gather)
-// With adapters the P have no gradient, so that forward and backward take 4 P S (p + r) FLOP, or
-// 6 P with recomputation. The last three lines then have A in place of P, with 4 bytes each.
+// With adapters the P have no gradient, so forward and backward take 4 P S (p + r) FLOP, or
+// 6 P with recomputation. The last three lines then have A instead of P, with 4 bytes each.
 // The small products of the adapters and their merge are not counted.
 // A rank's S is num_sequences / N, rounded up. The teacher is not included: it works in parallel
 // with the rollouts.

@@ -283,7 +283,7 @@ void AddGradientLines(const TrainingPlanInput& input, std::vector<MemoryLine>* l
       is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way", lines);
 }
 
-// Returns the bytes that a backward pass needs beside the activations and the sums of gradients.
+// Returns the bytes that a backward pass needs besides the activations and the sums of gradients.
 int64_t BackwardPassBytes(const TrainingPlanInput& input) {
   const ModelConfig& config = input.engine.config;
   const int64_t element = SizeOf(input.engine.dtype);

@@ -27,7 +27,7 @@ struct TrainingPlanInput {
   bool bfloat16_moments = false;
   bool float32_master = true;  // for bfloat16 weights
   bool keeps_average = false;  // a float32 average of the weights is the student's teacher
-  // If it is on, adapters and what they save are trained instead of the weights.
+  // If on, training updates the adapters and their modules_to_save, not the other weights.
   LoraCounts lora;
   // Above 0: master weights and moments are on the host, which updates this many elements at a
   // time.
@@ -86,7 +86,7 @@ int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, Data
 //   training activations    SavedActivationBytes of T tokens
 //   backward buffers        gradients of one layer's values, the part of it that is computed again,
 //                           and the head's gradient; with adapters, a copy of the gradient of gate
-//                           and up beside those of the adapters' smaller values
+//                           and up besides those of the adapters' smaller values
 //   loss head               hidden states of the R rows and their gradient, the head's gradient in
 //                           float32 and in its type, and the workspace. The head is done when the
 //                           layers' backward pass begins: only the larger of these two lines

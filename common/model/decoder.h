@@ -128,7 +128,7 @@ class Decoder {
   // it has packed copies. After this call, Forward, lm_head and Parameters must not be called, and
   // the weights must not change.
   virtual void KeepForInferenceOnly() = 0;
-  // Computes with these tensors from now on, in place of the parameters of the same names. Packed
+  // Computes with these tensors from now on, instead of the parameters of the same names. Packed
   // copies of changed matrices are made again in place. Keeps references to the tensors.
   // weight_version() grows. REQUIRES: the parameters are not trained, have no adapters and are
   // the whole model's; the names are those of Parameters(); KeepForInferenceOnly was not called; no

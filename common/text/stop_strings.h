@@ -54,7 +54,7 @@ class StopStringMatcher {
   const std::vector<std::string> stop_strings_;
   const bool include_in_output_;
   std::string text_;
-  // For each stop string, how much of its beginning, and not all of it, is the end of the text.
+  // For each stop string: the length of its longest proper prefix with which the text ends.
   std::vector<size_t> held_;
   std::optional<size_t> matched_;
   size_t num_streamable_ = 0;

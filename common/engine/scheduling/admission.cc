@@ -10,7 +10,7 @@ namespace {
 // The number of sequences that one step may pass because they wait for another one's blocks. It
 // limits the time of one Schedule.
 constexpr int kMaxSkipped = 512;
-// The number of those that it may pass because they find no room, each with those behind it.
+// The number of those that it may pass because they find no room, each with those after it.
 constexpr int kMaxRefused = 64;
 
 }  // namespace

@@ -234,7 +234,8 @@ void Scheduler::RemoveFromPlan(Sequence* sequence, Step* step) {
 }
 
 void Scheduler::ReleaseBlocks(Sequence* sequence, Step* step) {
-  // The last block first, so that it is evicted before those that it can only be found through.
+  // The last block is released first. Blocks are evicted in the order of their release, and a block
+  // can be found only through the blocks before it.
   for (auto block = sequence->blocks.rbegin(); block != sequence->blocks.rend(); ++block) {
     const bool copied = step != nullptr && pool_.num_references(*block) == 1 &&
                         std::any_of(step->plan.copies.begin(), step->plan.copies.end(),

@@ -47,14 +47,14 @@
 //
 // Seats (the sequences that generate at once) and blocks are shared between clients. A client that
 // is alone may take all of them. While there are several:
-//   A sequence that finds no seat or no blocks takes them from the client that holds most of them,
-//     whose newest sequences are preempted, provided that the other client keeps at least as many
-//     as its own then has, and one sequence.
-//   A sequence that finds no room does not stop those of clients that hold less than the largest.
-//   A sequence that is done after its prompt (it only scores, or it generates one token), that fits
-//     one step and finds no room runs in the next step without the pool, unless a prompt of its
-//     client is being computed. It takes neither seat nor blocks from anybody.
-// So a client that comes to a full engine has its first short request computed within three steps.
+//   If no seat or no block is free for a sequence, the newest sequences of the client that holds
+//     the most of them are preempted. That client keeps at least one sequence, and at least as
+//     many seats or blocks as the client of the sequence then has.
+//   A sequence without room does not delay those of clients that hold less than the largest.
+//   A sequence without room runs in the next step without the pool if it is done after its prompt
+//     (it only scores, or generates one token), if it fits one step, and if no prompt of its client
+//     is being computed. It takes neither seat nor blocks from anybody.
+// Even in a full engine, the first short request of a new client is computed within three steps.
 #pragma once
 
 #include <algorithm>
@@ -265,9 +265,9 @@ class Scheduler {
   Holdings HoldingsOfClients() const;
   // Blocks that the admission of a sequence takes.
   int64_t NumBlocksToAdmit(const Sequence& sequence) const;
-  // Returns who gives way to `sequence`: the newest sequence of the client that holds most of
-  // `amount`, among those that `gives` says free something, as its holding and the place there.
-  // Returns null if nobody has to.
+  // Returns the sequence to preempt for `sequence`, as its client's holding and its index there: of
+  // the client that holds the most of `amount`, the newest sequence that frees any of it, by
+  // `gives`. Returns null if nobody has to give way.
   std::pair<Holding*, size_t> FindVictim(const Sequence& sequence, Right right,
                                          int64_t Holding::*amount,
                                          const std::function<int64_t(const Sequence&)>& gives,

@@ -55,7 +55,7 @@ struct Sequence {
   InferenceDone done;
 
   // The blocks of the keys and values: those of token i are in blocks[i / block_tokens], at offset
-  // i % block_tokens. Written by the scheduler; covers the rows of the present step. Empty while
+  // i % block_tokens. Written by the scheduler; covers the rows of the current step. Empty while
   // the sequence waits, and always if it is computed without the pool.
   std::vector<int32_t> blocks;
   // The number of tokens whose keys and values exist. Written by the scheduler.
@@ -67,7 +67,7 @@ struct Sequence {
   // After a late mask, the number of further tokens whose rows are computed only once their masks
   // are there. Written by the ModelRunner.
   int num_patient_tokens = 0;
-  // If true, the sequence's mask was late in the present step, so that its row was computed but no
+  // If true, the sequence's mask was late in the current step, so its row was computed but no
   // token was sampled. The ModelRunner writes it.
   bool sits_out = false;
   // Guarded by the engine's lock.

@@ -1,10 +1,10 @@
 // The sequences that do not run (new or preempted), and the order in which they get their turns.
 //
-// Clients take turns by the number of tokens that have been served to them: the next sequence is
-// one of the client with the fewest; among equals, of one of which nothing runs; and then of the
-// one whose oldest sequence here arrived first. Within a client preempted sequences come first, and
-// then the order is that of arrival. (Sheng et al., "Fairness in serving large language models",
-// OSDI 2024, call these numbers virtual token counters.)
+// Clients take turns by the number of tokens that have been served to them. The client with the
+// fewest goes first. Ties go to a client of which nothing runs, and then to the one whose oldest
+// sequence here arrived first. Within a client, preempted sequences come first, then the others in
+// the order of arrival. (Sheng et al., "Fairness in serving large language models", OSDI 2024, call
+// these numbers virtual token counters.)
 //
 // A client that starts to have work begins with the lowest count of the clients that have work, or
 // its own if that is higher. Every sequence that is admitted is charged, so the lowest count rises,

@@ -1,4 +1,4 @@
-// Qwen3-MoE (Qwen3-30B-A3B): Qwen3's attention, with a mixture of experts in place of the MLP in
+// Qwen3-MoE (Qwen3-30B-A3B): Qwen3's attention, with a mixture of experts instead of the MLP in
 // every layer, or only in the layers that decoder_sparse_step and mlp_only_layers select.
 #include "common/model/architectures/architecture.h"
 #include "common/model/config/config_fields.h"

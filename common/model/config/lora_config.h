@@ -30,8 +30,8 @@ struct LoraConfig {
   // blocks, or full names such as model.layers.0.self_attn.q_proj. In a configuration, all-linear
   // stands for all of kLoraModules.
   std::vector<std::string> target_modules;
-  // The modules whose weights are trained in full beside the adapters and stored with them: ends of
-  // their names, by PEFT's rule, so that norm stands for all norms.
+  // The modules whose weights are trained in full along with the adapters and stored with them, as
+  // ends of their names. By PEFT's rule, norm stands for all norms.
   std::vector<std::string> modules_to_save;
   // Whether the head stays tied to an embedding that is saved. PEFT's default unties them.
   bool ensure_weight_tying = false;

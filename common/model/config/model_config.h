@@ -13,7 +13,7 @@
 
 namespace taopd {
 
-// A mixture of experts in place of a layer's MLP: a router chooses experts_per_token of num_experts
+// A mixture of experts instead of a layer's MLP: a router chooses experts_per_token of num_experts
 // for every token. A dense model has num_experts 0.
 struct MoeConfig {
   int64_t num_experts = 0;

@@ -65,7 +65,7 @@ struct WeightSlot {
   WeightInit init;
   WeightCut cut;
   at::Tensor* tensor;  // points into the ModelWeights that were listed
-  // The adapter of a Linear that can have one, beside its weight; null for all other tensors.
+  // The adapter of a Linear that can have one, next to its weight; null for all other tensors.
   LowRankAdapter* adapter = nullptr;
 };
 

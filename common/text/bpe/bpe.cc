@@ -96,7 +96,7 @@ void Bpe::MergeShort(std::span<int32_t> symbols, std::vector<int32_t>* ids) cons
 
 void Bpe::MergeLong(std::vector<int32_t> symbols, std::vector<int32_t>* ids) const {
   // A linked list over the symbols, and a heap of candidate merges. A candidate is stale when its
-  // left symbol is gone or a different pair is there by now.
+  // left symbol is gone or there is a different pair by now.
   const auto num_symbols = static_cast<int32_t>(symbols.size());
   constexpr int32_t kGone = -1;
   std::vector<int32_t> previous(symbols.size()), next(symbols.size());
