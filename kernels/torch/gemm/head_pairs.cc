@@ -90,7 +90,7 @@ class Backward {
     }
   }
 
-  // d_lm_head += d_logits^T hidden for the tokens. The sums are made beside d_lm_head, which is
+  // d_lm_head += d_logits^T hidden for the tokens. The sums are made next to d_lm_head, which is
   // then read and written in order.
   void AddToWeights(const at::Tensor& hidden_pairs, float* d_lm_head) {
     float* const sums = sums_.mutable_data_ptr<float>();

@@ -59,8 +59,8 @@ class PackedWeight {
   PackedWeight& operator=(PackedWeight&&) = default;
 
   bool defined() const { return packed_.defined(); }
-  // Whether the packed copy is coded. Refresh may change the answer, because it may find other
-  // numbers.
+  // Whether the packed copy is coded. Refresh may change this, because new weights may not fit the
+  // code.
   bool is_coded() const { return !coded_.empty(); }
   int64_t num_outputs() const { return num_outputs_; }  // N
   int64_t num_inputs() const { return num_inputs_; }    // K

@@ -55,8 +55,8 @@ struct NamedTensor {
   std::string name;
   at::Tensor value;
   double allowed = 0;
-  // Whether errors are relative to at least 1, as for log-probs and losses, whose rounding is that
-  // of numbers of this size.
+  // Whether errors are relative to at least 1. Set for log-probs and losses, which are differences
+  // of numbers of size 1 or more.
   bool at_least_one = false;
 };
 OutputError Compare(const NamedTensor& custom, const at::Tensor& composed);

@@ -80,7 +80,7 @@ struct FusedHeadResult {
   float* metrics_NM = nullptr;
   // [N, H] in the problem's dtype, contiguous. Null: not computed.
   void* d_hidden_NH = nullptr;
-  // [V, H] float32, contiguous. The gradient is added to what is there. Null: not computed.
+  // [V, H] float32, contiguous. The gradient is added to its contents. Null: not computed.
   float* d_lm_head_VH = nullptr;
   // One word into which the HeadError bits of all rows are or-ed. Always needed; the caller sets it
   // to 0 before the call and reads it when the work is done. The loss and gradient of a row with an

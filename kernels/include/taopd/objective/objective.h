@@ -55,7 +55,7 @@ enum ObjectiveNeeds : uint32_t {
   kNeedsSupport = 1,         // support ids and log q on them, k >= 1
   kNeedsTeacherTail = 2,     // log_q_tail, or the one that FillTeacherTail derives
   kNeedsTeacherSampled = 4,  // log_q_sampled
-  // log_behavior_sampled, if the batch is not from the present policy: a part of the loss estimates
+  // log_behavior_sampled, if the batch is not from the current policy: a part of the loss estimates
   // an expectation over the student's whole distribution from y. A sampler that never draws some
   // tokens (top-p, top-k) biases it, and no ratio repairs that.
   kReadsBehavior = 8,

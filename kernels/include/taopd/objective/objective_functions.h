@@ -64,7 +64,7 @@ TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row,
   const Real tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
   const Real ta = SupportReverseKl(row, out) + std::exp(row.log_p_tail) * tail_ratio;
   Real correction = 0;
-  // Without a behavior policy there is no ratio, and ta_opd alone is what y does not enter.
+  // A given response has no behavior policy, so it has no ratio. ta_opd is the part without y.
   if (corrected && !row.sampled_in_support && !std::isnan(row.log_behavior_sampled)) {
     const Real rho = ImportanceRatio(row, parameters, out);
     correction = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
@@ -160,7 +160,7 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
 
 // The paper's eq. (ema): loss = sum_j p_j r_j + A' with A' = [y not in S] log p(y)/q(y). Every
 // log-ratio is under a stop-gradient, so a = -loss, g_j = p_j (r_j - loss) and c = A'. As
-// published, it is for batches from the present policy; for others, A' is multiplied by rho.
+// published, it is for batches from the current policy; for others, A' is multiplied by rho.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row,
                                     const ObjectiveParameters& parameters,

@@ -26,7 +26,7 @@ enum HeadMetric : int {
   kNumLimited,       // log-probs and weights held at a limit of taopd/objective/objective_row.h
   kStudentMass,      // probability of the support under the student
   kTeacherMass,      // the same under the teacher
-  kTailWasDerived,   // 1 if the teacher sent no tail, so that it was derived from its mass
+  kTailWasDerived,   // 1 if the teacher sent no tail, so it was derived from its mass
   kTailWasClamped,   // 1 if the clamp of the paper's listing held that mass below 1
   kRhoTruncated,     // importance ratios held at max_rho
   kRhoMasked,        // importance ratios read as 0 by mask_rho_below or mask_rho_above
@@ -54,7 +54,7 @@ struct HeadMetricInfo {
   std::string_view name;         // in the results of `taopd-trainer objective`
   std::string_view step_metric;  // in metrics.jsonl; empty with kNone
   StepValue value;
-  // The column compares the student with a teacher, so that a step without one does not report it.
+  // The column compares the student with a teacher, so a step without one does not report it.
   bool needs_teacher = true;
 };
 
