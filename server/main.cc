@@ -30,7 +30,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
-// Only warns of a template that cannot be parsed, because only chats need it.
+// A template that cannot be parsed only causes a warning, because only chat requests need it.
 absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
   const std::string config = model_dir + "/tokenizer_config.json";
   if (FileExists(config)) {

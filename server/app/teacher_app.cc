@@ -35,8 +35,8 @@ namespace {
 constexpr timespec kHealthInterval = {.tv_sec = 0, .tv_nsec = 500'000'000};
 // The time for answers to leave a process whose device has failed.
 constexpr absl::Duration kFailedDrain = absl::Seconds(5);
-// The time that the process has to end after the deadline of a drain. It then only aborts work: a
-// step of the engine ends, and answers say so.
+// The time that the process has to end after the deadline of a drain. By then only two things are
+// left: the current engine step, and error replies to the requests that it aborts.
 constexpr absl::Duration kEndGrace = absl::Seconds(10);
 constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 

@@ -16,7 +16,7 @@ void PushLast(int32_t id, bool stopped, const GenerationRequest& request, Genera
   if (is_stop_id && !keeps) return;
   GeneratedText with_last = *text;
   const bool stop_string = with_last.Push(id);
-  // If it has stopped and neither a stop string nor a stop id is there, an end-of-sequence id is.
+  // If it stopped without a stop string or a stop id, the last id is an end-of-sequence id.
   if (!stopped || stop_string || keeps) text->Push(id);
 }
 

@@ -52,7 +52,7 @@ void AddAll(const std::vector<int32_t>& values, google::protobuf::RepeatedField<
   for (int32_t value : values) out->AddAlreadyReserved(static_cast<uint32_t>(value));
 }
 
-// REQUIRES: the request is valid, so that the product does not overflow.
+// REQUIRES: the request is valid, so the product does not overflow.
 int64_t ReplyBytes(const InferenceRequest& request, const EngineLimits& limits) {
   const ScoreParams& score = *request.score;
   const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - score.start;

@@ -179,7 +179,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
                                    }});
   }
 
-  // The head may have left already: nothing may follow what was begun, so that the connection ends.
+  // The head may have left already: nothing may follow what was begun, so the connection ends.
   WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
     style.close = true;
@@ -211,7 +211,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   bool ShowsKey(const RequestHead& head) const {
     return keys_ == nullptr || keys_->Accepts(AuthorizationOf(head));
   }
-  // Probes are admitted with any key, so that one that is not accepted must not become a name.
+  // Probes are admitted with any key, so one that is not accepted must not become a name.
   std::string NameOf(const RequestHead& head, const std::string& address) const {
     const bool has_name = keys_ != nullptr && ShowsKey(head);
     return ClientName(address, has_name ? keys_->NameOf(AuthorizationOf(head)) : std::string());

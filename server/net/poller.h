@@ -26,7 +26,7 @@ class Poller {
   void Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched);
   // Waits for at most timeout_ms and returns the ids of the sockets that are ready.
   const std::vector<uint64_t>& Wait(int timeout_ms);
-  // Ends the present or the next Wait. Any thread may call.
+  // Ends the current or the next Wait. Any thread may call.
   void Wake();
 
  private:

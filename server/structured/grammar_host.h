@@ -92,7 +92,7 @@ class GrammarHost {
   absl::Status HandleMask(FrameReader& reader);
   absl::Status CheckClock();
   absl::Time NextDeadline() const;
-  // Ends the process, or takes note that it has ended.
+  // Ends the process, or handles its end.
   void End(const absl::Status& why);
   void EndJob(const absl::StatusOr<int64_t>& result);
   void FailAll(const absl::Status& status);

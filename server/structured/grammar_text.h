@@ -72,7 +72,7 @@ class Grammar {
   const std::shared_ptr<Inbox> inbox_;
   const absl::Duration max_mask_wait_;
   // Used only by the host's thread.
-  bool is_compiled_ = false;  // in the present process
+  bool is_compiled_ = false;  // in the current process
   bool is_queued_ = false;    // will be compiled again
 };
 
@@ -83,7 +83,7 @@ struct GrammarText {
   // Used only by the host's thread.
   uint64_t id = 0;           // 0 = the host does not know the text yet
   std::vector<int32_t> ids;  // so far
-  bool is_open = false;      // in the present process
+  bool is_open = false;      // in the current process
   bool is_wanted = false;    // the mask after `ids` is awaited
   int num_ends = 0;          // number of processes that ended while it waited
 

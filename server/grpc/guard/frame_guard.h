@@ -85,7 +85,7 @@ class FrameGuard {
 
   struct Stream {
     int64_t window_bytes = kInitialWindowBytes;  // bytes that the client may still send
-    std::array<uint8_t, 5> prefix{};             // prefix of the present message
+    std::array<uint8_t, 5> prefix{};             // prefix of the current message
     size_t num_prefix_bytes = 0;
     int64_t num_left = 0;  // bytes of the message to come, once the prefix is complete
     int64_t num_held = 0;  // bytes of the message that have arrived
@@ -125,7 +125,7 @@ class FrameGuard {
   MemoryAccount memory_;
   ResetRate* const resets_;
   const OnRefusal on_refusal_;
-  absl::Time begun_at_;  // start of the present frame or of the preface
+  absl::Time begun_at_;  // start of the current frame or of the preface
   Streams streams_;
 
   Http2FrameReader client_;

@@ -54,8 +54,8 @@ class GrpcGuard {
   // `connections` belong to a server that must be running; it must know its clients by
   // LocalServerCredentials(UDS) or none. What `options` name must outlive the guard.
   GrpcGuard(Listener listener, std::unique_ptr<Connections> connections, const Options& options);
-  // Sends what the server has said, for at most a second, and closes all connections. Shut the
-  // server down before.
+  // Sends pending output for at most a second, then closes all connections. REQUIRES: the server
+  // has been shut down.
   ~GrpcGuard();
 
   // Closes the listener and hands gRPC no more connections, which it would not close after its

@@ -1,4 +1,4 @@
-// The service taopd.v1.Policy. Its work blocks, so that it is done on a thread of this object; gRPC
+// The service taopd.v1.Policy. Its work blocks, so it is done on a thread of this object; gRPC
 // calls the handlers on any of its threads.
 #pragma once
 

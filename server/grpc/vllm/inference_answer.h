@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// The prompt_info of a request; `score` is there if the engine scored its prompt.
+// The prompt_info of a request; `score` is set if the engine scored its prompt.
 vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
                               const InferenceAnswerOptions& options,
                               const std::optional<ScoreRows>& score);

@@ -1,5 +1,5 @@
 // Reads the JSON object of a tool call while it comes: {"name": "f", "arguments": {..}}, or with
-// "parameters" in place of "arguments". Not thread-safe.
+// "parameters" instead of "arguments". Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class CallScanner {
   bool is_escaped_ = false;
   bool in_value_ = false;  // after the colon of a key of the outer object
   Value value_ = Value::kOther;
-  std::string token_;  // the present string at depth 1, or a value that is neither object nor array
+  std::string token_;  // the current string at depth 1, or a value that is neither object nor array
   std::string key_;
   std::string name_;
   std::string new_arguments_;

@@ -69,7 +69,7 @@ class ToolCallStream {
     kPlain,    // all that follows is content
   };
 
-  // Each does what it can with pending_; false if it needs more text.
+  // Each consumes as much of pending_ as it can. Returns false if it needs more text.
   bool Step(bool is_last, AnswerDelta* delta);
   bool Start(bool is_last);
   bool FindTag(bool is_last, AnswerDelta* delta);
@@ -83,7 +83,7 @@ class ToolCallStream {
   State state_;
   std::string pending_;  // text that is not used yet
   CallScanner scanner_;
-  std::string raw_;  // text of the present call, while it has no name
+  std::string raw_;  // text of the current call, while it has no name
   bool is_named_ = false;
   int64_t num_calls_ = 0;
 };
@@ -114,7 +114,7 @@ class ForcedCallStream {
   const ForcedCalls forced_;
   const std::string function_;
   int64_t num_calls_ = 0;
-  // The state of the present object of kList.
+  // The state of the current object of kList.
   bool in_object_ = false;
   bool is_named_ = false;
   CallScanner scanner_;

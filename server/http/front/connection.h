@@ -139,7 +139,7 @@ class Connection final : public Exchange {
   std::string unread_;  // bytes after a complete request
   bool head_ended_ = false;
   bool is_counted_ = false;    // counted in the tracker
-  int64_t arrived_bytes_ = 0;  // bytes reserved for the present request
+  int64_t arrived_bytes_ = 0;  // bytes reserved for the current request
   size_t discarded_bytes_ = 0;
 
   ClientIdentity identity_;

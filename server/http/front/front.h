@@ -31,7 +31,7 @@ namespace taopd {
 
 class Front {
  public:
-  // Returns the present TLS context of a listener; called for each connection.
+  // Returns the current TLS context of a listener; called for each connection.
   using TlsSource = std::function<std::shared_ptr<SSL_CTX>()>;
 
   // `handler` and `budget` must outlive the front. `on_failure` is called, on the front's thread,
@@ -73,11 +73,11 @@ class Front {
   int& num_connections(Access access) { return num_connections_[static_cast<size_t>(access)]; }
   // After anything that may have changed a connection's state. May destroy it.
   void Update(uint64_t id);
-  // Closes the connection that loses least, among those that `may_close` names. False if there is
-  // none.
+  // Closes the connection that loses least, among those that `may_close` names. Returns false if
+  // there is none.
   bool EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now);
-  // Returns what one more connection may ask for, or nullopt if there is no place for it. May close
-  // others to make a place.
+  // Returns the access that a new connection gets, or nullopt if the server is full. May close
+  // another connection to make room.
   std::optional<Access> MakePlace(const Port& port, const AcceptedSocket& socket, absl::Time now);
   bool MakeRoom(const Connection& connection, bool same_client);
   void Dispatch(Connection& connection);

@@ -65,8 +65,8 @@ void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationP
                              const std::optional<ScoreRows>& rows, std::string* out);
 
 // The `logprobs` object of completions over `positions`, which belong to token_ids from `first` on.
-// The tokens in front are context only. `text_offset` is where the first one begins, and becomes
-// where the next one will.
+// The tokens before it are context only. On entry, `text_offset` is the offset of the first token
+// in the text; on return, that of the token after the last one.
 void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t first,
                               const std::vector<Position>& positions, int32_t top_k,
                               TokenText& tokens, int64_t* text_offset, std::string* out);

@@ -40,7 +40,7 @@ class ChunkDecoder {
 
   const RequestLimits limits_;
   Step step_ = Step::kSize;
-  uint64_t size_left_ = 0;  // bytes left of the present chunk
+  uint64_t size_left_ = 0;  // bytes left of the current chunk
   int num_digits_ = 0;
   size_t extension_bytes_ = 0;
   size_t framing_bytes_ = 0;

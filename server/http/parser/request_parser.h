@@ -22,7 +22,7 @@ class RequestParser {
  public:
   enum class State {
     kHead,     // waits for more of the head; also before the first byte
-    kBody,     // the head is there, the body is not
+    kBody,     // the head has arrived, the body has not
     kDone,     // the request is complete
     kRefused,  // final
   };
@@ -34,7 +34,7 @@ class RequestParser {
   size_t Consume(std::string_view bytes);
 
   State state() const { return state_; }
-  // Returns whether a byte of the present request has arrived.
+  // Returns whether a byte of the current request has arrived.
   bool has_begun() const { return state_ != State::kHead || !head_text_.empty(); }
   // REQUIRES: kBody or kDone.
   const RequestHead& head() const { return request_.head; }
@@ -64,7 +64,7 @@ class RequestParser {
   const RequestLimits limits_;
   State state_ = State::kHead;
   std::string head_text_;
-  size_t line_bytes_ = 0;  // bytes of the present line of the head
+  size_t line_bytes_ = 0;  // bytes of the current line of the head
   int num_lines_ = 0;      // complete lines of the head
   ParsedRequest request_;
   std::optional<ChunkDecoder> chunks_;

@@ -47,7 +47,7 @@ absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedMo
 // schema keep their order, which is that of the generated text.
 absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request);
 
-// Returns the text of a structural tag in xgrammar's present form. `field` names it in messages.
+// Returns the text of a structural tag in xgrammar's current form. `field` names it in messages.
 absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std::string& field);
 
 // Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a

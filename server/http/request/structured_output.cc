@@ -20,7 +20,7 @@ constexpr char kOutputs[] = "structured_outputs";
 constexpr size_t kMaxChoices = 10'000;
 
 // xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the
-// present one.
+// current one.
 ordered_json PresentForm(const ordered_json& tag) {
   const auto structures = tag.find("structures");
   const auto triggers = tag.find("triggers");

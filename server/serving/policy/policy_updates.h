@@ -1,8 +1,8 @@
 // The versions of a served model whose weights a trainer replaces (proto/taopd/v1/policy.proto).
 //
-// An update reads and checks the new weights while the present ones serve, closes the old version
+// An update reads and checks the new weights while the current ones serve, closes the old version
 // (versioned_engine.h), replaces the weights in place, and makes the next version ready. Whatever
-// fails before the replacement leaves the present version serving. Should the replacement itself
+// fails before the replacement leaves the current version serving. Should the replacement itself
 // fail, the server refuses work until weights are set again.
 #pragma once
 

@@ -35,7 +35,7 @@ absl::Status AppendToFile(const std::string& path, std::string_view data) {
   const int64_t before = SizeOf(path);
   const absl::Status status = WriteAll(file.get(), std::as_bytes(std::span(data)), path);
   if (status.ok()) return status;
-  // A part is there as a whole or not at all.
+  // A part is written as a whole or not at all.
   if (::ftruncate(file.get(), before) != 0) ::unlink(path.c_str());
   return absl::IsResourceExhausted(status) ? status : Internal(status.message());
 }

@@ -15,7 +15,7 @@ namespace taopd {
 // the system refuses that. REQUIRES: the process has one thread.
 void DropPrivileges(int last_fd);
 
-// Points the standard descriptors at /dev/null. Limits the address space to its present size plus
+// Points the standard descriptors at /dev/null. Limits the address space to its current size plus
 // memory_bytes, and forbids new descriptors, core dumps, files and processes. With seccomp, all
 // threads may make only the system calls that reading, writing, waiting, timing and memory need;
 // others return EPERM, and no memory can be made executable. Returns what holds now, for the log,
