@@ -86,7 +86,7 @@ def missing_paths(root, pages):
 
 
 def string_literals(root, folders):
-    """All string literals of the C++ sources, neighbours joined, one a line."""
+    """All string literals of the C++ sources, with adjacent ones joined, one per line."""
     found = []
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):

@@ -17,7 +17,7 @@ struct Inputs {
   int num_inputs = 0;
 };
 
-// Reads the file PROGRAM.inputs beside this program, which taopd_fuzz_test (CMake) writes.
+// Reads the file PROGRAM.inputs next to this program, which taopd_fuzz_test (CMake) writes.
 Inputs ReadInputs() {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   std::istringstream lines(ReadFile(program + ".inputs"));

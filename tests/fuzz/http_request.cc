@@ -1,5 +1,5 @@
 // Fuzz entry: the bytes of a connection. The parser reads the same requests however the bytes are
-// cut, keeps within its limits, and reads nothing behind a refusal.
+// cut, keeps within its limits, and reads nothing after a refusal.
 #include <string>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Fuzz entry: a model.safetensors.index.json beside one shard with the tensors x and y. What opens
+// Fuzz entry: a model.safetensors.index.json next to one shard with the tensors x and y. What opens
 // has these tensors and no others.
 #include "common/io/safetensors/safetensors.h"
 #include "tests/fuzz/files.h"

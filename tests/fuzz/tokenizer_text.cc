@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   const std::vector<int32_t> ids = tokenizer->Encode(text);
   const std::string decoded = tokenizer->Decode(ids, false);
-  // Text beside an added token is composed by itself.
+  // Text next to an added token is composed by itself.
   if (text.find("<|") == std::string::npos) {
     TAOPD_CHECK(decoded == taopd::NormalizeNfc(taopd::RepairUtf8(text)));
   }

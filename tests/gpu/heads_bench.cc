@@ -1,4 +1,4 @@
-// The heads on a GPU beside what one would write in PyTorch, on the same tensors in one process:
+// Compares the heads on a GPU with what one would write in PyTorch, on the same tensors:
 //
 //   gpu_heads_bench OUTPUT.json      prints a table, writes the numbers
 //

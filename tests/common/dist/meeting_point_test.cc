@@ -70,7 +70,7 @@ TEST(MeetingPoint, AnOwnNameIsNotTheLoopback) {
 TEST(MeetingPoint, AnotherMachinesNameIsKept) {
   const std::string own = PublicAddress();
   if (own.empty()) GTEST_SKIP() << "this machine has no address but the loopback";
-  // By the route to it; the own address stands for a neighbour on the same network.
+  // The route to the master decides. This machine's address stands for one on the same network.
   ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
                        FindMeetingPoint("", "node0", Knows("node0", {own})));
   EXPECT_EQ(point.own_address, own);

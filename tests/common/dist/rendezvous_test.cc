@@ -146,7 +146,7 @@ TEST(RendezvousTest, SlurmSaysHowManyTasksTheNodeHas) {
   // Without the node's number a list of several entries says nothing.
   EXPECT_EQ(Read(With(step, "SLURM_NODEID", ""))->local_world_size, 0);
 
-  // Without the list: what was asked for, if the world is so many whole nodes.
+  // Without the list, the requested number counts if the world consists of that many whole nodes.
   const Variables asked = With(With(step, "SLURM_STEP_TASKS_PER_NODE", ""),  //
                                "SLURM_NTASKS_PER_NODE", "3");
   EXPECT_EQ(Read(asked)->local_world_size, 3);

@@ -31,7 +31,7 @@ TEST_P(GreedyGolden, IsTransformersTokenForToken) {
                   {"float32", "cpu", false}));
   const at::Tensor& continuations = golden.at("continuations");
   EngineOptions options;
-  options.max_num_batched_tokens = 256;  // prompts are computed in chunks beside decoding
+  options.max_num_batched_tokens = 256;  // prompts are computed in chunks while others decode
   const auto engine = MakeEngine(decoder, options);
   std::vector<InferenceRequest> requests;
   for (int64_t i = 0; i < continuations.size(0); ++i) {

@@ -76,7 +76,7 @@ TEST(BlockPool, EvictsTheLeastRecentlyUsedCachedBlockIfNoneIsFree) {
   for (int32_t block : {1, 0, 2}) pool.Release(block);
   EXPECT_EQ(pool.num_cached(), 3);
   EXPECT_EQ(pool.num_available(), 4);
-  pool.AddReference(1);  // used again, so that it is now the most recent one
+  pool.AddReference(1);  // used again, so it is now the most recent one
   pool.Release(1);
   EXPECT_EQ(pool.Allocate(), 3);  // free
   EXPECT_EQ(pool.num_evictions(), 0u);

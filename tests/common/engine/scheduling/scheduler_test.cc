@@ -151,7 +151,7 @@ TEST_F(SchedulerTest, TheRowsOfAPreemptedSequenceLeaveThePlan) {
   EXPECT_EQ(Text(plan), "1[24,26)s+2 3[0,1)s");
   leader->status = absl::InternalError("failed");
   Complete(plan);
-  // Request 2 starts again, beside the younger request 3.
+  // Request 2 starts again, along with the younger request 3.
   EXPECT_EQ(Step(), "3[1,2)s 2[0,2)");
   for (int i = 0; i < 10; ++i) Step();
   EXPECT_EQ(Step(), "3[12,13)s 2[22,24)");  // 4 + 6 blocks

@@ -91,7 +91,7 @@ TEST(LoraConfig, WritesWhatItReads) {
   EXPECT_EQ(LoraConfigJson(read), LoraConfigJson(config));
   EXPECT_TRUE(IsAdapterDir(dir.path()));
   EXPECT_EQ(BaseModelDir(dir.path()).status().code(), absl::StatusCode::kNotFound);
-  WriteFile(dir.File("config.json"), "{}");  // a model that has an adapter beside it
+  WriteFile(dir.File("config.json"), "{}");  // a model with an adapter next to it
   EXPECT_FALSE(IsAdapterDir(dir.path()));
 }
 

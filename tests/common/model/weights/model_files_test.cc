@@ -391,7 +391,7 @@ TEST(TokenizerFiles, SurviveTheDirectoryThatTheyWereReadFrom) {
   EXPECT_EQ(decoder->config().eos_token_ids, std::vector<int32_t>({2, 3}));
 }
 
-// A directory in place of a file represents any file that exists but cannot be read (tests may run
+// A directory instead of a file represents any file that exists but cannot be read (tests may run
 // as root, whom permissions do not stop).
 TEST(TokenizerFiles, AFileThatCannotBeReadOrWrittenIsAnError) {
   const TempDir from, to;

@@ -38,7 +38,7 @@ TEST_F(TrainerDryRunTest, MeasuresTheFirstStepAndLeavesNothing) {
   EXPECT_EQ(FilesOf(dir_.File("student")), before);
   const double loss = Printed("loss/mean"), norm = Printed("loss/grad_norm");
 
-  // Two mini-batches: the second one finds the same weights, so that its policy is still the one
+  // Two mini-batches: the second one finds the same weights, so its policy is still the one
   // that has generated it.
   ASSERT_TRUE(Runs(Arguments()));
   EXPECT_NEAR(Printed("policy/kl_behavior"), 0, kSumOrder) << output_;

@@ -47,7 +47,7 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   ExpectTrains("own", {});
   ExpectTrains("sent", elsewhere);
   ExpectSameResult("own", "sent");
-  // The base that the server started with has been replaced, so that adapters need a fresh one.
+  // The base that the server started with has been replaced, so adapters need a fresh one.
   Strings adapters = Joined(elsewhere, {"student.lora.rank=4", "optimizer.lr=1e-2"});
   ExpectTrainFails(Settings("refused", adapters), 65, "adapter of weights that were replaced");
   worker.process.reset();
