@@ -253,7 +253,7 @@ class FakeEngine final : public InferenceEngine {
     absl::MutexLock lock(&mutex_);
     return seen_;
   }
-  // Sets what stats() returns beside the queue.
+  // Sets what stats() returns besides the queue.
   void SetStats(const EngineStats& stats) {
     absl::MutexLock lock(&mutex_);
     stats_ = stats;
@@ -263,7 +263,7 @@ class FakeEngine final : public InferenceEngine {
     absl::MutexLock lock(&mutex_);
     before_token_ = std::move(before_token);
   }
-  // Lets every generation from now on fail after so many tokens.
+  // Lets every generation from now on fail after num_tokens tokens.
   void FailAfter(size_t num_tokens, absl::Status status) {
     absl::MutexLock lock(&mutex_);
     fail_after_ = num_tokens;

@@ -47,7 +47,7 @@ inline std::string TestLibraryPath(const std::string& name) {
   const std::filesystem::path test = std::filesystem::read_symlink("/proc/self/exe");
   return (test.parent_path() / ("lib" + name + ".so")).string();
 }
-// Returns the path of shared test data in TAOPD_SHARED_DATA, or in ../shared/data beside the tree.
+// Returns the path of shared test data in TAOPD_SHARED_DATA, or in ../shared/data next to the tree.
 // Empty if it is absent. Example:
 //   if (SharedData("x").empty()) GTEST_SKIP() << "shared data is absent";
 inline std::string SharedData(const std::string& relative) {

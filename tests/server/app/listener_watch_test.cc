@@ -78,7 +78,7 @@ TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
   Backlog backlog;
   absl::Mutex mutex;
   std::vector<absl::Status> reports;
-  // Waits for it. A copy: more reports may come at any time.
+  // Waits for a report. Returns a copy, because more reports may come at any time.
   const auto report = [&](size_t index) {
     absl::MutexLock lock(&mutex);
     const auto reached = [&] { return reports.size() > index; };
@@ -102,7 +102,7 @@ TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
   });
   EXPECT_OK(report(1));
   end.Notify();
-  server.join();  // the watch goes on, so that the server does not wait for its last connection
+  server.join();  // the watch goes on, so the server does not wait for its last connection
 }
 
 }  // namespace

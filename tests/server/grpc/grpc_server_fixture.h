@@ -20,7 +20,7 @@ namespace taopd::testing {
 class GrpcServerFixture : public ::testing::Test {
  protected:
   void SetUp() override { Listen({}); }
-  // A test of other options does this in place of SetUp.
+  // A test of other options does this instead of SetUp.
   void Listen(const GrpcServerOptions& options) {
     auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
     ASSERT_OK(server);

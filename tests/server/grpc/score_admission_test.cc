@@ -123,7 +123,7 @@ TEST(ScoreAdmissionSizeTest, ResponseLargerThanAMessageIsRefused) {
   EXPECT_ERROR(admit(request), absl::StatusCode::kInvalidArgument, "the limit is 67108864");
   request.set_top_k(64);
   EXPECT_OK(admit(request));
-  // Dense rows count, too; and only a small vocabulary has them.
+  // Dense rows count, too, and only a small vocabulary may have them.
   request.mutable_options()->set_dense(true);
   EXPECT_ERROR(admit(request), absl::StatusCode::kInvalidArgument, "dense over 1000");
   fake.model->limits.max_dense_vocab_size = 999;

@@ -9,7 +9,7 @@ constexpr int64_t kMib = int64_t{1} << 20;
 
 class HeapTrimTest : public ::testing::Test {
  protected:
-  // Returns how often heaps were trimmed after a tick at `seconds` with so much memory.
+  // Returns how often heaps were trimmed after a tick at `seconds` with that much memory.
   int TickAt(int seconds, int64_t held_mib) {
     held_bytes_ = held_mib * kMib;
     heap_.Tick(absl::UnixEpoch() + absl::Seconds(seconds));

@@ -1,5 +1,5 @@
-// The process of taopd-grammar: what it may do, how it is started again, and what comes of programs
-// that are not what they should be.
+// Tests of the process of taopd-grammar: its sandbox, its restart, and how the host handles broken
+// or wrong programs.
 #include "server/structured/grammar_host.h"
 
 #include <absl/synchronization/notification.h>
@@ -92,7 +92,7 @@ TEST(GrammarHostTest, KilledWhileItCompilesTheFormIsCompiledAgain) {
   SKIP_UNLESS_CHILDREN_ARE_LISTED();
   const auto compiler = NewCompiler();
   ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
-  // The process stands still until it is killed, so that the kill hits the compilation.
+  // The process stands still until it is killed, so the kill hits the compilation.
   const pid_t child = Children().at(0);
   ASSERT_EQ(::kill(child, SIGSTOP), 0);
   absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");

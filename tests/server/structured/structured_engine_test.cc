@@ -140,7 +140,7 @@ TEST_F(StructuredEngineTest, TextsKeepToTheSchemaAndDependOnTheRequestAlone) {
   EXPECT_GT(num_preempted_, 0u);
 }
 
-// A mask that says so many times for each token that it is not there; below 0, always.
+// A mask that reports "not ready" num_late times per token, or always if num_late is negative.
 class LateMask final : public LogitMask {
  public:
   LateMask(std::shared_ptr<LogitMask> mask, int num_late)
@@ -245,7 +245,7 @@ TEST_F(StructuredEngineTest, WhatTheGrammarAndTheRequestContradictFailsAlone) {
   const Result plain = box.Wait(1), ignoring = box.Wait(2);
   ASSERT_OK(plain);
   ExpectColour(*plain->generated);
-  // With ignore_eos the text goes on behind its end, as in vLLM.
+  // With ignore_eos the text goes on after its end, as in vLLM.
   ASSERT_OK(ignoring);
   const std::vector<int32_t>& ids = ignoring->generated->ids;
   EXPECT_EQ(ids.size(), 150u);

@@ -1,4 +1,4 @@
-// The CUDA toolkit's bfloat16; see cuda_runtime.h beside this file.
+// The CUDA toolkit's bfloat16; see cuda_runtime.h next to this file.
 #pragma once
 
 #include <cmath>

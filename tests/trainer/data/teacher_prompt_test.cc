@@ -1,4 +1,4 @@
-// Tests of the teacher's prompts that LoadPrompts reads beside the student's.
+// Tests of the teacher's prompts that LoadPrompts reads besides the student's.
 #include "trainer/data/teacher_prompt.h"
 
 #include "tests/support/byte_tokenizer.h"
@@ -61,7 +61,7 @@ TEST_F(TeacherPromptTest, ATemplateReadsTheRow) {
   options_.teacher.words = RowTemplate("{prompt}|{solution}|{answer}|{meta.n}");
   const std::string rest = ",\"solution\":\"s\",\"answer\":\"4\",\"meta\":{\"n\":2}}\n";
   EXPECT_EQ(TextOf("{\"prompt\":\"q\"" + rest), "q|s|4|2");
-  // The template is inside of the student's message, behind its system message.
+  // The template is inside of the student's message, after its system message.
   options_.prompt_template = {"custom", "system", "Q: {question}", ""};
   EXPECT_EQ(TextOf("{\"prompt\":\"q\"" + rest), "<system>system<user>Q: q|s|4|2<assistant>");
   EXPECT_EQ(TextOf("{\"prompt\":[{\"role\":\"assistant\",\"content\":\"hello\"},"

@@ -1,4 +1,4 @@
-// Tests of the small parts beside the collapse guard: the best evaluation, the wall-time limit, the
+// Tests of the small parts around the collapse guard: the best evaluation, the wall-time limit, the
 // save interval and roll-backs.
 #include <gtest/gtest.h>
 

@@ -63,7 +63,7 @@ TEST(HostUpdate, HasTheBitsOfOneUpdateHoweverItIsCut) {
   }
 }
 
-// A float32 vector beside bfloat16 matrices.
+// A float32 vector among bfloat16 matrices.
 TEST(HostUpdate, TakesParametersOfBothTypes) {
   const auto make = [] {
     std::vector<AdamWState> states = MakeStates(at::kBFloat16, at::kFloat, true);

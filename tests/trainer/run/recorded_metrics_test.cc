@@ -57,7 +57,7 @@ TEST(RecordedMetrics, KeepsAnEvaluationThatIsCompleteAndNothingElse) {
   }
 }
 
-// With eval.mode beside, an evaluation is recorded behind lines of later steps.
+// With eval.mode beside, an evaluation is recorded after lines of later steps.
 TEST(RecordedMetrics, KeepsEvaluationsBehindLaterSteps) {
   const std::string steps = kSteps, old = kOldSample;
   const std::string three = "{\"step\": 3, \"loss\": 1}\n", four = "{\"step\": 4, \"loss\": 1}\n";

@@ -61,7 +61,7 @@ Files Both() {
 
 class RunDirectoryTest : public ::testing::Test {
  protected:
-  // A finished run with a user's files beside it.
+  // A finished run with a user's files next to it.
   void SetUp() override {
     ASSERT_OK(RunLock::Acquire(dir()));  // leaves run.lock
     WriteFiles(dir(), Both());

@@ -123,7 +123,7 @@ TEST_F(ScoredViewsTest, TheTeacherSeesItsOwnPromptAndScoresTheResponse) {
   ASSERT_OK(batch->WaitScored(0, 3, GoOn));
   EXPECT_EQ(batch->item(0).scores.log_tail.size(), 1u);
   EXPECT_EQ(batch->item(0).teacher_prompt_ids, (std::vector<int32_t>{'a', 1, 1}));
-  // The only right response has no sibling: it is scored behind the student's prompt.
+  // The only right response has no sibling: it is scored after the student's prompt.
   EXPECT_TRUE(batch->item(1).lacks_teacher_prompt);
   EXPECT_FALSE(batch->item(0).lacks_teacher_prompt);
   batch->WaitIdle();

@@ -113,7 +113,7 @@ class ScoredStep {
     }
   }
 
-  // Returns the loss of the batch under the present weights and leaves its gradients in the
+  // Returns the loss of the batch under the current weights and leaves its gradients in the
   // parameters.
   double Loss(const Objective& objective, Aggregation aggregation) {
     for (auto& [name, parameter] : training_.student()->Parameters()) {

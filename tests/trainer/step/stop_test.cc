@@ -90,7 +90,7 @@ TEST(StoppedStep, GenerationIsCancelled) {
   EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student()));
 }
 
-// A mini-batch that has taken longer than those before it seems to end at once, so that a slow
+// A mini-batch that has taken longer than those before it seems to end at once, so a slow
 // machine may finish it even within a grace of zero. Nothing ends within less.
 constexpr absl::Duration kNoGrace = -absl::Nanoseconds(1);
 

@@ -8,7 +8,7 @@
 namespace taopd::testing {
 namespace {
 
-// Runs a hook in place of the n-th pause, so that the world changes between two attempts.
+// Runs a hook instead of the n-th pause, so that the world changes between two attempts.
 class HookClock final : public Clock {
  public:
   explicit HookClock(std::function<void(int)> on_sleep) : on_sleep_(std::move(on_sleep)) {}

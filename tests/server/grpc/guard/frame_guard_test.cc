@@ -146,7 +146,7 @@ TEST_F(FrameGuardTest, StreamsAreBounded) {
   EXPECT_ERROR(FromClient(Headers(19)), absl::StatusCode::kResourceExhausted, "8 open streams");
 }
 
-// The client hears of it behind everything that the server has said of the stream.
+// The refusal reaches the client after all frames that the server has sent on the stream.
 TEST_F(FrameGuardTest, AMessageBeyondTheBudgetIsRefusedAlone) {
   Begin();
   EXPECT_OK(FromServer(kAck));

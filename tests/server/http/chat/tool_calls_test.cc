@@ -127,7 +127,7 @@ TEST(ToolCallStreamTest, GivesTheSameForEveryCutOfTheText) {
       // A name has been passed on before another one comes.
       {hermes, "<tool_call>{\"name\":\"f\",\"name\":\"g\",\"arguments\":{}}</tool_call>",
        Parts("", {{"f", "{}"}})},
-      // Text between and behind calls is dropped; a call that cannot be read is text.
+      // Text between and after calls is dropped; a call that cannot be read is text.
       {hermes,
        "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>a<tool_call>f()</tool_call> x",
        Parts("<tool_call>f()</tool_call>", {{"f", "{}"}})},

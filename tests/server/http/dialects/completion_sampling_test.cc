@@ -68,7 +68,7 @@ TEST(CompletionSamplingTest, ReadsTheFieldsOfTexts) {
   EXPECT_THAT(Accepted({{"stop", {"a", "b"}}}).stop, ElementsAre("a", "b"));
 }
 
-// A model may have ids that end a sequence beside the tokenizer's own; they are reported as stop
+// A model may have ids that end a sequence besides the tokenizer's own; they are reported as stop
 // ids.
 TEST(CompletionSamplingTest, FurtherEndsOfSequenceAreStopIdsUnlessTheyAreIgnored) {
   const FakeModel fake = MakeFakeModel();

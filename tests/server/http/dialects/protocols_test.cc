@@ -1,4 +1,4 @@
-// The protocols beside vLLM's completions and chats, without sockets.
+// Tests of the protocols besides vLLM's completions and chats, without sockets.
 #include <absl/strings/escaping.h>
 
 #include <cstring>

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Takes so many frames, each of which takes the milliseconds of its form.
+// Takes `num` frames, each of which uses the milliseconds of its form.
 std::vector<std::string> TakeAll(FormQueue* queue, const std::vector<double>& ms_of_form,
                                  size_t num) {
   std::vector<std::string> taken;

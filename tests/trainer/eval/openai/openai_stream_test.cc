@@ -35,7 +35,7 @@ TEST(OpenAiStream, CompletionsHoldTheirTextInTheChoice) {
   std::string text;
   OpenAiStream stream([&](std::string_view piece) { text += piece; });
   stream.Push("data: {\"choices\":[{\"text\":\"4\",\"finish_reason\":\"stop\"}]}\n\n");
-  // Some servers close the connection in place of [DONE].
+  // Some servers close the connection instead of [DONE].
   EXPECT_OK(stream.End());
   EXPECT_EQ(text, "4");
 }

@@ -110,7 +110,7 @@ class Batch {
     for (auto& one : answers_) answers.push_back(one.value_or(absl::UnknownError("no answer")));
     return answers;
   }
-  // Every response is there and is that of its seed.
+  // Every response arrived and is that of its seed.
   void ExpectWhole(int64_t version) {
     const auto answers = Wait();
     for (size_t i = 0; i < answers.size(); ++i) {
@@ -284,7 +284,7 @@ TEST_F(RemoteRolloutEngineTest, WeightsThatArriveDamagedAreSentAgain) {
   EXPECT_EQ(a->Versions().size(), 3u);
 }
 
-// Each version is a directory on a disk, so that nobody may hold one that is not needed.
+// Each version is a directory on a disk, so nobody may hold one that is not needed.
 TEST_F(RemoteRolloutEngineTest, ASlowWorkerHoldsOnlyTheVersionThatItReads) {
   ScriptedWorker* const slow = Add("slow");
   Add("b");

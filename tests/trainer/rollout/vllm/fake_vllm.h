@@ -38,7 +38,7 @@ class FakeVllm {
   bool has_loaded_head() const;
   bool is_paused() const;
 
-  // Answers requests for `path` in place of the right answer. It runs before anything else.
+  // Answers requests for `path` instead of the right answer. It runs before anything else.
   void SetHandler(const std::string& path, Handler handler);
 
   // Settings that a test changes before the first request.

@@ -126,7 +126,7 @@ TEST_F(VllmTransferTest, JoinsOnceAndBroadcastsInTheOrderOfTheNames) {
   VllmTransfer transfer = MakeTransfer();
   ASSERT_OK(transfer.Send(dir_.path(), never_));
   std::vector<std::string> events = events_.Take();
-  // Beside each other: the request, and the trainer's part.
+  // In parallel: the request, and the trainer's part.
   std::sort(events.begin() + 1, events.begin() + 3);
   EXPECT_EQ(events[0], "/get_world_size");
   EXPECT_EQ(events[1], "/init_weight_transfer_engine");

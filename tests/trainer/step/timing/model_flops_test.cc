@@ -34,7 +34,7 @@ TEST(ModelFlops, AMixtureCountsTheExpertsThatATokenMeets) {
   config.moe.experts_per_token = 2;
   config.moe.intermediate_size = 4;
   config.moe.sparse_layers = {true, true};
-  // 2 experts of 3 * 8 * 4 in place of 3 * 8 * 16: 192 + 192 weights a layer.
+  // 2 experts of 3 * 8 * 4 instead of 3 * 8 * 16: 192 + 192 weights a layer.
   EXPECT_EQ(ModelFlops(config, {Response(3, 2)}), 8 * (2 * (4 * 384 + 128) + 512));
 }
 

@@ -30,7 +30,7 @@ class FakeHttpTeacher {
   std::string endpoint() const;
   // The right reply to a request's body.
   nlohmann::ordered_json RightReply(const nlohmann::json& request) const;
-  // Answers scoring requests in place of RightReply; null: right replies.
+  // Answers scoring requests instead of RightReply; null: right replies.
   void SetHandler(Handler handler);
   // Answers scoring requests with texts.
   void SetReply(Reply reply);
