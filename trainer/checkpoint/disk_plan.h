@@ -48,7 +48,7 @@ struct DiskUse {
   int64_t weight_bytes = 0;  // of what is trained
   int64_t state_bytes = 0;   // of the optimizer
   CheckpointOptions checkpoints = {};
-  int64_t max_pinned = 0;  // checkpoints that are kept beside those
+  int64_t max_pinned = 0;  // checkpoints that are kept besides those
   int64_t total_steps = 0;
   int64_t num_published = 0;  // DiskPlan::num_published
   std::string run_dir = {};
@@ -64,7 +64,7 @@ std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
                          std::optional<int64_t> free_bytes);
 
 // Compares the plan with the free bytes of the disk. A run is refused if not even one checkpoint
-// fits, or not even one version of the weights beside it. A run that does not fit as a whole is
+// fits, or not even one version of the weights besides it. A run that does not fit as a whole is
 // refused if `refuses` is true, and logged otherwise. A refusal is RESOURCE_EXHAUSTED; its message
 // names the directory, the bytes and the remedies.
 absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int64_t free_bytes,

@@ -221,7 +221,8 @@ absl::Status CheckRewardTerm(const ObjectiveConfig& config, const RewardConfig& 
   return absl::OkStatus();
 }
 
-// A response that the student has not drawn says nothing about a mean over the student.
+// Given responses cannot estimate an expectation over the student, because the student did not draw
+// them.
 absl::Status CheckOffPolicy(const TrainConfig& config) {
   const DataConfig& data = config.data;
   if (data.offpolicy_fraction == 0 && data.response_key.empty()) return absl::OkStatus();

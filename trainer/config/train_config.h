@@ -50,7 +50,7 @@ inline SettingWords<RecomputeChoice> WordsOf(RecomputeChoice) {
           {RecomputeChoice::kAttention, "attention"},
           {RecomputeChoice::kFull, "full"}};
 }
-// Whether checkpoints are written beside the next step.
+// Whether checkpoints are written while the next step runs.
 enum class AsyncSave { kAuto, kOn, kOff };
 inline SettingWords<AsyncSave> WordsOf(AsyncSave) {
   return {{AsyncSave::kAuto, "auto"}, {AsyncSave::kOn, "on"}, {AsyncSave::kOff, "off"}};

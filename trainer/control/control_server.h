@@ -34,8 +34,8 @@ struct ControlServerOptions {
   // If it is not empty, a request to pause, resume, save or stop must have it: the header
   // "Authorization: Bearer TOKEN". Reading needs none.
   std::string token = {};
-  // Host names of HTTP requests that are answered beside localhost, the address that a request came
-  // to and this machine's own names (host_names.h).
+  // Host names of HTTP requests that are answered, besides localhost, the address that a request
+  // came to and this machine's own names (host_names.h).
   std::vector<std::string> allowed_hosts = {};
 };
 

@@ -49,8 +49,7 @@ struct RunStatus {
   std::string last_checkpoint;  // its path; empty before the first
   double eta_seconds = 0;       // expected time until the last step ends
   TeacherHealth teacher = {};
-  double plan_gb =
-      0;  // what the memory plan allows for, of the device, in GiB; 0: there is no plan
+  double plan_gb = 0;                // device memory of the memory plan, in GiB; 0 without a plan
   std::string storage_problem = {};  // why the last checkpoint is not saved; empty if it is
   int64_t saved_step = -1;           // of last_checkpoint; -1 before the first
 };
@@ -61,13 +60,13 @@ class RunState {
 
   // Changes the status. `change` runs under the lock: it must not call this object.
   void Update(const std::function<void(RunStatus&)>& change);
-  // Why the run is to stop: kExitStopped or kExitStoppedByUser, the code to end with; kExitOk if
-  // nobody has asked for it.
+  // Returns the exit code of the requested stop, kExitStopped or kExitStoppedByUser, or kExitOk if
+  // no stop was requested.
   ExitCode stop_code() const;
   bool stop_requested() const { return stop_code() != kExitOk; }
-  // From now on every request to stop that changes stop_code is passed on to `pass_on`, by the
-  // thread that makes it; one that was made before, by this call. Null: to nobody any more, once
-  // this returns. `pass_on` must not block and may call RequestStop of other objects only.
+  // From now on, each stop request that changes stop_code calls `pass_on`, on the requesting
+  // thread. For an earlier request, this call calls it. Null removes it: after this returns, it is
+  // no longer called. `pass_on` must not block and may call RequestStop of other objects only.
   void PassStopsOn(std::function<void(ExitCode)> pass_on);
   bool pause_requested() const;
   // Blocks while the run is paused and no stop is requested. When a save is requested during the

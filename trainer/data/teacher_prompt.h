@@ -1,4 +1,4 @@
-// The prompt that the teacher sees in place of the student's: privileged context such as a worked
+// The prompt that the teacher sees instead of the student's: privileged context such as a worked
 // solution, a hint, or another response to the same prompt.
 #pragma once
 

@@ -21,7 +21,7 @@ at::Tensor InBuffer(const at::Tensor& buffer, int64_t begin, const ParameterPiec
 }  // namespace
 
 at::TensorOptions GatherOptions(const std::vector<NamedParameter>& parameters) {
-  // Adapters are float32 beside modules that have the base's type.
+  // Adapters are float32 even next to modules that have the base's type.
   at::TensorOptions options = parameters.at(0).second.options();
   for (const auto& [name, parameter] : parameters) {
     if (parameter.scalar_type() == at::kFloat) options = options.dtype(at::kFloat);

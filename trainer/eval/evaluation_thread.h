@@ -1,4 +1,4 @@
-// An evaluation on a thread of its own, beside other work of its caller.
+// An evaluation on a thread of its own, while its caller does other work.
 //
 // With several ranks the thread must not use their group, which belongs to the thread that trains.
 // An evaluation that exchanges results with other ranks therefore stops at that point and is ready:
@@ -43,8 +43,8 @@ class EvaluationThread {
   bool IsReady(absl::Duration timeout = absl::ZeroDuration());
   // Makes on_wait return `why`.
   void Cancel(const absl::Status& why);
-  // Returns the result, once. If `exchange` is not null, calls it, in place of an evaluation
-  // that has failed before its exchange with that error. REQUIRES: IsReady.
+  // Returns the result. If `exchange` is not null, calls it once; if the evaluation failed before
+  // its exchange, passes that error to it. REQUIRES: IsReady, and Take was not called before.
   absl::StatusOr<EvalResult> Take(const Exchange& exchange);
 
  private:

@@ -5,7 +5,7 @@
 // its support:
 //   id                        text or number, copied to the result
 //   objective                 a name that `taopd-trainer objectives` lists
-//   terms                     [{name, weight}, ...], in place of objective
+//   terms                     [{name, weight}, ...], instead of objective
 //   beta, entropy_threshold,  optional, for the objectives that read them
 //   max_rho
 //   logits                    [V] the student's logits
@@ -13,7 +13,7 @@
 //   teacher_logprobs          [k] null stands for a probability of zero
 //   teacher_log_tail          if null or absent, it is derived from the support's mass with the
 //                             paper's clamp
-//   teacher_full_logprobs     [V] in place of the three above, for objectives that need the whole
+//   teacher_full_logprobs     [V] instead of the three above, for objectives that need the whole
 //                             vocabulary
 //   sampled_id                the response token
 //   teacher_logprob_sampled   the teacher's log-prob of the response token

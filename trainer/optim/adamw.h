@@ -51,7 +51,7 @@ struct AdamWOptions {
   ParameterLayoutOptions layout;
   int64_t shard = 0;  // index in [0, layout.num_shards)
   bool shard_gradients = false;
-  // Keeps a float32 average of the weights beside the moments (UpdateAverage).
+  // Keeps a float32 average of the weights next to the moments (UpdateAverage).
   bool keeps_average = false;
 };
 

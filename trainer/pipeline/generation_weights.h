@@ -28,7 +28,7 @@ class GenerationWeights final : public RolloutWeights {
   static absl::StatusOr<std::unique_ptr<GenerationWeights>> Make(const Decoder* student,
                                                                  bool packs = true);
 
-  // Copies the student's present weights, which are `version` from then on, and prepares inference.
+  // Copies the student's current weights, which are `version` from then on, and prepares inference.
   // REQUIRES: no request that reads the decoder is waiting or running.
   void Take(int64_t version) override;
   // Prepares inference with weights that the caller has written into the decoder, and that are

@@ -32,7 +32,7 @@ void RolloutPipeline::Drop() {
 absl::Status RolloutPipeline::WaitForBatch(ScoredBatch* rollouts) const {
   rollouts->WaitAllGenerated();
   if (!update_teacher_) return rollouts->AllGenerated();
-  // The teacher is an engine of this process. Servers beside it end an outage by themselves.
+  // The teacher is an engine of this process. Servers end an outage by themselves.
   rollouts->WaitIdle();
   return rollouts->WaitScored(0, rollouts->size(), [] { return absl::OkStatus(); });
 }

@@ -19,7 +19,7 @@
 // generated and scored, and a checkpoint's responses have all of their scores.
 //
 // With N = 0, which makes sense if other processes generate, a step's rollouts begin when the step
-// before is done, beside its evaluation and checkpoint.
+// before is done, during its evaluation and checkpoint.
 //
 // Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
 // checkpoint after t steps holds, so they are stored with it (trainer/step/pending). Those of step
@@ -73,7 +73,7 @@ class RolloutPipeline final : public RolloutsAhead {
   RolloutPipeline(const RolloutPipeline&) = delete;
   RolloutPipeline& operator=(const RolloutPipeline&) = delete;
 
-  // Drops what is in flight and begins at `position` with the student's present weights. `stored`
+  // Drops what is in flight and begins at `position` with the student's current weights. `stored`
   // are the rollouts of a checkpoint of that position. Of these, the first ones whose version is
   // not older than trainer.async_steps allows are used. The others, and rollouts that are missing
   // because trainer.async_steps or trainer.total_steps has grown, are generated with the present
@@ -98,7 +98,7 @@ class RolloutPipeline final : public RolloutsAhead {
     int64_t policy_version = 0;
     std::shared_ptr<ScoredBatch> rollouts;
   };
-  // Waits for all that the present versions of student and teacher must do.
+  // Waits for all that the current versions of student and teacher must do.
   absl::Status WaitForBatch(ScoredBatch* rollouts) const;
   int64_t async_steps() const { return context_->config->trainer.async_steps; }
   // Returns the oldest version that may generate step `step`.
@@ -106,7 +106,7 @@ class RolloutPipeline final : public RolloutsAhead {
   std::vector<const PromptRecord*> NextPrompts();
   // Uses the rollouts of a checkpoint.
   absl::Status Continue(const std::vector<StepInFlight>& stored);
-  // Starts the steps that the present version generates.
+  // Starts the steps that the current version generates.
   void Fill(int64_t num_steps);
 
   const StepContext* const context_;

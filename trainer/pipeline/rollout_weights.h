@@ -9,7 +9,7 @@ namespace taopd {
 class RolloutWeights {
  public:
   virtual ~RolloutWeights() = default;
-  // Takes the student's present weights, which are `version` from then on: a number of steps, or
+  // Takes the student's current weights, which are `version` from then on: a number of steps, or
   // kLiveWeights, which generate no rollouts. An error shows in the rollouts that follow. REQUIRES:
   // no rollout of the version before is unfinished, unless it was cancelled.
   virtual void Take(int64_t version) = 0;

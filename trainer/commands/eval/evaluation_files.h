@@ -13,7 +13,7 @@
 
 namespace taopd {
 
-// The options of the subcommand eval, beside its configuration.
+// The options of the subcommand eval, besides its configuration.
 struct EvalRequest {
   // Empty: student.model of the configuration or, with an endpoint, the server's model.
   std::string model_dir;

@@ -301,7 +301,7 @@ class SftRun {
     return true;
   }
 
-  // Records the metrics of the present step and shows them to other threads.
+  // Records the metrics of the current step and shows them to other threads.
   void Record(const Metrics& metrics) {
     const TrainState& state = run_.state();
     run_.output().Write(state.step, metrics);

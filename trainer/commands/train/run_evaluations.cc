@@ -142,7 +142,7 @@ absl::Status RunEvaluations::RunBlocking() {
 
 void RunEvaluations::Begin() {
   TrainState& state = parts_.state;
-  // A killed run takes the weights from there.
+  // If the run is killed, the resumed run evaluates the weights of this checkpoint.
   if (state.step > 0 && !saves_.is_saved_or_saving()) saves_.StartSave();
   state.open_evaluation = state.step;
   saves_.PinEvaluated(state.step);

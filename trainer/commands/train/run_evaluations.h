@@ -30,15 +30,15 @@ class RunEvaluations {
   // Both must outlive the object.
   RunEvaluations(TrainingParts* parts, RunSaves* saves);
 
-  // Whether the evaluation after the present step belongs to the run.
+  // Whether the run evaluates the weights after the current step.
   bool is_due() const;
   // Returns whether the last step is done, or early_stop_evaluations ends the run early.
   bool ends_run() const;
-  // Evaluates, or begins to evaluate beside training. If that fails, the present state is saved
+  // Evaluates, or begins to evaluate beside training. If that fails, the current state is saved
   // first.
   absl::Status Run();
-  // Does so if the evaluation of the present step is due and not recorded: a new run evaluates
-  // before its first step, and a resumed or rolled back run what it did not get to.
+  // Calls Run if the evaluation of the current step is due and not recorded: at the start of a new
+  // run, and after a resume or a roll-back that interrupted an evaluation.
   absl::Status RunIfMissing();
   // Records an evaluation beside training that has ended, if there is one.
   absl::Status TakeBeside();
@@ -59,7 +59,7 @@ class RunEvaluations {
  private:
   bool is_beside() const { return parts_.config.eval.mode == EvalMode::kBeside; }
   absl::Status RunBlocking();
-  // Begins to evaluate the present weights beside training.
+  // Begins to evaluate the current weights beside training.
   void Begin();
   // Takes up the evaluation that the state names.
   absl::Status TakeUp();

@@ -23,7 +23,7 @@ class RunGuard {
   RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
            RunPipeline* pipeline);
 
-  // Restores what a resumed or rolled back run remembers beside its state: the guard, the
+  // Restores what a resumed or rolled back run remembers besides its state: the guard, the
   // roll-backs, the rest of a step, the best evaluation.
   absl::Status Restore();
   // Settles the intent of a roll-back that a crash has left in rollbacks.json.

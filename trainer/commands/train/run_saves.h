@@ -25,9 +25,9 @@ class RunSaves {
   // Takes the rest of a step from the checkpoint that the state was loaded from, if it has one.
   absl::Status Restore();
 
-  // Saves the present state. A failure is logged, and the next step tries again.
+  // Saves the current state. A failure is logged, and the next step tries again.
   absl::Status Save();
-  // Saves the present state before the run ends, however long that takes (until_stored.h).
+  // Saves the current state before the run ends, however long that takes (until_stored.h).
   absl::Status SaveOrWait();
   // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
   void StartSave();
@@ -36,7 +36,7 @@ class RunSaves {
   void TakeSaved(bool waits);
   // Whether trainer.save_minutes asks for a checkpoint.
   bool IsDue(absl::Time now) const { return save_interval_.IsDue(now); }
-  // Waits for a checkpoint that is being written. Returns whether the present step is saved.
+  // Waits for a checkpoint that is being written. Returns whether the current step is saved.
   bool WaitUntilSaved();
   bool is_saved_or_saving() const { return is_saved_or_saving_; }
   // Notes that the state has changed since it was saved, or is that of a checkpoint.
@@ -62,7 +62,7 @@ class RunSaves {
   // ---- Ends: each returns the status with which the run ends ----
   // A run that was asked to stop.
   absl::Status Stopped();
-  // The failure, after the present step is saved, if it can be.
+  // The failure, after the current step is saved, if it can be.
   absl::Status FailSaved(const absl::Status& failure);
   // Memory ran out `where`. Saves `before` if no update has followed it, that is, if the optimizer
   // still has made `changes_before` changes (AdamW::num_changes).
@@ -79,7 +79,7 @@ class RunSaves {
   std::function<absl::Status()> prepare_;
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;
-  bool is_saved_or_saving_ = false;  // the present step
+  bool is_saved_or_saving_ = false;  // the current step
   std::shared_ptr<const PendingStep> pending_;
   // Steps of checkpoints, or -1.
   int64_t newest_ = -1;         // may still be being written

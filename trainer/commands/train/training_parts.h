@@ -89,7 +89,7 @@ struct TrainingParts {
   }
   // Puts state and position in the data back to where a step began.
   absl::Status UndoStep(const TrainState& before);
-  // Adds a span that ends now to the timeline, if the present step is traced.
+  // Adds a span that ends now to the timeline, if the current step is traced.
   void Trace(const char* name, absl::Time start);
 
   const absl::Time start = absl::Now();

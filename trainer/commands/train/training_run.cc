@@ -251,7 +251,8 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   TAOPD_RETURN_IF_ERROR(parts_.UndoStep(before));
   if (absl::IsCancelled(status)) return saves_.Stopped();
   TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
-  // The engine lacks memory: a teacher that does is asked until its outage budget is used up.
+  // Only the engine can be out of memory here, because a teacher's RESOURCE_EXHAUSTED is retried
+  // until its outage budget is used up.
   if (absl::IsResourceExhausted(status)) {
     return saves_.OutOfMemory(before, parts_.student.optimizer->num_changes(),
                               Concat("step ", before.step + 1), std::string(status.message()));

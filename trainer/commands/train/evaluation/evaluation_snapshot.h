@@ -34,7 +34,7 @@ class EvaluationSnapshot {
   // Lets servers generate from now on. Their weights are published in `directory`.
   void GenerateElsewhere(std::unique_ptr<RemoteRolloutEngine> servers, std::string directory);
 
-  // Copies the student's present weights, which are those after `step` steps. REQUIRES, as Load: no
+  // Copies the student's current weights, which are those after `step` steps. REQUIRES, as Load: no
   // evaluation is running.
   void Take(int64_t step);
   // Reads the weights after `step` steps from the directory of a checkpoint's model.

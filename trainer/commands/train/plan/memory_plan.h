@@ -55,7 +55,7 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
 std::vector<MemoryLine> ModelCopyLines(const TrainConfig& config, const ModelConfig& model,
                                        DataType dtype, const MemoryBudget& budget);
 
-// Checkpoints that a run keeps beside the newest: the best one, the one that a roll-back would go
+// Checkpoints that a run keeps besides the newest: the best one, the one that a roll-back would go
 // to, and the one whose weights are evaluated beside training.
 int64_t MaxPinnedCheckpoints(const TrainConfig& config);
 

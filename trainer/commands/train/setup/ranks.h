@@ -23,8 +23,8 @@ absl::Status AgreeOnFailure(ProcessGroup* group, const absl::Status& mine);
 // Returns rank 0's metrics on all ranks.
 absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metrics);
 
-// The end of this rank with `failure`, if any: waits for the others, or ends them. Returns the
-// failure, or that of another rank.
+// Ends this rank. Without a failure, waits for the other ranks; with one, ends them too. Returns
+// the failure, or that of another rank.
 absl::Status PartRanks(ProcessGroup* group, absl::Status failure);
 
 }  // namespace taopd
