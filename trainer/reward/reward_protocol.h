@@ -5,7 +5,7 @@
 //
 // whose answer is {"rewards": [{"id": "...", "reward": 0.5}, ...]} with one entry per sample, in
 // any order. A server may add further members, which are not read. A request without samples asks
-// whether the server is there.
+// whether the server is up.
 #pragma once
 
 #include <string>

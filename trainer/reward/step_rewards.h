@@ -47,7 +47,7 @@ class StepRewards {
   StepRewards(const StepRewardOptions& options, std::vector<const PromptRecord*> prompts,
               int64_t group_size, std::string name);
 
-  // Takes note of a finished rollout, which must live as long as this object. Returns the group, if
+  // Records a finished rollout, which must live as long as this object. Returns the group, if
   // this was its last rollout.
   std::optional<RewardGroup> Finish(int64_t index, const Rollout& rollout);
   // Judges a group.

@@ -49,10 +49,10 @@ struct StartMode {
 class RunDirectory {
  public:
   // Creates and locks `path`; with mode.resume finds the newest complete checkpoint. Returns
-  //   FAILED_PRECONDITION  if another process works there, if a run is there and `mode` says
+  //   FAILED_PRECONDITION  if another process works there, if a run exists and `mode` says
   //                        neither resume nor overwrite, if there is nothing to resume and `mode`
   //                        does not say may_start, or if a file with the name of one of a run's
-  //                        files is there that no run has made;
+  //                        files exists that no run has made;
   //   DATA_LOSS            if all checkpoints are damaged.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(const std::string& path,
                                                             const StartMode& mode,

@@ -46,7 +46,7 @@ class RunOutput {
   // Writes the waiting records and makes the two files durable, so that a checkpoint may name their
   // sizes.
   virtual void Sync() = 0;
-  // Return the present sizes of the two files, for TrainState.
+  // Return the current sizes of the two files, for TrainState.
   virtual int64_t metrics_bytes() const = 0;
   virtual int64_t samples_bytes() const = 0;
   // Return the number of records that wait in memory for room on the disk, and of those that were

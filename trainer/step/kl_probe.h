@@ -1,7 +1,7 @@
 // Measures the distance of the student from its start, on responses of the start.
 //
 // The probe is a few responses that the student generated before its first update, with their
-// log-probs at that time. The mean of their log-ratio to the present student is an unbiased
+// log-probs at that time. The mean of their log-ratio to the current student is an unbiased
 // estimate of KL(start || now) per token, and needs no copy of the initial weights.
 #pragma once
 

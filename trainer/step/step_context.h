@@ -34,7 +34,7 @@ struct StepContext {
   // if there are rollouts_ahead.
   RolloutEngine* rollout_engine = nullptr;
   // If not null, the step's rollouts are generated ahead of it. Otherwise they are generated when
-  // the step begins, with the present weights.
+  // the step begins, with the current weights.
   RolloutsAhead* rollouts_ahead = nullptr;
   TeacherClient* teacher = nullptr;
   // If not null, the teacher sees prompts of its own.

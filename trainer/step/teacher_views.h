@@ -48,7 +48,7 @@ class TeacherViews {
   TeacherViews(const TeacherViewOptions& options, std::vector<const PromptRecord*> prompts,
                int64_t group_size);
 
-  // Takes note of a finished rollout, which must live as long as the views. Returns the views that
+  // Records a finished rollout, which must live as long as the views. Returns the views that
   // are certain now: that of the rollout, those of others that have waited for it, or none. Each
   // view is returned once.
   std::vector<TeacherView> Finish(int64_t index, const Rollout& rollout);

@@ -3,10 +3,10 @@
 // (trainer/data/teacher_prompt.h).
 //
 //   start  The weights of student.model. On a CPU they stay in the mapped files. With refresh_every
-//          they are replaced by the present weights every N steps.
+//          they are replaced by the current weights every N steps.
 //   ema    After each step, average = ema * average + (1 - ema) * weights. The average starts as
-//          the student's weights; it is float32 beside the optimizer's state, and sharded, saved
-//          and restored with it (AdamW).
+//          the student's weights. It is float32, and is sharded, saved and restored with the
+//          optimizer's state (AdamW).
 //   live   The student's own decoder, with the weights of the step, or the weights that generate
 //          if responses are generated ahead of training (UseForLive). The scores are constants: no
 //          gradient flows through the teacher.
@@ -53,7 +53,7 @@ class SelfTeacher {
   // must outlive the object.
   SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group);
 
-  // Makes `decoder` the one that weights live score with, in place of the student's. Call it before
+  // Makes `decoder` the one that weights live score with, instead of the student's. Call it before
   // Start.
   void UseForLive(std::shared_ptr<Decoder> decoder) { decoder_ = std::move(decoder); }
   // Loads the weights and makes the engine. Returns INVALID_ARGUMENT if a prompt and its response

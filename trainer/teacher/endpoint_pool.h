@@ -65,7 +65,7 @@ class EndpointPool {
 
  private:
   struct Endpoint {
-    EndpointStats stats;  // without the time of a present failure
+    EndpointStats stats;  // without the time of a current failure
     int64_t num_in_flight = 0;
     bool is_failing = false;
     bool serves_another_revision = false;  // the reason of a failing endpoint

@@ -28,7 +28,7 @@ class EngineTeacherClient final : public TeacherClient {
 
   // Ignores the timeout. Returns the errors of `start`.
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
-  // Beside the errors of TeacherClient, `done` receives those of the engine.
+  // Besides the errors of TeacherClient, `done` receives those of the engine.
   void Score(TeacherRequest request,
              std::function<void(absl::StatusOr<TeacherScores>)> done) override;
   TeacherClientStats stats() const override;

@@ -46,7 +46,7 @@ class NetworkTeacherClient final : public TeacherClient {
     const absl::Time deadline = clock_->Now() + timeout;
     RandomStream jitter(ProcessSeed());
     absl::Duration pause = options_.initial_backoff;
-    // The last try may have less time than an answer takes, so that an earlier error says more.
+    // The last try may have less time than an answer takes, so an earlier error says more.
     std::vector<absl::Status> reasons(options_.endpoints.size());
     while (true) {
       const absl::Duration left = deadline - clock_->Now();

@@ -100,7 +100,7 @@ struct TeacherClientStats {
   uint64_t requests = 0;
   uint64_t retries = 0;     // attempts beyond each request's first, without hedges
   uint64_t failures = 0;    // requests answered with an error
-  uint64_t hedges = 0;      // second attempts beside a slow first one
+  uint64_t hedges = 0;      // second attempts during a slow first one
   uint64_t hedges_won = 0;  // hedges that answered first
   uint64_t cache_hits = 0;
   uint64_t cache_misses = 0;

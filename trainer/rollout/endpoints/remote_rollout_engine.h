@@ -1,11 +1,11 @@
 // Generates rollouts elsewhere: gives each request to the worker (rollout_worker.h) that has the
 // fewest, and asks another one when a worker is lost. A request's seed decides its response,
-// so that on CPUs of one kind the responses have the same bits whoever computes them.
+// so on CPUs of one kind the responses have the same bits whoever computes them.
 //
 //   worker      lost: Check fails, is repeated after a pause that doubles
 //      |  Check answers
 //      v
-//   reachable   has no weights, or others than the run's present ones
+//   reachable   has no weights, or others than the run's current ones
 //      |  SetWeights answers
 //      v
 //   ready       gets requests; back to reachable when the weights change or it has others than it
@@ -13,8 +13,8 @@
 //   left out    for good: it cannot do what the run needs, its answers break the protocol, or they
 //               come from other weights than were asked for
 //
-// When no worker has been ready for options.outage_budget while requests wait, these fail with
-// UNAVAILABLE; when all are left out, at once, with FAILED_PRECONDITION. Both name every worker and
+// Waiting requests fail with UNAVAILABLE if no worker has been ready for options.outage_budget, and
+// with FAILED_PRECONDITION as soon as all workers are left out. Both errors name every worker and
 // its last error.
 //
 // Threads: Generate, SetWeights, CancelAll and Connect are called by one thread; stats by any.
@@ -67,16 +67,16 @@ class RemoteRolloutEngine final : public RolloutEngine {
   // Cancels what is unfinished.
   ~RemoteRolloutEngine() override;
 
-  // Waits until every worker has answered once, but not longer than `timeout` for those that are
-  // lost, of which one must not be. Returns UNAVAILABLE if none answers, and the error of a worker
-  // that can never be used, with its address.
+  // Waits until every worker has answered once, but at most `timeout` for workers that are lost.
+  // Returns UNAVAILABLE if none answers, and the error of a worker that can never be used, with its
+  // address.
   absl::Status Connect(absl::Duration timeout);
 
   // All later requests are for these weights. An error fails all of them. REQUIRES: no request
   // is unfinished, unless it was cancelled.
   void SetWeights(absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights);
 
-  // REQUIRES: the requests' policy_version is the step of the present weights.
+  // REQUIRES: the requests' policy_version is the step of the current weights.
   void Generate(std::vector<RolloutRequest> requests,
                 std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
   void CancelAll() override;
@@ -120,7 +120,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
     return worker.state == State::kReachable && weights_.ok() && *weights_ != nullptr &&
            worker.weights != *weights_ && worker.num_running == 0;
   }
-  // Takes note of what Check or SetWeights returned.
+  // Records what Check or SetWeights returned.
   void Note(const absl::Status& status, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Lose(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeaveOut(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

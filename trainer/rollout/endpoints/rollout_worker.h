@@ -81,7 +81,7 @@ class RolloutWorker {
   virtual const std::string& address() const = 0;
   // Whether SetWeights compares the server's log-probs with PolicyWeights::probe.
   virtual bool needs_probe() const { return false; }
-  // Asks whether the server is there, takes weights, and can generate what the run needs. Called at
+  // Asks whether the server is up, takes weights, and can generate what the run needs. Called at
   // the start, and again before a lost worker is used again.
   virtual absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) = 0;
   // Gives the server these weights. If it returns OK, the server has them, and every answer to a

@@ -63,7 +63,7 @@ absl::Status VllmTransfer::Beside(
   });
   if (!worked.ok()) ended.request_stop();
   if (!has_answered) answered = reply.get();
-  // An error of the server says more than the end of what waited for it.
+  // The server's error explains more than the cancellation that follows from it.
   if (!answered.ok() && !absl::IsCancelled(answered)) return answered;
   return worked.ok() ? answered : worked;
 }

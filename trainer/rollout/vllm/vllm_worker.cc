@@ -3,13 +3,13 @@
 //
 // An update of the weights: the version is set to "updating", generation is paused
 // (rollout.on_update), the server reads the directory, its prefix cache is emptied, and generation
-// goes on. Then the log-probs of the probe are compared with the student's own, and only a server
-// that passes gets the new version. A server whose version is the wanted one has therefore read all
-// of it.
+// continues. Then the log-probs of the probe are compared with the student's own, and only a server
+// that passes gets the new version. So a server that reports the new version has loaded all of its
+// weights.
 //
 // With rollout.weight_transfer nccl the server gets the tensors instead (vllm_transfer.h). A reload
 // that fails ends vLLM's engine: the directory must exist on the server's machine. The
-// routes that change weights ask for no key (vLLM guards /v1 and /inference alone), so that whoever
+// routes that change weights ask for no key (vLLM guards /v1 and /inference alone), so whoever
 // reaches the port can change the weights.
 //
 // Threads and errors: as RolloutWorker.

@@ -64,7 +64,7 @@ void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
 
 struct ForwardBackwardOptions {
   // A response with a token whose rho is below this number gets the weight 0, because its behavior
-  // policy is too far from the present policy for its ratios to be meaningful. 0 means never.
+  // policy is too far from the current policy for its ratios to be meaningful. 0 means never.
   double veto_rho_below = 0;
   PhaseTimes* times = nullptr;  // times are not measured if null
   // Called after the forward pass, before the sequences' scores are read, in order to wait for

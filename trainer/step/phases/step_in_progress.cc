@@ -332,7 +332,7 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
 }
 
 absl::Status StepInProgress::Abandon(absl::Status status) {
-  // Rollouts that are generated ahead and still unfinished come from the present weights, which can
+  // Rollouts that are generated ahead and still unfinished come from the current weights, which can
   // generate them again.
   context_.rollout_engine->CancelAll();
   context_.optimizer->ClearGradients();

@@ -101,7 +101,7 @@ class StepInProgress {
   std::shared_ptr<ScoredBatch> batch_;
   int64_t first_mini_batch_ = 0;
   int64_t scored_mini_batch_ = -1;  // the last one whose scores are there
-  DealtMiniBatch dealt_;            // the present mini-batch
+  DealtMiniBatch dealt_;            // the current mini-batch
   StepRecord record_;               // duration: of earlier processes
   absl::Time mini_batch_start_;
   absl::Duration longest_mini_batch_;

@@ -31,7 +31,7 @@ constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8},
 // well. A server whose answers jump is found by asking twice.
 constexpr double kCanarySteps = 256;
 
-// A server that lacks the model or the path is there, and may have it later.
+// A server without the model or the path answers, and may have it later.
 absl::Status WithoutNotFound(const absl::Status& error) {
   return absl::IsNotFound(error) ? FailedPrecondition(error.message()) : error;
 }
