@@ -1,17 +1,14 @@
 // An HTTP proxy in front of a real teacher that misbehaves on demand.
 #pragma once
 
-#include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
-#include <httplib.h>
 
 #include <atomic>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <thread>
 
-#include "common/base/status.h"
+#include "tests/support/http_listener.h"
 
 namespace taopd::testing {
 
@@ -20,24 +17,16 @@ enum class Misbehavior { kNone, kSlow, kGarbage, kLie, kAnotherRevision };
 class MisbehavingProxy {
  public:
   explicit MisbehavingProxy(int teacher_port) : teacher_port_(teacher_port) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(128); };
     const auto forward = [this](const httplib::Request& request, httplib::Response& response) {
       Forward(request, &response);
     };
     server_.Get("/v1/models", forward);
     server_.Post("/v1/completions", forward);
-    server_.set_tcp_nodelay(true);
-    port_ = server_.bind_to_any_port("127.0.0.1");
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    while (!server_.is_running()) std::this_thread::yield();
+    listener_.emplace(&server_, 128);
   }
-  ~MisbehavingProxy() {
-    over_.Notify();
-    server_.stop();
-    thread_.join();
-  }
+  ~MisbehavingProxy() { over_.Notify(); }
 
-  std::string endpoint() const { return Concat("vllm+http://127.0.0.1:", port_); }
+  std::string endpoint() const { return "vllm+http://" + listener_->address(); }
   // Misbehaves from the `after`-th scoring request on.
   void Misbehave(Misbehavior how, int after) {
     how_ = how;
@@ -77,13 +66,12 @@ class MisbehavingProxy {
   }
 
   const int teacher_port_;
-  httplib::Server server_;
-  int port_ = 0;
-  std::thread thread_;
   absl::Notification over_;
   std::atomic<Misbehavior> how_ = Misbehavior::kNone;
   std::atomic<int> num_left_ = 0;
   std::atomic<int> num_misbehaved_ = 0;
+  httplib::Server server_;
+  std::optional<HttpListener> listener_;
 };
 
 }  // namespace taopd::testing

@@ -1,15 +1,14 @@
 // A reward server on a real socket, whose answers a test can change.
 #pragma once
 
-#include <httplib.h>
-
 #include <atomic>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "tests/support/http_listener.h"
 #include "trainer/reward/http_reward.h"
 
 namespace taopd::testing {
@@ -20,8 +19,6 @@ class RewardServer {
   using Handler = std::function<void(const nlohmann::json& request, httplib::Response&)>;
 
   explicit RewardServer(Handler handler = Right) : handler_(std::move(handler)) {
-    server_.set_tcp_nodelay(true);
-    server_.new_task_queue = [] { return new httplib::ThreadPool(16); };
     server_.Post("/judge", [this](const httplib::Request& request, httplib::Response& response) {
       ++num_requests;
       {
@@ -30,13 +27,7 @@ class RewardServer {
       }
       handler_(nlohmann::json::parse(request.body), response);
     });
-    port_ = server_.bind_to_any_port("127.0.0.1");
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    while (!server_.is_running()) std::this_thread::yield();
-  }
-  ~RewardServer() {
-    server_.stop();
-    thread_.join();
+    listener_.emplace(&server_);
   }
   static void Right(const nlohmann::json& request, httplib::Response& response) {
     nlohmann::json rewards = nlohmann::json::array();
@@ -48,7 +39,7 @@ class RewardServer {
   }
   HttpRewardOptions Options() const {
     HttpRewardOptions options;
-    options.url = Concat("http://127.0.0.1:", port_, "/judge");
+    options.url = Concat("http://", listener_->address(), "/judge");
     options.server = *ParseHttpUrl(options.url);
     options.timeout = absl::Seconds(20);
     options.outage_budget = absl::Seconds(20);
@@ -69,8 +60,7 @@ class RewardServer {
   absl::Mutex mutex_;
   std::string authorization_ ABSL_GUARDED_BY(mutex_);
   httplib::Server server_;
-  int port_ = 0;
-  std::thread thread_;
+  std::optional<HttpListener> listener_;
 };
 
 }  // namespace taopd::testing

@@ -2,16 +2,16 @@
 
 #include <absl/synchronization/blocking_counter.h>
 #include <absl/synchronization/notification.h>
-#include <httplib.h>
 
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <thread>
+#include <optional>
 
+#include "tests/support/http_listener.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -42,17 +42,9 @@ class Server {
                      --in_flight_;
                    });
     }
-    server_.new_task_queue = [] { return new httplib::ThreadPool(32); };
-    server_.set_tcp_nodelay(true);
-    port_ = server_.bind_to_any_port("127.0.0.1");
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    while (!server_.is_running()) std::this_thread::yield();
+    listener_.emplace(&server_);
   }
-  ~Server() {
-    server_.stop();
-    thread_.join();
-  }
-  std::string url() const { return Concat("http://127.0.0.1:", port_); }
+  std::string url() const { return "http://" + listener_->address(); }
   std::vector<httplib::Request> requests() {
     std::lock_guard<std::mutex> lock(mutex_);
     return requests_;
@@ -64,12 +56,11 @@ class Server {
     std::lock_guard<std::mutex> lock(mutex_);
     requests_.push_back(request);
   }
-  httplib::Server server_;
   std::mutex mutex_;
   std::vector<httplib::Request> requests_;
   std::atomic<int64_t> in_flight_{0}, most_in_flight_{0};
-  int port_ = 0;
-  std::thread thread_;
+  httplib::Server server_;
+  std::optional<HttpListener> listener_;
 };
 
 OpenAiOptions Options(const Server& server) {
@@ -318,4 +309,4 @@ TEST(OpenAiSource, ConnectNamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

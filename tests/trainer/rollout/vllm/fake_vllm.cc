@@ -40,21 +40,12 @@ WeightProbe FakeProbe(const std::string& weights) {
 }
 
 FakeVllm::FakeVllm(Json replies) : server_info(replies.at("server_info")), replies_(replies) {
-  server_.set_tcp_nodelay(true);
-  server_.new_task_queue = [] { return new httplib::ThreadPool(16); };
   const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
     Answer(request, response);
   };
   server_.Get(".*", answer);
   server_.Post(".*", answer);
-  port_ = server_.bind_to_any_port("127.0.0.1");
-  thread_ = std::thread([this] { server_.listen_after_bind(); });
-  while (!server_.is_running()) std::this_thread::yield();
-}
-
-FakeVllm::~FakeVllm() {
-  server_.stop();
-  thread_.join();
+  listener_.emplace(&server_);
 }
 
 std::vector<std::string> FakeVllm::calls() const {

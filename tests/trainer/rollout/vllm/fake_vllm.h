@@ -6,15 +6,15 @@
 #pragma once
 
 #include <absl/synchronization/mutex.h>
-#include <httplib.h>
 
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tests/support/http_listener.h"
 #include "trainer/rollout/endpoints/rollout_worker.h"
 
 namespace taopd::testing {
@@ -25,9 +25,8 @@ class FakeVllm {
 
   // `replies` is golden/replies.json.
   explicit FakeVllm(nlohmann::json replies);
-  ~FakeVllm();
 
-  int port() const { return port_; }
+  int port() const { return listener_->port(); }
   // The requests that have come: the path, and of /collective_rpc also the method.
   std::vector<std::string> calls() const;
   // The body of the last request for a path.
@@ -58,9 +57,6 @@ class FakeVllm {
                                 int* status);
 
   const nlohmann::json replies_;
-  httplib::Server server_;
-  int port_ = 0;
-  std::thread thread_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Handler> handlers_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mutex_);
@@ -71,6 +67,8 @@ class FakeVllm {
   std::string body_weights_ ABSL_GUARDED_BY(mutex_);
   std::string head_weights_ ABSL_GUARDED_BY(mutex_);
   bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
+  httplib::Server server_;
+  std::optional<HttpListener> listener_;
 };
 
 // The log-prob of a token that the fake computes with such weights and such a head.

@@ -41,9 +41,6 @@ Json VllmPosition(const TeacherScores& scores, int64_t row, int32_t actual, bool
 }  // namespace
 
 FakeHttpTeacher::FakeHttpTeacher(HttpShape shape) : shape_(shape) {
-  // A connection keeps its thread while it is open.
-  server_.set_tcp_nodelay(true);  // an answer is two writes: the second would wait for an ACK
-  server_.new_task_queue = [] { return new httplib::ThreadPool(64); };
   server_.Get("/v1/models", [](const httplib::Request&, httplib::Response& response) {
     response.set_content(
         R"({"object":"list","data":[{"id":"example","max_model_len":64},{"id":"other"}]})",
@@ -53,18 +50,11 @@ FakeHttpTeacher::FakeHttpTeacher(HttpShape shape) : shape_(shape) {
   server_.Post(path, [this](const httplib::Request& request, httplib::Response& response) {
     Score(request, response);
   });
-  port_ = server_.bind_to_any_port("127.0.0.1");
-  thread_ = std::thread([this] { server_.listen_after_bind(); });
-  while (!server_.is_running()) std::this_thread::yield();
-}
-
-FakeHttpTeacher::~FakeHttpTeacher() {
-  server_.stop();
-  thread_.join();
+  listener_.emplace(&server_, 64);
 }
 
 std::string FakeHttpTeacher::endpoint() const {
-  return Concat(shape_ == HttpShape::kSglang ? "sglang" : "vllm", "+http://127.0.0.1:", port_);
+  return Concat(shape_ == HttpShape::kSglang ? "sglang" : "vllm", "+http://", listener_->address());
 }
 
 void FakeHttpTeacher::SetHandler(Handler handler) {

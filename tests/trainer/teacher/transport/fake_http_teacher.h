@@ -3,15 +3,14 @@
 #pragma once
 
 #include <absl/synchronization/mutex.h>
-#include <httplib.h>
 
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <thread>
 
+#include "tests/support/http_listener.h"
 #include "trainer/teacher/client_options.h"
 
 namespace taopd::testing {
@@ -24,7 +23,6 @@ class FakeHttpTeacher {
   using Reply = std::function<std::string(const nlohmann::json& request)>;
 
   explicit FakeHttpTeacher(HttpShape shape);
-  ~FakeHttpTeacher();
 
   // "vllm+http://127.0.0.1:port" or the like.
   std::string endpoint() const;
@@ -49,12 +47,11 @@ class FakeHttpTeacher {
 
   const HttpShape shape_;
   mutable std::atomic<int> num_replies_ = 0;
-  httplib::Server server_;
-  int port_ = 0;
-  std::thread thread_;
   mutable absl::Mutex mutex_;
   Handler handler_ ABSL_GUARDED_BY(mutex_);
   nlohmann::json last_request_ ABSL_GUARDED_BY(mutex_);
+  httplib::Server server_;
+  std::optional<HttpListener> listener_;
 };
 
 // Options with pauses of milliseconds.
