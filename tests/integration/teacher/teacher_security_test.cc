@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
-#include "tests/server/security/test_certificates.h"
+#include "tests/support/certificates.h"
 #include "tests/support/files.h"
 
 namespace taopd {

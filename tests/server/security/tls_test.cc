@@ -18,7 +18,7 @@
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/guard/raw_http2.h"
 #include "tests/server/http/raw_client.h"
-#include "tests/server/security/test_certificates.h"
+#include "tests/support/certificates.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,13 +1,12 @@
 // Encryption, certificates of both sides, and API keys, with real servers.
 #include <httplib.h>
 
-#include <thread>
-
+#include "tests/support/certificates.h"
 #include "tests/support/files.h"
+#include "tests/support/http_listener.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
-#include "tests/trainer/teacher/transport/certificates.h"
 
 namespace taopd::testing {
 namespace {
@@ -15,17 +14,18 @@ namespace {
 class TlsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    WriteFile(dir_.File("ca.pem"), server_.certificate);
-    WriteFile(dir_.File("cert.pem"), client_.certificate);
-    WriteFile(dir_.File("key.pem"), client_.key);
+    // Each is its own authority.
+    Certificate("teacher", nullptr, /*is_authority=*/true).Write(dir_.File("server"));
+    Certificate("trainer", nullptr, /*is_authority=*/true).Write(dir_.File("client"));
   }
   // Encrypted, with or without a certificate of the client.
   std::shared_ptr<grpc::ServerCredentials> ServerCredentials(bool asks_client) const {
     grpc::SslServerCredentialsOptions options(
         asks_client ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
                     : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-    options.pem_key_cert_pairs.push_back({server_.key, server_.certificate});
-    if (asks_client) options.pem_root_certs = client_.certificate;
+    options.pem_key_cert_pairs.push_back(
+        {ReadFile(dir_.File("server.key")), ReadFile(dir_.File("server.crt"))});
+    if (asks_client) options.pem_root_certs = ReadFile(dir_.File("client.crt"));
     return grpc::SslServerCredentials(options);
   }
   TeacherClientOptions Options(const std::string& scheme, int port) const {
@@ -42,8 +42,6 @@ class TlsTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  const CertificateAndKey server_ = MakeCertificate();
-  const CertificateAndKey client_ = MakeCertificate();
 };
 
 constexpr absl::Duration kLong = absl::Seconds(20);
@@ -54,9 +52,9 @@ TEST_F(TlsTest, GrpcIsEncrypted) {
   teacher.Start(0, ServerCredentials(/*asks_client=*/false));
   TeacherClientOptions options = Options("grpcs", teacher.port());
   EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
-  options.tls_ca_file = dir_.File("cert.pem");  // another authority
+  options.tls_ca_file = dir_.File("client.crt");  // another authority
   EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
-  options.tls_ca_file = dir_.File("ca.pem");
+  options.tls_ca_file = dir_.File("server.crt");
   EXPECT_OK(ConnectAndScore(options, kLong));
   EXPECT_ERROR(ConnectAndScore(Options("grpc", teacher.port()), kShort),
                absl::StatusCode::kUnavailable, "");
@@ -66,10 +64,10 @@ TEST_F(TlsTest, GrpcServersMayAskForACertificate) {
   FakeTeacher teacher;
   teacher.Start(0, ServerCredentials(/*asks_client=*/true));
   TeacherClientOptions options = Options("grpcs", teacher.port());
-  options.tls_ca_file = dir_.File("ca.pem");
+  options.tls_ca_file = dir_.File("server.crt");
   EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
-  options.tls_cert_file = dir_.File("cert.pem");
-  options.tls_key_file = dir_.File("key.pem");
+  options.tls_cert_file = dir_.File("client.crt");
+  options.tls_key_file = dir_.File("client.key");
   EXPECT_OK(ConnectAndScore(options, kLong));
 }
 
@@ -92,9 +90,8 @@ TEST_F(TlsTest, GrpcSendsTheApiKey) {
 }
 
 TEST_F(TlsTest, HttpIsEncrypted) {
-  WriteFile(dir_.File("server.key"), server_.key);
-  httplib::SSLServer server(dir_.File("ca.pem").c_str(), dir_.File("server.key").c_str(),
-                            dir_.File("cert.pem").c_str());  // asks for the client's certificate
+  httplib::SSLServer server(dir_.File("server.crt").c_str(), dir_.File("server.key").c_str(),
+                            dir_.File("client.crt").c_str());  // asks for the client's certificate
   ASSERT_TRUE(server.is_valid());
   server.Get("/v1/models", [](const httplib::Request&, httplib::Response& response) {
     response.set_content(R"({"data":[{"id":"m"}]})", "application/json");
@@ -106,24 +103,20 @@ TEST_F(TlsTest, HttpIsEncrypted) {
         nlohmann::json{{"choices", {{{"prompt_logprobs", {nullptr, scores}}}}}}.dump(),
         "application/json");
   });
-  const int port = server.bind_to_any_port("127.0.0.1");
-  std::thread thread([&] { server.listen_after_bind(); });
-  while (!server.is_running()) std::this_thread::yield();
+  const HttpListener listener(&server);
 
-  TeacherClientOptions options = Options("vllm+https", port);
+  TeacherClientOptions options = Options("vllm+https", listener.port());
   options.probe_top_k = 0;
   const auto connect = [&](absl::Duration timeout) {
     auto client = MakeNetworkTeacherClient(options);
     return client.ok() ? (*client)->Connect(timeout).status() : client.status();
   };
   EXPECT_ERROR(connect(kShort), absl::StatusCode::kUnavailable, "");
-  options.tls_ca_file = dir_.File("ca.pem");
+  options.tls_ca_file = dir_.File("server.crt");
   EXPECT_ERROR(connect(kShort), absl::StatusCode::kUnavailable, "");
-  options.tls_cert_file = dir_.File("cert.pem");
-  options.tls_key_file = dir_.File("key.pem");
+  options.tls_cert_file = dir_.File("client.crt");
+  options.tls_key_file = dir_.File("client.key");
   EXPECT_OK(connect(kLong));
-  server.stop();
-  thread.join();
 }
 
 TEST_F(TlsTest, FilesAreChecked) {
@@ -131,12 +124,12 @@ TEST_F(TlsTest, FilesAreChecked) {
   options.tls_ca_file = "/nowhere.pem";
   EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
                "tls_ca_file: ");
-  options.tls_ca_file = dir_.File("ca.pem");
-  options.tls_cert_file = dir_.File("cert.pem");
+  options.tls_ca_file = dir_.File("server.crt");
+  options.tls_cert_file = dir_.File("client.crt");
   EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
                "tls_cert_file and tls_key_file");
   options = Options("grpc", 1);
-  options.tls_ca_file = dir_.File("ca.pem");
+  options.tls_ca_file = dir_.File("server.crt");
   EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
                "no endpoint uses TLS");
 }

@@ -15,7 +15,7 @@ namespace taopd::testing {
 
 class Certificate {
  public:
-  // Signed by `issuer`, or by itself if that is null.
+  // Signed by `issuer`, or by itself if that is null, and valid for an hour.
   Certificate(const std::string& name, const Certificate* issuer, bool is_authority)
       : key_(EVP_EC_gen("P-256"), &EVP_PKEY_free), x509_(X509_new(), &X509_free) {
     static long serial = 1;
@@ -30,7 +30,7 @@ class Certificate {
     X509_set_issuer_name(x509_.get(), X509_get_subject_name(signer.x509_.get()));
     X509_set_pubkey(x509_.get(), key_.get());
     Extend(NID_basic_constraints, is_authority ? "critical,CA:TRUE" : "CA:FALSE");
-    if (!is_authority) Extend(NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1");
+    Extend(NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1");
     EXPECT_GT(X509_sign(x509_.get(), signer.key_.get(), EVP_sha256()), 0);
   }
 
