@@ -1,10 +1,13 @@
 // A teacher whose numbers follow from the request by plain arithmetic, and requests to ask it.
 #pragma once
 
+#include <absl/synchronization/blocking_counter.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -36,7 +39,13 @@ inline TeacherRequest ExampleRequest(int index, int64_t num_tokens = 12, int32_t
   return request;
 }
 
-// The same with everything that a request may ask for; candidates repeat and meet the top-k.
+inline std::vector<TeacherRequest> ExampleRequests(int count) {
+  std::vector<TeacherRequest> requests;
+  for (int i = 0; i < count; ++i) requests.push_back(ExampleRequest(i));
+  return requests;
+}
+
+// ExampleRequest with everything that a request may ask for; candidates repeat and meet the top-k.
 inline TeacherRequest FullRequest(int index, int64_t num_tokens = 12, int32_t top_k = 4,
                                   int32_t num_candidates = 5) {
   TeacherRequest request = ExampleRequest(index, num_tokens, top_k);
@@ -103,6 +112,26 @@ inline TeacherScores ExampleScores(const TeacherRequest& request, const TeacherI
     prefix = DeriveSeed(prefix, "token", {static_cast<uint64_t>(request.token_ids[t])});
   }
   return scores;
+}
+
+// Scores all requests and waits for all of the answers, in the order of the requests.
+template <typename Client>
+std::vector<absl::StatusOr<TeacherScores>> ScoreAll(Client* client,
+                                                    const std::vector<TeacherRequest>& requests) {
+  std::vector<absl::StatusOr<TeacherScores>> answers(requests.size());
+  absl::BlockingCounter open(static_cast<int>(requests.size()));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    client->Score(requests[i], [&, i](absl::StatusOr<TeacherScores> scores) {
+      answers[i] = std::move(scores);
+      open.DecrementCount();
+    });
+  }
+  open.Wait();
+  return answers;
+}
+template <typename Client>
+absl::StatusOr<TeacherScores> ScoreOne(Client* client, const TeacherRequest& request) {
+  return ScoreAll(client, {request})[0];
 }
 
 }  // namespace taopd::testing

@@ -1,6 +1,5 @@
 #include "tests/trainer/teacher/fake_teacher.h"
 
-#include <absl/synchronization/blocking_counter.h>
 #include <gtest/gtest.h>
 
 #include "common/wire/teacher_protocol.h"
@@ -146,24 +145,6 @@ TeacherClientOptions FastOptions(const std::vector<const FakeTeacher*>& teachers
   options.max_backoff = absl::Milliseconds(20);
   options.outage_budget = absl::Seconds(30);
   return options;
-}
-
-std::vector<absl::StatusOr<TeacherScores>> ScoreAll(TeacherClient* client,
-                                                    const std::vector<TeacherRequest>& requests) {
-  std::vector<absl::StatusOr<TeacherScores>> answers(requests.size());
-  absl::BlockingCounter open(static_cast<int>(requests.size()));
-  for (size_t i = 0; i < requests.size(); ++i) {
-    client->Score(requests[i], [&, i](absl::StatusOr<TeacherScores> scores) {
-      answers[i] = std::move(scores);
-      open.DecrementCount();
-    });
-  }
-  open.Wait();
-  return answers;
-}
-
-absl::StatusOr<TeacherScores> ScoreOne(TeacherClient* client, const TeacherRequest& request) {
-  return ScoreAll(client, {request})[0];
 }
 
 }  // namespace taopd::testing

@@ -69,9 +69,4 @@ class FakeTeacher final : public v1::Teacher::CallbackService {
 // Options with pauses of milliseconds, for one or several fakes.
 TeacherClientOptions FastOptions(const std::vector<const FakeTeacher*>& teachers);
 
-// Scores all requests and waits for all of the answers, in the order of the requests.
-std::vector<absl::StatusOr<TeacherScores>> ScoreAll(TeacherClient* client,
-                                                    const std::vector<TeacherRequest>& requests);
-absl::StatusOr<TeacherScores> ScoreOne(TeacherClient* client, const TeacherRequest& request);
-
 }  // namespace taopd::testing

@@ -30,12 +30,6 @@ class OutageTest : public ::testing::Test {
   std::unique_ptr<TeacherClient> client_;
 };
 
-std::vector<TeacherRequest> Requests(int count) {
-  std::vector<TeacherRequest> requests;
-  for (int i = 0; i < count; ++i) requests.push_back(ExampleRequest(i));
-  return requests;
-}
-
 TEST_F(OutageTest, PassingErrorsAreTriedAgain) {
   options_.request_timeout = absl::Milliseconds(200);
   Connect();
@@ -112,7 +106,7 @@ TEST_F(OutageTest, EndlessOutageUsesUpTheBudget) {
   teacher_.SetHandler([](FakeCall call) { call.finish({grpc::StatusCode::UNAVAILABLE, "no"}); });
   const absl::Time start = absl::Now();
   // Also those that never got their turn are given up.
-  const auto answers = ScoreAll(client_.get(), Requests(20));
+  const auto answers = ScoreAll(client_.get(), ExampleRequests(20));
   EXPECT_GE(absl::Now() - start, options_.outage_budget);
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
   for (const auto& answer : answers) {
@@ -143,7 +137,7 @@ TEST_F(OutageTest, RequestsSurviveARestart) {
   constexpr int kCount = 100;
   absl::BlockingCounter open(kCount);
   std::atomic<int> num_right = 0;
-  for (const TeacherRequest& request : Requests(kCount)) {
+  for (const TeacherRequest& request : ExampleRequests(kCount)) {
     client_->Score(request, [&, request](absl::StatusOr<TeacherScores> scores) {
       EXPECT_OK(scores);
       num_right += scores.ok() && scores->ids == ExampleScores(request, ExampleInfo()).ids;

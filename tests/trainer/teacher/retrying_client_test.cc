@@ -102,18 +102,8 @@ class RetryingClientTest : public ::testing::Test {
     client_.emplace(options, &transport_, clock);
     client_->SetInfo(ExampleInfo());
   }
-  // Scores and waits.
-  std::vector<absl::StatusOr<TeacherScores>> ScoreAll(int count) {
-    std::vector<absl::StatusOr<TeacherScores>> answers(count);
-    absl::BlockingCounter open(count);
-    for (int i = 0; i < count; ++i) {
-      client_->Score(ExampleRequest(i), [&, i](absl::StatusOr<TeacherScores> scores) {
-        answers[i] = std::move(scores);
-        open.DecrementCount();
-      });
-    }
-    open.Wait();
-    return answers;
+  std::vector<absl::StatusOr<TeacherScores>> Score(int count) {
+    return ScoreAll(&*client_, ExampleRequests(count));
   }
 
   StepTransport transport_;
@@ -127,7 +117,7 @@ TEST_F(RetryingClientTest, OtherEndpointComesFirst) {
     return order.size() < 5 ? Fail(absl::StatusCode::kResourceExhausted) : Right(request);
   });
   Start(FastOptions(2));
-  EXPECT_OK(ScoreAll(1)[0]);
+  EXPECT_OK(Score(1)[0]);
   EXPECT_EQ(order, (std::vector<size_t>{0, 1, 0, 1, 0}));
 }
 
@@ -168,7 +158,7 @@ TEST_F(RetryingClientTest, OutageCostsOneProbePerPause) {
   RetryOptions options = FastOptions(1);
   options.max_in_flight_per_endpoint = 1 << 20;
   Start(options);
-  for (const auto& answer : ScoreAll(kCount)) EXPECT_OK(answer);
+  for (const auto& answer : Score(kCount)) EXPECT_OK(answer);
   // Without the closed endpoint, each of the 2000 requests would have failed at least once.
   EXPECT_EQ(transport_.num_attempts(0), kCount + 20);
   EXPECT_EQ(client_->stats().retries, 20u);
@@ -181,7 +171,7 @@ TEST_F(RetryingClientTest, DeadEndpointGetsNoCrowd) {
   RetryOptions options = FastOptions(2);
   options.initial_backoff = options.max_backoff = absl::Seconds(1000);
   Start(options);
-  for (const auto& answer : ScoreAll(500)) EXPECT_OK(answer);
+  for (const auto& answer : Score(500)) EXPECT_OK(answer);
   EXPECT_LE(transport_.num_attempts(0), 2);
   EXPECT_FALSE(client_->stats().waiting);
 }
@@ -250,9 +240,9 @@ TEST_F(RetryingClientTest, HugePushbackIsNoReasonToHang) {
   RetryOptions options = FastOptions(1);
   options.outage_budget = absl::Milliseconds(50);
   Start(options);
-  EXPECT_ERROR(ScoreAll(1)[0], absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(Score(1)[0], absl::StatusCode::kUnavailable,
                "request \"r0\" is given up after 1 failed attempt: outage_budget 50ms");
-  EXPECT_OK(ScoreAll(1)[0]);
+  EXPECT_OK(Score(1)[0]);
 }
 
 TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
@@ -262,7 +252,7 @@ TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
                                       : Right(request);
   });
   Start(FastOptions(2));
-  for (const auto& answer : ScoreAll(200)) EXPECT_OK(answer);
+  for (const auto& answer : Score(200)) EXPECT_OK(answer);
   const TeacherClientStats stats = client_->stats();
   EXPECT_EQ(stats.failures, 0u);
   EXPECT_FALSE(stats.waiting);
@@ -275,7 +265,7 @@ TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
   EXPECT_EQ(stats.endpoints[1].attempts, 200u);
   // Once it serves the right one again, a probe takes it back.
   is_right = true;
-  while (client_->stats().endpoints[0].is_failing) EXPECT_OK(ScoreAll(4)[0]);
+  while (client_->stats().endpoints[0].is_failing) EXPECT_OK(Score(4)[0]);
   EXPECT_FALSE(client_->stats().endpoints[0].serves_another_revision);
 }
 
@@ -283,7 +273,7 @@ TEST_F(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
   transport_.SetRule(
       [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kFailedPrecondition); });
   Start(FastOptions(2));
-  EXPECT_ERROR(ScoreAll(1)[0], absl::StatusCode::kFailedPrecondition, "as told");
+  EXPECT_ERROR(Score(1)[0], absl::StatusCode::kFailedPrecondition, "as told");
 }
 
 // One endpoint lies and the other is full: the requests that were lied to wait for the other.
@@ -294,10 +284,10 @@ TEST_F(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
   RetryOptions options = FastOptions(2);
   options.max_in_flight_per_endpoint = 2;
   Start(options);
-  for (const auto& answer : ScoreAll(500)) EXPECT_OK(answer);
+  for (const auto& answer : Score(500)) EXPECT_OK(answer);
   transport_.SetRule(
       [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kDataLoss); });
-  EXPECT_ERROR(ScoreAll(1)[0], absl::StatusCode::kDataLoss, "as told");
+  EXPECT_ERROR(Score(1)[0], absl::StatusCode::kDataLoss, "as told");
 }
 
 TEST_F(RetryingClientTest, ARequestThatWasLiedToWaitsForAnotherEndpoint) {

@@ -15,12 +15,6 @@ namespace {
 
 constexpr int64_t kRoom = int64_t{1} << 30;
 
-std::vector<TeacherRequest> ManyRequests(int count) {
-  std::vector<TeacherRequest> requests;
-  for (int i = 0; i < count; ++i) requests.push_back(ExampleRequest(i));
-  return requests;
-}
-
 class CachedTeacherTest : public ::testing::Test {
  protected:
   void SetUp() override { teacher_.Start(); }
@@ -44,7 +38,7 @@ TEST_F(CachedTeacherTest, TheTeacherIsAskedOnce) {
   auto client = MakeClient(true);
   ASSERT_OK(client->Connect(absl::Seconds(20)));
   for (int round = 0; round < 3; ++round) {
-    const auto answers = ScoreAll(client.get(), ManyRequests(50));
+    const auto answers = ScoreAll(client.get(), ExampleRequests(50));
     for (int i = 0; i < 50; ++i) {
       ASSERT_OK(answers[i]);
       EXPECT_EQ(answers[i]->ids, ExampleScores(ExampleRequest(i), ExampleInfo()).ids);
@@ -104,13 +98,13 @@ TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   {
     auto client = MakeClient(true);
     ASSERT_OK(client->Connect(absl::Seconds(20)));
-    for (const auto& answer : ScoreAll(client.get(), ManyRequests(10))) ASSERT_OK(answer);
+    for (const auto& answer : ScoreAll(client.get(), ExampleRequests(10))) ASSERT_OK(answer);
   }
   teacher_.Stop();
   auto client = MakeClient(false);
   ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
   EXPECT_EQ(info.revision, "rev-1");
-  for (const auto& answer : ScoreAll(client.get(), ManyRequests(10))) EXPECT_OK(answer);
+  for (const auto& answer : ScoreAll(client.get(), ExampleRequests(10))) EXPECT_OK(answer);
   EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(11)), absl::StatusCode::kFailedPrecondition,
                "request \"r11\": its scores are not in the cache");
   EXPECT_OK(MakeClient(false, "rev-1")->Connect(absl::Seconds(20)));
@@ -152,7 +146,7 @@ TEST_F(CachedTeacherTest, DestructionAnswersEverything) {
     }
     constexpr int kCount = 100;
     std::atomic<int> num_answers = 0;
-    for (const TeacherRequest& request : ManyRequests(kCount)) {
+    for (const TeacherRequest& request : ExampleRequests(kCount)) {
       client->Score(request, [&](absl::StatusOr<TeacherScores>) { ++num_answers; });
     }
     client.reset();
