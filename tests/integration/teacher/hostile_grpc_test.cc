@@ -14,12 +14,10 @@
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/server/grpc/guard/raw_http2.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::GrpcHeaders;
 using ::testing::HasSubstr;
-using testing::RawHttp2;
 
 constexpr int64_t kMiB = 1 << 20;
 // The growth of resident memory that a flood may cause besides the budget of messages.
@@ -31,7 +29,7 @@ constexpr uint8_t kPaddedFlag = 0x8, kPriorityFlag = 0x20;
 constexpr uint32_t kMessageBytes = 60 * kMiB;
 constexpr size_t kPartBytes = 55 * kMiB;
 
-class HostileGrpcTest : public testing::TeacherBinaryFixture {
+class HostileGrpcTest : public TeacherBinaryFixture {
  protected:
   // Makes a call on a new connection, and a probe.
   void ExpectServes(const std::string& key = "") {
@@ -44,8 +42,7 @@ class HostileGrpcTest : public testing::TeacherBinaryFixture {
     context.set_deadline(absl::ToChronoTime(absl::Now() + kMaxCallTime));
     if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
     v1::ScoreResponse response;
-    const grpc::Status status =
-        stub->Score(&context, testing::MakeRequest({1, 403, 407}, 1, 2), &response);
+    const grpc::Status status = stub->Score(&context, MakeRequest({1, 403, 407}, 1, 2), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     const auto health = httplib::Client("127.0.0.1", teacher_->http_port()).Get("/health");
     ASSERT_TRUE(health);
@@ -142,7 +139,7 @@ TEST_F(HostileGrpcTest, ARefusedMessageLeavesTheOtherCallsOfItsConnection) {
   client.Open(3);
   EXPECT_FALSE(client.SendPartOfMessage(3, kMessageBytes, kPartBytes));
   client.Open(5, GrpcHeaders("/grpc.health.v1.Health/Check"));
-  client.Send(MakeFrame(FrameType::kData, kEndStreamFlag, 5, testing::MessagePrefix(0)));
+  client.Send(MakeFrame(FrameType::kData, kEndStreamFlag, 5, MessagePrefix(0)));
   EXPECT_NE(client.ReadTrailers(5), "");
 }
 
@@ -156,7 +153,7 @@ TEST_F(HostileGrpcTest, WithoutAKeyNoMessageIsHeld) {
     clients.back()->Open(1);
     // The headers suffice for the refusal: no byte of the message is needed.
     EXPECT_THAT(clients.back()->ReadTrailers(1), HasSubstr("16"));
-    clients.back()->Open(3, GrpcHeaders(testing::kScorePath, "another"));
+    clients.back()->Open(3, GrpcHeaders(kScorePath, "another"));
     EXPECT_FALSE(clients.back()->SendPartOfMessage(3, kMessageBytes, kPartBytes));
   }
   EXPECT_LT(ResidentBytes() - before, 32 * kMiB);
@@ -203,7 +200,7 @@ TEST_F(HostileGrpcTest, AnswersThatAreNotReadAreBounded) {
 
 TEST_F(HostileGrpcTest, ConnectionsThatSayNothingOrNonsenseTakeNothing) {
   Start();
-  std::vector<testing::RawClient> silent;
+  std::vector<RawClient> silent;
   const int64_t growth = GrowthUnder(1, [&] {
     for (int i = 0; i < 300; ++i) {
       silent.emplace_back(teacher_->grpc_port());
@@ -214,7 +211,7 @@ TEST_F(HostileGrpcTest, ConnectionsThatSayNothingOrNonsenseTakeNothing) {
   for (const std::string& nonsense :
        {std::string("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), std::string(1 << 20, '\0'),
         std::string("\x16\x03\x01\x02\x00\x01\x00", 7)}) {
-    testing::RawClient client(teacher_->grpc_port());
+    RawClient client(teacher_->grpc_port());
     client.Send(nonsense);
     EXPECT_LT(client.ReadAll().size(), 200u);
   }
@@ -226,4 +223,4 @@ TEST_F(HostileGrpcTest, ConnectionsThatSayNothingOrNonsenseTakeNothing) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,19 +10,17 @@
 #include "tests/server/http/hostile_requests.h"
 #include "tests/server/http/raw_client.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::HostileRequest;
-using testing::RawClient;
 using ::testing::StartsWith;
 
 constexpr int64_t kMaxGrowthBytes = 50 << 20;
 constexpr size_t kMaxAnswerBytes = 2000;  // limit for a refusal
 constexpr absl::Duration kMaxProbeTime = absl::Seconds(1);
 
-class HostileHttpTest : public testing::TeacherBinaryFixture {
+class HostileHttpTest : public TeacherBinaryFixture {
  protected:
   std::string Ask(const std::string& request) {
     RawClient client(teacher_->http_port());
@@ -40,7 +38,7 @@ class HostileHttpTest : public testing::TeacherBinaryFixture {
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->status, 200) << answer->body;
     v1::ScoreResponse response;
-    const grpc::Status status = Score(testing::MakeRequest({1, 403, 407}, 1, 2), &response);
+    const grpc::Status status = Score(MakeRequest({1, 403, 407}, 1, 2), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
 };
@@ -50,7 +48,7 @@ class HostileHttpTest : public testing::TeacherBinaryFixture {
 void CheckRefusal(int port, const HostileRequest& request) {
   SCOPED_TRACE(request.name);
   RawClient client(port);
-  client.Send(request.bytes + testing::kSmuggled);
+  client.Send(request.bytes + kSmuggled);
   const std::string answer = client.ReadAll();
   const size_t head_end = answer.find("\r\n\r\n");
   ASSERT_NE(head_end, std::string::npos) << "no answer";
@@ -73,9 +71,8 @@ TEST_F(HostileHttpTest, EveryRequestOfTheCorpusIsRefusedOnce) {
   ExpectAlive();
   const int64_t before = ResidentBytes();
   std::set<std::string> names;
-  for (const auto& requests :
-       {testing::HostileRequestLines(), testing::HostileHeaders(), testing::HostileLengths(),
-        testing::HostileChunks(), testing::HostileRoutes(), testing::HostileBodies()}) {
+  for (const auto& requests : {HostileRequestLines(), HostileHeaders(), HostileLengths(),
+                               HostileChunks(), HostileRoutes(), HostileBodies()}) {
     for (const HostileRequest& request : requests) {
       CheckRefusal(teacher_->http_port(), request);
       EXPECT_TRUE(names.insert(request.name).second) << "twice: " << request.name;
@@ -104,10 +101,9 @@ TEST_F(HostileHttpTest, MemoryOfRefusedBodiesIsReturned) {
     std::vector<std::thread> clients;
     for (int i = 0; i < kNumConnections; ++i) {
       clients.emplace_back([this, i] {
-        const std::string body =
-            "{\"prompt\":[7" + testing::Repeat(",7", 150'000 + i * 37'000) + "]}";
-        EXPECT_THAT(Ask(testing::PostHead("Connection: close\r\nContent-Length: " +
-                                          std::to_string(body.size()) + "\r\n") +
+        const std::string body = "{\"prompt\":[7" + Repeat(",7", 150'000 + i * 37'000) + "]}";
+        EXPECT_THAT(Ask(PostHead("Connection: close\r\nContent-Length: " +
+                                 std::to_string(body.size()) + "\r\n") +
                         body),
                     StartsWith("HTTP/1.1 400 "));
       });
@@ -124,9 +120,9 @@ TEST_F(HostileHttpTest, MemoryOfRefusedBodiesIsReturned) {
 TEST_F(HostileHttpTest, HalfSentRequestsHoldNothingThatOthersNeed) {
   Start();
   const std::string body(64 << 10, ' ');
-  for (const std::string& half : {std::string("GET /health HTTP/1.1\r\nHost: a\r\nA: "),
-                                  testing::PostHead("Content-Length: 33554432\r\n") + body,
-                                  testing::ChunkedBody("2000000\r\n") + body}) {
+  for (const std::string& half :
+       {std::string("GET /health HTTP/1.1\r\nHost: a\r\nA: "),
+        PostHead("Content-Length: 33554432\r\n") + body, ChunkedBody("2000000\r\n") + body}) {
     std::vector<RawClient> clients;
     for (int i = 0; i < 500; ++i) {
       clients.emplace_back(teacher_->http_port());
@@ -144,8 +140,7 @@ TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
   std::vector<RawClient> clients;
   for (int i = 0; i < 300; ++i) {
     clients.emplace_back(teacher_->http_port());
-    clients.back().Send(
-        testing::PostHead("Content-Length: " + std::to_string(body.size()) + "\r\n") + body);
+    clients.back().Send(PostHead("Content-Length: " + std::to_string(body.size()) + "\r\n") + body);
   }
   for (int i = 0; i < 700; ++i) {
     clients.emplace_back(teacher_->http_port());
@@ -165,10 +160,9 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   Start();
   ExpectServes();
   const std::string body =
-      "{\"prompt\":[1],\"x\":[{\"\":0}" + testing::Repeat(",{\"\":0}", kNumObjects) + "]}";
+      "{\"prompt\":[1],\"x\":[{\"\":0}" + Repeat(",{\"\":0}", kNumObjects) + "]}";
   const std::string request =
-      testing::PostHead("Connection: close\r\nContent-Length: " + std::to_string(body.size()) +
-                        "\r\n") +
+      PostHead("Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n") +
       body;
   std::atomic<int> num_left = kNumConnections;
   std::vector<std::thread> flood;
@@ -187,8 +181,8 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   int64_t most_bytes = 0;
   while (num_left > 0) {
     RawClient other(teacher_->http_port(), "127.0.0.2");
-    other.Send(testing::PostHead("Connection: close\r\nContent-Length: " +
-                                 std::to_string(question.size()) + "\r\n") +
+    other.Send(PostHead("Connection: close\r\nContent-Length: " + std::to_string(question.size()) +
+                        "\r\n") +
                question);
     EXPECT_THAT(other.ReadAll(), StartsWith("HTTP/1.1 200"));
     ++num_served;
@@ -212,7 +206,7 @@ TEST_F(HostileHttpTest, RecoversFromAFloodWithFewDescriptors) {
       flood.back().Send("G");
     }
     flood.clear();
-    stub_ = testing::Connect(*teacher_);
+    stub_ = Connect(*teacher_);
     ExpectServes();
     ExpectAlive();
   }
@@ -224,7 +218,7 @@ TEST_F(HostileHttpTest, AFloodOfOneProtocolLeavesTheOther) {
   std::vector<RawClient> flood;
   for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->http_port());
   EXPECT_EQ(flood.front().ReadAll(), "");  // closed to make room for later ones
-  stub_ = testing::Connect(*teacher_);
+  stub_ = Connect(*teacher_);
   ExpectServes();
   flood.clear();
   for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->grpc_port());
@@ -238,11 +232,11 @@ TEST_F(HostileHttpTest, DeadlineOfARequestIsKept) {
   Start();
   const std::string body = "{\"prompt\":[1],\"max_tokens\":500,\"ignore_eos\":true,\"n\":64}";
   const std::string answer =
-      Ask(testing::PostHead("Connection: close\r\nX-Request-Timeout: 0.05\r\nContent-Length: " +
-                            std::to_string(body.size()) + "\r\n") +
+      Ask(PostHead("Connection: close\r\nX-Request-Timeout: 0.05\r\nContent-Length: " +
+                   std::to_string(body.size()) + "\r\n") +
           body);
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 504"));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -15,21 +15,12 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using testing::Golden;
 using ::testing::HasSubstr;
-using testing::LoadGolden;
-using testing::MakeRequest;
 using ::testing::Not;
-using testing::ReadFile;
-using testing::SourcePath;
-using testing::StoriesModel;
-using testing::TeacherProcess;
-using testing::TempDir;
-using testing::WriteFile;
 
 constexpr int kVocab = 512;
 // The tolerance between an fp32 and a float64 forward pass over 200 positions.
@@ -39,7 +30,7 @@ constexpr double kProtocolTolerance = 1e-5;
 // The tolerance of an fp32 sum of 512 probabilities.
 constexpr double kSumTolerance = 1e-5;
 
-using TeacherBinaryTest = testing::TeacherBinaryFixture;
+using TeacherBinaryTest = TeacherBinaryFixture;
 
 TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
   Start();
@@ -252,7 +243,7 @@ TEST_F(TeacherBinaryTest, DisconnectedClientsLeaveNothingBehind) {
     const std::string request =
         "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
         std::to_string(body.size()) + "\r\n\r\n" + body.substr(0, i % 2 == 0 ? body.size() : 10);
-    EXPECT_TRUE(testing::RawClient(teacher_->http_port()).Send(request));
+    EXPECT_TRUE(RawClient(teacher_->http_port()).Send(request));
   }
   v1::ScoreResponse response;
   EXPECT_TRUE(Score(MakeRequest({1, 2}, 1, 1), &response).ok());
@@ -356,4 +347,4 @@ TEST(TeacherExitTest, BadModelFilesAre65AndNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,19 +6,13 @@
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::ContainsRegex;
-using testing::Golden;
-using testing::LoadGolden;
-using testing::StoriesModel;
-using testing::TeacherProcess;
-using testing::TempDir;
-using testing::WriteFile;
 
-using TeacherSamplingTest = testing::TeacherBinaryFixture;
+using TeacherSamplingTest = TeacherBinaryFixture;
 
 TEST_F(TeacherSamplingTest, SeededSamplesRepeat) {
   Start();
@@ -130,4 +124,4 @@ TEST_F(TeacherSamplingTest, PrefixCacheChangesNoByte) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

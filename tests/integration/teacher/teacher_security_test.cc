@@ -8,20 +8,18 @@
 #include "tests/support/certificates.h"
 #include "tests/support/files.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::TempDir;
-using testing::WriteFile;
 
 constexpr char kOfFile[] = "key-of-the-file-5d1f";
 constexpr char kOfFlag[] = "key-of-the-flag-77a2";
 constexpr char kOfEnvironment[] = "key-of-the-environment-c3e4";
 constexpr int64_t kMaxBombBytes = 64 << 20;
 
-class TeacherSecurityTest : public testing::TeacherBinaryFixture {
+class TeacherSecurityTest : public TeacherBinaryFixture {
  protected:
   int Models(const std::string& key) {
     const auto answer = http_->Get("/v1/models", {{"Authorization", "Bearer " + key}});
@@ -71,16 +69,15 @@ TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
 
 TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
   TempDir dir;
-  const testing::Certificate first("first", nullptr, true), second("second", nullptr, true);
+  const Certificate first("first", nullptr, true), second("second", nullptr, true);
   first.Write(dir.File("first"));
   second.Write(dir.File("second"));
   const std::string server = dir.File("server");
-  testing::Certificate("localhost", &first, false).Write(server);
+  Certificate("localhost", &first, false).Write(server);
   Start({"--ssl-certfile", server + ".crt", "--ssl-keyfile", server + ".key"});
   // Return whether a client that trusts only this authority is answered.
   const auto over_grpc = [&](const std::string& authority) {
-    const auto credentials =
-        grpc::SslCredentials({testing::ReadFile(dir.File(authority + ".crt")), "", ""});
+    const auto credentials = grpc::SslCredentials({ReadFile(dir.File(authority + ".crt")), "", ""});
     const auto stub = v1::Teacher::NewStub(
         grpc::CreateChannel("127.0.0.1:" + std::to_string(teacher_->grpc_port()), credentials));
     grpc::ClientContext context;
@@ -97,7 +94,7 @@ TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
   EXPECT_TRUE(over_grpc("first"));
   EXPECT_FALSE(over_grpc("second"));
   EXPECT_TRUE(over_http("first"));
-  testing::Certificate("localhost", &second, false).Write(server);
+  Certificate("localhost", &second, false).Write(server);
   ::kill(teacher_->pid(), SIGHUP);
   WaitForError("were reopened");
   EXPECT_TRUE(over_http("second"));
@@ -112,14 +109,14 @@ TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
 
 TEST_F(TeacherSecurityTest, ABadFileOfKeysDoesNotKeepTheOldCertificate) {
   TempDir dir;
-  const testing::Certificate first("first", nullptr, true), second("second", nullptr, true);
+  const Certificate first("first", nullptr, true), second("second", nullptr, true);
   second.Write(dir.File("second"));
   const std::string server = dir.File("server"), keys = dir.File("keys");
-  testing::Certificate("localhost", &first, false).Write(server);
+  Certificate("localhost", &first, false).Write(server);
   WriteFile(keys, std::string(kOfFile) + "\n");
   Start({"--ssl-certfile", server + ".crt", "--ssl-keyfile", server + ".key", "--api-key-file",
          keys});
-  testing::Certificate("localhost", &second, false).Write(server);
+  Certificate("localhost", &second, false).Write(server);
   WriteFile(keys, "");
   ::kill(teacher_->pid(), SIGHUP);
   WaitForError("stays as it was");
@@ -148,13 +145,13 @@ TEST_F(TeacherSecurityTest, FilesThatCannotBeReadEndTheStart) {
   for (const std::vector<std::string>& flags :
        {std::vector<std::string>{"--api-key-file", "/none/keys"},
         {"--ssl-certfile", "/none/a.crt", "--ssl-keyfile", "/none/a.key"}}) {
-    std::vector<std::string> arguments = {"--model", testing::StoriesModel()};
+    std::vector<std::string> arguments = {"--model", StoriesModel()};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    testing::TeacherProcess teacher(arguments);
+    TeacherProcess teacher(arguments);
     EXPECT_EQ(teacher.WaitForExit(), 64);
     EXPECT_THAT(teacher.Errors(), HasSubstr("/none/"));
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,7 +6,7 @@
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -15,7 +15,7 @@ constexpr int kFloodConnections = 64;
 constexpr int kPoliteRequests = 30;
 constexpr int kPromptTokens = 200;
 
-class TeacherSharesTest : public testing::TeacherBinaryFixture {
+class TeacherSharesTest : public TeacherBinaryFixture {
  protected:
   static httplib::Headers KeyOf(const std::string& client) {
     return {{"Authorization", "Bearer key-of-" + client}};
@@ -102,8 +102,8 @@ TEST_F(TeacherSharesTest, ShortRequestsBesideManyLongTextsTakeAFewSteps) {
     while (!stop) client.send(request);
   });
   while (http_->Get("/metrics")
-             ->body.find("vllm:num_preemptions_total{model_name=\"" + testing::StoriesModel() +
-                         "\"} 0\n") != std::string::npos) {
+             ->body.find("vllm:num_preemptions_total{model_name=\"" + StoriesModel() + "\"} 0\n") !=
+         std::string::npos) {
     std::this_thread::yield();
   }
   for (const int num_tokens : {8, kStepTokens / 4 + 1, kStepTokens - 1}) {
@@ -126,4 +126,4 @@ TEST_F(TeacherSharesTest, ShortRequestsBesideManyLongTextsTakeAFewSteps) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,7 +10,7 @@
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
@@ -56,7 +56,7 @@ void WriteTokenizer(const std::string& dir) {
                        {"fuse_unk", false},
                        {"vocab", vocab},
                        {"merges", json::array()}}}};
-  testing::WriteFile(dir + "/tokenizer.json", file.dump());
+  WriteFile(dir + "/tokenizer.json", file.dump());
 }
 
 // Writes a Llama of one layer with random weights.
@@ -77,7 +77,7 @@ void WriteModel(const std::string& dir) {
                        {"eos_token_id", 0},
                        {"bos_token_id", 0},
                        {"torch_dtype", "float32"}};
-  testing::WriteFile(dir + "/config.json", config.dump());
+  WriteFile(dir + "/config.json", config.dump());
   const std::string layer = "model.layers.0.";
   const std::pair<std::string, std::vector<int64_t>> shapes[] = {
       {"model.embed_tokens.weight", {kVocab, kHidden}},
@@ -107,7 +107,7 @@ void WriteModel(const std::string& dir) {
   ASSERT_OK(WriteSafetensors(dir + "/model.safetensors", tensors));
 }
 
-class TeacherStructuredTest : public testing::TeacherBinaryFixture {
+class TeacherStructuredTest : public TeacherBinaryFixture {
  protected:
   void StartLarge() {
     WriteTokenizer(model_.path());
@@ -129,7 +129,7 @@ class TeacherStructuredTest : public testing::TeacherBinaryFixture {
     return {{"prompt", {5, 6}}, {"max_tokens", 40}, {"structured_outputs", {{"regex", regex}}}};
   }
 
-  testing::TempDir model_;
+  TempDir model_;
 };
 
 // The stop ids of all choices exceed every buffer between the server and its grammar process.
@@ -260,4 +260,4 @@ TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

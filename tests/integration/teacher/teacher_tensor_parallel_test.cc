@@ -9,12 +9,11 @@
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using testing::LoadGolden;
 
 // The processes split the float32 sums differently, over up to 200 positions. Probabilities agree
 // within 1e-5. A log-prob has the rounding error of logits of up to 30, whose spacing in float32 is
@@ -29,7 +28,7 @@ void ExpectSameLogProb(double actual, double expected) {
   EXPECT_NEAR(actual, expected, kLogProbTolerance);
 }
 
-class TeacherTensorParallelTest : public testing::TeacherBinaryFixture {
+class TeacherTensorParallelTest : public TeacherBinaryFixture {
  protected:
   v1::ScoreResponse ScoreOf(const v1::ScoreRequest& request) {
     v1::ScoreResponse response;
@@ -47,7 +46,7 @@ class TeacherTensorParallelTest : public testing::TeacherBinaryFixture {
 };
 
 std::vector<v1::ScoreRequest> Requests() {
-  std::vector<v1::ScoreRequest> requests(3, testing::MakeRequest(LoadGolden().ids, 1, 16));
+  std::vector<v1::ScoreRequest> requests(3, MakeRequest(LoadGolden().ids, 1, 16));
   requests[1].mutable_options()->set_rank(true);
   requests[1].mutable_options()->set_entropy(true);
   requests[2].set_top_k(300);  // more ids than a rank has
@@ -62,12 +61,8 @@ std::vector<json> Prompts() {
   json longer = prompt;
   longer.push_back(9);
   const auto body = [](const json& ids) {
-    return json{{"model", testing::StoriesModel()},
-                {"prompt", ids},
-                {"max_tokens", 12},
-                {"temperature", 0},
-                {"logprobs", 3},
-                {"return_token_ids", true},
+    return json{{"model", StoriesModel()}, {"prompt", ids}, {"max_tokens", 12},
+                {"temperature", 0},        {"logprobs", 3}, {"return_token_ids", true},
                 {"ignore_eos", true}};
   };
   return {body(prompt), body(longer)};
@@ -176,12 +171,11 @@ TEST_F(TeacherTensorParallelTest, LostRankZeroLeavesNothingBehind) {
 }
 
 TEST_F(TeacherTensorParallelTest, WhatCannotBeCutIsRefusedByName) {
-  testing::TeacherProcess teacher(
-      {"--model", testing::StoriesModel(), "--tensor-parallel-size", "3"});
+  TeacherProcess teacher({"--model", StoriesModel(), "--tensor-parallel-size", "3"});
   EXPECT_NE(teacher.WaitForExit(), 0);
   EXPECT_THAT(teacher.Errors(), HasSubstr("tensor_parallel_size 3 does not divide the model's "
                                           "num_attention_heads 8"));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

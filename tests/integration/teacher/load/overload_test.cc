@@ -16,11 +16,10 @@
 #include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Status = grpc::StatusCode;
-using testing::ProcessUsage;
 
 constexpr int kLongTokens = 480, kShortTokens = 8;
 constexpr uint32_t kTopK = 16;
@@ -110,7 +109,7 @@ class OpenLoop {
   int64_t num_ended_ = 0;
 };
 
-class TeacherOverloadTest : public testing::TeacherBinaryFixture {
+class TeacherOverloadTest : public TeacherBinaryFixture {
  protected:
   // Returns the rate of long sequences per second for two clients that wait for their answers.
   double Capacity() {
@@ -184,13 +183,13 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   Start({"--max-queued-tokens", std::to_string(kQueuedTokens), "--api-key", kFlooder, "--api-key",
          kOther});
   const double capacity = Capacity();
-  const absl::Duration length = absl::Seconds(testing::SecondsOf("TAOPD_OVERLOAD_SECONDS", 60));
+  const absl::Duration length = absl::Seconds(SecondsOf("TAOPD_OVERLOAD_SECONDS", 60));
   OpenLoop load(stub_.get());
   std::atomic<bool> stop{false};
   ShortOnes of_flooder, of_other;
   std::thread beside_flood([&] { of_flooder = ScoreShortOnes(kFlooder, stop); });
   std::thread other([&] { of_other = ScoreShortOnes(kOther, stop); });
-  std::thread health([&] { longest_health_ = testing::WatchHealth(teacher_->http_port(), stop); });
+  std::thread health([&] { longest_health_ = WatchHealth(teacher_->http_port(), stop); });
   const absl::Time start = absl::Now();
   int64_t most_bytes[2] = {0, 0};  // peak of each half
   for (absl::Duration passed; (passed = absl::Now() - start) < length;) {
@@ -229,4 +228,4 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -15,13 +15,8 @@
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/process.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::FirstAnswers;
-using testing::ProcessUsage;
-using testing::SoakClient;
-using testing::SoakCounts;
 
 constexpr int kNumClients = 8;
 // The growth from the peak of the first half, in which buffers and the allocator's arenas (one per
@@ -36,15 +31,15 @@ constexpr absl::Duration kSettling = absl::Seconds(60);
 constexpr absl::Duration kLongestHealth = absl::Seconds(1);
 
 // Makes a model with a tokenizer and a chat template.
-std::string MakeModel(const testing::TempDir& dir) {
-  testing::Process script({"/usr/bin/env", "python3",
-                           testing::SourcePath("tests/compat/tiny_model.py"), dir.File("model")},
-                          dir.File("output"));
+std::string MakeModel(const TempDir& dir) {
+  Process script(
+      {"/usr/bin/env", "python3", SourcePath("tests/compat/tiny_model.py"), dir.File("model")},
+      dir.File("output"));
   EXPECT_EQ(script.Wait(absl::Minutes(1)), 0) << script.Output();
   return dir.File("model");
 }
 
-class TeacherSoakTest : public testing::TeacherBinaryFixture {
+class TeacherSoakTest : public TeacherBinaryFixture {
  protected:
   // Returns the value of a metric, summed over its series.
   double Metric(const std::string& name) {
@@ -58,15 +53,15 @@ class TeacherSoakTest : public testing::TeacherBinaryFixture {
   }
   ProcessUsage Usage() const { return ProcessUsage::Of(teacher_->pid()); }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   absl::Duration longest_health_;
 };
 
 TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   Start({"--kv-cache-memory-bytes", "64MiB"}, MakeModel(dir_));
-  const std::string expected = testing::FixedScore(stub_.get());
+  const std::string expected = FixedScore(stub_.get());
   const ProcessUsage idle = Usage();
-  const absl::Duration length = absl::Seconds(testing::SecondsOf("TAOPD_SOAK_SECONDS", 1800));
+  const absl::Duration length = absl::Seconds(SecondsOf("TAOPD_SOAK_SECONDS", 1800));
   const absl::Time start = absl::Now();
   std::cout << "idle: " << idle.ToString() << std::endl;
 
@@ -74,8 +69,7 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   FirstAnswers first_answers;
   std::vector<std::unique_ptr<SoakClient>> clients;
   std::vector<std::thread> threads;
-  threads.emplace_back(
-      [&] { longest_health_ = testing::WatchHealth(teacher_->http_port(), stop); });
+  threads.emplace_back([&] { longest_health_ = WatchHealth(teacher_->http_port(), stop); });
   for (int c = 0; c < kNumClients; ++c) {
     clients.push_back(
         std::make_unique<SoakClient>(*teacher_, &first_answers, static_cast<uint64_t>(c)));
@@ -126,9 +120,9 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   EXPECT_LE(end.num_threads, after_quarter.num_threads + kMaxMoreThreads);
   EXPECT_EQ(Metric("vllm:num_requests_running"), 0);
   EXPECT_EQ(Metric("vllm:num_requests_waiting{"), 0);
-  EXPECT_EQ(testing::FixedScore(stub_.get()), expected);
+  EXPECT_EQ(FixedScore(stub_.get()), expected);
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
