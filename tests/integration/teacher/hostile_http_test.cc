@@ -102,10 +102,7 @@ TEST_F(HostileHttpTest, MemoryOfRefusedBodiesIsReturned) {
     for (int i = 0; i < kNumConnections; ++i) {
       clients.emplace_back([this, i] {
         const std::string body = "{\"prompt\":[7" + Repeat(",7", 150'000 + i * 37'000) + "]}";
-        EXPECT_THAT(Ask(PostHead("Connection: close\r\nContent-Length: " +
-                                 std::to_string(body.size()) + "\r\n") +
-                        body),
-                    StartsWith("HTTP/1.1 400 "));
+        EXPECT_THAT(Ask(ClosingPost(body)), StartsWith("HTTP/1.1 400 "));
       });
     }
     for (std::thread& client : clients) client.join();
@@ -161,9 +158,7 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   ExpectServes();
   const std::string body =
       "{\"prompt\":[1],\"x\":[{\"\":0}" + Repeat(",{\"\":0}", kNumObjects) + "]}";
-  const std::string request =
-      PostHead("Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n") +
-      body;
+  const std::string request = ClosingPost(body);
   std::atomic<int> num_left = kNumConnections;
   std::vector<std::thread> flood;
   for (int i = 0; i < kNumConnections; ++i) {
@@ -181,9 +176,7 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   int64_t most_bytes = 0;
   while (num_left > 0) {
     RawClient other(teacher_->http_port(), "127.0.0.2");
-    other.Send(PostHead("Connection: close\r\nContent-Length: " + std::to_string(question.size()) +
-                        "\r\n") +
-               question);
+    other.Send(ClosingPost(question));
     EXPECT_THAT(other.ReadAll(), StartsWith("HTTP/1.1 200"));
     ++num_served;
     most_bytes = std::max(most_bytes, ResidentBytes());
@@ -231,10 +224,7 @@ TEST_F(HostileHttpTest, AFloodOfOneProtocolLeavesTheOther) {
 TEST_F(HostileHttpTest, DeadlineOfARequestIsKept) {
   Start();
   const std::string body = "{\"prompt\":[1],\"max_tokens\":500,\"ignore_eos\":true,\"n\":64}";
-  const std::string answer =
-      Ask(PostHead("Connection: close\r\nX-Request-Timeout: 0.05\r\nContent-Length: " +
-                   std::to_string(body.size()) + "\r\n") +
-          body);
+  const std::string answer = Ask(ClosingPost(body, "X-Request-Timeout: 0.05\r\n"));
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 504"));
 }
 

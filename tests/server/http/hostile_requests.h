@@ -25,6 +25,12 @@ inline std::string PostHead(const std::string& headers) {
 inline std::string ChunkedBody(const std::string& body) {
   return PostHead("Transfer-Encoding: chunked\r\n") + body;
 }
+// A whole request, after which the connection is to be closed.
+inline std::string ClosingPost(const std::string& body, const std::string& headers = "") {
+  return PostHead("Connection: close\r\n" + headers +
+                  "Content-Length: " + std::to_string(body.size()) + "\r\n") +
+         body;
+}
 inline std::string Repeat(const std::string& text, size_t count) {
   std::string all;
   for (size_t i = 0; i < count; ++i) all += text;
@@ -276,44 +282,30 @@ inline std::vector<HostileRequest> HostileRoutes() {
 // Returns bodies that are read to the end and then refused. None of their ten million bytes may
 // appear in the answer.
 inline std::vector<HostileRequest> HostileBodies() {
-  const auto post = [](const std::string& body) {
-    return PostHead("Connection: close\r\nContent-Length: " + std::to_string(body.size()) +
-                    "\r\n") +
-           body;
-  };
   const std::string large(10'000'000, 'x');
   return {
-      {"empty body", post(""), 400},
-      {"not JSON", post("{"), 400},
-      {"long token that is no JSON", post(large), 400},
-      {"long text that does not end", post("{\"prompt\":\"" + large), 400},
-      {"deep nesting", post(std::string(1'000'000, '[')), 400},
-      {"long model", post("{\"prompt\":[1],\"model\":\"" + large + "\"}"), 404},
-      {"long request id", post("{\"prompt\":[1],\"request_id\":\"" + large + "\"}"), 400},
-      {"long salt", post("{\"prompt\":[1],\"cache_salt\":\"" + large + "\"}"), 400},
-      {"long number", post("{\"prompt\":[1],\"logprobs\":\"" + large + "\"}"), 400},
-      {"long bias", post("{\"prompt\":[1],\"logit_bias\":{\"" + large + "\":1}}"), 400},
+      {"empty body", ClosingPost(""), 400},
+      {"not JSON", ClosingPost("{"), 400},
+      {"long token that is no JSON", ClosingPost(large), 400},
+      {"long text that does not end", ClosingPost("{\"prompt\":\"" + large), 400},
+      {"deep nesting", ClosingPost(std::string(1'000'000, '[')), 400},
+      {"long model", ClosingPost("{\"prompt\":[1],\"model\":\"" + large + "\"}"), 404},
+      {"long request id", ClosingPost("{\"prompt\":[1],\"request_id\":\"" + large + "\"}"), 400},
+      {"long salt", ClosingPost("{\"prompt\":[1],\"cache_salt\":\"" + large + "\"}"), 400},
+      {"long number", ClosingPost("{\"prompt\":[1],\"logprobs\":\"" + large + "\"}"), 400},
+      {"long bias", ClosingPost("{\"prompt\":[1],\"logit_bias\":{\"" + large + "\":1}}"), 400},
       {"stop strings of many choices",
-       post("{\"prompt\":[1],\"max_tokens\":1,\"n\":16384,\"stop\":[\"" + std::string(1000, 'a') +
-            "\"" + Repeat(",\"" + std::string(1000, 'b') + "\"", 63) + "]}"),
+       ClosingPost("{\"prompt\":[1],\"max_tokens\":1,\"n\":16384,\"stop\":[\"" +
+                   std::string(1000, 'a') + "\"" +
+                   Repeat(",\"" + std::string(1000, 'b') + "\"", 63) + "]}"),
        400},
       {"long request id in the head",
-       PostHead("Connection: close\r\nX-Request-Id: " + std::string(16'000, 'i') +
-                "\r\nContent-Length: 14\r\n") +
-           "{\"prompt\":[1]}",
+       ClosingPost("{\"prompt\":[1]}", "X-Request-Id: " + std::string(16'000, 'i') + "\r\n"), 400},
+      {"timeout that is no number", ClosingPost("{\"prompt\":[1]}", "X-Request-Timeout: soon\r\n"),
        400},
-      {"timeout that is no number",
-       PostHead("Connection: close\r\nX-Request-Timeout: soon\r\nContent-Length: 14\r\n") +
-           "{\"prompt\":[1]}",
-       400},
-      {"timeout of nothing",
-       PostHead("Connection: close\r\nX-Request-Timeout: 0\r\nContent-Length: 14\r\n") +
-           "{\"prompt\":[1]}",
-       400},
+      {"timeout of nothing", ClosingPost("{\"prompt\":[1]}", "X-Request-Timeout: 0\r\n"), 400},
       {"timeout that is not a number",
-       PostHead("Connection: close\r\nX-Request-Timeout: nan\r\nContent-Length: 14\r\n") +
-           "{\"prompt\":[1]}",
-       400},
+       ClosingPost("{\"prompt\":[1]}", "X-Request-Timeout: nan\r\n"), 400},
   };
 }
 
