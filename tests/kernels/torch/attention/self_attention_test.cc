@@ -11,10 +11,8 @@
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/gradient_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RandomTensor;
 
 struct Shape {
   int64_t num_heads, num_kv_heads, head_size, sliding_window;
@@ -133,7 +131,7 @@ Values RandomValues(const Shape& shape, at::ScalarType dtype) {
           RandomTensor({T, shape.num_heads * shape.head_size}, 4).to(dtype)};
 }
 
-testing::DifferentiableFunction Actual(const Shape& shape, at::ScalarType dtype) {
+DifferentiableFunction Actual(const Shape& shape, at::ScalarType dtype) {
   return [shape, dtype](const std::vector<at::Tensor>& v) {
     const Tables tables = TablesOf(shape, dtype);
     return SelfAttention(v[0], v.size() > 1 ? v[1] : at::Tensor(),
@@ -151,7 +149,7 @@ TEST(SelfAttention, GradientsAreThoseOfFloat64) {
       for (const bool with_norms : {true, false}) {
         Values values = RandomValues(shape, dtype);
         if (!with_norms) values.inputs.resize(1);
-        testing::ExpectGradients(
+        ExpectGradients(
             Actual(shape, dtype),
             [&](const auto& v) {
               return Composition(shape, v[0], with_norms ? v[1] : at::Tensor(),
@@ -171,8 +169,8 @@ TEST(SelfAttention, AddsToGradientTargets) {
     const auto composition = [&](const auto& v) {
       return Composition(shape, v[0], v[1], v[2], dtype);
     };
-    testing::ExpectAddsToTargets(Actual(shape, dtype), composition, values.inputs, values.weights,
-                                 dtype, {1, 2}, dtype == at::kFloat ? 2e-5 : 0.03);
+    ExpectAddsToTargets(Actual(shape, dtype), composition, values.inputs, values.weights, dtype,
+                        {1, 2}, dtype == at::kFloat ? 2e-5 : 0.03);
   }
 }
 
@@ -180,8 +178,7 @@ TEST(SelfAttention, ThreadsChangeNothing) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const Shape& shape : {Shapes()[1], Shapes()[4], Shapes()[6], Shapes()[7]}) {
       const Values values = RandomValues(shape, dtype);
-      testing::ExpectSameBitsWithAnyThreads(Actual(shape, dtype), values.inputs, values.weights,
-                                            dtype);
+      ExpectSameBitsWithAnyThreads(Actual(shape, dtype), values.inputs, values.weights, dtype);
     }
   }
 }
@@ -208,14 +205,13 @@ TEST(SelfAttention, AParentIsAsGoodAsACopy) {
     at::Tensor weights = values.weights.index_select(0, index).clone();
     weights.narrow(0, 70, 70).zero_();
     weights.narrow(0, 200, 70).zero_();
-    const auto a =
-        testing::Differentiate(Actual(shared, dtype), values.inputs, values.weights, dtype);
-    const auto b = testing::Differentiate(Actual(written_out, dtype), copied, weights, dtype);
+    const auto a = Differentiate(Actual(shared, dtype), values.inputs, values.weights, dtype);
+    const auto b = Differentiate(Actual(written_out, dtype), copied, weights, dtype);
     EXPECT_TRUE(at::equal(a.result.index_select(0, index), b.result)) << c10::toString(dtype);
     const at::Tensor summed = at::zeros_like(a.gradients[0], at::kDouble)
                                   .index_add_(0, index, b.gradients[0].to(at::kDouble));
-    testing::ExpectRelative(a.gradients[0], summed, tolerance, "q | k | v");
-    testing::ExpectRelative(a.gradients[1], b.gradients[1].to(at::kDouble), tolerance, "norm");
+    ExpectRelative(a.gradients[0], summed, tolerance, "q | k | v");
+    ExpectRelative(a.gradients[1], b.gradients[1].to(at::kDouble), tolerance, "norm");
   }
 }
 
@@ -306,15 +302,15 @@ TEST(CausalAttention, InstructionSetsAgree) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const double tolerance = dtype == at::kFloat ? 2e-5 : 0.01;
     const std::vector<at::Tensor> base = AttendWith(cpu::InstructionSet::kBase, dtype);
-    for (const cpu::InstructionSet set : testing::SupportedSets()) {
+    for (const cpu::InstructionSet set : SupportedSets()) {
       const std::vector<at::Tensor> of_set = AttendWith(set, dtype);
       for (size_t i = 0; i < of_set.size(); ++i) {
-        testing::ExpectRelative(of_set[i], base[i].to(at::kDouble), tolerance,
-                                std::string(cpu::NameOf(set)) + ", array " + std::to_string(i));
+        ExpectRelative(of_set[i], base[i].to(at::kDouble), tolerance,
+                       std::string(cpu::NameOf(set)) + ", array " + std::to_string(i));
       }
     }
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,11 +10,8 @@
 #include "tests/kernels/torch/random_tensor.h"
 #include "tests/support/scoped_kernels.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RandomTensor;
-using testing::ScopedKernels;
 
 // The last bits of one float32 update.
 constexpr double kFloatTolerance = 1e-6;
@@ -92,4 +89,4 @@ TEST(ComposedAdamW, SumOfSquares) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,11 +5,8 @@
 
 #include "tests/kernels/torch/random_tensor.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectRelative;
-using testing::RandomTensor;
 
 // Sums of float32 numbers, of up to 20,000 terms.
 constexpr double kTolerance = 3e-6;
@@ -39,4 +36,4 @@ TEST(ComposedHeadProducts, MatchFloat64) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

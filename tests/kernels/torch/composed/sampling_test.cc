@@ -11,7 +11,7 @@
 #include "tests/kernels/torch/random_tensor.h"
 #include "tests/support/scoped_kernels.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -32,7 +32,7 @@ int32_t TokenOf(const float* logits, int64_t size, double temperature, double un
 }
 
 std::vector<DrawnRow> Draw(const at::Tensor& logits, const std::vector<RowToDraw>& rows) {
-  const testing::ScopedKernels kernels(KernelChoice::Composed());
+  const ScopedKernels kernels(KernelChoice::Composed());
   const RowSampler sampler = RowSamplerOn(at::kCPU);
   EXPECT_TRUE(sampler.defined());
   return DrawRows(logits, rows, sampler);
@@ -41,7 +41,7 @@ std::vector<DrawnRow> Draw(const at::Tensor& logits, const std::vector<RowToDraw
 TEST(ComposedSampling, TakesTheTokenWhereTheCumulativeSumPasses) {
   // Many rows of a large vocabulary, so that they come in several chunks.
   for (const int64_t size : {1, 2, 999, 70001}) {
-    const at::Tensor logits = testing::RandomTensor({97, size}, 4) * 3;
+    const at::Tensor logits = RandomTensor({97, size}, 4) * 3;
     std::vector<RowToDraw> rows;
     for (int64_t i = 0; i < 97; ++i) {
       rows.push_back({96 - i, 0.5f + 0.25f * static_cast<float>(i % 4), (i + 0.5) / 97});
@@ -77,7 +77,7 @@ TEST(ComposedSampling, TheLastTokenHasAWeight) {
 }
 
 TEST(ComposedSampling, InvalidRowsAreMarked) {
-  const at::Tensor logits = testing::RandomTensor({4, 6}, 9);
+  const at::Tensor logits = RandomTensor({4, 6}, 9);
   logits[0][3] = std::nanf("");
   logits[1][0] = kInfinity;
   logits[2].fill_(-kInfinity);
@@ -92,4 +92,4 @@ TEST(ComposedSampling, InvalidRowsAreMarked) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,18 +9,8 @@
 #include "tests/kernels/torch/head_problem.h"
 #include "tests/support/scoped_kernels.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectClose;
-using testing::ExpectGradientClose;
-using testing::ExpectHeadGradientClose;
-using testing::kBfloat16OutputTolerance;
-using testing::kFloatTolerance;
-using testing::MakeProblem;
-using testing::OptionsFor;
-using testing::Problem;
-using testing::ScopedKernels;
 
 struct HeadRun {
   HeadOutput output;
@@ -114,4 +104,4 @@ TEST(ComposedStudentHead, ExtremeLogits) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,12 +12,8 @@
 #include "tests/kernels/torch/logit_gradient.h"
 #include "tests/kernels/torch/random_tensor.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::BlockedGradient;
-using testing::ExpectRelative;
-using testing::RandomTensor;
 
 // float32 sums of products, relative to the largest element.
 constexpr double kFloatTolerance = 5e-6;
@@ -151,4 +147,4 @@ TEST(HeadGemmCpu, SaysHowItComputes) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,11 +9,8 @@
 #include "kernels/torch/gemm/packed_product.h"
 #include "tests/kernels/torch/gradient_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectRelative;
-using testing::RandomTensor;
 
 // Float32 sums of a few thousand products, and one rounding to the 16-bit types, in the backward
 // pass a second one.
@@ -41,13 +38,13 @@ TEST_P(LinearTest, IsThatOfFloat64) {
                                             Random({s.out}, GetParam(), ++seed)};
     const at::Tensor weights = Random({s.rows, s.out}, GetParam(), ++seed);
     if (s.rows == 0) {
-      const auto none = testing::Differentiate(
-          [](const auto& v) { return Linear(v[0], v[1], v[2]); }, values, weights, GetParam());
+      const auto none = Differentiate([](const auto& v) { return Linear(v[0], v[1], v[2]); },
+                                      values, weights, GetParam());
       EXPECT_EQ(none.result.sizes(), at::IntArrayRef({0, s.out}));
       EXPECT_EQ(none.gradients[1].abs().sum().item<double>(), 0);
       continue;
     }
-    testing::ExpectGradients(
+    ExpectGradients(
         [](const auto& v) { return Linear(v[0], v[1], v[2]); },
         [](const auto& v) { return at::linear(v[0], v[1], v[2]); }, values, weights, GetParam(),
         ToleranceOf(GetParam()),
@@ -59,7 +56,7 @@ TEST_P(LinearTest, TakesAnyShapeAndStride) {
   const std::vector<at::Tensor> values = {Random({2, 3, 16}, GetParam(), 1),
                                           Random({16, 8}, GetParam(), 2)};
   const at::Tensor weights = Random({3, 2, 8}, GetParam(), 3).transpose(0, 2).contiguous();
-  testing::ExpectGradients(
+  ExpectGradients(
       [](const auto& v) {
         return Linear(v[0].transpose(0, 1), v[1].t(), at::Tensor()).transpose(0, 2);
       },
@@ -115,30 +112,29 @@ at::Tensor ThreePartsByAten(const std::vector<at::Tensor>& v) {
 
 TEST(FusedLinear, GradientsAreThoseOfFloat64) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    testing::ExpectGradients(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
-                             Random({300, 165}, dtype, 6), dtype, ToleranceOf(dtype),
-                             c10::toString(dtype));
+    ExpectGradients(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
+                    Random({300, 165}, dtype, 6), dtype, ToleranceOf(dtype), c10::toString(dtype));
   }
 }
 
 TEST(FusedLinear, AddsToGradientTargets) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    testing::ExpectAddsToTargets(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
-                                 Random({300, 165}, dtype, 6), dtype, {1, 2, 3, 4}, 2e-5);
+    ExpectAddsToTargets(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
+                        Random({300, 165}, dtype, 6), dtype, {1, 2, 3, 4}, 2e-5);
   }
 }
 
 TEST(FusedLinear, ThreadsChangeNothing) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    testing::ExpectSameBitsWithAnyThreads(ThreeParts, ValuesOfThreeParts(dtype),
-                                          Random({300, 165}, dtype, 6), dtype);
+    ExpectSameBitsWithAnyThreads(ThreeParts, ValuesOfThreeParts(dtype),
+                                 Random({300, 165}, dtype, 6), dtype);
   }
 }
 
 // One part needs no gradient, and in another call the input needs none.
 TEST(FusedLinear, ComputesWhatIsNeeded) {
   const at::Tensor x = Random({4, 8}, at::kFloat, 1), frozen = Random({3, 8}, at::kFloat, 2);
-  const at::Tensor weight = testing::Leaf(Random({5, 8}, at::kFloat, 3), at::kFloat);
+  const at::Tensor weight = Leaf(Random({5, 8}, at::kFloat, 3), at::kFloat);
   FusedLinear(x, {{frozen, {}}, {weight, {}}}).sum().backward();
   ExpectRelative(weight.grad(), x.sum(0, true).expand({5, 8}).to(at::kDouble), 1e-5, "weight");
   EXPECT_FALSE(frozen.grad().defined());
@@ -164,4 +160,4 @@ TEST(PackedProduct, InstructionSetsAgreeWithFloat64) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,11 +11,8 @@
 #include "kernels/torch/layers/adamw.h"
 #include "tests/kernels/torch/random_tensor.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectRelative;
-using testing::RandomTensor;
 
 constexpr at::ScalarType kTypes[] = {at::kBFloat16, at::kFloat, at::kHalf};
 
@@ -295,4 +292,4 @@ TEST_F(PackedWeightTest, WrongTensorsAreRefused) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

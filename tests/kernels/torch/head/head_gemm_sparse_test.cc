@@ -6,11 +6,8 @@
 
 #include "tests/kernels/torch/random_tensor.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectRelative;
-using testing::RandomTensor;
 
 // float32 sums of products, relative to the largest element.
 constexpr double kSparseTolerance = 5e-6;
@@ -56,4 +53,4 @@ TEST(HeadGemmSparse, MatchesTheDenseProducts) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

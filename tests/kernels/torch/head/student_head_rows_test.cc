@@ -10,19 +10,8 @@
 #include "kernels/torch/head/student_head.h"
 #include "tests/kernels/torch/head_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectClose;
-using testing::Expected;
-using testing::ExpectGradientClose;
-using testing::kFloatTolerance;
-using testing::kInf;
-using testing::MakeProblem;
-using testing::Narrowed;
-using testing::OptionsFor;
-using testing::Oracle;
-using testing::Problem;
 
 TEST(StudentHeadRows, MetricsAreTheRowsOwnNumbers) {
   Problem problem = MakeProblem(8, 6, 30, 5, 8);
@@ -175,4 +164,4 @@ TEST(StudentHeadRows, MakesTheTeachersTailWhereItSentNone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,24 +11,8 @@
 #include "kernels/torch/head/student_head_cpu.h"
 #include "tests/kernels/torch/head_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectClose;
-using testing::Expected;
-using testing::ExpectGradientClose;
-using testing::ExpectHeadGradientClose;
-using testing::ExpectMatchesOracle;
-using testing::kBfloat16OutputTolerance;
-using testing::kFloatTolerance;
-using testing::kInf;
-using testing::MakeProblem;
-using testing::Narrowed;
-using testing::OptionsFor;
-using testing::Oracle;
-using testing::OracleRows;
-using testing::Problem;
-using testing::Seeded;
 
 // All objectives, odd sizes, k = 1..V, one row, both temperatures, on- and off-policy.
 TEST(StudentHead, MatchesAutogradForEveryObjective) {
@@ -444,4 +428,4 @@ TEST(StudentHead, RefusesWrongOptionsAndOutputsByName) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

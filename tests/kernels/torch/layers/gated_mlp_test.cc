@@ -9,10 +9,8 @@
 #include "kernels/torch/layers/norms_and_swiglu.h"
 #include "tests/kernels/torch/gradient_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RandomTensor;
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
 
@@ -30,22 +28,22 @@ double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 1e-5 : 0
 TEST(GatedMlp, GradientsAreThoseOfFloat64) {
   for (const at::ScalarType dtype : kTypes) {
     for (const int64_t rows : {1, 37, 130}) {
-      testing::ExpectGradients(Mlp, MlpComposition, MlpValues(rows, dtype),
-                               RandomTensor({rows, 34}, 5).to(dtype), dtype, ToleranceOf(dtype),
-                               std::to_string(rows) + " rows, " + c10::toString(dtype));
+      ExpectGradients(Mlp, MlpComposition, MlpValues(rows, dtype),
+                      RandomTensor({rows, 34}, 5).to(dtype), dtype, ToleranceOf(dtype),
+                      std::to_string(rows) + " rows, " + c10::toString(dtype));
     }
   }
   // Types without kernels are composed.
-  testing::ExpectGradients(Mlp, MlpComposition, MlpValues(3, at::kDouble),
-                           RandomTensor({3, 34}, 5).to(at::kDouble), at::kDouble, 1e-12, "float64");
+  ExpectGradients(Mlp, MlpComposition, MlpValues(3, at::kDouble),
+                  RandomTensor({3, 34}, 5).to(at::kDouble), at::kDouble, 1e-12, "float64");
 }
 
 TEST(GatedMlp, AddsToGradientTargetsWithAnyThreads) {
   for (const at::ScalarType dtype : kTypes) {
     const at::Tensor weights = RandomTensor({130, 34}, 5).to(dtype);
-    testing::ExpectAddsToTargets(Mlp, MlpComposition, MlpValues(130, dtype), weights, dtype,
-                                 {1, 2, 3}, ToleranceOf(dtype));
-    testing::ExpectSameBitsWithAnyThreads(Mlp, MlpValues(130, dtype), weights, dtype);
+    ExpectAddsToTargets(Mlp, MlpComposition, MlpValues(130, dtype), weights, dtype, {1, 2, 3},
+                        ToleranceOf(dtype));
+    ExpectSameBitsWithAnyThreads(Mlp, MlpValues(130, dtype), weights, dtype);
   }
 }
 
@@ -80,10 +78,10 @@ TEST(Embedding, GradientsAreThoseOfATen) {
     for (const int64_t padding : {-1, 1}) {
       const auto actual = [&](const auto& v) { return Embedding(v[0], ids, padding); };
       const auto expected = [&](const auto& v) { return at::embedding(v[0], ids, padding); };
-      testing::ExpectGradients(actual, expected, table, weights, dtype,
-                               dtype == at::kFloat ? 1e-6 : 0.01, c10::toString(dtype));
-      testing::ExpectAddsToTargets(actual, expected, table, weights, dtype, {0}, 1e-6);
-      testing::ExpectSameBitsWithAnyThreads(actual, table, weights, dtype);
+      ExpectGradients(actual, expected, table, weights, dtype, dtype == at::kFloat ? 1e-6 : 0.01,
+                      c10::toString(dtype));
+      ExpectAddsToTargets(actual, expected, table, weights, dtype, {0}, 1e-6);
+      ExpectSameBitsWithAnyThreads(actual, table, weights, dtype);
     }
   }
 }
@@ -93,10 +91,10 @@ TEST(Norms, AddToGradientTargets) {
     const std::vector<at::Tensor> values = {RandomTensor({70, 16}, 1).to(dtype),
                                             RandomTensor({16}, 2).to(dtype)};
     const auto norm = [](const auto& v) { return RmsNorm(v[0], v[1], 1e-6); };
-    testing::ExpectAddsToTargets(norm, norm, values, RandomTensor({70, 16}, 3).to(dtype), dtype,
-                                 {1}, dtype == at::kFloat ? 1e-5 : 0.01);
+    ExpectAddsToTargets(norm, norm, values, RandomTensor({70, 16}, 3).to(dtype), dtype, {1},
+                        dtype == at::kFloat ? 1e-5 : 0.01);
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

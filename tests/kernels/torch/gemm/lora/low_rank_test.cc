@@ -12,12 +12,8 @@
 #include "tests/kernels/torch/gradient_problem.h"
 #include "tests/support/failing_tensors.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ExpectRelative;
-using testing::Leaf;
-using testing::RandomTensor;
 
 constexpr double kScale = 1.75;
 
@@ -89,7 +85,7 @@ TEST(LowRank, APackedWeightThatFoundNoMemoryIsPackedAgain) {
   PackedWeight packed({weight, weight}, {}, {first, second});
   first.b_NR.mul_(2.0);
   {
-    const testing::FailingTensors failing(3);  // between the two adapters
+    const FailingTensors failing(3);  // between the two adapters
     EXPECT_THROW(packed.Refresh(), std::bad_alloc);
   }
   first.b_NR.mul_(3.0);
@@ -148,11 +144,10 @@ std::vector<at::Tensor> PartsValues(int64_t rows) {
 
 TEST(LowRank, FusedPartsHaveTheirOwnAdapters) {
   const at::Tensor weights = RandomTensor({37, 85}, 9);
-  testing::ExpectGradients(FusedParts, ComposedParts, PartsValues(37), weights, at::kFloat, 2e-5,
-                           "parts");
-  testing::ExpectSameBitsWithAnyThreads(FusedParts, PartsValues(37), weights, at::kFloat);
-  testing::ExpectAddsToTargets(FusedParts, ComposedParts, PartsValues(37), weights, at::kFloat,
-                               {4, 5, 6, 7}, 2e-5);
+  ExpectGradients(FusedParts, ComposedParts, PartsValues(37), weights, at::kFloat, 2e-5, "parts");
+  ExpectSameBitsWithAnyThreads(FusedParts, PartsValues(37), weights, at::kFloat);
+  ExpectAddsToTargets(FusedParts, ComposedParts, PartsValues(37), weights, at::kFloat, {4, 5, 6, 7},
+                      2e-5);
 }
 
 at::Tensor Mlp(const std::vector<at::Tensor>& v) {
@@ -175,9 +170,9 @@ TEST(LowRank, TheFeedForwardBlockHasAdapters) {
       RandomTensor({4, 34}, 5) * 0.2,  RandomTensor({70, 4}, 6) * 0.2,
       RandomTensor({3, 70}, 7) * 0.2,  RandomTensor({34, 3}, 8) * 0.2};
   const at::Tensor weights = RandomTensor({37, 34}, 9);
-  testing::ExpectGradients(Mlp, ComposedMlp, values, weights, at::kFloat, 2e-5, "block");
-  testing::ExpectSameBitsWithAnyThreads(Mlp, values, weights, at::kFloat);
+  ExpectGradients(Mlp, ComposedMlp, values, weights, at::kFloat, 2e-5, "block");
+  ExpectSameBitsWithAnyThreads(Mlp, values, weights, at::kFloat);
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
