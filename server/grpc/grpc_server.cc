@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/stubs/logging.h>
+#include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -208,6 +209,12 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string
                                                                const GrpcServerOptions& options) {
   // Applies to the servers built from here on and may be repeated.
   grpc::EnableDefaultHealthCheckService(true);
+  // gRPC stays initialized until the process ends. Otherwise the end of its last server waits for a
+  // thread that looks at connections and may sleep for ten seconds.
+  [[maybe_unused]] static const bool is_initialized = [] {
+    grpc_init();
+    return true;
+  }();
   auto server = std::make_unique<GrpcServerImpl>(state, metrics, options);
   TAOPD_RETURN_IF_ERROR(server->Start(host, port, options));
   return server;
