@@ -1,28 +1,15 @@
 #include "trainer/step/kl_probe.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "trainer/step/loss/head_targets.h"
 #include "trainer/step/loss/micro_batches.h"
+#include "trainer/step/support.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::json;
-
-// Returns a rollout without scores, which the head does not read here.
-ScoredRollout WithoutTeacher(const Rollout& rollout) {
-  const size_t num_rows = rollout.response_ids.size();
-  ScoredRollout scored;
-  scored.rollout = rollout;
-  scored.scores.support_size = 1;
-  scored.scores.ids = rollout.response_ids;
-  scored.scores.log_probs.assign(num_rows, 0.0f);
-  scored.scores.log_tail.assign(num_rows, -std::numeric_limits<float>::infinity());
-  scored.scores.sampled_log_probs.assign(num_rows, 0.0f);
-  return scored;
-}
 
 }  // namespace
 

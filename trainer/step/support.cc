@@ -160,4 +160,16 @@ absl::StatusOr<SupportScores> ReduceToSupport(const SupportOptions& options, con
   return scores;
 }
 
+ScoredRollout WithoutTeacher(Rollout rollout) {
+  const size_t num_rows = rollout.response_ids.size();
+  ScoredRollout scored;
+  scored.scores.support_size = 1;
+  scored.scores.ids = rollout.response_ids;
+  scored.scores.log_probs.assign(num_rows, 0.0f);
+  scored.scores.log_tail.assign(num_rows, -std::numeric_limits<float>::infinity());
+  scored.scores.sampled_log_probs.assign(num_rows, 0.0f);
+  scored.rollout = std::move(rollout);
+  return scored;
+}
+
 }  // namespace taopd

@@ -59,4 +59,8 @@ TeacherRequest MakeTeacherRequest(const SupportOptions& options, const Rollout& 
 absl::StatusOr<SupportScores> ReduceToSupport(const SupportOptions& options, const Rollout& rollout,
                                               TeacherScores reply);
 
+// Returns the rollout in the form that the student head takes without a teacher: the support is the
+// response's token itself, with probability one.
+ScoredRollout WithoutTeacher(Rollout rollout);
+
 }  // namespace taopd

@@ -22,24 +22,17 @@
 #include "trainer/step/loss/aggregation.h"
 #include "trainer/step/loss/head_targets.h"
 #include "trainer/step/loss/micro_batches.h"
+#include "trainer/step/support.h"
 
 namespace taopd {
 namespace {
 
-// Returns a pair in the form that the student head takes: the support is the token itself with
-// probability one.
 ScoredRollout AsScored(const PromptRecord& record) {
-  ScoredRollout scored;
-  scored.rollout.prompt_ids = record.prompt_ids;
-  scored.rollout.response_ids = record.response_ids;
-  const size_t num_rows = record.response_ids.size();
-  scored.rollout.behavior_log_probs.assign(num_rows, 0.0f);
-  scored.scores.support_size = 1;
-  scored.scores.ids = record.response_ids;
-  scored.scores.log_probs.assign(num_rows, 0.0f);
-  scored.scores.log_tail.assign(num_rows, -std::numeric_limits<float>::infinity());
-  scored.scores.sampled_log_probs.assign(num_rows, 0.0f);
-  return scored;
+  Rollout rollout;
+  rollout.prompt_ids = record.prompt_ids;
+  rollout.response_ids = record.response_ids;
+  rollout.behavior_log_probs.assign(record.response_ids.size(), 0.0f);
+  return WithoutTeacher(std::move(rollout));
 }
 
 CheckpointedRunOptions MakeSftRunOptions(SftConfig* config) {
