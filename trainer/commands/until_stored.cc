@@ -14,10 +14,10 @@ absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState
   absl::Status stored = attempt();
   if (stored.ok()) return absl::OkStatus();
   ProcessGroup& group = run->group();
-  const std::string saved =
-      run->newest_saved_step() < 0
-          ? std::string("nothing is saved")
-          : Concat("nothing newer than step ", run->newest_saved_step(), " is saved");
+  const int64_t saved_step = run->checkpoints().newest_saved_step();
+  const std::string saved = saved_step < 0
+                                ? std::string("nothing is saved")
+                                : Concat("nothing newer than step ", saved_step, " is saved");
   const TrainerPhase phase = state->status().phase;
   state->Update([&](RunStatus& status) {
     status.phase = TrainerPhase::kWaitingForStorage;

@@ -2,43 +2,35 @@
 // checkpoints, from the start to the exported model.
 //
 //   CheckpointedRun run(MakeRunOptions(config, dtype));
-//   run.Start(mode, "student.model", make_student);   locks the directory; loads the student
-//   ...                                               data, teacher: all that can refuse the run
-//   run.CheckFacts(facts);                            is it still the run of the checkpoint?
-//   run.OpenOutput();                                 the run begins; an old one is replaced
+//   run.Start(mode, {"student.model", load_student});   locks the directory; loads the student
+//   ...                                                 data, teacher: all that can refuse the run
+//   run.CheckFacts(facts);                              is it still the run of the checkpoint?
+//   run.OpenOutput();                                   the run begins; an old one is replaced
 //   while (!run.is_last()) {
 //     train run.student(); ++run.state().step; run.output().Write(...);
-//     if (run.is_due(save_every)) run.Save();
+//     if (run.is_due(save_every)) run.checkpoints().Save();
 //   }
-//   run.Export();                                     writes RUN_DIR/model
+//   run.Export();                                       writes RUN_DIR/model
 //
 // With several ranks, all of them must call the same functions in the same order and get the same
-// results. Rank 0 owns the directory, the records and the model's files; every rank reads
-// checkpoints and writes its part of the optimizer's state. All ranks must see the same RUN_DIR.
+// results. Rank 0 owns the directory; every rank reads checkpoints. All ranks must see the same
+// RUN_DIR.
 //
 // Not thread-safe.
 #pragma once
 
-#include <absl/time/time.h>
-
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "common/config/yaml.h"
 #include "common/dist/process_group.h"
-#include "trainer/checkpoint/disk_plan.h"
 #include "trainer/run/exit_status.h"
-#include "trainer/run/recorded_metrics.h"
 #include "trainer/run/resume_check.h"
+#include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_directory.h"
-#include "trainer/run/run_output.h"
-#include "trainer/run/save_in_progress.h"
-#include "trainer/run/train_state.h"
 #include "trainer/student/student.h"
 
 namespace taopd {
@@ -50,7 +42,7 @@ struct CheckpointedRunOptions {
   RunFacts settings;        // the same configuration, setting by setting
   int64_t total_steps = 0;
   CheckpointOptions checkpoints;
-  // The number of checkpoints that Pin may keep in addition, and trainer.disk_plan.
+  // The number of checkpoints that may be pinned in addition, and trainer.disk_plan.
   int64_t max_pinned = 0;
   PlanPolicy disk_plan = PlanPolicy::kOff;
   // The versions of the weights that are published at once for servers of rollouts, and their
@@ -89,22 +81,29 @@ CheckpointedRunOptions MakeRunOptions(Config& config, const std::string& dtype,
   return options;
 }
 
+// The student of a new run.
+struct StudentSource {
+  std::string setting;  // the setting that errors are about
+  // Makes the student, whose optimizer has this rank's shard.
+  std::function<absl::StatusOr<Student>(const AdamWOptions& shard)> make;
+  bool shards_gradients = false;  // only this rank's share of the gradients is kept
+};
+
 class CheckpointedRun {
  public:
   explicit CheckpointedRun(CheckpointedRunOptions options);
 
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
   // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state
-  // come from the checkpoint. Otherwise make_student makes the student, and `setting` is the
-  // setting that its errors are about. An old run stays as it is. With mode.dry_run the directory
-  // is only checked; OpenOutput and what follows it must not be called then.
-  absl::Status Start(const StartMode& mode, const std::string& setting,
-                     const std::function<absl::StatusOr<Student>()>& make_student);
+  // come from the checkpoint. Otherwise they come from `source`. An old run stays as it is. With
+  // mode.dry_run the directory is only checked; OpenOutput and what follows it must not be called
+  // then.
+  absl::Status Start(const StartMode& mode, const StudentSource& source);
   // After Start: whether RUN_DIR/model is, byte for byte, the model of the checkpoint that the run
   // was resumed from, and what the records of that run say. Both change nothing; with them a caller
   // tells a run that is finished.
   absl::StatusOr<bool> IsExported() const;
-  absl::StatusOr<RecordedMetrics> ReadRecords();
+  absl::StatusOr<RecordedMetrics> ReadRecords() const { return records_.Read(state_); }
   // Compares facts besides the settings with those of the checkpoint's run. Every later checkpoint
   // records them. mode.allow_change may name them. The failure names all settings and facts that
   // differ, one per line.
@@ -120,50 +119,16 @@ class CheckpointedRun {
   // failure the old run is there again.
   absl::Status OpenOutput();
 
-  // Writes a checkpoint and returns its path. A failure is logged with the required and the
-  // available room; older checkpoints stay intact. After a failure, further calls fail at once and
-  // log nothing until the disk has more room than at the failure.
-  absl::StatusOr<std::string> Save();
-  // Saves while training continues: returns when the tensors are copied; threads write them
-  // (save_in_progress.h). First waits for an earlier save. All functions below that access
-  // checkpoints wait for it as well. Returns an error on all ranks if one of them has no memory for
-  // its copy.
-  absl::Status StartSave();
-  // Returns the result of StartSave, once. Returns nullopt if there was none, or while it is being
-  // written unless `waits` is true.
-  std::optional<SaveResult> TakeSaved(bool waits);
-  // Adds a text file to every later checkpoint.
-  void SetCheckpointFile(const std::string& name, std::string text) {
-    text_files_[name] = std::move(text);
-  }
-  // Makes every later checkpoint one within the step in progress, until a call with 0.
-  // `mini_batches` of the step are done, and `write` writes this rank's part of the rest into a
-  // checkpoint's directory.
-  void SetPending(int64_t mini_batches, std::function<absl::Status(const std::string& dir)> write) {
-    pending_mini_batches_ = mini_batches;
-    write_pending_ = std::move(write);
-  }
-  // Makes `write` write this rank's part of what is in flight into the directory of every later
-  // checkpoint. It owns what it writes; with StartSave it runs on another thread. May be null.
-  void SetInFlight(std::function<absl::Status(const std::string& dir)> write) {
-    write_in_flight_ = std::move(write);
-  }
-  // Keeps the checkpoints of these steps; those of an earlier call may be deleted.
-  void Pin(std::set<int64_t> steps);
   // Goes back to the newest undamaged checkpoint of at most `step` steps and returns its path. As
   // in a resumed run, the student, its optimizer, the state and the records become those of the
   // checkpoint. Later checkpoints are deleted once it is loaded. Calls `begin`, if it is not null,
-  // with the checkpoint's step before anything changes; an error from it is returned. Without
-  // changing anything, returns NOT_FOUND if there is no checkpoint up to that step, and DATA_LOSS
-  // if all of them are damaged (a resumed run then continues from a later one).
+  // with the checkpoint's step before anything changes; an error from it is returned. Errors of
+  // RunCheckpoints::FindNewest are returned without changing anything; a resumed run then continues
+  // from a later checkpoint.
   absl::StatusOr<std::string> RollBack(
       int64_t step, const std::function<absl::Status(int64_t to_step)>& begin = nullptr);
-  // Returns whether there is an undamaged checkpoint of this step, by the sizes of its files.
-  absl::StatusOr<bool> HasCheckpoint(int64_t step);
-  // Returns its path, or an empty path if there is none.
-  absl::StatusOr<std::string> FindCheckpoint(int64_t step);
-  // Writes RUN_DIR/model, which replaces an older one only when it is complete, and logs the end.
-  // Call it after the last step. Like Save, it may be called again after a failure.
+  // Writes RUN_DIR/model, and logs the end. Call it after the last step. It may be called again
+  // after a failure.
   absl::Status Export();
   // The result of a run that was asked to stop with this code. Call it after Save.
   absl::Status Stopped(ExitCode code) const;
@@ -176,67 +141,36 @@ class CheckpointedRun {
   const std::string& resumed_from() const { return resumed_from_; }
   // Returns the checkpoint from which the state was last loaded, or an empty path for a new run.
   const std::string& checkpoint_dir() const { return checkpoint_dir_; }
-  // Returns the records of a resumed run; those of a new run are empty.
-  const RecordedMetrics& recorded() const { return recorded_; }
   const std::string& run_dir() const { return options_.run_dir; }
-  // Returns the step of the newest checkpoint that is known to be complete, or -1.
-  int64_t newest_saved_step() const { return newest_saved_step_; }
-  // Returns the number of consecutive failed saves.
-  int64_t num_failed_saves() const { return attempts_.num_failures(); }
-  // If true, keeps only this rank's share of the gradients. Call it before Start.
-  void ShardGradients(bool shard_gradients) { shard_gradients_ = shard_gradients; }
-  // Returns this rank's shard of the optimizer, for LoadStudent.
-  AdamWOptions optimizer_shard() const;
   ProcessGroup& group() { return *group_; }
   Student& student() { return student_; }
   TrainState& state() { return state_; }
-  RunOutput& output() { return *output_; }
+  // Saves, and what belongs to it, from OpenOutput on.
+  RunCheckpoints& checkpoints() { return checkpoints_; }
+  const RunCheckpoints& checkpoints() const { return checkpoints_; }
+  // Returns the records of a resumed run; those of a new run are empty.
+  const RecordedMetrics& recorded() const { return records_.recorded(); }
+  RunOutput& output() { return records_.output(); }
 
  private:
+  // Returns the checkpoint to resume from, or an empty path. Used on rank 0.
+  absl::StatusOr<std::string> OpenDirectory(const StartMode& mode);
   absl::Status CheckSettings() const;
   absl::Status CheckRecordedFacts(const RunFacts& facts) const;
-  absl::Status ReplaceAndOpen();
-  // Returns the newest undamaged checkpoint of at most `step` steps.
-  absl::StatusOr<CheckpointRef> FindForRollBack(int64_t step);
-  // Records the result of a save. Returns it, with the required room added to an error.
-  absl::StatusOr<std::string> Noted(int64_t step, absl::StatusOr<std::string> saved);
-  absl::Status ExportAsRoot();
-  absl::StatusOr<std::string> SaveAsRoot();
-  // Writes every rank's part of a checkpoint into `dir`. The result is the same on all ranks.
-  absl::Status SaveParts(const std::string& dir);
-  void WaitForSave();
-  void SetRecordSizes();
-  // Returns rank 0's text, or its error, on all ranks.
-  absl::StatusOr<std::string> FromRoot(const absl::StatusOr<std::string>& text);
-  // Opens the records, cut to the position of the state.
-  absl::Status OpenRecords(int64_t resume_step);
+  absl::Status ReplaceOldRun();
 
   const CheckpointedRunOptions options_;
   const std::unique_ptr<ProcessGroup> alone_;
   ProcessGroup* const group_;
-  bool shard_gradients_ = false;
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
   absl::Status settings_;  // the differences from the checkpoint's run
-  std::map<std::string, std::string> text_files_;
-  int64_t pending_mini_batches_ = 0;
-  std::function<absl::Status(const std::string&dir)> write_pending_, write_in_flight_;
-  RecordedMetrics recorded_;
-  std::optional<RecordedMetrics> records_read_;  // read by ReadRecords for OpenOutput
   std::string checkpoint_dir_;
-  int64_t checkpoint_bytes_ = 0, model_bytes_ = 0;  // sums over all ranks
-  int64_t newest_saved_step_ = -1;
-  DiskAttempts attempts_;                    // attempts to save and to export
   std::unique_ptr<RunDirectory> directory_;  // of rank 0
-  CheckpointStore* store_ = nullptr;         // owned by directory_
   Student student_;
   TrainState state_;
-  std::unique_ptr<RunOutput> output_;
-  // The outputs from before a roll-back, whose pages other threads may still be reading.
-  std::vector<std::unique_ptr<RunOutput>> closed_outputs_;
-  // Its thread uses store_, which nobody else may use before the save is done. Its destructor waits
-  // for the thread.
-  std::unique_ptr<SaveInProgress> save_in_progress_;
+  RunRecords records_;
+  RunCheckpoints checkpoints_;
 };
 
 }  // namespace taopd

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/model/out_of_memory.h"
 
 namespace taopd {
 namespace {
@@ -23,11 +24,9 @@ auto Caught(const Write& write) -> decltype(write()) {
   try {
     return write();
   } catch (const std::exception& error) {
-    return Internal("writing a checkpoint: ", error.what());
+    return ResourceExhausted("writing a checkpoint: ", FirstLine(error));
   }
 }
-
-}  // namespace
 
 void LogSaved(int64_t step, const absl::StatusOr<std::string>& path) {
   if (path.ok()) {
@@ -37,12 +36,15 @@ void LogSaved(int64_t step, const absl::StatusOr<std::string>& path) {
   }
 }
 
+}  // namespace
+
 std::unique_ptr<SaveInProgress> SaveInProgress::Start(ProcessGroup* group, CheckpointStore* store,
-                                                      int64_t step, WriteFiles write) {
+                                                      int64_t step, WriteFiles write,
+                                                      int64_t mini_batch) {
   std::unique_ptr<SaveInProgress> save(new SaveInProgress(group, step));
   std::string dir;
   if (group->is_root()) {
-    dir = save->StartWhole(store, std::move(write)).get();
+    dir = save->StartWhole(store, std::move(write), mini_batch).get();
   }
   if (group->world_size() == 1) {
     save->TellParts(absl::OkStatus());
@@ -59,10 +61,11 @@ std::unique_ptr<SaveInProgress> SaveInProgress::Start(ProcessGroup* group, Check
   return save;
 }
 
-std::future<std::string> SaveInProgress::StartWhole(CheckpointStore* store, WriteFiles write) {
+std::future<std::string> SaveInProgress::StartWhole(CheckpointStore* store, WriteFiles write,
+                                                    int64_t mini_batch) {
   const auto begun = std::make_shared<std::promise<std::string>>();
-  whole_ = std::async(std::launch::async, [step = step_, store, write = std::move(write), begun,
-                                           parts = parts_.get_future().share()]() mutable {
+  auto save = [step = step_, mini_batch, store, write = std::move(write), begun,
+               parts = parts_.get_future().share()]() mutable {
     const absl::Time start = absl::Now();
     SaveResult saved;
     saved.step = step;
@@ -75,14 +78,15 @@ std::future<std::string> SaveInProgress::StartWhole(CheckpointStore* store, Writ
       status.Update(parts.get());
       return status;
     };
-    saved.path = Caught([&] { return store->Save(step, write_all); });
+    saved.path = Caught([&] { return store->Save(step, write_all, mini_batch); });
     // The checkpoint exists already, or its directory could not be made, so the other ranks have
     // nothing to do.
     if (!has_begun) begun->set_value("");
     LogSaved(step, saved.path);
     saved.duration = absl::Now() - start;
     return saved;
-  });
+  };
+  whole_ = std::async(std::launch::async, std::move(save));
   return begun->get_future();
 }
 

@@ -30,17 +30,17 @@ struct SaveResult {
   absl::Duration duration;
 };
 
-void LogSaved(int64_t step, const absl::StatusOr<std::string>& path);
-
 class SaveInProgress {
  public:
   // Writes this rank's files into the directory, in a thread. It owns the data that it writes.
   using WriteFiles = std::function<absl::Status(const std::string& dir)>;
 
   // Returns when the directory exists and the threads have started. `store` is rank 0's and null on
-  // other ranks; nobody else may use it before the save is done.
+  // other ranks; nobody else may use it before the save is done. `mini_batch` is explained at
+  // CheckpointRef.
   static std::unique_ptr<SaveInProgress> Start(ProcessGroup* group, CheckpointStore* store,
-                                               int64_t step, WriteFiles write);
+                                               int64_t step, WriteFiles write,
+                                               int64_t mini_batch = 0);
   // Abandons the checkpoint unless all parts are known to be written, and waits for the threads.
   ~SaveInProgress();
 
@@ -53,7 +53,7 @@ class SaveInProgress {
  private:
   SaveInProgress(ProcessGroup* group, int64_t step) : group_(group), step_(step) {}
   // Returns a future of the directory, or of "" if nothing is to be written into it.
-  std::future<std::string> StartWhole(CheckpointStore* store, WriteFiles write);
+  std::future<std::string> StartWhole(CheckpointStore* store, WriteFiles write, int64_t mini_batch);
   // Tells rank 0's thread the result of the other ranks' parts.
   void TellParts(const absl::Status& status);
   // Handles a failure of the group, after which the state of the other ranks' parts is unknown.

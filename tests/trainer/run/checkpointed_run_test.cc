@@ -24,13 +24,13 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
     options.dtype = GetParam();
     options.device = "cpu";
     auto run = std::make_unique<CheckpointedRun>(options);
-    const auto make_student = [this]() -> absl::StatusOr<Student> {
+    const auto make_student = [this](const AdamWOptions&) -> absl::StatusOr<Student> {
       Student student;
       student.decoder = testing::MakeTinyStudent(GetParam());
       student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
       return student;
     };
-    EXPECT_OK(run->Start(StartMode(), "student.model", make_student));
+    EXPECT_OK(run->Start(StartMode(), {"student.model", make_student}));
     EXPECT_OK(run->OpenOutput());
     Learn(run.get());
     return run;
@@ -58,26 +58,27 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(CheckpointedRunTest, WritesWhatTheStudentWasWhenItWasCalled) {
   const auto in_line = StartRun("in_line"), beside = StartRun("beside");
-  ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->Save());
-  EXPECT_FALSE(beside->TakeSaved(/*waits=*/true).has_value()) << "nothing was saved yet";
-  ASSERT_OK(beside->StartSave());
+  ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->checkpoints().Save());
+  EXPECT_FALSE(beside->checkpoints().TakeSaved(/*waits=*/true).has_value())
+      << "nothing was saved yet";
+  ASSERT_OK(beside->checkpoints().StartSave());
   Learn(beside.get());
-  const auto saved = beside->TakeSaved(/*waits=*/true);
+  const auto saved = beside->checkpoints().TakeSaved(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   ASSERT_OK(saved->path);
   EXPECT_EQ(saved->step, 1);
   EXPECT_GT(saved->duration, absl::ZeroDuration());
   ExpectSameTensors(expected, *saved->path);
-  EXPECT_FALSE(beside->TakeSaved(/*waits=*/true).has_value()) << "taken once";
+  EXPECT_FALSE(beside->checkpoints().TakeSaved(/*waits=*/true).has_value()) << "taken once";
 }
 
 TEST_P(CheckpointedRunTest, OneIsWrittenAtATime) {
   const auto run = StartRun("run");
-  ASSERT_OK(run->StartSave());
+  ASSERT_OK(run->checkpoints().StartSave());
   Learn(run.get());
-  ASSERT_OK(run->StartSave());
+  ASSERT_OK(run->checkpoints().StartSave());
   Learn(run.get());
-  ASSERT_OK(run->Save());
+  ASSERT_OK(run->checkpoints().Save());
   for (const char* step : {"step-000002", "step-000003"}) {
     EXPECT_TRUE(std::filesystem::exists(dir_.File("run/checkpoints/") + step + "/manifest.json"));
   }
@@ -86,9 +87,9 @@ TEST_P(CheckpointedRunTest, OneIsWrittenAtATime) {
 
 TEST_P(CheckpointedRunTest, RollingBackWaitsForIt) {
   const auto run = StartRun("run");
-  ASSERT_OK(run->Save());
+  ASSERT_OK(run->checkpoints().Save());
   Learn(run.get());
-  ASSERT_OK(run->StartSave());
+  ASSERT_OK(run->checkpoints().StartSave());
   ASSERT_OK_AND_ASSIGN(const std::string path, run->RollBack(1));
   EXPECT_EQ(run->state().step, 1);
   EXPECT_FALSE(std::filesystem::exists(dir_.File("run/checkpoints/step-000002"))) << "deleted";
@@ -99,14 +100,14 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   const std::string checkpoints = dir_.File("run/checkpoints");
   std::filesystem::rename(checkpoints, checkpoints + "-away");
   testing::WriteFile(checkpoints, "in the way");
-  ASSERT_OK(run->StartSave());
-  const auto failed = run->TakeSaved(/*waits=*/true);
+  ASSERT_OK(run->checkpoints().StartSave());
+  const auto failed = run->checkpoints().TakeSaved(/*waits=*/true);
   ASSERT_TRUE(failed.has_value());
   EXPECT_FALSE(failed->path.ok());
   std::filesystem::remove(checkpoints);
   std::filesystem::rename(checkpoints + "-away", checkpoints);
-  ASSERT_OK(run->StartSave());
-  const auto saved = run->TakeSaved(/*waits=*/true);
+  ASSERT_OK(run->checkpoints().StartSave());
+  const auto saved = run->checkpoints().TakeSaved(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   EXPECT_OK(saved->path);
 }
@@ -122,22 +123,22 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
       options.device = "cpu";
       options.group = &group;
       CheckpointedRun run(options);
-      const auto make_student = [&]() -> absl::StatusOr<Student> {
+      const auto make_student = [&](const AdamWOptions& shard) -> absl::StatusOr<Student> {
         Student student;
         student.decoder = testing::MakeTinyStudent(GetParam());
-        student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(),
-                                                    OptimizerConfig(), run.optimizer_shard());
+        student.optimizer =
+            std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), shard);
         return student;
       };
-      ASSERT_OK(run.Start(StartMode(), "student.model", make_student));
+      ASSERT_OK(run.Start(StartMode(), {"student.model", make_student}));
       ASSERT_OK(run.OpenOutput());
       Learn(&run);
       if (std::string(name) == "in_line") {
-        EXPECT_OK(run.Save());
+        EXPECT_OK(run.checkpoints().Save());
       } else {
-        ASSERT_OK(run.StartSave());
+        ASSERT_OK(run.checkpoints().StartSave());
         Learn(&run);
-        const auto saved = run.TakeSaved(/*waits=*/true);
+        const auto saved = run.checkpoints().TakeSaved(/*waits=*/true);
         ASSERT_TRUE(saved.has_value());
         EXPECT_OK(saved->path);
       }

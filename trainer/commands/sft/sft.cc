@@ -84,7 +84,8 @@ class SftRun {
     kernels.top_k = 1;
     kernels.trains = true;
     TAOPD_RETURN_IF_ERROR(ChooseKernels(kernels, [this] { return ReadConfig(); }));
-    TAOPD_RETURN_IF_ERROR(run_.Start(mode, "model", [this] { return MakeStudent(); }));
+    TAOPD_RETURN_IF_ERROR(
+        run_.Start(mode, {"model", [this](const AdamWOptions&) { return MakeStudent(); }}));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
         run_.IsExported().value_or(false)) {
       is_untouched_ = true;
@@ -267,7 +268,7 @@ class SftRun {
     if (run_.is_last()) {
       TAOPD_RETURN_IF_ERROR(SaveOrWait());
     } else if (is_asked_to_save || run_.is_due(config_.trainer.save_every) ||
-               run_.num_failed_saves() > 0) {
+               run_.checkpoints().num_failed_saves() > 0) {
       Save();
     }
     *stops = validation_is_due() && !Validate();
@@ -327,7 +328,7 @@ class SftRun {
   }
   // A failure is logged; the next step tries again.
   void Save() {
-    if (const auto saved = run_.Save(); saved.ok()) {
+    if (const auto saved = run_.checkpoints().Save(); saved.ok()) {
       NoteSaved(*saved);
     } else {
       LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
@@ -339,7 +340,7 @@ class SftRun {
   absl::Status SaveOrWait() {
     return UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_, run_state_,
                        [this]() -> absl::Status {
-                         const auto saved = run_.Save();
+                         const auto saved = run_.checkpoints().Save();
                          if (saved.ok()) NoteSaved(*saved);
                          return saved.status();
                        });

@@ -155,7 +155,7 @@ absl::Status RunEvaluations::TakeUp() {
   const int64_t step = std::exchange(state.open_evaluation, -1);
   saves_.PinEvaluated(-1);
   if (step < 0 || run_.recorded().evaluated.contains(step)) return absl::OkStatus();
-  TAOPD_ASSIGN_OR_RETURN(const std::string dir, run_.FindCheckpoint(step));
+  TAOPD_ASSIGN_OR_RETURN(const std::string dir, run_.checkpoints().Find(step));
   if (dir.empty() || parts_.evaluation_snapshot == nullptr) {
     LogWarning("an evaluation that was interrupted is left out",
                {{"step", step},
@@ -257,7 +257,7 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
     // best.json names checkpoints that exist.
     if (step == parts_.state.step) {
       if (!saves_.WaitUntilSaved() && !saves_.Save().ok()) return;
-    } else if (!run_.HasCheckpoint(step).value_or(false)) {
+    } else if (run_.checkpoints().Find(step).value_or("").empty()) {
       LogWarning("best.json does not name the best evaluation: its checkpoint does not exist",
                  {{"step", step}});
       return;
@@ -295,8 +295,8 @@ absl::Status RunEvaluations::Restore() {
   Observe(run_.recorded());
   // Rank 0 alone sees the directory's changes in time; the steps go to all.
   for (const auto& [step, value] : run_.recorded().values) {
-    TAOPD_ASSIGN_OR_RETURN(const bool is_there, run_.HasCheckpoint(step));
-    if (is_there) named.Observe(step, value);
+    TAOPD_ASSIGN_OR_RETURN(const std::string path, run_.checkpoints().Find(step));
+    if (!path.empty()) named.Observe(step, value);
   }
   TAOPD_RETURN_IF_ERROR(TakeUp());
   saves_.Pin(best_.step(), named_best_step_);

@@ -19,8 +19,8 @@ RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evalua
       run_(parts->run),
       guard_(parts->config.guard) {
   saves_.OnPrepare([this] {
-    run_.SetCheckpointFile("guard.json", guard_.State());
-    if (!probe_.empty()) run_.SetCheckpointFile("probe.json", WriteProbe(probe_));
+    run_.checkpoints().SetFile("guard.json", guard_.State());
+    if (!probe_.empty()) run_.checkpoints().SetFile("probe.json", WriteProbe(probe_));
     return pipeline_.KeepInFlight();
   });
 }

@@ -69,7 +69,7 @@ absl::Status RunPipeline::KeepInFlight() {
         WithExitCode(absl::IsResourceExhausted(whole) ? kExitOutOfMemory : kExitInternal, whole);
   }
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, whole));
-  parts_.run.SetInFlight(
+  parts_.run.checkpoints().SetInFlight(
       [steps = *std::move(steps), rank = parts_.group->rank()](const std::string& dir) {
         return WriteStepsInFlight(steps, rank, dir + "/" + kInFlightDir);
       });

@@ -153,7 +153,8 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   }
   metrics->emplace_back("data/epoch", static_cast<double>(parts_.data.order->epoch()));
   metrics->insert(metrics->end(), parts_.data.metrics.begin(), parts_.data.metrics.end());
-  metrics->emplace_back("disk/failed_saves", static_cast<double>(parts_.run.num_failed_saves()));
+  metrics->emplace_back("disk/failed_saves",
+                        static_cast<double>(parts_.run.checkpoints().num_failed_saves()));
   metrics->emplace_back("disk/records_waiting", static_cast<double>(output.num_waiting()));
   metrics->emplace_back("disk/records_lost", static_cast<double>(output.num_dropped()));
   AddMemoryMetrics(parts_.student.decoder->device(), metrics);

@@ -9,6 +9,7 @@ namespace taopd {
 RunSaves::RunSaves(TrainingParts* parts)
     : parts_(*parts),
       run_(parts->run),
+      checkpoints_(parts->run.checkpoints()),
       save_interval_(parts->start, absl::Minutes(parts->config.trainer.save_minutes)) {}
 
 absl::Status RunSaves::Restore() {
@@ -45,7 +46,7 @@ void RunSaves::StartSave() {
     return;
   }
   absl::Status begun = Prepare();
-  if (begun.ok()) begun = run_.StartSave();
+  if (begun.ok()) begun = checkpoints_.StartSave();
   if (!begun.ok()) {
     LogWarning("the checkpoint is written before the next step", {{"error", begun}});
     Save().IgnoreError();
@@ -60,7 +61,7 @@ void RunSaves::StartSave() {
 
 void RunSaves::TakeSaved(bool waits) {
   const absl::Time start = absl::Now();
-  const std::optional<SaveResult> saved = run_.TakeSaved(waits);
+  const std::optional<SaveResult> saved = checkpoints_.TakeSaved(waits);
   if (!saved) return;
   parts_.wall_time.SaveTook(saved->duration);
   if (saved->path.ok()) {
@@ -87,8 +88,8 @@ void RunSaves::ReportFailure(const absl::Status& status) {
   if (parts_.is_root()) {
     LogWarning("the weights stay in memory; the save is tried again after each step",
                {{"step", parts_.state.step},
-                {"saved_step", run_.newest_saved_step()},
-                {"failed_saves", run_.num_failed_saves()},
+                {"saved_step", checkpoints_.newest_saved_step()},
+                {"failed_saves", checkpoints_.num_failed_saves()},
                 {"error", status}});
   }
   parts_.run_state->Update(
@@ -111,7 +112,7 @@ absl::Status RunSaves::Save() {
   if (!waits) run_state.Update([](RunStatus& status) { status.phase = TrainerPhase::kSaving; });
   run_state.Progress();
   const absl::Status prepared = Prepare();
-  auto saved = prepared.ok() ? run_.Save() : absl::StatusOr<std::string>(prepared);
+  auto saved = prepared.ok() ? checkpoints_.Save() : absl::StatusOr<std::string>(prepared);
   run_state.Progress();
   is_saved_or_saving_ = saved.ok();
   if (saved.ok()) {
@@ -144,12 +145,12 @@ void RunSaves::Pin(int64_t best_step, int64_t named_best_step) {
   PinAll();
 }
 
-void RunSaves::PinAll() { run_.Pin({best_, named_best_, last_good_, evaluated_}); }
+void RunSaves::PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
 void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
   pending_ = std::move(pending);
-  if (pending_ == nullptr) return run_.SetPending(0, nullptr);
-  run_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
+  if (pending_ == nullptr) return checkpoints_.SetPending(0, nullptr);
+  checkpoints_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
     return WritePendingStep(*pending_, parts_.group->rank(), dir + "/" + kPendingDir);
   });
 }

@@ -76,6 +76,7 @@ class RunSaves {
 
   TrainingParts& parts_;
   CheckpointedRun& run_;
+  RunCheckpoints& checkpoints_;
   std::function<absl::Status()> prepare_;
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;

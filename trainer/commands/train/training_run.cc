@@ -206,7 +206,7 @@ absl::Status TrainingRun::SaveIfDue() {
   TAOPD_ASSIGN_OR_RETURN(const int64_t wish,
                          WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(mine)));
   if (parts_.run.is_last()) return saves_.SaveOrWait();
-  if (wish == kSaveNow || parts_.run.num_failed_saves() > 0) {
+  if (wish == kSaveNow || parts_.run.checkpoints().num_failed_saves() > 0) {
     saves_.Save().IgnoreError();
   } else if (wish == kStartSave || parts_.run.is_due(parts_.config.trainer.save_every)) {
     saves_.StartSave();

@@ -267,14 +267,13 @@ absl::Status CheckAndPlan(TrainingParts* parts) {
 
 absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
   const TrainConfig& config = parts->config;
-  CheckpointedRun& run = parts->run;
-  run.ShardGradients(config.dist.ShardsGradients(parts->group->world_size()));
-  const auto load_student = [&] {
+  const auto load_student = [&](const AdamWOptions& shard) {
     return LoadStudent(config.student.model, config.student.dtype, config.trainer.device,
-                       &config.optimizer, config.student.tokenizer, run.optimizer_shard(),
+                       &config.optimizer, config.student.tokenizer, shard,
                        config.student.lora.Options(config.run.seed));
   };
-  return run.Start(mode, "student.model", load_student);
+  return parts->run.Start(mode, {"student.model", load_student,
+                                 config.dist.ShardsGradients(parts->group->world_size())});
 }
 
 absl::Status Connect(TrainingParts* parts) {

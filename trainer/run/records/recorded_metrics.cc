@@ -1,4 +1,4 @@
-#include "trainer/run/recorded_metrics.h"
+#include "trainer/run/records/recorded_metrics.h"
 
 #include <algorithm>
 #include <filesystem>

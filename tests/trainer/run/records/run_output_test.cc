@@ -1,4 +1,4 @@
-#include "trainer/run/run_output.h"
+#include "trainer/run/records/run_output.h"
 
 #include <gtest/gtest.h>
 

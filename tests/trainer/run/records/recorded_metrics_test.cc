@@ -1,5 +1,5 @@
 // Tests of where a resumed run cuts its records.
-#include "trainer/run/recorded_metrics.h"
+#include "trainer/run/records/recorded_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

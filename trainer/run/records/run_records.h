@@ -1,0 +1,50 @@
+// The records of a run over its whole life: RunOutput, which is opened when the run begins and
+// again after a roll-back, and what a resumed run finds recorded.
+//
+// All ranks call Open together; rank 0 writes, the others record nothing. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/dist/process_group.h"
+#include "trainer/run/records/recorded_metrics.h"
+#include "trainer/run/records/run_output.h"
+#include "trainer/run/resume_check.h"
+#include "trainer/run/train_state.h"
+
+namespace taopd {
+
+class RunRecords {
+ public:
+  // `group` must outlive the object. `watched_metric`, which may be empty, is that of
+  // RecordedMetrics::values.
+  RunRecords(ProcessGroup* group, const std::string& run_dir, int64_t total_steps,
+             const RunFacts& settings, const std::string& watched_metric);
+
+  // Returns what the run has recorded up to the state. Changes nothing.
+  absl::StatusOr<RecordedMetrics> Read(const TrainState& state) const;
+  // Opens the records of a new run or, with `continues`, cuts those that are there to where the
+  // state left them. After a failure the previous output stays open.
+  absl::Status Open(const TrainState& state, bool continues);
+  // Makes the records durable and notes their sizes in the state.
+  void Sync(TrainState* state);
+
+  // Returns what was recorded when the records were opened; empty for a new run.
+  const RecordedMetrics& recorded() const { return recorded_; }
+  RunOutput& output() { return *outputs_.back(); }
+
+ private:
+  absl::Status OpenMine(const TrainState& state, bool continues);
+
+  ProcessGroup* const group_;
+  const std::string watched_metric_;
+  RunOutputOptions options_;
+  RecordedMetrics recorded_;
+  // The open output comes last. Other threads may still be reading the pages of those from before a
+  // roll-back.
+  std::vector<std::unique_ptr<RunOutput>> outputs_;
+};
+
+}  // namespace taopd
