@@ -5,7 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/rollouts/step_rollouts.h"
 
 namespace taopd {

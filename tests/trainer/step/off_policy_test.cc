@@ -8,7 +8,7 @@
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/kl_probe.h"
 #include "trainer/step/loss/forward_backward.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 
 namespace taopd {

@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/reward/advantage.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/teacher/no_teacher_client.h"
 
 namespace taopd {

@@ -21,7 +21,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/forward_backward.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/step_metrics.h"
 

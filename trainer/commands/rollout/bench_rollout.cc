@@ -19,7 +19,7 @@
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/pipeline/published_weights.h"
 #include "trainer/rollout/endpoints/rollout_protocols.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/student/student.h"
 
 namespace taopd {

@@ -11,7 +11,7 @@
 
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 
 namespace taopd {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "trainer/dist/rank_sums.h"
 #include "trainer/step/full_kl.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/rollouts/step_rollouts.h"
 #include "trainer/step/support.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/support.h"
 
 namespace taopd {

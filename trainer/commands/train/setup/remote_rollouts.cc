@@ -9,7 +9,7 @@
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/step/rollout_requests.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 
 #include <gtest/gtest.h>
 
