@@ -1,7 +1,6 @@
 #include "trainer/commands/configured_parts.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
@@ -29,9 +28,6 @@ TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
   options.outage_budget = absl::Seconds(teacher.outage_budget_s);
   options.max_in_flight_per_endpoint = teacher.max_in_flight;
   if (teacher.hedge_after_s > 0) options.hedge_after = absl::Seconds(teacher.hedge_after_s);
-  options.tls_ca_file = teacher.tls_ca_file;
-  options.tls_cert_file = teacher.tls_cert_file;
-  options.tls_key_file = teacher.tls_key_file;
   options.probe_top_k = teacher.top_k;
   if (config.eval.measure == EvalMeasure::kKl) {
     options.probe_top_k = std::max(options.probe_top_k, config.eval.kl_top_k);
@@ -91,28 +87,31 @@ int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadApiKey(const std::string& section, const ServerAccess& access) {
-  const std::string &env = access.api_key_env, &file = access.api_key_file;
-  if (!env.empty()) {
-    const char* key = std::getenv(env.c_str());
-    if (key != nullptr && *key != '\0') return std::string(key);
-    return InvalidArgument(section, ".api_key_env: the environment variable ", env,
-                           " is empty or not set");
+absl::StatusOr<ClientCredentials> ReadCredentials(const std::string& section,
+                                                  const ServerAccess& access) {
+  ClientCredentials credentials;
+  credentials.tls_ca_file = access.tls_ca_file;
+  credentials.tls_cert_file = access.tls_cert_file;
+  credentials.tls_key_file = access.tls_key_file;
+  if (!access.api_key_env.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(credentials.api_key,
+                           ApiKeyFrom(access.api_key_env, section + ".api_key_env"));
+  } else if (const std::string& file = access.api_key_file; !file.empty()) {
+    const auto text = ReadFileToString(file, 1 << 16);
+    if (!text.ok()) return Annotate(text.status(), section + ".api_key_file");
+    credentials.api_key = text->substr(0, text->find_first_of("\r\n"));
+    if (credentials.api_key.empty())
+      return InvalidArgument(section, ".api_key_file: the first line of ", file, " is empty");
   }
-  if (file.empty()) return std::string();
-  auto text = ReadFileToString(file, 1 << 16);
-  if (!text.ok()) return Annotate(text.status(), section + ".api_key_file");
-  std::string key = text->substr(0, text->find_first_of("\r\n"));
-  if (key.empty())
-    return InvalidArgument(section, ".api_key_file: the first line of ", file, " is empty");
-  return key;
+  return credentials;
 }
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
                                                                  SelfTeacher* self) {
   TeacherClientOptions options = ClientOptionsOf(config);
   if (!config.teacher.cache_only) {
-    TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher));
+    ClientCredentials& credentials = options;
+    TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("teacher", config.teacher));
   }
   if (config.teachers.empty()) {
     const bool is_server = config.teacher.kind == TeacherKind::kServer;
@@ -139,7 +138,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
                            ": there is no server to measure");
   }
   TeacherClientOptions options = ClientOptionsOf(config);
-  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("teacher", config.teacher));
+  ClientCredentials& credentials = options;
+  TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("teacher", config.teacher));
   options.retry = retry;
   if (!retry) options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
   return Annotate(MakeNetworkTeacherClient(options), "teacher.endpoints");

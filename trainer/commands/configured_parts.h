@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/engine/engine.h"
+#include "common/wire/client_credentials.h"
 #include "kernels/torch/head/student_head.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/config/train_config.h"
@@ -16,10 +17,11 @@
 
 namespace taopd {
 
-// Returns the value of the environment variable or the first line of the file that `section` names.
-// Returns an empty key if neither is given, and INVALID_ARGUMENT, naming the setting, if there is
-// no key where it should be.
-absl::StatusOr<std::string> ReadApiKey(const std::string& section, const ServerAccess& access);
+// Returns the credentials that `section` gives. The key is the value of the environment variable or
+// the first line of the file; it is empty if neither is given. Returns INVALID_ARGUMENT, naming the
+// setting, if there is no key where it should be.
+absl::StatusOr<ClientCredentials> ReadCredentials(const std::string& section,
+                                                  const ServerAccess& access);
 
 // Makes the client of the teacher, or of all teachers, with its score cache. Does not connect.
 // `self` is asked for its engine when the client connects, and must outlive it; a command without a

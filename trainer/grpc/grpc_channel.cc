@@ -20,12 +20,12 @@ std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(bool use_tls, const Tl
 
 }  // namespace
 
-absl::StatusOr<TlsPem> ReadTlsPem(const std::string& ca_path, const std::string& cert_path,
-                                  const std::string& key_path) {
+absl::StatusOr<TlsPem> ReadTlsPem(const ClientCredentials& credentials) {
   TlsPem tls;
-  for (const auto& [name, path, text] : {std::tuple("tls_ca_file", &ca_path, &tls.ca),
-                                         std::tuple("tls_cert_file", &cert_path, &tls.cert),
-                                         std::tuple("tls_key_file", &key_path, &tls.key)}) {
+  for (const auto& [name, path, text] :
+       {std::tuple("tls_ca_file", &credentials.tls_ca_file, &tls.ca),
+        std::tuple("tls_cert_file", &credentials.tls_cert_file, &tls.cert),
+        std::tuple("tls_key_file", &credentials.tls_key_file, &tls.key)}) {
     if (path->empty()) continue;
     auto content = ReadFileToString(*path, int64_t{16} << 20);
     if (!content.ok()) return InvalidArgument(name, ": ", content.status().message());

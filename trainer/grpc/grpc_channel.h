@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "common/wire/client_credentials.h"
 
 namespace taopd {
 
@@ -21,8 +22,7 @@ struct TlsPem {
 
 // Reads the files; an empty path stands for no file. Returns INVALID_ARGUMENT, naming the setting
 // (tls_ca_file, tls_cert_file, tls_key_file), if one cannot be read.
-absl::StatusOr<TlsPem> ReadTlsPem(const std::string& ca_path, const std::string& cert_path,
-                                  const std::string& key_path);
+absl::StatusOr<TlsPem> ReadTlsPem(const ClientCredentials& credentials);
 
 struct GrpcChannelOptions {
   bool tls = false;

@@ -25,7 +25,7 @@ std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {
 }
 
 httplib::Request MakeRequest(const std::string& path, const std::string& body,
-                             const HttpCredentials& credentials) {
+                             const ClientCredentials& credentials) {
   httplib::Request request;
   request.method = body.empty() ? "GET" : "POST";
   request.path = path;
@@ -63,7 +63,7 @@ std::string DescribeFailure(httplib::Error error) {
 
 }  // namespace
 
-HttpClient::HttpClient(std::vector<ServerAddress> servers, const HttpCredentials& credentials)
+HttpClient::HttpClient(std::vector<ServerAddress> servers, const ClientCredentials& credentials)
     : servers_(std::move(servers)), credentials_(credentials), idle_(servers_.size()) {
   ::signal(SIGPIPE, SIG_IGN);
   closer_ = std::thread([this] { CloseLateOnes(); });

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/wire/client_credentials.h"
 #include "trainer/http/server_address.h"
 
 namespace httplib {
@@ -30,15 +31,6 @@ class Client;
 }
 
 namespace taopd {
-
-// The client's identity, and its trust in servers. The files are in PEM format and for https alone.
-struct HttpCredentials {
-  std::string api_key;        // sent as "authorization: Bearer KEY"; empty: none
-  std::string api_key_env;    // the environment variable that it comes from, for messages
-  std::string tls_ca_file;    // who signed the servers' certificates; empty: the system's list
-  std::string tls_cert_file;  // of this client; empty: it has none
-  std::string tls_key_file;
-};
 
 struct HttpReply {
   int status = 0;
@@ -49,7 +41,7 @@ struct HttpReply {
 class HttpClient {
  public:
   // Makes the process ignore SIGPIPE, which a write to a closed connection would send.
-  HttpClient(std::vector<ServerAddress> servers, const HttpCredentials& credentials);
+  HttpClient(std::vector<ServerAddress> servers, const ClientCredentials& credentials);
   // REQUIRES: no exchange is in progress.
   ~HttpClient();
 
@@ -80,7 +72,7 @@ class HttpClient {
   void CloseLateOnes();
 
   const std::vector<ServerAddress> servers_;
-  const HttpCredentials credentials_;
+  const ClientCredentials credentials_;
   absl::Mutex mutex_;
   absl::CondVar changed_;
   // The connections that nobody uses, of each server.

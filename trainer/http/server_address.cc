@@ -62,17 +62,18 @@ absl::Status CheckApiKey(const std::string& key) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers, bool has_tls_files,
-                         bool has_api_key) {
+absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers,
+                         const ClientCredentials& credentials) {
   const auto plain = std::find_if(servers.begin(), servers.end(),
                                   [](const ServerAddress& server) { return !server.tls; });
   const bool any_tls = std::any_of(servers.begin(), servers.end(),
                                    [](const ServerAddress& server) { return server.tls; });
-  if (has_tls_files && !any_tls) {
+  const bool has_files = !credentials.tls_ca_file.empty() || !credentials.tls_cert_file.empty();
+  if (has_files && !any_tls) {
     return InvalidArgument(
         "TLS files are given but no endpoint uses TLS: write grpcs:// or https:// for it");
   }
-  if (has_api_key && plain != servers.end()) {
+  if (!credentials.api_key.empty() && plain != servers.end()) {
     LogWarning("an API key is sent without encryption; use grpcs:// or https://",
                {{"server", plain->address}});
   }

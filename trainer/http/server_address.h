@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/wire/client_credentials.h"
 
 namespace taopd {
 
@@ -25,11 +26,11 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
 // Returns INVALID_ARGUMENT if the key has characters that the header of a request cannot carry.
 absl::Status CheckApiKey(const std::string& key);
 
-// Compares the settings for TLS and keys with the servers that they are for. Returns
+// Compares the credentials with the servers that they are for. Returns
 // INVALID_ARGUMENT if there are TLS files but no server that uses TLS, which is a mistake of the
 // user. Logs a warning that names the first server to which a key is sent without encryption.
-absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers, bool has_tls_files,
-                         bool has_api_key);
+absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers,
+                         const ClientCredentials& credentials);
 
 // Reads "http://host[:port][/path]", or https. Returns INVALID_ARGUMENT saying what is wrong.
 absl::StatusOr<ServerAddress> ParseHttpUrl(const std::string& text);

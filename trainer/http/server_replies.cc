@@ -23,7 +23,7 @@ std::string WordsOf(const std::string& body) {
   return body.substr(0, 200);
 }
 
-std::string DescribeKey(const HttpCredentials& credentials) {
+std::string DescribeKey(const ClientCredentials& credentials) {
   const std::string variable =
       credentials.api_key_env.empty()
           ? ""
@@ -33,7 +33,7 @@ std::string DescribeKey(const HttpCredentials& credentials) {
 
 }  // namespace
 
-absl::Status ErrorOfReply(const HttpReply& reply, const HttpCredentials& credentials) {
+absl::Status ErrorOfReply(const HttpReply& reply, const ClientCredentials& credentials) {
   const std::string message = Concat("HTTP ", reply.status, ": ", WordsOf(reply.body));
   switch (reply.status) {
     case 401:

@@ -16,7 +16,7 @@ namespace taopd {
 //   RESOURCE_EXHAUSTED  429
 //   UNAVAILABLE         408, 502, 503, 504
 //   INTERNAL            any other 5xx
-absl::Status ErrorOfReply(const HttpReply& reply, const HttpCredentials& credentials);
+absl::Status ErrorOfReply(const HttpReply& reply, const ClientCredentials& credentials);
 
 // A model that a server lists.
 struct ListedModel {

@@ -3,7 +3,6 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "common/base/log.h"
 #include "trainer/http/server_replies.h"
@@ -30,12 +29,7 @@ absl::StatusOr<std::unique_ptr<RewardSource>> HttpReward::Make(const RewardConfi
     return InvalidArgument("reward.url = ", config.url, ": ", server.status().message());
   options.server = *std::move(server);
   if (options.api_key_env = config.api_key_env; !options.api_key_env.empty()) {
-    const char* key = std::getenv(options.api_key_env.c_str());
-    if (key == nullptr || *key == '\0') {
-      return InvalidArgument("reward.api_key_env: the environment variable ", config.api_key_env,
-                             " is empty or not set");
-    }
-    options.api_key = key;
+    TAOPD_ASSIGN_OR_RETURN(options.api_key, ApiKeyFrom(options.api_key_env, "reward.api_key_env"));
   }
   options.timeout = absl::Seconds(config.timeout_s);
   options.outage_budget = absl::Seconds(config.outage_budget_s);
@@ -45,8 +39,7 @@ absl::StatusOr<std::unique_ptr<RewardSource>> HttpReward::Make(const RewardConfi
 
 HttpReward::HttpReward(HttpRewardOptions options)
     : options_(std::move(options)),
-      credentials_{options_.api_key, options_.api_key_env, "", "", ""},
-      http_({options_.server}, credentials_),
+      http_({options_.server}, options_),
       pool_(static_cast<int>(options_.max_in_flight)) {}
 
 void HttpReward::CancelAll() {
@@ -126,7 +119,7 @@ absl::StatusOr<std::vector<double>> HttpReward::Attempt(const std::vector<Reward
                          http_.Exchange(/*server=*/0, path, body, kMaxRewardReplyBytes, timeout));
   if (reply.status == 200) return ParseRewards(reply.body, samples);
   *retry_after = reply.retry_after.value_or(absl::ZeroDuration());
-  return ErrorOfReply(reply, credentials_);
+  return ErrorOfReply(reply, options_);
 }
 
 bool HttpReward::Pause(absl::Duration pause) {

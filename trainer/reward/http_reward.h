@@ -25,10 +25,9 @@
 
 namespace taopd {
 
-struct HttpRewardOptions {
+struct HttpRewardOptions : ClientCredentials {
   std::string url;  // as ParseHttpUrl takes it, for messages
   ServerAddress server;
-  std::string api_key, api_key_env;
   absl::Duration timeout = absl::Seconds(60);  // of one attempt
   absl::Duration outage_budget = absl::Minutes(30);
   absl::Duration first_pause = absl::Milliseconds(200);
@@ -64,7 +63,6 @@ class HttpReward final : public RewardSource {
   void WarnOfOutage(const absl::Status& error);
 
   const HttpRewardOptions options_;
-  const HttpCredentials credentials_;
   HttpClient http_;
   mutable absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

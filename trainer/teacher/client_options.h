@@ -9,20 +9,15 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/wire/client_credentials.h"
 #include "common/wire/teacher_protocol.h"
 #include "trainer/teacher/retry_policy.h"
 
 namespace taopd {
 
 // The seed of the pauses is ignored: it differs in every process.
-struct TeacherClientOptions : RetryOptions {
+struct TeacherClientOptions : RetryOptions, ClientCredentials {
   int64_t max_message_bytes = kMaxMessageBytes;  // of gRPC
-
-  // For grpcs:// and https:// endpoints. Files in PEM format.
-  std::string tls_ca_file;    // who signed the servers' certificates; empty: the system's list
-  std::string tls_cert_file;  // of this client; empty: it has none
-  std::string tls_key_file;
-  std::string api_key;  // sent as "authorization: Bearer KEY"; empty: none
 
   // For vLLM and SGLang, which do not tell what they can do.
   std::string model;         // as the server names it; empty: the first that it lists

@@ -182,8 +182,7 @@ absl::Status CheckOptions(const TeacherClientOptions& options) {
 
 absl::StatusOr<std::unique_ptr<ScoreTransport>> MakeTransport(
     const std::vector<TeacherEndpoint>& endpoints, const TeacherClientOptions& options) {
-  TAOPD_ASSIGN_OR_RETURN(const TlsPem tls, ReadTlsPem(options.tls_ca_file, options.tls_cert_file,
-                                                      options.tls_key_file));
+  TAOPD_ASSIGN_OR_RETURN(const TlsPem tls, ReadTlsPem(options));
   if (endpoints[0].protocol->make_http == nullptr) {
     return std::make_unique<GrpcScoreTransport>(endpoints, tls, options);
   }
@@ -197,9 +196,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeNetworkTeacherClient(
   TAOPD_ASSIGN_OR_RETURN(const std::vector<TeacherEndpoint> endpoints,
                          ParseTeacherEndpoints(options.endpoints));
   TAOPD_RETURN_IF_ERROR(CheckOptions(options));
-  TAOPD_RETURN_IF_ERROR(CheckTlsUse({endpoints.begin(), endpoints.end()},
-                                    !options.tls_ca_file.empty() || !options.tls_cert_file.empty(),
-                                    !options.api_key.empty()));
+  TAOPD_RETURN_IF_ERROR(CheckTlsUse({endpoints.begin(), endpoints.end()}, options));
   TAOPD_ASSIGN_OR_RETURN(auto transport, MakeTransport(endpoints, options));
   TeacherClientOptions seeded = options;
   seeded.jitter_seed = ProcessSeed();

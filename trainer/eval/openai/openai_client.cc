@@ -1,7 +1,6 @@
 #include "trainer/eval/openai/openai_client.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "trainer/http/server_replies.h"
@@ -35,10 +34,9 @@ absl::StatusOr<ServerAddress> ParseOpenAiUrl(const std::string& text) {
 
 absl::Status ReadApiKey(const std::string& variable, OpenAiOptions* options) {
   options->api_key_env = variable.empty() ? kApiKeyVariable : variable;
-  if (const char* key = std::getenv(options->api_key_env.c_str())) options->api_key = key;
-  if (variable.empty() || !options->api_key.empty()) return absl::OkStatus();
-  return InvalidArgument("--api-key-env: the environment variable ", variable,
-                         " is empty or not set");
+  const auto key = ApiKeyFrom(options->api_key_env, "--api-key-env");
+  options->api_key = key.value_or("");
+  return variable.empty() ? absl::OkStatus() : key.status();
 }
 
 struct OpenAiClient::Attempt {
@@ -47,11 +45,7 @@ struct OpenAiClient::Attempt {
 };
 
 OpenAiClient::OpenAiClient(const OpenAiOptions& options, ServerAddress server, Clock* clock)
-    : options_(options),
-      credentials_{options.api_key, options.api_key_env, "", "", ""},
-      server_(std::move(server)),
-      clock_(clock),
-      http_({server_}, credentials_) {}
+    : options_(options), server_(std::move(server)), clock_(clock), http_({server_}, options_) {}
 
 absl::StatusOr<std::string> OpenAiClient::Send(
     const std::string& path, const std::string& body, absl::Duration timeout,
@@ -106,7 +100,7 @@ OpenAiClient::Attempt OpenAiClient::SendOnce(const std::string& path, const std:
       http_.Exchange(/*server=*/0, path, body, kMaxReplyBytes, timeout, on_data);
   if (!reply.ok()) return {reply.status(), absl::ZeroDuration()};
   if (reply->status == 200) return {std::move(reply->body), absl::ZeroDuration()};
-  return {ErrorOfReply(*reply, credentials_), reply->retry_after.value_or(absl::ZeroDuration())};
+  return {ErrorOfReply(*reply, options_), reply->retry_after.value_or(absl::ZeroDuration())};
 }
 
 }  // namespace taopd

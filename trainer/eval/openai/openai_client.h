@@ -20,11 +20,9 @@
 
 namespace taopd {
 
-struct OpenAiOptions {
+struct OpenAiOptions : ClientCredentials {
   std::string url;  // http://host:port or https://host/prefix; /v1 is added to a URL without a path
-  std::string model;        // if empty, the first model that the server lists
-  std::string api_key;      // sent as a bearer token unless empty
-  std::string api_key_env;  // the environment variable that held the key, for messages
+  std::string model;                            // if empty, the first model that the server lists
   nlohmann::ordered_json chat_template_kwargs;  // sent with chats (vLLM) unless null
   int64_t concurrency = 32;                     // maximum number of requests in flight
   double timeout_s = 1800;                      // time limit of one attempt
@@ -82,7 +80,6 @@ class OpenAiClient {
   void Pause(absl::Duration duration) const;
 
   const OpenAiOptions options_;
-  const HttpCredentials credentials_;
   const ServerAddress server_;
   Clock* const clock_;
   HttpClient http_;

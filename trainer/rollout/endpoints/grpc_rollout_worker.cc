@@ -291,8 +291,7 @@ absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
     return InvalidArgument(
         "rollout.weight_transfer = nccl: is for vLLM; a taopd-teacher takes directory or stream");
   }
-  TAOPD_ASSIGN_OR_RETURN(const TlsPem pem, ReadTlsPem(options.tls_ca_file, options.tls_cert_file,
-                                                      options.tls_key_file));
+  TAOPD_ASSIGN_OR_RETURN(const TlsPem pem, ReadTlsPem(options));
   return std::make_unique<GrpcRolloutWorker>(options, pem);
 }
 

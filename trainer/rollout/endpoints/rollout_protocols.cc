@@ -44,9 +44,7 @@ absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     if (!worker.ok()) return Annotate(worker.status(), text);
     workers.push_back(*std::move(worker));
   }
-  TAOPD_RETURN_IF_ERROR(CheckTlsUse(servers,
-                                    !common.tls_ca_file.empty() || !common.tls_cert_file.empty(),
-                                    !common.api_key.empty()));
+  TAOPD_RETURN_IF_ERROR(CheckTlsUse(servers, common));
   return workers;
 }
 

@@ -9,17 +9,16 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/wire/client_credentials.h"
 #include "trainer/config/rollout_endpoints_config.h"
 #include "trainer/http/server_address.h"
 #include "trainer/rollout/endpoints/rollout_worker.h"
 
 namespace taopd {
 
-struct RolloutWorkerOptions {
+struct RolloutWorkerOptions : ClientCredentials {
   ServerAddress server;
-  std::string address;  // as the user wrote it
-  std::string api_key;  // sent as "authorization: Bearer KEY"; empty: none
-  std::string tls_ca_file, tls_cert_file, tls_key_file;
+  std::string address;                         // as the user wrote it
   absl::Duration timeout = absl::Minutes(30);  // limit of one call
   int64_t max_in_flight = 64;                  // threads that call Generate at once
   WeightTransfer transfer = WeightTransfer::kDirectory;

@@ -77,7 +77,6 @@ class VllmWorker final : public RolloutWorker {
   static constexpr int64_t kMaxReplyBytes = int64_t{4} << 20;
 
   const RolloutWorkerOptions options_;
-  const HttpCredentials credentials_;
   HttpClient http_;
   // Set by Check.
   RolloutNeeds needs_;
@@ -87,10 +86,7 @@ class VllmWorker final : public RolloutWorker {
 };
 
 VllmWorker::VllmWorker(const RolloutWorkerOptions& options)
-    : options_(options),
-      credentials_{options.api_key, /*api_key_env=*/"", options.tls_ca_file, options.tls_cert_file,
-                   options.tls_key_file},
-      http_({options.server}, credentials_) {
+    : options_(options), http_({options.server}, options) {
   if (options.transfer != WeightTransfer::kNccl) return;
   transfer_ = std::make_unique<VllmTransfer>(
       [this](const std::string& path, const std::string& body, const std::stop_token& stop) {
@@ -104,7 +100,7 @@ absl::StatusOr<std::string> VllmWorker::Ask(const std::string& path, const std::
   auto reply = http_.Exchange(/*server=*/0, path, body, max_reply_bytes, options_.timeout,
                               /*on_data=*/nullptr, stop);
   if (!reply.ok()) return Annotate(reply.status(), path);
-  if (reply->status != 200) return Annotate(ErrorOfReply(*reply, credentials_), path);
+  if (reply->status != 200) return Annotate(ErrorOfReply(*reply, options_), path);
   return std::move(reply->body);
 }
 

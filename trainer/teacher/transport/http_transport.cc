@@ -42,10 +42,8 @@ HttpScoreTransport::HttpScoreTransport(const std::vector<TeacherEndpoint>& endpo
                                        const TeacherClientOptions& options)
     : num_endpoints_(endpoints.size()),
       options_(options),
-      credentials_{options.api_key, /*api_key_env=*/"", options.tls_ca_file, options.tls_cert_file,
-                   options.tls_key_file},
       protocol_(endpoints[0].protocol->make_http()),
-      http_({endpoints.begin(), endpoints.end()}, credentials_),
+      http_({endpoints.begin(), endpoints.end()}, options),
       pool_(static_cast<int>(static_cast<int64_t>(endpoints.size()) *
                              options.max_in_flight_per_endpoint)) {}
 
@@ -107,7 +105,7 @@ ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const Teache
 
 absl::Status HttpScoreTransport::ErrorOf(const HttpReply& reply,
                                          const TeacherRequest& request) const {
-  const absl::Status error = ErrorOfReply(reply, credentials_);
+  const absl::Status error = ErrorOfReply(reply, options_);
   if (absl::IsInvalidArgument(error)) return protocol_->ExplainRefusal(error, request);
   return WithoutNotFound(error);
 }

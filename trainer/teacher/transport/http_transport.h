@@ -55,7 +55,6 @@ class HttpScoreTransport final : public ScoreTransport {
 
   const size_t num_endpoints_;
   const TeacherClientOptions options_;
-  const HttpCredentials credentials_;
   const std::unique_ptr<HttpProtocol> protocol_;
   HttpClient http_;
   WorkerPool pool_;  // last, because its threads use the rest

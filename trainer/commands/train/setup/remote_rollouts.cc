@@ -94,10 +94,8 @@ RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student) {
 absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& all) {
   const RolloutConfig& config = all.rollout;
   RolloutWorkerOptions options;
-  TAOPD_ASSIGN_OR_RETURN(options.api_key, ReadApiKey("rollout", config));
-  options.tls_ca_file = config.tls_ca_file;
-  options.tls_cert_file = config.tls_cert_file;
-  options.tls_key_file = config.tls_key_file;
+  ClientCredentials& credentials = options;
+  TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("rollout", config));
   options.timeout = absl::Seconds(config.timeout_s);
   options.max_in_flight = config.max_in_flight;
   options.transfer = config.weight_transfer;

@@ -1,0 +1,23 @@
+// What a client shows its servers, and its trust in them, over HTTP and gRPC.
+#pragma once
+
+#include <string>
+
+#include "common/base/status.h"
+
+namespace taopd {
+
+// The files are in PEM format and for TLS alone.
+struct ClientCredentials {
+  std::string api_key;        // sent as "authorization: Bearer KEY"; empty: none
+  std::string api_key_env;    // the environment variable that it comes from, for messages
+  std::string tls_ca_file;    // who signed the servers' certificates; empty: the system's list
+  std::string tls_cert_file;  // of this client; empty: it has none
+  std::string tls_key_file;
+};
+
+// Returns the key in an environment variable. Returns INVALID_ARGUMENT, naming the setting, if it
+// is empty or not set.
+absl::StatusOr<std::string> ApiKeyFrom(const std::string& variable, const std::string& setting);
+
+}  // namespace taopd
