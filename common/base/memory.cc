@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <sstream>
 
 namespace taopd {
@@ -15,42 +14,36 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// Returns the number after a line's first word `name`, or nullopt if there is none.
-std::optional<int64_t> NumberOf(const std::string& path, const std::string& name) {
+}  // namespace
+
+std::optional<int64_t> NumberAfter(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string word;
+    if (!line.starts_with(name)) continue;
+    std::istringstream rest(line.substr(name.size()));
+    const bool is_whole_name = name.empty() || rest.peek() == ' ' || rest.peek() == '\t';
     int64_t number = 0;
-    if (words >> word && word == name && words >> number) return number;
+    if (is_whole_name && rest >> number) return number;
   }
   return std::nullopt;
 }
 
-std::optional<int64_t> OnlyNumberOf(const std::string& path) {
-  std::ifstream file(path);
-  int64_t number = 0;
-  if (!(file >> number)) return std::nullopt;  // absent, or "max"
-  return number;
-}
-
-}  // namespace
-
 int64_t AvailableMemoryBytes(const std::string& root) {
   int64_t available = kUnknown;
-  if (const auto kib = NumberOf(root + "/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
+  if (const auto kib = NumberAfter(root + "/proc/meminfo", "MemAvailable:"))
+    available = *kib * 1024;
   const std::string group = root + "/sys/fs/cgroup/";
-  const auto limit = OnlyNumberOf(group + "memory.max");
-  const auto current = OnlyNumberOf(group + "memory.current");
+  const auto limit = NumberAfter(group + "memory.max", "");
+  const auto current = NumberAfter(group + "memory.current", "");
   if (limit && current) {
-    const int64_t page_cache = NumberOf(group + "memory.stat", "file").value_or(0);
+    const int64_t page_cache = NumberAfter(group + "memory.stat", "file").value_or(0);
     available = std::min(available, std::max<int64_t>(0, *limit - *current + page_cache));
   }
   return available;
 }
 
 int64_t AnonymousMemoryBytes(const std::string& root) {
-  return NumberOf(root + "/proc/self/status", "RssAnon:").value_or(0) * 1024;
+  return NumberAfter(root + "/proc/self/status", "RssAnon:").value_or(0) * 1024;
 }
 
 void KeepFreedMemory() {
