@@ -167,12 +167,7 @@ absl::Status ValidateRequest(const InferenceRequest& request, const EngineLimits
 }
 
 absl::Status ValidateEngineOptions(const EngineOptions& options) {
-  struct Bound {
-    const char* name;
-    int64_t value;
-    int64_t at_least;
-  };
-  const Bound bounds[] = {
+  TAOPD_RETURN_IF_ERROR(CheckLowerBounds({
       {"max_model_len", options.max_model_len, 0},
       {"max_logprobs", options.max_logprobs, 0},
       {"max_candidates", options.max_candidates, 0},
@@ -184,12 +179,7 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
       {"head_workspace_bytes", options.head_workspace_bytes, 0},
       {"kv_cache_bytes", options.kv_cache_bytes, kAutoKvCache},
       {"tensor_parallel_size", options.tensor_parallel_size, 1},
-  };
-  for (const Bound& bound : bounds) {
-    if (bound.value < bound.at_least) {
-      return InvalidArgument(bound.name, " ", bound.value, " must be at least ", bound.at_least);
-    }
-  }
+  }));
   const double share = options.max_client_queue_share;
   if (!(share > 0.0 && share <= 1.0)) {
     return InvalidArgument("max_client_queue_share ", share, " must be above 0 and at most 1");

@@ -12,76 +12,44 @@
 namespace taopd {
 namespace {
 
-// Builds the lines of one device and of the host.
-class LineList {
- public:
-  explicit LineList(std::string device) : device_(std::move(device)) {}
-
-  void Held(MemoryItem item, int64_t bytes, const std::string& note = "") {
-    Add(device_, item, MemoryKind::kHeld, bytes, note);
-  }
-  void WhileLoading(MemoryItem item, int64_t bytes, const std::string& note) {
-    Add(device_, item, MemoryKind::kLoading, bytes, note);
-  }
-  void OnHost(MemoryItem item, MemoryKind kind, int64_t bytes, const std::string& note) {
-    Add("cpu", item, kind, bytes, note);
-  }
-  std::vector<MemoryLine>& lines() { return lines_; }
-
- private:
-  // Omits empty lines, which would only raise questions.
-  void Add(const std::string& device, MemoryItem item, MemoryKind kind, int64_t bytes,
-           const std::string& note) {
-    if (bytes > 0) lines_.push_back({item, device, kind, bytes, note});
-  }
-
-  const std::string device_;
-  std::vector<MemoryLine> lines_;
-};
-
 bool StaysMapped(const EnginePlanInput& input) {
   return input.budget.on_cpu() && !input.weights_are_parameters && !input.merges_adapter &&
          input.stored_dtype == input.dtype;
 }
 
-void AddWeights(const EnginePlanInput& input, LineList* list) {
+void AddWeights(const EnginePlanInput& input, std::vector<MemoryLine>* lines) {
   using enum MemoryItem;
   const WeightCounts counts = CountWeights(input.config);
+  const std::string& device = input.budget.device;
   const int64_t value_bytes = SizeOf(input.dtype);
   const bool mapped = StaysMapped(input);
   const std::string note =
       mapped ? ConfigDtype(input.dtype) + ", in the mapped files" : ConfigDtype(input.dtype);
-  list->Held(kEmbedding, counts.embedding * value_bytes, note);
-  list->Held(kNormsAndBiases, counts.vectors * value_bytes, note);
-  if (mapped) {
-    const std::string read_once = note + "; read once, to be packed";
-    list->OnHost(kHead, MemoryKind::kReclaimable, counts.head * value_bytes, read_once);
-    list->OnHost(kProjections, MemoryKind::kReclaimable, counts.projections * value_bytes,
-                 read_once);
-  } else {
-    // On the CPU, inference drops the weights that it has packed; a trainer's parameters stay.
-    const bool dropped = input.budget.on_cpu() && !input.weights_are_parameters;
-    for (const auto& [item, count] :
-         {std::pair{kHead, counts.head}, {kProjections, counts.projections}}) {
-      if (dropped) {
-        list->WhileLoading(item, count * value_bytes, note + "; dropped when packed");
-      } else {
-        list->Held(item, count * value_bytes, note);
-      }
-    }
-    if (input.stored_dtype) {
-      list->OnHost(kWeightFiles, MemoryKind::kReclaimable,
-                   input.config.NumParameters() * SizeOf(*input.stored_dtype),
-                   "mapped; read once, to be copied");
-    }
+  AppendLine(kEmbedding, device, counts.embedding * value_bytes, note, lines);
+  AppendLine(kNormsAndBiases, device, counts.vectors * value_bytes, note, lines);
+  // On the CPU, inference drops the weights that it has packed; a trainer's parameters stay.
+  const bool dropped = input.budget.on_cpu() && !input.weights_are_parameters;
+  const MemoryKind kind = mapped    ? MemoryKind::kReclaimable
+                          : dropped ? MemoryKind::kLoading
+                                    : MemoryKind::kHeld;
+  const char* const packed_note = mapped    ? "; read once, to be packed"
+                                  : dropped ? "; dropped when packed"
+                                            : "";
+  AppendLine(kHead, device, counts.head * value_bytes, note + packed_note, lines, kind);
+  AppendLine(kProjections, device, counts.projections * value_bytes, note + packed_note, lines,
+             kind);
+  if (!mapped && input.stored_dtype) {
+    AppendLine(kWeightFiles, "cpu", input.config.NumParameters() * SizeOf(*input.stored_dtype),
+               "mapped; read once, to be copied", lines, MemoryKind::kReclaimable);
   }
   if (!input.budget.on_cpu()) return;  // CUDA kernels read the weights in place
   const DataType packed_dtype = PackedDtype(input.dtype);
   const std::string packed =
       ConfigDtype(packed_dtype) +
       (packed_dtype == DataType::kBFloat16 ? ", in 12 bits without loss" : ", in panels");
-  list->Held(kPackedProjections, PackedProjectionBytes(input.config, input.dtype), packed);
-  list->Held(kPackedHead, PackedHeadBytes(input.config, input.dtype), packed);
+  AppendLine(kPackedProjections, device, PackedProjectionBytes(input.config, input.dtype), packed,
+             lines);
+  AppendLine(kPackedHead, device, PackedHeadBytes(input.config, input.dtype), packed, lines);
 }
 
 // Returns the bytes of the logits of one chunk of rows.
@@ -98,30 +66,34 @@ int64_t HeadWorkspaceBytes(const EnginePlanInput& input, int64_t num_rows) {
 std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t max_model_len) {
   using enum MemoryItem;
   const bool on_cpu = input.budget.on_cpu();
-  LineList list(input.budget.device);
+  const std::string& device = input.budget.device;
+  constexpr char kCode[] = "code and data of the libraries";
+  std::vector<MemoryLine> lines;
   if (on_cpu) {
-    list.Held(kRuntime, kRuntimeBytes, "code and data of the libraries");
+    AppendLine(kRuntime, device, kRuntimeBytes, kCode, &lines);
   } else {
-    list.Held(kRuntime, kCudaRuntimeBytes, "CUDA context, kernels, cuBLAS");
-    list.OnHost(kRuntime, MemoryKind::kHeld, kRuntimeBytes, "code and data of the libraries");
+    AppendLine(kRuntime, device, kCudaRuntimeBytes, "CUDA context, kernels, cuBLAS", &lines);
+    AppendLine(kRuntime, "cpu", kRuntimeBytes, kCode, &lines);
   }
-  for (const MemoryLine& line : input.other_lines) list.lines().push_back(line);
-  AddWeights(input, &list);
+  lines.insert(lines.end(), input.other_lines.begin(), input.other_lines.end());
+  AddWeights(input, &lines);
   // A step cannot have more tokens than all sequences have together.
   int64_t num_rows = input.max_num_batched_tokens;
   if (max_model_len < num_rows / input.max_num_seqs) num_rows = input.max_num_seqs * max_model_len;
-  list.Held(kActivations, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
-            Concat("one step of ", num_rows, " tokens"));
-  list.Held(kHeadWorkspace, HeadWorkspaceBytes(input, num_rows), "logits of a chunk of rows");
+  AppendLine(kActivations, device, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
+             Concat("one step of ", num_rows, " tokens"), &lines);
+  AppendLine(kHeadWorkspace, device, HeadWorkspaceBytes(input, num_rows),
+             "logits of a chunk of rows", &lines);
   if (input.cuda_graphs.enabled) {
     const std::vector<int64_t> sizes = CaptureSizes(
         LargestCaptureSize(input.cuda_graphs, input.max_num_seqs, input.max_num_batched_tokens));
     const int64_t max_seq_len = std::min(input.cuda_graphs.max_seq_len, max_model_len);
-    list.Held(kCudaGraphs, CudaGraphBytes(input.config, input.dtype, sizes, max_seq_len),
-              Concat(sizes.size(), " batch sizes up to ", sizes.back(), ", sequences up to ",
-                     max_seq_len, " tokens"));
+    AppendLine(kCudaGraphs, device, CudaGraphBytes(input.config, input.dtype, sizes, max_seq_len),
+               Concat(sizes.size(), " batch sizes up to ", sizes.back(), ", sequences up to ",
+                      max_seq_len, " tokens"),
+               &lines);
   }
-  return std::move(list.lines());
+  return lines;
 }
 
 // Returns the largest number of bytes that the lines take at a time.
@@ -167,23 +139,13 @@ absl::Status DoesNotFit(const EnginePlanInput& input, const std::vector<MemoryLi
 }
 
 absl::Status CheckInput(const EnginePlanInput& input) {
-  struct Bound {
-    const char* name;
-    int64_t value;
-    int64_t at_least;
-  };
-  const Bound bounds[] = {
+  TAOPD_RETURN_IF_ERROR(CheckLowerBounds({
       {"max_model_len", input.max_model_len, 0},
       {"max_num_seqs", input.max_num_seqs, 1},
       {"max_num_batched_tokens", input.max_num_batched_tokens, 1},
       {"head_workspace_bytes", input.head_workspace_bytes, 1},
       {"kv_cache_bytes", input.kv_cache_bytes, kAutoKvCache},
-  };
-  for (const Bound& bound : bounds) {
-    if (bound.value < bound.at_least) {
-      return InvalidArgument(bound.name, " ", bound.value, " must be at least ", bound.at_least);
-    }
-  }
+  }));
   if (input.max_model_len > input.config.max_position_embeddings) {
     return InvalidArgument("max_model_len ", input.max_model_len,
                            " exceeds the model's max_position_embeddings ",
@@ -248,6 +210,13 @@ absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
 }
 
 }  // namespace
+
+absl::Status CheckLowerBounds(std::initializer_list<LowerBound> bounds) {
+  for (const auto& [name, value, at_least] : bounds) {
+    if (value < at_least) return InvalidArgument(name, " ", value, " must be at least ", at_least);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* refused) {
   TAOPD_RETURN_IF_ERROR(CheckInput(input));

@@ -76,6 +76,15 @@ struct EnginePlan {
   int64_t kv_pool_bytes() const { return num_kv_blocks * kv_block_bytes; }
 };
 
+// A number of the options, and the least value that it may have.
+struct LowerBound {
+  const char* name;
+  int64_t value;
+  int64_t at_least;
+};
+// Returns INVALID_ARGUMENT for the first value that is below its bound.
+absl::Status CheckLowerBounds(std::initializer_list<LowerBound> bounds);
+
 // The KV pool consists of whole blocks, and never has more of them than max_num_seqs sequences of
 // max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else leaves
 // of the budget, but on the CPU only half of that, since the machine has other uses for its memory.

@@ -74,6 +74,11 @@ const char* NameOf(MemoryItem item) {
   return "";
 }
 
+void AppendLine(MemoryItem item, const std::string& device, int64_t bytes, const std::string& note,
+                std::vector<MemoryLine>* lines, MemoryKind kind) {
+  if (bytes > 0) lines->push_back({item, device, kind, bytes, note});
+}
+
 void AddLine(const MemoryLine& line, std::vector<MemoryLine>* lines) {
   for (MemoryLine& present : *lines) {
     if (present.item != line.item || present.kind != line.kind || present.device != line.device)

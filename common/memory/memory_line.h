@@ -64,6 +64,9 @@ struct MemoryLine {
   std::string note;  // for people; may be empty
 };
 
+// Appends a line unless it is empty, which would only raise questions.
+void AppendLine(MemoryItem item, const std::string& device, int64_t bytes, const std::string& note,
+                std::vector<MemoryLine>* lines, MemoryKind kind = MemoryKind::kHeld);
 // Adds the bytes to the line of the same item, device and kind, or appends the line if there is
 // none.
 void AddLine(const MemoryLine& line, std::vector<MemoryLine>* lines);

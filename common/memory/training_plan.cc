@@ -223,11 +223,6 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
              : "set student.dtype to bfloat16, use a smaller student, or a device with more memory";
 }
 
-void Add(MemoryItem item, const std::string& device, int64_t bytes, const std::string& note,
-         std::vector<MemoryLine>* lines, MemoryKind kind = MemoryKind::kHeld) {
-  if (bytes > 0) lines->push_back({item, device, kind, bytes, note});
-}
-
 // Returns one rank's part of values that the ranks share.
 int64_t ShardOf(const TrainingPlanInput& input, int64_t num_values) {
   return (num_values + input.num_ranks - 1) / input.num_ranks;
@@ -249,38 +244,40 @@ void AddStateLines(const TrainingPlanInput& input, std::vector<MemoryLine>* line
   const int64_t num_weights = NumTrainedWeights(input), shard = ShardOf(input, NumTrained(input));
   const bool has_master =
       input.float32_master && num_weights > 0 && input.engine.dtype != DataType::kFloat32;
-  Add(kAdapters, device, AdapterBytes(input), "float32; the weights are frozen", lines);
-  Add(kMasterWeights, state_device, has_master ? kFloatBytes * ShardOf(input, num_weights) : 0,
-      "float32" + note, lines);
-  Add(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * shard,
-      (input.bfloat16_moments ? "bfloat16" : "float32") + note, lines);
-  Add(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * shard : 0,
-      "float32" + note, lines);
+  AppendLine(kAdapters, device, AdapterBytes(input), "float32; the weights are frozen", lines);
+  AppendLine(kMasterWeights, state_device,
+             has_master ? kFloatBytes * ShardOf(input, num_weights) : 0, "float32" + note, lines);
+  AppendLine(kOptimizerMoments, state_device, (input.bfloat16_moments ? 4 : 8) * shard,
+             (input.bfloat16_moments ? "bfloat16" : "float32") + note, lines);
+  AppendLine(kTeacherAverage, state_device, input.keeps_average ? kFloatBytes * shard : 0,
+             "float32" + note, lines);
   if (input.copies_checkpoints) {
     // The lines so far have the adapters, if those are trained on the same device.
     const int64_t unlisted =
         TrainedWeightBytes(input) + (state_device == device ? 0 : AdapterBytes(input));
-    Add(kCheckpointCopy, "cpu", unlisted + HeldBytes(*lines, state_device),
-        "weights, master weights and moments, while they are written beside a step", lines);
+    AppendLine(kCheckpointCopy, "cpu", unlisted + HeldBytes(*lines, state_device),
+               "weights, master weights and moments, while they are written beside a step", lines);
   }
   const int64_t staged_bytes = input.lora.is_on() ? kFloatBytes : SizeOf(input.engine.dtype);
-  Add(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + staged_bytes),
-      "gradients and weights on their way between device and host", lines);
+  AppendLine(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + staged_bytes),
+             "gradients and weights on their way between device and host", lines);
 }
 
 void AddGradientLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
   const std::string& device = input.engine.budget.device;
   const int64_t num_trained = NumTrained(input);
   if (input.num_ranks == 1) {
-    Add(MemoryItem::kGradients, device, kFloatBytes * num_trained, "one sum in float32", lines);
+    AppendLine(MemoryItem::kGradients, device, kFloatBytes * num_trained, "one sum in float32",
+               lines);
     return;
   }
   const bool is_sharded = input.shard_gradients;
-  Add(MemoryItem::kGradients, device,
-      kFloatBytes * (is_sharded ? ShardOf(input, num_trained) : num_trained),
-      "one sum in float32" + (is_sharded ? ShardNote(input) : ""), lines);
-  Add(MemoryItem::kGradientBuckets, device, GradientBucketBytes(input),
-      is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way", lines);
+  AppendLine(MemoryItem::kGradients, device,
+             kFloatBytes * (is_sharded ? ShardOf(input, num_trained) : num_trained),
+             "one sum in float32" + (is_sharded ? ShardNote(input) : ""), lines);
+  AppendLine(MemoryItem::kGradientBuckets, device, GradientBucketBytes(input),
+             is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way",
+             lines);
 }
 
 // Returns the bytes that a backward pass needs besides the activations and the sums of gradients.
@@ -306,34 +303,34 @@ void AddPassLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines
   const EnginePlanInput& engine = input.engine;
   const std::string& device = engine.budget.device;
   const int64_t num_tokens = input.micro_batch_tokens;
-  Add(MemoryItem::kTrainingActivations, device,
-      SavedActivationBytes(engine.config, num_tokens, engine.dtype, input.recompute,
-                           IsFused(engine)),
-      Concat("a micro-batch of ", num_tokens, " tokens",
-             kRecomputed[static_cast<int>(input.recompute)]),
-      lines);
+  AppendLine(MemoryItem::kTrainingActivations, device,
+             SavedActivationBytes(engine.config, num_tokens, engine.dtype, input.recompute,
+                                  IsFused(engine)),
+             Concat("a micro-batch of ", num_tokens, " tokens",
+                    kRecomputed[static_cast<int>(input.recompute)]),
+             lines);
   const int64_t backward = BackwardPassBytes(input), head = HeadBytes(input);
   const bool head_is_larger = head > backward;
-  Add(MemoryItem::kBackwardBuffers, device, backward,
-      "one layer's gradients, and what is computed again of it", lines,
-      head_is_larger ? MemoryKind::kLimit : MemoryKind::kHeld);
-  Add(MemoryItem::kLossHead, device, head,
-      Concat(input.micro_batch_rows, " response rows, logits of a chunk"), lines,
-      head_is_larger ? MemoryKind::kHeld : MemoryKind::kLimit);
+  AppendLine(MemoryItem::kBackwardBuffers, device, backward,
+             "one layer's gradients, and what is computed again of it", lines,
+             head_is_larger ? MemoryKind::kLimit : MemoryKind::kHeld);
+  AppendLine(MemoryItem::kLossHead, device, head,
+             Concat(input.micro_batch_rows, " response rows, logits of a chunk"), lines,
+             head_is_larger ? MemoryKind::kHeld : MemoryKind::kLimit);
 }
 
 // Adds the lines of what waits between a rollout and its update, and the heap's.
 void AddWaitingLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
-  Add(MemoryItem::kHeap, "cpu", kHeapBytes,
-      "free memory between the blocks of the heap, threads' buffers", lines);
+  AppendLine(MemoryItem::kHeap, "cpu", kHeapBytes,
+             "free memory between the blocks of the heap, threads' buffers", lines);
   if (input.copies_rollout_weights) {
-    Add(MemoryItem::kRolloutWeights, input.engine.budget.device,
-        AdapterBytes(input) + TrainedWeightBytes(input),
-        "one version, which generates while the student is trained", lines);
+    AppendLine(MemoryItem::kRolloutWeights, input.engine.budget.device,
+               AdapterBytes(input) + TrainedWeightBytes(input),
+               "one version, which generates while the student is trained", lines);
   }
   // Ids and log-probs of the support; id, behavior and teacher's log-probs, tail.
-  Add(MemoryItem::kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),
-      Concat(input.step_rows, " response tokens that wait for their update"), lines);
+  AppendLine(MemoryItem::kScoredRollouts, "cpu", input.step_rows * (input.support_size * 8 + 20),
+             Concat(input.step_rows, " response tokens that wait for their update"), lines);
 }
 
 }  // namespace
@@ -382,10 +379,8 @@ absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* ref
     }
     engine.other_lines.push_back(std::move(line));
   }
-  if (const int64_t beyond = pass_bytes - rollout_bytes; beyond > 0) {
-    engine.other_lines.push_back(
-        {MemoryItem::kBeyondRollouts, engine.budget.device, MemoryKind::kHeld, beyond, ""});
-  }
+  AppendLine(MemoryItem::kBeyondRollouts, engine.budget.device, pass_bytes - rollout_bytes, "",
+             &engine.other_lines);
   EnginePlan too_large;
   absl::StatusOr<EnginePlan> plan = PlanEngine(engine, &too_large);
   if (plan.ok() || !absl::IsResourceExhausted(plan.status())) return plan;
