@@ -106,15 +106,7 @@ std::string RenderAxes(const Plot& plot) {
     const std::string y = Coordinate(plot.Y(tick.value));
     out += Concat("<path d=\"M", kPlotLeft, " ", y, "H", kPlotRight, "\"/>");
   }
-  out += "</g><g class=\"ticks\">";
-  for (const Tick& tick : plot.y().ticks) {
-    out += Concat("<text x=\"", kPlotLeft - 6, "\" y=\"", Coordinate(plot.Y(tick.value) + 3.5),
-                  "\" text-anchor=\"end\">", tick.label, "</text>");
-  }
-  for (const Tick& tick : plot.x().ticks) {
-    out += Concat("<text x=\"", Coordinate(plot.X(static_cast<int64_t>(tick.value))), "\" y=\"",
-                  kPlotBottom + 16, "\" text-anchor=\"middle\">", tick.label, "</text>");
-  }
+  out += "</g><g class=\"ticks\">" + TickLabels(plot);
   return out + Concat("<text x=\"", kPlotRight, "\" y=\"", kPlotBottom + 27,
                       "\" text-anchor=\"end\" class=\"axis\">step</text></g>",
                       "<path class=\"base\" d=\"M", kPlotLeft, " ", kPlotBottom, "H", kPlotRight,

@@ -48,4 +48,17 @@ std::string BandPath(const Plot& plot, const Series& values, const Series& low,
   return path;
 }
 
+std::string TickLabels(const Plot& plot) {
+  std::string out;
+  for (const Tick& tick : plot.y().ticks) {
+    out += Concat("<text x=\"", kPlotLeft - 6, "\" y=\"", Coordinate(plot.Y(tick.value) + 3.5),
+                  "\" text-anchor=\"end\">", tick.label, "</text>");
+  }
+  for (const Tick& tick : plot.x().ticks) {
+    out += Concat("<text x=\"", Coordinate(plot.X(static_cast<int64_t>(tick.value))), "\" y=\"",
+                  kPlotBottom + 16, "\" text-anchor=\"middle\">", tick.label, "</text>");
+  }
+  return out;
+}
+
 }  // namespace taopd::report

@@ -42,4 +42,7 @@ std::string LinePath(const Plot& plot, const Series& series);
 // series have the same steps. A step at which one of them cannot be drawn is a gap.
 std::string BandPath(const Plot& plot, const Series& values, const Series& low, const Series& high);
 
+// Returns the labels of the ticks of both axes.
+std::string TickLabels(const Plot& plot);
+
 }  // namespace taopd::report

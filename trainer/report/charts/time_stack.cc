@@ -78,19 +78,6 @@ std::string Area(const Plot& plot, const std::vector<Group>& groups, size_t part
   return forth + back + "Z";
 }
 
-std::string Axes(const Plot& plot) {
-  std::string out = "<g class=\"ticks\">";
-  for (const Tick& tick : plot.y().ticks) {
-    out += Concat("<text x=\"", kPlotLeft - 6, "\" y=\"", Coordinate(plot.Y(tick.value) + 3.5),
-                  "\" text-anchor=\"end\">", tick.label, "</text>");
-  }
-  for (const Tick& tick : plot.x().ticks) {
-    out += Concat("<text x=\"", Coordinate(plot.X(static_cast<int64_t>(tick.value))), "\" y=\"",
-                  kPlotBottom + 16, "\" text-anchor=\"middle\">", tick.label, "</text>");
-  }
-  return out + "</g>";
-}
-
 }  // namespace
 
 const std::vector<TimePart>& TimeParts() {
@@ -143,7 +130,8 @@ std::string RenderTimeStack(const RunRecord& run, size_t index) {
                 "</h3><p>Seconds, by what they were spent on.</p>", key,
                 "</p></figcaption><div class=\"plot\"><svg viewBox=\"0 0 ", kPlotWidth, " ",
                 kPlotHeight, "\" role=\"img\" aria-labelledby=\"", id, "-desc\"><desc id=\"", id,
-                "-desc\">", words, "</desc>", areas, Axes(plot), "</svg></div></figure>\n");
+                "-desc\">", words, "</desc>", areas,
+                "<g class=\"ticks\">" + TickLabels(plot) + "</g>", "</svg></div></figure>\n");
 }
 
 }  // namespace taopd::report

@@ -1,5 +1,3 @@
-#include "trainer/report/page/bandit_section.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "trainer/report/charts/run_style.h"
 #include "trainer/report/charts/scale.h"
 #include "trainer/report/page/html.h"
+#include "trainer/report/page/page.h"
 
 namespace taopd::report {
 namespace {

@@ -15,7 +15,6 @@
 #include "trainer/report/charts/run_style.h"
 #include "trainer/report/charts/time_stack.h"
 #include "trainer/report/page/assets.h"
-#include "trainer/report/page/bandit_section.h"
 #include "trainer/report/page/html.h"
 
 namespace taopd::report {

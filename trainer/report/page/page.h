@@ -23,4 +23,9 @@ std::string RenderHeadline(const std::vector<RunRecord>& runs, const Comparison&
 // evaluations. Empty if there are none.
 std::string RenderSamples(const std::vector<RunRecord>& runs, const Comparison& comparison);
 
+// Returns the section for a bandit file: the paper's two figures (the final policies, and the
+// trajectories over the landscape of the full reverse KL) and a table of where each objective ends.
+// `id` is unique in the page (letters, digits and '-').
+std::string RenderBandit(const bandit::Result& result, const std::string& id);
+
 }  // namespace taopd::report

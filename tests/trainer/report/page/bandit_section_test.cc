@@ -1,5 +1,5 @@
 // Tests of the bandit's figures and their contours.
-#include "trainer/report/page/bandit_section.h"
+#include "trainer/report/page/page.h"
 
 #include <gtest/gtest.h>
 
