@@ -7,7 +7,6 @@
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/dry_run.h"
 #include "trainer/commands/train/setup/ranks.h"
-#include "trainer/commands/train/setup/training_data.h"
 #include "trainer/commands/train/setup/training_setup.h"
 #include "trainer/commands/until_stored.h"
 #include "trainer/optim/lr_schedule.h"

@@ -6,7 +6,7 @@
 namespace taopd {
 namespace {
 
-// Numbers, booleans and texts keep their type; lists, and auto beside numbers, become text.
+// Numbers, booleans and texts keep their type; lists, and auto among numbers, become text.
 Hparams HparamsOf(const RunFacts& settings) {
   Hparams hparams;
   for (const RunFact& setting : settings) {

@@ -1,4 +1,4 @@
-#include "trainer/commands/train/setup/training_data.h"
+#include "trainer/commands/train/setup/training_setup.h"
 
 #include <algorithm>
 

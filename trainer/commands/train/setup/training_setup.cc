@@ -12,7 +12,6 @@
 #include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
-#include "trainer/commands/train/setup/training_data.h"
 #include "trainer/reward/grader_reward.h"
 #include "trainer/reward/http_reward.h"
 #include "trainer/step/timing/model_flops.h"

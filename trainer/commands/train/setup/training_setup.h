@@ -4,6 +4,7 @@
 // All ranks call the same functions in the same order. Connect may fail on one of them alone.
 #pragma once
 
+#include "trainer/commands/train/setup/run_facts.h"
 #include "trainer/commands/train/training_parts.h"
 
 namespace taopd {
@@ -13,7 +14,12 @@ namespace taopd {
 absl::Status CheckAndPlan(TrainingParts* parts);
 // Loads the student, from a checkpoint or as a new one, into the parts' run.
 absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts);
-// Reads the data, connects to the teacher, and starts the engine and, on rank 0, the control
+// Reads data.train and data.val, and checks the settings that depend on them. The position in the
+// data is that of the state.
+absl::Status LoadData(TrainingParts& parts);
+// Returns the facts, besides the settings, that a resumed run shares with its checkpoint's run.
+absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts);
+// Loads the data, connects to the teacher, and starts the engine and, on rank 0, the control
 // server.
 absl::Status Connect(TrainingParts* parts);
 
