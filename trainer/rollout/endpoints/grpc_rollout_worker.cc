@@ -114,6 +114,18 @@ absl::StatusOr<WorkerRollout> ToRollout(const v1::GenerateResponse& reply) {
   return rollout;
 }
 
+// A call with a time limit and the API key, which `stop` cancels.
+struct Call {
+  Call(const std::string& api_key, absl::Duration timeout, const std::stop_token& stop)
+      : cancel(stop, [this] { context.TryCancel(); }) {
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+    if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
+  }
+
+  grpc::ClientContext context;
+  const std::stop_callback<std::function<void()>> cancel;
+};
+
 // Threads: as RolloutWorker.
 class GrpcRolloutWorker final : public RolloutWorker {
  public:
@@ -130,8 +142,6 @@ class GrpcRolloutWorker final : public RolloutWorker {
                                          const std::stop_token& stop) override;
 
  private:
-  // Sets the time limit and the API key of a call.
-  void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
   absl::Status SendFiles(const PolicyWeights& weights, const std::stop_token& stop);
   absl::Status SendFile(const PolicyWeights& weights, const std::string& name,
                         const std::stop_token& stop);
@@ -150,24 +160,14 @@ GrpcRolloutWorker::GrpcRolloutWorker(const RolloutWorkerOptions& options, const 
       policy_(v1::Policy::NewStub(channel_)),
       teacher_(v1::Teacher::NewStub(channel_)) {}
 
-void GrpcRolloutWorker::Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
-  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
-  if (!options_.api_key.empty())
-    context->AddMetadata("authorization", "Bearer " + options_.api_key);
-}
-
 absl::Status GrpcRolloutWorker::Check(const RolloutNeeds& needs, const std::stop_token& stop) {
   const absl::Duration timeout = std::min(kShortTimeout, options_.timeout);
-  grpc::ClientContext policy_context, info_context;
-  Prepare(timeout, &policy_context);
-  Prepare(timeout, &info_context);
-  const std::stop_callback cancel_policy(stop, [&] { policy_context.TryCancel(); });
-  const std::stop_callback cancel_info(stop, [&] { info_context.TryCancel(); });
+  Call policy_call(options_.api_key, timeout, stop), info_call(options_.api_key, timeout, stop);
   v1::GetPolicyResponse policy;
   TAOPD_RETURN_IF_ERROR(
-      ExplainUnimplemented(ToAbsl(policy_->GetPolicy(&policy_context, {}, &policy))));
+      ExplainUnimplemented(ToAbsl(policy_->GetPolicy(&policy_call.context, {}, &policy))));
   v1::GetTeacherInfoResponse info;
-  TAOPD_RETURN_IF_ERROR(ToAbsl(teacher_->GetTeacherInfo(&info_context, {}, &info)));
+  TAOPD_RETURN_IF_ERROR(ToAbsl(teacher_->GetTeacherInfo(&info_call.context, {}, &info)));
   return CheckFits(info, policy, needs);
 }
 
@@ -177,11 +177,9 @@ absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
   v1::SetWeightsRequest request;
   request.set_version(weights.version);
   if (is_sent) {
-    grpc::ClientContext context;
-    Prepare(std::min(kShortTimeout, options_.timeout), &context);
-    const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
+    Call call(options_.api_key, std::min(kShortTimeout, options_.timeout), stop);
     v1::GetPolicyResponse policy;
-    TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->GetPolicy(&context, {}, &policy)));
+    TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->GetPolicy(&call.context, {}, &policy)));
     if (policy.version() == weights.version) return absl::OkStatus();
     TAOPD_RETURN_IF_ERROR(SendFiles(weights, stop));
   } else {
@@ -193,11 +191,9 @@ absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
     checksum->set_sha256(sum.sha256);
   }
   if (options_.on_update == OnUpdate::kRestart) request.set_in_flight(v1::SEQUENCES_IN_FLIGHT_DROP);
-  grpc::ClientContext context;
-  Prepare(options_.timeout, &context);
-  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
+  Call call(options_.api_key, options_.timeout, stop);
   v1::SetWeightsResponse response;
-  const absl::Status set = ToAbsl(policy_->SetWeights(&context, request, &response));
+  const absl::Status set = ToAbsl(policy_->SetWeights(&call.context, request, &response));
   if (absl::IsNotFound(set) && is_sent)  // the server has started again
     return Unavailable(set.message());
   if (absl::IsNotFound(set)) {
@@ -253,21 +249,17 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
 
 absl::StatusOr<int64_t> GrpcRolloutWorker::Put(const v1::PutWeightsRequest& part,
                                                const std::stop_token& stop) {
-  grpc::ClientContext context;
-  Prepare(options_.timeout, &context);
-  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
+  Call call(options_.api_key, options_.timeout, stop);
   v1::PutWeightsResponse response;
-  TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->PutWeights(&context, part, &response)));
+  TAOPD_RETURN_IF_ERROR(ToAbsl(policy_->PutWeights(&call.context, part, &response)));
   return static_cast<int64_t>(response.next_offset());
 }
 
 absl::StatusOr<WorkerRollout> GrpcRolloutWorker::Generate(const RolloutRequest& request,
                                                           const PolicyWeights& weights,
                                                           const std::stop_token& stop) {
-  grpc::ClientContext context;
-  Prepare(options_.timeout, &context);
-  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
-  const auto reader = teacher_->Generate(&context, ToProto(request, weights.version));
+  Call call(options_.api_key, options_.timeout, stop);
+  const auto reader = teacher_->Generate(&call.context, ToProto(request, weights.version));
   v1::GenerateResponse reply, last;
   int num_replies = 0;
   while (reader->Read(&reply)) {
