@@ -57,27 +57,27 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     const std::string temporary_path =
         Concat(path, ".tmp-", ::getpid(), "-", next_number++, "-", std::random_device{}());
-    const int fd = ::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return std::unique_ptr<AtomicFile>(new AtomicFile(fd, path, temporary_path));
+    FileDescriptor fd(
+        ::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (fd.get() >= 0) {
+      return std::unique_ptr<AtomicFile>(new AtomicFile(std::move(fd), path, temporary_path));
+    }
     if (errno != EEXIST) return FileError("create", temporary_path, errno);
   }
   return absl::AlreadyExistsError(Concat("no free temporary name for ", path));
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
   if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
 }
 
 absl::Status AtomicFile::Write(std::span<const std::byte> bytes) {
-  return WriteAll(fd_, bytes, temporary_path_);
+  return WriteAll(fd_.get(), bytes, temporary_path_);
 }
 
 absl::Status AtomicFile::Commit() {
-  if (::fsync(fd_) != 0) return FileError("fsync", temporary_path_, errno);
-  const int closed = ::close(fd_);
-  fd_ = -1;
-  if (closed != 0) return FileError("close", temporary_path_, errno);
+  if (::fsync(fd_.get()) != 0) return FileError("fsync", temporary_path_, errno);
+  if (fd_.Close() != 0) return FileError("close", temporary_path_, errno);
   if (std::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     return FileError("rename a finished file to", path_, errno);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 
 namespace taopd {
@@ -27,10 +28,10 @@ class AtomicFile {
   absl::Status Commit();
 
  private:
-  AtomicFile(int fd, std::string path, std::string temporary_path)
-      : fd_(fd), path_(std::move(path)), temporary_path_(std::move(temporary_path)) {}
+  AtomicFile(FileDescriptor fd, std::string path, std::string temporary_path)
+      : fd_(std::move(fd)), path_(std::move(path)), temporary_path_(std::move(temporary_path)) {}
 
-  int fd_;
+  FileDescriptor fd_;
   std::string path_;
   std::string temporary_path_;
 };

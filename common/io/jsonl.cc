@@ -224,31 +224,19 @@ absl::Status ReadOrderedJsonl(
 }
 
 absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path, int64_t truncate_to_bytes) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0) return FileError("open", path, errno);
-  JsonlWriter writer(fd, path);
+  JsonlWriter writer(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), path);
+  if (writer.fd_.get() < 0) return FileError("open", path, errno);
   if (truncate_to_bytes >= 0) {
     TAOPD_ASSIGN_OR_RETURN(const int64_t size_bytes, writer.SizeBytes());
     if (size_bytes < truncate_to_bytes) {
       return DataLoss(path, " has ", size_bytes, " bytes, fewer than the ", truncate_to_bytes,
                       " it is to be cut to");
     }
-    if (::ftruncate(fd, truncate_to_bytes) != 0) return FileError("truncate", path, errno);
+    if (::ftruncate(writer.fd_.get(), truncate_to_bytes) != 0) {
+      return FileError("truncate", path, errno);
+    }
   }
   return writer;
-}
-
-JsonlWriter::JsonlWriter(JsonlWriter&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-JsonlWriter& JsonlWriter::operator=(JsonlWriter&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-JsonlWriter::~JsonlWriter() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 std::string JsonlWriter::LineOf(const nlohmann::ordered_json& value) {
@@ -258,21 +246,21 @@ std::string JsonlWriter::LineOf(const nlohmann::ordered_json& value) {
 
 absl::Status JsonlWriter::WriteLine(const std::string& line) {
   TAOPD_ASSIGN_OR_RETURN(const int64_t size_before, SizeBytes());
-  const absl::Status status = WriteAll(fd_, std::as_bytes(std::span(line)), path_);
+  const absl::Status status = WriteAll(fd_.get(), std::as_bytes(std::span(line)), path_);
   // A full disk must not leave half a line to which the next one would be appended.
-  if (!status.ok() && ::ftruncate(fd_, size_before) != 0) {
+  if (!status.ok() && ::ftruncate(fd_.get(), size_before) != 0) {
     return Annotate(status, "half a line is left behind");
   }
   return status;
 }
 
 absl::Status JsonlWriter::Sync() {
-  return ::fsync(fd_) == 0 ? absl::OkStatus() : FileError("fsync", path_, errno);
+  return ::fsync(fd_.get()) == 0 ? absl::OkStatus() : FileError("fsync", path_, errno);
 }
 
 absl::StatusOr<int64_t> JsonlWriter::SizeBytes() const {
   struct stat info;
-  if (::fstat(fd_, &info) != 0) return FileError("stat", path_, errno);
+  if (::fstat(fd_.get(), &info) != 0) return FileError("stat", path_, errno);
   return static_cast<int64_t>(info.st_size);
 }
 

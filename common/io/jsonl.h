@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 
 namespace taopd {
@@ -49,9 +50,6 @@ class JsonlWriter {
   // If truncate_to_bytes >= 0, the file is first cut to that size (to resume a run at a
   // checkpoint).
   static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
-  JsonlWriter(JsonlWriter&& other) noexcept;
-  JsonlWriter& operator=(JsonlWriter&& other) noexcept;
-  ~JsonlWriter();
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
   // Write appends the line that LineOf makes of a value. WriteLine appends a line made by LineOf.
   static std::string LineOf(const nlohmann::ordered_json& value);
@@ -62,7 +60,7 @@ class JsonlWriter {
 
  private:
   JsonlWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  int fd_ = -1;
+  FileDescriptor fd_;
   std::string path_;
 };
 

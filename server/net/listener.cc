@@ -43,20 +43,21 @@ int PortOf(int fd) {
                                        : ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-// Returns the listening socket, or -1 with errno set.
-int ListenOn(const addrinfo& info) {
-  const int fd =
-      ::socket(info.ai_family, info.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, info.ai_protocol);
-  if (fd < 0) return -1;
+// Returns the listening socket, or none with errno set.
+FileDescriptor ListenOn(const addrinfo& info) {
+  FileDescriptor owned(
+      ::socket(info.ai_family, info.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, info.ai_protocol));
+  const int fd = owned.get();
+  if (fd < 0) return owned;
   const int yes = 1, no = 0;
   // SO_REUSEPORT is not set, because a second server on the port must fail.
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (info.ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-  if (::bind(fd, info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0) return fd;
+  if (::bind(fd, info.ai_addr, info.ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0) return owned;
   const int reason = errno;
-  ::close(fd);
+  owned.Close();
   errno = reason;
-  return -1;
+  return owned;
 }
 
 }  // namespace
@@ -78,30 +79,23 @@ absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
   for (const bool is_ipv4 : {true, false}) {
     for (const addrinfo* info = infos; info != nullptr; info = info->ai_next) {
       if ((info->ai_family == AF_INET) != is_ipv4) continue;
-      const int fd = ListenOn(*info);
-      if (fd >= 0) return Listener(fd, PortOf(fd));
+      FileDescriptor fd = ListenOn(*info);
+      if (fd.get() >= 0) {
+        const int bound_port = PortOf(fd.get());
+        return Listener(std::move(fd), bound_port);
+      }
       reason = std::strerror(errno);
     }
   }
   return Unavailable("port ", port, " on ", host, " cannot be listened on: ", reason);
 }
 
-Listener::Listener(Listener&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
-
-Listener::~Listener() { Close(); }
-
-void Listener::Close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 Listener::Result Listener::Accept(AcceptedSocket* accepted) {
   sockaddr_storage address{};
   for (;;) {
     socklen_t size = sizeof(address);
-    accepted->fd =
-        ::accept4(fd_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    accepted->fd = ::accept4(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted->fd >= 0) break;
     switch (errno) {
       case EAGAIN:

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 
 namespace taopd {
@@ -27,18 +29,15 @@ class Listener {
   // same port fails.
   static absl::StatusOr<Listener> Open(const std::string& host, int port);
 
-  Listener(Listener&& other) noexcept;
-  ~Listener();
-
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   int port() const { return port_; }
   Result Accept(AcceptedSocket* accepted);
   // Closes the socket and the kernel's queue. Accept must not be called again.
-  void Close();
+  void Close() { fd_.Close(); }
 
  private:
-  Listener(int fd, int port) : fd_(fd), port_(port) {}
-  int fd_;
+  Listener(FileDescriptor fd, int port) : fd_(std::move(fd)), port_(port) {}
+  FileDescriptor fd_;
   int port_;
 };
 

@@ -12,9 +12,9 @@
 
 namespace taopd {
 
-Inbox::Inbox() : wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TAOPD_CHECK_GE(wake_fd_, 0); }
-
-Inbox::~Inbox() { ::close(wake_fd_); }
+Inbox::Inbox() : wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TAOPD_CHECK_GE(wake_fd(), 0);
+}
 
 bool Inbox::Post(Task task) {
   {
@@ -24,14 +24,14 @@ bool Inbox::Post(Task task) {
     if (tasks_.size() > 1) return true;  // the host has already been woken
   }
   const uint64_t one = 1;
-  (void)!::write(wake_fd_, &one, sizeof(one));
+  (void)!::write(wake_fd(), &one, sizeof(one));
   return true;
 }
 
 std::vector<Inbox::Task> Inbox::Take() {
   absl::MutexLock lock(&mutex_);
   uint64_t count = 0;
-  (void)!::read(wake_fd_, &count, sizeof(count));
+  (void)!::read(wake_fd(), &count, sizeof(count));
   return std::exchange(tasks_, {});
 }
 
@@ -41,7 +41,7 @@ void Inbox::Close() {
     closed_ = true;
   }
   const uint64_t one = 1;
-  (void)!::write(wake_fd_, &one, sizeof(one));
+  (void)!::write(wake_fd(), &one, sizeof(one));
 }
 
 bool Inbox::is_closed() const {

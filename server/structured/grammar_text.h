@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 #include "common/engine/engine.h"
 #include "server/structured/grammar_spec.h"
@@ -29,9 +30,6 @@ class Inbox {
   using Task = std::function<void(GrammarHost&)>;
 
   Inbox();
-  ~Inbox();
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
 
   // Adds a task and wakes the host. Returns false, and adds nothing, after Close. Never blocks.
   bool Post(Task task);
@@ -39,10 +37,10 @@ class Inbox {
   std::vector<Task> Take();
   void Close();
   bool is_closed() const;
-  int wake_fd() const { return wake_fd_; }  // readable when there are tasks
+  int wake_fd() const { return wake_fd_.get(); }  // readable when there are tasks
 
  private:
-  const int wake_fd_;
+  const FileDescriptor wake_fd_;
   mutable absl::Mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

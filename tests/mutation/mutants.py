@@ -178,7 +178,7 @@ MUTANTS = [
         ("sums without the temperature", "static_cast<float>(1.0 / row->temperature)", "1.0f")),
     # ---- trainer/checkpoint ----
     *of("checkpoint_fault_test", "*", "trainer/checkpoint/manifest.cc",
-        ("files are not synced", "const bool ok = fsync(fd) == 0;", "const bool ok = true;")),
+        ("files are not synced", "if (fsync(file.get()) == 0) return", "return")),
     *of("trainer_test", STORE, "trainer/checkpoint/manifest.cc",
         ("hashes are not compared", "if (*hash != file.sha256)", "if (false)"),
         ("sizes are not compared", "if (static_cast<int64_t>(size_bytes) != file.size_bytes)", "if (false)"),
@@ -191,7 +191,7 @@ MUTANTS = [
     *of("trainer_test", STORE, "trainer/checkpoint/checkpoint_store.cc",
         ("one checkpoint more is kept", "num_kept++ < options_.keep_last", "num_kept++ <= options_.keep_last"),
         ("pinned checkpoints are deleted", "pinned_steps_.contains(it->step)", "false"),
-        ("leftovers stay", "if (is_locked_here) return true;", "if (is_locked_here) return false;"),
+        ("leftovers stay", "LOCK_NB) == 0) return true;", "LOCK_NB) == 0) return false;"),
         ("the newest before a step", "return ref.step > max_step ||", "return ref.step >= max_step ||"),
         ("the step itself is deleted", "return checkpoint.step > step ||", "return checkpoint.step >= step ||")),
     # ---- trainer/step, trainer/optim ----

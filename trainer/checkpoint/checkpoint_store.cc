@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "trainer/checkpoint/manifest.h"
@@ -69,13 +70,14 @@ class TemporaryDirectory {
     if (mkdir(path.c_str(), 0755) != 0) {
       return Internal("cannot create ", path, ": ", std::strerror(errno));
     }
-    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
-    flock(fd, LOCK_EX | LOCK_NB);  // without locks in the file system, the process id must suffice
-    return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path, fd));
+    FileDescriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd.get() < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
+    // Without locks in the file system, the process id must suffice.
+    flock(fd.get(), LOCK_EX | LOCK_NB);
+    return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path, std::move(fd)));
   }
   ~TemporaryDirectory() {
-    close(fd_);
+    fd_.Close();
     if (is_kept_) return;
     const absl::Status status = RemoveAll(path_);
     if (!status.ok()) LogWarning("temporary checkpoint stays", {{"error", status}});
@@ -85,22 +87,20 @@ class TemporaryDirectory {
 
   // Returns whether no writer can be using the directory.
   static bool IsAbandoned(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return false;
-    const bool is_locked_here = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    const int error = errno;
-    close(fd);
-    if (is_locked_here) return true;
-    if (error == EWOULDBLOCK) return false;
+    const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd.get() < 0) return false;
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno == EWOULDBLOCK) return false;
     const size_t dash = path.rfind('-');
     const pid_t pid = std::atoi(path.c_str() + dash + 1);
     return pid > 0 && (pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH));
   }
 
  private:
-  TemporaryDirectory(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  TemporaryDirectory(std::string path, FileDescriptor fd)
+      : path_(std::move(path)), fd_(std::move(fd)) {}
   const std::string path_;
-  const int fd_;
+  FileDescriptor fd_;
   bool is_kept_ = false;
 };
 

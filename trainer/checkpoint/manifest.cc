@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/base/file_descriptor.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "common/io/sha256.h"
@@ -24,12 +25,10 @@ constexpr int64_t kVersion = 1;
 // Syncs each file by itself, because the kernel reports a failed write-back once, to the next fsync
 // of that file.
 absl::Status SyncFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
-  const bool ok = fsync(fd) == 0;
-  const int error = errno;
-  close(fd);
-  return ok ? absl::OkStatus() : Internal("cannot fsync ", path, ": ", std::strerror(error));
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
+  if (fsync(file.get()) == 0) return absl::OkStatus();
+  return Internal("cannot fsync ", path, ": ", std::strerror(errno));
 }
 
 // Returns whether a name stays inside the checkpoint.

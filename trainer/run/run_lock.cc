@@ -38,20 +38,15 @@ absl::Status Lock(int fd, const std::string& run_dir) {
 // The file stays, because after a removal two processes could each hold a lock on a file of that
 // name.
 RunLock::~RunLock() {
-  if (ftruncate(fd_, 0) != 0) { /* then a stale process id stays; the lock is what counts */
+  if (ftruncate(fd_.get(), 0) != 0) { /* then a stale process id stays; the lock is what counts */
   }
-  close(fd_);
 }
 
 absl::Status RunLock::CheckFree(const std::string& run_dir) {
   namespace fs = std::filesystem;
   const std::string path = run_dir + "/run.lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd >= 0) {
-    const absl::Status status = Lock(fd, run_dir);
-    close(fd);
-    return status;
-  }
+  const FileDescriptor fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (fd.get() >= 0) return Lock(fd.get(), run_dir);
   if (errno != ENOENT) return FailedPrecondition("cannot open ", path, ": ", std::strerror(errno));
   // Acquire makes the file, and the directories that are missing.
   std::error_code error;
@@ -71,23 +66,18 @@ absl::Status RunLock::CheckFree(const std::string& run_dir) {
 absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Acquire(const std::string& run_dir) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(run_dir));
   const std::string path = run_dir + "/run.lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return FailedPrecondition("cannot open ", path, ": ", std::strerror(errno));
-  if (const absl::Status locked = Lock(fd, run_dir); !locked.ok()) {
-    close(fd);
-    return locked;
-  }
+  FileDescriptor fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (fd.get() < 0) return FailedPrecondition("cannot open ", path, ": ", std::strerror(errno));
+  TAOPD_RETURN_IF_ERROR(Lock(fd.get(), run_dir));
   char host[HOST_NAME_MAX + 1] = {};
   gethostname(host, sizeof(host) - 1);
   // Used only for the message above.
   const std::string holder = Concat(getpid(), " on ", host);
-  if (ftruncate(fd, 0) != 0 ||
-      pwrite(fd, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
-    const int error = errno;
-    close(fd);
-    return FailedPrecondition("cannot write ", path, ": ", std::strerror(error));
+  if (ftruncate(fd.get(), 0) != 0 ||
+      pwrite(fd.get(), holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
+    return FailedPrecondition("cannot write ", path, ": ", std::strerror(errno));
   }
-  return std::unique_ptr<RunLock>(new RunLock(fd));
+  return std::unique_ptr<RunLock>(new RunLock(std::move(fd)));
 }
 
 }  // namespace taopd

@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 
 namespace taopd {
@@ -23,9 +25,9 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
  private:
-  explicit RunLock(int fd) : fd_(fd) {}
+  explicit RunLock(FileDescriptor fd) : fd_(std::move(fd)) {}
 
-  const int fd_;
+  const FileDescriptor fd_;
 };
 
 }  // namespace taopd

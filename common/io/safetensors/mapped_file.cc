@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/io/atomic_file.h"
 #include "common/io/safetensors/safetensors_header.h"
 
@@ -19,11 +20,19 @@ class Mapping {
  public:
   static absl::StatusOr<std::unique_ptr<Mapping>> Map(const std::string& path) {
     // O_NONBLOCK prevents the opening of a named pipe from waiting for a writer.
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return FileError("open", path, errno);
-    auto mapping = MapDescriptor(fd, path);
-    ::close(fd);  // the mapping remains
-    return mapping;
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file.get() < 0) return FileError("open", path, errno);
+    struct stat info;
+    if (::fstat(file.get(), &info) != 0) return FileError("stat", path, errno);
+    if (!S_ISREG(info.st_mode)) return DataLoss(path, " is not a regular file");
+    if (info.st_size < kSafetensorsLengthBytes) {
+      return DataLoss(path, " has ", info.st_size, " bytes, too few for a header");
+    }
+    const size_t size_bytes = static_cast<size_t>(info.st_size);
+    void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (address == MAP_FAILED) return FileError("map", path, errno);
+    return std::unique_ptr<Mapping>(
+        new Mapping({static_cast<const std::byte*>(address), size_bytes}));
   }
   ~Mapping() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
   Mapping(const Mapping&) = delete;
@@ -39,20 +48,6 @@ class Mapping {
 
  private:
   explicit Mapping(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  static absl::StatusOr<std::unique_ptr<Mapping>> MapDescriptor(int fd, const std::string& path) {
-    struct stat info;
-    if (::fstat(fd, &info) != 0) return FileError("stat", path, errno);
-    if (!S_ISREG(info.st_mode)) return DataLoss(path, " is not a regular file");
-    if (info.st_size < kSafetensorsLengthBytes) {
-      return DataLoss(path, " has ", info.st_size, " bytes, too few for a header");
-    }
-    const size_t size_bytes = static_cast<size_t>(info.st_size);
-    void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (address == MAP_FAILED) return FileError("map", path, errno);
-    return std::unique_ptr<Mapping>(
-        new Mapping({static_cast<const std::byte*>(address), size_bytes}));
-  }
 
   std::span<const std::byte> bytes_;
 };

@@ -2,7 +2,6 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <string_view>
@@ -36,8 +35,6 @@ GuardedConnection::GuardedConnection(int fd, SSL_CTX* tls, FrameGuard guard, Con
       buffer_(buffer),
       state_(tls == nullptr ? State::kOpen : State::kHandshake) {}
 
-GuardedConnection::~GuardedConnection() { CloseServer(); }
-
 void GuardedConnection::Run(absl::Time now) {
   wants_run_ = false;
   if (state_ == State::kHandshake) Handshake();
@@ -70,18 +67,18 @@ bool GuardedConnection::PassToServer(absl::Time now) {
     End(judged, now);
     return false;
   }
-  if (server_fd_ < 0 && guard_->has_preface()) {
-    server_fd_ = connect_();
-    if (server_fd_ < 0) Close();
+  if (server_fd() < 0 && guard_->has_preface()) {
+    server_fd_ = FileDescriptor(connect_());
+    if (server_fd() < 0) Close();
   }
   return FlushToServer();
 }
 
 bool GuardedConnection::FlushToServer() {
-  if (server_fd_ < 0) return !is_closed();
+  if (server_fd() < 0) return !is_closed();
   while (!to_server_.empty()) {
     const ssize_t sent =
-        ::send(server_fd_, to_server_.data(), to_server_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ::send(server_fd(), to_server_.data(), to_server_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     // If gRPC has closed its end, its earlier bytes must still be read.
     if (sent < 0 && errno != EAGAIN && errno != EINTR) to_server_.clear();
     if (sent <= 0) return false;
@@ -99,8 +96,8 @@ bool GuardedConnection::PassToClient(absl::Time now) {
     ends_at_ = now + kLingerTimeout;
     return true;
   }
-  if (server_fd_ < 0) return false;
-  const ssize_t got = ::recv(server_fd_, buffer_->read.data(), buffer_->read.size(), MSG_DONTWAIT);
+  if (server_fd() < 0) return false;
+  const ssize_t got = ::recv(server_fd(), buffer_->read.data(), buffer_->read.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
     BeginEnding(now);
@@ -137,8 +134,7 @@ void GuardedConnection::BeginEnding(absl::Time now) {
 }
 
 void GuardedConnection::CloseServer() {
-  if (server_fd_ >= 0) ::close(server_fd_);
-  server_fd_ = -1;
+  server_fd_.Close();
   guard_.reset();
   to_server_.clear();
 }
@@ -157,7 +153,7 @@ void GuardedConnection::CheckDeadlines(absl::Time now) {
 }
 
 void GuardedConnection::CloseUnlessConnected() {
-  if (server_fd_ < 0) Close();
+  if (server_fd() < 0) Close();
 }
 
 uint32_t GuardedConnection::client_waits_for() const {
@@ -165,12 +161,12 @@ uint32_t GuardedConnection::client_waits_for() const {
   if (state_ == State::kHandshake) return handshake_writes_ ? EPOLLOUT : EPOLLIN;
   const bool reads = state_ == State::kLingering || (state_ == State::kOpen && to_server_.empty());
   // Before gRPC knows the connection, the preface is collected.
-  const bool collects = state_ == State::kOpen && server_fd_ < 0;
+  const bool collects = state_ == State::kOpen && server_fd() < 0;
   return (reads || collects ? EPOLLIN : 0u) | (to_client_.empty() ? 0u : EPOLLOUT);
 }
 
 uint32_t GuardedConnection::server_waits_for() const {
-  if (server_fd_ < 0) return 0;
+  if (server_fd() < 0) return 0;
   return (to_client_.empty() ? EPOLLIN : 0u) | (to_server_.empty() ? 0u : EPOLLOUT);
 }
 

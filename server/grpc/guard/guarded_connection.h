@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 #include "server/grpc/guard/frame_guard.h"
 #include "server/security/transport.h"
@@ -35,7 +36,6 @@ class GuardedConnection {
   // outlive the object.
   GuardedConnection(int fd, SSL_CTX* tls, FrameGuard guard, Connect connect, OnRefusal on_refusal,
                     RelayBuffer* buffer);
-  ~GuardedConnection();
 
   // Does all work that is possible without waiting.
   void Run(absl::Time now);
@@ -45,7 +45,7 @@ class GuardedConnection {
   void CloseUnlessConnected();
 
   int client_fd() const { return transport_.fd(); }
-  int server_fd() const { return server_fd_; }  // -1: none yet, or no longer
+  int server_fd() const { return server_fd_.get(); }  // -1: none yet, or no longer
   // Return the events, EPOLLIN and EPOLLOUT, for which Run waits.
   uint32_t client_waits_for() const;
   uint32_t server_waits_for() const;
@@ -75,7 +75,7 @@ class GuardedConnection {
   void Close();
 
   Transport transport_;
-  int server_fd_ = -1;
+  FileDescriptor server_fd_;
   std::optional<FrameGuard> guard_;  // none once gRPC's end is closed
   const Connect connect_;
   const OnRefusal on_refusal_;
