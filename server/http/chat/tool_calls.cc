@@ -150,7 +150,10 @@ bool ToolCallStream::Start(bool is_last) {
     pending_.erase(0, kPythonTag.size());
     return true;
   }
-  if (kPythonTag.starts_with(pending_) && !is_last) return false;
+  return (is_last || !kPythonTag.starts_with(pending_)) && BeginObject();
+}
+
+bool ToolCallStream::BeginObject() {
   if (pending_.starts_with('{')) {
     BeginCall("");
   } else {
@@ -177,12 +180,7 @@ bool ToolCallStream::FindNextObject(AnswerDelta* delta) {
     return false;
   }
   pending_.erase(0, next);
-  if (pending_.front() == '{') {
-    BeginCall("");
-  } else {
-    state_ = State::kPlain;
-  }
-  return true;
+  return BeginObject();
 }
 
 bool ToolCallStream::ReadCall(bool is_last, AnswerDelta* delta) {

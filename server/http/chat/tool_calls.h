@@ -74,6 +74,7 @@ class ToolCallStream {
   bool Start(bool is_last);
   bool FindTag(bool is_last, AnswerDelta* delta);
   bool FindNextObject(AnswerDelta* delta);
+  bool BeginObject();
   bool ReadCall(bool is_last, AnswerDelta* delta);
   void BeginCall(std::string_view opening);
   void Feed(std::string_view text, AnswerDelta* delta);
