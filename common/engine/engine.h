@@ -373,7 +373,11 @@ class InferenceEngine {
   //   FAILED_PRECONDITION  the request generates and the engine only scores
   //   RESOURCE_EXHAUSTED   the queue is full, or the client's share of it is
   //   UNAVAILABLE          Drain was called
-  virtual RequestHandle Submit(InferenceRequest request, InferenceDone done) = 0;
+  RequestHandle Submit(InferenceRequest request, InferenceDone done) {
+    std::vector<std::pair<InferenceRequest, InferenceDone>> one;
+    one.emplace_back(std::move(request), std::move(done));
+    return SubmitBatch(std::move(one)).front();
+  }
   // Submits all requests or none of them, under one lock, so the engine sees them together and in
   // this order. For the shares of the queue they count as work of the first request's client.
   virtual std::vector<RequestHandle> SubmitBatch(

@@ -67,12 +67,6 @@ class TorchEngine final : public InferenceEngine {
     thread_.join();
   }
 
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
-    std::vector<std::pair<InferenceRequest, InferenceDone>> requests;
-    requests.emplace_back(std::move(request), std::move(done));
-    return SubmitBatch(std::move(requests)).front();
-  }
-
   std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
     std::vector<RequestHandle> handles(requests.size(), 0);

@@ -1,7 +1,6 @@
 #include "server/metrics/metered_engine.h"
 
 #include <atomic>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,15 +13,9 @@ class MeteredEngine final : public InferenceEngine {
                 RequestTrace* trace, Clock* clock)
       : engine_(std::move(engine)), metrics_(metrics), trace_(trace), clock_(clock) {}
 
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
-    auto measured = Measure(std::move(request), std::move(done));
-    return engine_->Submit(std::move(measured.first), std::move(measured.second));
-  }
   std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
-    for (auto& [request, done] : requests) {
-      std::tie(request, done) = Measure(std::move(request), std::move(done));
-    }
+    for (auto& [request, done] : requests) Measure(&request, &done);
     return engine_->SubmitBatch(std::move(requests));
   }
   void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }
@@ -32,15 +25,14 @@ class MeteredEngine final : public InferenceEngine {
   EngineStats stats() const override { return engine_->stats(); }
 
  private:
-  // Returns the request with wrapped callbacks. After this, only the engine's thread writes the
-  // times.
-  std::pair<InferenceRequest, InferenceDone> Measure(InferenceRequest request, InferenceDone done) {
+  // Wraps the callbacks. After this, only the engine's thread writes the times.
+  void Measure(InferenceRequest* request, InferenceDone* done) {
     auto times = std::make_shared<RequestTimes>();
     times->arrived_at = clock_->Now();
-    const bool generates = request.sampling.has_value();
+    const bool generates = request->sampling.has_value();
     if (generates) {
-      request.on_token = [this, times, inner = std::move(request.on_token)](
-                             const GeneratedTokens& so_far, bool is_last) {
+      request->on_token = [this, times, inner = std::move(request->on_token)](
+                              const GeneratedTokens& so_far, bool is_last) {
         const absl::Time now = clock_->Now();
         if (times->first_token_at == absl::InfinitePast()) {
           times->first_token_at = now;
@@ -51,11 +43,11 @@ class MeteredEngine final : public InferenceEngine {
         if (inner) inner(so_far, is_last);
       };
     }
-    const int64_t num_prompt_tokens = static_cast<int64_t>(request.token_ids.size());
-    const int64_t max_new_tokens = generates ? request.sampling->max_new_tokens : 0;
-    InferenceDone measured = [this, times, generates, num_prompt_tokens, max_new_tokens,
-                              num_choices = request.num_choices,
-                              done = std::move(done)](absl::StatusOr<InferenceResult> result) {
+    const int64_t num_prompt_tokens = static_cast<int64_t>(request->token_ids.size());
+    const int64_t max_new_tokens = generates ? request->sampling->max_new_tokens : 0;
+    *done = [this, times, generates, num_prompt_tokens, max_new_tokens,
+             num_choices = request->num_choices,
+             inner = std::move(*done)](absl::StatusOr<InferenceResult> result) {
       times->done_at = clock_->Now();
       if (trace_ != nullptr && result.ok()) Trace(*times, result->started_at);
       if (!result.ok()) {
@@ -66,9 +58,8 @@ class MeteredEngine final : public InferenceEngine {
       } else {
         metrics_->RecordScore(*times);
       }
-      done(std::move(result));
+      inner(std::move(result));
     };
-    return {std::move(request), std::move(measured)};
   }
 
   void Trace(const RequestTimes& times, absl::Time started_at) {

@@ -166,11 +166,6 @@ class FakeEngine final : public InferenceEngine {
     thread_.join();
   }
 
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
-    std::vector<std::pair<InferenceRequest, InferenceDone>> one;
-    one.emplace_back(std::move(request), std::move(done));
-    return SubmitBatch(std::move(one))[0];
-  }
   std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
     std::vector<RequestHandle> handles;

@@ -15,7 +15,7 @@ class StubEngine : public InferenceEngine {
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
     std::vector<RequestHandle> handles;
     for (auto& [request, done] : requests)
-      handles.push_back(Submit(std::move(request), std::move(done)));
+      handles.push_back(SubmitOne(std::move(request), std::move(done)));
     return handles;
   }
   void Cancel(RequestHandle) override {}
@@ -23,6 +23,9 @@ class StubEngine : public InferenceEngine {
   void ReleaseKvCache() override {}
   EngineLimits limits() const override { return {}; }
   EngineStats stats() const override { return {}; }
+
+ private:
+  virtual RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) = 0;
 };
 
 }  // namespace taopd::testing

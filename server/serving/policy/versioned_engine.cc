@@ -9,12 +9,6 @@ absl::Status Closed() {
 
 }  // namespace
 
-RequestHandle VersionedEngine::Submit(InferenceRequest request, InferenceDone done) {
-  std::vector<std::pair<InferenceRequest, InferenceDone>> requests;
-  requests.emplace_back(std::move(request), std::move(done));
-  return SubmitBatch(std::move(requests)).front();
-}
-
 std::vector<RequestHandle> VersionedEngine::SubmitBatch(
     std::vector<std::pair<InferenceRequest, InferenceDone>> requests) {
   bool is_closed;

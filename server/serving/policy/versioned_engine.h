@@ -23,7 +23,6 @@ class VersionedEngine final : public InferenceEngine {
   explicit VersionedEngine(std::shared_ptr<InferenceEngine> engine) : engine_(std::move(engine)) {}
 
   // A closed engine refuses requests with UNAVAILABLE.
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override;
   std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override;
   void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }

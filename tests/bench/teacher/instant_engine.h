@@ -13,7 +13,7 @@ class InstantEngine final : public testing::StubEngine {
  public:
   explicit InstantEngine(const EngineLimits& limits) : limits_(limits) {}
 
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+  RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     InferenceResult result;
     if (request.score) {
       ScoreRows& rows = result.score.emplace();

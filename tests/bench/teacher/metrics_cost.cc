@@ -22,7 +22,7 @@ constexpr int kNumRounds = 5;
 // Answers inside Submit.
 class IdleEngine final : public testing::StubEngine {
  public:
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+  RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     InferenceResult result;
     if (request.sampling) {
       GeneratedTokens tokens;

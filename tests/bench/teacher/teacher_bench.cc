@@ -61,9 +61,6 @@ double CpuSeconds() {
 class BorrowedEngine final : public InferenceEngine {
  public:
   explicit BorrowedEngine(InferenceEngine* engine) : engine_(engine) {}
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
-    return engine_->Submit(std::move(request), std::move(done));
-  }
   std::vector<RequestHandle> SubmitBatch(
       std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
     return engine_->SubmitBatch(std::move(requests));

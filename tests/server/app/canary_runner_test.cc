@@ -17,7 +17,7 @@ namespace {
 // Answers the first requests at once, each with a number moved by so much, and keeps the others.
 class ProbedEngine final : public testing::StubEngine {
  public:
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+  RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     waiting_.emplace_back(std::move(request), std::move(done));
     ++num_asked_;
     if (!at_once_.empty()) {

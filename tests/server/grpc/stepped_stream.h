@@ -28,7 +28,7 @@ namespace taopd::testing {
 // Takes requests and answers them when the test says so, in the order that the test chooses.
 class SteppedEngine final : public StubEngine {
  public:
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+  RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     const RequestHandle handle = ++last_handle_;
     open_.emplace(handle, Item{std::move(request), std::move(done)});
     if (during_submit) during_submit(handle);

@@ -25,7 +25,7 @@ class SteppedEngine final : public testing::StubEngine {
  public:
   explicit SteppedEngine(ManualClock* clock) : clock_(clock) {}
 
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+  RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     clock_->Advance(absl::Seconds(1));  // waits
     if (!answer_.ok()) {
       done(answer_);

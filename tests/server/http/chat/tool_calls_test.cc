@@ -175,7 +175,7 @@ class ScriptEngine final : public testing::StubEngine {
   ~ScriptEngine() override {
     for (std::thread& thread : threads_) thread.join();
   }
-  RequestHandle Submit(InferenceRequest request, InferenceDone done) override {
+  RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     threads_.emplace_back([this, request = std::move(request), done = std::move(done)] {
       GeneratedTokens out;
       out.finish = FinishReason::kStop;
