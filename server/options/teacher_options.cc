@@ -359,6 +359,12 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   if (!options.plan && !options.plan_device.empty()) {
     return InvalidArgument("plan_device = \"", options.plan_device, "\": only --plan uses it");
   }
+  const double grace = options.grpc_max_connection_age_grace;
+  if (options.grpc_max_connection_age == 0 &&
+      grace != TeacherOptions().grpc_max_connection_age_grace) {
+    return InvalidArgument("grpc_max_connection_age_grace = ", grace,
+                           ": only --grpc-max-connection-age uses it");
+  }
   return ValidateCudaGraphs(options);
 }
 

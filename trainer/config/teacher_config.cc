@@ -66,13 +66,19 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
       return InvalidArgument("teacher.kind = ", kind,
                              ": with teachers, give an entry of it the kind self");
     }
+    // connect_timeout_s is not among them: the service files give it to every run, and without a
+    // server there is nothing to wait for.
     const std::pair<const char*, bool> of_servers[] = {
         {"endpoints", teacher.endpoints != defaults.endpoints},
         {"model", !teacher.model.empty()},
         {"revision", !teacher.revision.empty()},
+        {"timeout_s", teacher.timeout_s != defaults.timeout_s},
+        {"outage_budget_s", teacher.outage_budget_s != defaults.outage_budget_s},
         {"hedge_after_s", teacher.hedge_after_s != defaults.hedge_after_s},
+        {"max_in_flight", teacher.max_in_flight != defaults.max_in_flight},
         {teacher.FirstGiven(), teacher.FirstGiven() != nullptr},
-        {"cache_dir", !teacher.cache_dir.empty()}};
+        {"cache_dir", !teacher.cache_dir.empty()},
+        {"cache_gb", teacher.cache_gb != defaults.cache_gb}};
     for (const auto& [name, is_set] : of_servers) {
       if (is_set)
         return InvalidArgument("teacher.", name, ": is for servers, and teacher.kind is ", kind);

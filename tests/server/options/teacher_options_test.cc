@@ -72,6 +72,13 @@ TEST(TeacherOptionsTest, CudaGraphsAreOffUnlessAskedFor) {
               HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
 }
 
+TEST(TeacherOptionsTest, AGraceOfConnectionsWithoutAnAgeIsRefused) {
+  EXPECT_TRUE(
+      Parse("--model m --grpc-max-connection-age 9 --grpc-max-connection-age-grace 9").options);
+  EXPECT_THAT(Parse("--model m --grpc-max-connection-age-grace 9").err,
+              HasSubstr("grpc_max_connection_age_grace = 9: only --grpc-max-connection-age uses"));
+}
+
 TEST(TeacherOptionsTest, PrefixCacheAndGenerationConfigAreOnUnlessRefused) {
   const Outcome defaults = Parse("--model m");
   ASSERT_TRUE(defaults.options) << defaults.err;

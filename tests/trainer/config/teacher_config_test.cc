@@ -59,6 +59,7 @@ TEST(TeacherConfigTest, TheStudentMayBeATeacher) {
   accepted("teacher: {kind: self}");
   accepted("teacher: {kind: self, weights: ema, ema: 0.5}");
   accepted("teacher: {kind: self, refresh_every: 5}");
+  accepted("teacher: {kind: self, connect_timeout_s: 1800}");
   accepted(
       "{teacher: {weights: live}, teachers: [{name: a, kind: self, sources: [s]}, "
       "{name: b, endpoints: [x]}]}");
@@ -72,8 +73,9 @@ TEST(TeacherConfigTest, TheStudentMayBeATeacher) {
   refused("teacher: {kind: self, weights: live, refresh_every: 3}",
           "teacher.refresh_every = 3: is for teacher.weights start, not live");
   for (const char* of_servers :
-       {"endpoints: [x]", "model: m", "revision: r", "hedge_after_s: 1", "tls_ca_file: f",
-        "api_key_env: K", "api_key_file: f", "cache_dir: d"}) {
+       {"endpoints: [x]", "model: m", "revision: r", "timeout_s: 5", "outage_budget_s: 5",
+        "hedge_after_s: 1", "max_in_flight: 5", "tls_ca_file: f", "api_key_env: K",
+        "api_key_file: f", "cache_dir: d", "cache_gb: 1"}) {
     refused(Concat("teacher: {kind: self, ", of_servers, "}"),
             "is for servers, and teacher.kind is self");
   }

@@ -100,7 +100,12 @@ TEST(TrainConfig, ImpossibleRewardsAreRefused) {
   reward("scale: none", "reward.scale: needs reward.grader or reward.url");
   reward("grader: math, baseline: none", "reward.scale = std: reward.baseline is none");
   reward("grader: math", "rollout.n = 1 must be at least 2", "rollout: {n: 1}");
-  reward("grader: math, api_key_env: K", "reward.api_key_env is for reward.url");
+  for (const char* setting : {"timeout_s: 5", "outage_budget_s: 5", "connect_timeout_s: 5",
+                              "max_in_flight: 5", "api_key_env: K"}) {
+    const std::string name = std::string(setting).substr(0, std::string(setting).find(':'));
+    reward(setting, "reward." + name + " is for reward.url");
+    reward(Concat("grader: math, ", setting), "reward." + name + " is for reward.url");
+  }
   reward("url: 'http://a', answer_pattern: x", "reward.answer_pattern is for reward.grader");
   reward("grader: math", "truncated, and policy_gradient", "rollout: {top_p: 0.9}");
   refused("{clip_low: 0.2}", "clip_low");
