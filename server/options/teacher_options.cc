@@ -70,8 +70,7 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
   }
   if (options.cuda_graphs && options.kernels == kKernelsComposed) {
     return InvalidArgument(
-        "cuda_graphs = true: kernels = composed has no kernel that a graph can "
-        "replay");
+        "cuda_graphs = true: kernels = composed has no kernel that a graph can replay");
   }
   return CheckCaptureLimits(options.ToEngineOptions().cuda_graphs, options.max_num_seqs);
 }
@@ -87,66 +86,64 @@ void TeacherOptions::Visit(SettingVisitor& v) {
 void TeacherOptions::VisitModel(SettingVisitor& v) {
   v.Setting("model", &model,
             "Model directory with config.json and safetensors files, and with tokenizer.json if "
-            "texts are "
-            "to be accepted.",
+            "requests may contain text.",
             NotEmpty());
   v.Setting<std::string>(
       "lora", &lora,
       "Directory of a PEFT adapter of the model, which is merged into the weights at the start.");
   v.Setting("trainable", &trainable,
-            "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer), and "
-            "generate its rollouts. Whoever may score may then also change the model: use keys.");
-  v.Setting<std::string>(
-      "weights_dir", &weights_dir,
-      "With --trainable: the directory under which new weights may be, and into which those that a "
-      "trainer sends are written. Empty: anywhere, and a temporary directory.");
-  v.Setting<std::string>(
-      "served_model_name", &served_model_name,
-      "Name of the model in requests and answers; if empty, the value of --model.");
+            "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer) and "
+            "generate its rollouts. Every client that may score may then also change the model, so "
+            "use keys.");
+  v.Setting<std::string>("weights_dir", &weights_dir,
+                         "With --trainable: directory that new weights must be under, and into "
+                         "which weights that a trainer sends are written. Empty: new weights may "
+                         "be anywhere, and those that are sent go to a temporary directory.");
+  v.Setting<std::string>("served_model_name", &served_model_name,
+                         "Name of the model in requests and answers. Empty: the value of --model.");
   v.Setting("host", &host, "Address to listen on.", NotEmpty());
-  v.Setting("port", &port, "HTTP port; 0 lets the system pick.", Between<int64_t>(0, 65535));
-  v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system pick.",
+  v.Setting("port", &port, "HTTP port; 0 lets the system choose one.", Between<int64_t>(0, 65535));
+  v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system choose one.",
             Between<int64_t>(0, 65535));
   VisitNetwork(v);
   VisitGrpc(v);
   v.Setting("dtype", &dtype, "Type of the weights in memory.",
             OneOf({"auto", "float32", "bfloat16", "float16"}));
-  v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda where there is one).", NotEmpty());
-  v.Setting("num_threads", &num_threads, "Threads that compute; 0 means all cores.",
+  v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda if there is a GPU).", NotEmpty());
+  v.Setting("num_threads", &num_threads, "Number of threads that compute; 0 means one per core.",
             Between<int64_t>(0, 4096));
   v.Setting("tensor_parallel_size", &tensor_parallel_size,
-            "Number of processes, with a GPU each, over which the model is cut; on a CPU they "
-            "share its cores and its memory.",
+            "Number of processes over which the model is cut. Each has a GPU of its own; on a CPU "
+            "they share its cores and its memory.",
             Between<int64_t>(1, 64));
 }
 
 void TeacherOptions::VisitEngine(SettingVisitor& v) {
-  v.Setting(
-      "max_model_len", &max_model_len,
-      "Longest sequence, prompt and generated tokens together; 0 means what the model allows.",
-      Between<int64_t>(0, kMaxInt32));
+  v.Setting("max_model_len", &max_model_len,
+            "Maximum length of a sequence in tokens, prompt and generated tokens together; 0 means "
+            "what the model allows.",
+            Between<int64_t>(0, kMaxInt32));
   v.Setting("max_logprobs", &max_logprobs,
             "Largest top_k, prompt_logprobs and logprobs of a request, and largest number of "
-            "candidate ids "
-            "per row.",
+            "candidate ids per row.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_dense_vocab_size", &max_dense_vocab_size,
-            "Largest vocabulary for which a gRPC request may ask for the log-probs of every id (4 "
-            "bytes per id and row).",
+            "Largest vocabulary for which a gRPC request may ask for the log-probs of every id. A "
+            "row of the reply takes 4 bytes per id.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_batched_tokens", &max_num_batched_tokens,
-            "Tokens per engine step; 0 = 1024 on a CPU and 8192 on a GPU.",
+            "Maximum number of tokens per engine step; 0 = 1024 on a CPU and 8192 on a GPU.",
             Between<int64_t>(0, kMaxInt32));
-  v.Setting("max_num_seqs", &max_num_seqs, "Sequences that run at once.",
+  v.Setting("max_num_seqs", &max_num_seqs, "Maximum number of sequences that run at once.",
             Between<int64_t>(1, 1 << 20));
   v.Setting("max_queued_tokens", &max_queued_tokens,
-            "Tokens that may wait for the engine; requests over this limit are refused with "
-            "RESOURCE_EXHAUSTED or 429.",
+            "Maximum number of tokens that wait for the engine. Requests over this limit are "
+            "refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(1));
   v.Setting("max_client_queue_share", &max_client_queue_share,
-            "Share of the queue that the work of one client may take while no other client waits. "
-            "N clients that flood the server get equal parts, and one part stays free for the next "
-            "client: with 0.5 each part is 1 / (N + 1). 1 means no limit.",
+            "Share of the queue that one client may take while no other client waits. N clients "
+            "that flood the server get equal parts, and one part stays free for the next client: "
+            "with 0.5 each part is 1 / (N + 1). 1 means no limit.",
             Share());
   v.Setting(
       "kv_cache_memory_bytes", &kv_cache_memory_bytes,
@@ -156,16 +153,16 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
   v.Setting("enable_prefix_caching", &enable_prefix_caching,
             "Reuse the keys and values of earlier requests with a common prefix.");
   v.Setting("cuda_graphs", &cuda_graphs,
-            "Capture decode steps as CUDA graphs at the start and replay them, which spares a GPU "
-            "the wait for launches where batches are small. Off (vLLM's --enforce-eager), because "
-            "it has never run on a GPU. Refused on a CPU.");
+            "Capture decode steps as CUDA graphs at the start and replay them. A GPU then does not "
+            "wait for launches when batches are small. Off (vLLM's --enforce-eager), because it "
+            "has never run on a GPU. Refused on a CPU.");
   v.Setting("max_cudagraph_capture_size", &max_cudagraph_capture_size,
-            "With --cuda-graphs: sequences of the largest step that is captured; 0 means "
+            "With --cuda-graphs: largest number of sequences of a captured step; 0 means "
             "max_num_seqs, but at most 512. Larger steps run eagerly.",
             Between<int64_t>(0, kMaxCaptureSize));
   v.Setting("max_seq_len_to_capture", &max_seq_len_to_capture,
-            "With --cuda-graphs: tokens of the longest sequence that they have room for. Steps of "
-            "longer ones run eagerly.",
+            "With --cuda-graphs: longest sequence, in tokens, that the captured graphs have room "
+            "for. Steps with longer sequences run eagerly.",
             Between<int64_t>(1, kMaxInt32));
   v.Setting(
       "kernels", &kernels,
@@ -178,8 +175,8 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
             OneOf({"auto", "vllm"}));
   v.Setting("tool_call_parser", &tool_call_parser,
-            "Format in which the model writes tool calls, which chats then answer as tool_calls: "
-            "hermes (Qwen), llama3_json, or none, which leaves them in the text.",
+            "Format in which the model writes tool calls: hermes (Qwen), llama3_json, or none. "
+            "Chats return them as tool_calls; with none they stay in the text.",
             OneOf({"none", "hermes", "llama3_json"}));
   v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
             "Share of a GPU's memory that the teacher may take.", Share());
@@ -192,8 +189,8 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
 
 void TeacherOptions::VisitServing(SettingVisitor& v) {
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
-            "Limit of the memory that request bodies and answers take together; requests over this "
-            "limit are refused with RESOURCE_EXHAUSTED or 429.",
+            "Limit of the memory that all request bodies and answers take together. Requests over "
+            "this limit are refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
   v.Setting(
       "drain_delay", &drain_delay,
@@ -202,99 +199,96 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
       Between(0.0, 86400.0));
   v.Setting("shutdown_timeout", &shutdown_timeout,
             "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
-  v.Setting("stall_timeout", &stall_timeout,
-            "Seconds without an engine step, while work waits, after which health fails.",
-            Between(0.1, 86400.0));
   v.Setting(
-      "canary_interval", &canary_interval,
-      "Seconds between scores of a fixed probe. While its scores are not those of the start, no "
-      "work is accepted. 0 means at the start only.",
-      Between(0.0, 86400.0));
-  v.Setting(
-      "self_probe_interval", &self_probe_interval,
-      "Seconds between the server's own connections to its listeners. Health fails when one of "
-      "them has not answered three times. 0 means never.",
-      Between(0.0, 86400.0));
-  v.Setting<std::string>(
-      "ready_file", &ready_file,
-      "File that is written when the model is served: {\"http_port\", \"grpc_port\", \"pid\"}.");
+      "stall_timeout", &stall_timeout,
+      "Health fails when the engine has taken no step for this many seconds although work waits.",
+      Between(0.1, 86400.0));
+  v.Setting("canary_interval", &canary_interval,
+            "Seconds between scores of a fixed probe. While its scores differ from those of the "
+            "start, the server accepts no work. 0 means at the start only.",
+            Between(0.0, 86400.0));
+  v.Setting("self_probe_interval", &self_probe_interval,
+            "Seconds between the server's own connections to its listeners. Health fails when a "
+            "listener has not answered three times in a row. 0 means never.",
+            Between(0.0, 86400.0));
+  v.Setting<std::string>("ready_file", &ready_file,
+                         "File that is written when the model is being served: {\"http_port\", "
+                         "\"grpc_port\", \"pid\"}.");
   v.Setting<std::string>("access_log", &access_log,
-                         "File to which a line of JSON is appended for each request, or - for the "
-                         "standard output; without prompts and keys. Empty: none.");
+                         "File to which a line of JSON is appended for each request, without "
+                         "prompts and keys; - means the standard output. Empty: none.");
   v.Setting<std::string>("trace", &trace,
-                         "File that receives a timeline of all sequences at the end, in the Chrome "
-                         "trace format. Empty: none.");
+                         "File to which a timeline of all sequences is written at the end, in the "
+                         "Chrome trace format. Empty: none.");
   v.Setting("log_level", &log_level, "debug, info, warning or error.",
             OneOf({"debug", "info", "warning", "error"}));
   v.Setting("plan", &plan,
-            "Print what the teacher will need of the device's memory, and end without loading the "
-            "model.");
-  v.Setting("plan_device", &plan_device,
-            "With --plan: a device that need not be there, cpu:24GiB or cuda:80GiB.",
-            DescribedDevice());
+            "Print how much of the device's memory the teacher will need, and exit without loading "
+            "the model.");
+  v.Setting(
+      "plan_device", &plan_device,
+      "With --plan: a device that need not exist on this machine, such as cpu:24GiB or cuda:80GiB.",
+      DescribedDevice());
 }
 
 void TeacherOptions::VisitNetwork(SettingVisitor& v) {
   v.Setting(
       "health_port", &health_port,
-      "HTTP port for /health, /ping, /ready and /metrics alone, always without TLS and keys; 0 "
-      "means none.",
+      "HTTP port for /health, /ping, /ready and /metrics only, without TLS and keys; 0 means none.",
       Between<int64_t>(0, 65535));
-  v.Setting<std::string>("ssl_certfile", &ssl_certfile,
-                         "PEM file of the server's certificate and its chain. If it is given, HTTP "
-                         "and gRPC speak TLS.");
+  v.Setting<std::string>(
+      "ssl_certfile", &ssl_certfile,
+      "PEM file of the server's certificate and its chain. With it, HTTP and gRPC use TLS.");
   v.Setting<std::string>("ssl_keyfile", &ssl_keyfile, "PEM file of the certificate's key.");
   v.Setting<std::string>("ssl_ca_certs", &ssl_ca_certs,
-                         "PEM file of authorities. If it is given, clients must show a certificate "
-                         "of one of them.");
+                         "PEM file of certificate authorities. With it, clients must show a "
+                         "certificate that one of them has signed.");
   v.Setting<std::vector<std::string>>(
       "api_key", &api_key,
       "Key that clients must show as a bearer token, over HTTP and gRPC; may be given several "
-      "times. Other users of the machine see it: prefer --api-key-file, or the variables "
+      "times. Other users of the machine can see it, so prefer --api-key-file or the variables "
       "TAOPD_API_KEY and VLLM_API_KEY.");
-  v.Setting<std::string>(
-      "api_key_file", &api_key_file,
-      "File of keys, one per line. SIGHUP reads it again, and the certificates.");
+  v.Setting<std::string>("api_key_file", &api_key_file,
+                         "File of keys, one per line. SIGHUP reads it and the certificates again.");
   v.Setting<std::vector<std::string>>(
       "trusted_proxies", &trusted_proxies,
       "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server; may be given "
-      "several times. Their X-Forwarded-For or Forwarded, read from the right, names the client, "
-      "which is otherwise the address of the connection. Where keys are asked for, the client is "
-      "the key.",
+      "several times. Their X-Forwarded-For or Forwarded header, read from the right, names the "
+      "client; otherwise the client is the address of the connection. If the server requires keys, "
+      "the client is the key.",
       [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
   v.Setting(
       "max_http_connections", &max_http_connections,
-      "HTTP connections at once; fewer if there are few file descriptors. One more closes the "
-      "one that has been idle for the longest time.",
+      "Maximum number of HTTP connections at once; fewer if there are few file descriptors. At the "
+      "limit, a new connection closes the one that has been idle for the longest time.",
       Between<int64_t>(1, 1 << 20));
   v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
-            "The same, of one client address.", Between<int64_t>(1, 1 << 20));
-  v.Setting("max_client_memory_share", &max_client_memory_share,
-            "Share of max_message_memory_bytes that the requests and answers of one client may "
-            "take while no other client holds any. If others do, the clients get equal parts, as "
-            "of the queue.",
-            Share());
+            "Maximum number of HTTP connections at once from one client address.",
+            Between<int64_t>(1, 1 << 20));
+  v.Setting(
+      "max_client_memory_share", &max_client_memory_share,
+      "Share of max_message_memory_bytes that the requests and answers of one client may take "
+      "while no other client holds any. Otherwise the clients get equal parts, as in the queue.",
+      Share());
 }
 
 void TeacherOptions::VisitGrpc(SettingVisitor& v) {
   v.Setting("grpc_reflection", &grpc_reflection,
-            "Serve gRPC reflection, by which tools such as grpcurl find methods and messages.");
-  v.Setting(
-      "grpc_max_connection_idle", &grpc_max_connection_idle,
-      "Seconds without a call after which a gRPC connection is closed; clients connect again by "
-      "themselves. 0 means never.",
-      Between(0.0, 1e6));
-  v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
-            "Seconds, give or take 10 %, after which a gRPC connection is closed, so that clients "
-            "find new replicas. 0 means never.",
+            "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
+  v.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,
+            "A gRPC connection without a call for this many seconds is closed; clients reconnect "
+            "by themselves. 0 means never.",
             Between(0.0, 1e6));
-  v.Setting(
-      "grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
-      "Seconds that the calls of such a connection may take to finish; they are cancelled then. "
-      "0 means any time.",
-      Between(0.0, 1e6));
+  v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
+            "A gRPC connection is closed after this many seconds, give or take 10 %, so that "
+            "clients find new replicas. 0 means never.",
+            Between(0.0, 1e6));
+  v.Setting("grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
+            "With --grpc-max-connection-age: seconds that the calls of a closing connection may "
+            "take to finish, after which they are cancelled. 0 means no limit.",
+            Between(0.0, 1e6));
   v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
-            "Concurrent calls of one gRPC connection; clients delay further calls.",
+            "Maximum number of concurrent calls per gRPC connection; clients delay further calls.",
             Between<int64_t>(1, 1 << 20));
 }
 

@@ -3,15 +3,15 @@
 namespace taopd {
 
 void GuardRuleConfig::Visit(SettingVisitor& v) {
-  v.Setting("limit", &limit, "Limit of the alarm; 0 = this guard is off.", AtLeast(0.0))
+  v.Setting("limit", &limit, "Limit of the alarm; 0 = the guard is off.", AtLeast(0.0)).MayChange();
+  v.Setting("action", &action, "What the guard does: warn, pause, stop (code 76) or roll_back.")
       .MayChange();
-  v.Setting("action", &action, "warn, pause, stop (code 76) or roll_back.").MayChange();
 }
 
 void GuardConfig::Visit(SettingVisitor& v) {
   v.Section("tail_ratio",
-            "Alarm when policy/student_tail over policy/teacher_tail exceeds limit times its value "
-            "at the start (or 1, if that is more).",
+            "Alarm when policy/student_tail divided by policy/teacher_tail exceeds limit times the "
+            "larger of 1 and the value of this ratio at the start.",
             tail_ratio);
   v.Section("low_entropy", "Alarm when policy/entropy is below limit times its value at the start.",
             low_entropy);
@@ -29,11 +29,12 @@ void GuardConfig::Visit(SettingVisitor& v) {
             "measured only if the limit is above 0.",
             kl_to_start);
   v.Setting("baseline_steps", &baseline_steps,
-            "Number of first steps whose mean is the value at the start.", AtLeast<int64_t>(1))
+            "Number of first steps. The mean over them is the value at the start.",
+            AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("patience", &patience,
-            "A guard acts when its alarm has lasted for this many steps; a warning is logged at "
-            "the first.",
+            "A guard acts when its alarm has lasted for this many steps. A warning is logged at "
+            "the first of them.",
             AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("kl_every", &kl_every,
@@ -43,7 +44,7 @@ void GuardConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting("rollback_lr_factor", &rollback_lr_factor,
             Concat("Each roll-back multiplies the learning rate by this number. After ",
-                   kMaxRollbacks, ", the run ends with code 76 instead of one more."),
+                   kMaxRollbacks, " roll-backs, the next one ends the run with code 76."),
             Fraction())
       .MayChange();
 }

@@ -31,15 +31,15 @@ void VisitClip(const std::string& name, double* value, SettingVisitor& v) {
 
 void RewardConfig::Visit(SettingVisitor& v) {
   v.Setting("grader", &grader,
-            "A grader of `taopd-trainer grade --list` that judges each response: 1 if it is right, "
-            "else 0. Empty: no reward, or that of url.",
+            "A grader of `taopd-trainer grade --list`. It gives a response 1 if it is right, else "
+            "0. Empty: no reward, or the reward of url.",
             OneOf(GraderNamesOrNone()));
-  v.Setting("answer_pattern", &answer_pattern, "As eval.answer_pattern, for reward.grader.");
+  v.Setting("answer_pattern", &answer_pattern, "Like eval.answer_pattern, for reward.grader.");
   v.Setting("require_stop", &require_stop,
-            "Give a response that is cut at data.max_response_length 0, for reward.grader.");
+            "Let reward.grader give 0 to a response that is cut at data.max_response_length.");
   v.Setting("url", &url,
-            "In place of a grader, a server that judges the responses to one prompt per POST, such "
-            "as http://127.0.0.1:9000/rewards (docs/rewards.md).",
+            "Server that rewards the responses, as an alternative to a grader, such as "
+            "http://127.0.0.1:9000/rewards. It gets one POST request per prompt (docs/rewards.md).",
             SettingCheck<std::string>([](const std::string& text) {
               return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
             }))
@@ -51,28 +51,31 @@ void RewardConfig::Visit(SettingVisitor& v) {
                          : InvalidArgument("must be finite and not 0");
             }));
   v.Setting("baseline", &baseline,
-            "What is subtracted from a reward: none; group, the mean of the responses to the "
-            "prompt (GRPO); leave_one_out, the mean of the others (RLOO).");
+            "What is subtracted from a reward. none: nothing; group: the mean over the responses "
+            "to the prompt (GRPO); leave_one_out: the mean over the other responses (RLOO).");
   v.Setting("scale", &scale,
-            "What the difference is divided by: none, or std, the standard deviation of the "
-            "responses to the prompt (GRPO), which needs baseline group.");
+            "What the difference is divided by. none: nothing; std: the standard deviation over "
+            "the responses to the prompt (GRPO), which needs baseline group.");
   VisitClip("clip_low", &clip_low, v);
   VisitClip("clip_high", &clip_high, v);
-  v.Setting("timeout_s", &timeout_s, "Time for one attempt at the responses to one prompt.",
+  v.Setting("timeout_s", &timeout_s,
+            "Time limit for one attempt to get the rewards of the responses to one prompt.",
             MoreThan(0.0))
       .MayChange();
   v.Setting("outage_budget_s", &outage_budget_s,
-            "Time for which a request is retried before the run ends with code 69.", AtLeast(0.0))
+            "Time for which a failed request is retried. After it the run ends with code 69.",
+            AtLeast(0.0))
       .MayChange();
   v.Setting("connect_timeout_s", &connect_timeout_s,
             "Time to wait for the server of reward.url at the start.", MoreThan(0.0))
       .MayChange();
-  v.Setting("max_in_flight", &max_in_flight, "Requests in flight at the server of reward.url.",
+  v.Setting("max_in_flight", &max_in_flight,
+            "Maximum number of requests in flight at the server of reward.url.",
             Between<int64_t>(1, 1024))
       .MayChange();
   v.Setting("api_key_env", &api_key_env,
-            "Environment variable with the key that the server of reward.url gets as a bearer "
-            "token.")
+            "Environment variable that holds the API key of the server of reward.url. The key is "
+            "sent as a bearer token.")
       .MayChange();
 }
 

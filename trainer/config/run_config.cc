@@ -22,23 +22,25 @@ SettingCheck<double> Fraction() {
 void RunConfig::Visit(SettingVisitor& v) {
   v.Setting("name", &name, "Name of the run, for people and for the status page.", NotEmpty())
       .MayChange();
-  v.Setting("dir", &dir, "Where everything is written; empty: runs/NAME.").MayChange();
-  v.Setting("seed", &seed, "Seed of data order, rollouts and evaluation.", AtLeast<int64_t>(0));
+  v.Setting("dir", &dir, "Directory to which the run writes everything. Empty: runs/NAME.")
+      .MayChange();
+  v.Setting("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
+            AtLeast<int64_t>(0));
 }
 
 void ProcessConfig::VisitProcess(SettingVisitor& v) {
   v.Setting("head_workspace_mb", &head_workspace_mb,
             "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
-            "loss takes what 512 rows need, if that is more.",
+            "loss takes at least what 512 rows need.",
             MoreThan(0.0))
       .MayChange();
-  v.Setting("keep_checkpoints", &keep_checkpoints, "Newest checkpoints to keep.",
+  v.Setting("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
             AtLeast<int64_t>(2))
       .MayChange();
   v.Setting("disk_plan", &disk_plan,
-            "What to do when the checkpoints that the run will hold at once exceed the free "
-            "space of run.dir: refuse the run, warn (and refuse it if not even one checkpoint "
-            "fits), or off.")
+            "What to do if the checkpoints that the run will hold at once exceed the free space of "
+            "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint fits), "
+            "or nothing (off).")
       .MayChange();
   v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
   v.Setting("kernels", &kernels,
@@ -48,22 +50,22 @@ void ProcessConfig::VisitProcess(SettingVisitor& v) {
             "start.",
             OneOf(KernelModes()))
       .MayChange();
-  v.Setting("num_threads", &num_threads, "Threads for numerics; 0 = one per core.",
+  v.Setting("num_threads", &num_threads, "Number of threads for numerics; 0 = one per core.",
             AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting("host", &host, "Address that the HTTP port is opened on.", NotEmpty()).MayChange();
+  v.Setting("host", &host, "Address on which the HTTP port is opened.", NotEmpty()).MayChange();
   v.Setting("http_port", &http_port,
-            "Port of the run's page, /status, /metrics and /healthz; 0 = any free one.",
+            "Port of the run's page, /status, /metrics and /healthz; 0 = any free port.",
             Between<int64_t>(0, 65535))
       .MayChange();
   v.Setting("allowed_hosts", &allowed_hosts,
-            "Names by which the HTTP port may be asked for, beside localhost, the address that "
-            "it is bound to and this machine's own names; a request for another name is "
-            "refused, so that no page of another site reaches the run.")
+            "Host names by which clients may address the HTTP port, in addition to localhost, the "
+            "address that it is bound to and this machine's own names. Requests for other names "
+            "are refused, so no page of another site reaches the run.")
       .MayChange();
   v.Setting("token_env", &token_env,
-            "Environment variable with the token that POST requests to the HTTP port must bring "
-            "as \"Authorization: Bearer TOKEN\". Empty: none is asked for.")
+            "Environment variable that holds the token that POST requests to the HTTP port must "
+            "send as \"Authorization: Bearer TOKEN\". Empty: no token is required.")
       .MayChange();
 }
 
@@ -73,7 +75,9 @@ void PromptConfig::VisitPrompts(SettingVisitor& v) {
             "'{\"enable_thinking\": false}'.");
   v.Setting("add_special_tokens", &add_special_tokens,
             "Let the tokenizer add its BOS to text prompts.");
-  v.Setting("shuffle", &shuffle, "A new order each epoch; otherwise the files' order.");
+  v.Setting(
+      "shuffle", &shuffle,
+      "Draw a new order in each epoch. If false, prompts are used in the order of the files.");
 }
 
 void OptimizerConfig::Visit(SettingVisitor& v) {
@@ -82,22 +86,27 @@ void OptimizerConfig::Visit(SettingVisitor& v) {
             SettingCheck<std::vector<double>>(CheckBetas));
   v.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
   v.Setting("weight_decay", &weight_decay,
-            "Decoupled weight decay of matrices; vectors (norms, biases) have none.", AtLeast(0.0));
-  v.Setting("max_grad_norm", &max_grad_norm, "Gradients are scaled down to this norm; 0 = never.",
+            "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
             AtLeast(0.0));
+  v.Setting("max_grad_norm", &max_grad_norm,
+            "Norm to which larger gradients are scaled down; 0 = never.", AtLeast(0.0));
   v.Setting("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.");
-  v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
-  v.Setting("min_lr_ratio", &min_lr_ratio, "Share of lr at the last step of linear and cosine.",
+  v.Setting("warmup_steps", &warmup_steps, "Number of steps of linear warm-up.",
+            AtLeast<int64_t>(0));
+  v.Setting("min_lr_ratio", &min_lr_ratio,
+            "Share of lr that remains at the last step of the schedules linear and cosine.",
             Between(0.0, 1.0));
   v.Setting("moments", &moments,
             "Storage of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
             "which takes half the memory.");
-  v.Setting("master", &master,
-            "How bfloat16 weights are updated: float32, through a float32 copy of four bytes per "
-            "parameter; none, directly, with stochastic rounding. float32 weights have no copy.");
-  v.Setting("offload", &offload,
-            "Keep AdamW's moments and float32 copies in the host's memory and update there, for "
-            "students whose training exceeds a GPU; refused if the device is a CPU.")
+  v.Setting(
+      "master", &master,
+      "How bfloat16 weights are updated. float32: through a float32 copy, which takes four bytes "
+      "per parameter; none: directly, with stochastic rounding. float32 weights have no copy.");
+  v.Setting(
+       "offload", &offload,
+       "Keep AdamW's moments and float32 copies in the host's memory and update the weights there, "
+       "for students whose training exceeds a GPU's memory. Refused if the device is a CPU.")
       .MayChange();
 }
 
@@ -148,18 +157,17 @@ void LoraSettings::Visit(SettingVisitor& v) {
                          : InvalidArgument("must be finite and above 0");
             }));
   v.Setting("target_modules", &target_modules,
-            "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, "
-            "gate_proj, up_proj and down_proj, or all-linear for all of them. Experts and the "
-            "head have none.",
+            "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, gate_proj, "
+            "up_proj and down_proj, or all-linear for all of them. Experts and the head get none.",
             SettingCheck<std::vector<std::string>>(CheckLoraTargets));
   v.Setting("modules_to_save", &modules_to_save,
-            "Modules that are trained in full beside the adapters and stored with them: some of "
-            "embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
+            "Modules that are trained in full along with the adapters and stored with them: some "
+            "of embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
             "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
             SettingCheck<std::vector<std::string>>(CheckModulesToSave));
   v.Setting("init", &init,
-            "Initial values of A (B is zero): default, PEFT's uniform ones; gaussian, normal "
-            "with standard deviation 1 / rank.");
+            "Initial values of A (B is zero). default: PEFT's uniform distribution; gaussian: a "
+            "normal distribution with standard deviation 1 / rank.");
 }
 
 std::optional<LoraOptions> LoraSettings::Options(int64_t seed) const {

@@ -7,8 +7,8 @@ void SftModelConfig::Visit(SettingVisitor& v) {
   v.Setting("config", &config,
             "config.json of a model with random weights; used when init is empty.");
   v.Setting("tokenizer", &tokenizer,
-            "Directory of a tokenizer. With init it is another model's, whose special tokens and "
-            "template the model takes over; empty: init's own.")
+            "Directory of a tokenizer. With init it is another model's tokenizer, whose special "
+            "tokens and template the model takes over. Empty: init's own tokenizer.")
       .MayChange();
   v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.",
             OneOf({"auto", "float32", "bfloat16"}));
@@ -17,21 +17,21 @@ void SftModelConfig::Visit(SettingVisitor& v) {
 
 void SftDataConfig::Visit(SettingVisitor& v) {
   v.Setting("train", &train,
-            "JSON Lines or Parquet files of conversations, or of prompts and responses, each of "
-            "which is text, a list of messages, or token ids under KEY_ids.")
+            "JSON Lines or Parquet files of conversations, or of prompts and responses. Each "
+            "prompt and response is text, a list of messages, or token ids under KEY_ids.")
       .MayChange();
   v.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
   v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
   v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.",
             NotEmpty());
   v.Setting("messages_key", &messages_key,
-            "Key of a conversation, a list of messages that ends with the assistant's, in rows "
-            "without a response. Empty: rows hold no conversations.");
+            "Key of a conversation, in rows without a response: a list of messages of which the "
+            "last is the assistant's. Empty: rows hold no conversations.");
   v.Setting("assistant_turns", &assistant_turns,
-            "The turns of a conversation that are learned: last, or all, each with the messages "
-            "before it as its prompt.");
+            "The turns of a conversation that are learned. last: the last one; all: each one, with "
+            "the messages before it as its prompt.");
   v.Setting("max_length", &max_length,
-            "Longest prompt plus response in tokens; longer rows are an error.",
+            "Maximum length of a prompt with its response in tokens. Longer rows are an error.",
             AtLeast<int64_t>(2));
   v.Setting("append_eos", &append_eos,
             "End each response with the model's end-of-sequence token if it lacks one.");
@@ -39,15 +39,18 @@ void SftDataConfig::Visit(SettingVisitor& v) {
 }
 
 void SftTrainerConfig::Visit(SettingVisitor& v) {
-  v.Setting("total_steps", &total_steps, "Optimizer steps.", AtLeast<int64_t>(1)).MayChange();
+  v.Setting("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1))
+      .MayChange();
   v.Setting("batch_size", &batch_size, "Rows per step.", AtLeast<int64_t>(1));
-  v.Setting("micro_batch_tokens", &micro_batch_tokens, "Tokens per forward and backward pass.",
-            AtLeast<int64_t>(1))
+  v.Setting("micro_batch_tokens", &micro_batch_tokens,
+            "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("eval_every", &eval_every,
-            "Steps between validations; the last step is always validated.", AtLeast<int64_t>(0))
+            "Number of steps between validations. The last step is always validated.",
+            AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting("save_every", &save_every, "Steps between checkpoints; the last step is always saved.",
+  v.Setting("save_every", &save_every,
+            "Number of steps between checkpoints. The last step is always saved.",
             AtLeast<int64_t>(0))
       .MayChange();
   VisitProcess(v);

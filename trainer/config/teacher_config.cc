@@ -123,20 +123,22 @@ bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntry
 
 void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("kind", &kind,
-            "server: asked over the network; self: the student, with the weights of "
-            "teacher.weights (docs/self-distillation.md); none: there is a reward alone.");
+            "server: the scores come from servers. self: the student is its own teacher, with the "
+            "weights of teacher.weights (docs/self-distillation.md). none: there is no teacher, "
+            "only a reward.");
   v.Setting("weights", &weights,
-            "Weights of a teacher of kind self: start: those of student.model; ema: an average "
-            "over the steps; live: those of the step, without a gradient through the teacher.");
+            "Weights of a teacher of kind self. start: those of student.model. ema: an average "
+            "over the steps. live: those of the step, without a gradient through the teacher.");
   v.Setting("ema", &ema,
-            "Factor of the average in each step, for weights ema: average = ema * average + (1 - "
+            "Decay of the average for weights ema. After each step, average = ema * average + (1 - "
             "ema) * weights.",
             SettingCheck<double>([](const double& factor) {
               return factor >= 0 && factor < 1 ? absl::OkStatus()
                                                : InvalidArgument("must be in [0, 1)");
             }));
   v.Setting("refresh_every", &refresh_every,
-            "Replace weights start by the present ones every so many steps; 0 = never.",
+            "Replace weights start with the current weights every time this many steps are done; 0 "
+            "= never.",
             AtLeast<int64_t>(0));
   v.Setting(
        "endpoints", &endpoints,
@@ -146,54 +148,60 @@ void TeacherConfig::Visit(SettingVisitor& v) {
        }))
       .MayChange();
   v.Setting("model", &model,
-            "Name of the model at vLLM or SGLang; empty: the first that the server lists.");
+            "Name of the model on a vLLM or SGLang server. Empty: the first model that the server "
+            "lists.");
   v.Setting("revision", &revision,
-            "Revision that the servers must serve, as taopd-teacher's log names it; another one is "
-            "refused before the first step. Empty: any.")
+            "Revision that the servers must serve, as in the log of taopd-teacher. Another "
+            "revision is refused before the first step. Empty: any.")
       .MayChange();
-  v.Setting("top_k", &top_k, "Teacher tokens per position; the rest is one tail token.",
+  v.Setting("top_k", &top_k,
+            "Number of teacher tokens per position. All other tokens together form the tail.",
             AtLeast<int64_t>(1));
   v.Setting("temperature", &temperature,
-            "Temperature of the teacher's distribution; vLLM and SGLang have 1 only.",
+            "Temperature of the teacher's distribution. vLLM and SGLang support 1 only.",
             MoreThan(0.0));
-  v.Setting("timeout_s", &timeout_s, "Time for one attempt at one sequence.", MoreThan(0.0))
+  v.Setting("timeout_s", &timeout_s, "Time limit for one attempt to score one sequence.",
+            MoreThan(0.0))
       .MayChange();
   v.Setting("outage_budget_s", &outage_budget_s,
-            "Time for which a sequence is retried before the run ends with code 69.", AtLeast(0.0))
+            "Time for which a failed sequence is retried. After it the run ends with code 69.",
+            AtLeast(0.0))
       .MayChange();
   v.Setting("connect_timeout_s", &connect_timeout_s, "Time to wait for a teacher at the start.",
             MoreThan(0.0))
       .MayChange();
   v.Setting("hedge_after_s", &hedge_after_s,
-            "After this time without an answer, the request is also sent to a second server, and "
-            "the first valid answer counts; 0 = never.",
+            "If a server has not answered after this time, the request is also sent to a second "
+            "server, and the first valid answer counts; 0 = never.",
             AtLeast(0.0))
       .MayChange();
-  v.Setting("max_in_flight", &max_in_flight, "Requests in flight per server.", AtLeast<int64_t>(1))
+  v.Setting("max_in_flight", &max_in_flight, "Maximum number of requests in flight per server.",
+            AtLeast<int64_t>(1))
       .MayChange();
   VisitAccess(v);
   v.Setting("cache_dir", &cache_dir,
-            "Directory of a score cache, which several processes may share; empty: none.")
+            "Directory of a score cache, which several processes may share. Empty: no cache.")
       .MayChange();
   v.Setting("cache_gb", &cache_gb,
-            "Maximum size of the score cache, in GiB; beyond it the least recently used entries "
-            "are deleted.",
+            "Maximum size of the score cache in GiB. When it is full, the least recently used "
+            "entries are deleted.",
             MoreThan(0.0))
       .MayChange();
   v.Setting("cache_only", &cache_only,
-            "Take all scores from the cache and ask no server: replays a run without its teacher.")
+            "Take all scores from the cache and contact no server. This replays a run without its "
+            "teacher.")
       .MayChange();
 }
 
 void TeacherEntryConfig::Visit(SettingVisitor& v) {
-  v.Setting("name", &name, "Name, for messages and metrics: letters, digits, _ and -.");
-  v.Setting("kind", &kind, "As teacher.kind; self at most once.");
-  v.Setting("endpoints", &endpoints, "As teacher.endpoints.");
-  v.Setting("model", &model, "As teacher.model.");
-  v.Setting("revision", &revision, "As teacher.revision.");
+  v.Setting("name", &name, "Name in messages and metrics, made of letters, digits, _ and -.");
+  v.Setting("kind", &kind, "Like teacher.kind; at most one teacher is of kind self.");
+  v.Setting("endpoints", &endpoints, "Like teacher.endpoints.");
+  v.Setting("model", &model, "Like teacher.model.");
+  v.Setting("revision", &revision, "Like teacher.revision.");
   v.Setting("sources", &sources,
-            "Data sources whose responses this teacher scores (data.source_key); empty: all that "
-            "no other teacher names.");
+            "Data sources (data.source_key) whose responses this teacher scores. Empty: all "
+            "sources that no other teacher names.");
   v.Setting("weight", &weight, "Factor of the loss on its sequences.", AtLeast(0.0));
 }
 

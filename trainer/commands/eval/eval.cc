@@ -237,7 +237,7 @@ Subcommand AddEval(CLI::App& app) {
   command->add_option("--data", flags->data,
                       "JSON Lines or Parquet files of problems; default: data.val");
   command->add_option("--endpoint", request.server.url,
-                      "OpenAI-compatible server in place of a model in this process");
+                      "OpenAI-compatible server that answers instead of a model in this process");
   command->add_option("--api-key-env", request.server.api_key_env,
                       "Environment variable of the API key; default: OPENAI_API_KEY");
   command
@@ -255,7 +255,7 @@ Subcommand AddEval(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--responses", request.responses_path,
                       "File of all responses as JSON Lines, from which an interrupted evaluation "
-                      "continues. Default: beside the results");
+                      "continues. Default: next to the results");
   command->add_flag("--overwrite", request.overwrite,
                     "Replace the responses of another evaluation");
   return {command, [flags]() -> absl::Status {

@@ -107,9 +107,10 @@ Subcommand AddGenerate(CLI::App& app) {
       "--model", request->model_dir,
       "Hugging Face model directory; with --endpoint the server's model, by default "
       "its first");
-  auto* endpoint = command->add_option("--endpoint", request->endpoint,
-                                       "OpenAI-compatible server in place of a model in this "
-                                       "process");
+  auto* endpoint =
+      command->add_option("--endpoint", request->endpoint,
+                          "OpenAI-compatible server that answers instead of a model in "
+                          "this process");
   command
       ->add_option("--api-key-env", request->api_key_env,
                    "Environment variable of the API key; default: OPENAI_API_KEY")
