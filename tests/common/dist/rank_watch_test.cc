@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <thread>
 
 #include "tests/support/process.h"
@@ -39,13 +40,15 @@ class RawPeer {
     EXPECT_EQ(send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
-  // Whether the other side closes the connection.
+  // Whether the other side closes the connection within ten seconds.
   bool IsRefused() {
+    const timeval limit = {10, 0};
+    EXPECT_EQ(setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
     char byte = 0;
-    while (true) {
-      const ssize_t size = recv(fd_.get(), &byte, 1, 0);
-      if (size <= 0) return true;
+    ssize_t size = 0;
+    while ((size = recv(fd_.get(), &byte, 1, 0)) > 0) {
     }
+    return size == 0 || errno == ECONNRESET;
   }
 
  private:

@@ -180,7 +180,7 @@ TEST(ObjectiveGradient, SumsToZeroAndIgnoresShifts) {
   }
 }
 
-// support_gradient is a p + b with the b of the architecture's table.
+// support_gradient is a p + b with the b of docs/objectives.md.
 TEST(ObjectiveGradient, SupportPartIsDensePlusSparse) {
   ForRows([](const DenseRow<double>& row, const std::string& what) {
     const std::vector<double> log_p_all = LogSoftmax(row.logits);

@@ -165,7 +165,6 @@ TEST(ByteBudgetTest, AClientHoldsTheSumOfItsReservations) {
   EXPECT_EQ(budget.num_clients(), 0u);  // clients come and go
 }
 
-// An empty text has tokens of no bytes.
 TEST(ByteBudgetTest, AClientsLongRequestsLeaveRoomForItsShortOnes) {
   for (int64_t length : {8, 25, 50, 100, 400}) {  // each could fill the share without a rest
     ByteBudget budget(1600, 0.5);
@@ -178,6 +177,7 @@ TEST(ByteBudgetTest, AClientsLongRequestsLeaveRoomForItsShortOnes) {
   }
 }
 
+// An empty text has no tokens and reserves no bytes.
 TEST(ByteBudgetTest, NothingMayBeReservedAndReturnedInAnyOrder) {
   ByteBudget budget(100, 0.5);
   for (const bool nothing_first : {false, true}) {
