@@ -23,7 +23,7 @@ class VariableReader {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
     if (error != std::errc() || end != text->data() + text->size()) {
-      Refuse(InvalidArgument(name, " = \"", *text, "\" is no whole number"));
+      Refuse(InvalidArgument(name, " = \"", *text, "\" is not a whole number"));
       return smallest;
     }
     if (value < smallest || value > largest) {

@@ -167,15 +167,15 @@ int64_t AutoPoolBytes(const EnginePlanInput& input, const EnginePlan& plan, int6
 absl::Status RefuseAutoPool(const EnginePlanInput& input, const EnginePlan& plan,
                             int64_t pool_bytes) {
   const bool asked = input.max_model_len > 0;
-  const std::string wanted = asked ? Concat("no sequence of max_model_len ", input.max_model_len)
-                                   : Concat("no block of ", kBlockTokens, " tokens");
+  const std::string wanted = asked ? Concat("one sequence of max_model_len ", input.max_model_len)
+                                   : Concat("one block of ", kBlockTokens, " tokens");
   const int64_t wanted_bytes = KvBlocksFor(asked ? input.max_model_len : 1) * plan.kv_block_bytes;
   const MemoryBudget& budget = plan.budget;
   return ResourceExhausted(
       "the KV pool gets ", pool_bytes / plan.kv_block_bytes * plan.kv_block_bytes, " bytes on ",
-      budget.device, ", which hold ", wanted, ": that takes ", wanted_bytes,
-      " bytes. Everything else takes ", MemoryText(HeldBytes(plan.lines, budget.device)), " of ",
-      MemoryText(budget.limit_bytes), " (", budget.source,
+      budget.device, ", but ", wanted, " needs ", wanted_bytes, " bytes. Everything else takes ",
+      MemoryText(HeldBytes(plan.lines, budget.device)), " of ", MemoryText(budget.limit_bytes),
+      " (", budget.source,
       "): lower max_model_len, use a device with more memory, or set the KV cache to 0 bytes to "
       "score only");
 }

@@ -192,8 +192,9 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
       {kHeap, "give the process more memory"},
       {kBeyondRollouts, "set trainer.recompute to full, or lower trainer.micro_batch_tokens"},
       {kTrainingActivations,
-       "set trainer.recompute to full, or lower trainer.micro_batch_tokens; one sequence goes "
-       "alone, so also data.max_response_length and data.max_prompt_length"},
+       "set trainer.recompute to full, or lower trainer.micro_batch_tokens; a longer sequence "
+       "forms a micro-batch by itself, so lowering data.max_response_length or "
+       "data.max_prompt_length also helps"},
       {kGradients,
        "set dist.gradients to sharded on several ranks, or use a smaller student or a device "
        "with more memory"},
@@ -210,8 +211,7 @@ std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
       {kEvaluationWeights, "set eval.mode to blocking"},
       {kEvaluationEngine,
        "lower eval.kv_cache_gb, trainer.head_workspace_mb or rollout.max_num_seqs, or set "
-       "eval.mode "
-       "to blocking"},
+       "eval.mode to blocking"},
       {kScoredRollouts,
        "lower data.train_batch_size, rollout.n, teacher.top_k or trainer.async_steps"},
       {kRolloutWeights, "set trainer.async_steps to 0"},

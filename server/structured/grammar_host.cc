@@ -215,7 +215,7 @@ void GrammarHost::End(const absl::Status& why) {
   const bool was_ready = std::exchange(is_ready_, false);
   const bool hangs = absl::IsDeadlineExceeded(why);
   if (const GrammarSpec* suspect = hangs ? OnlySuspect(was_compiling) : nullptr)
-    blame_(*suspect, "it does not come to an end");
+    blame_(*suspect, "it did not finish in time");
   num_awaited_ = 0;
   for (auto& [id, weak] : std::exchange(forms_, {})) {
     const std::shared_ptr<Grammar> form = weak.lock();

@@ -234,7 +234,7 @@ absl::Status CheckOffPolicy(const TrainConfig& config) {
   const std::string setting = Concat("data.offpolicy_fraction = ", data.offpolicy_fraction);
   if (data.NumOffPolicy() == 0) {
     return InvalidArgument(setting,
-                           ": is none of the data.train_batch_size = ", data.train_batch_size,
+                           ": gives none of the data.train_batch_size = ", data.train_batch_size,
                            " prompts of a step");
   }
   const ObjectiveTerms terms = config.LossTerms();

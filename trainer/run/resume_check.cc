@@ -74,7 +74,7 @@ absl::StatusOr<RunFacts> ReadRunFacts(const std::string& path) {
   if (!json.is_object()) return DataLoss(path, " is not a JSON object");
   RunFacts facts;
   for (const auto& [name, value] : json.items()) {
-    if (!value.is_string()) return DataLoss(path, ": ", name, " is no text");
+    if (!value.is_string()) return DataLoss(path, ": the value of ", name, " is not a string");
     facts.push_back({name, value.get<std::string>(), false});
   }
   return facts;

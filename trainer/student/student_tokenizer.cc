@@ -19,7 +19,8 @@ absl::StatusOr<std::vector<int32_t>> EndIds(const std::string& path, const json&
   const json& value = generation["eos_token_id"];
   for (const json& id : value.is_array() ? value : json::array({value})) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
-      return InvalidArgument(path, ": eos_token_id ", id.dump().substr(0, 80), " is no token id");
+      return InvalidArgument(path, ": eos_token_id ", id.dump().substr(0, 80),
+                             " is not a token id");
     }
     ids.push_back(id.get<int32_t>());
   }

@@ -34,10 +34,10 @@ absl::Status CheckQueue(const Measure& measure) {
 absl::Status CheckShare(const Measure& measure, double share) {
   const int64_t held = measure.of_client + measure.added + measure.kept;
   if (FitsShare(held, measure.free(), share)) return absl::OkStatus();
-  return ResourceExhausted("the client's share of the queue holds ", measure.of_client, " ",
-                           measure.unit, ": ", measure.added,
-                           " more exceed what max_client_queue_share ", share, " leaves it of ",
-                           measure.limit_name, " ", measure.limit, measure.KeptText());
+  return ResourceExhausted("this client has ", measure.of_client, " ", measure.unit, " queued; ",
+                           measure.added, " more would exceed its share (max_client_queue_share ",
+                           share, " of ", measure.limit_name, " ", measure.limit,
+                           measure.KeptText(), ")");
 }
 
 }  // namespace

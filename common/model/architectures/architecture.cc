@@ -58,8 +58,8 @@ absl::Status DeriveHeadDim(ModelConfig* config) {
   if (config->head_dim != 0 || config->num_attention_heads == 0) return absl::OkStatus();
   if (config->hidden_size % config->num_attention_heads != 0) {
     return InvalidArgument("hidden_size ", config->hidden_size,
-                           " is no multiple of num_attention_heads ", config->num_attention_heads,
-                           " and head_dim is not given");
+                           " is not a multiple of num_attention_heads ",
+                           config->num_attention_heads, " and head_dim is not given");
   }
   config->head_dim = config->hidden_size / config->num_attention_heads;
   return absl::OkStatus();

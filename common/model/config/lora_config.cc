@@ -60,7 +60,7 @@ absl::Status CheckNames(const std::vector<std::string>& names, const char* const
     if (std::find(std::begin(known), std::end(known), name) == std::end(known)) {
       std::string words = also;
       for (const char* word : known) words += Concat(words.empty() ? "" : ", ", word);
-      return InvalidArgument("\"", name, "\" is none of ", words);
+      return InvalidArgument("\"", name, "\" is not one of ", words);
     }
     if (!seen.insert(name).second) return InvalidArgument("\"", name, "\" occurs twice");
   }

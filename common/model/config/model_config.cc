@@ -69,7 +69,8 @@ absl::Status CheckSizes(const ModelConfig& config) {
   TAOPD_RETURN_IF_ERROR(RequirePositive("max_position_embeddings", config.max_position_embeddings));
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     return InvalidArgument("num_attention_heads ", config.num_attention_heads,
-                           " is no multiple of num_key_value_heads ", config.num_key_value_heads);
+                           " is not a multiple of num_key_value_heads ",
+                           config.num_key_value_heads);
   }
   if (config.head_dim % 2 != 0) {
     return InvalidArgument("head_dim ", config.head_dim, " is odd; rotary positions need pairs");

@@ -174,7 +174,7 @@ absl::Status ParseAddedTokens(const json& root, const TokenIds& token_ids, Token
     auto token = ParseAddedToken((*list)[i]);
     if (!token.ok()) return Annotate(token.status(), where);
     if (!contents.insert(token->content).second) {
-      return InvalidArgument(where, ": \"", token->content, "\" is there twice");
+      return InvalidArgument(where, ": \"", token->content, "\" occurs twice");
     }
     TAOPD_RETURN_IF_ERROR(
         Annotate(CheckAddedTokenId(*token, token_ids, largest_id, spec->num_vocab_entries), where));

@@ -208,7 +208,7 @@ TEST(RendezvousTest, RefusesByName) {
   for (const Case& c :
        {Case{"RANK", "", "RANK is not set"}, Case{"WORLD_SIZE", "", "WORLD_SIZE is not set"},
         Case{"RANK", "8", "RANK = 8 is not in [0, 7]"}, Case{"RANK", "-1", "RANK = -1"},
-        Case{"RANK", "1x", "RANK = \"1x\" is no whole number"},
+        Case{"RANK", "1x", "RANK = \"1x\" is not a whole number"},
         Case{"LOCAL_RANK", "4", "LOCAL_RANK = 4 is not in [0, 3]"},
         Case{"LOCAL_WORLD_SIZE", "9", "LOCAL_WORLD_SIZE = 9"},
         Case{"MASTER_ADDR", "", "MASTER_ADDR is not set"},

@@ -98,7 +98,7 @@ TEST_F(TextCommands, GradeAnswersBadRowsWithTheirKeys) {
               "{\"id\": 5, \"error\": \"mine\"}\n[]\n");
   ASSERT_EQ(answers.size(), 6u);
   EXPECT_EQ(code_, 65);
-  const char* messages[] = {"answer is missing", "answer is not text", "grader \"x\" is none of",
+  const char* messages[] = {"answer is missing", "answer is not text", "grader \"x\" is not one of",
                             "key \"correct\"",   "key \"error\"",      "not a JSON object"};
   for (size_t i = 0; i < std::size(messages); ++i) {
     EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];

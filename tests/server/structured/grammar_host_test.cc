@@ -234,7 +234,7 @@ TEST_F(FakeProgramTest, WhatDoesNotServeIsUnavailable) {
   // A form is blamed if no other one can have held the process up.
   const auto [first, second] = Use(ready + "exec cat <&3 >/dev/null", absl::Seconds(1));
   EXPECT_ERROR(first, absl::StatusCode::kUnavailable, "structured output is not available");
-  EXPECT_ERROR(second, absl::StatusCode::kInvalidArgument, "field: it does not come to an end");
+  EXPECT_ERROR(second, absl::StatusCode::kInvalidArgument, "field: it did not finish in time");
   GrammarCompilerOptions options;
   options.host.program = "/nowhere/taopd-grammar";
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"),

@@ -151,7 +151,7 @@ TEST(ResumeCheck, TheRecordReadsBack) {
   EXPECT_EQ(facts[1].value, "");
   WriteFile(dir.File("identity.json"), "{\"a\": 1}");
   EXPECT_ERROR(ReadRunFacts(dir.File("identity.json")), absl::StatusCode::kDataLoss,
-               "a is no text");
+               "the value of a is not a string");
 }
 
 TEST(ChangedSettings, AreThoseThatDifferAndReadBack) {

@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
     }
     return row.make(answer_pattern);
   }
-  return InvalidArgument("grader \"", name, "\" is none of ", known);
+  return InvalidArgument("grader \"", name, "\" is not one of ", known);
 }
 
 Verdict Grader::Grade(std::string_view response, std::string_view answer,

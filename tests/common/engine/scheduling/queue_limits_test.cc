@@ -72,9 +72,8 @@ TEST(QueueLimitsTest, ANewcomersFirstRequestNeedsOnlyRoom) {
   const QueueDecision second = queue.Offer("newcomer", 1);
   EXPECT_TRUE(second.only_client_share);
   EXPECT_ERROR(second.status, absl::StatusCode::kResourceExhausted,
-               "the client's share of the queue holds 58 tokens: 1 more exceed what "
-               "max_client_queue_share 0.5 leaves it of max_queued_tokens 120 less 1 for shorter "
-               "requests");
+               "this client has 58 tokens queued; 1 more would exceed its share "
+               "(max_client_queue_share 0.5 of max_queued_tokens 120 less 1 for shorter requests)");
   const QueueDecision full = queue.Offer("third", 4);
   EXPECT_FALSE(full.only_client_share);
   const std::string text(full.status.message());
@@ -98,8 +97,8 @@ TEST(QueueLimitsTest, RequestsHaveSharesToo) {
   EXPECT_OK(queue.Offer("a", 1).status);
   EXPECT_OK(queue.Offer("a", 1).status);
   EXPECT_ERROR(queue.Offer("a", 1).status, absl::StatusCode::kResourceExhausted,
-               "2 requests: 1 more exceed what max_client_queue_share 0.5 leaves it of "
-               "max_queued_requests 4");
+               "2 requests queued; 1 more would exceed its share (max_client_queue_share 0.5 of "
+               "max_queued_requests 4)");
   EXPECT_OK(queue.Offer("b", 1).status);
   EXPECT_OK(queue.Offer("c", 1).status);
   EXPECT_ERROR(queue.Offer("d", 1).status, absl::StatusCode::kResourceExhausted,

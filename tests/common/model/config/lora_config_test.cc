@@ -138,7 +138,7 @@ TEST(ModulesToSave, AreThoseOfTheModel) {
   EXPECT_EQ(CountLoraParameters(model, tied).saved(), V * H + L * model.head_dim);
   EXPECT_FALSE(resolve({"norm"}).ensure_weight_tying);
   EXPECT_EQ(CheckModulesToSave({"score"}).message(),
-            "\"score\" is none of embed_tokens, lm_head, norm, model.norm, input_layernorm, "
+            "\"score\" is not one of embed_tokens, lm_head, norm, model.norm, input_layernorm, "
             "post_attention_layernorm, q_norm, k_norm");
   EXPECT_EQ(CheckModulesToSave({"norm", "norm"}).message(), "\"norm\" occurs twice");
   const ModelConfig llama = TinyConfig("LlamaForCausalLM");

@@ -228,7 +228,7 @@ TEST(TokenizerJson, AddedTokens) {
       {"other id than in vocab", [](json& f) { f["added_tokens"].push_back(Added("!", 271)); },
        kInvalid, "gives it, 0"},
       {"twice", [](json& f) { f["added_tokens"].push_back(f["added_tokens"][0]); }, kInvalid,
-       "is there twice"},
+       "occurs twice"},
       {"equal after NFC",
        [](json& f) {
          for (const char* content : {"\u00E9x", "e\u0301x"}) {

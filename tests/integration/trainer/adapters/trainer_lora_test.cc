@@ -202,7 +202,7 @@ TEST_F(TrainerLoraTest, BadSettingsAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"student.lora.rank=-1", "student.lora.rank = -1"},
       {"student.lora.alpha=0", "student.lora.alpha = 0"},
-      {"student.lora.target_modules=[lm_head]", "\"lm_head\" is none of"},
+      {"student.lora.target_modules=[lm_head]", "\"lm_head\" is not one of"},
       {"student.lora.target_modules=[]", "student.lora.target_modules = []"},
       {"student.lora.modules_to_save=[q_norm]", "modules_to_save: the model has no \"q_norm\""},
       {"student.lora.init=pissa", "student.lora.init"},
