@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -224,50 +224,66 @@ class TeacherApp {
     return absl::OkStatus();
   }
 
-  // Waits for a signal, a failure to load, or the loss of a listener or of the device. Meanwhile it
-  // copies the state of /health and /ready to gRPC's health service, runs the canary, and trims the
-  // heap.
+  // Waits for a signal that ends the server, or for a fatal failure. Returns the exit code.
   int WaitForEnd(const sigset_t& signals) {
-    std::string last_reason;
     for (;;) {
       const int signal_number = ::sigtimedwait(&signals, nullptr, &kHealthInterval);
       if (signal_number == SIGHUP) {
-        absl::Status reloaded = LoadSecrets();
-        if (access_log_ != nullptr) reloaded.Update(access_log_->Reopen());
-        if (reloaded.ok()) {
-          LogInfo("keys, certificates and the access log were reopened");
-        } else {
-          LogError("what could not be opened again stays as it was",
-                   {{"error", std::string(reloaded.message())}});
-        }
+        Reopen();
       } else if (signal_number > 0) {
         LogInfo("draining", {{"signal", signal_number},
                              {"delay_s", options_.drain_delay},
                              {"timeout_s", options_.shutdown_timeout}});
         return kExitOk;
       }
-      if (load_failure_code_ != 0) return load_failure_code_;
-      if (http_failed_) {
-        LogError("the HTTP listener can no longer accept connections");
-        return kExitInternal;
-      }
-      if (!load_ended_) continue;
-      const auto model = state_.model();
-      canary_.Follow(model);
-      canary_.Tick();
-      const EngineStats stats = model != nullptr ? model->engine->stats() : EngineStats();
-      if (stats.device_failed) {
-        LogError("the device no longer computes: the process ends, so that a new one can start",
-                 {{"reason", stats.device_error}, {"kernel", stats.device_kernel}});
-        return stats.device_kernel.empty() ? kExitInternal : kExitDevice;
-      }
-      state_.heap_trim().Tick(absl::Now());
-      TellGrpc();
-      const std::string reason(state_.Ready().message());
-      if (reason != last_reason && !reason.empty()) LogError("not ready", {{"reason", reason}});
-      if (reason != last_reason && reason.empty()) LogInfo("ready again");
-      last_reason = reason;
+      if (const std::optional<int> code = FatalFailure()) return *code;
+      if (load_ended_) Tick();
     }
+  }
+
+  // Loads keys and certificates again and reopens the access log.
+  void Reopen() {
+    absl::Status reopened = LoadSecrets();
+    if (access_log_ != nullptr) reopened.Update(access_log_->Reopen());
+    if (reopened.ok()) {
+      LogInfo("keys, certificates and the access log were reopened");
+    } else {
+      LogError("reload failed; the previous keys, certificates or log stay in use",
+               {{"error", std::string(reopened.message())}});
+    }
+  }
+
+  // Returns the exit code of a failure that only a new process can mend: of loading, of the HTTP
+  // listener or of the device. Logs the failure.
+  std::optional<int> FatalFailure() {
+    if (load_failure_code_ != 0) return load_failure_code_;
+    if (http_failed_) {
+      LogError("the HTTP listener can no longer accept connections");
+      return kExitInternal;
+    }
+    const auto model = load_ended_ ? state_.model() : nullptr;
+    const EngineStats stats = model != nullptr ? model->engine->stats() : EngineStats();
+    if (!stats.device_failed) return std::nullopt;
+    LogError("the device no longer computes: the process ends, so that a new one can start",
+             {{"reason", stats.device_error}, {"kernel", stats.device_kernel}});
+    return stats.device_kernel.empty() ? kExitInternal : kExitDevice;
+  }
+
+  // Runs the canary, trims the heap, copies the state of /health and /ready to gRPC's health
+  // service, and logs changes of readiness.
+  void Tick() {
+    canary_.Follow(state_.model());
+    canary_.Tick();
+    state_.heap_trim().Tick(absl::Now());
+    TellGrpc();
+    const std::string reason(state_.Ready().message());
+    if (reason == not_ready_reason_) return;
+    if (reason.empty()) {
+      LogInfo("ready again");
+    } else {
+      LogError("not ready", {{"reason", reason}});
+    }
+    not_ready_reason_ = reason;
   }
 
   void TellGrpc() { grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok()); }
@@ -333,6 +349,7 @@ class TeacherApp {
   ServiceManager service_;
   std::thread loader_;
   bool loader_left_behind_ = false;
+  std::string not_ready_reason_;  // empty if the server is ready
 };
 
 }  // namespace

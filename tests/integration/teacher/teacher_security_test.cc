@@ -59,7 +59,7 @@ TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
   EXPECT_EQ(Models(kOfFile), 401);
   WriteFile(path, "");
   ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("stays as it was");
+  WaitForError("stay in use");
   EXPECT_EQ(Models("key-that-is-new"), 200);
   for (const char* key : {kOfFile, kOfFlag, kOfEnvironment, "key-that-is-new"}) {
     EXPECT_THAT(teacher_->Errors() + teacher_->Output(), Not(HasSubstr(key)));
@@ -119,7 +119,7 @@ TEST_F(TeacherSecurityTest, ABadFileOfKeysDoesNotKeepTheOldCertificate) {
   Certificate("localhost", &second, false).Write(server);
   WriteFile(keys, "");
   ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("stays as it was");
+  WaitForError("stay in use");
   httplib::SSLClient https("127.0.0.1", teacher_->http_port());
   https.set_ca_cert_path(dir.File("second.crt").c_str());
   https.enable_server_certificate_verification(true);
