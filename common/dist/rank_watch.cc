@@ -212,14 +212,14 @@ void RankWatch::Remove(int fd) {
   std::erase_if(peers_, [fd](const Peer& peer) { return peer.fd == fd; });
 }
 
-void RankWatch::Gone(Peer& peer) {
+void RankWatch::OnDisconnect(Peer& peer) {
   if (peer.rank >= 0 && !peer.has_left && !has_left_) {
     FailLocked(peer.rank, Unavailable("rank ", peer.rank,
                                       " has died: its connection ended without a farewell"));
   }
 }
 
-bool RankWatch::Take(Peer& peer, const std::string& line) {
+bool RankWatch::HandleLine(Peer& peer, const std::string& line) {
   std::istringstream in(line);
   std::string word;
   in >> word;
@@ -306,11 +306,11 @@ void RankWatch::Read(int fd) {
   for (size_t end; stays && (end = peer->received.find('\n')) != std::string::npos;) {
     const std::string line = peer->received.substr(0, end);
     peer->received.erase(0, end + 1);
-    stays = Take(*peer, line);
+    stays = HandleLine(*peer, line);
   }
   stays = stays && peer->received.size() <= kMaxLine;
   if (stays) return;
-  Gone(*peer);
+  OnDisconnect(*peer);
   Remove(fd);
 }
 

@@ -115,8 +115,8 @@ class RankWatch {
   void Accept();
   void Read(int fd);
   // Handles a line. Returns whether the peer may stay.
-  bool Take(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Gone(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HandleLine(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnDisconnect(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tick(absl::Time now, absl::Duration since_last);
   void EndIfOverdue(absl::Time now);
   void FailLocked(int64_t rank, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -99,7 +99,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   } else {
     decoder->KeepForInferenceOnly();
   }
-  LetGoOfWorkerThreads();  // the threads that packed weights
+  ReleaseWorkerThreads();  // the threads that packed weights
   return loaded;
 }
 

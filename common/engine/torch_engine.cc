@@ -223,7 +223,7 @@ class TorchEngine final : public InferenceEngine {
         delivering_ = false;
         idle = !scheduler_.has_work();
       }
-      if (idle) LetGoOfWorkerThreads();
+      if (idle) ReleaseWorkerThreads();
       if (stopped) return;
     }
   }
@@ -235,7 +235,7 @@ class TorchEngine final : public InferenceEngine {
       return stopping_ || aborting_ || !scheduler_.has_work();
     };
     while (!ends() && yields_()) {
-      LetGoOfWorkerThreads();
+      ReleaseWorkerThreads();
       Beat();
       mutex_.AwaitWithTimeout(absl::Condition(&ends), kIdleWait);
     }

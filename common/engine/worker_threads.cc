@@ -6,7 +6,7 @@
 
 namespace taopd {
 
-void LetGoOfWorkerThreads() {
+void ReleaseWorkerThreads() {
 #ifdef _OPENMP
   omp_pause_resource_all(omp_pause_soft);
 #endif

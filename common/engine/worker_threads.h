@@ -10,6 +10,6 @@ namespace taopd {
 // In decoding, with hundreds of short loops per token, that cost an eighth of the time.
 //
 // Must not be called inside a parallel loop.
-void LetGoOfWorkerThreads();
+void ReleaseWorkerThreads();
 
 }  // namespace taopd

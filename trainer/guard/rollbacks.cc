@@ -58,9 +58,9 @@ absl::StatusOr<Rollbacks> ReadRollbacks(const std::string& run_dir, int64_t step
 }
 
 absl::Status WriteRollbacks(const Rollbacks& rollbacks, const std::string& run_dir,
-                            const std::optional<RollbackIntent>& intent) {
+                            const std::optional<Rollbacks>& intent) {
   json json = ToJson(rollbacks);
-  if (intent) json["intent"] = ToJson(intent->after);
+  if (intent) json["intent"] = ToJson(*intent);
   return WriteFileAtomically(run_dir + kFile, json.dump() + "\n");
 }
 

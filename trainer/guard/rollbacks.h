@@ -33,16 +33,12 @@ struct Rollbacks {
   bool SkipsAt(int64_t step) const { return step <= to_step; }
 };
 
-// A roll-back that has begun, to after.to_step.
-struct RollbackIntent {
-  Rollbacks after;
-};
-
 // Reads the roll-backs of a run that continues after `step` steps; an intent counts as described
 // above. A missing file means that there are none. Returns DATA_LOSS if the file is damaged.
 absl::StatusOr<Rollbacks> ReadRollbacks(const std::string& run_dir, int64_t step = INT64_MAX);
-// Replaces the file. Without `intent`, an earlier intent is removed.
+// Replaces the file. `intent` is the record after a roll-back that has begun, to intent->to_step;
+// without it, an earlier intent is removed.
 absl::Status WriteRollbacks(const Rollbacks& rollbacks, const std::string& run_dir,
-                            const std::optional<RollbackIntent>& intent = std::nullopt);
+                            const std::optional<Rollbacks>& intent = std::nullopt);
 
 }  // namespace taopd

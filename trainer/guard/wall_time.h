@@ -27,7 +27,7 @@ class WallTimeLimit {
 
   // For work that can be interrupted and saved at any moment, such as an evaluation with a journal.
   // Returns whether the remaining time is less than the longest checkpoint so far.
-  bool IsUpForAPart(absl::Time now) const {
+  bool MustSaveNow(absl::Time now) const {
     return limit_ != absl::ZeroDuration() && now + longest_save_ > start_ + limit_;
   }
 

@@ -40,7 +40,7 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
     batch.emplace_back(std::move(request), std::move(finish));
   }
   num_open_->fetch_add(static_cast<int64_t>(batch.size()));
-  LetGoOfWorkerThreads();  // the caller's threads, because the engine computes now
+  ReleaseWorkerThreads();  // the caller's threads, because the engine computes now
   const std::vector<RequestHandle> added = engine_->SubmitBatch(std::move(batch));
   handles_.insert(handles_.end(), added.begin(), added.end());
   // The cache is freed after the last request, so that training can use its memory. Its contents

@@ -51,9 +51,9 @@ TEST(WallTimeLimit, APartNeedsRoomForASaveOnly) {
   WallTimeLimit limit(start, absl::Seconds(100));
   limit.StepTook(absl::Seconds(50));
   limit.SaveTook(absl::Seconds(10));
-  EXPECT_FALSE(limit.IsUpForAPart(start + absl::Seconds(90)));
-  EXPECT_TRUE(limit.IsUpForAPart(start + absl::Seconds(91)));
-  EXPECT_FALSE(WallTimeLimit(start, absl::ZeroDuration()).IsUpForAPart(start + absl::Hours(9)));
+  EXPECT_FALSE(limit.MustSaveNow(start + absl::Seconds(90)));
+  EXPECT_TRUE(limit.MustSaveNow(start + absl::Seconds(91)));
+  EXPECT_FALSE(WallTimeLimit(start, absl::ZeroDuration()).MustSaveNow(start + absl::Hours(9)));
 }
 
 TEST(SaveInterval, CountsFromTheLastCheckpoint) {
@@ -80,7 +80,7 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   EXPECT_FALSE(some.SkipsAt(0)) << "a file of an older version has no position";
   Rollbacks next = some.Next(0.5, 1, 24);
   next.to_step = 4;
-  ASSERT_OK(WriteRollbacks(some, dir.path(), RollbackIntent{next}));
+  ASSERT_OK(WriteRollbacks(some, dir.path(), next));
   for (const int64_t step : {0, 3, 4, 5, 6}) {
     ASSERT_OK_AND_ASSIGN(const Rollbacks begun, ReadRollbacks(dir.path(), step));
     EXPECT_EQ(begun.count, step <= 4 ? 3 : 2) << step;

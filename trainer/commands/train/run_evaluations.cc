@@ -87,7 +87,7 @@ absl::Status RunEvaluations::OnWait(int64_t num_added) {
   if (parts_.run_state->stop_requested())
     return absl::CancelledError("asked to stop during an evaluation");
   // Every start makes progress by at least one response.
-  if (num_added == 0 || !parts_.wall_time.IsUpForAPart(absl::Now())) return absl::OkStatus();
+  if (num_added == 0 || !parts_.wall_time.MustSaveNow(absl::Now())) return absl::OkStatus();
   parts_.run_state->RequestStop(kExitStoppedByUser);
   return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
 }
@@ -150,7 +150,7 @@ void RunEvaluations::Begin() {
   open_.emplace(&parts_, state.step, OpenJournal(state.step, state.train_seconds));
 }
 
-absl::Status RunEvaluations::TakeUp() {
+absl::Status RunEvaluations::ResumeInterrupted() {
   TrainState& state = parts_.state;
   const int64_t step = std::exchange(state.open_evaluation, -1);
   saves_.PinEvaluated(-1);
@@ -173,7 +173,7 @@ absl::Status RunEvaluations::TakeUp() {
   return absl::OkStatus();
 }
 
-absl::Status RunEvaluations::TakeBeside() {
+absl::Status RunEvaluations::RecordIfReady() {
   if (!open_) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(
       const int64_t unready,
@@ -298,7 +298,7 @@ absl::Status RunEvaluations::Restore() {
     TAOPD_ASSIGN_OR_RETURN(const std::string path, run_.checkpoints().Find(step));
     if (!path.empty()) named.Observe(step, value);
   }
-  TAOPD_RETURN_IF_ERROR(TakeUp());
+  TAOPD_RETURN_IF_ERROR(ResumeInterrupted());
   saves_.Pin(best_.step(), named_best_step_);
   if (parts_.config.trainer.best_metric.empty() || run_.checkpoint_dir().empty())
     return absl::OkStatus();

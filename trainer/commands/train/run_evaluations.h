@@ -41,7 +41,7 @@ class RunEvaluations {
   // run, and after a resume or a roll-back that interrupted an evaluation.
   absl::Status RunIfMissing();
   // Records an evaluation beside training that has ended, if there is one.
-  absl::Status TakeBeside();
+  absl::Status RecordIfReady();
   // Waits for an evaluation beside training, if there is one, and records it.
   absl::Status Finish();
   // Ends an evaluation beside training without a result. Restore takes it up again if the state
@@ -62,7 +62,7 @@ class RunEvaluations {
   // Begins to evaluate the current weights beside training.
   void Begin();
   // Takes up the evaluation that the state names.
-  absl::Status TakeUp();
+  absl::Status ResumeInterrupted();
   // Records the evaluation beside training, which is ready on all ranks.
   absl::Status RecordBeside();
   // Measures the student.

@@ -60,7 +60,7 @@ absl::Status RunGuard::SkipUndonePrompts() {
   return BadData(Annotate(position, "rollbacks.json"));
 }
 
-void RunGuard::SettleIntent() {
+void RunGuard::ClearRollbackIntent() {
   if (!FileExists(run_.run_dir() + "/rollbacks.json")) return;
   if (absl::Status settled = RecordRollback(rollbacks_, std::nullopt); !settled.ok())
     LogWarning("rollbacks.json is not written", {{"error", settled}});
@@ -111,7 +111,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
   GuardAlarm worst;
   const std::vector<GuardAlarm> alarms = guard_.Observe(parts_.state.step, metrics);
   // The step's rollouts came from the weights of the step before.
-  if (guard_.last_good_step() == parts_.state.step) saves_.NewestIsGood();
+  if (guard_.last_good_step() == parts_.state.step) saves_.MarkNewestGood();
   for (const GuardAlarm& alarm : alarms) {
     // Log an alarm at its first step and when the guard begins to act; in between it would only be
     // repeated.
@@ -155,7 +155,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
     has_begun = true;
     after.to_step = to_step;
     given_up = UntilStored("rollbacks.json", &run_, parts_.run_state,
-                           [&] { return RecordRollback(rollbacks_, RollbackIntent{after}); });
+                           [&] { return RecordRollback(rollbacks_, after); });
     return given_up;
   });
   TAOPD_RETURN_IF_ERROR(given_up);
@@ -175,7 +175,8 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
     TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, parts_.self_teacher->TakeAverage()));
   }
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
-    LogWarning("rollbacks.json has the roll-back as begun, which counts", {{"error", done}});
+    LogWarning("rollbacks.json still marks the roll-back as begun; a resumed run treats it as done",
+               {{"error", done}});
   TAOPD_RETURN_IF_ERROR(
       BadData(parts_.data.order->Restore(parts_.state.epoch, parts_.state.epoch_index)));
   TAOPD_RETURN_IF_ERROR(Restore());
@@ -211,7 +212,7 @@ void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std
 }
 
 absl::Status RunGuard::RecordRollback(const Rollbacks& rollbacks,
-                                      const std::optional<RollbackIntent>& intent) {
+                                      const std::optional<Rollbacks>& intent) {
   return parts_.group->AgreeOnStatus(
       parts_.is_root() ? WriteRollbacks(rollbacks, run_.run_dir(), intent) : absl::OkStatus());
 }

@@ -26,8 +26,8 @@ class RunGuard {
   // Restores what a resumed or rolled back run remembers besides its state: the guard, the
   // roll-backs, the rest of a step, the best evaluation.
   absl::Status Restore();
-  // Settles the intent of a roll-back that a crash has left in rollbacks.json.
-  void SettleIntent();
+  // Removes the intent of a roll-back that a crash has left in rollbacks.json.
+  void ClearRollbackIntent();
   // Returns the factor of the learning rate, over all roll-backs.
   double lr_factor() const { return rollbacks_.lr_factor; }
   // Adds the metrics that the guard needs.
@@ -40,8 +40,7 @@ class RunGuard {
   absl::Status RestoreFiles();
   absl::Status SkipUndonePrompts();
   absl::Status RollBack(const GuardAlarm& alarm);
-  absl::Status RecordRollback(const Rollbacks& rollbacks,
-                              const std::optional<RollbackIntent>& intent);
+  absl::Status RecordRollback(const Rollbacks& rollbacks, const std::optional<Rollbacks>& intent);
   void LogAlarm(const GuardAlarm& alarm);
   void LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path);
   void WriteEvent(nlohmann::ordered_json event);

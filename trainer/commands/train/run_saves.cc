@@ -135,7 +135,7 @@ absl::Status RunSaves::Save() {
   return WithExitCode(kExitStorage, saved.status());
 }
 
-void RunSaves::NewestIsGood() {
+void RunSaves::MarkNewestGood() {
   if (newest_ >= 0) last_good_ = newest_;
 }
 
@@ -176,8 +176,8 @@ absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_bef
   optimizer.ClearGradients();
   std::string saved = "the newest checkpoint is intact";
   // After an update the weights, or their average, are between two steps, so the older checkpoint
-  // must suffice. A
-  // single rank of several cannot save without the others, which do not know of the failure yet.
+  // must suffice. A single rank of several cannot save without the others, which do not know of the
+  // failure yet.
   if (optimizer.num_changes() == changes_before && parts_.group->world_size() == 1) {
     parts_.state = before;
     if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");

@@ -46,7 +46,7 @@ class RunSaves {
   absl::Duration TakeTime() { return std::exchange(save_time_, absl::ZeroDuration()); }
 
   // The weights of the newest checkpoint have made a step without an alarm.
-  void NewestIsGood();
+  void MarkNewestGood();
   // From the next save on, keeps the checkpoint of this step, whose weights are being evaluated; -1
   // if there is none.
   void PinEvaluated(int64_t step) { evaluated_ = step; }

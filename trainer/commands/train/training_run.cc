@@ -70,7 +70,7 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run.OpenOutput());
   TAOPD_RETURN_IF_ERROR(guard_.Restore());
-  guard_.SettleIntent();
+  guard_.ClearRollbackIntent();
   parts_.output.store(&run.output());
   Announce();
   return false;
@@ -150,7 +150,7 @@ absl::Status TrainingRun::Step() {
   for (int64_t index : parts_.data.order->Next(parts_.config.data.train_batch_size))
     batch.push_back(&parts_.data.prompts[index]);
   TAOPD_ASSIGN_OR_RETURN(const StepResult result, TrainOn(batch));
-  TAOPD_RETURN_IF_ERROR(StepDone(result));
+  StepDone(result);
   Metrics metrics = result.metrics;
   guard_.AddMetrics(result, &metrics);
   parts_.wall_time.StepTook(absl::Now() - start);
@@ -165,7 +165,7 @@ absl::Status TrainingRun::Step() {
                                              state.nonfinite_in_a_row, " steps in a row")));
   }
   saves_.TakeSaved(/*waits=*/false);
-  TAOPD_RETURN_IF_ERROR(evaluations_.TakeBeside());
+  TAOPD_RETURN_IF_ERROR(evaluations_.RecordIfReady());
   const int64_t step = state.step;
   may_go_back_ = true;
   TAOPD_RETURN_IF_ERROR(guard_.Observe(metrics));
@@ -183,7 +183,7 @@ absl::Status TrainingRun::AverageWeights(int64_t step) {
   return taken.ok() ? taken : WithExitCode(kExitUnavailable, taken);
 }
 
-absl::Status TrainingRun::StepDone(const StepResult& result) {
+void TrainingRun::StepDone(const StepResult& result) {
   const TrainConfig& config = parts_.config;
   TrainState& state = parts_.state;
   parts_.run_state->Progress();
@@ -194,7 +194,6 @@ absl::Status TrainingRun::StepDone(const StepResult& result) {
   const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
   state.nonfinite_in_a_row =
       result.num_skipped_updates == num_minis ? state.nonfinite_in_a_row + 1 : 0;
-  return absl::OkStatus();
 }
 
 absl::Status TrainingRun::SaveIfDue() {

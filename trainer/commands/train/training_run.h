@@ -41,7 +41,7 @@ class TrainingRun {
   // Brings the average of a self teacher up to date after step `step` (1-based).
   absl::Status AverageWeights(int64_t step);
   // Counts the step that is done.
-  absl::Status StepDone(const StepResult& result);
+  void StepDone(const StepResult& result);
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);
   // Saves after a step if a checkpoint is due or asked for.
   absl::Status SaveIfDue();

@@ -61,7 +61,7 @@ RemoteRolloutEngine::RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWork
     added.pause = options.first_pause;
   }
   for (const auto& worker : workers_) {
-    worker->keeper = std::thread([this, one = worker.get()] { Keep(one); });
+    worker->keeper = std::thread([this, one = worker.get()] { Maintain(one); });
   }
 }
 
@@ -105,7 +105,7 @@ void RemoteRolloutEngine::SetWeights(absl::StatusOr<std::shared_ptr<const Policy
 
 void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done done) {
   const auto shared_done = std::make_shared<const Done>(std::move(done));
-  Ended ended;
+  FinishedJobs ended;
   std::vector<Job> given;
   {
     absl::MutexLock lock(&mutex_);
@@ -138,7 +138,7 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
 
 void RemoteRolloutEngine::CancelAll() {
   std::stop_source stopped;
-  Ended ended;
+  FinishedJobs ended;
   {
     absl::MutexLock lock(&mutex_);
     std::swap(stopped, requests_stop_);
@@ -168,7 +168,7 @@ bool RemoteRolloutEngine::needs_probe() const {
                      [](const auto& worker) { return worker->worker->needs_probe(); });
 }
 
-void RemoteRolloutEngine::Keep(Worker* worker) {
+void RemoteRolloutEngine::Maintain(Worker* worker) {
   while (true) {
     std::shared_ptr<const PolicyWeights> weights;
     bool checks = false;
@@ -191,7 +191,7 @@ void RemoteRolloutEngine::Keep(Worker* worker) {
     if (weights != nullptr)
       status = worker->worker->SetWeights(*weights, keepers_stop_.get_token());
     if (checks) status = worker->worker->Check(needs_, keepers_stop_.get_token());
-    Ended ended;
+    FinishedJobs ended;
     {
       absl::MutexLock lock(&mutex_);
       if (weights != nullptr || checks) Note(status, worker);
@@ -277,7 +277,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
         DataLoss("it answers with the weights ", answer->version, " instead of ", weights->version);
   }
   absl::Status end;
-  Ended ended;
+  FinishedJobs ended;
   {
     absl::MutexLock lock(&mutex_);
     --worker->num_running;
@@ -332,12 +332,12 @@ absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t 
   return absl::OkStatus();
 }
 
-RemoteRolloutEngine::Ended RemoteRolloutEngine::TakeHopeless() {
+RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::TakeHopeless() {
   const bool all_left_out = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
     return worker->state == State::kLeftOut;
   });
   const bool is_late = absl::Now() - last_ready_ > options_.outage_budget;
-  Ended ended;
+  FinishedJobs ended;
   if (waiting_.empty() || (!all_left_out && !is_late)) return ended;
   const absl::Status status = all_left_out
                                   ? Annotate(DescribeWorkers(absl::StatusCode::kFailedPrecondition),
@@ -359,7 +359,7 @@ absl::Status RemoteRolloutEngine::DescribeWorkers(absl::StatusCode code) const {
   return absl::Status(code, text);
 }
 
-void RemoteRolloutEngine::End(Ended ended) {
+void RemoteRolloutEngine::End(FinishedJobs ended) {
   for (auto& [job, status] : ended) (*job.done)(job.index, status);
 }
 

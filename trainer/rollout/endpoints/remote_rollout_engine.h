@@ -108,10 +108,10 @@ class RemoteRolloutEngine final : public RolloutEngine {
     int num_faults = 0;  // answers that were an error inside of a worker
   };
   // A call of `done`, made without the lock.
-  using Ended = std::vector<std::pair<Job, absl::Status>>;
+  using FinishedJobs = std::vector<std::pair<Job, absl::Status>>;
 
   // The keeper of a worker.
-  void Keep(Worker* worker);
+  void Maintain(Worker* worker);
   bool IsReady(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return worker.state == State::kReachable && weights_.ok() && *weights_ != nullptr &&
            worker.weights == *weights_;
@@ -133,9 +133,9 @@ class RemoteRolloutEngine final : public RolloutEngine {
   absl::Status JudgeError(const absl::Status& error, int64_t epoch, Job* job, Worker* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the waiting requests if there is no hope for them.
-  Ended TakeHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  FinishedJobs TakeHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DescribeWorkers(absl::StatusCode code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void End(Ended ended);
+  static void End(FinishedJobs ended);
 
   const RolloutNeeds needs_;
   const RemoteRolloutOptions options_;

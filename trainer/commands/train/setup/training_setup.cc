@@ -45,7 +45,7 @@ absl::Status ConnectRewards(const RewardConfig& config, const Student& student,
   return Annotate(source->Connect(absl::Seconds(config.connect_timeout_s)), "reward");
 }
 
-absl::Status CheckNames(TrainingParts& parts) {
+absl::Status MakeConfiguredParts(TrainingParts& parts) {
   if (HasSelfTeacher(parts.config.teacher, parts.config.teachers))
     parts.self_teacher.emplace(MakeSelfTeacherOptions(parts.config), &parts.student, parts.group);
   TAOPD_ASSIGN_OR_RETURN(parts.teacher,
@@ -122,7 +122,7 @@ absl::Status AgreeOnPlan(TrainingParts& parts) {
 }
 
 absl::Status CheckConfig(TrainingParts& parts) {
-  TAOPD_RETURN_IF_ERROR(CheckNames(parts));
+  TAOPD_RETURN_IF_ERROR(MakeConfiguredParts(parts));
   if (const auto device = ParseDevice(parts.config.trainer.device);
       device.ok() && device->is_cpu()) {
     TAOPD_RETURN_IF_ERROR(BadUsage(CheckSettingsForCpu(parts.config)));
