@@ -15,6 +15,12 @@ struct FullKl {
   double ta_opd = 0;   // its lower bound on the support, on the same rows
   int64_t num_rows = 0;
 };
+template <typename Visit>
+void ForEachSum(const Visit& visit, FullKl& sums) {
+  visit(&sums.full_kl);
+  visit(&sums.ta_opd);
+  visit(&sums.num_rows);
+}
 
 // Draws `num_rows` response rows (all, if there are fewer) of sequences [0, end) of `batch`, with a
 // seed derived from run.seed and `step`. Asks the teacher for their dense log-probs and evaluates

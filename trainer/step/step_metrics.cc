@@ -114,10 +114,14 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids) {
   return 1 - static_cast<double>(seen.size()) / static_cast<double>(num_ngrams);
 }
 
-RolloutSums SumRollouts(const std::vector<Rollout>& rollouts) {
+RolloutSums SumRollouts(const std::vector<const ScoredRollout*>& items, int64_t step) {
   RolloutSums sums;
-  for (const Rollout& rollout : rollouts) {
+  for (const ScoredRollout* item : items) {
+    const Rollout& rollout = item->rollout;
     const auto length = static_cast<int64_t>(rollout.response_ids.size());
+    sums.num_beyond_vocabulary += item->scores.num_beyond_vocabulary;
+    sums.num_teacher_prompts_missing += item->lacks_teacher_prompt ? 1 : 0;
+    if (rollout.policy_version != kLiveWeights) sums.steps_off += step - rollout.policy_version;
     if (rollout.is_given) {
       ++sums.num_given;
       sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
@@ -153,6 +157,11 @@ RewardSums SumRewards(const std::vector<const ScoredRollout*>& items, int64_t gr
 
 Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
   Metrics metrics;
+  if (config.data.HasTeacherPrompt()) {
+    metrics.emplace_back("teacher/prompt_missing",
+                         Mean(static_cast<double>(record.rollouts.num_teacher_prompts_missing),
+                              record.rollouts.num_rollouts));
+  }
   if (config.reward.IsOn()) {
     const RewardSums& sums = record.rewards;
     const double mean = Mean(sums.reward, sums.num_rewards);
@@ -193,9 +202,9 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   AddHeadMetrics(record.sums, has_teacher, &metrics);
   if (has_teacher) AddOverlap(record.sums, support, head.top_k_metrics, &metrics);
   AddBehaviorMetrics(record.sums, &metrics);
-  if (record.num_beyond_vocabulary > 0) {
-    metrics.emplace_back("teacher/beyond_vocabulary",
-                         static_cast<double>(record.num_beyond_vocabulary));
+  const int64_t num_beyond_vocabulary = record.rollouts.num_beyond_vocabulary;
+  if (num_beyond_vocabulary > 0) {
+    metrics.emplace_back("teacher/beyond_vocabulary", static_cast<double>(num_beyond_vocabulary));
   }
   const RowSums& sums = record.sums;
   if (support.kind == SupportKind::kFullVocabulary && head.objective.num_terms == 1) {
@@ -206,6 +215,8 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   AddRolloutMetrics(record.rollouts, &metrics);
   metrics.emplace_back("optim/skipped_updates", static_cast<double>(record.num_skipped_updates));
   AddTimeMetrics(record, times, &metrics);
+  metrics.emplace_back("policy/staleness", Mean(static_cast<double>(record.rollouts.steps_off),
+                                                record.rollouts.num_rollouts));
   return metrics;
 }
 

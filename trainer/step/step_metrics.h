@@ -16,7 +16,8 @@
 
 namespace taopd {
 
-// Sums over rollouts. Given responses count in num_tokens and num_given alone.
+// Sums over rollouts. Given responses do not count in num_rollouts, num_response_tokens, longest,
+// num_truncated and repeated_ngrams.
 struct RolloutSums {
   int64_t num_rollouts = 0;
   int64_t num_response_tokens = 0;
@@ -25,6 +26,9 @@ struct RolloutSums {
   int64_t num_truncated = 0;
   double repeated_ngrams = 0;
   int64_t num_given = 0;
+  int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary
+  int64_t num_teacher_prompts_missing = 0;
+  int64_t steps_off = 0;  // steps between the weights that generated a rollout and this step's
 };
 // Calls visit with a pointer to each number that is a sum over the ranks.
 template <typename Visit>
@@ -35,8 +39,12 @@ void ForEachSum(const Visit& visit, RolloutSums& sums) {
   visit(&sums.num_truncated);
   visit(&sums.repeated_ngrams);
   visit(&sums.num_given);
+  visit(&sums.num_beyond_vocabulary);
+  visit(&sums.num_teacher_prompts_missing);
+  visit(&sums.steps_off);
 }
-RolloutSums SumRollouts(const std::vector<Rollout>& rollouts);
+// `items` are those of step `step`.
+RolloutSums SumRollouts(const std::vector<const ScoredRollout*>& items, int64_t step);
 
 // Sums over the rewarded responses, which given responses are not.
 struct RewardSums {
@@ -66,8 +74,7 @@ struct StepRecord {
   int64_t num_updates = 0;
   int64_t num_skipped_updates = 0;
   double lr = 0;
-  FullKl full_kl;                     // no rows: not measured
-  int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary of all rollouts
+  FullKl full_kl;  // no rows: not measured
   RolloutSums rollouts;
   RewardSums rewards;
   absl::Duration duration;  // duration of the whole step
@@ -84,8 +91,8 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head);
 
-// Returns the metrics of what the configuration may switch on: rewards, rollouts elsewhere, masked
-// responses, given responses.
+// Returns the metrics of what the configuration may switch on: prompts for the teacher, rewards,
+// rollouts elsewhere, masked responses, given responses.
 Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config);
 
 }  // namespace taopd

@@ -95,9 +95,7 @@ void ForEachNumber(PendingStep& step, Visit&& visit) {
   visit(&step.record.grad_norm_sum);
   visit(&step.record.num_updates);
   visit(&step.record.num_skipped_updates);
-  visit(&step.record.full_kl.full_kl);
-  visit(&step.record.full_kl.ta_opd);
-  visit(&step.record.full_kl.num_rows);
+  ForEachSum(visit, step.record.full_kl);
 }
 
 struct PutNumber {

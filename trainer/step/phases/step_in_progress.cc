@@ -66,7 +66,7 @@ StepInProgress::StepInProgress(const StepContext& context, int64_t number, doubl
   head_.top_k_metrics = HeadMeasuresOverlap(*context.config, support_);
   prompts_ = PromptsOfSequences(context, prompts);
   if (pending != nullptr) {
-    GoOnWith(*pending);
+    ContinueFrom(*pending);
   } else if (context.rollouts_ahead != nullptr) {
     batch_ = context.rollouts_ahead->Take(number);
   } else {
@@ -83,7 +83,7 @@ void StepInProgress::PackWeights() {
   context_.student->PrepareInference();
 }
 
-void StepInProgress::GoOnWith(const PendingStep& pending) {
+void StepInProgress::ContinueFrom(const PendingStep& pending) {
   std::vector<ScoredRollout> items;
   for (const int64_t i : SequencesOfStep(*context_.config, context_.shares)) {
     items.push_back(*pending.rollouts.at(i));
@@ -168,7 +168,7 @@ absl::Status StepInProgress::JoinOtherPasses(int64_t num_done, int64_t num_passe
   return absl::OkStatus();
 }
 
-bool StepInProgress::StopsIn(int64_t mini_batch) {
+bool StepInProgress::ShouldStopBefore(int64_t mini_batch) {
   if (!context_.stop_requested()) return false;
   if (!weights_changed()) return true;
   const absl::Time now = context_.clock->Now();
@@ -197,7 +197,7 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   for (const std::vector<SequenceRange>& micro_batches : dealt_.micro_batches) {
     for (const auto& [first, last] : micro_batches) {
       // A rank that stops computes nothing more, but still sends what the other ranks wait for.
-      if (num_stopped == 0 && StopsIn(mini_batch)) num_stopped = 1;
+      if (num_stopped == 0 && ShouldStopBefore(mini_batch)) num_stopped = 1;
       options.forward.on_layer_backward =
           optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
       if (num_stopped == 0) {
@@ -287,44 +287,25 @@ absl::Status StepInProgress::StartLaterRollouts() {
 absl::StatusOr<StepResult> StepInProgress::Finish() {
   batch_->WaitIdle();
   StepResult result;
-  int64_t num_teacher_prompts_missing = 0, steps_off = 0;
-  for (int64_t i = 0; i < batch_->size(); ++i) {
-    record_.num_beyond_vocabulary += batch_->item(i).scores.num_beyond_vocabulary;
-    num_teacher_prompts_missing += batch_->item(i).lacks_teacher_prompt ? 1 : 0;
-    result.rollouts.push_back(batch_->item(i).rollout);
-    const int64_t version = result.rollouts.back().policy_version;
-    steps_off += version == kLiveWeights ? 0 : number_ - version;
-  }
-  record_.rollouts = SumRollouts(result.rollouts);
+  const std::vector<const ScoredRollout*> items = batch_->Items(0, batch_->size());
+  for (const ScoredRollout* item : items) result.rollouts.push_back(item->rollout);
   LeaveOutGiven(prompts_, &result);
+  record_.rollouts = SumRollouts(items, number_);
   if (context_.rewards != nullptr) {
-    record_.rewards = SumRewards(batch_->Items(0, batch_->size()), context_.config->rollout.n);
+    record_.rewards = SumRewards(items, context_.config->rollout.n);
     record_.rewards.num_retries = context_.rewards->source->stats().retries;
   }
   const at::Tensor longest = at::full({1}, record_.rollouts.longest, at::kLong);
   TAOPD_RETURN_IF_ERROR(group_->AllReduce(longest, Reduction::kMax));
   record_.rollouts.longest = longest.item<int64_t>();
   RankSums all;
-  all.Add(&record_.num_beyond_vocabulary);
   const auto add = [&all](auto* number) { all.Add(number); };
   ForEachSum(add, record_.rollouts);
   ForEachSum(add, record_.rewards);
-  all.Add(&num_teacher_prompts_missing);
-  all.Add(&steps_off);
-  all.Add(&record_.full_kl.full_kl);
-  all.Add(&record_.full_kl.ta_opd);
-  all.Add(&record_.full_kl.num_rows);
+  ForEachSum(add, record_.full_kl);
   TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
   record_.duration += context_.clock->Now() - start_;
   result.metrics = MakeStepMetrics(record_, times_, support_, head_);
-  result.metrics.emplace_back(
-      "policy/staleness",
-      static_cast<double>(steps_off) / static_cast<double>(record_.rollouts.num_rollouts));
-  if (context_.teacher_views != nullptr) {
-    result.metrics.emplace_back("teacher/prompt_missing",
-                                static_cast<double>(num_teacher_prompts_missing) /
-                                    static_cast<double>(record_.rollouts.num_rollouts));
-  }
   const Metrics chosen = MakeChosenMetrics(record_, *context_.config);
   result.metrics.insert(result.metrics.end(), chosen.begin(), chosen.end());
   result.num_skipped_updates = record_.num_skipped_updates;
@@ -349,9 +330,7 @@ absl::StatusOr<StepResult> StepInProgress::Leave(int64_t mini_batch) {
   pending->record.duration += context_.clock->Now() - start_;
   pending->longest_mini_batch = longest_mini_batch_;
   RankSums all;
-  all.Add(&pending->record.full_kl.full_kl);
-  all.Add(&pending->record.full_kl.ta_opd);
-  all.Add(&pending->record.full_kl.num_rows);
+  ForEachSum([&all](auto* number) { all.Add(number); }, pending->record.full_kl);
   TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
   const std::vector<int64_t> mine = SequencesOfStep(*context_.config, context_.shares);
   for (size_t i = 0; i < mine.size(); ++i) {

@@ -60,7 +60,7 @@ class StepInProgress {
   absl::StatusOr<StepResult> Leave(int64_t mini_batch);
 
  private:
-  void GoOnWith(const PendingStep& pending);
+  void ContinueFrom(const PendingStep& pending);
   void PackWeights();
   absl::Status WaitForMyRollouts(int64_t mini_batch);
   absl::Status WaitForMyScores(int64_t mini_batch);
@@ -73,7 +73,7 @@ class StepInProgress {
   absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
   // Returns whether the run should stop and the rest of the step, from this mini-batch on, would
   // take too long.
-  bool StopsIn(int64_t mini_batch);
+  bool ShouldStopBefore(int64_t mini_batch);
   // Lets the ranks that have more micro-batches than this one send theirs.
   absl::Status JoinOtherPasses(int64_t num_done, int64_t num_passes);
   absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
