@@ -85,7 +85,7 @@ at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
 
 // Many rows at distances of a power of two share few of a cache's sets: returns a copy of such rows
 // at other distances, if they are multiplied in large tiles.
-at::Tensor Spread(const at::Tensor& rows_MK, const cpu::PackedGemm& gemm) {
+at::Tensor AvoidCacheConflicts(const at::Tensor& rows_MK, const cpu::PackedGemm& gemm) {
   constexpr int64_t kLine = 64, kSharedSets = 1024, kManyRows = 64;
   const int64_t M = rows_MK.size(0), K = rows_MK.size(1);
   const auto element_bytes = static_cast<int64_t>(rows_MK.element_size());
@@ -152,6 +152,32 @@ struct Product {
 int64_t ColumnsOf(int64_t panel, int64_t num_columns) {
   return std::min(cpu::kPanelOutputs, num_columns - panel * cpu::kPanelOutputs);
 }
+
+// The units of a product, each a panel with a block of rows, in an order in which the units of a
+// thread follow one another in memory: the one or two threads that need a panel read it from memory
+// once, in order. If all panels stay in the cache, this holds for each block of rows instead.
+struct ProductUnits {
+  ProductUnits(int64_t num_rows, int64_t num_inputs, int64_t num_outputs,
+               const cpu::PackedGemm& gemm)
+      : num_panels(cpu::NumPackedPanels(num_outputs)) {
+    const int64_t num_threads = ThreadsAtHand();
+    const int64_t bytes = num_panels * cpu::FloatPanelElements(num_inputs) * int64_t{sizeof(float)};
+    by_rows = num_rows >= gemm.row_tile * num_threads && bytes <= kSmallWeightBytes;
+    row_block = gemm.row_block;
+    if (by_rows) {
+      const int64_t rows_per_thread = (num_rows + num_threads - 1) / num_threads;
+      row_block = std::min(row_block, RoundUp(rows_per_thread, gemm.row_tile));
+    }
+    num_blocks = (num_rows + row_block - 1) / row_block;
+  }
+  int64_t Panel(int64_t unit) const { return by_rows ? unit % num_panels : unit / num_blocks; }
+  int64_t FirstRow(int64_t unit) const {
+    return (by_rows ? unit / num_panels : unit % num_blocks) * row_block;
+  }
+
+  int64_t num_panels, num_blocks, row_block;
+  bool by_rows;  // whether the panels of a block of rows follow one another
+};
 
 // Appends pointers to the rows of a matrix with adjacent columns. The rows of several matrices may
 // follow each other.
@@ -279,34 +305,22 @@ void MultiplyPacked(const at::Tensor& x_MK, const PackedPanels& panels, int64_t 
   if (num_rows == 0) return;
   TORCH_CHECK(gemm.row_block <= kMaxRowBlock);
   const bool widen = !panels.pairs || gemm.multiply_pairs == nullptr;
-  const at::Tensor rows_MK = Spread(RowsOf(x_MK, widen), gemm);
+  const at::Tensor rows_MK = AvoidCacheConflicts(RowsOf(x_MK, widen), gemm);
   const Product product(gemm, rows_MK, panels);
   const at::ScalarType out = y_MN.scalar_type();
-  const int64_t num_panels = cpu::NumPackedPanels(num_outputs), num_threads = ThreadsAtHand();
-  const bool by_rows = num_rows >= gemm.row_tile * num_threads &&
-                       num_panels * cpu::FloatPanelElements(num_inputs) * int64_t{sizeof(float)} <=
-                           kSmallWeightBytes;
-  const int64_t row_block =
-      by_rows ? std::min(gemm.row_block,
-                         RoundUp((num_rows + num_threads - 1) / num_threads, gemm.row_tile))
-              : gemm.row_block;
-  const int64_t num_blocks = (num_rows + row_block - 1) / row_block;
-  const int64_t num_units = num_panels * num_blocks;
-  const int64_t unit_products = std::min(num_rows, row_block) * cpu::kPanelOutputs * num_inputs;
+  const ProductUnits units(num_rows, num_inputs, num_outputs, gemm);
+  const int64_t unit_products =
+      std::min(num_rows, units.row_block) * cpu::kPanelOutputs * num_inputs;
   auto* const y = static_cast<char*>(y_MN.mutable_data_ptr());
   const auto out_size = static_cast<int64_t>(y_MN.element_size());
   const int64_t y_stride = y_MN.stride(0);
-  // A unit is a panel with a block of rows. A thread's units follow one another in memory: the one
-  // or two threads that need a panel read it from memory once, in order. If all panels stay in the
-  // cache, this holds for each block of rows instead.
   const int64_t grain =
       std::max<int64_t>(1, kMinProductsPerThread / std::max<int64_t>(unit_products, 1));
-  ParallelLoop(num_units, grain, [&](int64_t begin, int64_t end) {
+  ParallelLoop(units.num_panels * units.num_blocks, grain, [&](int64_t begin, int64_t end) {
     alignas(64) float sums[kMaxRowBlock * cpu::kPanelOutputs];
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t panel = by_rows ? unit % num_panels : unit / num_blocks;
-      const int64_t first_row = (by_rows ? unit / num_panels : unit % num_blocks) * row_block;
-      const int64_t rows = std::min(row_block, num_rows - first_row);
+      const int64_t panel = units.Panel(unit), first_row = units.FirstRow(unit);
+      const int64_t rows = std::min(units.row_block, num_rows - first_row);
       const int64_t n = panel * cpu::kPanelOutputs;
       const int64_t columns = ColumnsOf(panel, num_outputs);
       char* to = y + (first_row * y_stride + n) * out_size;
