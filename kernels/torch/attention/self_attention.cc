@@ -38,7 +38,7 @@ struct Heads {
   at::Tensor inverse_rms_TA;  // undefined without norms, and where it is not requested
 };
 
-Heads RotatedHeads(const Inputs& in, const SelfAttentionOptions& options, bool keeps_rms) {
+Heads PrepareHeads(const Inputs& in, const SelfAttentionOptions& options, bool keeps_rms) {
   const int64_t T = in.num_rows(), N = options.num_heads, K = options.num_kv_heads,
                 D = in.head_size();
   Heads heads;
@@ -97,7 +97,7 @@ struct Output {
 
 Output Forward(const Inputs& in, const SelfAttentionOptions& options, bool keeps_sums) {
   const int64_t T = in.num_rows(), N = options.num_heads, D = in.head_size();
-  const Heads heads = RotatedHeads(in, options, /*keeps_rms=*/false);
+  const Heads heads = PrepareHeads(in, options, /*keeps_rms=*/false);
   Output output;
   output.out_TC = at::empty({T, N * D}, in.qkv_TC.options());
   auto problem = MakeProblem<cpu::CausalAttentionForward>(in, heads, options);
@@ -120,7 +120,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
                    const SelfAttentionOptions& options) {
   const int64_t T = in.num_rows(), N = options.num_heads, K = options.num_kv_heads,
                 D = in.head_size();
-  const Heads heads = RotatedHeads(in, options, /*keeps_rms=*/true);
+  const Heads heads = PrepareHeads(in, options, /*keeps_rms=*/true);
   const at::Tensor d_q_TND = at::empty_like(heads.q_TND), d_k_TKD = at::empty_like(heads.k_TKD);
   Gradients gradients;
   gradients.d_qkv_TC = at::empty_like(in.qkv_TC);

@@ -28,11 +28,11 @@ void PrefetchPart(const BFloat16* rows, int64_t num_elements, int64_t part, int6
 }
 
 // The memory and the steps of one thread's backward pass.
-class Backward {
+class PairGradients {
  public:
-  Backward(const cpu::LogitGradient& d_logits, const HeadWeights& weights,
-           const cpu::PackedGemm& gemm, const PairLogitBlocks* logits,
-           const MakeExpsOfBlock& make_exps)
+  PairGradients(const cpu::LogitGradient& d_logits, const HeadWeights& weights,
+                const cpu::PackedGemm& gemm, const PairLogitBlocks* logits,
+                const MakeExpsOfBlock& make_exps)
       : d_logits_(d_logits),
         logits_(logits),
         make_exps_(make_exps),
@@ -217,7 +217,7 @@ void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_
                   const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps) {
   const HeadWeights weights(lm_head_VH);
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
-  Backward backward(d_logits, weights, gemm, logits, make_exps);
+  PairGradients backward(d_logits, weights, gemm, logits, make_exps);
   const int64_t num_blocks = NumVocabularyBlocks(weights.vocabulary_size);
   const int64_t end =
       std::min(num_blocks * (slice + 1) / num_slices * kVocabularyBlock, weights.vocabulary_size);
