@@ -1,10 +1,15 @@
 #include "common/engine/runner/token_draws.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 
+#include "common/engine/sampling/logit_row.h"
+#include "common/engine/sampling/processors.h"
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/sampling/row_candidates.h"
 #include "kernels/torch/upload.h"
 
 namespace taopd {
@@ -12,6 +17,8 @@ namespace {
 
 // Fewer logits than this are not worth a second thread.
 constexpr int64_t kLogitsPerThread = 1 << 12;
+// Rows of which penalties, bias and lists name more ids than this are copied whole.
+constexpr size_t kMostNamedIds = 2048;
 
 // Draws on the logits' device for the tasks that need only a temperature. Returns the indices of
 // the other tasks.
@@ -47,6 +54,56 @@ std::vector<size_t> DrawOnDevice(const at::Tensor& logits_SV, const RowSampler& 
   return others;
 }
 
+// Draws on the host for these tasks. row_of returns the logits of the task indices[i].
+void DrawInParallel(const std::vector<DrawTask>& tasks, const std::vector<size_t>& indices,
+                    int64_t logits_per_row, const std::function<LogitRow(size_t i)>& row_of,
+                    std::vector<Draw>* draws) {
+  const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / logits_per_row);
+  ParallelLoop(static_cast<int64_t>(indices.size()), grain, [&](int64_t from, int64_t to) {
+    Sampler sampler;
+    for (int64_t i = from; i < to; ++i) {
+      const DrawTask& task = tasks[indices[i]];
+      Draw& draw = (*draws)[indices[i]];
+      draw.token = sampler.Sample(row_of(i), task.params(), task.sequence->sampling_state.get(),
+                                  task.step());
+      if (draw.token.ok()) sampler.AppendTop(&draw.top_ids, &draw.top_log_probs);
+    }
+  });
+}
+
+// Draws from candidates for these tasks. Returns the indices of those that need the whole row.
+std::vector<size_t> DrawFromCandidates(const at::Tensor& logits_SV,
+                                       const std::vector<DrawTask>& tasks,
+                                       const std::vector<size_t>& indices,
+                                       std::vector<Draw>* draws) {
+  std::vector<size_t> others, taken;
+  std::vector<RowToSummarize> rows;
+  for (const size_t i : indices) {
+    const DrawTask& task = tasks[i];
+    const SamplingParams& params = task.params();
+    std::vector<int32_t> ids = ListedIds(params, task.sequence->sampling_state.get(), task.step());
+    if (params.mask != nullptr || params.top_k > kTopCandidates || ids.size() > kMostNamedIds) {
+      others.push_back(i);
+      continue;
+    }
+    taken.push_back(i);
+    rows.push_back({task.row, params.temperature, std::move(ids)});
+  }
+  const std::vector<RowCandidates> candidates = SummarizeRows(logits_SV, rows);
+  const auto row_of = [&](size_t i) {
+    const RowCandidates& of = candidates[i];
+    const int64_t rest_size = logits_SV.size(1) - static_cast<int64_t>(of.ids.size());
+    return LogitRow{of.logits,
+                    of.ids,
+                    {rest_size, of.rest_max, of.rest_sum, of.raw_rest_sum, of.rest_sums_before}};
+  };
+  DrawInParallel(tasks, taken, kTopCandidates, row_of, draws);
+  for (const size_t i : taken) {
+    if (absl::IsOutOfRange((*draws)[i].token.status())) others.push_back(i);
+  }
+  return others;
+}
+
 // Draws on the host for these tasks. If `picks_rows` is true, only the rows that they need are
 // copied there.
 void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<DrawTask>& tasks,
@@ -67,20 +124,10 @@ void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<
   host = host.cpu();
   const int64_t vocab_size = host.size(1);
   const float* const logits = host.const_data_ptr<float>();
-  const int64_t grain = std::max<int64_t>(1, kLogitsPerThread / vocab_size);
-  ParallelLoop(static_cast<int64_t>(indices.size()), grain, [&](int64_t from, int64_t to) {
-    Sampler sampler;
-    for (int64_t i = from; i < to; ++i) {
-      const DrawTask& task = tasks[indices[i]];
-      Draw& draw = (*draws)[indices[i]];
-      const std::span<const float> row(logits + places[i] * vocab_size, vocab_size);
-      draw.token =
-          sampler.Sample(row, task.params(), task.sequence->sampling_state.get(), task.step());
-      if (draw.token.ok() && task.params().num_log_probs > 0) {
-        sampler.AppendTop(task.params().num_log_probs, &draw.top_ids, &draw.top_log_probs);
-      }
-    }
-  });
+  const auto row_of = [&](size_t i) {
+    return LogitRow{std::span<const float>(logits + places[i] * vocab_size, vocab_size), {}, {}};
+  };
+  DrawInParallel(tasks, indices, vocab_size, row_of, draws);
 }
 
 }  // namespace
@@ -88,7 +135,8 @@ void DrawOnHost(const at::Tensor& logits_SV, bool picks_rows, const std::vector<
 std::vector<Draw> DrawTokens(const at::Tensor& logits_SV, const RowSampler& sampler,
                              const std::vector<DrawTask>& tasks) {
   std::vector<Draw> draws(tasks.size());
-  const std::vector<size_t> others = DrawOnDevice(logits_SV, sampler, tasks, &draws);
+  std::vector<size_t> others = DrawOnDevice(logits_SV, sampler, tasks, &draws);
+  if (sampler.defined()) others = DrawFromCandidates(logits_SV, tasks, others, &draws);
   if (!others.empty()) DrawOnHost(logits_SV, sampler.defined(), tasks, others, &draws);
   return draws;
 }

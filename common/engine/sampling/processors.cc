@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/engine/sampling/logit_row.h"
+
 namespace taopd {
 namespace {
 
@@ -35,35 +37,49 @@ absl::Status ApplyMask(LogitMask* mask, std::span<const int32_t> generated_ids,
   return absl::OkStatus();
 }
 
-void AllowOnly(const std::vector<int32_t>& allowed_ids, std::span<float> logits_V) {
+void AllowOnly(const std::vector<int32_t>& allowed_ids, std::span<const int32_t> ids_N,
+               std::span<float> logits_N) {
   std::vector<float> kept;
   kept.reserve(allowed_ids.size());
-  for (const int32_t id : allowed_ids) kept.push_back(logits_V[id]);
-  std::fill(logits_V.begin(), logits_V.end(), kForbidden);
-  for (size_t i = 0; i < allowed_ids.size(); ++i) logits_V[allowed_ids[i]] = kept[i];
+  for (const int32_t id : allowed_ids) kept.push_back(logits_N[PlaceOf(id, ids_N)]);
+  std::fill(logits_N.begin(), logits_N.end(), kForbidden);
+  for (size_t i = 0; i < allowed_ids.size(); ++i)
+    logits_N[PlaceOf(allowed_ids[i], ids_N)] = kept[i];
 }
 
-void ForbidBadWords(const std::vector<std::vector<int32_t>>& bad_words_ids,
-                    std::span<const int32_t> generated_ids, std::span<float> logits_V) {
-  for (const std::vector<int32_t>& word : bad_words_ids) {
+float WithPenalties(const SamplingParams& params, const SamplingState::Seen& seen, float logit) {
+  if (seen.in_prompt || seen.num_generated > 0)
+    logit = logit > 0.0f ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+  if (seen.num_generated > 0) {
+    logit -= params.frequency_penalty * static_cast<float>(seen.num_generated);
+    logit -= params.presence_penalty;
+  }
+  return logit;
+}
+
+// Calls change(id, function) for each change of a single logit, in their order.
+template <typename Change>
+void ForEachChange(const SamplingParams& params, const SamplingState* state, int64_t step,
+                   const Change& change) {
+  const auto forbid = [](float) { return kForbidden; };
+  const std::span<const int32_t> generated_ids =
+      state == nullptr ? std::span<const int32_t>() : state->generated_ids();
+  for (const std::vector<int32_t>& word : params.bad_words_ids) {
     const size_t num_before = word.size() - 1;
     if (num_before > generated_ids.size()) continue;
     if (std::equal(word.begin(), word.end() - 1, generated_ids.end() - num_before))
-      logits_V[word.back()] = kForbidden;
+      change(word.back(), forbid);
   }
-}
-
-void ApplyPenalties(const SamplingParams& params, const SamplingState& state,
-                    std::span<float> logits_V) {
-  for (const auto& [id, seen] : state.seen()) {
-    float logit = logits_V[id];
-    if (seen.in_prompt || seen.num_generated > 0)
-      logit = logit > 0.0f ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    if (seen.num_generated > 0) {
-      logit -= params.frequency_penalty * static_cast<float>(seen.num_generated);
-      logit -= params.presence_penalty;
-    }
-    logits_V[id] = logit;
+  if (NeedsMinTokens(params, state, step)) {
+    for (const int32_t id : state->ids_after_min_tokens()) change(id, forbid);
+  }
+  for (const LogitBias::Entry& entry : params.logit_bias.entries()) {
+    const float bias = std::clamp(entry.second, -kMaxBias, kMaxBias);
+    change(entry.first, [bias](float logit) { return logit + bias; });
+  }
+  if (state == nullptr) return;
+  for (const auto& entry : state->seen()) {
+    change(entry.first, [&](float logit) { return WithPenalties(params, entry.second, logit); });
   }
 }
 
@@ -75,20 +91,26 @@ bool ChangesLogits(const SamplingParams& params, const SamplingState* state, int
          (state != nullptr && !state->seen().empty());
 }
 
+std::vector<int32_t> ListedIds(const SamplingParams& params, const SamplingState* state,
+                               int64_t step) {
+  std::vector<int32_t> ids = params.allowed_token_ids.value_or(std::vector<int32_t>());
+  ForEachChange(params, state, step, [&](int32_t id, const auto&) { ids.push_back(id); });
+  return ids;
+}
+
 absl::Status ProcessLogits(const SamplingParams& params, const SamplingState* state, int64_t step,
-                           std::span<float> logits_V, std::vector<uint64_t>* mask_words) {
-  const std::span<const int32_t> generated_ids =
-      state == nullptr ? std::span<const int32_t>() : state->generated_ids();
-  if (params.mask != nullptr)
-    TAOPD_RETURN_IF_ERROR(ApplyMask(params.mask.get(), generated_ids, logits_V, mask_words));
-  if (params.allowed_token_ids) AllowOnly(*params.allowed_token_ids, logits_V);
-  ForbidBadWords(params.bad_words_ids, generated_ids, logits_V);
-  if (NeedsMinTokens(params, state, step)) {
-    for (const int32_t id : state->ids_after_min_tokens()) logits_V[id] = kForbidden;
+                           std::span<const int32_t> ids_N, std::span<float> logits_N,
+                           std::vector<uint64_t>* mask_words) {
+  if (params.mask != nullptr) {
+    const std::span<const int32_t> generated_ids =
+        state == nullptr ? std::span<const int32_t>() : state->generated_ids();
+    TAOPD_RETURN_IF_ERROR(ApplyMask(params.mask.get(), generated_ids, logits_N, mask_words));
   }
-  for (const auto& [id, bias] : params.logit_bias.entries())
-    logits_V[id] += std::clamp(bias, -kMaxBias, kMaxBias);
-  if (state != nullptr) ApplyPenalties(params, *state, logits_V);
+  if (params.allowed_token_ids) AllowOnly(*params.allowed_token_ids, ids_N, logits_N);
+  ForEachChange(params, state, step, [&](int32_t id, const auto& changed) {
+    float& logit = logits_N[PlaceOf(id, ids_N)];
+    logit = changed(logit);
+  });
   return absl::OkStatus();
 }
 

@@ -2,18 +2,24 @@
 // depends only on the row, the parameters, the sequence's own history and the step: it has the same
 // bits on every machine, in every batch and on every thread.
 //
+// Candidates of a row (logit_row.h) give the token of the whole row, unless the uniform number or
+// top_p is within a rounding of the border between two tokens. Log-probs may differ in the last
+// bits, because the sums of the weights have another order.
+//
 // Step i of a sequence consumes exactly one uniform number, the i-th of RandomStream(seed). The
 // token is the id at which the cumulative sum of the kept weights, in the order of the ids, exceeds
 // the uniform number times their total.
 //
-// Shapes: V vocabulary size.
+// Shapes: V vocabulary size, N places of a row (logit_row.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "common/engine/engine.h"
+#include "common/engine/sampling/logit_row.h"
 #include "common/engine/sampling/sampling_state.h"
 #include "common/engine/sampling/truncation.h"
 
@@ -50,48 +56,64 @@ class Sampler {
   // if no parameter depends on the history; the caller appends the token to it. Returns
   //   INTERNAL          the logits hold a NaN or +inf, or only -inf
   //   INVALID_ARGUMENT  the masks, which the message names, forbid every token
+  //   OUT_OF_RANGE      the rest of the row may hold the token, an id that truncation keeps, or one
+  //                     that is among the alternatives or changes the rank
   // and any error of SamplingParams::mask.
-  // REQUIRES: logits_V is not empty, and `params` is valid (ValidateRequest).
-  absl::StatusOr<SampledToken> Sample(std::span<const float> logits_V, const SamplingParams& params,
+  // REQUIRES: the row has a logit, and `params` is valid (ValidateRequest). If the row has ids_N,
+  // they hold the largest logit and ListedIds (processors.h), and there is no mask.
+  absl::StatusOr<SampledToken> Sample(const LogitRow& row, const SamplingParams& params,
                                       SamplingState* state, int64_t step);
+  // Samples from the logits of all ids.
+  absl::StatusOr<SampledToken> Sample(std::span<const float> logits_V, const SamplingParams& params,
+                                      SamplingState* state, int64_t step) {
+    return Sample(LogitRow{logits_V, {}, {}}, params, state, step);
+  }
 
-  // Appends the `num` most probable ids of the last Sample's row and their log-probs to the two
-  // vectors, in descending order of logit; ties go to the lower id. The distribution is that of
-  // SamplingParams::top_log_probs_mode. REQUIRES: the last Sample succeeded with num_log_probs > 0,
-  // and its logits still exist.
-  void AppendTop(int32_t num, std::vector<int32_t>* ids, std::vector<float>* log_probs);
+  // Appends the num_log_probs most probable ids of the last Sample's row and their log-probs to the
+  // two vectors, in descending order of logit; ties go to the lower id. The distribution is that of
+  // SamplingParams::top_log_probs_mode. REQUIRES: the last Sample succeeded, and its row still
+  // exists.
+  void AppendTop(std::vector<int32_t>* ids, std::vector<float>* log_probs) const;
 
  private:
   // A row of logits and its softmax under a temperature.
   struct Distribution {
-    std::span<const float> logits_V;
+    std::span<const float> logits_N;
+    LogitRow::Rest rest;
     double temperature = 1.0;
     float max = 0.0f;
     double log_sum = 0.0;  // log sum_v exp((logit_v - max) / temperature), if requested
     std::vector<float> lane_max;
     std::vector<double> block_sums;
 
-    float LogProb(int32_t id) const;
+    float LogProb(int32_t place) const;
+    // Returns the factor that makes the sums of the rest sums of exp((logit - max) / temperature).
+    double ScaleOfRest() const;
   };
 
   // Sets the row, its maxima and the temperature. Returns false if there is a NaN or +inf.
-  bool SetRow(std::span<const float> logits_V, double temperature, Distribution* row) const;
-  // Sums the weights of a row and, if `store` is true, stores them in weights_V_.
+  bool SetRow(std::span<const float> logits_N, const LogitRow::Rest& rest, Distribution* row) const;
+  // Sums the weights of a row and, if `store` is true, stores those of its places in weights_N_.
   double Sum(Distribution* row, bool store);
   // Applies masks, bias and penalties to a copy of the row and makes it processed_.
   absl::Status Process(const SamplingParams& params, SamplingState* state, int64_t step);
   int32_t Argmax() const;
-  int32_t Draw(const SamplingParams& params, int64_t step, double total);
+  // These return nullopt if the rest may hold the token.
+  std::optional<int32_t> Draw(const SamplingParams& params, int64_t step, double total);
+  std::optional<int32_t> DrawAmongCandidates(double target) const;
+  // Sets top_places_. Returns false if the rest may hold one of them.
+  bool FindTop(int32_t num);
 
   const cpu::WeightRow& math_;
+  LogitRow row_;
   Distribution raw_;
   Distribution processed_;               // unused if it equals the raw one
   const Distribution* drawn_ = nullptr;  // the distribution from which the token is drawn
-  const Distribution* top_ = nullptr;    // the distribution of AppendTop
+  const Distribution* top_ = nullptr;    // the distribution of ranks and alternatives
   Truncation truncation_;
-  std::vector<float> logits_V_;  // used if something changes the row
-  std::vector<float> weights_V_;
-  std::vector<int32_t> top_ids_;
+  std::vector<float> logits_N_;  // used if something changes the row
+  std::vector<float> weights_N_;
+  std::vector<int32_t> top_places_;
   std::vector<uint64_t> mask_words_;
 };
 

@@ -33,6 +33,11 @@ Cut Smaller(const Cut& a, const Cut& b) {
   return a.last_id < b.last_id ? a : b;
 }
 
+// Returns the smallest bound that no id of the rest reaches.
+float BoundAboveRest(const LogitRow::Rest& rest) {
+  return rest.max < kLowest ? rest.max : NextAbove(rest.max);
+}
+
 }  // namespace
 
 bool IsTruncated(const SamplingParams& params, int64_t vocab_size) {
@@ -40,7 +45,7 @@ bool IsTruncated(const SamplingParams& params, int64_t vocab_size) {
          (params.top_k > 0 && params.top_k < vocab_size);
 }
 
-void Truncation::Apply(const WeightedRow& row, const SamplingParams& params) {
+bool Truncation::Apply(const WeightedRow& row, const SamplingParams& params) {
   row_ = row;
   cut_ = Cut();
   few_bound_ = kHighest;
@@ -50,21 +55,26 @@ void Truncation::Apply(const WeightedRow& row, const SamplingParams& params) {
                                        std::log(static_cast<double>(params.min_p));
     cut_.threshold = static_cast<float>(std::max(least, static_cast<double>(kLowest)));
   }
-  const auto vocab_size = static_cast<int64_t>(row.logits_V.size());
+  const int64_t vocab_size = static_cast<int64_t>(row.logits_V.size()) + row.rest.size;
   const int64_t top_k = params.top_k > 0 && params.top_k < vocab_size ? params.top_k : 0;
   few_ = KeepFew(params, top_k);
-  if (!few_) KeepMany(params, top_k);
+  if (few_ || row.rest.size > 0) return few_;
+  KeepMany(params, top_k);
+  return true;
 }
 
 bool Truncation::KeepFew(const SamplingParams& params, int64_t top_k) {
-  if (top_k > kMostFew || (top_k == 0 && params.top_p >= 1.0f)) return false;
-  const int64_t wanted = top_k > 0 ? top_k : kFirstFew;
-  float bound = BoundOfTop(row_.lane_max_L, wanted);
+  const bool has_rest = row_.rest.size > 0;
+  if (top_k > kMostFew || (!has_rest && top_k == 0 && params.top_p >= 1.0f)) return false;
+  float bound = has_rest ? BoundAboveRest(row_.rest)
+                         : BoundOfTop(row_.lane_max_L, top_k > 0 ? top_k : kFirstFew);
   // If true, the collected ids are all that min_p leaves.
   const bool complete = bound <= cut_.threshold;
   if (complete) bound = cut_.threshold;
   if (!CollectAtLeast(row_.logits_V, row_.lane_max_L, bound, 8 * kMostFew, &few_ids_)) return false;
   SortByLogit(row_.logits_V, &few_ids_);
+  if (!complete && static_cast<int64_t>(few_ids_.size()) < top_k) return false;
+  if (!complete && top_k == 0 && params.top_p >= 1.0f) return false;
   if (top_k > 0 && static_cast<int64_t>(few_ids_.size()) > top_k) few_ids_.resize(top_k);
   double weight = 0.0;
   for (const int32_t id : few_ids_) weight += row_.weights_V[id];
@@ -75,6 +85,7 @@ bool Truncation::KeepFew(const SamplingParams& params, int64_t top_k) {
       few_weight_ = weight;
       before = row_.total;
       if (cut_.threshold > -kHighest) {
+        if (has_rest) return false;
         before = math_.weight_at_least(row_.logits_V.data(), row_.weights_V.data(),
                                        static_cast<int64_t>(row_.logits_V.size()), cut_.threshold);
       }

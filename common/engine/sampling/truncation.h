@@ -4,6 +4,8 @@
 // the row gives an interval that probably holds the threshold, and the threshold is found among the
 // ids in it. A wrong interval only costs time.
 //
+// Of a row with a rest (logit_row.h), V counts the candidates, and a place stands for an id.
+//
 // Shapes: V vocabulary size, B blocks of WeightRow, L lane maxima of WeightRow::max.
 #pragma once
 
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "common/engine/engine.h"
+#include "common/engine/sampling/logit_row.h"
 
 namespace taopd {
 namespace cpu {  // kernels/cpu/math/weight_row.h
@@ -26,8 +29,9 @@ struct WeightedRow {
   std::span<const float> weights_V;  // exp((logit - max) / temperature)
   std::span<const float> lane_max_L;
   std::span<const double> block_sums_B;  // sums of the weights
-  double total = 0.0;                    // sum of the weights
+  double total = 0.0;                    // sum of the weights, with those of the rest
   float max = 0.0f;                      // largest logit
+  LogitRow::Rest rest;
 };
 
 // An upper set.
@@ -63,8 +67,9 @@ class Truncation {
  public:
   explicit Truncation(const cpu::WeightRow& math) : math_(math) {}
 
-  // Determines the ids that the parameters keep. The row must live until the last Draw.
-  void Apply(const WeightedRow& row, const SamplingParams& params);
+  // Determines the ids that the parameters keep. Returns false if the rest may hold one of them.
+  // The row must live until the last Draw.
+  bool Apply(const WeightedRow& row, const SamplingParams& params);
 
   // Returns the kept id at which the cumulative sum of the kept weights, in the order of the ids,
   // exceeds uniform times their total. REQUIRES: 0 < uniform < 1.

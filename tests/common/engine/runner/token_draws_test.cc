@@ -1,11 +1,14 @@
-// Compares tokens drawn by the CUDA kernel's source on the emulated device with those of the host.
+// Compares tokens drawn by the CUDA kernel's source on the emulated device, and from candidates of
+// rows, with those that the host draws from whole rows.
 #include "common/engine/runner/token_draws.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,9 @@
 
 namespace taopd {
 namespace {
+
+using ::testing::FloatNear;
+using ::testing::Pointwise;
 
 constexpr int64_t kVocabSize = 3000;
 // The error of the weights (kernels/cpu/math/weight_row.h) and one rounding of a log-prob of size
@@ -47,7 +53,8 @@ at::Tensor RandomLogits(int64_t num_rows) {
   return logits;
 }
 
-// Sequences of all kinds; every fourth needs the host.
+// Sequences of all kinds. The kernel draws for every second one, candidates suffice for most of the
+// others, and those with top_p need whole rows.
 std::vector<std::unique_ptr<Sequence>> MixedSequences(int64_t num) {
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int64_t i = 0; i < num; ++i) {
@@ -55,9 +62,12 @@ std::vector<std::unique_ptr<Sequence>> MixedSequences(int64_t num) {
     params.seed = 100 + i;
     params.temperature = i % 3 == 0 ? 0.0f : 0.4f + 0.3f * static_cast<float>(i % 5);
     params.raw_log_probs = i % 2 == 0;
-    if (i % 4 == 1) {
+    if (i % 8 == 1) {
       params.top_k = 20;
       params.temperature = 1.0f;
+    } else if (i % 8 == 5) {
+      params.top_p = 0.95f;
+      params.temperature = 2.0f;
     } else if (i % 8 == 3) {
       params.num_log_probs = 2;
     } else if (i % 8 == 7) {
@@ -78,7 +88,7 @@ TEST(TokenDraws, TheDeviceAndTheHostDrawTheSameTokens) {
   const std::vector<Draw> host = DrawTokens(logits, RowSampler(), tasks);
   EXPECT_EQ(num_device_rows, 0);
   const std::vector<Draw> device = DrawTokens(logits, EmulatedSampler(), tasks);
-  EXPECT_EQ(num_device_rows, 20);  // the others have top_k, alternatives or a bias
+  EXPECT_EQ(num_device_rows, 20);  // the others have top_k, top_p, alternatives or a bias
   for (size_t i = 0; i < tasks.size(); ++i) {
     SCOPED_TRACE(i);
     ASSERT_OK(host[i].token.status());
@@ -90,8 +100,31 @@ TEST(TokenDraws, TheDeviceAndTheHostDrawTheSameTokens) {
       EXPECT_NEAR(device[i].token->raw_log_prob, host[i].token->raw_log_prob, kLogProbTolerance);
     }
     EXPECT_EQ(device[i].top_ids, host[i].top_ids);
-    EXPECT_EQ(device[i].top_log_probs, host[i].top_log_probs);
+    EXPECT_THAT(device[i].top_log_probs,
+                Pointwise(FloatNear(kLogProbTolerance), host[i].top_log_probs));
   }
+}
+
+// Forbids all ids but the last ones.
+class LastIdsOnly final : public LogitMask {
+ public:
+  static constexpr int64_t kNumForbiddenWords = 45;  // 2,880 ids
+  absl::StatusOr<bool> Mask(std::span<const int32_t>, std::span<uint64_t> allowed_bits) override {
+    std::fill_n(allowed_bits.begin(), kNumForbiddenWords, 0);
+    return true;
+  }
+};
+
+TEST(TokenDraws, AMaskIsAppliedToTheWholeRow) {
+  SamplingParams params;
+  params.mask = std::make_shared<LastIdsOnly>();
+  const auto sequence = MakeSequence(params);
+  const at::Tensor logits = RandomLogits(1);
+  const std::vector<Draw> host = DrawTokens(logits, RowSampler(), {{sequence.get(), 0}});
+  const std::vector<Draw> device = DrawTokens(logits, EmulatedSampler(), {{sequence.get(), 0}});
+  ASSERT_OK(device[0].token.status());
+  EXPECT_EQ(device[0].token->id, host[0].token->id);
+  EXPECT_GE(device[0].token->id, 64 * LastIdsOnly::kNumForbiddenWords);
 }
 
 TEST(TokenDraws, ATokenDependsOnItsStep) {

@@ -303,7 +303,7 @@ TEST(SamplingParams, ReportsBothLogProbsAndRanks) {
                                             [&](double p) { return p >= top[token.id]; }));
         Ids ids;
         std::vector<float> log_probs;
-        sampler.AppendTop(3, &ids, &log_probs);
+        sampler.AppendTop(&ids, &log_probs);
         for (int j = 0; j < 3; ++j) {
           EXPECT_EQ(
               std::count_if(top.begin(), top.end(), [&](double p) { return p > top[ids[j]]; }), j);
