@@ -151,8 +151,10 @@ TEST_F(TrainerRewardTest, BadAnswersEndTheRunByNameAndLoseNothing) {
     std::optional<Process> server;
     // The first step has four prompts.
     const std::string url = StartServer(&server, {dir_.File("server.py"), c.mode, "4"});
-    const Strings settings = {url, "reward.timeout_s=0.3", "reward.outage_budget_s=1",
-                              "trainer.save_every=100"};
+    Strings settings = {url, "trainer.save_every=100"};
+    // The other answers may be slow on a busy machine.
+    if (c.code == 69)
+      settings = Joined(settings, {"reward.timeout_s=0.3", "reward.outage_budget_s=1"});
     ExpectFails(Arguments(c.mode, settings), c.code, c.says);
     EXPECT_EQ(NewestCheckpoint(c.mode), 1) << "the first step is saved";
   }
