@@ -6,9 +6,4 @@ TAOPD_DECLARE_ISA_TABLES(CausalRows, kCausalRows)
 
 const CausalRows& CausalRowsOf(InstructionSet set) { return TAOPD_ISA_TABLE(set, kCausalRows); }
 
-const CausalRows& BestCausalRows() {
-  static const CausalRows& best = CausalRowsOf(WidestInstructionSet());
-  return best;
-}
-
 }  // namespace taopd::cpu

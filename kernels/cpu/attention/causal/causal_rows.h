@@ -30,9 +30,6 @@ struct CausalRows {
   void (*scale)(float* x, float factor, int64_t n);
 };
 
-// Returns the table of the widest instruction set that this processor has.
-const CausalRows& BestCausalRows();
-
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const CausalRows& CausalRowsOf(InstructionSet set);
 
