@@ -136,6 +136,18 @@ TEST_F(TrainerRanksTest, ARankIsKilledOneStepOff) { KillRanks(1); }
 
 TEST_F(TrainerRanksTest, ARankIsKilledTwoStepsOff) { KillRanks(2); }
 
+// Nobody but the launcher knows of the rank that died, and the other one would wait for it.
+TEST_F(TrainerRanksTest, ARankThatIsKilledBeforeTheyMeetEndsAll) {
+  Process launcher(Command(TrainArguments(Settings("run", 4)), 2), dir_.File("launcher.log"));
+  ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return ChildrenOf(launcher).size() == 2; }));
+  const std::vector<pid_t> ranks = ChildrenOf(launcher);
+  kill(ranks[1], SIGKILL);
+  EXPECT_EQ(launcher.Wait(kEnd), 128 + SIGKILL) << launcher.Output();
+  EXPECT_FALSE(IsRunning(ranks[0]));
+  EXPECT_THAT(launcher.Output(), ::testing::HasSubstr("ranks that have not ended are terminated"));
+  EXPECT_FALSE(Exists("run/checkpoints"));
+}
+
 TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
   Strings settings = Settings("run", 1000);
   settings.push_back("dist.heartbeat_timeout_s=2");
