@@ -1,4 +1,4 @@
-// What a client shows its servers, and its trust in them, over HTTP and gRPC.
+// The credentials of a client, and the servers that it trusts, over HTTP and gRPC.
 #pragma once
 
 #include <string>

@@ -103,7 +103,7 @@ class CheckpointedRun {
   // was resumed from, and what the records of that run say. Both change nothing; with them a caller
   // tells a run that is finished.
   absl::StatusOr<bool> IsExported() const;
-  absl::StatusOr<RecordedMetrics> ReadRecords() const { return records_.Read(state_); }
+  absl::StatusOr<RecordedMetrics> ReadRecords() { return records_.Read(state_); }
   // Compares facts besides the settings with those of the checkpoint's run. Every later checkpoint
   // records them. mode.allow_change may name them. The failure names all settings and facts that
   // differ, one per line.

@@ -4,7 +4,7 @@
 // the row gives an interval that probably holds the threshold, and the threshold is found among the
 // ids in it. A wrong interval only costs time.
 //
-// Of a row with a rest (logit_row.h), V counts the candidates, and a place stands for an id.
+// If a row has a rest (logit_row.h), V counts its candidates, and a place stands for an id.
 //
 // Shapes: V vocabulary size, B blocks of WeightRow, L lane maxima of WeightRow::max.
 #pragma once

@@ -34,9 +34,11 @@ RunRecords::RunRecords(ProcessGroup* group, const std::string& run_dir, int64_t 
   options_.settings = HparamsOf(settings);
 }
 
-absl::StatusOr<RecordedMetrics> RunRecords::Read(const TrainState& state) const {
-  return ReadRecordedMetrics(options_.run_dir, state.step, state.metrics_bytes, state.samples_bytes,
-                             watched_metric_);
+absl::StatusOr<RecordedMetrics> RunRecords::Read(const TrainState& state) {
+  TAOPD_ASSIGN_OR_RETURN(read_,
+                         ReadRecordedMetrics(options_.run_dir, state.step, state.metrics_bytes,
+                                             state.samples_bytes, watched_metric_));
+  return *read_;
 }
 
 absl::Status RunRecords::Open(const TrainState& state, bool continues) {
@@ -48,7 +50,8 @@ absl::Status RunRecords::Open(const TrainState& state, bool continues) {
 
 absl::Status RunRecords::OpenMine(const TrainState& state, bool continues) {
   if (continues) {
-    TAOPD_ASSIGN_OR_RETURN(recorded_, Read(state));
+    if (!read_) TAOPD_RETURN_IF_ERROR(Read(state).status());
+    recorded_ = *std::exchange(read_, std::nullopt);
     if (group_->is_root()) TAOPD_RETURN_IF_ERROR(KeepLaterRecords(options_.run_dir, &recorded_));
     options_.resume_step = state.step;
     options_.metrics_bytes = recorded_.metrics_bytes;

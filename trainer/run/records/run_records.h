@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,9 @@ class RunRecords {
   RunRecords(ProcessGroup* group, const std::string& run_dir, int64_t total_steps,
              const RunFacts& settings, const std::string& watched_metric);
 
-  // Returns what the run has recorded up to the state. Changes nothing.
-  absl::StatusOr<RecordedMetrics> Read(const TrainState& state) const;
+  // Returns what the run has recorded up to the state, and keeps it for Open, which does not read
+  // it again. Changes no file.
+  absl::StatusOr<RecordedMetrics> Read(const TrainState& state);
   // Opens the records of a new run or, with `continues`, cuts those that are there to where the
   // state left them. After a failure the previous output stays open.
   absl::Status Open(const TrainState& state, bool continues);
@@ -42,6 +44,7 @@ class RunRecords {
   const std::string watched_metric_;
   RunOutputOptions options_;
   RecordedMetrics recorded_;
+  std::optional<RecordedMetrics> read_;  // by Read, for Open
   // The open output comes last. Other threads may still be reading the pages of those from before a
   // roll-back.
   std::vector<std::unique_ptr<RunOutput>> outputs_;
