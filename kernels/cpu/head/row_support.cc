@@ -1,8 +1,5 @@
 #include "kernels/cpu/head/row_support.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "taopd/objective/objective.h"
 
 namespace taopd::cpu {
@@ -41,17 +38,16 @@ RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocabulary_size
   return RowStatus::kOk;
 }
 
-RowStatus OrderSupport(const int32_t* support_ids, int32_t size, int32_t* order) {
-  std::iota(order, order + size, 0);
-  const auto before = [&](int32_t left, int32_t right) {
-    return support_ids[left] < support_ids[right];
-  };
-  // A whole vocabulary is usually in order already.
-  if (!std::is_sorted(order, order + size, before)) std::sort(order, order + size, before);
-  for (int32_t i = 1; i < size; ++i) {
-    if (support_ids[order[i]] == support_ids[order[i - 1]]) return RowStatus::kDuplicateSupportId;
+bool HasDuplicate(const int32_t* support_ids, int32_t size, std::vector<uint64_t>* seen) {
+  const auto bit = [&](int32_t j) { return uint64_t{1} << (support_ids[j] % 64); };
+  bool duplicate = false;
+  for (int32_t j = 0; j < size; ++j) {
+    uint64_t& word = (*seen)[support_ids[j] / 64];
+    duplicate = duplicate || (word & bit(j)) != 0;
+    word |= bit(j);
   }
-  return RowStatus::kOk;
+  for (int32_t j = 0; j < size; ++j) (*seen)[support_ids[j] / 64] = 0;
+  return duplicate;
 }
 
 }  // namespace taopd::cpu

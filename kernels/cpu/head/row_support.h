@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "taopd/head/row_status.h"
 
@@ -15,8 +16,8 @@ int32_t SupportSize(const int32_t* support_ids, int32_t k);
 // objective.
 RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocabulary_size);
 
-// Writes the indices of the support to order[size], in ascending order of their ids. Returns
-// kDuplicateSupportId if an id occurs twice, otherwise kOk.
-RowStatus OrderSupport(const int32_t* support_ids, int32_t size, int32_t* order);
+// Returns whether an id occurs twice. `seen` has a bit for each id of the vocabulary, all 0 before
+// and after the call.
+bool HasDuplicate(const int32_t* support_ids, int32_t size, std::vector<uint64_t>* seen);
 
 }  // namespace taopd::cpu

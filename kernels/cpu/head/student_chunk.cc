@@ -66,7 +66,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   num_rows_ = num_rows;
   const int64_t k = targets.k;
   size_C_.resize(num_rows);
-  order_k_.resize(k);
+  seen_ids_.resize((options_.vocabulary_size + 63) / 64);
   taken_Ck_.resize(num_rows * k);
   entry_ids_Ce_.resize(num_rows * (k + 1));
   entry_values_Ce_.resize(num_rows * (k + 1));
@@ -79,11 +79,9 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   for (int64_t n = 0; n < num_rows; ++n) {
     const int32_t* ids = targets.support_ids_Nk + n * k;
     size_C_[n] = SupportSize(ids, targets.k);
-    RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocabulary_size);
-    if (status == RowStatus::kOk) {
-      status = OrderSupport(ids, size_C_[n], order_k_.data());
-    }
+    const RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocabulary_size);
     if (status != RowStatus::kOk) return status;
+    if (HasDuplicate(ids, size_C_[n], &seen_ids_)) return RowStatus::kDuplicateSupportId;
   }
   if (CountsRanks()) {
     logits_stride_ = (num_rows + kRankedRows - 1) / kRankedRows * kRankedRows;

@@ -121,7 +121,8 @@ class StudentChunk {
   void* const exps_;
   StudentTargets targets_;
   int64_t num_rows_ = 0;
-  std::vector<int32_t> size_C_, order_k_, entry_ids_Ce_;
+  std::vector<int32_t> size_C_, entry_ids_Ce_;
+  std::vector<uint64_t> seen_ids_;  // for HasDuplicate
   // The sampled tokens and supports by block: block b has those from first_B_[b] to
   // first_B_[b + 1].
   std::vector<int64_t> first_B_;

@@ -85,13 +85,14 @@ class HeadRun {
   // Returns the number of ids of each row before its padding.
   std::vector<int32_t> CheckSupports(const StudentTargets& targets, int64_t num) const {
     const uint32_t needs = NeedsOf(head_.objective);
-    std::vector<int32_t> sizes, order(static_cast<size_t>(targets.k));
+    std::vector<int32_t> sizes;
+    std::vector<uint64_t> seen_ids((vocabulary_size_ + 63) / 64);
     for (int64_t n = 0; n < num; ++n) {
       const int32_t* const ids = RowsFrom(targets.support_ids_Nk, n, targets.k);
       const int32_t size = ids == nullptr ? 0 : cpu::SupportSize(ids, targets.k);
       cpu::RowStatus status = cpu::CheckSupportSize(size, needs, vocabulary_size_);
-      if (status == cpu::RowStatus::kOk && size > 0) {
-        status = cpu::OrderSupport(ids, size, order.data());
+      if (status == cpu::RowStatus::kOk && cpu::HasDuplicate(ids, size, &seen_ids)) {
+        status = cpu::RowStatus::kDuplicateSupportId;
       }
       TORCH_CHECK(status == cpu::RowStatus::kOk, cpu::Describe(status));
       sizes.push_back(size);
