@@ -412,6 +412,18 @@ TEST(LogMath, SumsKeepInfinitiesAndNan) {
   EXPECT_EQ(LogSumExp(numbers, 1), -kInf);
   EXPECT_TRUE(std::isnan(LogSumExp(numbers, 2)));
   EXPECT_EQ(LogSumExp(numbers + 2, 1), 1000);
+
+  double p[3] = {};
+  EXPECT_EQ(Softmax(numbers, 1, p), -kInf);
+  EXPECT_EQ(p[0], 0);
+  EXPECT_TRUE(std::isnan(Softmax(numbers, 2, p)));
+  EXPECT_TRUE(std::isnan(p[0]) && std::isnan(p[1]));
+  const double logits[] = {-kInf, 1000, 1000 + std::log(3)};
+  EXPECT_DOUBLE_EQ(Softmax(logits, 3, p), 1000 + std::log(4));
+  EXPECT_EQ(p[0], 0);
+  // The logits have 12 digits after the point.
+  EXPECT_NEAR(p[1], 0.25, 1e-12);
+  EXPECT_NEAR(p[2], 0.75, 1e-12);
 }
 
 }  // namespace

@@ -79,12 +79,14 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   double *const log_p = work, *const log_q = work + input.k, *const p = work + 2 * input.k;
   const double tail = LogSumOf(input.rest, input.scale);
   for (int32_t j = 0; j < input.k; ++j) log_p[j] = input.taken[j] * input.scale;
-  const double log_sum_exp = LogAddExp(tail, LogSumExp(log_p, input.k));
+  const double log_support = Softmax(log_p, input.k, p);
+  const double log_sum_exp = LogAddExp(tail, log_support);
+  const double support_mass = std::exp(log_support - log_sum_exp);
   StudentRowGradient out;
   out.support_gradient = work + 3 * input.k;
   for (int32_t j = 0; j < input.k; ++j) {
     log_p[j] -= log_sum_exp;
-    p[j] = std::exp(log_p[j]);
+    p[j] *= support_mass;
     log_q[j] = input.teacher_log_probs[j];
     if (input.ids[j] == input.sampled_id) out.sampled_index = j;
   }

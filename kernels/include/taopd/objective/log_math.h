@@ -32,17 +32,37 @@ TAOPD_HOST_DEVICE inline Real LogAddExp(Real x, Real y) {
   return high + std::log1p(std::exp(low - high));
 }
 
-// log(sum_j exp(x_j)) of num >= 0 numbers; -inf if there are none.
+// The largest of num >= 0 numbers, a NaN if one of them is; -inf if there are none.
 template <typename Real>
-TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
+TAOPD_HOST_DEVICE inline Real Largest(const Real* x, int32_t num) {
   Real high = NegativeInfinity<Real>();
   for (int32_t j = 0; j < num; ++j) {
     if (std::isnan(x[j])) return x[j];
     if (x[j] > high) high = x[j];
   }
+  return high;
+}
+
+// log(sum_j exp(x_j)) of num >= 0 numbers; -inf if there are none.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
+  const Real high = Largest(x, num);
   if (high == NegativeInfinity<Real>()) return high;
   Real sum = 0;
   for (int32_t j = 0; j < num; ++j) sum += std::exp(x[j] - high);
+  return high + std::log(sum);
+}
+
+// Writes exp(x_j) / sum_i exp(x_i) to p[num], and returns the log of the sum. All p are 0 if the
+// sum is.
+template <typename Real>
+TAOPD_HOST_DEVICE inline Real Softmax(const Real* x, int32_t num, Real* p) {
+  const Real high = Largest(x, num);
+  const bool is_empty = high == NegativeInfinity<Real>();
+  Real sum = 0;
+  for (int32_t j = 0; j < num; ++j) sum += p[j] = is_empty ? 0 : std::exp(x[j] - high);
+  const Real inverse = is_empty ? 0 : 1 / sum;
+  for (int32_t j = 0; j < num; ++j) p[j] *= inverse;
   return high + std::log(sum);
 }
 
