@@ -9,10 +9,9 @@ Rules, applied to every Markdown file of the package:
 
 import pathlib
 import re
+import shutil
 
-# Pages about the sources.
-DEVELOPERS = ("docs/architecture.md", "docs/extending.md", "docs/gpu.md", "docs/gpu-design.md", "docs/one-step.md",
-              "docs/performance.md")
+DEVELOPERS = "docs/develop"  # pages about the sources
 PASSAGE = re.compile(r"<!-- source tree -->\n.*?<!-- end of source tree -->\n\n?", re.S)
 FENCE = re.compile(r"^```.*?^```$", re.S | re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -55,8 +54,7 @@ def pack(text, page, tree):
 
 def pack_all(tree):
     """Removes the pages for developers from the package, and rewrites the others."""
-    for page in DEVELOPERS:
-        (tree / page).unlink(missing_ok=True)
+    shutil.rmtree(tree / DEVELOPERS, ignore_errors=True)
     for path in sorted(tree.rglob("*.md")):
         path.write_text(pack(path.read_text(encoding="ascii"), path.relative_to(tree), tree), encoding="ascii")
 
