@@ -7,7 +7,8 @@
 // take turns with the compiler (turn_queue.h). A form that ends the process twice is
 // refused for a while (form_blame.h).
 //
-// Masks are computed while the model computes; docs/teacher/api.md says what they cost.
+// Masks are computed while the model computes; docs/teacher/structured-output.md says what they
+// cost.
 //
 // Thread-safe. Masks outlive the compiler, but fail then.
 #pragma once
