@@ -9,9 +9,8 @@ Rules, applied to every Markdown file of the package:
 
 import pathlib
 import re
-import shutil
 
-DEVELOPERS = "docs/develop"  # pages about the sources
+DEVELOPERS = ("docs/develop/*.md", "docs/extending.md", "docs/gpu.md")  # pages about the sources
 PASSAGE = re.compile(r"<!-- source tree -->\n.*?<!-- end of source tree -->\n\n?", re.S)
 FENCE = re.compile(r"^```.*?^```$", re.S | re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -54,7 +53,9 @@ def pack(text, page, tree):
 
 def pack_all(tree):
     """Removes the pages for developers from the package, and rewrites the others."""
-    shutil.rmtree(tree / DEVELOPERS, ignore_errors=True)
+    for pattern in DEVELOPERS:
+        for page in tree.glob(pattern):
+            page.unlink()
     for path in sorted(tree.rglob("*.md")):
         path.write_text(pack(path.read_text(encoding="ascii"), path.relative_to(tree), tree), encoding="ascii")
 

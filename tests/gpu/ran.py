@@ -7,7 +7,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests/bench/results/gpu"
-PAGE = ROOT / "docs/develop/gpu.md"
+PAGE = ROOT / "docs/gpu.md"
 BEGIN, END = "<!-- from tests/gpu/ran.py -->\n", "<!-- end of tests/gpu/ran.py -->\n"
 NOTHING = "**No part of this project has run on a GPU yet**, and no speed on a GPU is known.\n"
 
@@ -46,7 +46,7 @@ def with_text(page, text):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write it into docs/develop/gpu.md, between its markers, instead")
+    parser.add_argument("--write", action="store_true", help="write it into docs/gpu.md, between its markers, instead")
     arguments = parser.parse_args()
     found = describe(RESULTS)
     if arguments.write:
