@@ -33,10 +33,10 @@ GrammarCompiler::GrammarCompiler(std::vector<std::string> token_bytes, std::vect
                                  GrammarCompilerOptions options)
     : has_eos_(!eos_ids.empty()),
       options_(std::move(options)),
-      blame_(options_.blame_memory),
+      strikes_(options_.strike_memory),
       host_(std::move(token_bytes), std::move(eos_ids), options_.host,
             [this](const GrammarSpec& spec, const std::string& how) {
-              blame_.Add(KeyOf(spec), how, absl::Now());
+              strikes_.Add(KeyOf(spec), how, absl::Now());
             }) {}
 
 GrammarCompiler::~GrammarCompiler() {
@@ -76,7 +76,7 @@ void GrammarCompiler::Submit(Request request, Done done) {
     }
   }
   if (!refused.ok()) return done(refused);
-  host_.Post([this](GrammarHost&) { TakeJob(); });
+  host_.Post([this](GrammarHost&) { StartJob(); });
 }
 
 absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request request) {
@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request reques
   return std::move(shared->result);
 }
 
-void GrammarCompiler::TakeJob() {
+void GrammarCompiler::StartJob() {
   std::optional<Job> job;
   {
     absl::MutexLock lock(&mutex_);
@@ -123,22 +123,22 @@ void GrammarCompiler::Begin(Job job) {
   if (absl::Now() > request.deadline)
     return end(absl::DeadlineExceededError("the deadline passed before the grammar was compiled"));
   const std::string key = KeyOf(request.spec);
-  if (absl::Status refused = blame_.Check(key, absl::Now()); !refused.ok()) return end(refused);
+  if (absl::Status refused = strikes_.Check(key, absl::Now()); !refused.ok()) return end(refused);
   const auto found =
       std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.key == key; });
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
     return end(found->grammar);
   }
-  if (kept_.size() >= options_.max_forms && !DropOne())
+  if (kept_.size() >= options_.max_grammars && !DropOne())
     return end(ResourceExhausted(kept_.size(), " grammars are in use, which is the limit"));
-  const std::shared_ptr<Grammar> form = host_.NewForm(request.spec);
-  host_.Compile(form, [this, form, key, shared = std::make_shared<Job>(std::move(job))](
-                          const absl::StatusOr<int64_t>& num_bytes) {
+  const std::shared_ptr<Grammar> grammar = host_.NewGrammar(request.spec);
+  host_.Compile(grammar, [this, grammar, key, shared = std::make_shared<Job>(std::move(job))](
+                             const absl::StatusOr<int64_t>& num_bytes) {
     absl::Status status = num_bytes.status();
-    if (status.ok()) status = Keep({key, form, *num_bytes});
+    if (status.ok()) status = Keep({key, grammar, *num_bytes});
     if (status.ok()) {
-      Finish(*shared, form);
+      Finish(*shared, grammar);
     } else {
       Finish(*shared, status);
     }
@@ -154,17 +154,17 @@ void GrammarCompiler::Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> 
     others_wait = jobs_.size() > 0;
   }
   // The next one gets a task of its own, after the texts that have ended meanwhile and after this
-  // call has let go of its form: neither may count as in use.
-  if (others_wait) host_.Post([this](GrammarHost&) { TakeJob(); });
+  // call has released its grammar: neither may count as in use.
+  if (others_wait) host_.Post([this](GrammarHost&) { StartJob(); });
   job.done(std::move(grammar));
 }
 
 absl::Status GrammarCompiler::Keep(Kept kept) {
-  while (kept_bytes_ + kept.num_bytes > options_.max_form_bytes) {
+  while (kept_bytes_ + kept.num_bytes > options_.max_compiled_bytes) {
     if (DropOne()) continue;
     host_.Forget(*kept.grammar);
     return ResourceExhausted("the grammars in use take ", kept_bytes_, " bytes, and this one ",
-                             kept.num_bytes, "; the limit is ", options_.max_form_bytes);
+                             kept.num_bytes, "; the limit is ", options_.max_compiled_bytes);
   }
   kept_bytes_ += kept.num_bytes;
   kept_.push_front(std::move(kept));

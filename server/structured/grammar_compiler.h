@@ -1,11 +1,12 @@
-// Structured output: turns the form that a client asks for (a schema, an expression, a grammar)
-// into masks of the ids that may come next (LogitMask in engine.h).
+// Structured output: turns what a client prescribes (a JSON schema, a regular expression or a
+// grammar; all of them are called grammars here) into masks of the ids that may come next
+// (LogitMask in engine.h).
 //
-// One process of the program taopd-grammar (grammar_host.h) compiles the forms and follows the
-// texts. It can reach nothing of the server's, and its time and memory are limited (limits.h).
-// Compiled forms are kept for later requests; the least recently used one is dropped first. Clients
-// take turns with the compiler (turn_queue.h). A form that ends the process twice is
-// refused for a while (form_blame.h).
+// One process of the program taopd-grammar (grammar_host.h) compiles the grammars and matches the
+// texts against them. It can reach nothing of the server's, and its time and memory are limited
+// (limits.h). Compiled grammars are kept for later requests; the least recently used one is dropped
+// first. Clients take turns with the compiler (turn_queue.h). A grammar that ends the process twice
+// is refused for a while (grammar_strikes.h).
 //
 // Masks are computed while the model computes; docs/teacher/structured-output.md says what they
 // cost.
@@ -26,9 +27,9 @@
 #include "common/base/sharing/turn_queue.h"
 #include "common/base/status.h"
 #include "common/text/tokenizer/tokenizer.h"
-#include "server/structured/form_blame.h"
 #include "server/structured/grammar_host.h"
 #include "server/structured/grammar_spec.h"
+#include "server/structured/grammar_strikes.h"
 #include "server/structured/grammar_text.h"
 
 namespace taopd {
@@ -38,10 +39,11 @@ struct GrammarCompilerOptions {
   // Limits of the grammars that wait to be compiled, for all clients and for each.
   size_t max_waiting = 256;
   size_t max_client_waiting = 32;
-  // Limits of the forms that are kept, including those in use: their number and their total size.
-  size_t max_forms = 256;
-  int64_t max_form_bytes = int64_t{256} << 20;
-  absl::Duration blame_memory = absl::Minutes(10);  // see FormBlame
+  // Limits of the compiled grammars that are kept, including those in use: their number and their
+  // total size.
+  size_t max_grammars = 256;
+  int64_t max_compiled_bytes = int64_t{256} << 20;
+  absl::Duration strike_memory = absl::Minutes(10);  // see GrammarStrikes
 };
 
 // Returns the bytes of each id of the model; they are empty for special ids and for ids that the
@@ -94,12 +96,12 @@ class GrammarCompiler {
   };
 
   // The functions below run on the host's thread.
-  // Begins the jobs that can be answered at once, and one that is compiled.
-  void TakeJob();
+  // Takes the next job, if any, and begins it.
+  void StartJob();
   void Begin(Job job);
   void Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar);
   absl::Status Keep(Kept kept);
-  // Drops the least recently used form that nobody holds. Returns false if there is none.
+  // Drops the least recently used grammar that nobody holds. Returns false if there is none.
   bool DropOne();
 
   const bool has_eos_;
@@ -112,7 +114,7 @@ class GrammarCompiler {
   // Used only by the host's thread.
   std::list<Kept> kept_;  // most recently used first
   int64_t kept_bytes_ = 0;
-  FormBlame blame_;
+  GrammarStrikes strikes_;
 
   GrammarHost host_;  // last: its thread uses all of the above
 };

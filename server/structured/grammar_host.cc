@@ -25,21 +25,21 @@ std::string VocabularyFrame(const GrammarLimits& limits, const std::vector<int32
   return frame.bytes();
 }
 
-// Says how the form of a last word has ended the process.
-std::string How(const LastWord& word) {
-  if (word.reason == LastWord::kTimedOut)
-    return word.text == 0 ? "it takes too long to compile" : "it takes too long to follow";
-  return word.text == 0 ? "the compiler cannot handle it" : "it cannot be followed";
+// Returns how the grammar of a crash report ended the process.
+std::string HowItEnded(const CrashReport& report) {
+  if (report.reason == CrashReport::kTimedOut)
+    return report.text == 0 ? "it takes too long to compile" : "it takes too long to match";
+  return report.text == 0 ? "the compiler cannot handle it" : "the matcher cannot handle it";
 }
 
 }  // namespace
 
 GrammarHost::GrammarHost(std::vector<std::string> token_bytes, std::vector<int32_t> eos_ids,
-                         GrammarHostOptions options, Blame blame)
+                         GrammarHostOptions options, Strike strike)
     : token_bytes_(std::move(token_bytes)),
       eos_ids_(std::move(eos_ids)),
       options_(std::move(options)),
-      blame_(std::move(blame)),
+      strike_(std::move(strike)),
       thread_([this] { Run(); }) {}
 
 GrammarHost::~GrammarHost() { Stop(); }
@@ -66,7 +66,7 @@ void GrammarHost::Run() {
 void GrammarHost::RunTasks() {
   for (Inbox::Task& task : inbox_->Take()) {
     task(*this);
-    task = nullptr;  // frees the text that it holds: the next task may count a form's users
+    task = nullptr;  // frees the text that it holds: the next task may count a grammar's users
   }
 }
 
@@ -93,10 +93,10 @@ void GrammarHost::StartNext() {
       (!jobs_.empty() || std::any_of(texts_.begin(), texts_.end(), is_wanted)))
     StartProgram();
   if (program_ == nullptr || !is_ready_ || is_compiling_ || jobs_.empty()) return;
-  const Grammar& form = *jobs_.front().form;
+  const Grammar& grammar = *jobs_.front().grammar;
   FrameWriter frame(GrammarOp::kCompile);
-  frame.Add(form.id_).Add(form.spec_.kind).Add(uint8_t{form.spec_.any_whitespace});
-  program_->Send(frame.AddRest(form.spec_.text).bytes());
+  frame.Add(grammar.id_).Add(grammar.spec_.kind).Add(uint8_t{grammar.spec_.any_whitespace});
+  program_->Send(frame.AddRest(grammar.spec_.text).bytes());
   is_compiling_ = true;
   compile_sent_at_ = absl::Now();
 }
@@ -143,22 +143,22 @@ absl::Status GrammarHost::Handle(const std::string& frame) {
   LogInfo("taopd-grammar started",
           {{"pid", static_cast<int64_t>(program_->pid())}, {"sandbox", message}});
   for (const auto& [id, text] : texts_) {
-    if (text->is_wanted) Requeue(text->form);
+    if (text->is_wanted) Requeue(text->grammar);
   }
   return absl::OkStatus();
 }
 
 absl::Status GrammarHost::HandleCompiled(FrameReader& reader) {
-  const auto form_id = reader.Take<uint64_t>();
+  const auto grammar_id = reader.Take<uint64_t>();
   const auto code = static_cast<absl::StatusCode>(reader.Take<int32_t>());
   const auto num_bytes = reader.Take<int64_t>();
-  if (!reader.ok() || !is_compiling_ || jobs_.front().form->id_ != form_id)
+  if (!reader.ok() || !is_compiling_ || jobs_.front().grammar->id_ != grammar_id)
     return DataLoss("the grammar process sends an answer without a question");
   if (code != absl::StatusCode::kOk) {
     EndJob(absl::Status(code, std::string(reader.TakeRest())));
     return absl::OkStatus();
   }
-  jobs_.front().form->is_compiled_ = true;
+  jobs_.front().grammar->is_compiled_ = true;
   EndJob(num_bytes);
   return absl::OkStatus();
 }
@@ -181,7 +181,7 @@ absl::Status GrammarHost::HandleMask(FrameReader& reader) {
   }
   text.is_wanted = false;
   --num_awaited_;
-  text.num_ends = 0;
+  text.num_restarts = 0;
   absl::MutexLock lock(&text.mutex);
   text.position = position;
   text.restricts = state == MaskState::kRestricts;
@@ -206,52 +206,53 @@ absl::Status GrammarHost::CheckClock() {
 }
 
 void GrammarHost::End(const absl::Status& why) {
-  const LastWord word = program_->ReadLastWord();
+  const CrashReport report = program_->ReadCrashReport();
   LogWarning("taopd-grammar has ended and is started again when it is needed",
              {{"pid", static_cast<int64_t>(program_->pid())},
-              {"reason", word.reason != 0 ? How(word) : std::string(why.message())}});
+              {"reason", report.reason != 0 ? HowItEnded(report) : std::string(why.message())}});
   program_.reset();
   const bool was_compiling = std::exchange(is_compiling_, false);
   const bool was_ready = std::exchange(is_ready_, false);
   const bool hangs = absl::IsDeadlineExceeded(why);
   if (const GrammarSpec* suspect = hangs ? OnlySuspect(was_compiling) : nullptr)
-    blame_(*suspect, "it did not finish in time");
+    strike_(*suspect, "it did not finish in time");
   num_awaited_ = 0;
-  for (auto& [id, weak] : std::exchange(forms_, {})) {
-    const std::shared_ptr<Grammar> form = weak.lock();
-    if (form == nullptr) continue;
-    form->is_compiled_ = false;
-    if (word.reason != 0 && word.form == id) blame_(form->spec_, How(word));
+  for (auto& [id, weak] : std::exchange(grammars_, {})) {
+    const std::shared_ptr<Grammar> grammar = weak.lock();
+    if (grammar == nullptr) continue;
+    grammar->is_compiled_ = false;
+    if (report.reason != 0 && report.grammar == id) strike_(grammar->spec_, HowItEnded(report));
   }
   for (auto& [id, text] : std::map(texts_)) {
     text->is_open = false;
     if (!text->is_wanted) continue;
-    if (word.reason != 0 && word.text == id) {
-      Fail(text, InvalidArgument("structured output: ", How(word)));
-    } else if (++text->num_ends > kMaxEnds) {
-      Fail(text, Unavailable("structured output: the grammar process ended ", text->num_ends,
+    if (report.reason != 0 && report.text == id) {
+      Fail(text, InvalidArgument("structured output: ", HowItEnded(report)));
+    } else if (++text->num_restarts > kMaxRestarts) {
+      Fail(text, Unavailable("structured output: the grammar process ended ", text->num_restarts,
                              " times before it sent a mask; try again"));
     }
   }
   if (!was_ready && hangs)
     return FailAll(Unavailable("structured output is not available: ", why.message()));
-  if (word.reason != 0 && was_compiling && word.form == jobs_.front().form->id_ && word.text == 0) {
-    EndJob(InvalidArgument(How(word)));
+  if (report.reason != 0 && was_compiling && report.grammar == jobs_.front().grammar->id_ &&
+      report.text == 0) {
+    EndJob(InvalidArgument(HowItEnded(report)));
   } else if (!jobs_.empty() && (was_compiling || !was_ready) &&
-             ++jobs_.front().num_ends > kMaxEnds) {
+             ++jobs_.front().num_restarts > kMaxRestarts) {
     EndJob(Unavailable("structured output is not available: the grammar process ended ",
-                       kMaxEnds + 1, " times during the wait for it (", why.message(),
+                       kMaxRestarts + 1, " times during the wait for it (", why.message(),
                        "); try again"));
   }
 }
 
-// Returns the form that the process works on; null if it works on several.
+// Returns the grammar that the process works on; null if it works on several.
 const GrammarSpec* GrammarHost::OnlySuspect(bool was_compiling) const {
-  const Grammar* only = was_compiling ? jobs_.front().form.get() : nullptr;
+  const Grammar* only = was_compiling ? jobs_.front().grammar.get() : nullptr;
   for (const auto& [id, text] : texts_) {
     if (!text->is_open || !text->is_wanted) continue;
-    if (only != nullptr && only != text->form.get()) return nullptr;
-    only = text->form.get();
+    if (only != nullptr && only != text->grammar.get()) return nullptr;
+    only = text->grammar.get();
   }
   return only != nullptr ? &only->spec_ : nullptr;
 }
@@ -260,14 +261,14 @@ void GrammarHost::EndJob(const absl::StatusOr<int64_t>& result) {
   const Job job = std::move(jobs_.front());
   jobs_.pop_front();
   is_compiling_ = false;
-  job.form->is_queued_ = false;
+  job.grammar->is_queued_ = false;
   if (result.ok()) {
-    forms_[job.form->id_] = job.form;
+    grammars_[job.grammar->id_] = job.grammar;
   } else {
-    forms_.erase(job.form->id_);
+    grammars_.erase(job.grammar->id_);
   }
   for (auto& [id, text] : std::map(texts_)) {
-    if (text->form != job.form || !text->is_wanted || text->is_open) continue;
+    if (text->grammar != job.grammar || !text->is_wanted || text->is_open) continue;
     if (result.ok()) {
       Send(*text, {});
     } else {
@@ -284,32 +285,33 @@ void GrammarHost::FailAll(const absl::Status& status) {
   }
   // The callbacks may ask for more, which is for the next process.
   for (const Job& job : std::exchange(jobs_, {})) {
-    job.form->is_queued_ = false;
+    job.grammar->is_queued_ = false;
     if (job.compiled) job.compiled(status);
   }
 }
 
-std::shared_ptr<Grammar> GrammarHost::NewForm(GrammarSpec spec) {
+std::shared_ptr<Grammar> GrammarHost::NewGrammar(GrammarSpec spec) {
   return std::shared_ptr<Grammar>(
       new Grammar(next_id_++, std::move(spec), inbox_, options_.max_mask_wait));
 }
 
-void GrammarHost::Compile(std::shared_ptr<Grammar> form, Compiled compiled) {
-  form->is_queued_ = true;
-  forms_[form->id_] = form;
-  jobs_.push_back({std::move(form), std::move(compiled)});
+void GrammarHost::Compile(std::shared_ptr<Grammar> grammar, Compiled compiled) {
+  grammar->is_queued_ = true;
+  grammars_[grammar->id_] = grammar;
+  jobs_.push_back({std::move(grammar), std::move(compiled)});
 }
 
-void GrammarHost::Requeue(const std::shared_ptr<Grammar>& form) {
-  if (form->is_compiled_ || std::exchange(form->is_queued_, true)) return;
-  forms_[form->id_] = form;
-  // Texts that have already begun come before new forms.
-  jobs_.insert(jobs_.begin() + (is_compiling_ ? 1 : 0), Job{form, nullptr});
+void GrammarHost::Requeue(const std::shared_ptr<Grammar>& grammar) {
+  if (grammar->is_compiled_ || std::exchange(grammar->is_queued_, true)) return;
+  grammars_[grammar->id_] = grammar;
+  // Texts that have already begun come before new grammars.
+  jobs_.insert(jobs_.begin() + (is_compiling_ ? 1 : 0), Job{grammar, nullptr});
 }
 
-void GrammarHost::Forget(const Grammar& form) {
-  forms_.erase(form.id_);
-  if (form.is_compiled_) program_->Send(FrameWriter(GrammarOp::kForget).Add(form.id_).bytes());
+void GrammarHost::Forget(const Grammar& grammar) {
+  grammars_.erase(grammar.id_);
+  if (grammar.is_compiled_)
+    program_->Send(FrameWriter(GrammarOp::kForget).Add(grammar.id_).bytes());
 }
 
 void GrammarHost::Ask(const std::shared_ptr<GrammarText>& text, const std::vector<int32_t>& ids) {
@@ -321,17 +323,17 @@ void GrammarHost::Ask(const std::shared_ptr<GrammarText>& text, const std::vecto
   }
   text->ids.insert(text->ids.end(), ids.begin(), ids.end());
   text->is_wanted = true;
-  if (text->form->is_compiled_) {
+  if (text->grammar->is_compiled_) {
     Send(*text, ids);
   } else {
-    Requeue(text->form);
+    Requeue(text->grammar);
   }
 }
 
 // `new_ids` are the last ids of the text: those that an open text in the process does not have yet.
 void GrammarHost::Send(GrammarText& text, const std::vector<int32_t>& new_ids) {
   FrameWriter frame(text.is_open ? GrammarOp::kAdvance : GrammarOp::kOpen);
-  frame.Add(text.form->id_).Add(text.id);
+  frame.Add(text.grammar->id_).Add(text.id);
   if (text.is_open) {
     frame.Add(static_cast<uint64_t>(text.ids.size())).AddIds(new_ids);
   } else {
@@ -349,7 +351,7 @@ void GrammarHost::Send(GrammarText& text, const std::vector<int32_t>& new_ids) {
 void GrammarHost::Close(const std::shared_ptr<GrammarText>& text) {
   if (texts_.erase(text->id) == 0) return;
   if (text->is_open) {
-    program_->Send(FrameWriter(GrammarOp::kClose).Add(text->form->id_).Add(text->id).bytes());
+    program_->Send(FrameWriter(GrammarOp::kClose).Add(text->grammar->id_).Add(text->id).bytes());
     num_awaited_ -= text->is_wanted;
   }
   text->is_open = text->is_wanted = false;

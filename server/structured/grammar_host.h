@@ -1,15 +1,16 @@
 // Runs taopd-grammar: starts it on demand, sends it compilations and requests for masks (wire.h),
-// and starts it again when it ends, hangs or breaks the protocol.
+// and restarts it when it ends, hangs or breaks the protocol.
 //
-// One thread owns the process, its socket, the forms and the texts. It waits only in poll, and
+// One thread owns the process, its socket, the grammars and the texts. It waits only in poll, and
 // other threads wait only for the short lock of the Inbox or of a text. So neither a full buffer
 // nor a process that hangs can hold up the engine's thread.
 //
-// No work is lost when the process ends. Forms are compiled again and texts are opened again when
-// their next mask is asked for; work that has waited for more than kMaxEnds processes fails with
-// UNAVAILABLE. The process's last word names the form that exceeded its time or crashed, and that
-// form is blamed. No form is blamed when the process is killed from outside. When it hangs, a form
-// is blamed only if it was the only one in work.
+// No work is lost when the process ends. Grammars are compiled again and texts are opened again
+// when their next mask is asked for; work that is still waiting after more than kMaxRestarts
+// restarts fails with UNAVAILABLE. A crash report names the grammar that exceeded its time or
+// crashed, and that grammar gets a strike (grammar_strikes.h). No grammar gets one when the process
+// is killed from outside. When the process hangs, a grammar gets one only if it was the only one in
+// work.
 #pragma once
 
 #include <absl/time/time.h>
@@ -43,17 +44,17 @@ struct GrammarHostOptions {
 
 class GrammarHost {
  public:
-  // The number of ends of the process that a compilation or a mask survives.
-  static constexpr int kMaxEnds = 2;
+  // The number of restarts of the process that a compilation or a mask survives.
+  static constexpr int kMaxRestarts = 2;
 
-  // Receives the size of the compiled form; INVALID_ARGUMENT if the spec cannot be compiled or
+  // Receives the size of the compiled grammar; INVALID_ARGUMENT if the spec cannot be compiled or
   // exceeds its limits; UNAVAILABLE if the process could not do it; CANCELLED when the host stops.
   using Compiled = std::function<void(absl::StatusOr<int64_t> num_bytes)>;
-  // Receives the form that ended a process, and how it did. Called on the host's thread.
-  using Blame = std::function<void(const GrammarSpec& form, const std::string& how)>;
+  // Receives the grammar that ended a process, and how. Called on the host's thread.
+  using Strike = std::function<void(const GrammarSpec& grammar, const std::string& how)>;
 
   GrammarHost(std::vector<std::string> token_bytes, std::vector<int32_t> eos_ids,
-              GrammarHostOptions options, Blame blame);
+              GrammarHostOptions options, Strike strike);
   // Pending calls of `Compiled` receive CANCELLED; texts fail.
   ~GrammarHost();
   GrammarHost(const GrammarHost&) = delete;
@@ -66,19 +67,19 @@ class GrammarHost {
 
   // The functions below may only be called from tasks.
 
-  std::shared_ptr<Grammar> NewForm(GrammarSpec spec);
-  void Compile(std::shared_ptr<Grammar> form, Compiled compiled);
-  // Call it when nobody uses the form any more.
-  void Forget(const Grammar& form);
+  std::shared_ptr<Grammar> NewGrammar(GrammarSpec spec);
+  void Compile(std::shared_ptr<Grammar> grammar, Compiled compiled);
+  // Call it when nobody uses the grammar any more.
+  void Forget(const Grammar& grammar);
   // Appends `ids` to the text and asks for the mask of the next id.
   void Ask(const std::shared_ptr<GrammarText>& text, const std::vector<int32_t>& ids);
   void Close(const std::shared_ptr<GrammarText>& text);
 
  private:
   struct Job {
-    std::shared_ptr<Grammar> form;
-    Compiled compiled;  // null = the form was compiled before, and a text waits for it
-    int num_ends = 0;
+    std::shared_ptr<Grammar> grammar;
+    Compiled compiled;  // null = the grammar was compiled before, and a text waits for it
+    int num_restarts = 0;
   };
 
   void Run();
@@ -97,7 +98,7 @@ class GrammarHost {
   void EndJob(const absl::StatusOr<int64_t>& result);
   void FailAll(const absl::Status& status);
   void Send(GrammarText& text, const std::vector<int32_t>& new_ids);
-  void Requeue(const std::shared_ptr<Grammar>& form);
+  void Requeue(const std::shared_ptr<Grammar>& grammar);
   const GrammarSpec* OnlySuspect(bool was_compiling) const;
   // The text gets no more masks after this.
   void Fail(const std::shared_ptr<GrammarText>& text, const absl::Status& status);
@@ -105,7 +106,7 @@ class GrammarHost {
   const std::vector<std::string> token_bytes_;
   const std::vector<int32_t> eos_ids_;
   const GrammarHostOptions options_;
-  const Blame blame_;
+  const Strike strike_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
 
   // Used only by the host's thread.
@@ -115,8 +116,8 @@ class GrammarHost {
   absl::Time started_at_, compile_sent_at_, heard_at_;
   std::deque<Job> jobs_;
   std::map<uint64_t, std::shared_ptr<GrammarText>> texts_;
-  std::map<uint64_t, std::weak_ptr<Grammar>> forms_;  // those that the process knows
-  int64_t num_awaited_ = 0;                           // masks that have been asked for
+  std::map<uint64_t, std::weak_ptr<Grammar>> grammars_;  // those that the process knows
+  int64_t num_awaited_ = 0;                              // masks that have been asked for
   uint64_t next_id_ = 1;
 
   std::thread thread_;  // last: it uses all of the above

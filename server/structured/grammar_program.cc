@@ -27,7 +27,7 @@ std::string BesideThisProgram() {
   return error ? "taopd-grammar" : (self.parent_path() / "taopd-grammar").string();
 }
 
-absl::StatusOr<pid_t> Spawn(std::string path, int socket, int last_word) {
+absl::StatusOr<pid_t> Spawn(std::string path, int socket, int crash_report) {
   std::string flag = kGrammarServeFlag;
   char* const arguments[] = {path.data(), flag.data(), nullptr};
   // The environment may hold keys. The program needs only the path of its libraries.
@@ -38,7 +38,7 @@ absl::StatusOr<pid_t> Spawn(std::string path, int socket, int last_word) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, socket, kGrammarSocketFd);
-  ::posix_spawn_file_actions_adddup2(&actions, last_word, kGrammarLastWordFd);
+  ::posix_spawn_file_actions_adddup2(&actions, crash_report, kGrammarCrashReportFd);
   // This program's threads block some signals; the new process must not.
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
@@ -57,7 +57,7 @@ absl::StatusOr<pid_t> Spawn(std::string path, int socket, int last_word) {
 // Moves the descriptor above the two numbers that the program expects, so that neither dup2 below
 // overwrites the other's source.
 int Moved(int fd) {
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kGrammarLastWordFd + 1);
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kGrammarCrashReportFd + 1);
   ::close(fd);
   return moved;
 }
@@ -65,19 +65,19 @@ int Moved(int fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrammarProgram>> GrammarProgram::Start(const std::string& program) {
-  int ends[2], word[2];
+  int ends[2], report[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return Unavailable("socketpair: ", std::strerror(errno));
   const FileDescriptor theirs(Moved(ends[1]));
-  if (::pipe2(word, O_CLOEXEC | O_NONBLOCK) != 0) {
+  if (::pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) {
     ::close(ends[0]);
     return Unavailable("pipe2: ", std::strerror(errno));
   }
-  const FileDescriptor their_word(Moved(word[1]));
+  const FileDescriptor their_report(Moved(report[1]));
   // Made before the process starts, so that no failure after that leaves it running.
-  std::unique_ptr<GrammarProgram> started(new GrammarProgram(0, ends[0], word[0]));
+  std::unique_ptr<GrammarProgram> started(new GrammarProgram(0, ends[0], report[0]));
   TAOPD_ASSIGN_OR_RETURN(const pid_t pid, Spawn(program.empty() ? BesideThisProgram() : program,
-                                                theirs.get(), their_word.get()));
+                                                theirs.get(), their_report.get()));
   started->pid_ = pid;
   return started;
 }
@@ -116,10 +116,10 @@ absl::Status GrammarProgram::Receive(size_t max_frame_bytes, std::vector<std::st
   return absl::OkStatus();
 }
 
-LastWord GrammarProgram::ReadLastWord() {
-  LastWord word;
-  const bool complete = ::read(last_word_.get(), &word, sizeof(word)) == sizeof(word);
-  return complete ? word : LastWord();
+CrashReport GrammarProgram::ReadCrashReport() {
+  CrashReport report;
+  const bool complete = ::read(crash_report_.get(), &report, sizeof(report)) == sizeof(report);
+  return complete ? report : CrashReport();
 }
 
 }  // namespace taopd

@@ -35,16 +35,16 @@ class GrammarProgram {
   // DATA_LOSS if a frame is too large; `frames` then holds those before it.
   absl::Status Receive(size_t max_frame_bytes, std::vector<std::string>* frames);
 
-  // Returns what the process said when it ended; the reason is 0 if it said nothing.
-  LastWord ReadLastWord();
+  // Returns the crash report of the process that has ended; its reason is 0 if there is none.
+  CrashReport ReadCrashReport();
 
  private:
-  GrammarProgram(pid_t pid, int socket, int last_word)
-      : pid_(pid), socket_(socket), last_word_(last_word) {}
+  GrammarProgram(pid_t pid, int socket, int crash_report)
+      : pid_(pid), socket_(socket), crash_report_(crash_report) {}
 
   pid_t pid_;  // 0 = it has not been started
   const FileDescriptor socket_;
-  const FileDescriptor last_word_;
+  const FileDescriptor crash_report_;
   std::string unsent_;
   size_t begin_ = 0;  // offset of the first unsent byte
   FrameBuffer received_;

@@ -1,4 +1,4 @@
-// The form that a generated text must have: a JSON schema, a regular expression or a grammar. This
+// What a generated text must match: a JSON schema, a regular expression or a grammar. This
 // is plain data from a client, with the limits that are checked before anything else reads it.
 #pragma once
 

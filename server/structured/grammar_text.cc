@@ -54,17 +54,17 @@ class GrammarMask final : public LogitMask {
  public:
   explicit GrammarMask(std::shared_ptr<GrammarText> text) : text_(std::move(text)) {}
   ~GrammarMask() override {
-    text_->form->inbox_->Post([text = text_](GrammarHost& host) { host.Close(text); });
+    text_->grammar->inbox_->Post([text = text_](GrammarHost& host) { host.Close(text); });
   }
 
   absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
                             std::span<uint64_t> allowed_bits) override {
-    IsReady(generated_ids, text_->form->max_mask_wait_);
+    IsReady(generated_ids, text_->grammar->max_mask_wait_);
     absl::MutexLock lock(&text_->mutex);
     TAOPD_RETURN_IF_ERROR(text_->failure);
     if (text_->position != num_asked_) {
       return Unavailable("structured output: the mask of a token did not come within ",
-                         absl::FormatDuration(text_->form->max_mask_wait_), "; try again");
+                         absl::FormatDuration(text_->grammar->max_mask_wait_), "; try again");
     }
     if (!text_->restricts) return false;
     if (text_->bits.size() != allowed_bits.size_bytes()) {
@@ -83,7 +83,7 @@ class GrammarMask final : public LogitMask {
     is_asked_ = true;
     num_asked_ = generated_ids.size();
     asked_at_ = absl::Now();
-    const bool posted = text_->form->inbox_->Post(
+    const bool posted = text_->grammar->inbox_->Post(
         [text = text_, ids = std::move(new_ids)](GrammarHost& host) { host.Ask(text, ids); });
     if (posted) return;
     absl::MutexLock lock(&text_->mutex);
@@ -98,7 +98,7 @@ class GrammarMask final : public LogitMask {
     };
     if (wait > absl::ZeroDuration())
       text_->mutex.AwaitWithTimeout(absl::Condition(&has_come), wait);
-    return has_come() || absl::Now() - asked_at_ >= text_->form->max_mask_wait_;
+    return has_come() || absl::Now() - asked_at_ >= text_->grammar->max_mask_wait_;
   }
 
  private:
@@ -111,7 +111,7 @@ class GrammarMask final : public LogitMask {
 std::shared_ptr<LogitMask> Grammar::NewMask(std::shared_ptr<Grammar> grammar,
                                             std::vector<int32_t> stop_ids) {
   auto text = std::make_shared<GrammarText>();
-  text->form = std::move(grammar);
+  text->grammar = std::move(grammar);
   text->stop_ids = std::move(stop_ids);
   return std::make_shared<GrammarMask>(std::move(text));
 }

@@ -1,6 +1,6 @@
-// A compiled form, a text that follows it, and the text's masks as the engine sees them.
+// A compiled grammar, a text that must match it, and the text's masks as the engine sees them.
 //
-// The GrammarHost's thread owns most of a form and of a text. Other threads reach that thread
+// The GrammarHost's thread owns most of a grammar and of a text. Other threads reach that thread
 // through its Inbox and take masks from a text under its lock. No lock here is held during I/O.
 #pragma once
 
@@ -46,7 +46,7 @@ class Inbox {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// A form that has been compiled.
+// A grammar that has been compiled.
 class Grammar {
  public:
   // Returns the masks of one text. Where the text is complete, the masks also allow the ids that
@@ -54,8 +54,8 @@ class Grammar {
   //
   // taopd-grammar learns of the text when the engine first asks for a mask (LogitMask::Prepare). If
   // the process ends, a new one gets the text so far. The text fails with UNAVAILABLE only if that
-  // happens several times or a mask does not come in time. Errors that the form itself causes are
-  // INVALID_ARGUMENT. The mask keeps the grammar alive.
+  // happens several times or a mask does not come in time. Errors that the grammar itself causes
+  // are INVALID_ARGUMENT. The mask keeps the grammar alive.
   static std::shared_ptr<LogitMask> NewMask(std::shared_ptr<Grammar> grammar,
                                             std::vector<int32_t> stop_ids);
 
@@ -75,7 +75,7 @@ class Grammar {
 };
 
 struct GrammarText {
-  std::shared_ptr<Grammar> form;
+  std::shared_ptr<Grammar> grammar;
   std::vector<int32_t> stop_ids;
 
   // Used only by the host's thread.
@@ -83,7 +83,7 @@ struct GrammarText {
   std::vector<int32_t> ids;  // so far
   bool is_open = false;      // in the current process
   bool is_wanted = false;    // the mask after `ids` is awaited
-  int num_ends = 0;          // number of processes that ended while it waited
+  int num_restarts = 0;      // number of processes that ended while it waited
 
   absl::Mutex mutex;
   // The number of ids before the newest mask; UINT64_MAX means that there is no mask yet.

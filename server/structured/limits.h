@@ -9,8 +9,8 @@ namespace taopd {
 struct GrammarLimits {
   // One compilation. The process ends if it takes longer.
   int64_t compile_cpu_ms = 5000;
-  // One mask of the rehearsal, which follows a new form for some random ids. The form is refused if
-  // a mask takes longer.
+  // One mask of the rehearsal, which matches random ids against a new grammar. The grammar is
+  // refused if a mask takes longer.
   int64_t rehearsed_mask_cpu_ms = 50;
   // One mask of a text. The process ends if it takes longer.
   int64_t mask_cpu_ms = 1000;
@@ -19,8 +19,8 @@ struct GrammarLimits {
   int64_t token_cpu_ms = 2;
   // Address space of the process, without what it uses when it has read the vocabulary.
   int64_t memory_bytes = int64_t{1} << 30;
-  // One compiled form. A larger one is refused.
-  int64_t form_bytes = int64_t{128} << 20;
+  // One compiled grammar. A larger one is refused.
+  int64_t compiled_bytes = int64_t{128} << 20;
 };
 
 // The process in the memory plan: limits.memory_bytes, the program, and a vocabulary of 150,000
@@ -28,9 +28,9 @@ struct GrammarLimits {
 inline constexpr int64_t kGrammarProcessBytes = (int64_t{1} << 30) + (int64_t{192} << 20);
 
 // taopd-grammar is started with this argument; the first descriptor is its end of the socket, the
-// second one its end of the pipe for the last word.
+// second one its end of the pipe for the crash report.
 inline constexpr char kGrammarServeFlag[] = "--serve";
 inline constexpr int kGrammarSocketFd = 3;
-inline constexpr int kGrammarLastWordFd = 4;
+inline constexpr int kGrammarCrashReportFd = 4;
 
 }  // namespace taopd

@@ -1,20 +1,20 @@
 // The messages between the server and taopd-grammar, over a pair of connected sockets. A frame is
-// its size, in 4 bytes, and its content; numbers are in the machine's byte order. Forms and texts
-// have numbers of 8 bytes, which the server never uses twice.
+// its size, in 4 bytes, and its content; numbers are in the machine's byte order. Grammars and
+// texts have ids of 8 bytes, which the server never uses twice.
 //
 //   the server sends                                    taopd-grammar answers
 //   kVocabulary (limits, eos ids, bytes of each id)     kReady (code, message)
-//   kCompile (form, kind, any_whitespace, text)         kCompiled (form, code, bytes, message)
-//   kForget (form)                                      -
-//   kOpen (form, text, stop ids, ids so far)            kMask after these ids
-//   kAdvance (form, text, position, ids before it)      kMask at the position
-//   kClose (form, text)                                 -
+//   kCompile (grammar, kind, any_whitespace, text)      kCompiled (grammar, code, bytes, message)
+//   kForget (grammar)                                   -
+//   kOpen (grammar, text, stop ids, ids so far)         kMask after these ids
+//   kAdvance (grammar, text, position, ids before it)   kMask at the position
+//   kClose (grammar, text)                              -
 //
 // kMask is (text, position, state, bits or message). The server waits for at most one compilation,
 // and for at most one mask of each text.
 //
-// When a form exceeds its time or crashes the process, the process writes a LastWord into a pipe
-// before it ends, so that the server knows which form it was.
+// When a grammar exceeds its time or crashes the process, the process writes a CrashReport into a
+// pipe before it ends, so that the server knows which grammar it was.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +46,11 @@ enum class MaskState : uint8_t {
   kFailed,      // a message
 };
 
-// Why the process ends, and what it was doing: compiling a form, or following it for a text.
-struct LastWord {
+// Why the process ends, and what it was doing: compiling a grammar, or matching a text against it.
+struct CrashReport {
   enum Reason : uint64_t { kTimedOut = 1, kCrashed };
   uint64_t reason = 0;
-  uint64_t form = 0;
+  uint64_t grammar = 0;
   uint64_t text = 0;  // 0 = it was compiling
 };
 

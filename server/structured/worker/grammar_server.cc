@@ -20,7 +20,7 @@
 
 #include "server/structured/limits.h"
 #include "server/structured/wire.h"
-#include "server/structured/worker/form_queue.h"
+#include "server/structured/worker/grammar_queue.h"
 #include "server/structured/worker/job_guard.h"
 #include "server/structured/worker/sandbox.h"
 #include "server/structured/worker/text.h"
@@ -35,13 +35,13 @@ constexpr size_t kMaxFrameBytes = size_t{256} << 20;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kStackBytes = 16 << 20;  // per thread; the library is recursive
 
-struct Form {
-  std::optional<CompiledGrammar> grammar;
+struct LoadedGrammar {
+  std::optional<CompiledGrammar> compiled;
   bool is_json = false;
 
   absl::StatusOr<std::unique_ptr<Text>> NewText(const std::vector<int32_t>& stop_ids,
                                                 const Vocabulary* vocabulary) const {
-    TAOPD_ASSIGN_OR_RETURN(GrammarMatcher matcher, grammar->NewMatcher(stop_ids));
+    TAOPD_ASSIGN_OR_RETURN(GrammarMatcher matcher, compiled->NewMatcher(stop_ids));
     return std::make_unique<Text>(std::move(matcher), is_json, vocabulary);
   }
 };
@@ -67,16 +67,17 @@ class Sender {
   absl::Mutex mutex_;
 };
 
-FrameWriter CompiledFrame(uint64_t form, const absl::Status& status, int64_t num_bytes) {
+FrameWriter CompiledFrame(uint64_t grammar_id, const absl::Status& status, int64_t num_bytes) {
   FrameWriter frame(GrammarOp::kCompiled);
-  frame.Add(form).Add(static_cast<int32_t>(status.code())).Add(num_bytes);
+  frame.Add(grammar_id).Add(static_cast<int32_t>(status.code())).Add(num_bytes);
   frame.AddRest(std::string(status.message()));
   return frame;
 }
 
-// Follows the form for some random ids and refuses it if a mask takes too long.
-absl::Status Rehearse(const Form& form, const Vocabulary& vocabulary, const JobGuard& guard) {
-  TAOPD_ASSIGN_OR_RETURN(const auto text, form.NewText(vocabulary.eos_ids, &vocabulary));
+// Matches some random ids against the grammar and refuses it if a mask takes too long.
+absl::Status Rehearse(const LoadedGrammar& grammar, const Vocabulary& vocabulary,
+                      const JobGuard& guard) {
+  TAOPD_ASSIGN_OR_RETURN(const auto text, grammar.NewText(vocabulary.eos_ids, &vocabulary));
   std::vector<uint64_t> bits;
   const auto vocab_size = static_cast<uint64_t>(vocabulary.size());
   uint64_t random = 1;
@@ -95,7 +96,7 @@ absl::Status Rehearse(const Form& form, const Vocabulary& vocabulary, const JobG
     }
     TAOPD_RETURN_IF_ERROR(text->Accept(static_cast<int32_t>(id)));
     if (guard.ElapsedMs() - begun_ms > static_cast<double>(vocabulary.limits.rehearsed_mask_cpu_ms))
-      return InvalidArgument("it takes too long to follow");
+      return InvalidArgument("it takes too long to match");
   }
   return absl::OkStatus();
 }
@@ -104,7 +105,7 @@ class GrammarServer {
  public:
   GrammarServer(int fd, const Vocabulary* vocabulary) : vocabulary_(vocabulary), sender_(fd) {}
 
-  // The loops of the threads. They end with the process.
+  // The loops of the two working threads, which end with the process.
   void CompileForever(JobGuard& guard) {
     for (;;) {
       std::string frame;
@@ -118,31 +119,31 @@ class GrammarServer {
       Compile(frame, guard);
     }
   }
-  void FollowForever(JobGuard& guard) {
+  void MatchForever(JobGuard& guard) {
     for (;;) {
       std::pair<uint64_t, std::string> next;
       {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(
-            +[](FormQueue* waiting) { return !waiting->empty(); }, &follows_));
-        next = follows_.Take();
+            +[](GrammarQueue* waiting) { return !waiting->empty(); }, &matches_));
+        next = matches_.Take();
       }
-      const double cpu_ms = Follow(next.first, next.second, guard);
+      const double cpu_ms = Match(next.first, next.second, guard);
       absl::MutexLock lock(&mutex_);
-      follows_.Charge(next.first, cpu_ms);
+      matches_.Charge(next.first, cpu_ms);
     }
   }
   // Called by the thread that reads. Returns false for a frame that no server sends.
   bool Take(std::string&& frame) {
     FrameReader reader(frame);
     const auto op = reader.Take<GrammarOp>();
-    const auto form = reader.Take<uint64_t>();
+    const auto grammar_id = reader.Take<uint64_t>();
     if (!reader.ok()) return false;
     absl::MutexLock lock(&mutex_);
     if (op == GrammarOp::kCompile) {
       compiles_.push_back(std::move(frame));
     } else {
-      follows_.Push(form, std::move(frame));
+      matches_.Push(grammar_id, std::move(frame));
     }
     return true;
   }
@@ -157,8 +158,8 @@ class GrammarServer {
     spec.kind = reader.Take<GrammarSpec::Kind>();
     spec.any_whitespace = reader.Take<uint8_t>() != 0;
     spec.text = reader.TakeRest();
-    auto form = std::make_shared<Form>();
-    form->is_json = spec.kind == GrammarSpec::Kind::kJsonSchema;
+    auto grammar = std::make_shared<LoadedGrammar>();
+    grammar->is_json = spec.kind == GrammarSpec::Kind::kJsonSchema;
     guard.Begin(id, 0, vocabulary_->limits.compile_cpu_ms);
     absl::Status status;
     int64_t num_bytes = 0;
@@ -166,35 +167,35 @@ class GrammarServer {
       auto compiled = vocabulary_->library->Compile(spec);
       status = compiled.status();
       if (status.ok()) {
-        form->grammar = *std::move(compiled);
-        num_bytes = form->grammar->num_bytes();
-        status = num_bytes <= vocabulary_->limits.form_bytes
-                     ? Rehearse(*form, *vocabulary_, guard)
+        grammar->compiled = *std::move(compiled);
+        num_bytes = grammar->compiled->num_bytes();
+        status = num_bytes <= vocabulary_->limits.compiled_bytes
+                     ? Rehearse(*grammar, *vocabulary_, guard)
                      : InvalidArgument("it needs too much memory: ", num_bytes,
                                        " bytes when compiled, the limit is ",
-                                       vocabulary_->limits.form_bytes);
+                                       vocabulary_->limits.compiled_bytes);
       }
-      if (!status.ok()) form.reset();
+      if (!status.ok()) grammar.reset();
     } catch (const std::bad_alloc&) {
       status = InvalidArgument("it needs too much memory");
     }
     guard.End();
     if (status.ok()) {
       absl::MutexLock lock(&mutex_);
-      forms_[id] = std::move(form);
+      grammars_[id] = std::move(grammar);
     }
     sender_.Send(CompiledFrame(id, status, num_bytes));
   }
 
   // Returns the processor time that it took, in milliseconds.
-  double Follow(uint64_t form, const std::string& frame, JobGuard& guard) {
+  double Match(uint64_t grammar_id, const std::string& frame, JobGuard& guard) {
     FrameReader reader(frame);
     const auto op = reader.Take<GrammarOp>();
     reader.Take<uint64_t>();
     if (op == GrammarOp::kForget) {
       absl::MutexLock lock(&mutex_);
-      forms_.erase(form);
-      follows_.Forget(form);
+      grammars_.erase(grammar_id);
+      matches_.Forget(grammar_id);
       return 0.0;
     }
     const auto id = reader.Take<uint64_t>();
@@ -202,14 +203,14 @@ class GrammarServer {
       texts_.erase(id);
       return 0.0;
     }
-    guard.Begin(form, id, vocabulary_->limits.mask_cpu_ms);
+    guard.Begin(grammar_id, id, vocabulary_->limits.mask_cpu_ms);
     uint64_t position = 0;
     absl::StatusOr<bool> restricts = false;
     try {
-      restricts = op == GrammarOp::kOpen ? Open(form, id, reader, &position)
+      restricts = op == GrammarOp::kOpen ? Open(grammar_id, id, reader, &position)
                                          : Advance(id, reader, &position);
     } catch (const std::bad_alloc&) {
-      restricts = InvalidArgument("it needs too much memory to follow");
+      restricts = InvalidArgument("it needs too much memory to match");
     }
     const double cpu_ms = guard.End();
     const auto text = texts_.find(id);
@@ -231,17 +232,18 @@ class GrammarServer {
     return cpu_ms;
   }
 
-  absl::StatusOr<bool> Open(uint64_t form, uint64_t id, FrameReader& reader, uint64_t* position) {
+  absl::StatusOr<bool> Open(uint64_t grammar_id, uint64_t id, FrameReader& reader,
+                            uint64_t* position) {
     const std::vector<int32_t> stop_ids = reader.TakeIds();
     const std::vector<int32_t> ids = reader.TakeIds();
     *position = ids.size();
-    std::shared_ptr<Form> found;
+    std::shared_ptr<LoadedGrammar> found;
     {
       absl::MutexLock lock(&mutex_);
-      const auto entry = forms_.find(form);
-      if (entry != forms_.end()) found = entry->second;
+      const auto entry = grammars_.find(grammar_id);
+      if (entry != grammars_.end()) found = entry->second;
     }
-    if (found == nullptr || !reader.ok()) return Internal("unknown form");
+    if (found == nullptr || !reader.ok()) return Internal("unknown grammar");
     TAOPD_ASSIGN_OR_RETURN(texts_[id], found->NewText(stop_ids, vocabulary_));
     return Fill(*texts_[id], ids);
   }
@@ -263,9 +265,10 @@ class GrammarServer {
   Sender sender_;
   absl::Mutex mutex_;
   std::deque<std::string> compiles_ ABSL_GUARDED_BY(mutex_);
-  FormQueue follows_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, std::shared_ptr<Form>> forms_ ABSL_GUARDED_BY(mutex_);
-  // Used only by the thread of masks. A text does not outlive its form: the server closes it first.
+  GrammarQueue matches_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<LoadedGrammar>> grammars_ ABSL_GUARDED_BY(mutex_);
+  // Used only by the thread that computes masks. A text does not outlive its grammar: the server
+  // closes it first.
   std::map<uint64_t, std::unique_ptr<Text>> texts_;
   std::vector<uint64_t> bits_;
 };
@@ -306,7 +309,7 @@ std::string ReadFrame(int fd, FrameBuffer* buffer) {
 }  // namespace
 
 int RunGrammarServer(int fd) {
-  DropPrivileges(kGrammarLastWordFd);
+  DropPrivileges(kGrammarCrashReportFd);
   ::mallopt(M_ARENA_MAX, 1);  // address space is limited
   FrameBuffer buffer;
   const auto vocabulary = ReadVocabulary(ReadFrame(fd, &buffer));
@@ -318,19 +321,19 @@ int RunGrammarServer(int fd) {
     ::pthread_attr_init(&attributes);
     ::pthread_attr_setstacksize(&attributes, kStackBytes);
     ::pthread_setattr_default_np(&attributes);
-    absl::Notification compiles, follows;
+    absl::Notification compiles, matches;
     std::thread([&compiles, &server] {
       JobGuard guard;
       compiles.Notify();
       server->CompileForever(guard);
     }).detach();
-    std::thread([&follows, &server] {
+    std::thread([&matches, &server] {
       JobGuard guard;
-      follows.Notify();
-      server->FollowForever(guard);
+      matches.Notify();
+      server->MatchForever(guard);
     }).detach();
     compiles.WaitForNotification();
-    follows.WaitForNotification();
+    matches.WaitForNotification();
     sandbox = EnterSandbox(vocabulary->limits.memory_bytes);
   }
   FrameWriter ready(GrammarOp::kReady);

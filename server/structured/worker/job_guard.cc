@@ -11,17 +11,17 @@
 namespace taopd {
 namespace {
 
-constexpr int kExitByForm = 70;
+constexpr int kExitByGrammar = 70;
 // The handlers have a stack of their own, because a crash may mean that the thread's is full.
 constexpr size_t kHandlerStackBytes = 64 << 10;
 
-thread_local LastWord current_job;
+thread_local CrashReport current_job;
 
-void SayLastWord(int number) {
-  LastWord word = current_job;
-  word.reason = number == SIGPROF ? LastWord::kTimedOut : LastWord::kCrashed;
-  (void)!::write(kGrammarLastWordFd, &word, sizeof(word));
-  ::_exit(kExitByForm);
+void WriteCrashReport(int number) {
+  CrashReport report = current_job;
+  report.reason = number == SIGPROF ? CrashReport::kTimedOut : CrashReport::kCrashed;
+  (void)!::write(kGrammarCrashReportFd, &report, sizeof(report));
+  ::_exit(kExitByGrammar);
 }
 
 double ThreadCpuMs() {
@@ -34,7 +34,7 @@ double ThreadCpuMs() {
 
 void CatchCrashes() {
   struct sigaction action = {};
-  action.sa_handler = SayLastWord;
+  action.sa_handler = WriteCrashReport;
   action.sa_flags = SA_ONSTACK;
   for (const int number : {SIGPROF, SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE})
     ::sigaction(number, &action, nullptr);
@@ -51,7 +51,7 @@ JobGuard::JobGuard() {
   event.sigev_signo = SIGPROF;
   event._sigev_un._tid = static_cast<pid_t>(::syscall(__NR_gettid));
   timer_t timer = nullptr;
-  if (::timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0) ::_exit(kExitByForm);
+  if (::timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0) ::_exit(kExitByGrammar);
   timer_ = timer;
 }
 
@@ -62,8 +62,8 @@ void JobGuard::SetTimer(int64_t ms) {
   ::timer_settime(static_cast<timer_t>(timer_), 0, &spec, nullptr);
 }
 
-void JobGuard::Begin(uint64_t form, uint64_t text, int64_t cpu_limit_ms) {
-  current_job = {0, form, text};
+void JobGuard::Begin(uint64_t grammar, uint64_t text, int64_t cpu_limit_ms) {
+  current_job = {0, grammar, text};
   begun_ms_ = ThreadCpuMs();
   SetTimer(cpu_limit_ms);
 }

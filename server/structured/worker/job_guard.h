@@ -1,5 +1,5 @@
-// Notes what a thread works on, so that the process's last word (wire.h) can name the form that
-// ended it by exceeding its processor time or by crashing the library.
+// Records what a thread works on, so that the process's crash report (wire.h) can name the grammar
+// that ended it by exceeding its processor time or by crashing the library.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ class JobGuard {
   JobGuard(const JobGuard&) = delete;
   JobGuard& operator=(const JobGuard&) = delete;
 
-  // Notes that this thread works on the form, or on a text that follows it. The process ends when
-  // that takes more than cpu_limit_ms of the thread's processor time.
-  void Begin(uint64_t form, uint64_t text, int64_t cpu_limit_ms);
+  // Records that this thread works on the grammar, or on a text that must match it. The process
+  // ends when that takes more than cpu_limit_ms of the thread's processor time.
+  void Begin(uint64_t grammar, uint64_t text, int64_t cpu_limit_ms);
   // Returns the thread's processor time since Begin, in milliseconds.
   double End();
   double ElapsedMs() const;

@@ -141,7 +141,7 @@ void DropPrivileges(int last_fd) {
 }
 
 std::string EnterSandbox(int64_t memory_bytes) {
-  // The library prints warnings about forms. Clients must not be able to fill the server's log.
+  // The library prints warnings about grammars. Clients must not be able to fill the server's log.
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (null >= 0) ::dup2(null, fd);

@@ -1,5 +1,5 @@
-// A text that follows a compiled form: the ids so far, the mask of the next id, and the time that
-// its masks have taken. Not thread-safe.
+// A text that must match a compiled grammar: the ids so far, the mask of the next id, and the time
+// that its masks have taken. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace taopd {
 
-// Shared by all forms and texts. Immutable, except that one thread compiles with the library.
+// Shared by all grammars and texts. Immutable, except that one thread compiles with the library.
 struct Vocabulary {
   GrammarLimits limits;
   std::vector<int32_t> eos_ids;
@@ -61,7 +61,7 @@ class Text {
         static_cast<double>(limits.text_cpu_ms) +
         static_cast<double>(limits.token_cpu_ms) * static_cast<double>(position_);
     if (cpu_ms_ <= limit_ms) return absl::OkStatus();
-    return InvalidArgument("it takes too long to follow: the masks of ", position_,
+    return InvalidArgument("it takes too long to match: the masks of ", position_,
                            " tokens took more than ", static_cast<int64_t>(limit_ms),
                            " ms of a processor");
   }

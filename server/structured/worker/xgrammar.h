@@ -1,7 +1,7 @@
 // The library xgrammar, through the C interface of tvm-ffi that its Python wheel registers. Its
 // exceptions become statuses.
 //
-// One thread may compile while another one follows compiled grammars. An object may be used by one
+// One thread may compile while another one uses compiled grammars. An object may be used by one
 // thread at a time.
 #pragma once
 

@@ -238,7 +238,7 @@ TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
     done = true;
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->status, 400) << answer->body;
-    EXPECT_THAT(answer->body, HasSubstr("it takes too long to follow: the masks of "));
+    EXPECT_THAT(answer->body, HasSubstr("it takes too long to match: the masks of "));
     const std::string before = "the masks of ";
     const size_t at = answer->body.find(before);
     if (at != std::string::npos) num_hostile = std::stoi(answer->body.substr(at + before.size()));

@@ -32,7 +32,7 @@ TEST(GrammarCompilerTest, ErrorsNameTheFieldAndTheReason) {
 
 TEST(GrammarCompilerTest, GrammarsAreKeptForTheNextRequest) {
   GrammarCompilerOptions options = TestOptions();
-  options.max_forms = 2;
+  options.max_grammars = 2;
   const auto compiler = NewCompiler(options);
   const auto compile = [&](const std::string& text) {
     const auto grammar = CompileWith(*compiler, Kind::kRegex, text);
@@ -49,7 +49,7 @@ TEST(GrammarCompilerTest, GrammarsAreKeptForTheNextRequest) {
 
 TEST(GrammarCompilerTest, GrammarsInUseAreBounded) {
   GrammarCompilerOptions options = TestOptions();
-  options.max_forms = 3;
+  options.max_grammars = 3;
   const auto compiler = NewCompiler(options);
   std::vector<std::shared_ptr<Grammar>> used;
   for (const char* text : {"a", "b", "c"}) {
@@ -69,7 +69,7 @@ TEST(GrammarCompilerTest, GrammarsInUseAreBounded) {
 
 TEST(GrammarCompilerTest, TheBytesOfGrammarsAreBounded) {
   GrammarCompilerOptions options = TestOptions();
-  options.max_form_bytes = 1;
+  options.max_compiled_bytes = 1;
   const auto compiler = NewCompiler(options);
   EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), absl::StatusCode::kResourceExhausted,
                "field: the grammars in use take 0 bytes, and this one ");

@@ -56,7 +56,7 @@ TEST(GrammarHostTest, KilledAtIdleItIsStartedAgain) {
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
   for (int i = 0; i < 4; ++i) {
     KillChild();
-    // Neither the form that was known nor a new one suffers.
+    // Neither the grammar that was known nor a new one suffers.
     ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "[ab]*"));
     ASSERT_OK_AND_ASSIGN(const auto allowed, AllowedIds(*Grammar::NewMask(grammar, {}), {2 + 'a'}));
     EXPECT_TRUE(allowed.contains(2 + 'b') && !allowed.contains(2 + 'c'));
@@ -64,7 +64,7 @@ TEST(GrammarHostTest, KilledAtIdleItIsStartedAgain) {
   }
 }
 
-// Texts go on where they were, and none of their forms is blamed.
+// Texts continue where they were, and none of their grammars gets a strike.
 TEST(GrammarHostTest, KilledWhileMasksAreInUseTextsGoOn) {
   SKIP_UNLESS_CHILDREN_ARE_LISTED();
   const auto compiler = NewCompiler();
@@ -191,7 +191,7 @@ TEST(GrammarHostTest, TheProcessHasNeitherDescriptorsNorSecretsNorRights) {
 // Programs in the place of taopd-grammar. They have the socket as descriptor 3.
 class FakeProgramTest : public ::testing::Test {
  protected:
-  // Returns the results of two compilations of a form with the program.
+  // Returns the results of two compilations of a grammar with the program.
   std::pair<absl::Status, absl::Status> Use(const std::string& script,
                                             absl::Duration wait = absl::Milliseconds(300)) {
     GrammarCompilerOptions options;
@@ -231,7 +231,7 @@ TEST_F(FakeProgramTest, WhatDoesNotServeIsUnavailable) {
                  "field: structured output is not available");
     EXPECT_ERROR(second, absl::StatusCode::kUnavailable, "structured output is not available");
   }
-  // A form is blamed if no other one can have held the process up.
+  // A grammar gets a strike if no other one can have held up the process.
   const auto [first, second] = Use(ready + "exec cat <&3 >/dev/null", absl::Seconds(1));
   EXPECT_ERROR(first, absl::StatusCode::kUnavailable, "structured output is not available");
   EXPECT_ERROR(second, absl::StatusCode::kInvalidArgument, "field: it did not finish in time");

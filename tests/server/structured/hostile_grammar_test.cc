@@ -142,10 +142,10 @@ TEST(HostileGrammarTest, ACompilationHasItsTimeAndMemory) {
                absl::StatusCode::kInvalidArgument, kOutOfMemory);
 }
 
-// A form that is too large when it is compiled is refused, and leaves nothing behind.
+// A grammar that is too large when it is compiled is refused, and leaves nothing behind.
 TEST(HostileGrammarTest, ACompiledFormHasItsSize) {
   GrammarCompilerOptions options = TestOptions();
-  options.host.limits.form_bytes = 1 << 10;
+  options.host.limits.compiled_bytes = 1 << 10;
   const auto compiler = NewCompiler(options);
   EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[a-z]{1,400}"),
                absl::StatusCode::kInvalidArgument, "field: it needs too much memory");
@@ -159,28 +159,28 @@ TEST(HostileGrammarTest, ARehearsalFindsSlowMasks) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.rehearsed_mask_cpu_ms = 1;
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kEbnf, kSlow),
-               absl::StatusCode::kInvalidArgument, "field: it takes too long to follow");
+               absl::StatusCode::kInvalidArgument, "field: it takes too long to match");
 }
 
 // One mask that takes too long ends the process; the text that asked for it fails, and the others
-// do not notice. The second time, the form is refused for a while.
+// do not notice. The second time, the grammar is refused for a while.
 TEST(HostileGrammarTest, AMaskHasItsTime) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.rehearsed_mask_cpu_ms = 60'000;
   options.host.limits.compile_cpu_ms = 60'000;
   options.host.limits.mask_cpu_ms = 8;
-  options.blame_memory = absl::Seconds(5);
+  options.strike_memory = absl::Seconds(5);
   const auto compiler = NewCompiler(options);
   ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kEbnf, kSlow));
   ASSERT_OK_AND_ASSIGN(const auto other, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
   const auto other_mask = Grammar::NewMask(other, {});
   EXPECT_OK(AllowedIds(*other_mask, {2 + 'a'}));
   const std::vector<int32_t> ids(400, 2 + 'q');
-  for (int i = 0; i < FormBlame::kMaxStrikes; ++i) {
+  for (int i = 0; i < GrammarStrikes::kMaxStrikes; ++i) {
     EXPECT_OK(CompileWith(*compiler, Kind::kEbnf, kSlow));
     EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), ids),
                  absl::StatusCode::kInvalidArgument,
-                 "structured output: it takes too long to follow");
+                 "structured output: it takes too long to match");
     EXPECT_OK(AllowedIds(*other_mask, {2 + 'a', 2 + 'b'}));
   }
   EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, kSlow), absl::StatusCode::kInvalidArgument,
@@ -190,7 +190,7 @@ TEST(HostileGrammarTest, AMaskHasItsTime) {
   while (!CompileWith(*compiler, Kind::kEbnf, kSlow).ok()) absl::SleepFor(absl::Milliseconds(50));
 }
 
-// Masks that are each within their limit add up, and the text fails. Texts of other forms take
+// Masks that are each within their limit add up, and the text fails. Texts of other grammars take
 // turns with it.
 TEST(HostileGrammarTest, ATextHasItsTime) {
   GrammarCompilerOptions options = TestOptions();
@@ -206,9 +206,9 @@ TEST(HostileGrammarTest, ATextHasItsTime) {
     ids.push_back(2 + 'a');
   }
   EXPECT_ERROR(status, absl::StatusCode::kInvalidArgument,
-               "structured output: it takes too long to follow: the masks of ");
+               "structured output: it takes too long to match: the masks of ");
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("more than 100 ms"));
-  // Nothing has ended, so the form may be tried again, and fails again.
+  // Nothing has ended, so the grammar may be tried again, and fails again.
   EXPECT_OK(CompileWith(*compiler, Kind::kEbnf, kAmbiguous));
 }
 

@@ -1,5 +1,5 @@
-// Remembers which forms have ended taopd-grammar. A form that did so twice is refused for a while
-// and may then try again. Not thread-safe.
+// Counts how often a grammar has ended taopd-grammar. After two strikes it is refused for a while;
+// then it may be tried again. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -13,25 +13,25 @@
 
 namespace taopd {
 
-class FormBlame {
+class GrammarStrikes {
  public:
   static constexpr int kMaxStrikes = 2;
-  static constexpr size_t kMaxForms = 1024;  // remembered at most
+  static constexpr size_t kMaxGrammars = 1024;  // remembered at most
 
-  // `memory` is how long a form is refused, and also how long one end is remembered.
-  explicit FormBlame(absl::Duration memory) : memory_(memory) {}
+  // `memory` is how long a grammar is refused, and also how long a single strike counts.
+  explicit GrammarStrikes(absl::Duration memory) : memory_(memory) {}
 
   void Add(const std::string& key, const std::string& how, absl::Time now) {
     Forget(now);
     Record& record = records_[key];
     record = {record.num_strikes + 1, how, now};
-    if (records_.size() <= kMaxForms) return;
+    if (records_.size() <= kMaxGrammars) return;
     records_.erase(std::min_element(
         records_.begin(), records_.end(),
         [](const auto& a, const auto& b) { return a.second.last < b.second.last; }));
   }
 
-  // Returns INVALID_ARGUMENT while the form is refused.
+  // Returns INVALID_ARGUMENT while the grammar is refused.
   absl::Status Check(const std::string& key, absl::Time now) {
     Forget(now);
     const auto found = records_.find(key);
