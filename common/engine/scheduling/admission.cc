@@ -1,4 +1,4 @@
-// The half of the Scheduler that admits sequences and shares prefixes.
+// The part of the Scheduler that admits sequences, makes room for them and shares prefixes.
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -25,7 +25,7 @@ void Scheduler::AdmitOverdue(Step* step) {
 }
 
 void Scheduler::AdmitAll(Step* step) {
-  // The sequences of a single client form one line: one that finds no room stops those behind it,
+  // The sequences of a single client form one line: one that finds no room stops those after it,
   // and room that was just taken away is not given to others in the same step.
   const bool shared = waiting_.num_active_clients() > 1;
   if (step->preempted && !shared) return;
@@ -35,7 +35,7 @@ void Scheduler::AdmitAll(Step* step) {
   int num_skipped = 0;
   int num_refused = 0;
   while (Sequence* next =
-             waiting_.Next(shared || step->budget > 0, shared || num_generating_ < NumSeats())) {
+             waiting_.Next(shared || step->budget > 0, shared || num_generating_ < NumSlots())) {
     if (next->scheduling.preempted_in == num_plans_) {
       waiting_.Close(*next);
       continue;
@@ -54,7 +54,7 @@ void Scheduler::AdmitAll(Step* step) {
       if (++num_skipped >= kMaxSkipped) return;
       continue;
     }
-    if (!shared && admission != Admission::kNoSeat) return;
+    if (!shared && admission != Admission::kNoSlot) return;
     // The prompts of one step leave rows in the next one; sequences that decode do not.
     Sequence::Scheduling& notes = next->scheduling;
     notes.passed_over = admission != Admission::kNoRows || step->crowded || notes.num_rowless > 0;
@@ -69,9 +69,9 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, Right right, int64_t* 
                                       Step* step) {
   const Admission admission = TryAdmit(sequence, num_reserved, step);
   const bool lacks_room =
-      admission == Admission::kNoSeat || admission == Admission::kNoRoom ||
+      admission == Admission::kNoSlot || admission == Admission::kNoRoom ||
       (admission == Admission::kNoRows && (step->full_of_decodes || right == Right::kAll));
-  if (!lacks_room || right == Right::kNothing || !TakeRoom(sequence, right, step)) return admission;
+  if (!lacks_room || right == Right::kNothing || !MakeRoom(sequence, right, step)) return admission;
   *num_reserved = NumReservedBlocks();
   return TryAdmit(sequence, num_reserved, step);
 }
@@ -86,7 +86,7 @@ Sequence* Scheduler::NoteOverdue() {
 }
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, int64_t* num_reserved, Step* step) {
-  if (sequence->generates() && num_generating_ >= NumSeats()) return Admission::kNoSeat;
+  if (sequence->generates() && num_generating_ >= NumSlots()) return Admission::kNoSlot;
   const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark();
   if (Sequence* const leader = LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
@@ -130,9 +130,76 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, int64_t* num_reserv
   return Admission::kAdmitted;
 }
 
+int64_t Scheduler::NumReservedBlocks() const {
+  int64_t num_reserved = 0;
+  for (const auto& [admission, sequence] : running_) {
+    if (sequence->scheduling.uncached || sequence->scheduling.leader != nullptr) continue;
+    num_reserved += pool_.NumBlocksFor(sequence->num_rows_needed()) -
+                    static_cast<int64_t>(sequence->blocks.size()) +
+                    static_cast<int64_t>(sequence->scheduling.followers.size());
+  }
+  return num_reserved;
+}
+
+ClientShares Scheduler::SharesOfClients() const {
+  ClientShares shares(pool_, sequences_.begin()->first);
+  for (const auto& [admission, sequence] : running_) {
+    if (!sequence->scheduling.uncached) shares.Add(sequence.get());
+  }
+  return shares;
+}
+
+int64_t Scheduler::NumBlocksToAdmit(const Sequence& sequence) const {
+  if (LeaderOf(sequence) != nullptr) return 1;
+  const CachedPrefix prefix = FindPrefix(sequence);
+  return pool_.NumBlocksFor(sequence.num_rows_needed()) -
+         std::count_if(prefix.blocks.begin(), prefix.blocks.end(),
+                       [&](int32_t block) { return pool_.num_references(block) > 0; });
+}
+
+bool Scheduler::MakeRoom(Sequence* sequence, Right right, Step* step) {
+  using Resource = ClientShares::Resource;
+  const int64_t num_blocks = NumBlocksToAdmit(*sequence);
+  ClientShares shares = SharesOfClients();
+  shares.AddRequest(*sequence, num_blocks);
+  // A sequence that gives up its slot also leaves its row of the step.
+  bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || step->budget == 0;
+  int64_t num_missing = num_blocks - (pool_.num_available() - NumReservedBlocks() - Watermark());
+  std::vector<Sequence*> victims;
+  while (lacks_slot || num_missing > 0) {
+    const Resource resource = lacks_slot ? Resource::kSlots : Resource::kBlocks;
+    Sequence* const victim = shares.RemoveVictim(resource, right, LeaderOf(*sequence));
+    if (victim == nullptr && !lacks_slot && right == Right::kAll) break;  // a single sequence fits
+    if (victim == nullptr) return false;
+    victims.push_back(victim);
+    num_missing -= shares.NumFreedBlocks(*victim);
+    lacks_slot = false;
+  }
+  for (Sequence* victim : victims) {
+    if (victim->scheduling.state == State::kRunning) Preempt(victim, step);
+  }
+  return true;
+}
+
+bool Scheduler::MayPass(const Sequence& sequence) const {
+  ClientShares shares = SharesOfClients();
+  shares.AddRequest(sequence, NumBlocksToAdmit(sequence));
+  return shares.OtherHoldsAsMuch();
+}
+
+bool Scheduler::MayRunUncached(const Sequence& sequence) const {
+  const Sequence::Scheduling& notes = sequence.scheduling;
+  const bool one_pass = !sequence.generates() || (sequence.request.sampling->max_new_tokens == 1 &&
+                                                  sequence.request.sampling->mask == nullptr);
+  return one_pass && notes.state == State::kWaiting && !notes.uncached &&
+         waiting_.num_active_clients() > 1 &&
+         sequence.num_rows_needed() <= limits_.max_num_batched_tokens &&
+         !prompt_clients_.contains(sequence.request.client);
+}
+
 void Scheduler::JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved) {
-  const int64_t num_seats = NumSeats() - num_generating_;
-  for (Sequence* follower : waiting_.WithPromptOf(*leader, num_seats)) {
+  const int64_t num_slots = NumSlots() - num_generating_;
+  for (Sequence* follower : waiting_.WithPromptOf(*leader, num_slots)) {
     const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark();
     if (num_spare < 1) return;
     StartFollowing(follower, leader, num_reserved);
@@ -163,7 +230,7 @@ void Scheduler::Run(Sequence* sequence, int64_t charged_tokens, bool uncached) {
   running_[notes.admission] = std::move(owned);
 }
 
-int64_t Scheduler::NumSeats() const {
+int64_t Scheduler::NumSlots() const {
   return std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
 }
 

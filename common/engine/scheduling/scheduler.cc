@@ -49,11 +49,11 @@ StepPlan Scheduler::ScheduleUncached() {
   Step step;
   step.plan.uncached = true;
   step.budget = limits_.max_num_batched_tokens;
-  int64_t num_seats = NumSeats();
+  int64_t num_slots = NumSlots();
   const auto add = [&](Sequence* sequence) {
     AddRows(sequence, sequence->num_rows_needed(), &step);
     step.plan.rows.back().samples = sequence->generates();
-    num_seats -= sequence->generates();
+    num_slots -= sequence->generates();
   };
   for (const auto& [admission, sequence] : running_) {
     sequence->scheduling.num_planned = 0;
@@ -63,7 +63,7 @@ StepPlan Scheduler::ScheduleUncached() {
   // Sequences that the pool could hold take turns: each client has one of them before any has two.
   std::set<std::string> had_turn;
   const auto also = [&](const Sequence& sequence) {
-    return MayRunUncached(sequence) && (!sequence.generates() || num_seats > 0) &&
+    return MayRunUncached(sequence) && (!sequence.generates() || num_slots > 0) &&
            (step.plan.rows.empty() || sequence.num_rows_needed() <= step.budget) &&
            !had_turn.contains(sequence.request.client);
   };
@@ -183,7 +183,7 @@ bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, Step* step) {
 }
 
 bool Scheduler::PreemptFor(Sequence* requester, Step* step) {
-  Sequence* const victim = VictimFor(requester);
+  Sequence* const victim = SharesOfClients().VictimForGrowth(requester);
   Preempt(victim, step);
   return victim != requester;
 }
@@ -193,7 +193,7 @@ void Scheduler::Preempt(Sequence* sequence, Step* step) {
     follower->scheduling.leader = nullptr;
     Preempt(follower, step);
   }
-  std::unique_ptr<Sequence> owned = TakeRunning(sequence);
+  std::unique_ptr<Sequence> owned = RemoveRunning(sequence);
   if (step != nullptr) {
     RemoveFromPlan(sequence, step);
     step->preempted = true;
@@ -312,7 +312,7 @@ void Scheduler::Promote(Sequence* leader) {
   Announce(heir);
 }
 
-std::unique_ptr<Sequence> Scheduler::TakeRunning(Sequence* sequence) {
+std::unique_ptr<Sequence> Scheduler::RemoveRunning(Sequence* sequence) {
   const auto position = running_.find(sequence->scheduling.admission);
   TAOPD_CHECK(position != running_.end() && position->second.get() == sequence);
   std::unique_ptr<Sequence> owned = std::move(position->second);
@@ -332,7 +332,7 @@ std::unique_ptr<Sequence> Scheduler::TakeRunning(Sequence* sequence) {
 }
 
 std::unique_ptr<Sequence> Scheduler::Finish(Sequence* sequence) {
-  std::unique_ptr<Sequence> owned = TakeRunning(sequence);
+  std::unique_ptr<Sequence> owned = RemoveRunning(sequence);
   ReleaseBlocks(sequence, nullptr);
   return End(std::move(owned));
 }

@@ -45,15 +45,15 @@
 // A client that was idle starts with the count of the least served client that has work, or its
 // own if that is higher.
 //
-// Seats (the sequences that generate at once) and blocks are shared between clients. A client that
-// is alone may take all of them. While there are several:
-//   If no seat or no block is free for a sequence, the newest sequences of the client that holds
+// Slots (of the sequences that generate at once) and blocks are shared between clients. A client
+// that is alone may take all of them. While there are several:
+//   If no slot or no block is free for a sequence, the newest sequences of the client that holds
 //     the most of them are preempted. That client keeps at least one sequence, and at least as
-//     many seats or blocks as the client of the sequence then has.
-//   A sequence without room does not delay those of clients that hold less than the largest.
+//     many slots or blocks as the client of the sequence then has.
+//   A sequence without room does not delay sequences of clients that hold less than the largest.
 //   A sequence without room runs in the next step without the pool if it is done after its prompt
 //     (it only scores, or generates one token), if it fits one step, and if no prompt of its client
-//     is being computed. It takes neither seat nor blocks from anybody.
+//     is being computed. It takes neither a slot nor blocks from anybody.
 // Even in a full engine, the first short request of a new client is computed within three steps.
 #pragma once
 
@@ -69,6 +69,7 @@
 #include <vector>
 
 #include "common/engine/scheduling/block_pool.h"
+#include "common/engine/scheduling/client_shares.h"
 #include "common/engine/scheduling/sequence.h"
 #include "common/engine/scheduling/waiting_queue.h"
 
@@ -186,6 +187,7 @@ class Scheduler {
 
  private:
   using State = Sequence::Scheduling::State;
+  using Right = ClientShares::Right;
   using ByAdmission = std::map<uint64_t, std::unique_ptr<Sequence>>;
 
   // A plan in the making.
@@ -202,25 +204,10 @@ class Scheduler {
   enum class Admission {
     kAdmitted,
     kWaitsForPrefix,
-    kNoSeat,
+    kNoSlot,
     kNoRoom,  // not enough blocks
     kNoRows,  // nothing is left of the step's budget
   };
-
-  // The room that a sequence may take from others when it is admitted.
-  enum class Right {
-    kNothing,
-    kShare,  // what its client lacks compared with the client that holds most
-    kAll,
-  };
-
-  // The seats and blocks that the running sequences of a client hold.
-  struct Holding {
-    int64_t num_seats = 0;
-    int64_t num_blocks = 0;            // including reserved blocks
-    std::vector<Sequence*> sequences;  // in the order of admission
-  };
-  using Holdings = std::map<std::string_view, Holding>;  // by client
 
   struct CachedPrefix {
     std::vector<int32_t> blocks;
@@ -254,34 +241,21 @@ class Scheduler {
   void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
   // Moves a waiting or preempted sequence to the running ones.
   void Run(Sequence* sequence, int64_t charged_tokens, bool uncached);
-  int64_t NumSeats() const;  // sequences that may generate at once
+  int64_t NumSlots() const;  // sequences that may generate at once
   // Blocks that admission leaves free, so that running sequences can grow without a preemption.
   int64_t Watermark() const { return std::max<int64_t>(1, pool_.num_blocks() / 64); }
   // The sequence that was added first, if it has waited for too long.
   Sequence* NoteOverdue();
 
-  // shares.cc: what clients hold, and what they take from one another.
-  int64_t NumHeldBlocks(const Sequence& sequence) const;
-  Holdings HoldingsOfClients() const;
-  // Blocks that the admission of a sequence takes.
+  // What clients hold, and what they take from one another.
+  ClientShares SharesOfClients() const;
+  // Returns the number of blocks that the admission of a sequence takes.
   int64_t NumBlocksToAdmit(const Sequence& sequence) const;
-  // Returns the sequence to preempt for `sequence`, as its client's holding and its index there: of
-  // the client that holds the most of `amount`, the newest sequence that frees any of it, by
-  // `gives`. Returns null if nobody has to give way.
-  std::pair<Holding*, size_t> FindVictim(const Sequence& sequence, Right right,
-                                         int64_t Holding::*amount,
-                                         const std::function<int64_t(const Sequence&)>& gives,
-                                         const Holding& own, Holdings* holdings) const;
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
-  bool TakeRoom(Sequence* sequence, Right right, Step* step);
+  bool MakeRoom(Sequence* sequence, Right right, Step* step);
   // Returns whether a sequence may pass others that found no room.
   bool MayPass(const Sequence& sequence) const;
-  // Returns the newest sequence of the client that holds most, or `requester`.
-  Sequence* VictimFor(Sequence* requester) const;
-  bool IsFirst(const Sequence& sequence) const {
-    return sequence.handle == sequences_.begin()->first;
-  }
   // Returns whether a waiting sequence may run without the pool although the pool could hold it.
   bool MayRunUncached(const Sequence& sequence) const;
 
@@ -298,8 +272,9 @@ class Scheduler {
   void Withdraw(Sequence* sequence);
   void Fork(Sequence* leader);
   void Promote(Sequence* leader);
-  std::unique_ptr<Sequence> TakeRunning(Sequence* sequence);
-  // The sequence is done or dropped.
+  // Removes a sequence from the running ones.
+  std::unique_ptr<Sequence> RemoveRunning(Sequence* sequence);
+  // Forgets a sequence that is done or dropped.
   std::unique_ptr<Sequence> End(std::unique_ptr<Sequence> sequence);
   void DropWaiting(Sequence* sequence, const absl::Status& status);
 

@@ -88,7 +88,7 @@ void NewcomerIsServed(uint64_t seed, int64_t* most_steps, uint64_t* num_preempte
     const int64_t num_steps = engine.results().at(handle).num_steps;
     *most_steps = std::max(*most_steps, num_steps);
     EXPECT_LE(num_steps, 3) << "seed " << seed << ", kind " << kind << ", request " << request
-                            << ", seats " << limits.max_num_seqs << ", blocks " << limits.num_blocks
+                            << ", slots " << limits.max_num_seqs << ", blocks " << limits.num_blocks
                             << ", budget " << limits.max_num_batched_tokens << ", rows " << length
                             << (scores ? ", score" : ", completion");
     const uint64_t pause = random.NextBelow(6);
@@ -109,7 +109,7 @@ TEST(SchedulerFairness, AShortRequestOfANewcomerIsDoneWithinThreeStepsWhateverAn
   EXPECT_GT(num_preempted, 1000u);
 }
 
-// A client with longer work gets its part of seats and blocks while another one fills the engine.
+// A client with longer work gets its part of slots and blocks while another one fills the engine.
 TEST(SchedulerFairness, TwoClientsWithEqualDemandsGenerateAtTheSameRate) {
   for (uint64_t seed = 0; seed < 40 && !HasFailure(); ++seed) {
     RandomStream random(seed);
