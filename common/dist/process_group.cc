@@ -20,7 +20,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/dist/collective_watch.h"
-#include "common/dist/meeting_point.h"
+#include "common/dist/rendezvous_addresses.h"
 #include "common/dist/watch_token.h"
 
 namespace taopd {
@@ -46,7 +46,7 @@ std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text
 
 // Opens the store where the ranks meet. Throws what c10d throws.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const Rendezvous& where,
-                                                          const MeetingPoint& meeting,
+                                                          const RendezvousAddresses& addresses,
                                                           absl::Duration timeout) {
   c10::intrusive_ptr<c10d::Store> store;
   if (!where.store_file.empty()) {
@@ -64,11 +64,11 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const Rendezvous& wher
     } else if (options.isServer) {
       // c10d itself would listen on every address.
       TAOPD_ASSIGN_OR_RETURN(options.masterListenFd,
-                             ListenAt(meeting.own_address, where.master_port));
+                             ListenAt(addresses.own_address, where.master_port));
     }
     const bool is_own = options.isServer && where.listen_fd < 0;
-    store =
-        c10::make_intrusive<c10d::TCPStore>(is_own ? meeting.own_address : meeting.master, options);
+    store = c10::make_intrusive<c10d::TCPStore>(is_own ? addresses.own_address : addresses.master,
+                                                options);
   }
   store->setTimeout(ToChrono(timeout));
   return c10::intrusive_ptr<c10d::Store>(
@@ -97,7 +97,7 @@ void FindLocalRanks(c10d::Store& store, Rendezvous* where) {
 // Rank 0 writes its address to the store; the others connect. The store contains no token: a rank
 // that has the secret computes the token from the contents of the store.
 absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
-                                                     const MeetingPoint& meeting,
+                                                     const RendezvousAddresses& addresses,
                                                      const ProcessGroupOptions& options,
                                                      c10d::Store& store) {
   RankWatchOptions watch_options;
@@ -107,15 +107,15 @@ absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
   watch_options.beat = std::min(absl::Seconds(1), options.silence / 4);
   watch_options.grace = options.grace;
   if (where.rank == 0) {
-    TAOPD_ASSIGN_OR_RETURN(auto watch, RankWatch::Listen(watch_options, meeting.own_address));
+    TAOPD_ASSIGN_OR_RETURN(auto watch, RankWatch::Listen(watch_options, addresses.own_address));
     const std::string place =
         Concat(watch->local_address(), " ", watch->port(), " ", NewWatchNonce());
     watch->SetToken(WatchToken(where.secret, place));
-    if (where.secret.empty() && !IsLoopback(meeting.own_address)) {
+    if (where.secret.empty() && !IsLoopback(addresses.own_address)) {
       LogWarning(
           "whoever reaches rank 0 can join the ranks' watch and end the run: set "
           "TAOPD_RANK_SECRET",
-          {{"address", meeting.own_address}});
+          {{"address", addresses.own_address}});
     }
     store.set("watch", Bytes(place));
     TAOPD_RETURN_IF_ERROR(watch->AwaitAll(options.connect_timeout));
@@ -146,12 +146,12 @@ class C10dGroup final : public ProcessGroup {
 
   // Throws what c10d throws.
   absl::Status Open() {
-    TAOPD_ASSIGN_OR_RETURN(const MeetingPoint meeting,
-                           FindMeetingPoint(options_.interface, rendezvous_.master_addr));
-    TAOPD_ASSIGN_OR_RETURN(store_, OpenStore(rendezvous_, meeting, options_.connect_timeout));
-    TAOPD_ASSIGN_OR_RETURN(watch_, OpenWatch(rendezvous_, meeting, options_, *store_));
+    TAOPD_ASSIGN_OR_RETURN(const RendezvousAddresses addresses,
+                           FindRendezvousAddresses(options_.interface, rendezvous_.master_addr));
+    TAOPD_ASSIGN_OR_RETURN(store_, OpenStore(rendezvous_, addresses, options_.connect_timeout));
+    TAOPD_ASSIGN_OR_RETURN(watch_, OpenWatch(rendezvous_, addresses, options_, *store_));
     FindLocalRanks(*store_, &rendezvous_);
-    address_ = options_.interface.empty() ? watch_->local_address() : meeting.own_address;
+    address_ = options_.interface.empty() ? watch_->local_address() : addresses.own_address;
     gloo_ = MakeGloo();
     if (options_.device.is_cpu()) return absl::OkStatus();
 #ifdef USE_C10D_NCCL
@@ -208,7 +208,7 @@ class C10dGroup final : public ProcessGroup {
   void OnStop(std::function<void(int)> on_stop) override { watch_->OnStop(std::move(on_stop)); }
 
  protected:
-  absl::Status ReducePatiently(const at::Tensor& tensor) override {
+  absl::Status ReduceWithoutTimeout(const at::Tensor& tensor) override {
     ++num_started_;
     watch_->SetProgress(num_started_);
     try {
@@ -286,13 +286,13 @@ class C10dGroup final : public ProcessGroup {
     CollectiveStats& stats = StatsOf(name);
     ++stats.num_calls;
     stats.num_bytes += static_cast<int64_t>(tensors[0].nbytes());
-    if (absl::Status seen = health(); !seen.ok()) return Ended(seen);
+    if (absl::Status seen = health(); !seen.ok()) return Finished(seen);
     const bool on_cpu = tensors[0].device().is_cpu();
     try {
       return std::make_unique<C10dWork>(this, name, num_started_, begin(on_cpu ? *gloo_ : *nccl_),
                                         std::move(tensors));
     } catch (const std::exception& error) {
-      return Ended(Broken(name, error));
+      return Finished(Broken(name, error));
     }
   }
 
@@ -389,7 +389,7 @@ class C10dGroup final : public ProcessGroup {
 
 }  // namespace
 
-ProcessGroup::WorkPtr ProcessGroup::Ended(absl::Status status) {
+ProcessGroup::WorkPtr ProcessGroup::Finished(absl::Status status) {
   class EndedWork final : public Work {
    public:
     explicit EndedWork(absl::Status status) : status_(std::move(status)) {}
@@ -448,24 +448,24 @@ absl::StatusOr<std::string> ProcessGroup::BroadcastText(const std::string& text,
   return std::string(data, data + num_bytes);
 }
 
-absl::StatusOr<std::vector<int64_t>> ProcessGroup::GatherPatiently(int64_t mine) {
+absl::StatusOr<std::vector<int64_t>> ProcessGroup::GatherWithoutTimeout(int64_t mine) {
   const at::Tensor numbers = at::zeros({world_size()}, at::kLong);
   numbers[rank()] = mine;
-  TAOPD_RETURN_IF_ERROR(ReducePatiently(numbers));
+  TAOPD_RETURN_IF_ERROR(ReduceWithoutTimeout(numbers));
   const int64_t* data = numbers.const_data_ptr<int64_t>();
   return std::vector<int64_t>(data, data + world_size());
 }
 
 absl::StatusOr<int64_t> ProcessGroup::AgreeOnLargest(int64_t mine) {
   if (world_size() == 1) return mine;
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, GatherPatiently(mine));
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, GatherWithoutTimeout(mine));
   return *std::max_element(numbers.begin(), numbers.end());
 }
 
 absl::Status ProcessGroup::AgreeOnStatus(const absl::Status& mine) {
   if (world_size() == 1) return mine;
   TAOPD_ASSIGN_OR_RETURN(const std::vector<int64_t> codes,
-                         GatherPatiently(static_cast<int64_t>(mine.code())));
+                         GatherWithoutTimeout(static_cast<int64_t>(mine.code())));
   const auto first = std::find_if(codes.begin(), codes.end(), [](int64_t c) { return c != 0; });
   if (first == codes.end()) return absl::OkStatus();
   const int64_t failed = first - codes.begin();

@@ -33,7 +33,7 @@ namespace taopd {
 
 struct ProcessGroupOptions {
   // A network interface, or an address of this machine, at which this rank listens
-  // (meeting_point.h).
+  // (rendezvous_addresses.h).
   std::string interface = {};
   // The time that the ranks wait for each other at the start.
   absl::Duration connect_timeout = absl::Minutes(10);
@@ -134,17 +134,17 @@ class ProcessGroup {
 
  protected:
   explicit ProcessGroup(Rendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
-  // Returns a collective that has ended already.
-  static WorkPtr Ended(absl::Status status = absl::OkStatus());
+  // Returns a collective that has already finished.
+  static WorkPtr Finished(absl::Status status = absl::OkStatus());
   CollectiveStats& StatsOf(const std::string& name) { return stats_[name]; }
   // Runs an all-reduce on the CPU for agreements, without a time-out.
-  virtual absl::Status ReducePatiently(const at::Tensor& tensor) = 0;
+  virtual absl::Status ReduceWithoutTimeout(const at::Tensor& tensor) = 0;
 
   Rendezvous rendezvous_;  // changes only in Connect
 
  private:
   // Returns the numbers of all ranks.
-  absl::StatusOr<std::vector<int64_t>> GatherPatiently(int64_t mine);
+  absl::StatusOr<std::vector<int64_t>> GatherWithoutTimeout(int64_t mine);
 
   std::map<std::string, CollectiveStats> stats_;
 };

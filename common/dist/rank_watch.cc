@@ -16,7 +16,7 @@
 
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
-#include "common/dist/meeting_point.h"
+#include "common/dist/rendezvous_addresses.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-// The meeting point of rollout, scoring and training of one step. Every finished rollout goes to
+// Connects rollout, scoring and training of one step. Every finished rollout goes to
 // the teacher at once. The step takes the scored rollouts in prompt order, whatever the order of
 // arrival, so that results do not depend on timing.
 //

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/dist/meeting_point.h"
+#include "common/dist/rendezvous_addresses.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"

@@ -5,7 +5,7 @@
 
 namespace taopd {
 
-// Returns the meeting place of the ranks of one machine: a port of 127.0.0.1 on which rank 0
+// Returns where the ranks of one machine meet: a port of 127.0.0.1 on which rank 0
 // listens.
 inline Rendezvous ParallelRendezvous(int64_t rank, int64_t size, int64_t master_port) {
   Rendezvous place;

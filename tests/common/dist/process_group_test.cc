@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "common/base/file_descriptor.h"
-#include "common/dist/meeting_point.h"
+#include "common/dist/rendezvous_addresses.h"
 #include "common/dist/tree_sum.h"
 #include "common/dist/watch_token.h"
 #include "tests/common/dist/rank_threads.h"

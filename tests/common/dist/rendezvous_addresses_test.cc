@@ -1,5 +1,5 @@
 // Ranks listen on the loopback only where it is asked for by name.
-#include "common/dist/meeting_point.h"
+#include "common/dist/rendezvous_addresses.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -34,67 +34,71 @@ std::string PublicAddress() {
   return found;
 }
 
-TEST(MeetingPoint, TheLoopbackIsWhatLoopbackNamesMean) {
+TEST(RendezvousAddresses, TheLoopbackIsWhatLoopbackNamesMean) {
   const auto nobody = [](const std::string& host) {
     ADD_FAILURE() << "resolved " << host;
     return std::vector<std::string>();
   };
   for (const char* master : {"127.0.0.1", "127.0.1.1", "localhost", ""}) {
-    ASSERT_OK_AND_ASSIGN(const MeetingPoint point, FindMeetingPoint("", master, nobody));
-    EXPECT_EQ(point.own_address, "127.0.0.1") << master;
-    EXPECT_EQ(point.master, master);
+    ASSERT_OK_AND_ASSIGN(const RendezvousAddresses addresses,
+                         FindRendezvousAddresses("", master, nobody));
+    EXPECT_EQ(addresses.own_address, "127.0.0.1") << master;
+    EXPECT_EQ(addresses.master, master);
   }
 }
 
 // Several hosts on one machine, as tests of deployments play them: each has a loopback address.
-TEST(MeetingPoint, OtherLoopbackAddressesAreMetWhereTheyAre) {
+TEST(RendezvousAddresses, OtherLoopbackAddressesAreMetWhereTheyAre) {
   for (const char* master : {"127.130.0.21", "node0"}) {
-    ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
-                         FindMeetingPoint("", master, [](const std::string&) {
+    ASSERT_OK_AND_ASSIGN(const RendezvousAddresses addresses,
+                         FindRendezvousAddresses("", master, [](const std::string&) {
                            return std::vector<std::string>{"127.130.0.21"};
                          }));
-    EXPECT_EQ(point.own_address, "127.130.0.21") << master;
-    EXPECT_EQ(point.master, master);
+    EXPECT_EQ(addresses.own_address, "127.130.0.21") << master;
+    EXPECT_EQ(addresses.master, master);
   }
 }
 
 // The machine's own name, which /etc/hosts gives 127.0.1.1: no other machine would find rank 0.
-TEST(MeetingPoint, AnOwnNameIsNotTheLoopback) {
+TEST(RendezvousAddresses, AnOwnNameIsNotTheLoopback) {
   if (PublicAddress().empty()) GTEST_SKIP() << "this machine has no address but the loopback";
-  ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
-                       FindMeetingPoint("", "node0", Knows("node0", {"127.0.1.1"})));
-  EXPECT_FALSE(IsLoopback(point.own_address)) << point.own_address;
-  EXPECT_EQ(point.master, point.own_address) << "the other ranks of this machine go there, too";
+  ASSERT_OK_AND_ASSIGN(const RendezvousAddresses addresses,
+                       FindRendezvousAddresses("", "node0", Knows("node0", {"127.0.1.1"})));
+  EXPECT_FALSE(IsLoopback(addresses.own_address)) << addresses.own_address;
+  EXPECT_EQ(addresses.master, addresses.own_address)
+      << "the other ranks of this machine go there, too";
 }
 
-TEST(MeetingPoint, AnotherMachinesNameIsKept) {
+TEST(RendezvousAddresses, AnotherMachinesNameIsKept) {
   const std::string own = PublicAddress();
   if (own.empty()) GTEST_SKIP() << "this machine has no address but the loopback";
   // The route to the master decides. This machine's address stands for one on the same network.
-  ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
-                       FindMeetingPoint("", "node0", Knows("node0", {own})));
-  EXPECT_EQ(point.own_address, own);
-  EXPECT_EQ(point.master, "node0");
-  ASSERT_OK_AND_ASSIGN(const MeetingPoint unknown, FindMeetingPoint("", "node9", Knows("", {})));
+  ASSERT_OK_AND_ASSIGN(const RendezvousAddresses addresses,
+                       FindRendezvousAddresses("", "node0", Knows("node0", {own})));
+  EXPECT_EQ(addresses.own_address, own);
+  EXPECT_EQ(addresses.master, "node0");
+  ASSERT_OK_AND_ASSIGN(const RendezvousAddresses unknown,
+                       FindRendezvousAddresses("", "node9", Knows("", {})));
   EXPECT_FALSE(IsLoopback(unknown.own_address));
   EXPECT_EQ(unknown.master, "node9") << "its name may be published later";
 }
 
-TEST(MeetingPoint, AnInterfaceIsNamedOrAnAddress) {
+TEST(RendezvousAddresses, AnInterfaceIsNamedOrAnAddress) {
   for (const char* interface : {"lo", "127.0.0.1"}) {
-    ASSERT_OK_AND_ASSIGN(const MeetingPoint point,
-                         FindMeetingPoint(interface, "node0", Knows("node0", {"127.0.1.1"})));
-    EXPECT_EQ(point.own_address, "127.0.0.1");
-    EXPECT_EQ(point.master, "127.0.0.1");
+    ASSERT_OK_AND_ASSIGN(
+        const RendezvousAddresses addresses,
+        FindRendezvousAddresses(interface, "node0", Knows("node0", {"127.0.1.1"})));
+    EXPECT_EQ(addresses.own_address, "127.0.0.1");
+    EXPECT_EQ(addresses.master, "127.0.0.1");
   }
-  EXPECT_ERROR(FindMeetingPoint("eth77", "127.0.0.1"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(FindRendezvousAddresses("eth77", "127.0.0.1"), absl::StatusCode::kInvalidArgument,
                "dist.interface = eth77: this machine has no such interface or address; it has lo "
                "(127.0.0.1)");
-  EXPECT_ERROR(FindMeetingPoint("192.0.2.7", "127.0.0.1"), absl::StatusCode::kInvalidArgument,
-               "dist.interface = 192.0.2.7");
+  EXPECT_ERROR(FindRendezvousAddresses("192.0.2.7", "127.0.0.1"),
+               absl::StatusCode::kInvalidArgument, "dist.interface = 192.0.2.7");
 }
 
-TEST(MeetingPoint, ListensAtOneAddressAlone) {
+TEST(RendezvousAddresses, ListensAtOneAddressAlone) {
   ASSERT_OK_AND_ASSIGN(const int fd, ListenAt("127.0.0.1", 0));
   const FileDescriptor closes(fd);
   sockaddr_in address{};

@@ -1,4 +1,4 @@
-#include "common/dist/meeting_point.h"
+#include "common/dist/rendezvous_addresses.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -132,30 +132,31 @@ std::vector<std::string> ResolveHost(const std::string& host) {
   return addresses;
 }
 
-absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
-                                              const std::string& master_addr,
-                                              const Resolver& resolve) {
-  MeetingPoint point;
-  point.master = master_addr;
+absl::StatusOr<RendezvousAddresses> FindRendezvousAddresses(const std::string& interface,
+                                                            const std::string& master_addr,
+                                                            const Resolver& resolve) {
+  RendezvousAddresses result;
+  result.master = master_addr;
   const bool means_loopback =
       master_addr.empty() || master_addr == "localhost" || IsOfOwnName(master_addr);
-  std::vector<std::string> addresses;
-  if (!means_loopback) addresses = resolve(master_addr);
+  std::vector<std::string> master_addresses;
+  if (!means_loopback) master_addresses = resolve(master_addr);
   // This includes a name that is not published yet: rank 0 may be started before its name is.
-  const bool is_own_name = !addresses.empty() && IsOfOwnName(addresses[0]);
+  const bool is_own_name = !master_addresses.empty() && IsOfOwnName(master_addresses[0]);
   if (!interface.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(point.own_address, AddressOf(interface));
+    TAOPD_ASSIGN_OR_RETURN(result.own_address, AddressOf(interface));
   } else if (means_loopback) {
-    point.own_address = master_addr == "::1" ? "::1" : "127.0.0.1";
+    result.own_address = master_addr == "::1" ? "::1" : "127.0.0.1";
   } else {
-    if (!is_own_name && !addresses.empty()) {
+    if (!is_own_name && !master_addresses.empty()) {
       // The system would go from 127.0.0.1 to any other loopback address, where nobody is met.
-      point.own_address = IsLoopback(addresses[0]) ? addresses[0] : AddressToward(addresses[0]);
+      result.own_address = IsLoopback(master_addresses[0]) ? master_addresses[0]
+                                                           : AddressToward(master_addresses[0]);
     }
-    if (point.own_address.empty()) point.own_address = PublicAddress();
+    if (result.own_address.empty()) result.own_address = PublicAddress();
   }
-  if (is_own_name) point.master = point.own_address;
-  return point;
+  if (is_own_name) result.master = result.own_address;
+  return result;
 }
 
 absl::StatusOr<int> ListenAt(const std::string& address, int port) {

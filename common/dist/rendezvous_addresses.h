@@ -11,7 +11,7 @@
 
 namespace taopd {
 
-struct MeetingPoint {
+struct RendezvousAddresses {
   // The numeric address of this machine at which a rank listens for others.
   std::string own_address;
   // The master as this machine reaches it: master_addr, or own_address if the name is this
@@ -23,7 +23,7 @@ struct MeetingPoint {
 using Resolver = std::function<std::vector<std::string>(const std::string& host)>;
 std::vector<std::string> ResolveHost(const std::string& host);
 
-// Finds the meeting point. `interface` is the name of a network interface ("eth1"), or an address
+// Finds the addresses. `interface` is the name of a network interface ("eth1"), or an address
 // of this machine. If it is empty, own_address is the one that this machine uses on the route to
 // the master, as the kernel's routes say; nothing is sent. /etc/hosts often gives a machine's own
 // name a loopback address (127.0.1.1 on Debian), at which no other machine finds it. The master
@@ -32,9 +32,9 @@ std::vector<std::string> ResolveHost(const std::string& host);
 //
 // Returns INVALID_ARGUMENT with the existing interfaces if this machine does not have the requested
 // one.
-absl::StatusOr<MeetingPoint> FindMeetingPoint(const std::string& interface,
-                                              const std::string& master_addr,
-                                              const Resolver& resolve = ResolveHost);
+absl::StatusOr<RendezvousAddresses> FindRendezvousAddresses(const std::string& interface,
+                                                            const std::string& master_addr,
+                                                            const Resolver& resolve = ResolveHost);
 
 // Returns a socket that listens at a numeric address of this machine; for port 0 the system picks
 // the port. Returns UNAVAILABLE if the port is in use.
