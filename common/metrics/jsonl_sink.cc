@@ -27,7 +27,7 @@ std::string ReplaceBadUtf8(const std::string& text) {
 
 absl::StatusOr<std::unique_ptr<JsonlSink>> JsonlSink::Open(const std::string& path, Clock* clock,
                                                            int64_t truncate_to_bytes) {
-  TAOPD_ASSIGN_OR_RETURN(auto writer, PatientJsonlWriter::Open(path, truncate_to_bytes));
+  TAOPD_ASSIGN_OR_RETURN(auto writer, BufferedJsonlWriter::Open(path, truncate_to_bytes));
   return std::unique_ptr<JsonlSink>(new JsonlSink(std::move(writer), clock));
 }
 

@@ -8,7 +8,7 @@
 // absent if there are none. Bytes of a name that are not UTF-8 are replaced by U+FFFD.
 //
 // Life cycle: Write hands each line to the kernel whole, or keeps it while the disk is full
-// (patient_jsonl.h). A checkpoint stores SizeBytes() after file().Sync(). A resumed run opens the
+// (buffered_jsonl.h). A checkpoint stores SizeBytes() after file().Sync(). A resumed run opens the
 // file with that number, which removes the lines of the steps that it will repeat.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/io/patient_jsonl.h"
+#include "common/io/buffered_jsonl.h"
 #include "common/metrics/sink.h"
 
 namespace taopd {
@@ -34,11 +34,11 @@ class JsonlSink final : public MetricSink {
   absl::Status Write(int64_t step, const Metrics& metrics) override;
 
   absl::StatusOr<int64_t> SizeBytes() const { return writer_.SizeBytes(); }
-  PatientJsonlWriter& file() { return writer_; }
+  BufferedJsonlWriter& file() { return writer_; }
 
  private:
-  JsonlSink(PatientJsonlWriter writer, Clock* clock) : writer_(std::move(writer)), clock_(clock) {}
-  PatientJsonlWriter writer_;
+  JsonlSink(BufferedJsonlWriter writer, Clock* clock) : writer_(std::move(writer)), clock_(clock) {}
+  BufferedJsonlWriter writer_;
   Clock* clock_;
 };
 

@@ -18,9 +18,9 @@ namespace {
 // A step waits at most this long for all masks together. Most masks take less, and a step of a
 // large model takes much longer.
 constexpr absl::Duration kMaxMaskWait = absl::Milliseconds(1);
-// After a late mask, the step does not wait for the masks of the sequence's next kPatientTokens
-// tokens, so slow masks cost the other sequences at most one wait per kPatientTokens tokens.
-constexpr int kPatientTokens = 16;
+// After a late mask, the step does not wait for the masks of the sequence's next kMaskWaits
+// tokens, so slow masks cost the other sequences at most one wait per kMaskWaits tokens.
+constexpr int kMaskWaits = 16;
 
 // Returns whether the sequence's mask is late, and records that in the sequence.
 bool MaskIsLate(Sequence& sequence, absl::Time until) {
@@ -29,9 +29,9 @@ bool MaskIsLate(Sequence& sequence, absl::Time until) {
   const bool is_late =
       !mask->IsReady(sequence.generated.ids, std::max(until - absl::Now(), absl::ZeroDuration()));
   if (is_late) {
-    sequence.num_patient_tokens = kPatientTokens;
-  } else if (sequence.num_patient_tokens > 0) {
-    --sequence.num_patient_tokens;
+    sequence.num_mask_waits = kMaskWaits;
+  } else if (sequence.num_mask_waits > 0) {
+    --sequence.num_mask_waits;
   }
   return is_late;
 }

@@ -36,7 +36,7 @@ struct Sequence {
   // Returns whether the sequence must wait for the mask of its next token before its row is
   // computed.
   bool WaitsForMask(absl::Duration wait = absl::ZeroDuration()) const {
-    return num_patient_tokens > 0 && num_computed == num_tokens() - 1 &&
+    return num_mask_waits > 0 && num_computed == num_tokens() - 1 &&
            !request.sampling->mask->IsReady(generated.ids, wait);
   }
 
@@ -66,7 +66,7 @@ struct Sequence {
   int64_t next_scored_row = 0;
   // After a late mask, the number of further tokens whose rows are computed only once their masks
   // are there. Written by the ModelRunner.
-  int num_patient_tokens = 0;
+  int num_mask_waits = 0;
   // If true, the sequence's mask was late in the current step, so its row was computed but no
   // token was sampled. The ModelRunner writes it.
   bool sits_out = false;

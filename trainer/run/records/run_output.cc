@@ -6,8 +6,8 @@
 #include <iostream>
 
 #include "common/base/log.h"
+#include "common/io/buffered_jsonl.h"
 #include "common/io/file.h"
-#include "common/io/patient_jsonl.h"
 #include "common/metrics/console_sink.h"
 #include "common/metrics/jsonl_sink.h"
 #include "common/metrics/prometheus.h"
@@ -27,7 +27,7 @@ std::string AsCode(const std::string& text) {
 
 class RunOutputFiles final : public RunOutput {
  public:
-  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, PatientJsonlWriter samples,
+  RunOutputFiles(std::unique_ptr<JsonlSink> jsonl, BufferedJsonlWriter samples,
                  std::unique_ptr<TensorBoardSink> tensorboard, const ConsoleOptions& console,
                  Clock* clock)
       : samples_(std::move(samples)), jsonl_(jsonl.get()), tensorboard_(tensorboard.get()) {
@@ -85,7 +85,7 @@ class RunOutputFiles final : public RunOutput {
   }
 
   MetricFanout sinks_;
-  PatientJsonlWriter samples_;
+  BufferedJsonlWriter samples_;
   JsonlSink* jsonl_;              // owned by sinks_
   TensorBoardSink* tensorboard_;  // owned by sinks_
   PrometheusSink* prometheus_;    // owned by sinks_
@@ -112,8 +112,8 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   TAOPD_ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(options.run_dir + "/metrics.jsonl", clock,
                                                      resumed ? options.metrics_bytes : 0));
   TAOPD_ASSIGN_OR_RETURN(auto samples,
-                         PatientJsonlWriter::Open(options.run_dir + "/samples.jsonl",
-                                                  resumed ? options.samples_bytes : 0));
+                         BufferedJsonlWriter::Open(options.run_dir + "/samples.jsonl",
+                                                   resumed ? options.samples_bytes : 0));
   TensorBoardOptions tensorboard_options;
   tensorboard_options.dir = options.run_dir + "/tensorboard";
   tensorboard_options.resume_step = resumed ? options.resume_step + 1 : -1;

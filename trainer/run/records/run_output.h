@@ -1,6 +1,6 @@
 // The records of a run: RUN_DIR/metrics.jsonl, samples.jsonl and tensorboard/, the lines on the
 // terminal and the Prometheus page. The run continues if a record cannot be written: lines of the
-// two files wait in memory for room (common/io/patient_jsonl.h), and an event of tensorboard/ is
+// two files wait in memory for room (common/io/buffered_jsonl.h), and an event of tensorboard/ is
 // lost with a warning, since metrics.jsonl has its numbers.
 //
 // Threads: one thread writes; any thread may call PrometheusText.

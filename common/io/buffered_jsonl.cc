@@ -1,4 +1,4 @@
-#include "common/io/patient_jsonl.h"
+#include "common/io/buffered_jsonl.h"
 
 #include <utility>
 
@@ -6,14 +6,14 @@
 
 namespace taopd {
 
-absl::StatusOr<PatientJsonlWriter> PatientJsonlWriter::Open(const std::string& path,
-                                                            int64_t truncate_to_bytes,
-                                                            int64_t max_waiting_bytes) {
+absl::StatusOr<BufferedJsonlWriter> BufferedJsonlWriter::Open(const std::string& path,
+                                                              int64_t truncate_to_bytes,
+                                                              int64_t max_waiting_bytes) {
   TAOPD_ASSIGN_OR_RETURN(JsonlWriter writer, JsonlWriter::Open(path, truncate_to_bytes));
-  return PatientJsonlWriter(std::move(writer), path, max_waiting_bytes);
+  return BufferedJsonlWriter(std::move(writer), path, max_waiting_bytes);
 }
 
-void PatientJsonlWriter::Write(const nlohmann::ordered_json& value) {
+void BufferedJsonlWriter::Write(const nlohmann::ordered_json& value) {
   std::string line = JsonlWriter::LineOf(value);
   const auto size = static_cast<int64_t>(line.size());
   const bool waited = !waiting_.empty();
@@ -35,7 +35,7 @@ void PatientJsonlWriter::Write(const nlohmann::ordered_json& value) {
   waiting_.push_back(std::move(line));
 }
 
-absl::Status PatientJsonlWriter::Flush() {
+absl::Status BufferedJsonlWriter::Flush() {
   if (waiting_.empty()) return absl::OkStatus();
   const size_t num_waited = waiting_.size();
   while (!waiting_.empty()) {
@@ -48,7 +48,7 @@ absl::Status PatientJsonlWriter::Flush() {
   return absl::OkStatus();
 }
 
-absl::Status PatientJsonlWriter::Sync() {
+absl::Status BufferedJsonlWriter::Sync() {
   const absl::Status flushed = Flush();
   TAOPD_RETURN_IF_ERROR(writer_.Sync());
   return flushed;

@@ -1,4 +1,4 @@
-#include "common/io/patient_jsonl.h"
+#include "common/io/buffered_jsonl.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,9 +28,9 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-TEST(PatientJsonlWriter, LinesWaitForRoomInTheirOrder) {
+TEST(BufferedJsonlWriter, LinesWaitForRoomInTheirOrder) {
   const testing::TempDir dir;
-  ASSERT_OK_AND_ASSIGN(auto writer, PatientJsonlWriter::Open(dir.File("m.jsonl")));
+  ASSERT_OK_AND_ASSIGN(auto writer, BufferedJsonlWriter::Open(dir.File("m.jsonl")));
   writer.Write({{"step", 1}});
   {
     const FileSizeLimit full(20);
@@ -48,9 +48,9 @@ TEST(PatientJsonlWriter, LinesWaitForRoomInTheirOrder) {
   EXPECT_EQ(writer.num_dropped(), 0);
 }
 
-TEST(PatientJsonlWriter, WhatExceedsTheMemoryIsCounted) {
+TEST(BufferedJsonlWriter, WhatExceedsTheMemoryIsCounted) {
   const testing::TempDir dir;
-  ASSERT_OK_AND_ASSIGN(auto writer, PatientJsonlWriter::Open(dir.File("m.jsonl"), -1, 25));
+  ASSERT_OK_AND_ASSIGN(auto writer, BufferedJsonlWriter::Open(dir.File("m.jsonl"), -1, 25));
   {
     const FileSizeLimit full(0);
     for (int step = 1; step <= 5; ++step) writer.Write({{"step", step}});

@@ -13,15 +13,15 @@
 
 namespace taopd {
 
-class PatientJsonlWriter {
+class BufferedJsonlWriter {
  public:
   // The largest number of bytes of lines that wait in memory.
   static constexpr int64_t kMaxWaitingBytes = int64_t{64} << 20;
 
   // Opens the file as JsonlWriter::Open does.
-  static absl::StatusOr<PatientJsonlWriter> Open(const std::string& path,
-                                                 int64_t truncate_to_bytes = -1,
-                                                 int64_t max_waiting_bytes = kMaxWaitingBytes);
+  static absl::StatusOr<BufferedJsonlWriter> Open(const std::string& path,
+                                                  int64_t truncate_to_bytes = -1,
+                                                  int64_t max_waiting_bytes = kMaxWaitingBytes);
 
   // Writes the waiting lines and this one, or keeps it. Logs when the first line has to wait, when
   // all lines are written again, and when a line is dropped.
@@ -37,7 +37,7 @@ class PatientJsonlWriter {
   int64_t num_dropped() const { return num_dropped_; }
 
  private:
-  PatientJsonlWriter(JsonlWriter writer, std::string path, int64_t max_waiting_bytes)
+  BufferedJsonlWriter(JsonlWriter writer, std::string path, int64_t max_waiting_bytes)
       : writer_(std::move(writer)), path_(std::move(path)), max_waiting_bytes_(max_waiting_bytes) {}
 
   JsonlWriter writer_;
