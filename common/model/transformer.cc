@@ -332,7 +332,7 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
   if (!few_weights_ || group_ != nullptr || batch.inputs != nullptr) {
     return InferPacked(batch, pages, *packed);
   }
-  const std::vector<PagedBatch> parts = PartsOf(batch, ThreadsAtHand());
+  const std::vector<PagedBatch> parts = PartsOf(batch, NumAvailableThreads());
   if (parts.size() == 1) return InferPacked(batch, pages, *packed);
   std::vector<at::Tensor> hidden(parts.size());
   ParallelLoop(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {

@@ -141,7 +141,7 @@ class Team {
 
 }  // namespace
 
-int64_t ThreadsAtHand() {
+int64_t NumAvailableThreads() {
   if (at::in_parallel_region()) return 1;
   // Inside a body of ParallelLoop this is 1, too.
   return std::min<int64_t>(AtenThreads(), Team::kMaxThreads);
@@ -151,7 +151,7 @@ void ParallelLoop(int64_t num, int64_t grain,
                   const std::function<void(int64_t begin, int64_t end)>& body) {
   if (num <= 0) return;
   const int64_t most_ranges = std::max<int64_t>(num / std::max<int64_t>(grain, 1), 1);
-  const int64_t num_threads = std::min(ThreadsAtHand(), most_ranges);
+  const int64_t num_threads = std::min(NumAvailableThreads(), most_ranges);
   if (num_threads == 1) return body(0, num);
   const int64_t num_ranges = std::min(num_threads * kRangesPerThread, most_ranges);
   std::atomic<int64_t> next{0};

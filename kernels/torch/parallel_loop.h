@@ -21,13 +21,13 @@ namespace taopd {
 inline constexpr std::chrono::microseconds kWaitAwake{200};
 
 // Returns how many threads a loop has here: at::get_num_threads(), or one inside another loop.
-int64_t ThreadsAtHand();
+int64_t NumAvailableThreads();
 
 // A ParallelFor: calls body(begin, end) for disjoint ranges of about the same size that together
-// are [0, num), and returns when all calls have returned. At most ThreadsAtHand() calls run at the
-// same time. There are somewhat more ranges than threads, and threads take them in ascending order
-// as they become free. In a body, ATen's operations have one thread. If bodies throw, one of their
-// exceptions is thrown here.
+// are [0, num), and returns when all calls have returned. At most NumAvailableThreads() calls run
+// at the same time. There are somewhat more ranges than threads, and threads take them in ascending
+// order as they become free. In a body, ATen's operations have one thread. If bodies throw, one of
+// their exceptions is thrown here.
 //
 // Thread-safe: each thread has its own workers, which start with its first loop and end with it.
 void ParallelLoop(int64_t num, int64_t grain,

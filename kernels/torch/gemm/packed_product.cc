@@ -33,8 +33,9 @@ template <typename F>
 void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, const F& run) {
   const auto num_units = static_cast<int64_t>(costs.size());
   const int64_t total = std::accumulate(costs.begin(), costs.end(), int64_t{0});
-  const int64_t num_shares = std::min<int64_t>(
-      ThreadsAtHand(), std::max<int64_t>(1, total / std::max<int64_t>(min_cost_per_thread, 1)));
+  const int64_t num_shares =
+      std::min<int64_t>(NumAvailableThreads(),
+                        std::max<int64_t>(1, total / std::max<int64_t>(min_cost_per_thread, 1)));
   std::vector<std::vector<int64_t>> shares(static_cast<size_t>(num_shares));
   if (num_units > kEvenUnits * num_shares) {
     for (int64_t i = 0; i < num_units; ++i) {
@@ -160,7 +161,7 @@ struct ProductUnits {
   ProductUnits(int64_t num_rows, int64_t num_inputs, int64_t num_outputs,
                const cpu::PackedGemm& gemm)
       : num_panels(cpu::NumPackedPanels(num_outputs)) {
-    const int64_t num_threads = ThreadsAtHand();
+    const int64_t num_threads = NumAvailableThreads();
     const int64_t bytes = num_panels * cpu::FloatPanelElements(num_inputs) * int64_t{sizeof(float)};
     by_rows = num_rows >= gemm.row_tile * num_threads && bytes <= kSmallWeightBytes;
     row_block = gemm.row_block;

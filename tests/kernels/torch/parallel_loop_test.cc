@@ -100,7 +100,7 @@ TEST_F(ParallelLoopTest, OthersTakeTheRangesOfALateThread) {
 TEST_F(ParallelLoopTest, FollowsTheNumberOfThreads) {
   for (const int threads : {4, 2, 1, 3}) {
     at::set_num_threads(threads);
-    EXPECT_EQ(ThreadsAtHand(), threads);
+    EXPECT_EQ(NumAvailableThreads(), threads);
     EXPECT_EQ(ThreadsThatMeet(threads), static_cast<size_t>(threads));
   }
 }
@@ -112,7 +112,7 @@ TEST_F(ParallelLoopTest, LoopsInALoopHaveOneThread) {
   ParallelLoop(3, 1, [&](int64_t, int64_t) {
     ++num_bodies;
     const auto self = std::this_thread::get_id();
-    num_wrong += ThreadsAtHand() != 1 || at::get_num_threads() != 1;
+    num_wrong += NumAvailableThreads() != 1 || at::get_num_threads() != 1;
     const auto check = [&](int64_t, int64_t) { num_wrong += std::this_thread::get_id() != self; };
     ParallelLoop(100, 1, check);
     at::parallel_for(0, 100, 1, check);
@@ -120,7 +120,7 @@ TEST_F(ParallelLoopTest, LoopsInALoopHaveOneThread) {
   EXPECT_EQ(num_bodies, 3);
   EXPECT_EQ(num_wrong, 0);
   EXPECT_EQ(at::get_num_threads(), 3);
-  at::parallel_for(0, 3, 1, [&](int64_t, int64_t) { num_wrong += ThreadsAtHand() != 1; });
+  at::parallel_for(0, 3, 1, [&](int64_t, int64_t) { num_wrong += NumAvailableThreads() != 1; });
   EXPECT_EQ(num_wrong, 0);
 }
 
@@ -140,7 +140,7 @@ TEST_F(ParallelLoopTest, AnExceptionArrivesAndTheNextLoopRuns) {
     }
     EXPECT_EQ(message, "share " + std::to_string(thrower));
     EXPECT_EQ(num_ended, 2);  // no thread is still working when the exception arrives
-    EXPECT_EQ(ThreadsAtHand(), 3);
+    EXPECT_EQ(NumAvailableThreads(), 3);
     EXPECT_EQ(ThreadsThatMeet(3), 3u);
   }
 }
