@@ -23,7 +23,7 @@ SequenceRange Shares::Share(int64_t index, int64_t num_sequences) const {
   return {num_sequences * index / num_shares_, num_sequences * (index + 1) / num_shares_};
 }
 
-std::vector<SequenceRange> Shares::Mine(int64_t num_sequences) const {
+std::vector<SequenceRange> Shares::OwnShares(int64_t num_sequences) const {
   std::vector<SequenceRange> shares;
   for (int64_t i = 0; i < count_; ++i) shares.push_back(Share(first_ + i, num_sequences));
   return shares;
@@ -35,7 +35,7 @@ std::vector<SequenceRange> Shares::All(int64_t num_sequences) const {
   return shares;
 }
 
-SequenceRange Shares::AllMine(int64_t num_sequences) const {
+SequenceRange Shares::OwnRange(int64_t num_sequences) const {
   return {Share(first_, num_sequences).begin, Share(first_ + count_ - 1, num_sequences).end};
 }
 

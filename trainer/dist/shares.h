@@ -33,13 +33,13 @@ class Shares {
 
   // Returns this rank's shares of a mini-batch of `num_sequences`. Some are empty if there are more
   // shares than sequences.
-  std::vector<SequenceRange> Mine(int64_t num_sequences) const;
+  std::vector<SequenceRange> OwnShares(int64_t num_sequences) const;
   // Returns the shares of all ranks.
   std::vector<SequenceRange> All(int64_t num_sequences) const;
   // Returns the rank of share `index` of All().
   int64_t RankOf(int64_t index) const { return index / count_; }
-  // Returns all sequences of this rank, its shares joined.
-  SequenceRange AllMine(int64_t num_sequences) const;
+  // Returns all sequences of this rank: its shares joined.
+  SequenceRange OwnRange(int64_t num_sequences) const;
 
  private:
   SequenceRange Share(int64_t index, int64_t num_sequences) const;

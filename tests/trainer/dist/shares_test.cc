@@ -11,11 +11,11 @@ TEST(SharesTest, EverySequenceHasOneRank) {
       int64_t next = 0;
       for (int64_t rank = 0; rank < world; ++rank) {
         ASSERT_OK_AND_ASSIGN(const Shares shares, Shares::Make(0, rank, world));
-        EXPECT_EQ(shares.AllMine(size).begin, next);
-        EXPECT_EQ(shares.Mine(size).size(), 1U);
-        next = shares.AllMine(size).end;
+        EXPECT_EQ(shares.OwnRange(size).begin, next);
+        EXPECT_EQ(shares.OwnShares(size).size(), 1U);
+        next = shares.OwnRange(size).end;
         // The ranks' numbers of sequences differ by at most one.
-        EXPECT_LE(shares.AllMine(size).size(), (size + world - 1) / world);
+        EXPECT_LE(shares.OwnRange(size).size(), (size + world - 1) / world);
       }
       EXPECT_EQ(next, size);
     }
@@ -24,13 +24,13 @@ TEST(SharesTest, EverySequenceHasOneRank) {
 
 TEST(SharesTest, FixedSharesDoNotDependOnTheRanks) {
   ASSERT_OK_AND_ASSIGN(const Shares alone, Shares::Make(4, 0, 1));
-  const std::vector<SequenceRange> expected = alone.Mine(9);
+  const std::vector<SequenceRange> expected = alone.OwnShares(9);
   ASSERT_EQ(expected.size(), 4U);
   for (const int64_t world : {2, 4}) {
     std::vector<SequenceRange> all;
     for (int64_t rank = 0; rank < world; ++rank) {
       ASSERT_OK_AND_ASSIGN(const Shares shares, Shares::Make(4, rank, world));
-      for (const SequenceRange& share : shares.Mine(9)) all.push_back(share);
+      for (const SequenceRange& share : shares.OwnShares(9)) all.push_back(share);
     }
     EXPECT_EQ(all, expected) << world;
   }

@@ -20,7 +20,7 @@ absl::StatusOr<Lengths> ResponseLengths(const DealInput& input, ProcessGroup* gr
   Lengths lengths;
   lengths.all.resize(input.prompt_lengths.size(), 0);
   lengths.counted = lengths.all;
-  const SequenceRange mine = input.shares.AllMine(static_cast<int64_t>(lengths.all.size()));
+  const SequenceRange mine = input.shares.OwnRange(static_cast<int64_t>(lengths.all.size()));
   for (int64_t i = mine.begin; i < mine.end; ++i) {
     const ScoredRollout& item = input.item(i);
     lengths.all[i] = static_cast<int64_t>(item.rollout.response_ids.size());

@@ -10,7 +10,7 @@ namespace taopd {
 std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& shares) {
   const int64_t per_mini_batch = config.trainer.mini_batch_size * config.rollout.n;
   const int64_t count = config.data.train_batch_size * config.rollout.n;
-  const SequenceRange mine = shares.AllMine(per_mini_batch);
+  const SequenceRange mine = shares.OwnRange(per_mini_batch);
   std::vector<int64_t> sequences;
   for (int64_t first = 0; first < count; first += per_mini_batch) {
     for (int64_t i = first + mine.begin; i < first + mine.end; ++i) sequences.push_back(i);

@@ -42,7 +42,7 @@ std::vector<DealtRank> DealOnRanks(int64_t world, int64_t num_shares, bool evens
     input.mask_truncated = mask_truncated;
     input.skips_missing = skips_missing;
     input.prompt_lengths.assign(kSequences, 3);
-    const SequenceRange mine = input.shares.AllMine(kSequences);
+    const SequenceRange mine = input.shares.OwnRange(kSequences);
     for (int64_t i = mine.begin; i < mine.end; ++i) items[i] = DealtRollout(i);
     input.item = [&](int64_t sequence) -> const ScoredRollout& {
       EXPECT_TRUE(sequence >= mine.begin && sequence < mine.end);
