@@ -31,7 +31,7 @@ std::string WhatIsSaved(const RunState& state) {
   return step < 0 ? "nothing is saved" : Concat("nothing newer than step ", step, " is saved");
 }
 
-void TakeSignals(const sigset_t& signals, RunState* state) {
+void HandleSignals(const sigset_t& signals, RunState* state) {
   RepeatedSignals rule;
   while (true) {
     int signal = 0;
@@ -57,24 +57,24 @@ void TakeSignals(const sigset_t& signals, RunState* state) {
   }
 }
 
-// Lets one thread take the signals that ask for an end, so that nothing runs in a handler.
-void TakeSignalsBy(std::function<void(const sigset_t&)> take) {
+// Handles the signals that ask for an end on a thread, so that nothing runs in a handler.
+void HandleSignalsWith(std::function<void(const sigset_t&)> handle) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every later thread
-  std::thread([signals, take = std::move(take)] { take(signals); }).detach();
+  std::thread([signals, handle = std::move(handle)] { handle(signals); }).detach();
 }
 
 }  // namespace
 
 void StopOnSignals(RunState* state) {
-  TakeSignalsBy([state](const sigset_t& signals) { TakeSignals(signals, state); });
+  HandleSignalsWith([state](const sigset_t& signals) { HandleSignals(signals, state); });
 }
 
 void EndOnSignals(std::string reason) {
-  TakeSignalsBy([reason = std::move(reason)](const sigset_t& signals) {
+  HandleSignalsWith([reason = std::move(reason)](const sigset_t& signals) {
     int signal = 0;
     while (sigwait(&signals, &signal) != 0) {
     }

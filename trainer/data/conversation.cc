@@ -19,7 +19,7 @@ bool IsOfAssistant(const Json& message) {
 }
 
 // Removes OpenAI's "weight", which is not for the template, and returns whether it is 0.
-absl::StatusOr<bool> TakeZeroWeight(Json* message) {
+absl::StatusOr<bool> RemoveZeroWeight(Json* message) {
   if (!message->is_object() || !message->contains("weight")) return false;
   const Json weight = message->at("weight");
   message->erase("weight");
@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<Json>> SplitConversation(const Json& row, const Conve
   }
   std::vector<bool> is_learned;
   for (size_t i = 0; i < messages.size(); ++i) {
-    TAOPD_ASSIGN_OR_RETURN(const bool has_zero_weight, TakeZeroWeight(&messages[i]));
+    TAOPD_ASSIGN_OR_RETURN(const bool has_zero_weight, RemoveZeroWeight(&messages[i]));
     const bool is_chosen = turns == AssistantTurns::kAll || i + 1 == messages.size();
     is_learned.push_back(is_chosen && !has_zero_weight && IsOfAssistant(messages[i]));
   }

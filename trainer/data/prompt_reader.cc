@@ -302,10 +302,10 @@ absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const
   TAOPD_RETURN_IF_ERROR(teacher_reader_->LimitLength(&read));
   result->overlong |= read.overlong;
   result->dropped |= read.dropped;
-  return TakeTeacherPrompt(std::move(read.record), &result->record.teacher_prompt);
+  return StoreTeacherPrompt(std::move(read.record), &result->record.teacher_prompt);
 }
 
-absl::Status PromptReader::TakeTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const {
+absl::Status PromptReader::StoreTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const {
   const std::string mark = Concat("{", kSibling, "}");
   int64_t num_marks = 0;
   for (size_t at = 0; (at = read.prompt.find(mark, at)) != std::string::npos; at += mark.size())

@@ -41,7 +41,7 @@ class PromptReader {
   absl::StatusOr<std::string> WithWords(const nlohmann::ordered_json& row,
                                         const std::string& question) const;
   absl::Status ReadTeacherPrompt(const nlohmann::ordered_json& row, Row* result) const;
-  absl::Status TakeTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const;
+  absl::Status StoreTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const;
   bool AddSystemMessage(nlohmann::ordered_json* messages) const;
   absl::Status JoinMessages(PromptRecord* record) const;
   absl::Status LimitLength(Row* result) const;

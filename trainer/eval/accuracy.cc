@@ -84,7 +84,7 @@ class AccuracyEvaluation {
   EvalResult Summarize();
 
  private:
-  absl::StatusOr<bool> TakeFromJournal(int64_t problem_index, int64_t sample, EvalSample* shown);
+  absl::StatusOr<bool> RestoreFromJournal(int64_t problem_index, int64_t sample, EvalSample* shown);
   absl::Status Grade(size_t task_index, const EvalResponse& response);
   bool IsMine(size_t problem_index) const {
     return static_cast<int64_t>(problem_index) % run_.part.num_parts == run_.part.number;
@@ -118,8 +118,9 @@ absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by
         place_of_sample_.emplace_back(p, sample);
       }
       if (!IsMine(p)) continue;
-      TAOPD_ASSIGN_OR_RETURN(const bool kept, TakeFromJournal(static_cast<int64_t>(p), sample,
-                                                              shown ? &samples_.back() : nullptr));
+      TAOPD_ASSIGN_OR_RETURN(
+          const bool kept,
+          RestoreFromJournal(static_cast<int64_t>(p), sample, shown ? &samples_.back() : nullptr));
       if (kept) continue;
       EvalTask task;
       task.problem = &problem;
@@ -134,8 +135,8 @@ absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by
 }
 
 // Returns whether the journal holds the response. `shown` may be null.
-absl::StatusOr<bool> AccuracyEvaluation::TakeFromJournal(int64_t problem_index, int64_t sample,
-                                                         EvalSample* shown) {
+absl::StatusOr<bool> AccuracyEvaluation::RestoreFromJournal(int64_t problem_index, int64_t sample,
+                                                            EvalSample* shown) {
   if (run_.journal == nullptr) return false;
   const auto row = run_.journal->rows().find({problem_index, sample});
   if (row == run_.journal->rows().end()) return false;

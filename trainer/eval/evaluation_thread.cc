@@ -20,7 +20,7 @@ EvaluationThread::~EvaluationThread() {
   Cancel(absl::CancelledError("the evaluation is abandoned"));
   {
     absl::MutexLock lock(&mutex_);
-    if (!all_) all_ = absl::StatusOr<std::vector<std::string>>(cancelled_);
+    if (!all_outcomes_) all_outcomes_ = absl::StatusOr<std::vector<std::string>>(cancelled_);
   }
   thread_.join();
 }
@@ -28,11 +28,12 @@ EvaluationThread::~EvaluationThread() {
 absl::StatusOr<std::vector<std::string>> EvaluationThread::WaitForExchange(
     const absl::StatusOr<std::string>& mine) {
   absl::MutexLock lock(&mutex_);
-  mine_ = mine;
-  const auto is_exchanged = [this]()
-                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return all_.has_value(); };
+  own_outcome_ = mine;
+  const auto is_exchanged = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return all_outcomes_.has_value();
+  };
   mutex_.Await(absl::Condition(&is_exchanged));
-  return *all_;
+  return *all_outcomes_;
 }
 
 bool EvaluationThread::IsReady(absl::Duration timeout) {
@@ -51,15 +52,15 @@ absl::StatusOr<EvalResult> EvaluationThread::Take(const Exchange& exchange) {
     absl::StatusOr<std::string> mine = Internal("the evaluation has ended without its exchange");
     {
       absl::MutexLock lock(&mutex_);
-      if (mine_) {
-        mine = *mine_;
+      if (own_outcome_) {
+        mine = *own_outcome_;
       } else if (!result_->ok()) {
         mine = result_->status();
       }
     }
     absl::StatusOr<std::vector<std::string>> all = exchange(mine);
     absl::MutexLock lock(&mutex_);
-    all_ = std::move(all);
+    all_outcomes_ = std::move(all);
   }
   absl::MutexLock lock(&mutex_);
   const auto has_ended = [this]()

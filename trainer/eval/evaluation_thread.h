@@ -49,13 +49,13 @@ class EvaluationThread {
 
  private:
   absl::StatusOr<std::vector<std::string>> WaitForExchange(const absl::StatusOr<std::string>& mine);
-  bool is_ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return mine_ || result_; }
+  bool is_ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return own_outcome_ || result_; }
 
   absl::Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   // The outcomes that the evaluation gives to the exchange, and those that it gets from it.
-  std::optional<absl::StatusOr<std::string>> mine_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::StatusOr<std::vector<std::string>>> all_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<std::string>> own_outcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<std::vector<std::string>>> all_outcomes_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::StatusOr<EvalResult>> result_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last, because it uses all of the above
 };

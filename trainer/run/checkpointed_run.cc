@@ -52,13 +52,13 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
                                          &options_.optimizer, "", shard, options_.lora)
                            : source.make(shard);
   if (const absl::Status loaded = group_->AgreeOnStatus(student.status()); !loaded.ok()) {
-    return BesideChanges(BadModel(Annotate(loaded, source.setting)));
+    return WithChangedSettings(BadModel(Annotate(loaded, source.setting)));
   }
   student_ = *std::move(student);
   if (!resumed()) return absl::OkStatus();
   auto restored = LoadCheckpointState(resumed_from(), &student_);
   if (const absl::Status read = group_->AgreeOnStatus(restored.status()); !read.ok()) {
-    return BesideChanges(BadData(read));
+    return WithChangedSettings(BadData(read));
   }
   state_ = *restored;
   checkpoint_dir_ = resumed_from();
@@ -91,10 +91,10 @@ absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
   const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
   if (same.ok() && settings_.ok()) return absl::OkStatus();
   if (same.ok()) return BadUsage(settings_);
-  return BesideChanges(absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same));
+  return WithChangedSettings(absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same));
 }
 
-absl::Status CheckpointedRun::BesideChanges(const absl::Status& failure) const {
+absl::Status CheckpointedRun::WithChangedSettings(const absl::Status& failure) const {
   if (settings_.ok()) return failure;
   return BadUsage(
       InvalidArgument(std::string(settings_.message()), "\n", std::string(failure.message())));

@@ -94,29 +94,30 @@ class CheckpointedRun {
   explicit CheckpointedRun(CheckpointedRunOptions options);
 
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
-  // of the checkpoint's run, of which CheckFacts tells; the student, its optimizer and the state
-  // come from the checkpoint. Otherwise they come from `source`. An old run stays as it is. With
-  // mode.dry_run the directory is only checked; OpenOutput and what follows it must not be called
-  // then.
+  // of the checkpoint's run, and CheckFacts reports the differences; the student, its optimizer and
+  // the state come from the checkpoint. Otherwise they come from `source`. An old run stays as it
+  // is. With mode.dry_run the directory is only checked; OpenOutput and what follows it must not be
+  // called then.
   absl::Status Start(const StartMode& mode, const StudentSource& source);
-  // After Start: whether RUN_DIR/model is, byte for byte, the model of the checkpoint that the run
-  // was resumed from, and what the records of that run say. Both change nothing; with them a caller
-  // tells a run that is finished.
+  // Call them after Start. IsExported returns whether RUN_DIR/model is, byte for byte, the model of
+  // the checkpoint that the run was resumed from; ReadRecords returns the records of that run.
+  // Together they show whether the run is finished. Neither changes anything.
   absl::StatusOr<bool> IsExported() const;
   absl::StatusOr<RecordedMetrics> ReadRecords() { return records_.Read(state_); }
   // Compares facts besides the settings with those of the checkpoint's run. Every later checkpoint
   // records them. mode.allow_change may name them. The failure names all settings and facts that
   // differ, one per line.
   absl::Status CheckFacts(const RunFacts& facts);
-  // A failure between Start and CheckFacts, after the settings that differ, which may be its cause.
-  absl::Status BesideChanges(const absl::Status& failure) const;
+  // Returns a failure between Start and CheckFacts with the settings that differ in front, because
+  // they may have caused it.
+  absl::Status WithChangedSettings(const absl::Status& failure) const;
   bool settings_differ() const { return !settings_.ok(); }
   // Compares the run's needs on the disk with the available room, as OpenOutput does first. Returns
   // kExitStorage if the run is refused.
   absl::Status CheckDisk();
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
-  // failure the old run is there again.
+  // failure the old run is restored.
   absl::Status OpenOutput();
 
   // Goes back to the newest undamaged checkpoint of at most `step` steps and returns its path. As

@@ -53,11 +53,11 @@ absl::StatusOr<std::string> RunCheckpoints::Save() {
   const bool may_fit = !group_->is_root() || attempts_.MayFit(checkpoint_bytes_);
   const absl::Status fits = group_->AgreeOnStatus(
       may_fit ? absl::OkStatus() : ResourceExhausted("the checkpoint does not fit"));
-  if (!fits.ok()) return Noted(state_->step, fits);
+  if (!fits.ok()) return RecordSaveResult(state_->step, fits);
   const auto save = Begin(/*copies=*/false);
-  if (!save.ok()) return Noted(state_->step, save.status());
+  if (!save.ok()) return RecordSaveResult(state_->step, save.status());
   (*save)->IsDone(/*waits=*/true);
-  return Noted(state_->step, (*save)->result().path);
+  return RecordSaveResult(state_->step, (*save)->result().path);
 }
 
 absl::Status RunCheckpoints::StartSave() {
@@ -67,11 +67,11 @@ absl::Status RunCheckpoints::StartSave() {
   return absl::OkStatus();
 }
 
-std::optional<SaveResult> RunCheckpoints::TakeSaved(bool waits) {
+std::optional<SaveResult> RunCheckpoints::TakeFinishedSave(bool waits) {
   if (save_in_progress_ == nullptr || !save_in_progress_->IsDone(waits)) return std::nullopt;
   SaveResult saved = save_in_progress_->result();
   save_in_progress_.reset();
-  saved.path = Noted(saved.step, std::move(saved.path));
+  saved.path = RecordSaveResult(saved.step, std::move(saved.path));
   return saved;
 }
 
@@ -79,7 +79,8 @@ void RunCheckpoints::WaitForSave() {
   if (save_in_progress_ != nullptr) save_in_progress_->IsDone(/*waits=*/true);
 }
 
-absl::StatusOr<std::string> RunCheckpoints::Noted(int64_t step, absl::StatusOr<std::string> saved) {
+absl::StatusOr<std::string> RunCheckpoints::RecordSaveResult(int64_t step,
+                                                             absl::StatusOr<std::string> saved) {
   if (!saved.ok()) return attempts_.Failed(checkpoint_bytes_, saved.status());
   attempts_.Succeeded();
   newest_saved_step_ = step;

@@ -41,7 +41,7 @@ class RunCheckpoints {
     checkpoint_bytes_ = checkpoint_bytes;
     model_bytes_ = model_bytes;
   }
-  // Notes that the state is that of the checkpoint of its step.
+  // Records that the state is that of the checkpoint of its step.
   void StateIsSaved() { newest_saved_step_ = state_->step; }
 
   // Writes a checkpoint and returns its path. A failure is logged with the required and the
@@ -51,9 +51,9 @@ class RunCheckpoints {
   // Saves while training continues: returns when the tensors are copied; threads write them.
   // Returns an error on all ranks if one of them has no memory for its copy.
   absl::Status StartSave();
-  // Returns the result of StartSave, once. Returns nullopt if there was none, or while it is being
-  // written unless `waits` is true.
-  std::optional<SaveResult> TakeSaved(bool waits);
+  // Returns the result of StartSave, once. Returns nullopt if no save was started. While the
+  // checkpoint is being written, returns nullopt or, if `waits` is true, waits for it.
+  std::optional<SaveResult> TakeFinishedSave(bool waits);
   // Writes RUN_DIR/model, which replaces an older one only when it is complete. Like Save, it may
   // be called again after a failure.
   absl::Status ExportModel();
@@ -90,7 +90,7 @@ class RunCheckpoints {
   // Begins to write the state, from copies of the tensors or from the tensors themselves.
   absl::StatusOr<std::unique_ptr<SaveInProgress>> Begin(bool copies);
   // Records the result of a save. Returns it, with the required room added to an error.
-  absl::StatusOr<std::string> Noted(int64_t step, absl::StatusOr<std::string> saved);
+  absl::StatusOr<std::string> RecordSaveResult(int64_t step, absl::StatusOr<std::string> saved);
   absl::Status ExportAsRoot();
   void WaitForSave();
 

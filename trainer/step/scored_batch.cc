@@ -148,14 +148,14 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
     return;
   }
   items_[index].scores = *std::move(scores);
-  TakePart(index);
+  RecordPart(index);
 }
 
 void ScoredBatch::AskForRewards(int64_t index) {
   const Rollout& rollout = items_[index].rollout;
   if (rollout.is_given) {  // and so are the other responses to its prompt
     absl::MutexLock lock(&mutex_);
-    if (!scored_[index]) TakePart(index);
+    if (!scored_[index]) RecordPart(index);
     return;
   }
   std::optional<RewardGroup> group = rewards_->Finish(index, rollout);
@@ -188,11 +188,11 @@ void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarde
     if (scored_[first + i]) continue;  // its scores do not change any more
     items_[first + i].reward = rewarded->rewards[i];
     items_[first + i].advantage = rewarded->advantages[i];
-    TakePart(first + i);
+    RecordPart(first + i);
   }
 }
 
-void ScoredBatch::TakePart(int64_t index) { scored_[index] = --num_missing_[index] == 0; }
+void ScoredBatch::RecordPart(int64_t index) { scored_[index] = --num_missing_[index] == 0; }
 
 absl::Status ScoredBatch::WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin,
                                   int64_t end, const std::function<absl::Status()>& on_wait) {

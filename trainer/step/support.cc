@@ -32,8 +32,8 @@ absl::Status CheckSizes(const SupportOptions& options, size_t num_rows,
 // teacher's vocabulary may be larger than the student's: Qwen2.5's heads have 151936 or 152064 rows
 // for the same tokens. The student cannot produce the padding ids, so their probability goes to the
 // tail.
-absl::StatusOr<int64_t> TakeTeacherTokens(const SupportOptions& options, const TeacherScores& reply,
-                                          int64_t row, SupportScores* scores) {
+absl::StatusOr<int64_t> AddTeacherTokens(const SupportOptions& options, const TeacherScores& reply,
+                                         int64_t row, SupportScores* scores) {
   const int64_t top_k = options.teacher_top_k;
   const int32_t* reply_ids = reply.ids.data() + row * top_k;
   const float* reply_log_probs = reply.log_probs.data() + row * top_k;
@@ -147,7 +147,7 @@ absl::StatusOr<SupportScores> ReduceToSupport(const SupportOptions& options, con
       std::move(options.student_top_k > 0 ? reply.candidate_log_tail : reply.log_tail);
   for (int64_t row = 0; row < num_rows; ++row) {
     TAOPD_ASSIGN_OR_RETURN(const int64_t num_teacher_tokens,
-                           TakeTeacherTokens(options, reply, row, &scores));
+                           AddTeacherTokens(options, reply, row, &scores));
     AddStudentTokens(options, rollout, reply, row, num_teacher_tokens, &scores);
   }
   scores.sampled_log_probs = std::move(reply.sampled_log_probs);

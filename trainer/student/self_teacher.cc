@@ -35,7 +35,7 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
     if (decoder_ == nullptr) {
       TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(config, decoder, RandomStream(0)));
     }
-    TAOPD_RETURN_IF_ERROR(TakeAverage());
+    TAOPD_RETURN_IF_ERROR(LoadAverage());
   } else {
     auto start = LoadStudent(options_.model_dir, options_.dtype, options_.device, nullptr,
                              options_.tokenizer_dir);
@@ -70,10 +70,10 @@ absl::Status SelfTeacher::StepDone(int64_t step) {
   const bool is_refreshed = options_.refresh_every > 0 && step % options_.refresh_every == 0;
   if (options_.weights != TeacherWeights::kEma && !is_refreshed) return absl::OkStatus();
   student_->optimizer->UpdateAverage(is_refreshed ? 0 : options_.ema);
-  return TakeAverage();
+  return LoadAverage();
 }
 
-absl::Status SelfTeacher::TakeAverage() {
+absl::Status SelfTeacher::LoadAverage() {
   if (!has_average()) return absl::OkStatus();
   const AdamW& optimizer = *student_->optimizer;
   const std::vector<NamedParameter> parameters = decoder_->TrainedParameters();

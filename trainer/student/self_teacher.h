@@ -60,11 +60,11 @@ class SelfTeacher {
   // can be longer than the model's positions, and the errors of the model's files. All ranks must
   // call it.
   absl::StatusOr<EngineTeacherClient::Started> Start();
-  // Brings the weights up to date after step `step` (1-based). No request may be open. All ranks
+  // Updates the weights after step `step` (1-based). No request may be open. All ranks
   // must call it; returns the errors of the group.
   absl::Status StepDone(int64_t step);
-  // Does the same after the optimizer's state was restored, without changing the average.
-  absl::Status TakeAverage();
+  // Loads the average into the teacher's decoder after the optimizer's state was restored.
+  absl::Status LoadAverage();
 
  private:
   bool has_average() const { return KeepsAverage(options_.weights, options_.refresh_every); }

@@ -59,17 +59,17 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
 TEST_P(CheckpointedRunTest, WritesWhatTheStudentWasWhenItWasCalled) {
   const auto in_line = StartRun("in_line"), beside = StartRun("beside");
   ASSERT_OK_AND_ASSIGN(const std::string expected, in_line->checkpoints().Save());
-  EXPECT_FALSE(beside->checkpoints().TakeSaved(/*waits=*/true).has_value())
+  EXPECT_FALSE(beside->checkpoints().TakeFinishedSave(/*waits=*/true).has_value())
       << "nothing was saved yet";
   ASSERT_OK(beside->checkpoints().StartSave());
   Learn(beside.get());
-  const auto saved = beside->checkpoints().TakeSaved(/*waits=*/true);
+  const auto saved = beside->checkpoints().TakeFinishedSave(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   ASSERT_OK(saved->path);
   EXPECT_EQ(saved->step, 1);
   EXPECT_GT(saved->duration, absl::ZeroDuration());
   ExpectSameTensors(expected, *saved->path);
-  EXPECT_FALSE(beside->checkpoints().TakeSaved(/*waits=*/true).has_value()) << "taken once";
+  EXPECT_FALSE(beside->checkpoints().TakeFinishedSave(/*waits=*/true).has_value()) << "taken once";
 }
 
 TEST_P(CheckpointedRunTest, OneIsWrittenAtATime) {
@@ -101,13 +101,13 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   std::filesystem::rename(checkpoints, checkpoints + "-away");
   testing::WriteFile(checkpoints, "in the way");
   ASSERT_OK(run->checkpoints().StartSave());
-  const auto failed = run->checkpoints().TakeSaved(/*waits=*/true);
+  const auto failed = run->checkpoints().TakeFinishedSave(/*waits=*/true);
   ASSERT_TRUE(failed.has_value());
   EXPECT_FALSE(failed->path.ok());
   std::filesystem::remove(checkpoints);
   std::filesystem::rename(checkpoints + "-away", checkpoints);
   ASSERT_OK(run->checkpoints().StartSave());
-  const auto saved = run->checkpoints().TakeSaved(/*waits=*/true);
+  const auto saved = run->checkpoints().TakeFinishedSave(/*waits=*/true);
   ASSERT_TRUE(saved.has_value());
   EXPECT_OK(saved->path);
 }
@@ -138,7 +138,7 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
       } else {
         ASSERT_OK(run.checkpoints().StartSave());
         Learn(&run);
-        const auto saved = run.checkpoints().TakeSaved(/*waits=*/true);
+        const auto saved = run.checkpoints().TakeFinishedSave(/*waits=*/true);
         ASSERT_TRUE(saved.has_value());
         EXPECT_OK(saved->path);
       }

@@ -20,7 +20,7 @@ struct RenderFlags {
   std::string template_path;
 };
 
-absl::Status TakeFlag(const ordered_json& value, const std::string& name, bool* flag) {
+absl::Status ParseFlag(const ordered_json& value, const std::string& name, bool* flag) {
   if (!value.is_boolean()) return InvalidArgument(name, " is not true or false");
   *flag = value.get<bool>();
   return absl::OkStatus();
@@ -40,9 +40,9 @@ absl::StatusOr<ChatOptions> ReadOptions(const ordered_json& line) {
       if (!value.is_string()) return InvalidArgument("template_name is not a string");
       options.template_name = value.get<std::string>();
     } else if (key == "add_generation_prompt") {
-      TAOPD_RETURN_IF_ERROR(TakeFlag(value, key, &options.add_generation_prompt));
+      TAOPD_RETURN_IF_ERROR(ParseFlag(value, key, &options.add_generation_prompt));
     } else if (key == "continue_final_message") {
-      TAOPD_RETURN_IF_ERROR(TakeFlag(value, key, &options.continue_final_message));
+      TAOPD_RETURN_IF_ERROR(ParseFlag(value, key, &options.continue_final_message));
     } else {
       return InvalidArgument("unknown key \"", key, "\"");
     }
@@ -52,19 +52,19 @@ absl::StatusOr<ChatOptions> ReadOptions(const ordered_json& line) {
 
 // {"context"} through the file's template, or {"template", "context"}.
 absl::StatusOr<ordered_json> AnswerTemplate(const ordered_json& line,
-                                            const jinja::Template* of_file) {
+                                            const jinja::Template* file_template) {
   for (const auto& [key, value] : line.items()) {
     if (key != "template" && key != "context") return InvalidArgument("unknown key \"", key, "\"");
   }
   const ordered_json context = line.value("context", ordered_json::object());
-  std::optional<jinja::Template> of_line;
+  std::optional<jinja::Template> line_template;
   if (line.contains("template")) {
     if (!line["template"].is_string()) return InvalidArgument("template is not a string");
-    TAOPD_ASSIGN_OR_RETURN(of_line,
+    TAOPD_ASSIGN_OR_RETURN(line_template,
                            jinja::Template::Parse(line["template"].get_ref<const std::string&>()));
   }
   TAOPD_ASSIGN_OR_RETURN(const jinja::Rendering rendering,
-                         (of_line ? &*of_line : of_file)->Render(context));
+                         (line_template ? &*line_template : file_template)->Render(context));
   return ordered_json{{"text", rendering.text}};
 }
 
@@ -78,11 +78,11 @@ absl::StatusOr<ordered_json> AnswerChat(const ordered_json& line, const ChatTemp
 }
 
 absl::Status RenderLines(const RenderFlags& flags) {
-  std::optional<jinja::Template> of_file;
+  std::optional<jinja::Template> file_template;
   if (!flags.template_path.empty()) {
     TAOPD_ASSIGN_OR_RETURN(const std::string source,
                            BadData(ReadFileToString(flags.template_path)));
-    TAOPD_ASSIGN_OR_RETURN(of_file,
+    TAOPD_ASSIGN_OR_RETURN(file_template,
                            BadData(Annotate(jinja::Template::Parse(source), flags.template_path)));
   }
   std::unique_ptr<Tokenizer> tokenizer;
@@ -93,8 +93,8 @@ absl::Status RenderLines(const RenderFlags& flags) {
     chat = ChatTemplate::Load(flags.tokenizer_dir);
   }
   return AnswerJsonLines([&](const ordered_json& line) -> absl::StatusOr<ordered_json> {
-    if (of_file || line.contains("template")) {
-      return AnswerTemplate(line, of_file ? &*of_file : nullptr);
+    if (file_template || line.contains("template")) {
+      return AnswerTemplate(line, file_template ? &*file_template : nullptr);
     }
     if (!chat.ok()) return chat.status();
     return AnswerChat(line, *chat, *tokenizer);

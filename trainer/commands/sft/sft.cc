@@ -93,14 +93,15 @@ class SftRun {
               {{"dir", run_.run_dir()}, {"step", run_.state().step}});
       return absl::OkStatus();
     }
-    if (absl::Status loaded = LoadData(); !loaded.ok()) return run_.BesideChanges(loaded);
+    if (absl::Status loaded = LoadData(); !loaded.ok()) return run_.WithChangedSettings(loaded);
     head_.objective = *FindObjective("cross_entropy");
     head_.workspace_bytes = BytesOfMib(config_.trainer.head_workspace_mb);
     const SftModelConfig& model = config_.model;
     const auto facts = FactsOfData(train_, {}, config_.data.val, run_.student(),
                                    model.tokenizer.empty() ? model.init : model.tokenizer);
-    if (!facts.ok()) return run_.BesideChanges(BadData(facts.status()));
-    if (absl::Status started = StartControl(); !started.ok()) return run_.BesideChanges(started);
+    if (!facts.ok()) return run_.WithChangedSettings(BadData(facts.status()));
+    if (absl::Status started = StartControl(); !started.ok())
+      return run_.WithChangedSettings(started);
     TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
     TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
     output_.store(&run_.output());

@@ -1,14 +1,14 @@
 // The evaluations of a distillation run, and what follows from them: the best checkpoint and the
 // early stop.
 //
-// With eval.mode beside, an evaluation measures a copy of the weights while training goes on. At
+// With eval.mode beside, an evaluation measures a copy of the weights while training continues. At
 // most one is open; the next one waits for it. Its weights are in the checkpoint of its step, which
-// is kept until the evaluation is recorded, so that a resumed run takes it up again with its
-// journal. The evaluations before the first and after the last step are waited for.
+// is kept until the evaluation is recorded, so that a resumed run can continue the evaluation with
+// its journal. Training waits for the evaluations before the first and after the last step.
 //
-// Early stop beside: whether a run ends after an evaluated step depends on the evaluations of
-// earlier steps alone, which are recorded by then, so it does not depend on the time that they
-// take.
+// Early stop with mode beside: whether a run ends after an evaluated step depends only on the
+// evaluations of earlier steps, which are recorded by then, so it does not depend on the time that
+// they take.
 //
 // All ranks call the same functions in the same order. Not thread-safe.
 #pragma once
@@ -30,7 +30,7 @@ class RunEvaluations {
   // Both must outlive the object.
   RunEvaluations(TrainingParts* parts, RunSaves* saves);
 
-  // Whether the run evaluates the weights after the current step.
+  // Returns whether the run evaluates the weights after the current step.
   bool is_due() const;
   // Returns whether the last step is done, or early_stop_evaluations ends the run early.
   bool ends_run() const;
@@ -44,17 +44,17 @@ class RunEvaluations {
   absl::Status RecordIfReady();
   // Waits for an evaluation beside training, if there is one, and records it.
   absl::Status Finish();
-  // Ends an evaluation beside training without a result. Restore takes it up again if the state
+  // Ends an evaluation beside training without a result. Restore starts it again if the state
   // names it.
   void Abandon();
-  // Takes the values of the evaluations that the records of a resumed run have.
+  // Reads the evaluations from the records of a resumed run.
   void Observe(const RecordedMetrics& records);
   // Restores the best evaluation and best.json from the records and the checkpoints of a resumed
-  // run: best.json names the best evaluation whose checkpoint exists, or is removed. Takes up an
-  // evaluation beside training that is not recorded.
+  // run: best.json names the best evaluation whose checkpoint exists, or is removed. Starts an
+  // evaluation beside training again if it is not recorded.
   absl::Status Restore();
   // Returns the time that training waited for evaluations since the last call.
-  absl::Duration TakeTime() { return std::exchange(time_, absl::ZeroDuration()); }
+  absl::Duration TakeElapsed() { return std::exchange(time_, absl::ZeroDuration()); }
 
  private:
   bool is_beside() const { return parts_.config.eval.mode == EvalMode::kBeside; }

@@ -144,7 +144,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
-  saves_.TakeSaved(/*waits=*/true);
+  saves_.RecordFinishedSave(/*waits=*/true);
   evaluations_.Abandon();
   pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor, parts_.state.epoch,
@@ -172,7 +172,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   }
   parts_.output.store(&run_.output());
   if (parts_.self_teacher) {
-    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, parts_.self_teacher->TakeAverage()));
+    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, parts_.self_teacher->LoadAverage()));
   }
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json still marks the roll-back as begun; a resumed run treats it as done",

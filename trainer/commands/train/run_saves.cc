@@ -28,7 +28,7 @@ absl::Status RunSaves::Restore() {
 }
 
 absl::Status RunSaves::Prepare() {
-  TakeSaved(/*waits=*/true);
+  RecordFinishedSave(/*waits=*/true);
   if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
   PinAll();
   return absl::OkStatus();
@@ -59,9 +59,9 @@ void RunSaves::StartSave() {
   parts_.Trace("save", start);
 }
 
-void RunSaves::TakeSaved(bool waits) {
+void RunSaves::RecordFinishedSave(bool waits) {
   const absl::Time start = absl::Now();
-  const std::optional<SaveResult> saved = checkpoints_.TakeSaved(waits);
+  const std::optional<SaveResult> saved = checkpoints_.TakeFinishedSave(waits);
   if (!saved) return;
   parts_.wall_time.SaveTook(saved->duration);
   if (saved->path.ok()) {
@@ -80,7 +80,7 @@ void RunSaves::TakeSaved(bool waits) {
 }
 
 bool RunSaves::WaitUntilSaved() {
-  TakeSaved(/*waits=*/true);
+  RecordFinishedSave(/*waits=*/true);
   return is_saved_or_saving_;
 }
 

@@ -1,4 +1,5 @@
-// The checkpoints of a distillation run while it trains, and the ends of a run, which save first.
+// The checkpoints of a distillation run while it trains, and the ways in which a run ends, which
+// save first.
 //
 // All ranks call the same functions in the same order. Not thread-safe.
 #pragma once
@@ -22,7 +23,7 @@ class RunSaves {
   // Calls `prepare` before each save: it gives the checkpoint its further files. An error means
   // that there can be no checkpoint.
   void OnPrepare(std::function<absl::Status()> prepare) { prepare_ = std::move(prepare); }
-  // Takes the rest of a step from the checkpoint that the state was loaded from, if it has one.
+  // Restores the rest of a step from the checkpoint that the state was loaded from, if it has one.
   absl::Status Restore();
 
   // Saves the current state. A failure is logged, and the next step tries again.
@@ -33,19 +34,19 @@ class RunSaves {
   void StartSave();
   // Records a checkpoint that was written during a step, if there is one. If `waits` is true, waits
   // until it is written.
-  void TakeSaved(bool waits);
-  // Whether trainer.save_minutes asks for a checkpoint.
+  void RecordFinishedSave(bool waits);
+  // Returns whether trainer.save_minutes asks for a checkpoint.
   bool IsDue(absl::Time now) const { return save_interval_.IsDue(now); }
   // Waits for a checkpoint that is being written. Returns whether the current step is saved.
   bool WaitUntilSaved();
   bool is_saved_or_saving() const { return is_saved_or_saving_; }
-  // Notes that the state has changed since it was saved, or is that of a checkpoint.
+  // Record that the state has changed since it was saved, or that it is that of a checkpoint.
   void MarkChanged() { is_saved_or_saving_ = false; }
   void MarkSaved() { is_saved_or_saving_ = true; }
   // Returns the time that saves took since the last call.
-  absl::Duration TakeTime() { return std::exchange(save_time_, absl::ZeroDuration()); }
+  absl::Duration TakeElapsed() { return std::exchange(save_time_, absl::ZeroDuration()); }
 
-  // The weights of the newest checkpoint have made a step without an alarm.
+  // Records that the weights of the newest checkpoint have made a step without an alarm.
   void MarkNewestGood();
   // From the next save on, keeps the checkpoint of this step, whose weights are being evaluated; -1
   // if there is none.
@@ -59,13 +60,13 @@ class RunSaves {
   // The rest of the step after state.step that a stopped run has left; null if there is none.
   const PendingStep* pending() const { return pending_.get(); }
 
-  // ---- Ends: each returns the status with which the run ends ----
-  // A run that was asked to stop.
+  // ---- Each of these returns the status with which the run ends ----
+  // Ends a run that was asked to stop.
   absl::Status Stopped();
-  // The failure, after the current step is saved, if it can be.
+  // Saves the current step, if it can be saved, and returns the failure.
   absl::Status FailSaved(const absl::Status& failure);
-  // Memory ran out `where`. Saves `before` if no update has followed it, that is, if the optimizer
-  // still has made `changes_before` changes (AdamW::num_changes).
+  // Ends a run whose memory ran out `where`. Saves `before` if no update has followed it, that is,
+  // if AdamW::num_changes is still `changes_before`.
   absl::Status OutOfMemory(const TrainState& before, int64_t changes_before,
                            const std::string& where, const std::string& what);
 

@@ -56,10 +56,10 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   TAOPD_ASSIGN_OR_RETURN(const bool is_finished, IsFinished());
   if (is_finished) return true;
   if (absl::Status connected = AgreeOnFailure(group, Connect(&parts_)); !connected.ok())
-    return run.BesideChanges(connected);
+    return run.WithChangedSettings(connected);
   auto facts = FactsOfRun(parts_);
   if (absl::Status read = group->AgreeOnStatus(facts.status()); !read.ok())
-    return run.BesideChanges(BadData(read));
+    return run.WithChangedSettings(BadData(read));
   TAOPD_RETURN_IF_ERROR(run.CheckFacts(*facts));
   if (mode.dry_run) {
     TAOPD_RETURN_IF_ERROR(run.CheckDisk());
@@ -155,8 +155,8 @@ absl::Status TrainingRun::Step() {
   guard_.AddMetrics(result, &metrics);
   parts_.wall_time.StepTook(absl::Now() - start);
   state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeTime()));
-  metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeTime()));
+  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeElapsed()));
+  metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeElapsed()));
   TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, report_.Write(result, &metrics)));
   WriteTimeline();
   if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
@@ -164,7 +164,7 @@ absl::Status TrainingRun::Step() {
         WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
                                              state.nonfinite_in_a_row, " steps in a row")));
   }
-  saves_.TakeSaved(/*waits=*/false);
+  saves_.RecordFinishedSave(/*waits=*/false);
   TAOPD_RETURN_IF_ERROR(evaluations_.RecordIfReady());
   const int64_t step = state.step;
   may_go_back_ = true;

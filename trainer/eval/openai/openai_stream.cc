@@ -23,13 +23,13 @@ void OpenAiStream::Push(std::string_view bytes) {
   for (size_t end; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     std::string_view line = std::string_view(line_).substr(begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    TakeLine(line);
+    HandleLine(line);
   }
   line_.erase(0, begin);
 }
 
 // Other fields than data, comments and empty lines have no meaning here.
-void OpenAiStream::TakeLine(std::string_view line) {
+void OpenAiStream::HandleLine(std::string_view line) {
   constexpr std::string_view kData = "data:";
   if (!status_.ok() || is_done_ || !line.starts_with(kData)) return;
   line.remove_prefix(kData.size());

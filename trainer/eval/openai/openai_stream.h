@@ -13,11 +13,11 @@ namespace taopd {
 // Not thread-safe.
 class OpenAiStream {
  public:
-  // `on_text` gets the text of the first choice, piece by piece.
+  // `on_text` receives the text of the first choice, piece by piece.
   explicit OpenAiStream(std::function<void(std::string_view)> on_text)
       : on_text_(std::move(on_text)) {}
 
-  // Takes the next bytes of the reply, which may be cut anywhere.
+  // Parses the next bytes of the reply, which may be cut anywhere.
   void Push(std::string_view bytes);
   // Returns DATA_LOSS if the reply was not of this form or ended early, and INTERNAL with the
   // server's message if it reports an error within the stream.
@@ -26,7 +26,7 @@ class OpenAiStream {
   const std::string& finish_reason() const { return finish_reason_; }
 
  private:
-  void TakeLine(std::string_view line);
+  void HandleLine(std::string_view line);
 
   const std::function<void(std::string_view)> on_text_;
   std::string line_;  // the bytes of a line that is not complete

@@ -11,10 +11,10 @@
 namespace taopd {
 namespace {
 
-// The interval at which a keeper looks at the time.
+// The longest time that a maintenance thread sleeps between two looks at the clock.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-// A request ends after this many answers with an error inside of a worker. A worker
-// that is well again after each such error would otherwise be asked for ever.
+// A request fails after this many internal errors of workers. A worker that recovers after each
+// such error would otherwise be asked forever.
 constexpr int kMaxFaults = 5;
 
 bool IsLoss(const absl::Status& error) {
@@ -61,7 +61,7 @@ RemoteRolloutEngine::RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWork
     added.pause = options.first_pause;
   }
   for (const auto& worker : workers_) {
-    worker->keeper = std::thread([this, one = worker.get()] { Maintain(one); });
+    worker->maintenance = std::thread([this, one = worker.get()] { Maintain(one); });
   }
 }
 
@@ -71,8 +71,8 @@ RemoteRolloutEngine::~RemoteRolloutEngine() {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
   }
-  keepers_stop_.request_stop();
-  for (const auto& worker : workers_) worker->keeper.join();
+  maintenance_stop_.request_stop();
+  for (const auto& worker : workers_) worker->maintenance.join();
   pool_.Shutdown();
 }
 
@@ -130,7 +130,7 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
       }
     }
     Dispatch();
-    for (auto& hopeless : TakeHopeless()) ended.push_back(std::move(hopeless));
+    for (auto& hopeless : RemoveHopeless()) ended.push_back(std::move(hopeless));
   }
   End(std::move(ended));
   for (Job& job : given) (*job.done)(job.index, GivenRollout(std::move(job.request)));
@@ -183,30 +183,30 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
       if (is_stopping_) return;
       if (NeedsWeights(*worker)) {
         weights = *weights_;
-        worker->weights = nullptr;  // lets go of the files of the version before
+        worker->weights = nullptr;  // releases the files of the previous version
       }
       checks = worker->state == State::kLost && absl::Now() >= worker->retry_at;
     }
     absl::Status status;
     if (weights != nullptr)
-      status = worker->worker->SetWeights(*weights, keepers_stop_.get_token());
-    if (checks) status = worker->worker->Check(needs_, keepers_stop_.get_token());
+      status = worker->worker->SetWeights(*weights, maintenance_stop_.get_token());
+    if (checks) status = worker->worker->Check(needs_, maintenance_stop_.get_token());
     FinishedJobs ended;
     {
       absl::MutexLock lock(&mutex_);
-      if (weights != nullptr || checks) Note(status, worker);
+      if (weights != nullptr || checks) RecordAnswer(status, worker);
       if (weights != nullptr && status.ok()) {
         worker->weights = weights;
         worker->pause = options_.first_pause;
       }
       Dispatch();
-      ended = TakeHopeless();
+      ended = RemoveHopeless();
     }
     End(std::move(ended));
   }
 }
 
-void RemoteRolloutEngine::Note(const absl::Status& status, Worker* worker) {
+void RemoteRolloutEngine::RecordAnswer(const absl::Status& status, Worker* worker) {
   worker->was_asked = true;
   if (is_stopping_) return;
   if (status.ok()) {
@@ -281,7 +281,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
   {
     absl::MutexLock lock(&mutex_);
     --worker->num_running;
-    end = error.ok() ? error : JudgeError(error, epoch, &job, worker);
+    end = error.ok() ? error : HandleError(error, epoch, &job, worker);
     if (error.ok()) {
       ++stats_.num_done;
       worker->pause = options_.first_pause;
@@ -290,7 +290,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
       waiting_.emplace(order, job);
     }
     Dispatch();
-    ended = TakeHopeless();
+    ended = RemoveHopeless();
   }
   End(std::move(ended));
   if (!error.ok()) {
@@ -308,8 +308,8 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
   (*job.done)(job.index, std::move(rollout));
 }
 
-absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t epoch, Job* job,
-                                             Worker* worker) {
+absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t epoch, Job* job,
+                                              Worker* worker) {
   const absl::Status cancelled = absl::CancelledError("the rollout is no longer needed");
   if (job->stop.stop_requested()) return cancelled;
   const bool is_old = worker->epoch != epoch;  // it has been lost since
@@ -332,7 +332,7 @@ absl::Status RemoteRolloutEngine::JudgeError(const absl::Status& error, int64_t 
   return absl::OkStatus();
 }
 
-RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::TakeHopeless() {
+RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::RemoveHopeless() {
   const bool all_left_out = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
     return worker->state == State::kLeftOut;
   });

@@ -1,5 +1,5 @@
-// Generates rollouts elsewhere: gives each request to the worker (rollout_worker.h) that has the
-// fewest, and asks another one when a worker is lost. A request's seed decides its response,
+// Generates rollouts on other servers: gives each request to the worker (rollout_worker.h) that has
+// the fewest, and asks another one when a worker is lost. A request's seed decides its response,
 // so on CPUs of one kind the responses have the same bits whoever computes them.
 //
 //   worker      lost: Check fails, is repeated after a pause that doubles
@@ -55,7 +55,7 @@ struct RemoteRolloutStats {
   int64_t num_unfinished = 0;  // requests that wait or run
   // Counted since the start:
   int64_t num_done = 0;         // responses
-  int64_t num_asked_again = 0;  // requests that another attempt had to answer
+  int64_t num_asked_again = 0;  // requests that were sent again
   int64_t num_lost = 0;         // times that a worker was lost
 };
 
@@ -64,7 +64,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
   // REQUIRES: there is a worker.
   RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWorker>> workers, RolloutNeeds needs,
                       const RemoteRolloutOptions& options);
-  // Cancels what is unfinished.
+  // Cancels the unfinished requests.
   ~RemoteRolloutEngine() override;
 
   // Waits until every worker has answered once, but at most `timeout` for workers that are lost.
@@ -98,19 +98,19 @@ class RemoteRolloutEngine final : public RolloutEngine {
     absl::Duration pause;
     absl::Time retry_at = absl::InfinitePast();
     bool was_asked = false;
-    std::thread keeper;
+    std::thread maintenance;
   };
   struct Job {
     int64_t index = 0;
     RolloutRequest request;
     std::shared_ptr<const Done> done;
     std::stop_token stop;
-    int num_faults = 0;  // answers that were an error inside of a worker
+    int num_faults = 0;  // answers that were an internal error of a worker
   };
   // A call of `done`, made without the lock.
   using FinishedJobs = std::vector<std::pair<Job, absl::Status>>;
 
-  // The keeper of a worker.
+  // The loop of a worker's maintenance thread: checks a lost worker and sends new weights.
   void Maintain(Worker* worker);
   bool IsReady(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return worker.state == State::kReachable && weights_.ok() && *weights_ != nullptr &&
@@ -121,25 +121,26 @@ class RemoteRolloutEngine final : public RolloutEngine {
            worker.weights != *weights_ && worker.num_running == 0;
   }
   // Records what Check or SetWeights returned.
-  void Note(const absl::Status& status, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordAnswer(const absl::Status& status, Worker* worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Lose(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeaveOut(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives waiting requests to ready workers.
   void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Worker* worker, uint64_t order, Job job,
            const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch);
-  // Decides what follows from an error. Returns the status that the job ends with, or OK if another
-  // attempt is to answer it.
-  absl::Status JudgeError(const absl::Status& error, int64_t epoch, Job* job, Worker* worker)
+  // Updates the worker after an error. Returns the status that the job ends with, or OK if it is to
+  // be tried again.
+  absl::Status HandleError(const absl::Status& error, int64_t epoch, Job* job, Worker* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes the waiting requests if there is no hope for them.
-  FinishedJobs TakeHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes and returns the waiting requests if no worker can answer them in time.
+  FinishedJobs RemoveHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DescribeWorkers(absl::StatusCode code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void End(FinishedJobs ended);
 
   const RolloutNeeds needs_;
   const RemoteRolloutOptions options_;
-  std::stop_source keepers_stop_;
+  std::stop_source maintenance_stop_;
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_;  // the pointers do not change
   absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights_ ABSL_GUARDED_BY(mutex_) = nullptr;
