@@ -160,7 +160,7 @@ class DecoderWeights final : public EngineWeights {
     const c10::InferenceMode normal(false);
     std::vector<NewParameter> changed;
     std::set<std::string> adapted;
-    for (const auto& [name, adapter] : adapters.of_weight) {
+    for (const auto& [name, adapter] : adapters.by_weight) {
       changed.push_back({name, MergeAdapter(base_.at(name).cpu(), adapter), nullptr});
       adapted.insert(name);
     }

@@ -32,11 +32,11 @@ std::optional<int64_t> FreeDiskBytes(const std::string& path) {
 }
 
 bool AreOnOneDisk(const std::string& a, const std::string& b) {
-  struct stat of_a {
-  }, of_b{};
-  if (::stat(ExistingPartOf(a).c_str(), &of_a) != 0) return true;
-  if (::stat(ExistingPartOf(b).c_str(), &of_b) != 0) return true;
-  return of_a.st_dev == of_b.st_dev;
+  struct stat stat_a {
+  }, stat_b{};
+  if (::stat(ExistingPartOf(a).c_str(), &stat_a) != 0) return true;
+  if (::stat(ExistingPartOf(b).c_str(), &stat_b) != 0) return true;
+  return stat_a.st_dev == stat_b.st_dev;
 }
 
 int64_t BytesOnDisk(const std::string& path) {

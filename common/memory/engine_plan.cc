@@ -100,18 +100,18 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
 int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& device) {
   using enum MemoryItem;
   const int64_t held = HeldBytes(lines, device);
-  int64_t of_work = 0;
+  int64_t work_bytes = 0;
   for (const MemoryLine& line : lines) {
     if (line.item == kKvPool || line.item == kActivations || line.item == kHeadWorkspace ||
         line.item == kCudaGraphs) {
-      of_work += line.bytes;
+      work_bytes += line.bytes;
     }
   }
-  return std::max(held, held - of_work + BytesOfKind(lines, device, MemoryKind::kLoading));
+  return std::max(held, held - work_bytes + BytesOfKind(lines, device, MemoryKind::kLoading));
 }
 
 // Returns what to change when a line is too large.
-std::string AdviceOn(MemoryItem item, const EnginePlanInput& input) {
+std::string EngineAdvice(MemoryItem item, const EnginePlanInput& input) {
   using enum MemoryItem;
   if (item == kKvPool) return "lower kv_cache_bytes or max_model_len";
   if (item == kActivations) return "lower max_num_batched_tokens";
@@ -135,7 +135,7 @@ absl::Status DoesNotFit(const EnginePlanInput& input, const std::vector<MemoryLi
                            budget.device, ", which exceeds its ", MemoryText(budget.limit_bytes),
                            " (", budget.source, "). The line that is too large is \"",
                            NameOf(culprit.item), "\" with ", MemoryText(culprit.bytes), ": ",
-                           AdviceOn(culprit.item, input));
+                           EngineAdvice(culprit.item, input));
 }
 
 absl::Status CheckInput(const EnginePlanInput& input) {

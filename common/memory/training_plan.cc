@@ -183,7 +183,7 @@ std::string StateRemedy(const std::string& setting, const EnginePlanInput& engin
 }
 
 // Returns what to change, by the item.
-std::string RemedyFor(MemoryItem item, const EnginePlanInput& engine) {
+std::string TrainingAdvice(MemoryItem item, const EnginePlanInput& engine) {
   using enum MemoryItem;
   if (item == kOptimizerMoments) return StateRemedy("optimizer.moments to bfloat16", engine);
   if (item == kMasterWeights) return StateRemedy("optimizer.master to none", engine);
@@ -391,7 +391,7 @@ absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* ref
         "the memory plan takes ", MemoryText(HeldBytes(too_large.lines, engine.budget.device)),
         " on ", engine.budget.device, ", which exceeds its ", MemoryText(engine.budget.limit_bytes),
         " (", engine.budget.source, "). The line that is too large is \"", NameOf(largest->item),
-        "\" with ", MemoryText(largest->bytes), ": ", RemedyFor(largest->item, engine),
+        "\" with ", MemoryText(largest->bytes), ": ", TrainingAdvice(largest->item, engine),
         ". `taopd-trainer plan` prints all lines; trainer.memory_plan says what to do with them");
   }
   if (refused != nullptr) *refused = std::move(too_large);

@@ -20,8 +20,8 @@ absl::Status TransformerDecoder::AddAdapters(const LoraOptions& options) {
   TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters,
                          MakeLoraAdapters(resolved, config(), slots_, device()));
   for (const WeightSlot& slot : slots_) {
-    const auto found = adapters.of_weight.find(slot.name);
-    if (found != adapters.of_weight.end()) *slot.adapter = found->second;
+    const auto found = adapters.by_weight.find(slot.name);
+    if (found != adapters.by_weight.end()) *slot.adapter = found->second;
     if (!IsSavedSlot(slot, adapters.config)) continue;
     const auto saved = adapters.saved.find(slot.name);
     release_mapped_.erase(slot.tensor->const_data_ptr());

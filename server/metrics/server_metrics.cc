@@ -174,8 +174,9 @@ void ServerMetrics::RecordRequest(const std::string& method, const std::string& 
 
 RequestMetrics* ServerMetrics::OfModel(const std::string& model_name) {
   absl::MutexLock lock(&mutex_);
-  if (of_model_ == nullptr) of_model_ = std::make_unique<RequestMetrics>(model_name, &registry_);
-  return of_model_.get();
+  if (request_metrics_ == nullptr)
+    request_metrics_ = std::make_unique<RequestMetrics>(model_name, &registry_);
+  return request_metrics_.get();
 }
 
 std::string ServerMetrics::Text(ServingState& state) {

@@ -48,7 +48,7 @@ class ServerMetrics {
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& latencies_;
   absl::Mutex mutex_;
-  std::unique_ptr<RequestMetrics> of_model_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<RequestMetrics> request_metrics_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace taopd

@@ -66,7 +66,7 @@ absl::Status ApiKeys::Reload() {
   }
   if (digests.empty()) return InvalidArgument(path_, ": holds no key");
   absl::MutexLock lock(&mutex_);
-  of_file_ = std::move(digests);
+  file_digests_ = std::move(digests);
   return absl::OkStatus();
 }
 
@@ -81,7 +81,7 @@ bool ApiKeys::Accepts(std::string_view authorization) const {
   };
   compare(fixed_);
   absl::MutexLock lock(&mutex_);
-  compare(of_file_);
+  compare(file_digests_);
   return num_equal > 0;
 }
 

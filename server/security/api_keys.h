@@ -43,7 +43,7 @@ class ApiKeys {
   const std::string path_;
   const std::vector<Digest> fixed_;
   mutable absl::Mutex mutex_;
-  std::vector<Digest> of_file_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Digest> file_digests_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace taopd

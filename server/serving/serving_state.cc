@@ -62,11 +62,11 @@ absl::StatusOr<ByteBudget::Reservation> ServingState::ReserveAnswer(int64_t num_
   ByteBudget::Reservation memory = message_budget_.TryReserve(num_bytes, client);
   if (memory) return memory;
   // The reason may have changed meanwhile, but the advice is the same.
-  const bool of_client =
+  const bool is_client_limit =
       message_budget_.Check(num_bytes, client) == ByteBudget::Refusal::kClientShare;
   return ResourceExhausted(
-      of_client ? "the client's requests and answers hold its max_client_memory_share of "
-                : "requests and answers hold ",
+      is_client_limit ? "the client's requests and answers hold its max_client_memory_share of "
+                      : "requests and answers hold ",
       "max_message_memory_bytes ", message_budget_.max_bytes(), "; try again later");
 }
 

@@ -61,15 +61,15 @@ void GrammarCompiler::Submit(Request request, Done done) {
   }
   if (refused.ok()) {
     absl::MutexLock lock(&mutex_);
-    const size_t num_of_client = jobs_.SizeOf(request.client);
+    const size_t num_client_jobs = jobs_.SizeOf(request.client);
     if (stopping_) {
       refused = absl::CancelledError("the server is shutting down");
     } else if (jobs_.size() >= options_.max_waiting ||
-               num_of_client >= options_.max_client_waiting) {
+               num_client_jobs >= options_.max_client_waiting) {
       refused =
           ResourceExhausted(request.field, ": ", jobs_.size(), " grammars wait to be compiled, ",
-                            num_of_client, " of this client; the limits are ", options_.max_waiting,
-                            " and ", options_.max_client_waiting);
+                            num_client_jobs, " of this client; the limits are ",
+                            options_.max_waiting, " and ", options_.max_client_waiting);
     } else {
       const std::string client = request.client;
       jobs_.Push(client, {std::move(request), std::move(done)});

@@ -127,13 +127,13 @@ void GrammarHost::Serve() {
 
 absl::Status GrammarHost::Handle(const std::string& frame) {
   FrameReader reader(frame);
-  const auto op = reader.Take<GrammarOp>();
+  const auto op = reader.Read<GrammarOp>();
   if (is_ready_ && op == GrammarOp::kCompiled) return HandleCompiled(reader);
   if (is_ready_ && op == GrammarOp::kMask) return HandleMask(reader);
   if (is_ready_ || op != GrammarOp::kReady)
     return DataLoss("the grammar process sends an unexpected message");
-  const auto code = reader.Take<int32_t>();
-  const std::string message(reader.TakeRest());
+  const auto code = reader.Read<int32_t>();
+  const std::string message(reader.ReadRest());
   if (code != 0) {
     program_.reset();
     FailAll(Unavailable("structured output is not available: ", message));
@@ -149,13 +149,13 @@ absl::Status GrammarHost::Handle(const std::string& frame) {
 }
 
 absl::Status GrammarHost::HandleCompiled(FrameReader& reader) {
-  const auto grammar_id = reader.Take<uint64_t>();
-  const auto code = static_cast<absl::StatusCode>(reader.Take<int32_t>());
-  const auto num_bytes = reader.Take<int64_t>();
+  const auto grammar_id = reader.Read<uint64_t>();
+  const auto code = static_cast<absl::StatusCode>(reader.Read<int32_t>());
+  const auto num_bytes = reader.Read<int64_t>();
   if (!reader.ok() || !is_compiling_ || jobs_.front().grammar->id_ != grammar_id)
     return DataLoss("the grammar process sends an answer without a question");
   if (code != absl::StatusCode::kOk) {
-    EndJob(absl::Status(code, std::string(reader.TakeRest())));
+    EndJob(absl::Status(code, std::string(reader.ReadRest())));
     return absl::OkStatus();
   }
   jobs_.front().grammar->is_compiled_ = true;
@@ -164,13 +164,13 @@ absl::Status GrammarHost::HandleCompiled(FrameReader& reader) {
 }
 
 absl::Status GrammarHost::HandleMask(FrameReader& reader) {
-  const auto found = texts_.find(reader.Take<uint64_t>());
-  const auto position = reader.Take<uint64_t>();
-  const auto state = reader.Take<MaskState>();
+  const auto found = texts_.find(reader.Read<uint64_t>());
+  const auto position = reader.Read<uint64_t>();
+  const auto state = reader.Read<MaskState>();
   if (!reader.ok()) return DataLoss("the grammar process sends a short message");
   if (found == texts_.end()) return absl::OkStatus();  // closed meanwhile
   GrammarText& text = *found->second;
-  const std::string_view rest = reader.TakeRest();
+  const std::string_view rest = reader.ReadRest();
   const bool is_whole =
       state != MaskState::kRestricts || rest.size() == MaskBytes(token_bytes_.size());
   if (!text.is_open || !text.is_wanted || position != text.ids.size() || !is_whole)

@@ -90,7 +90,7 @@ class FrameReader {
   explicit FrameReader(std::string_view bytes) : bytes_(bytes) {}
 
   template <typename Number>
-  Number Take() {
+  Number Read() {
     Number value{};
     if (bytes_.size() < sizeof(value)) {
       ok_ = false;
@@ -101,20 +101,20 @@ class FrameReader {
     bytes_.remove_prefix(sizeof(value));
     return value;
   }
-  std::string_view TakeBytes(size_t size) {
+  std::string_view ReadBytes(size_t size) {
     if (bytes_.size() < size) ok_ = false;
     const std::string_view taken = bytes_.substr(0, size);
     bytes_.remove_prefix(taken.size());
     return taken;
   }
-  std::string_view TakeText() { return TakeBytes(Take<uint32_t>()); }
-  std::vector<int32_t> TakeIds() {
-    const std::string_view bytes = TakeBytes(sizeof(int32_t) * size_t{Take<uint32_t>()});
+  std::string_view ReadText() { return ReadBytes(Read<uint32_t>()); }
+  std::vector<int32_t> ReadIds() {
+    const std::string_view bytes = ReadBytes(sizeof(int32_t) * size_t{Read<uint32_t>()});
     std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
     if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), sizeof(int32_t) * ids.size());
     return ids;
   }
-  std::string_view TakeRest() { return TakeBytes(bytes_.size()); }
+  std::string_view ReadRest() { return ReadBytes(bytes_.size()); }
   bool ok() const { return ok_; }
 
  private:

@@ -85,13 +85,13 @@ absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {
     return InvalidArgument("reward.grader and reward.url: give one of them");
   if (!reward.answer_pattern.empty() && reward.grader.empty())
     return InvalidArgument("reward.answer_pattern is for reward.grader, which is empty");
-  const std::pair<const char*, bool> of_server[] = {
+  const std::pair<const char*, bool> server_settings[] = {
       {"timeout_s", reward.timeout_s != defaults.timeout_s},
       {"outage_budget_s", reward.outage_budget_s != defaults.outage_budget_s},
       {"connect_timeout_s", reward.connect_timeout_s != defaults.connect_timeout_s},
       {"max_in_flight", reward.max_in_flight != defaults.max_in_flight},
       {"api_key_env", !reward.api_key_env.empty()}};
-  for (const auto& [name, is_set] : of_server) {
+  for (const auto& [name, is_set] : server_settings) {
     if (is_set && reward.url.empty())
       return InvalidArgument("reward.", name, " is for reward.url, which is empty");
   }

@@ -62,12 +62,12 @@ absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
   }
   if (config.IsElsewhere() || !config.eval_endpoints.empty()) return absl::OkStatus();
   const RolloutEndpointsConfig defaults;
-  const std::pair<const char*, bool> of_servers[] = {
+  const std::pair<const char*, bool> server_settings[] = {
       {"weights_dir", !config.weights_dir.empty()},
       {"weight_transfer", config.weight_transfer != defaults.weight_transfer},
       {"on_update", config.on_update != defaults.on_update},
       {config.FirstGiven(), config.FirstGiven() != nullptr}};
-  for (const auto& [name, is_set] : of_servers) {
+  for (const auto& [name, is_set] : server_settings) {
     if (is_set)
       return InvalidArgument("rollout.", name, ": is for rollout.endpoints, which is empty");
   }

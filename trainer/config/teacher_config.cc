@@ -68,7 +68,7 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
     }
     // connect_timeout_s is not among them: the service files give it to every run, and without a
     // server there is nothing to wait for.
-    const std::pair<const char*, bool> of_servers[] = {
+    const std::pair<const char*, bool> server_settings[] = {
         {"endpoints", teacher.endpoints != defaults.endpoints},
         {"model", !teacher.model.empty()},
         {"revision", !teacher.revision.empty()},
@@ -79,7 +79,7 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
         {teacher.FirstGiven(), teacher.FirstGiven() != nullptr},
         {"cache_dir", !teacher.cache_dir.empty()},
         {"cache_gb", teacher.cache_gb != defaults.cache_gb}};
-    for (const auto& [name, is_set] : of_servers) {
+    for (const auto& [name, is_set] : server_settings) {
       if (is_set)
         return InvalidArgument("teacher.", name, ": is for servers, and teacher.kind is ", kind);
     }

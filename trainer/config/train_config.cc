@@ -178,11 +178,11 @@ absl::Status CheckTeacherPrompt(const TrainConfig& config) {
   }
   if (!words.Has(kSibling)) return absl::OkStatus();
   const std::vector<std::string> names = words.Names();
-  const int64_t of_siblings =
+  const int64_t sibling_tokens =
       std::count(names.begin(), names.end(), kSibling) * data.max_response_length;
-  if (data.MaxTeacherPromptLength() <= of_siblings) {
+  if (data.MaxTeacherPromptLength() <= sibling_tokens) {
     return InvalidArgument("data.max_teacher_prompt_length = ", data.max_teacher_prompt_length,
-                           ": leaves no room beside the ", of_siblings,
+                           ": leaves no room beside the ", sibling_tokens,
                            " tokens of {sibling} (data.max_response_length for each)");
   }
   if (config.rollout.n < 2) {

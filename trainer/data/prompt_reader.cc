@@ -60,18 +60,18 @@ PromptReader::PromptReader(const Tokenizer* tokenizer, const DatasetOptions& opt
     : tokenizer_(tokenizer), options_(options) {
   const TeacherPromptOptions& teacher = options.teacher;
   if (!teacher.is_used()) return;
-  auto of_teacher = std::make_unique<DatasetOptions>(options);
-  of_teacher->teacher = TeacherPromptOptions();
-  if (!teacher.key.empty()) of_teacher->prompt_key = teacher.key;
+  auto teacher_options = std::make_unique<DatasetOptions>(options);
+  teacher_options->teacher = TeacherPromptOptions();
+  if (!teacher.key.empty()) teacher_options->prompt_key = teacher.key;
   const std::vector<std::string> names = teacher.words.Names();
-  of_teacher->max_prompt_length =
+  teacher_options->max_prompt_length =
       teacher.max_length -
       teacher.sibling_length * std::count(names.begin(), names.end(), std::string(kSibling));
-  of_teacher->truncation = Truncation::kError;
-  auto reader = std::make_unique<PromptReader>(tokenizer, *of_teacher);
+  teacher_options->truncation = Truncation::kError;
+  auto reader = std::make_unique<PromptReader>(tokenizer, *teacher_options);
   reader->row_words_ = teacher.words;
   reader->reads_for_teacher_ = true;
-  teacher_options_ = std::move(of_teacher);
+  teacher_options_ = std::move(teacher_options);
   teacher_reader_ = std::move(reader);
 }
 

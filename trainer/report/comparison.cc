@@ -131,10 +131,9 @@ struct Range {
 };
 
 // Adds the mean of a metric and its range at the steps that all runs which have it recorded.
-void AddMean(const std::string& metric, const std::vector<const Series*>& of_runs,
-             RunRecord* line) {
+void AddMean(const std::string& metric, const std::vector<const Series*>& runs, RunRecord* line) {
   std::map<int64_t, Range> by_step;
-  for (const Series* series : of_runs) {
+  for (const Series* series : runs) {
     for (const Point& point : *series) {
       Range& range = by_step[point.step];
       range.sum += point.value;
@@ -145,7 +144,7 @@ void AddMean(const std::string& metric, const std::vector<const Series*>& of_run
   }
   Series mean, low, high;
   for (const auto& [step, range] : by_step) {
-    if (range.num_runs < of_runs.size()) continue;
+    if (range.num_runs < runs.size()) continue;
     const double value = range.sum / static_cast<double>(range.num_runs);
     mean.push_back({step, value});
     low.push_back({step, std::isfinite(value) ? range.low : value});
@@ -181,7 +180,7 @@ RunRecord MeanOf(const std::vector<RunRecord>& runs, const std::vector<size_t>& 
       if (!EndsAnInterval(metric, runs[i])) series[metric].push_back(&recorded);
     }
   }
-  for (const auto& [metric, of_runs] : series) AddMean(metric, of_runs, &line);
+  for (const auto& [metric, recorded] : series) AddMean(metric, recorded, &line);
   return line;
 }
 

@@ -56,12 +56,12 @@ absl::Status CheckSameAdapters(const std::string& adapter_dir, const LoraConfig&
   }
   TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> modules,
                          ResolveTargetModules(wanted.target_modules, decoder.config()));
-  std::vector<std::string> of_file = found.target_modules;
+  std::vector<std::string> saved_modules = found.target_modules;
   std::sort(modules.begin(), modules.end());
-  std::sort(of_file.begin(), of_file.end());
-  if (modules != of_file) {
+  std::sort(saved_modules.begin(), saved_modules.end());
+  if (modules != saved_modules) {
     return InvalidArgument("lora.target_modules are others than those of the adapter in ",
-                           adapter_dir, ": ", NamesText(of_file));
+                           adapter_dir, ": ", NamesText(saved_modules));
   }
   LoraConfig resolved = wanted;
   TAOPD_RETURN_IF_ERROR(ResolveModulesToSave(decoder.config(), &resolved));

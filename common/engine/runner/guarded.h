@@ -18,8 +18,9 @@ absl::Status Guarded(const Step& step) {
     step();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-    const char* what = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    const char* what =
+        torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
     if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", what);
     return Internal("the model failed: ", what);
   }

@@ -168,10 +168,10 @@ std::optional<int32_t> Sampler::DrawAmongCandidates(double target) const {
   const double scale = drawn_->ScaleOfRest();
   double cumulative = 0.0;  // without the rest
   for (size_t i = 0; i < drawn_->logits_N.size(); ++i) {
-    const double of_rest = scale * drawn_->rest.sums_before_N[i];
-    if (cumulative + of_rest > target) return std::nullopt;
+    const double rest_weight = scale * drawn_->rest.sums_before_N[i];
+    if (cumulative + rest_weight > target) return std::nullopt;
     cumulative += weights_N_[i];
-    if (cumulative + of_rest > target) return static_cast<int32_t>(i);
+    if (cumulative + rest_weight > target) return static_cast<int32_t>(i);
   }
   return std::nullopt;
 }

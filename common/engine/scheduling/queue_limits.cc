@@ -13,7 +13,7 @@ struct Measure {
   const char* limit_name;
   int64_t limit;
   int64_t in_queue;
-  int64_t of_client;
+  int64_t client_amount;
   int64_t added;
   int64_t kept;  // for shorter requests
 
@@ -32,12 +32,12 @@ absl::Status CheckQueue(const Measure& measure) {
 }
 
 absl::Status CheckShare(const Measure& measure, double share) {
-  const int64_t held = measure.of_client + measure.added + measure.kept;
+  const int64_t held = measure.client_amount + measure.added + measure.kept;
   if (FitsShare(held, measure.free(), share)) return absl::OkStatus();
-  return ResourceExhausted("this client has ", measure.of_client, " ", measure.unit, " queued; ",
-                           measure.added, " more would exceed its share (max_client_queue_share ",
-                           share, " of ", measure.limit_name, " ", measure.limit,
-                           measure.KeptText(), ")");
+  return ResourceExhausted("this client has ", measure.client_amount, " ", measure.unit,
+                           " queued; ", measure.added,
+                           " more would exceed its share (max_client_queue_share ", share, " of ",
+                           measure.limit_name, " ", measure.limit, measure.KeptText(), ")");
 }
 
 }  // namespace

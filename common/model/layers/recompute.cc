@@ -74,11 +74,11 @@ class RecomputedFunction : public torch::autograd::Function<RecomputedFunction> 
     {
       const at::AutoGradMode records(true);
       TensorPair pair = part.run(inputs);
-      const at::Tensor* of_pair[] = {&pair.first, &pair.second};
+      const at::Tensor* tensors[] = {&pair.first, &pair.second};
       for (size_t i = 0; i < gradients.size(); ++i) {
         // With adapters, a part and everything before it may have no trained parameters.
-        if (!gradients[i].defined() || !of_pair[i]->requires_grad()) continue;
-        outputs.push_back(*of_pair[i]);
+        if (!gradients[i].defined() || !tensors[i]->requires_grad()) continue;
+        outputs.push_back(*tensors[i]);
         upstream.push_back(std::move(gradients[i]));
       }
     }

@@ -83,8 +83,8 @@ absl::Status CheckStored(const SafetensorsModel& stored, const TensorNames& name
     TAOPD_RETURN_IF_ERROR(CheckTensor(slot.name, stored.tensors.at(slot.name).first, slot.shape));
   }
   if (config->dtype.empty()) {
-    const std::string& of_embedding = stored.tensors.at(slots[0].name).first.dtype;
-    config->dtype = ConfigDtype(*DataTypeOfSafetensors(of_embedding));
+    const std::string& embedding_dtype = stored.tensors.at(slots[0].name).first.dtype;
+    config->dtype = ConfigDtype(*DataTypeOfSafetensors(embedding_dtype));
   }
   return absl::OkStatus();
 }
@@ -126,11 +126,11 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   }
   for (const WeightSlot& slot : decoder->slots()) {
     const auto& [view, file] = stored.tensors.at(slot.name);
-    const auto adapter = merged.of_weight.find(slot.name);
+    const auto adapter = merged.by_weight.find(slot.name);
     const auto saved = merged.saved.find(slot.name);
     const at::Tensor whole = saved == merged.saved.end() ? StoredTensor(view, file) : saved->second;
     *slot.tensor = LoadSlot(slot, whole, config, device, dtype, options,
-                            adapter == merged.of_weight.end() ? nullptr : &adapter->second);
+                            adapter == merged.by_weight.end() ? nullptr : &adapter->second);
     const bool is_copy = slot.tensor->storage().data() != view.bytes.data();
     if (options.vocabulary && (slot.name == names.embed_tokens || slot.name == names.lm_head)) {
       *slot.tensor = WithNewRows(*slot.tensor, slot.shape[0]);

@@ -133,7 +133,7 @@ absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
     if (slot.adapter == nullptr ||
         (!left.contains(module + kLoraA) && !left.contains(module + kLoraB)))
       continue;
-    LowRankAdapter& adapter = adapters.of_weight[slot.name];
+    LowRankAdapter& adapter = adapters.by_weight[slot.name];
     TAOPD_ASSIGN_OR_RETURN(adapter.a_RK,
                            TakeTensor(file, module + kLoraA, {R, slot.shape[1]}, &left));
     TAOPD_ASSIGN_OR_RETURN(adapter.b_NR,
@@ -169,7 +169,7 @@ absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const 
       return Unimplemented(options.dir, ": lora_dropout = ", adapters.config.dropout,
                            ": training with dropout is not supported");
     }
-    for (auto& [name, adapter] : adapters.of_weight) {
+    for (auto& [name, adapter] : adapters.by_weight) {
       adapter.a_RK = adapter.a_RK.to(device);
       adapter.b_NR = adapter.b_NR.to(device);
     }
@@ -179,7 +179,7 @@ absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const 
   for (const WeightSlot& slot : slots) {
     if (slot.adapter == nullptr || !IsLoraTarget(ModuleOf(slot), options.config.target_modules))
       continue;
-    LowRankAdapter& adapter = adapters.of_weight[slot.name];
+    LowRankAdapter& adapter = adapters.by_weight[slot.name];
     adapter.a_RK = InitialA(options, ModuleOf(slot), slot.shape[1]).to(device);
     adapter.b_NR = at::zeros({slot.shape[0], options.config.rank},
                              at::TensorOptions().dtype(at::kFloat).device(device));

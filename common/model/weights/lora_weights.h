@@ -25,7 +25,7 @@ namespace taopd {
 // model.layers.0.self_attn.q_proj.weight.
 struct LoraAdapters {
   LoraConfig config;
-  std::map<std::string, LowRankAdapter> of_weight;
+  std::map<std::string, LowRankAdapter> by_weight;
   // The weights of the file's modules_to_save, in its types, which replace those of the base.
   std::map<std::string, at::Tensor> saved;
 };

@@ -64,7 +64,7 @@ absl::StatusOr<std::string> HashStored(const std::string& model_dir, at::ScalarT
     if (!ScalarTypeOfSafetensors(view.dtype)) {
       return InvalidArgument(model_dir, ": tensor ", slot.name, " has dtype ", view.dtype);
     }
-    const LowRankAdapter adapter = merged.of_weight[slot.name];
+    const LowRankAdapter adapter = merged.by_weight[slot.name];
     by_name[slot.name] = {[view, file, dtype, adapter, saved = merged.saved[slot.name]] {
                             const at::Tensor base =
                                 (saved.defined() ? saved : StoredTensor(view, file)).to(dtype);

@@ -133,7 +133,7 @@ class PrefillAttentionTrial final : public AttentionTrial {
 
 }  // namespace
 
-std::vector<TrialOfKind> AttentionTrials() {
+std::vector<TrialKind> AttentionTrials() {
   return {
       {KernelKind::kPagedAttention, NewTrial<PagedAttentionTrial>, /*only_training=*/false},
       {KernelKind::kPrefillAttention, NewTrial<PrefillAttentionTrial>, /*only_training=*/false}};

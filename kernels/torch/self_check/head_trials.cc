@@ -188,7 +188,7 @@ class ScoringHeadTrial final : public Trial {
 
 }  // namespace
 
-std::vector<TrialOfKind> HeadTrials() {
+std::vector<TrialKind> HeadTrials() {
   return {{KernelKind::kStudentHead, NewTrial<StudentHeadTrial>, /*only_training=*/true},
           {KernelKind::kScoringHead, NewTrial<ScoringHeadTrial>, /*only_training=*/false}};
 }

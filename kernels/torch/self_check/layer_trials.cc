@@ -138,7 +138,7 @@ class SwiGluTrial final : public LayerTrial {
 
 }  // namespace
 
-std::vector<TrialOfKind> LayerTrials() {
+std::vector<TrialKind> LayerTrials() {
   return {{KernelKind::kNorm, NewTrial<NormTrial>, /*only_training=*/false},
           {KernelKind::kRotation, NewTrial<RotationTrial>, /*only_training=*/false},
           {KernelKind::kSwiGlu, NewTrial<SwiGluTrial>, /*only_training=*/false}};

@@ -76,10 +76,10 @@ std::string Number(const char* format, double x) {
 }
 
 // Returns all trials, in the order of KernelKind.
-std::vector<TrialOfKind> AllTrials() {
-  std::vector<TrialOfKind> all;
+std::vector<TrialKind> AllTrials() {
+  std::vector<TrialKind> all;
   for (const auto trials : {LayerTrials, AttentionTrials, HeadTrials, UpdateTrials}) {
-    for (const TrialOfKind& of_kind : trials()) all.push_back(of_kind);
+    for (const TrialKind& kind : trials()) all.push_back(kind);
   }
   return all;
 }
@@ -89,7 +89,7 @@ struct Attempt {
   SelfCheckShape shape;
   DeviceKernels kernels;
   SelfCheckOptions options;
-  TrialOfKind of_kind;
+  TrialKind kind;
   KernelVerdict verdict;
 
   double SecondsOf(const std::function<void()>& run) const {
@@ -101,7 +101,7 @@ struct Attempt {
     std::unique_ptr<Trial> trial;
     // Errors of a device are asynchronous, so each part waits for its own.
     const auto composed = ErrorOf([&] {
-      trial = of_kind.make(shape, kernels, options.seed);
+      trial = kind.make(shape, kernels, options.seed);
       trial->RunComposed();
       Synchronize(shape.device);
     });
@@ -145,12 +145,12 @@ struct Attempt {
 };
 
 KernelVerdict Check(const SelfCheckShape& shape, const DeviceKernels& kernels,
-                    const SelfCheckOptions& options, const TrialOfKind& of_kind) {
-  const auto attempt = std::make_shared<Attempt>(Attempt{shape, kernels, options, of_kind, {}});
-  attempt->verdict.kind = of_kind.kind;
+                    const SelfCheckOptions& options, const TrialKind& kind) {
+  const auto attempt = std::make_shared<Attempt>(Attempt{shape, kernels, options, kind, {}});
+  attempt->verdict.kind = kind.kind;
   if (RunWithLimit(options.limit_s, [attempt] { attempt->Run(); })) return attempt->verdict;
   KernelVerdict hangs;
-  hangs.kind = of_kind.kind;
+  hangs.kind = kind.kind;
   hangs.outcome = Outcome::kHangs;
   hangs.problem = "it did not return within " + Number("%g", options.limit_s) + " s";
   return hangs;
@@ -166,9 +166,9 @@ std::string ErrorText(const OutputError& worst) {
 std::vector<KernelVerdict> CheckKernels(const SelfCheckShape& shape, const DeviceKernels& kernels,
                                         const SelfCheckOptions& options) {
   std::vector<KernelVerdict> verdicts;
-  for (const TrialOfKind& of_kind : AllTrials()) {
-    if (of_kind.only_training && !shape.trains) continue;
-    verdicts.push_back(Check(shape, kernels, options, of_kind));
+  for (const TrialKind& kind : AllTrials()) {
+    if (kind.only_training && !shape.trains) continue;
+    verdicts.push_back(Check(shape, kernels, options, kind));
     if (verdicts.back().outcome == Outcome::kHangs || verdicts.back().device_is_lost) break;
   }
   return verdicts;

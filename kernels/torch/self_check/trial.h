@@ -90,7 +90,7 @@ inline double AllowedFor(at::ScalarType dtype) {
 }
 
 // A trial that CheckKernels makes. `kernels` must outlive the trial.
-struct TrialOfKind {
+struct TrialKind {
   KernelKind kind;
   std::unique_ptr<Trial> (*make)(const SelfCheckShape& shape, const DeviceKernels& kernels,
                                  uint64_t seed);
@@ -103,9 +103,9 @@ std::unique_ptr<Trial> NewTrial(const SelfCheckShape& shape, const DeviceKernels
 }
 
 // The trials of each file. A new trial is a class and a row there.
-std::vector<TrialOfKind> LayerTrials();
-std::vector<TrialOfKind> AttentionTrials();
-std::vector<TrialOfKind> HeadTrials();
-std::vector<TrialOfKind> UpdateTrials();
+std::vector<TrialKind> LayerTrials();
+std::vector<TrialKind> AttentionTrials();
+std::vector<TrialKind> HeadTrials();
+std::vector<TrialKind> UpdateTrials();
 
 }  // namespace taopd

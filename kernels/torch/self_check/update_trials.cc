@@ -146,7 +146,7 @@ class AdamWTrial final : public Trial {
 
 }  // namespace
 
-std::vector<TrialOfKind> UpdateTrials() {
+std::vector<TrialKind> UpdateTrials() {
   return {{KernelKind::kSampling, NewTrial<SamplingTrial>, /*only_training=*/false},
           {KernelKind::kAdamW, NewTrial<AdamWTrial>, /*only_training=*/true}};
 }

@@ -59,7 +59,7 @@ std::string RefusalFrames(uint32_t stream, bool has_headers, const absl::Status&
 
 absl::Status FrameGuard::FromClient(std::string_view bytes, absl::Time now,
                                     std::string* to_server) {
-  TAOPD_RETURN_IF_ERROR(TakePreface(&bytes, to_server));
+  TAOPD_RETURN_IF_ERROR(ReadPreface(&bytes, to_server));
   while (!bytes.empty()) {
     if (client_.is_between_frames()) begun_at_ = now;
     const Http2FrameReader::Step step = client_.Read(bytes);
@@ -70,7 +70,7 @@ absl::Status FrameGuard::FromClient(std::string_view bytes, absl::Time now,
     }
     if (!step.payload.empty()) {
       if (client_.frame().type == FrameType::kData) {
-        TAOPD_RETURN_IF_ERROR(TakeData(step.payload, now));
+        TAOPD_RETURN_IF_ERROR(CountData(step.payload, now));
       }
       to_server->append(step.payload);
     }
@@ -79,7 +79,7 @@ absl::Status FrameGuard::FromClient(std::string_view bytes, absl::Time now,
   return absl::OkStatus();
 }
 
-absl::Status FrameGuard::TakePreface(std::string_view* bytes, std::string* to_server) {
+absl::Status FrameGuard::ReadPreface(std::string_view* bytes, std::string* to_server) {
   const size_t size = std::min(kPreface.size() - num_preface_bytes_, bytes->size());
   const std::string_view part = bytes->substr(0, size);
   if (part != kPreface.substr(num_preface_bytes_, size)) {
@@ -156,7 +156,7 @@ absl::Status FrameGuard::CountReset(absl::Time now) {
                            " streams reset, and ", ResetRate::kPerSecond, " a second");
 }
 
-absl::Status FrameGuard::TakeData(std::string_view data, absl::Time now) {
+absl::Status FrameGuard::CountData(std::string_view data, absl::Time now) {
   const auto found = streams_.find(client_.frame().stream);
   if (found == streams_.end()) return absl::OkStatus();
   Stream& stream = found->second;

@@ -107,11 +107,11 @@ class FrameGuard {
   };
   using Streams = std::unordered_map<uint32_t, Stream>;
 
-  absl::Status TakePreface(std::string_view* bytes, std::string* to_server);
+  absl::Status ReadPreface(std::string_view* bytes, std::string* to_server);
   absl::Status BeginFrame(absl::Time now);
   absl::Status BeginHeaders(const Frame& frame, absl::Time now);
   absl::Status CountReset(absl::Time now);
-  absl::Status TakeData(std::string_view data, absl::Time now);
+  absl::Status CountData(std::string_view data, absl::Time now);
   absl::Status Charge(Streams::iterator stream, absl::Time now);
   absl::Status Refuse(Streams::iterator stream, absl::Status why, absl::Time now);
   void Forget(Streams::iterator stream);

@@ -22,10 +22,10 @@ class CallScanner {
   bool is_complete() const { return state_ == State::kComplete; }
   // Returns true if the text so far is not a JSON object.
   bool has_failed() const { return state_ == State::kFailed; }
-  // The function's name; empty until all of it has come.
+  // The function's name; empty until it is complete.
   const std::string& name() const { return name_; }
-  // The text of the arguments that came since the last call. Of an object or array it comes in
-  // pieces, of another value all at once.
+  // Returns the text of the arguments that was read since the last call. That of an object or array
+  // comes in pieces, of another value all at once.
   std::string TakeArguments() { return std::exchange(new_arguments_, {}); }
 
  private:

@@ -61,7 +61,7 @@ SplitAnswer SplitLlama3(const std::string& text) {
   return answer;
 }
 
-// The length of the longest end of the text that `tag` begins with.
+// Returns the length of the longest end of the text with which `tag` begins.
 size_t Overlap(std::string_view text, std::string_view tag) {
   for (size_t length = std::min(text.size(), tag.size() - 1); length > 0; --length) {
     if (text.ends_with(tag.substr(0, length))) return length;
@@ -69,9 +69,9 @@ size_t Overlap(std::string_view text, std::string_view tag) {
   return 0;
 }
 
-// Passes on what the scanner has read of a call: its name when all of it is there, and then its
+// Appends what the scanner has read of a call: its name once it is complete, and then its
 // arguments.
-void TakeDeltas(CallScanner* scanner, bool* is_named, int64_t* num_calls, AnswerDelta* delta) {
+void AppendDeltas(CallScanner* scanner, bool* is_named, int64_t* num_calls, AnswerDelta* delta) {
   if (!*is_named && !scanner->name().empty()) {
     *is_named = true;
     delta->calls.push_back({(*num_calls)++, scanner->name(), ""});
@@ -216,7 +216,7 @@ void ToolCallStream::BeginCall(std::string_view opening) {
 
 void ToolCallStream::Feed(std::string_view text, AnswerDelta* delta) {
   if (!is_named_) raw_ += text;
-  TakeDeltas(&scanner_, &is_named_, &num_calls_, delta);
+  AppendDeltas(&scanner_, &is_named_, &num_calls_, delta);
   if (is_named_) raw_.clear();
 }
 
@@ -268,7 +268,7 @@ AnswerDelta ForcedCallStream::Push(std::string_view text) {
       scanner_ = CallScanner();
     }
     const size_t taken = scanner_.Push(text);
-    TakeDeltas(&scanner_, &is_named_, &num_calls_, &delta);
+    AppendDeltas(&scanner_, &is_named_, &num_calls_, &delta);
     text.remove_prefix(taken);
     if (!scanner_.is_complete()) break;  // it cannot fail: it begins with a brace
     in_object_ = false;

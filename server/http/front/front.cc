@@ -147,22 +147,22 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
   // A connection gives way only to one that may ask for the same: a flood of connections, which may
   // be told no more than that the server is full, must not close those of probes.
   const auto has_place = [&](Access access, int most) {
-    const auto of_access = [access](const Entry& entry) {
+    const auto has_access = [access](const Entry& entry) {
       return entry.connection->access() == access;
     };
-    return num_connections(access) < most || EvictOne(of_access, now);
+    return num_connections(access) < most || EvictOne(has_access, now);
   };
   const auto place = [&](Access access, int most) {
     return has_place(access, most) ? std::make_optional(access) : std::nullopt;
   };
   if (port.probes_only) return place(Access::kProbePort, kMaxProbeConnections);
-  const auto of_client = [&](const Entry& entry) {
+  const auto is_of_client = [&](const Entry& entry) {
     return entry.connection->access() == Access::kAll &&
            entry.connection->subscriber() == socket.subscriber;
   };
   const bool client_has_place =
       clients_.Of(socket.subscriber) < limits_.max_connections_per_client ||
-      EvictOne(of_client, now);
+      EvictOne(is_of_client, now);
   if (client_has_place && has_place(Access::kAll, max_connections_)) return Access::kAll;
   return place(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
 }

@@ -35,7 +35,7 @@ bool ChunkDecoder::Refuse(int status, const std::string& message) {
   return false;
 }
 
-bool ChunkDecoder::TakeSizeDigit(char c, size_t num_decoded) {
+bool ChunkDecoder::ReadSizeDigit(char c, size_t num_decoded) {
   const size_t digit =
       std::string_view("0123456789abcdef").find(absl::ascii_tolower(static_cast<unsigned char>(c)));
   if (digit != std::string_view::npos) {
@@ -53,7 +53,7 @@ bool ChunkDecoder::TakeSizeDigit(char c, size_t num_decoded) {
   return true;
 }
 
-bool ChunkDecoder::TakeExtension(char c) {
+bool ChunkDecoder::ReadExtension(char c) {
   if (c == '\r') {
     step_ = Step::kSizeLf;
     return true;
@@ -67,7 +67,7 @@ bool ChunkDecoder::TakeExtension(char c) {
   return true;
 }
 
-bool ChunkDecoder::TakeFraming(char c, size_t num_decoded) {
+bool ChunkDecoder::ReadFraming(char c, size_t num_decoded) {
   if (++framing_bytes_ > kFreeFramingBytes + kFramingPerByte * num_decoded) {
     return Refuse(400, "the body consists of chunk sizes and extensions, more than of data");
   }
@@ -77,9 +77,9 @@ bool ChunkDecoder::TakeFraming(char c, size_t num_decoded) {
   };
   switch (step_) {
     case Step::kSize:
-      return TakeSizeDigit(c, num_decoded);
+      return ReadSizeDigit(c, num_decoded);
     case Step::kExtension:
-      return TakeExtension(c);
+      return ReadExtension(c);
     case Step::kSizeLf:
       return expect('\n', size_left_ == 0 ? Step::kEndCr : Step::kData,
                     "a chunk size must end with CRLF");
@@ -105,7 +105,7 @@ ChunkDecoder::State ChunkDecoder::Decode(std::string_view* bytes, std::string* b
       if (size_left_ == 0) step_ = Step::kDataCr;
       continue;
     }
-    if (!TakeFraming(bytes->front(), body->size())) return State::kRefused;
+    if (!ReadFraming(bytes->front(), body->size())) return State::kRefused;
     bytes->remove_prefix(1);
   }
   return step_ == Step::kDone ? State::kDone : State::kMore;

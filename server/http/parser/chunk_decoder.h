@@ -34,9 +34,9 @@ class ChunkDecoder {
   // Returns false.
   bool Refuse(int status, const std::string& message);
   // Reads one byte of anything but data. Returns false if it is refused.
-  bool TakeFraming(char c, size_t num_decoded);
-  bool TakeSizeDigit(char c, size_t num_decoded);
-  bool TakeExtension(char c);
+  bool ReadFraming(char c, size_t num_decoded);
+  bool ReadSizeDigit(char c, size_t num_decoded);
+  bool ReadExtension(char c);
 
   const RequestLimits limits_;
   Step step_ = Step::kSize;

@@ -136,8 +136,8 @@ class GrammarServer {
   // Called by the thread that reads. Returns false for a frame that no server sends.
   bool Take(std::string&& frame) {
     FrameReader reader(frame);
-    const auto op = reader.Take<GrammarOp>();
-    const auto grammar_id = reader.Take<uint64_t>();
+    const auto op = reader.Read<GrammarOp>();
+    const auto grammar_id = reader.Read<uint64_t>();
     if (!reader.ok()) return false;
     absl::MutexLock lock(&mutex_);
     if (op == GrammarOp::kCompile) {
@@ -152,12 +152,12 @@ class GrammarServer {
  private:
   void Compile(const std::string& frame, JobGuard& guard) {
     FrameReader reader(frame);
-    reader.Take<GrammarOp>();
-    const auto id = reader.Take<uint64_t>();
+    reader.Read<GrammarOp>();
+    const auto id = reader.Read<uint64_t>();
     GrammarSpec spec;
-    spec.kind = reader.Take<GrammarSpec::Kind>();
-    spec.any_whitespace = reader.Take<uint8_t>() != 0;
-    spec.text = reader.TakeRest();
+    spec.kind = reader.Read<GrammarSpec::Kind>();
+    spec.any_whitespace = reader.Read<uint8_t>() != 0;
+    spec.text = reader.ReadRest();
     auto grammar = std::make_shared<LoadedGrammar>();
     grammar->is_json = spec.kind == GrammarSpec::Kind::kJsonSchema;
     guard.Begin(id, 0, vocabulary_->limits.compile_cpu_ms);
@@ -190,15 +190,15 @@ class GrammarServer {
   // Returns the processor time that it took, in milliseconds.
   double Match(uint64_t grammar_id, const std::string& frame, JobGuard& guard) {
     FrameReader reader(frame);
-    const auto op = reader.Take<GrammarOp>();
-    reader.Take<uint64_t>();
+    const auto op = reader.Read<GrammarOp>();
+    reader.Read<uint64_t>();
     if (op == GrammarOp::kForget) {
       absl::MutexLock lock(&mutex_);
       grammars_.erase(grammar_id);
       matches_.Forget(grammar_id);
       return 0.0;
     }
-    const auto id = reader.Take<uint64_t>();
+    const auto id = reader.Read<uint64_t>();
     if (op == GrammarOp::kClose) {
       texts_.erase(id);
       return 0.0;
@@ -234,8 +234,8 @@ class GrammarServer {
 
   absl::StatusOr<bool> Open(uint64_t grammar_id, uint64_t id, FrameReader& reader,
                             uint64_t* position) {
-    const std::vector<int32_t> stop_ids = reader.TakeIds();
-    const std::vector<int32_t> ids = reader.TakeIds();
+    const std::vector<int32_t> stop_ids = reader.ReadIds();
+    const std::vector<int32_t> ids = reader.ReadIds();
     *position = ids.size();
     std::shared_ptr<LoadedGrammar> found;
     {
@@ -249,8 +249,8 @@ class GrammarServer {
   }
 
   absl::StatusOr<bool> Advance(uint64_t id, FrameReader& reader, uint64_t* position) {
-    *position = reader.Take<uint64_t>();
-    const std::vector<int32_t> ids = reader.TakeIds();
+    *position = reader.Read<uint64_t>();
+    const std::vector<int32_t> ids = reader.ReadIds();
     const auto found = texts_.find(id);
     if (!reader.ok() || found == texts_.end()) return Internal("unknown text");
     return Fill(*found->second, ids);
@@ -275,11 +275,11 @@ class GrammarServer {
 
 absl::StatusOr<Vocabulary> ReadVocabulary(const std::string& frame) {
   FrameReader reader(frame);
-  if (reader.Take<GrammarOp>() != GrammarOp::kVocabulary) return DataLoss("no vocabulary");
-  const auto limits = reader.Take<GrammarLimits>();
-  std::vector<int32_t> eos_ids = reader.TakeIds();
-  std::vector<std::string> token_bytes(reader.Take<uint32_t>());
-  for (std::string& bytes : token_bytes) bytes = reader.TakeText();
+  if (reader.Read<GrammarOp>() != GrammarOp::kVocabulary) return DataLoss("no vocabulary");
+  const auto limits = reader.Read<GrammarLimits>();
+  std::vector<int32_t> eos_ids = reader.ReadIds();
+  std::vector<std::string> token_bytes(reader.Read<uint32_t>());
+  for (std::string& bytes : token_bytes) bytes = reader.ReadText();
   if (!reader.ok()) return DataLoss("the vocabulary is short");
   TAOPD_ASSIGN_OR_RETURN(auto library, GrammarLibrary::Load(token_bytes, eos_ids));
   JsonStringFilter json_filter(token_bytes);

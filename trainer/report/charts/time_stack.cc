@@ -32,13 +32,13 @@ std::map<int64_t, double> ByStep(const Series* series) {
 std::vector<Group> CollectGroups(const RunRecord& run) {
   const std::vector<TimePart>& parts = TimeParts();
   const std::map<int64_t, double> whole = ByStep(run.Find("time/step_s"));
-  std::vector<std::map<int64_t, double>> of_part;
+  std::vector<std::map<int64_t, double>> values_of_parts;
   bool has_any = false;
   for (const TimePart& part : parts) {
-    of_part.push_back(part.metric != nullptr ? ByStep(run.Find(part.metric))
-                                             : std::map<int64_t, double>());
+    values_of_parts.push_back(part.metric != nullptr ? ByStep(run.Find(part.metric))
+                                                     : std::map<int64_t, double>());
     has_any |= part.metric != nullptr && std::string(part.metric) == "time/forward_s" &&
-               !of_part.back().empty();
+               !values_of_parts.back().empty();
   }
   std::vector<Group> groups;
   if (!has_any) return groups;
@@ -51,8 +51,8 @@ std::vector<Group> CollectGroups(const RunRecord& run) {
     std::vector<double>& seconds = groups.back().seconds;
     double known = 0;  // within the step, which does not include saving and evaluating
     for (size_t p = 0; p < parts.size(); ++p) {
-      const auto found = of_part[p].find(step);
-      const double value = found == of_part[p].end() ? 0 : std::max(0.0, found->second);
+      const auto found = values_of_parts[p].find(step);
+      const double value = found == values_of_parts[p].end() ? 0 : std::max(0.0, found->second);
       seconds[p] += value;
       const std::string metric = parts[p].metric != nullptr ? parts[p].metric : "";
       if (metric != "time/save_s" && metric != "time/evaluation_s") known += value;

@@ -132,22 +132,22 @@ nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
   for (const std::string& metric : names) {
     std::vector<std::vector<double>> by_line(comparison.lines.size());
     std::vector<bool> is_whole(comparison.lines.size(), true);
-    nlohmann::ordered_json of_runs = nlohmann::ordered_json::array(), of_lines = of_runs;
+    nlohmann::ordered_json run_values = nlohmann::ordered_json::array(), line_values = run_values;
     for (size_t i = 0; i < runs.size(); ++i) {
       const std::optional<double> value = LastValue(runs[i], metric);
-      of_runs.push_back(value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json());
+      run_values.push_back(value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json());
       if (!value) is_whole[comparison.line_of_run[i]] = false;
       by_line[comparison.line_of_run[i]].push_back(value.value_or(0));
     }
     for (size_t line = 0; line < by_line.size(); ++line) {
-      of_lines.emplace_back();
+      line_values.emplace_back();
       if (!is_whole[line]) continue;
       const std::vector<double>& values = by_line[line];
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
       const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-      of_lines.back() = {sum / static_cast<double>(values.size()), *low, *high};
+      line_values.back() = {sum / static_cast<double>(values.size()), *low, *high};
     }
-    metrics[metric] = {{"lines", of_lines}, {"runs", of_runs}};
+    metrics[metric] = {{"lines", line_values}, {"runs", run_values}};
   }
   return metrics;
 }

@@ -63,20 +63,20 @@ std::optional<double> Seconds(const RunRecord& run) {
   return *run.last_time_s - *run.first_time_s;
 }
 
-std::optional<double> Mean(const std::vector<RunResults>& of_runs,
+std::optional<double> Mean(const std::vector<RunResults>& runs,
                            std::optional<double> RunResults::*member) {
   double sum = 0;
-  for (const RunResults& results : of_runs) {
+  for (const RunResults& results : runs) {
     if (!(results.*member)) return std::nullopt;
     sum += *(results.*member);
   }
-  return sum / static_cast<double>(of_runs.size());
+  return sum / static_cast<double>(runs.size());
 }
 
-std::optional<Measured> Mean(const std::vector<RunResults>& of_runs,
+std::optional<Measured> Mean(const std::vector<RunResults>& runs,
                              std::optional<Measured> RunResults::*member) {
   std::vector<double> values;
-  for (const RunResults& results : of_runs) {
+  for (const RunResults& results : runs) {
     if (!(results.*member)) return std::nullopt;
     values.push_back((results.*member)->value);
   }
@@ -114,19 +114,18 @@ RunResults ResultsOf(const RunRecord& run) {
   return results;
 }
 
-RunResults MeanResults(const std::vector<RunResults>& of_runs) {
-  if (of_runs.size() == 1) return of_runs[0];
+RunResults MeanResults(const std::vector<RunResults>& runs) {
+  if (runs.size() == 1) return runs[0];
   RunResults mean;
   for (const auto member : {&RunResults::teacher, &RunResults::before, &RunResults::after}) {
-    mean.*member = Mean(of_runs, member);
+    mean.*member = Mean(runs, member);
   }
   for (const auto member : {&RunResults::kl_before, &RunResults::kl_after, &RunResults::steps,
                             &RunResults::seconds, &RunResults::tokens_per_s}) {
-    mean.*member = Mean(of_runs, member);
+    mean.*member = Mean(runs, member);
   }
-  mean.from_evaluations =
-      std::any_of(of_runs.begin(), of_runs.end(),
-                  [](const RunResults& results) { return results.from_evaluations; });
+  mean.from_evaluations = std::any_of(
+      runs.begin(), runs.end(), [](const RunResults& results) { return results.from_evaluations; });
   return mean;
 }
 

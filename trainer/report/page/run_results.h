@@ -30,7 +30,7 @@ RunResults ResultsOf(const RunRecord& run);
 
 // Returns the means of a group's results, with the lowest and the highest value of each share as
 // its interval. What one of the runs lacks, the group lacks. One run's results stay as they are.
-RunResults MeanResults(const std::vector<RunResults>& of_runs);
+RunResults MeanResults(const std::vector<RunResults>& runs);
 
 // Returns the share of the distance between the student before and the teacher that the student has
 // come. Empty if the teacher is not better than the student was.

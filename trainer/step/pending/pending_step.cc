@@ -248,7 +248,7 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
   StepNumbers numbers;
   std::vector<double> seconds = {absl::ToDoubleSeconds(step.record.duration),
                                  absl::ToDoubleSeconds(step.longest_mini_batch)};
-  std::list<RolloutNumbers> of_rollouts;
+  std::list<RolloutNumbers> rollout_numbers;
   if (rank == 0) {
     PendingStep copy = step;
     ForEachNumber(copy, PutNumber{&numbers});
@@ -258,7 +258,7 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
   }
   for (const auto& [sequence, item] : step.rollouts) {
     const StoredPart part = PartOf(step, sequence);
-    RolloutNumbers& its = of_rollouts.emplace_back(NumbersOf(*item, part));
+    RolloutNumbers& its = rollout_numbers.emplace_back(NumbersOf(*item, part));
     TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &its, writer));
   }
   return writer.Write(dir + RankFile(rank));
@@ -295,11 +295,11 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
     std::snprintf(name, sizeof(name), "/step-%06lld", static_cast<long long>(step.step + 1));
     TAOPD_RETURN_IF_ERROR(MakeDirectories(dir + name));
     Writer writer;
-    std::list<RolloutNumbers> of_rollouts;  // must outlive the writer, which refers to them
+    std::list<RolloutNumbers> rollout_numbers;  // must outlive the writer, which refers to them
     for (const auto& [sequence, item] : step.rollouts) {
       const StoredPart part =
           step.scored.contains(sequence) ? StoredPart::kScores : StoredPart::kRollout;
-      RolloutNumbers& its = of_rollouts.emplace_back(NumbersOf(*item, part));
+      RolloutNumbers& its = rollout_numbers.emplace_back(NumbersOf(*item, part));
       TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &its, writer));
     }
     TAOPD_RETURN_IF_ERROR(writer.Write(dir + name + RankFile(rank)));

@@ -160,9 +160,9 @@ absl::StatusOr<TeacherScores> HttpScoreTransport::Probe(size_t endpoint,
   }
   TAOPD_ASSIGN_OR_RETURN(TeacherScores scores,
                          protocol_->ParseReply(reply.body, probe, info.model_name));
-  TeacherInfo of_reply = info;
-  of_reply.revision = scores.revision;
-  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, probe, of_reply));
+  TeacherInfo reply_info = info;
+  reply_info.revision = scores.revision;
+  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, probe, reply_info));
   return scores;
 }
 

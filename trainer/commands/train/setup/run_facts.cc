@@ -34,8 +34,8 @@ absl::StatusOr<std::string> TokenizerHash(const Student& student, const std::str
 absl::StatusOr<std::string> FilesFingerprint(const std::vector<std::string>& paths) {
   Sha256 hash;
   for (const std::string& path : paths) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string of_file, Sha256OfFile(path));
-    Add(std::span<const char>(of_file), &hash);
+    TAOPD_ASSIGN_OR_RETURN(const std::string digest, Sha256OfFile(path));
+    Add(std::span<const char>(digest), &hash);
   }
   return hash.HexDigest();
 }
