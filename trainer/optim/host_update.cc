@@ -20,7 +20,7 @@ at::Tensor Narrow(const at::Tensor& flat, int64_t first, int64_t size) {
 
 }  // namespace
 
-HostUpdate::HostUpdate(std::vector<AdamWState> states, int64_t parcel_elements)
+HostUpdate::HostUpdate(std::vector<AdamWState> states, int64_t chunk_elements)
     : states_(std::move(states)) {
   bool has_float = false;
   for (const AdamWState& state : states_) {
@@ -29,29 +29,29 @@ HostUpdate::HostUpdate(std::vector<AdamWState> states, int64_t parcel_elements)
     TAOPD_CHECK(state.gradient.defined() && state.gradient.device() == device_);
     TAOPD_CHECK(state.exp_avg.is_cpu() && state.exp_avg_sq.is_cpu());
   }
-  CutIntoParcels(parcel_elements);
-  if (parcels_.empty()) return;
+  CutIntoChunks(chunk_elements);
+  if (chunks_.empty()) return;
   const auto options = at::TensorOptions().pinned_memory(!device_.is_cpu());
   for (Staging& staging : staging_) {
-    staging.gradients = at::empty({parcel_elements}, options.dtype(at::kFloat));
+    staging.gradients = at::empty({chunk_elements}, options.dtype(at::kFloat));
     staging.weights =
-        at::empty({parcel_elements}, options.dtype(has_float ? at::kFloat : at::kBFloat16));
+        at::empty({chunk_elements}, options.dtype(has_float ? at::kFloat : at::kBFloat16));
     if (!device_.is_cpu()) staging.arrived.emplace(device_.type());
   }
 }
 
-void HostUpdate::CutIntoParcels(int64_t parcel_elements) {
-  TAOPD_CHECK(parcel_elements > 0 && parcel_elements % kPlaceAlignment == 0);
-  // The end of the last parcel; a new parcel begins when it is full.
-  int64_t place = parcel_elements;
+void HostUpdate::CutIntoChunks(int64_t chunk_elements) {
+  TAOPD_CHECK(chunk_elements > 0 && chunk_elements % kPlaceAlignment == 0);
+  // The end of the last chunk; a new chunk begins when it is full.
+  int64_t place = chunk_elements;
   for (size_t i = 0; i < states_.size(); ++i) {
     for (int64_t first = 0; first < states_[i].parameter.numel();) {
-      if (place == parcel_elements) {
-        parcels_.emplace_back();
+      if (place == chunk_elements) {
+        chunks_.emplace_back();
         place = 0;
       }
-      const int64_t size = std::min(states_[i].parameter.numel() - first, parcel_elements - place);
-      parcels_.back().push_back({i, first, size, place});
+      const int64_t size = std::min(states_[i].parameter.numel() - first, chunk_elements - place);
+      chunks_.back().push_back({i, first, size, place});
       first += size;
       place += (size + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
     }
@@ -64,8 +64,8 @@ at::Tensor HostUpdate::StagedWeights(const Staging& staging, const Part& part) c
   return type == weights.scalar_type() ? weights : weights.view(type).narrow(0, 0, part.size);
 }
 
-void HostUpdate::StartFetch(const Parcel& parcel, Staging* staging) {
-  for (const Part& part : parcel) {
+void HostUpdate::StartFetch(const Chunk& chunk, Staging* staging) {
+  for (const Part& part : chunk) {
     const AdamWState& state = states_[part.state];
     staging->gradients.narrow(0, part.place, part.size)
         .copy_(Narrow(state.gradient, part.first, part.size), /*non_blocking=*/true);
@@ -87,10 +87,10 @@ void HostUpdate::WaitFor(Staging* staging) const {
   if (staging->arrived) staging->arrived->synchronize();
 }
 
-void HostUpdate::Compute(const AdamWSettings& settings, const Parcel& parcel,
+void HostUpdate::Compute(const AdamWSettings& settings, const Chunk& chunk,
                          const Staging& staging) const {
   std::vector<AdamWState> states;
-  for (const Part& part : parcel) {
+  for (const Part& part : chunk) {
     const AdamWState& whole = states_[part.state];
     AdamWState state = whole;
     state.parameter = StagedWeights(staging, part);
@@ -108,23 +108,23 @@ void HostUpdate::Compute(const AdamWSettings& settings, const Parcel& parcel,
   UpdateAdamW(settings, states);
 }
 
-void HostUpdate::StartReturn(const Parcel& parcel, const Staging& staging) {
-  for (const Part& part : parcel) {
+void HostUpdate::StartReturn(const Chunk& chunk, const Staging& staging) {
+  for (const Part& part : chunk) {
     Narrow(states_[part.state].parameter, part.first, part.size)
         .copy_(StagedWeights(staging, part), /*non_blocking=*/true);
   }
 }
 
 void HostUpdate::Update(const AdamWSettings& settings) {
-  if (parcels_.empty()) return;
+  if (chunks_.empty()) return;
   const at::NoGradGuard no_grad;
   const c10::OptionalDeviceGuard guard(device_);
-  StartFetch(parcels_[0], &staging_[0]);
-  for (size_t i = 0; i < parcels_.size(); ++i) {
-    if (i + 1 < parcels_.size()) StartFetch(parcels_[i + 1], &staging_[(i + 1) % 2]);
+  StartFetch(chunks_[0], &staging_[0]);
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (i + 1 < chunks_.size()) StartFetch(chunks_[i + 1], &staging_[(i + 1) % 2]);
     WaitFor(&staging_[i % 2]);
-    Compute(settings, parcels_[i], staging_[i % 2]);
-    StartReturn(parcels_[i], staging_[i % 2]);
+    Compute(settings, chunks_[i], staging_[i % 2]);
+    StartReturn(chunks_[i], staging_[i % 2]);
   }
 }
 

@@ -38,21 +38,21 @@ class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> 
 };
 
 at::Tensor RowsToSpots(const at::Tensor& x_T, const AttentionPlan& plan) {
-  if (plan.spots_are_rows) return x_T;
+  if (plan.padded_is_packed) return x_T;
   if (at::GradMode::is_enabled()) {
-    return GatherRowsFunction::apply(
-        x_T, RowGather{plan.row_of_spot_P, plan.spot_of_row_T, at::Tensor()});
+    return GatherRowsFunction::apply(x_T,
+                                     RowGather{plan.packed_row_P, plan.padded_row_T, at::Tensor()});
   }
-  return x_T.index_select(0, plan.row_of_spot_P);
+  return x_T.index_select(0, plan.packed_row_P);
 }
 
 at::Tensor SpotsToRows(const at::Tensor& x_P, const AttentionPlan& plan) {
-  if (plan.spots_are_rows) return x_P;
+  if (plan.padded_is_packed) return x_P;
   if (at::GradMode::is_enabled()) {
     return GatherRowsFunction::apply(
-        x_P, RowGather{plan.spot_of_row_T, plan.row_of_spot_P, plan.padding_P1});
+        x_P, RowGather{plan.padded_row_T, plan.packed_row_P, plan.padding_P1});
   }
-  return x_P.index_select(0, plan.spot_of_row_T);
+  return x_P.index_select(0, plan.padded_row_T);
 }
 
 // Whole sequences, padded on the right: under a causal mask, no query that counts sees the padding.
@@ -61,7 +61,7 @@ at::Tensor FullAttention(const at::Tensor& q_PND, const at::Tensor& k_PND, const
   const int64_t B = group.num_sequences, L = group.padded_len;
   const bool grouped_heads = q_PND.size(1) != k_PND.size(1);
   const auto heads_first = [&](const at::Tensor& x_PND) {
-    return x_PND.narrow(0, group.first_spot, B * L)
+    return x_PND.narrow(0, group.first_padded_row, B * L)
         .view({B, L, x_PND.size(1), x_PND.size(2)})
         .transpose(1, 2);
   };

@@ -42,7 +42,7 @@ class PlanBuilder {
  public:
   PlanBuilder(const PackedBatch& batch, at::Device device)
       : sequences_(ListSequences(batch)), device_(device), only_positions_(!batch.parents.empty()) {
-    spot_of_row_.assign(batch.token_ids_T.size(0), 0);
+    padded_row_.assign(batch.token_ids_T.size(0), 0);
   }
 
   AttentionPlan Build() {
@@ -54,8 +54,8 @@ class PlanBuilder {
   }
 
  private:
-  int64_t num_rows() const { return static_cast<int64_t>(spot_of_row_.size()); }
-  int64_t num_spots() const { return static_cast<int64_t>(row_of_spot_.size()); }
+  int64_t num_rows() const { return static_cast<int64_t>(padded_row_.size()); }
+  int64_t num_padded_rows() const { return static_cast<int64_t>(packed_row_.size()); }
 
   at::Tensor Upload(const std::vector<int64_t>& values) const {
     return at::tensor(values, at::kLong).to(device_);
@@ -82,30 +82,31 @@ class PlanBuilder {
     for (const auto& [padded_len, members] : by_padded_len) {
       int64_t length = 0;
       for (const SequenceRows* member : members) length = std::max(length, member->length);
-      plan_.full_groups.push_back({num_spots(), static_cast<int64_t>(members.size()), length});
+      plan_.full_groups.push_back(
+          {num_padded_rows(), static_cast<int64_t>(members.size()), length});
       for (const SequenceRows* member : members) {
-        for (int64_t i = 0; i < length; ++i) AddSpot(*member, i);
+        for (int64_t i = 0; i < length; ++i) AddPaddedRow(*member, i);
       }
     }
   }
 
-  void AddSpot(const SequenceRows& sequence, int64_t position) {
+  void AddPaddedRow(const SequenceRows& sequence, int64_t position) {
     const bool is_padding = position >= sequence.length;
-    if (!is_padding) spot_of_row_[sequence.first_row + position] = num_spots();
-    row_of_spot_.push_back(is_padding ? 0 : sequence.first_row + position);
+    if (!is_padding) padded_row_[sequence.first_row + position] = num_padded_rows();
+    packed_row_.push_back(is_padding ? 0 : sequence.first_row + position);
     is_padding_.push_back(is_padding);
   }
 
   void AddGathers() {
-    plan_.spots_are_rows = num_spots() == num_rows();
-    for (int64_t i = 0; plan_.spots_are_rows && i < num_spots(); ++i) {
-      plan_.spots_are_rows = row_of_spot_[i] == i && !is_padding_[i];
+    plan_.padded_is_packed = num_padded_rows() == num_rows();
+    for (int64_t i = 0; plan_.padded_is_packed && i < num_padded_rows(); ++i) {
+      plan_.padded_is_packed = packed_row_[i] == i && !is_padding_[i];
     }
-    if (plan_.spots_are_rows) return;
-    plan_.row_of_spot_P = Upload(row_of_spot_);
-    plan_.spot_of_row_T = Upload(spot_of_row_);
+    if (plan_.padded_is_packed) return;
+    plan_.packed_row_P = Upload(packed_row_);
+    plan_.padded_row_T = Upload(padded_row_);
     if (!at::GradMode::is_enabled()) return;
-    const at::Tensor padding_P = at::empty({num_spots()}, at::kBool);
+    const at::Tensor padding_P = at::empty({num_padded_rows()}, at::kBool);
     std::copy(is_padding_.begin(), is_padding_.end(), padding_P.data_ptr<bool>());
     plan_.padding_P1 = padding_P.to(device_).unsqueeze(1);
   }
@@ -114,7 +115,7 @@ class PlanBuilder {
   const at::Device device_;
   const bool only_positions_;  // for sequences that share prefixes, only positions are set
   AttentionPlan plan_;
-  std::vector<int64_t> row_of_spot_, spot_of_row_;
+  std::vector<int64_t> packed_row_, padded_row_;
   std::vector<bool> is_padding_;
 };
 

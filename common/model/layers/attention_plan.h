@@ -1,10 +1,10 @@
-// The way in which the attention of a pack of whole sequences is computed. Each Forward makes a
-// plan once, and every layer uses it.
+// How the attention of a pack of whole sequences is computed. Each Forward makes a plan once, and
+// every layer uses it.
 //
-// The plan reorders the rows of the pack into "spots", so that sequences that are computed together
-// are adjacent and padded to one length.
+// The plan reorders the rows of the pack into padded rows, so that sequences that are computed
+// together are adjacent and padded to one length.
 //
-// Shapes: T rows of the pack, P spots.
+// Shapes: T rows of the pack, P padded rows.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,16 +18,16 @@ namespace taopd {
 
 struct AttentionPlan {
   struct FullGroup {
-    int64_t first_spot, num_sequences, padded_len;
+    int64_t first_padded_row, num_sequences, padded_len;
   };
 
   at::Tensor positions_T;
   int64_t num_positions = 0;  // all positions are below this
 
-  bool spots_are_rows = false;  // the two orders are the same, so nothing needs to be gathered
-  at::Tensor row_of_spot_P;     // an arbitrary row for a padding spot
-  at::Tensor spot_of_row_T;
-  at::Tensor padding_P1;  // bool; defined only if gradients are recorded
+  bool padded_is_packed = false;  // if the two orders are the same, nothing needs to be gathered
+  at::Tensor packed_row_P;        // the row of the pack at each padded row; arbitrary for padding
+  at::Tensor padded_row_T;        // the padded row of each row of the pack
+  at::Tensor padding_P1;          // bool; defined only if gradients are recorded
 
   std::vector<FullGroup> full_groups;
 };

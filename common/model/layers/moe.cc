@@ -118,8 +118,8 @@ at::Tensor ExpertsGrouped(const at::Tensor& x_TH, const Routing& routing,
   const at::Tensor up_SI = grouped(x_SH, stacked(weights.up_EIH, &ExpertWeights::up_IH));
   const at::Tensor y_SH =
       grouped(SwiGlu(gate_SI, up_SI), stacked(weights.down_EHI, &ExpertWeights::down_HI));
-  const at::Tensor spot_of_pair_S = at::argsort(order.pairs_S);
-  const at::Tensor y_TkH = y_SH.index_select(0, spot_of_pair_S).view({T, k, H});
+  const at::Tensor position_of_pair_S = at::argsort(order.pairs_S);
+  const at::Tensor y_TkH = y_SH.index_select(0, position_of_pair_S).view({T, k, H});
   return (y_TkH * routing.gates_Tk.unsqueeze(-1))
       .sum(1, /*keepdim=*/false, at::kFloat)
       .to(x_TH.scalar_type());

@@ -59,8 +59,8 @@ at::Tensor InitialA(const LoraOptions& options, const std::string& module, int64
   return a_RK;
 }
 
-// Takes a tensor of the file out of `left`, which holds the names of the tensors not yet taken.
-absl::StatusOr<at::Tensor> TakeTensor(const std::shared_ptr<const SafetensorsFile>& file,
+// Reads a tensor of the file and removes its name from `left`, the tensors that are not read yet.
+absl::StatusOr<at::Tensor> ReadTensor(const std::shared_ptr<const SafetensorsFile>& file,
                                       const std::string& name, const std::vector<int64_t>& shape,
                                       std::set<std::string>* left) {
   const auto found = file->tensors().find(name);
@@ -73,8 +73,8 @@ absl::StatusOr<at::Tensor> TakeTensor(const std::shared_ptr<const SafetensorsFil
   return stored.to(stored.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
-// Takes the weights of modules_to_save out of `left`, by the names of their slots.
-absl::StatusOr<std::map<std::string, at::Tensor>> TakeSaved(
+// Reads the weights of modules_to_save, by the names of their slots, and removes them from `left`.
+absl::StatusOr<std::map<std::string, at::Tensor>> ReadSavedModules(
     const std::shared_ptr<const SafetensorsFile>& file, const LoraConfig& config,
     const ModelConfig& model, const std::vector<WeightSlot>& slots, std::set<std::string>* left) {
   std::map<std::string, at::Tensor> saved;
@@ -92,7 +92,7 @@ absl::StatusOr<std::map<std::string, at::Tensor>> TakeSaved(
   for (const WeightSlot& slot : slots) {
     if (!IsSavedSlot(slot, config)) continue;
     TAOPD_ASSIGN_OR_RETURN(saved[slot.name],
-                           TakeTensor(file, kPeftPrefix + slot.name, slot.shape, left));
+                           ReadTensor(file, kPeftPrefix + slot.name, slot.shape, left));
   }
   if (!model.tie_word_embeddings) return saved;
   const std::string head = SavedHeadName();
@@ -100,7 +100,7 @@ absl::StatusOr<std::map<std::string, at::Tensor>> TakeSaved(
   const bool has_head = left->contains(head), has_embedding = embedding != saved.end();
   bool unties = has_head != has_embedding && !(has_embedding && config.ensure_weight_tying);
   if (has_head && has_embedding) {
-    TAOPD_ASSIGN_OR_RETURN(const at::Tensor values, TakeTensor(file, head, slots[0].shape, left));
+    TAOPD_ASSIGN_OR_RETURN(const at::Tensor values, ReadTensor(file, head, slots[0].shape, left));
     unties = !at::equal(values, embedding->second);
   }
   if (!unties) return saved;
@@ -135,15 +135,16 @@ absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
       continue;
     LowRankAdapter& adapter = adapters.by_weight[slot.name];
     TAOPD_ASSIGN_OR_RETURN(adapter.a_RK,
-                           TakeTensor(file, module + kLoraA, {R, slot.shape[1]}, &left));
+                           ReadTensor(file, module + kLoraA, {R, slot.shape[1]}, &left));
     TAOPD_ASSIGN_OR_RETURN(adapter.b_NR,
-                           TakeTensor(file, module + kLoraB, {slot.shape[0], R}, &left));
+                           ReadTensor(file, module + kLoraB, {slot.shape[0], R}, &left));
     adapter.a_RK = adapter.a_RK.to(at::kFloat);
     adapter.b_NR = adapter.b_NR.to(at::kFloat);
     adapter.scale = adapters.config.Scale();
     modules.insert(ModuleOf(slot));
   }
-  TAOPD_ASSIGN_OR_RETURN(adapters.saved, TakeSaved(file, adapters.config, model, slots, &left));
+  TAOPD_ASSIGN_OR_RETURN(adapters.saved,
+                         ReadSavedModules(file, adapters.config, model, slots, &left));
   adapters.config.ensure_weight_tying =
       model.tie_word_embeddings && adapters.saved.contains(slots[0].name);
   if (!left.empty()) {

@@ -11,7 +11,7 @@ std::vector<AdamWState> MakeStates(at::ScalarType parameters, at::ScalarType mom
                                    bool has_master) {
   at::manual_seed(3);
   std::vector<AdamWState> states;
-  // The sizes cover less than a parcel, no elements, several parcels and exactly one.
+  // The sizes cover less than a chunk, no elements, several chunks and exactly one.
   for (const int64_t size : {5, 0, 1000, 64, 33, 1}) {
     AdamWState state;
     state.parameter = at::randn({size}).to(parameters);
@@ -42,13 +42,13 @@ TEST(HostUpdate, HasTheBitsOfOneUpdateHoweverItIsCut) {
   for (const auto& [parameters, has_master] :
        {std::pair{at::kFloat, false}, {at::kBFloat16, true}, {at::kBFloat16, false}}) {
     for (const at::ScalarType moments : {at::kFloat, at::kBFloat16}) {
-      for (const int64_t parcel_elements : {64, 96, 1 << 12}) {
+      for (const int64_t chunk_elements : {64, 96, 1 << 12}) {
         std::vector<AdamWState> at_once = MakeStates(parameters, moments, has_master);
         const std::vector<AdamWState> states = MakeStates(parameters, moments, has_master);
         if (parameters == at::kFloat) {
           for (AdamWState& state : at_once) state.master = state.parameter;
         }
-        HostUpdate host(states, parcel_elements);
+        HostUpdate host(states, chunk_elements);
         for (int64_t step = 1; step <= 3; ++step) {
           const AdamWSettings settings = {0.01, 0.9, 0.95, 1e-8, step, 0.3};
           UpdateAdamW(settings, at_once);

@@ -53,7 +53,7 @@ void ExpressionParser::ExpectName(std::string_view text) {
   if (!SkipName(text)) FailUnexpected(Concat("'", text, "'"));
 }
 
-std::string ExpressionParser::TakeName() {
+std::string ExpressionParser::ExpectName() {
   if (current().type != TokenType::kName) FailUnexpected("a name");
   std::string name = current().text;
   Advance();
@@ -109,7 +109,7 @@ void ExpressionParser::CheckDepth(const Expression& expression) {
                       expression.position);
 }
 
-void ExpressionParser::TakeArguments(Expression* node) {
+void ExpressionParser::ParseArgumentsOf(Expression* node) {
   node->arguments = ParseArguments();
   const CallArguments& arguments = node->arguments;
   auto consider = [&](const ExpressionPtr& argument) {

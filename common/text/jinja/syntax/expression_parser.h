@@ -32,7 +32,7 @@ class ExpressionParser {
   bool SkipName(std::string_view text);
   void ExpectOperator(std::string_view text);
   void ExpectName(std::string_view text);
-  std::string TakeName();
+  std::string ExpectName();
   [[noreturn]] void FailUnexpected(std::string_view expected) const;
   NameId IdOf(const std::string& name);
 
@@ -64,7 +64,7 @@ class ExpressionParser {
   ExpressionPtr Make(ExpressionKind kind, Position position, std::vector<ExpressionPtr> children);
   static std::vector<ExpressionPtr> List(ExpressionPtr a, ExpressionPtr b = nullptr);
   static void CheckDepth(const Expression& expression);
-  void TakeArguments(Expression* node);
+  void ParseArgumentsOf(Expression* node);
   // Parse operands with operators between them, which group from the left.
   using ParseFunction = ExpressionPtr (ExpressionParser::*)();
   using Operators = std::initializer_list<std::pair<std::string_view, Operator>>;

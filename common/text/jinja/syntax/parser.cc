@@ -172,7 +172,7 @@ class Parser final : public ExpressionParser {
     Advance();
     statement->target.name = IdOf(current().text);
     statement->macro = std::make_unique<MacroSyntax>();
-    statement->macro->name = TakeName();
+    statement->macro->name = ExpectName();
     ParseSignature(statement->macro.get());
     ParseMacroBody("endmacro", statement->macro.get());
     return statement;
@@ -197,7 +197,7 @@ class Parser final : public ExpressionParser {
     while (!IsOperator(")")) {
       if (!macro->parameters.empty()) ExpectOperator(",");
       const Position position = current().position;
-      const NameId name = IdOf(TakeName());
+      const NameId name = IdOf(ExpectName());
       if (std::find(macro->parameters.begin(), macro->parameters.end(), name) !=
           macro->parameters.end()) {
         FailAt(position, "parameter '", names_[name], "' occurs twice");
@@ -266,12 +266,12 @@ class Parser final : public ExpressionParser {
     }
     Target target;
     target.position = current().position;
-    const std::string name = TakeName();
+    const std::string name = ExpectName();
     for (const std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {
       if (name == constant) FailAt(target.position, "can't assign to '", name, "'");
     }
     target.name = IdOf(name);
-    if (allows_attribute && SkipOperator(".")) target.attribute = TakeName();
+    if (allows_attribute && SkipOperator(".")) target.attribute = ExpectName();
     return target;
   }
 

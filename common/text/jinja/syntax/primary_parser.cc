@@ -223,7 +223,7 @@ CallArguments ExpressionParser::ParseArguments() {
       arguments.rest_keywords = ParseExpression();
     } else if (current().type == TokenType::kName && next().type == TokenType::kOperator &&
                next().text == "=" && !has_all) {
-      std::string name = TakeName();
+      std::string name = ExpectName();
       Advance();
       for (const auto& [other, value] : arguments.keywords) {
         if (other == name) FailAt(position, "keyword argument repeated: ", name);
@@ -243,7 +243,7 @@ CallArguments ExpressionParser::ParseArguments() {
 ExpressionPtr ExpressionParser::ParseCall(ExpressionPtr operand) {
   const Position position = current().position;
   ExpressionPtr node = Make(ExpressionKind::kCall, position, List(std::move(operand)));
-  TakeArguments(node.get());
+  ParseArgumentsOf(node.get());
   return node;
 }
 
@@ -252,15 +252,15 @@ ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr operand, bool is_inli
     if (!is_inline) Advance();
     is_inline = false;
     const Position position = current().position;
-    std::string name = TakeName();
-    while (SkipOperator(".")) name += "." + TakeName();
+    std::string name = ExpectName();
+    while (SkipOperator(".")) name += "." + ExpectName();
     std::vector<ExpressionPtr> children;
     children.push_back(std::move(operand));
     operand = Make(ExpressionKind::kFilter, position, std::move(children));
     operand->builtin = FindFilter(name);
     if (operand->builtin == nullptr) FailAt(position, "no filter named '", name, "'");
     operand->text = std::move(name);
-    if (IsOperator("(")) TakeArguments(operand.get());
+    if (IsOperator("(")) ParseArgumentsOf(operand.get());
   }
   return operand;
 }
@@ -269,15 +269,15 @@ ExpressionPtr ExpressionParser::ParseTest(ExpressionPtr operand) {
   const Position position = current().position;
   ExpectName("is");
   const bool is_negated = SkipName("not");
-  std::string name = TakeName();
-  while (SkipOperator(".")) name += "." + TakeName();
+  std::string name = ExpectName();
+  while (SkipOperator(".")) name += "." + ExpectName();
   ExpressionPtr node = Make(ExpressionKind::kTest, position, List(std::move(operand)));
   node->builtin = FindTest(name);
   if (node->builtin == nullptr) FailAt(position, "no test named '", name, "'");
   node->text = std::move(name);
   const TokenType type = current().type;
   if (IsOperator("(")) {
-    TakeArguments(node.get());
+    ParseArgumentsOf(node.get());
   } else if (type == TokenType::kText || type == TokenType::kInteger || type == TokenType::kFloat ||
              IsOperator("[") || IsOperator("{") ||
              (type == TokenType::kName && !IsName("else") && !IsName("or") && !IsName("and"))) {

@@ -62,10 +62,10 @@ void FloatHeadProducts::AddTransposed(const float* weights, const Rows& rows,
 }
 
 void FloatForwardTask::Compute() const {
-  const PlacedRows k = AllRows(p_.k_TKD, p_.k_stride, kv_head_);
-  const float* keys = products_.Pack(k.data, k.stride, length_, true, &s_.keys_transposed);
-  const PlacedRows v = AllRows(p_.v_TKD, p_.v_stride, kv_head_);
-  const float* values = products_.Pack(v.data, v.stride, length_, false, &s_.values);
+  const PlacedRows k = AllRows(problem_.k_TKD, problem_.k_stride, kv_head_);
+  const float* keys = products_.Pack(k.data, k.stride, length_, true, &scratch_.keys_transposed);
+  const PlacedRows v = AllRows(problem_.v_TKD, problem_.v_stride, kv_head_);
+  const float* values = products_.Pack(v.data, v.stride, length_, false, &scratch_.values);
   for (int64_t head = kv_head_ * group_; head < (kv_head_ + 1) * group_; ++head) {
     ForBlocks(BlockRows(length_), key_multiple_,
               [&](const QueryBlock& block) { ComputeBlock(block, head, keys, values); });
@@ -74,18 +74,20 @@ void FloatForwardTask::Compute() const {
 
 void FloatForwardTask::ComputeBlock(const QueryBlock& block, int64_t head, const float* keys,
                                     const float* values) const {
-  const FloatHeadProducts::Rows q =
-      products_.Widened(Place(p_.q_TND, (first_row_ + block.first) * p_.q_stride + head * D_),
-                        p_.q_stride, block.num, &s_.queries);
-  float* scores = s_.scores.Ensure<float>(block.num * block.num_keys());
-  float* result = s_.result.Ensure<float>(block.num * D_);
+  const FloatHeadProducts::Rows q = products_.Widened(
+      ElementAt(problem_.q_TND, (first_row_ + block.first) * problem_.q_stride + head * D_),
+      problem_.q_stride, block.num, &scratch_.queries);
+  float* scores = scratch_.scores.Ensure<float>(block.num * block.num_keys());
+  float* result = scratch_.result.Ensure<float>(block.num * D_);
   products_.MultiplyKeys(q, keys, block, scores);
   float sums[kQueryRows];
   for (int64_t i = 0; i < block.num; ++i) {
-    const float log_sum_exp = rows_.softmax(scores + i * block.num_keys(), Begin(block, i),
-                                            End(block, i), block.num_keys(), p_.scale, &sums[i]);
+    const float log_sum_exp =
+        rows_.softmax(scores + i * block.num_keys(), Begin(block, i), End(block, i),
+                      block.num_keys(), problem_.scale, &sums[i]);
     if (forward_.log_sum_exp_TN != nullptr) {
-      forward_.log_sum_exp_TN[(first_row_ + block.first + i) * p_.num_heads + head] = log_sum_exp;
+      forward_.log_sum_exp_TN[(first_row_ + block.first + i) * problem_.num_heads + head] =
+          log_sum_exp;
     }
   }
   products_.MultiplyRows(scores, values, length_, block, result);
@@ -94,18 +96,20 @@ void FloatForwardTask::ComputeBlock(const QueryBlock& block, int64_t head, const
 }
 
 void FloatBackwardTask::Compute() const {
-  const PlacedRows k = AllRows(p_.k_TKD, p_.k_stride, kv_head_);
+  const PlacedRows k = AllRows(problem_.k_TKD, problem_.k_stride, kv_head_);
   Panels panels;
-  panels.keys_transposed = products_.Pack(k.data, k.stride, length_, true, &s_.keys_transposed);
-  panels.keys = products_.Pack(k.data, k.stride, length_, false, &s_.keys);
-  const PlacedRows v = AllRows(p_.v_TKD, p_.v_stride, kv_head_);
-  panels.values_transposed = products_.Pack(v.data, v.stride, length_, true, &s_.values_transposed);
+  panels.keys_transposed =
+      products_.Pack(k.data, k.stride, length_, true, &scratch_.keys_transposed);
+  panels.keys = products_.Pack(k.data, k.stride, length_, false, &scratch_.keys);
+  const PlacedRows v = AllRows(problem_.v_TKD, problem_.v_stride, kv_head_);
+  panels.values_transposed =
+      products_.Pack(v.data, v.stride, length_, true, &scratch_.values_transposed);
   const KeyGradients sums = StartGradients();
   for (int64_t head = kv_head_ * group_; head < (kv_head_ + 1) * group_; ++head) {
     ForBlocks(BlockRows(length_), key_multiple_,
               [&](const QueryBlock& block) { ComputeBlock(block, head, panels, sums); });
   }
-  TakeGradients(sums);
+  StoreGradients(sums);
 }
 
 void FloatBackwardTask::ComputeBlock(const QueryBlock& block, int64_t head, const Panels& panels,
@@ -113,13 +117,13 @@ void FloatBackwardTask::ComputeBlock(const QueryBlock& block, int64_t head, cons
   const CausalAttentionBackward& p = backward_;
   const int64_t num_keys = block.num_keys(), row = first_row_ + block.first, column = head * D_;
   const auto rows = [&](const void* x, int64_t stride, CausalBuffer* buffer) {
-    return products_.Widened(Place(x, row * stride + column), stride, block.num, buffer);
+    return products_.Widened(ElementAt(x, row * stride + column), stride, block.num, buffer);
   };
-  const FloatHeadProducts::Rows q = rows(p.q_TND, p.q_stride, &s_.queries);
-  const FloatHeadProducts::Rows d_out = rows(p.d_out_TND, p.d_out_stride, &s_.gradient);
-  const FloatHeadProducts::Rows out = rows(p.out_TND, p.out_stride, &s_.output);
-  float* scores = s_.scores.Ensure<float>(block.num * num_keys);
-  float* d_scores = s_.d_scores.Ensure<float>(block.num * num_keys);
+  const FloatHeadProducts::Rows q = rows(p.q_TND, p.q_stride, &scratch_.queries);
+  const FloatHeadProducts::Rows d_out = rows(p.d_out_TND, p.d_out_stride, &scratch_.gradient);
+  const FloatHeadProducts::Rows out = rows(p.out_TND, p.out_stride, &scratch_.output);
+  float* scores = scratch_.scores.Ensure<float>(block.num * num_keys);
+  float* d_scores = scratch_.d_scores.Ensure<float>(block.num * num_keys);
   products_.MultiplyKeys(q, panels.keys_transposed, block, scores);
   products_.MultiplyKeys(d_out, panels.values_transposed, block, d_scores);
   for (int64_t i = 0; i < block.num; ++i) {
@@ -127,11 +131,11 @@ void FloatBackwardTask::ComputeBlock(const QueryBlock& block, int64_t head, cons
     rows_.gradient(scores + i * num_keys, d_scores + i * num_keys, Begin(block, i), End(block, i),
                    num_keys, p.scale, p.log_sum_exp_TN[(row + i) * p.num_heads + head], delta);
   }
-  float* d_queries = s_.result.Ensure<float>(block.num * D_);
+  float* d_queries = scratch_.result.Ensure<float>(block.num * D_);
   products_.MultiplyRows(d_scores, panels.keys, length_, block, d_queries);
   StoreRows(d_queries, block.first, block.num, p.d_q_TND, p.d_q_stride, head);
-  products_.AddTransposed(d_scores, q, block, &s_.query_panels, sums.d_keys);
-  products_.AddTransposed(scores, d_out, block, &s_.gradient_panels, sums.d_values);
+  products_.AddTransposed(d_scores, q, block, &scratch_.query_panels, sums.d_keys);
+  products_.AddTransposed(scores, d_out, block, &scratch_.gradient_panels, sums.d_values);
 }
 
 }  // namespace taopd::cpu

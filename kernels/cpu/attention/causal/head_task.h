@@ -74,9 +74,9 @@ class HeadTask {
  protected:
   HeadTask(const CausalAttention& problem, const CausalKernels& kernels, CausalScratch* scratch,
            int64_t sequence, int64_t kv_head, QueryRange queries)
-      : p_(problem),
+      : problem_(problem),
         rows_(kernels.rows),
-        s_(*scratch),
+        scratch_(*scratch),
         parent_(ParentOf(problem, sequence)),
         parent_length_(LengthOf(problem, parent_)),
         first_row_(problem.cu_seqlens[sequence]),
@@ -86,16 +86,16 @@ class HeadTask {
         D_(problem.head_size),
         group_(problem.num_heads / problem.num_kv_heads) {}
 
-  const char* Place(const void* base, int64_t element) const {
-    return static_cast<const char*>(base) + element * SizeOf(p_.dtype);
+  const char* ElementAt(const void* base, int64_t element) const {
+    return static_cast<const char*>(base) + element * SizeOf(problem_.dtype);
   }
-  char* Place(void* base, int64_t element) const {
-    return static_cast<char*>(base) + element * SizeOf(p_.dtype);
+  char* ElementAt(void* base, int64_t element) const {
+    return static_cast<char*>(base) + element * SizeOf(problem_.dtype);
   }
 
   // Returns the row of a position, which is counted from the parent's first row.
   int64_t RowOf(int64_t position) const {
-    return position < parent_length_ ? p_.cu_seqlens[parent_] + position
+    return position < parent_length_ ? problem_.cu_seqlens[parent_] + position
                                      : first_row_ + position - parent_length_;
   }
 
@@ -105,11 +105,11 @@ class HeadTask {
     int64_t stride;
   };
   PlacedRows AllRows(const void* x, int64_t stride, int64_t head) const {
-    if (parent_length_ == 0) return {Place(x, first_row_ * stride + head * D_), stride};
-    const int64_t row_bytes = D_ * SizeOf(p_.dtype);
-    char* const gathered = s_.gathered.Ensure<char>(length_ * row_bytes);
+    if (parent_length_ == 0) return {ElementAt(x, first_row_ * stride + head * D_), stride};
+    const int64_t row_bytes = D_ * SizeOf(problem_.dtype);
+    char* const gathered = scratch_.gathered.Ensure<char>(length_ * row_bytes);
     for (int64_t i = 0; i < length_; ++i) {
-      std::memcpy(gathered + i * row_bytes, Place(x, RowOf(i) * stride + head * D_),
+      std::memcpy(gathered + i * row_bytes, ElementAt(x, RowOf(i) * stride + head * D_),
                   static_cast<size_t>(row_bytes));
     }
     return {gathered, D_};
@@ -118,9 +118,9 @@ class HeadTask {
   // Stores rows of D numbers, rounded, as queries [first, first + num).
   void StoreRows(const float* from, int64_t first, int64_t num, void* x, int64_t stride,
                  int64_t head) const {
-    const LayerLoops& loops = BestLayerLoops(p_.dtype);
+    const LayerLoops& loops = BestLayerLoops(problem_.dtype);
     for (int64_t i = 0; i < num; ++i) {
-      loops.narrow(from + i * D_, D_, Place(x, (first_row_ + first + i) * stride + head * D_));
+      loops.narrow(from + i * D_, D_, ElementAt(x, (first_row_ + first + i) * stride + head * D_));
     }
   }
 
@@ -136,7 +136,9 @@ class HeadTask {
     }
   }
   int64_t FirstKey(int64_t position) const {
-    return p_.sliding_window > 0 ? std::max<int64_t>(0, position - p_.sliding_window + 1) : 0;
+    return problem_.sliding_window > 0
+               ? std::max<int64_t>(0, position - problem_.sliding_window + 1)
+               : 0;
   }
   // Returns the first key that query i of a block sees, counted from the block's first key.
   int64_t Begin(const QueryBlock& block, int64_t i) const {
@@ -146,9 +148,9 @@ class HeadTask {
     return parent_length_ + block.first + i + 1 - block.first_key;
   }
 
-  const CausalAttention& p_;
+  const CausalAttention& problem_;
   const CausalRows& rows_;
-  CausalScratch& s_;
+  CausalScratch& scratch_;
   const int64_t parent_, parent_length_, first_row_;
   const QueryRange queries_;
   const int64_t length_;  // the number of positions up to the last query, with the parent's
@@ -161,8 +163,8 @@ class BackwardHeadTask : public HeadTask {
   // Writes the gradients of the keys and values of a sequence without a parent. Call it after all
   // sequences that continue it have been computed.
   void Finish() const {
-    Store(s_.d_parent_keys.Ensure<float>(length_ * D_),
-          s_.d_parent_values.Ensure<float>(length_ * D_));
+    Store(scratch_.d_parent_keys.Ensure<float>(length_ * D_),
+          scratch_.d_parent_values.Ensure<float>(length_ * D_));
   }
 
  protected:
@@ -175,8 +177,8 @@ class BackwardHeadTask : public HeadTask {
     float *d_keys, *d_values;  // [L, D]
   };
   KeyGradients StartGradients() const {
-    const KeyGradients sums = {s_.d_keys.Ensure<float>(length_ * D_),
-                               s_.d_values.Ensure<float>(length_ * D_)};
+    const KeyGradients sums = {scratch_.d_keys.Ensure<float>(length_ * D_),
+                               scratch_.d_values.Ensure<float>(length_ * D_)};
     std::fill_n(sums.d_keys, length_ * D_, 0.0f);
     std::fill_n(sums.d_values, length_ * D_, 0.0f);
     return sums;
@@ -184,15 +186,15 @@ class BackwardHeadTask : public HeadTask {
   // A sequence with a parent writes the gradients of its own keys and values. Those of a parent's
   // stay in scratch memory until Finish, because its children, which are computed next, add to
   // them.
-  void TakeGradients(const KeyGradients& sums) const {
+  void StoreGradients(const KeyGradients& sums) const {
     if (parent_ < 0) {
-      s_.d_keys.swap(s_.d_parent_keys);
-      s_.d_values.swap(s_.d_parent_values);
+      scratch_.d_keys.swap(scratch_.d_parent_keys);
+      scratch_.d_values.swap(scratch_.d_parent_values);
       return;
     }
     const int64_t num = parent_length_ * D_;
-    AddTo(sums.d_keys, num, s_.d_parent_keys.Ensure<float>(num));
-    AddTo(sums.d_values, num, s_.d_parent_values.Ensure<float>(num));
+    AddTo(sums.d_keys, num, scratch_.d_parent_keys.Ensure<float>(num));
+    AddTo(sums.d_values, num, scratch_.d_parent_values.Ensure<float>(num));
     Store(sums.d_keys + num, sums.d_values + num);
   }
 

@@ -99,12 +99,12 @@ void PairHeadProducts::AddTransposed(const Bfloat16Bits* weights, const Bfloat16
 }
 
 void PairForwardTask::Compute() const {
-  const PlacedRows k = AllRows(p_.k_TKD, p_.k_stride, kv_head_);
+  const PlacedRows k = AllRows(problem_.k_TKD, problem_.k_stride, kv_head_);
   const Bfloat16Bits* keys =
-      products_.PackKeys(Bits(k.data), k.stride, length_, &s_.keys_transposed);
-  const PlacedRows v = AllRows(p_.v_TKD, p_.v_stride, kv_head_);
+      products_.PackKeys(Bits(k.data), k.stride, length_, &scratch_.keys_transposed);
+  const PlacedRows v = AllRows(problem_.v_TKD, problem_.v_stride, kv_head_);
   const Bfloat16Bits* values =
-      products_.PackRows(RowsOf(Bits(v.data), v.stride, length_, &s_.rows), &s_.values);
+      products_.PackRows(RowsOf(Bits(v.data), v.stride, length_, &scratch_.rows), &scratch_.values);
   for (int64_t head = kv_head_ * group_; head < (kv_head_ + 1) * group_; ++head) {
     ForBlocks(BlockRows(length_), kPanelOutputs,
               [&](const QueryBlock& block) { ComputeBlock(block, head, keys, values); });
@@ -114,20 +114,20 @@ void PairForwardTask::Compute() const {
 void PairForwardTask::ComputeBlock(const QueryBlock& block, int64_t head, const Bfloat16Bits* keys,
                                    const Bfloat16Bits* values) const {
   const int64_t stride = PairHeadProducts::ScoreStride(block);
-  float* scores = s_.scores.Ensure<float>(block.num * stride);
+  float* scores = scratch_.scores.Ensure<float>(block.num * stride);
   auto* weights =
-      s_.weights.Ensure<Bfloat16Bits>(block.num * PairHeadProducts::WeightStride(block));
-  float* result = s_.result.Ensure<float>(block.num * D_);
+      scratch_.weights.Ensure<Bfloat16Bits>(block.num * PairHeadProducts::WeightStride(block));
+  float* result = scratch_.result.Ensure<float>(block.num * D_);
   const int64_t row = first_row_ + block.first;
-  products_.MultiplyKeys(Bits(Place(p_.q_TND, row * p_.q_stride + head * D_)), p_.q_stride, keys,
-                         block, scores);
+  products_.MultiplyKeys(Bits(ElementAt(problem_.q_TND, row * problem_.q_stride + head * D_)),
+                         problem_.q_stride, keys, block, scores);
   float sums[kMaxQueryRows];
   for (int64_t i = 0; i < block.num; ++i) {
     const float log_sum_exp =
         rows_.softmax(scores + i * stride, Begin(block, i), End(block, i),
-                      PairHeadProducts::PaddedKeys(block), p_.scale, &sums[i]);
+                      PairHeadProducts::PaddedKeys(block), problem_.scale, &sums[i]);
     if (forward_.log_sum_exp_TN != nullptr) {
-      forward_.log_sum_exp_TN[(row + i) * p_.num_heads + head] = log_sum_exp;
+      forward_.log_sum_exp_TN[(row + i) * problem_.num_heads + head] = log_sum_exp;
     }
   }
   Narrow(scores, block, weights);
@@ -137,29 +137,29 @@ void PairForwardTask::ComputeBlock(const QueryBlock& block, int64_t head, const 
 }
 
 void PairBackwardTask::Compute() const {
-  const PlacedRows k = AllRows(p_.k_TKD, p_.k_stride, kv_head_);
+  const PlacedRows k = AllRows(problem_.k_TKD, problem_.k_stride, kv_head_);
   Panels panels;
-  panels.keys = products_.PackKeys(Bits(k.data), k.stride, length_, &s_.keys_transposed);
+  panels.keys = products_.PackKeys(Bits(k.data), k.stride, length_, &scratch_.keys_transposed);
   panels.rows_of_keys =
-      products_.PackRows(RowsOf(Bits(k.data), k.stride, length_, &s_.rows), &s_.keys);
-  const PlacedRows v = AllRows(p_.v_TKD, p_.v_stride, kv_head_);
-  panels.values = products_.PackKeys(Bits(v.data), v.stride, length_, &s_.values_transposed);
+      products_.PackRows(RowsOf(Bits(k.data), k.stride, length_, &scratch_.rows), &scratch_.keys);
+  const PlacedRows v = AllRows(problem_.v_TKD, problem_.v_stride, kv_head_);
+  panels.values = products_.PackKeys(Bits(v.data), v.stride, length_, &scratch_.values_transposed);
   const KeyGradients sums = StartGradients();
   for (int64_t head = kv_head_ * group_; head < (kv_head_ + 1) * group_; ++head) {
     ForBlocks(BlockRows(length_), kPanelOutputs,
               [&](const QueryBlock& block) { ComputeBlock(block, head, panels, sums); });
   }
-  TakeGradients(sums);
+  StoreGradients(sums);
 }
 
 void PairBackwardTask::ComputeDeltas(const QueryBlock& block, int64_t head, float* deltas) const {
   const CausalAttentionBackward& p = backward_;
-  float* const d_out = s_.gradient.Ensure<float>(D_);
-  float* const out = s_.output.Ensure<float>(D_);
+  float* const d_out = scratch_.gradient.Ensure<float>(D_);
+  float* const out = scratch_.output.Ensure<float>(D_);
   for (int64_t i = 0; i < block.num; ++i) {
     const int64_t row = first_row_ + block.first + i;
-    gemm_.widen(Bits(Place(p.d_out_TND, row * p.d_out_stride + head * D_)), D_, d_out);
-    gemm_.widen(Bits(Place(p.out_TND, row * p.out_stride + head * D_)), D_, out);
+    gemm_.widen(Bits(ElementAt(p.d_out_TND, row * p.d_out_stride + head * D_)), D_, d_out);
+    gemm_.widen(Bits(ElementAt(p.out_TND, row * p.out_stride + head * D_)), D_, out);
     deltas[i] = rows_.dot(d_out, out, D_);
   }
 }
@@ -171,15 +171,15 @@ void PairBackwardTask::ComputeBlock(const QueryBlock& block, int64_t head, const
   float deltas[kMaxQueryRows];
   ComputeDeltas(block, head, deltas);
   Rows rows;
-  rows.q = Bits(Place(p.q_TND, row * p.q_stride + head * D_));
-  rows.d_out = Bits(Place(p.d_out_TND, row * p.d_out_stride + head * D_));
-  rows.q_panel =
-      products_.PackRows(RowsOf(rows.q, p.q_stride, block.num, &s_.rows), &s_.query_panels);
-  rows.d_out_panel = products_.PackRows(RowsOf(rows.d_out, p.d_out_stride, block.num, &s_.rows),
-                                        &s_.gradient_panels);
+  rows.q = Bits(ElementAt(p.q_TND, row * p.q_stride + head * D_));
+  rows.d_out = Bits(ElementAt(p.d_out_TND, row * p.d_out_stride + head * D_));
+  rows.q_panel = products_.PackRows(RowsOf(rows.q, p.q_stride, block.num, &scratch_.rows),
+                                    &scratch_.query_panels);
+  rows.d_out_panel = products_.PackRows(
+      RowsOf(rows.d_out, p.d_out_stride, block.num, &scratch_.rows), &scratch_.gradient_panels);
   rows.deltas = deltas;
   rows.log_sum_exp = p.log_sum_exp_TN + row * p.num_heads + head;
-  float* const d_queries = s_.result.Ensure<float>(block.num * D_);
+  float* const d_queries = scratch_.result.Ensure<float>(block.num * D_);
   for (int64_t first = block.first_key; first < block.end_key;) {
     const int64_t end = std::min(first / kChunkKeys * kChunkKeys + kChunkKeys, block.end_key);
     ComputeKeys({block.first, block.num, first, end}, rows, panels,
@@ -196,8 +196,8 @@ void PairBackwardTask::ComputeKeys(const QueryBlock& chunk, const Rows& rows, co
   const int64_t stride = PairHeadProducts::ScoreStride(chunk);
   const int64_t padded = PairHeadProducts::PaddedKeys(chunk);
   const int64_t num_weights = chunk.num * PairHeadProducts::WeightStride(chunk);
-  float* const scores = s_.scores.Ensure<float>(chunk.num * stride);
-  float* const d_scores = s_.d_scores.Ensure<float>(chunk.num * stride);
+  float* const scores = scratch_.scores.Ensure<float>(chunk.num * stride);
+  float* const d_scores = scratch_.d_scores.Ensure<float>(chunk.num * stride);
   products_.MultiplyKeys(rows.q, p.q_stride, panels.keys, chunk, scores);
   products_.MultiplyKeys(rows.d_out, p.d_out_stride, panels.values, chunk, d_scores);
   for (int64_t i = 0; i < chunk.num; ++i) {
@@ -206,13 +206,13 @@ void PairBackwardTask::ComputeKeys(const QueryBlock& chunk, const Rows& rows, co
     rows_.gradient(scores + i * stride, d_scores + i * stride, begin, end, padded, p.scale,
                    rows.log_sum_exp[i * p.num_heads], rows.deltas[i]);
   }
-  auto* const weights = s_.weights.Ensure<Bfloat16Bits>(num_weights);
-  auto* const d_weights = s_.d_weights.Ensure<Bfloat16Bits>(num_weights);
+  auto* const weights = scratch_.weights.Ensure<Bfloat16Bits>(num_weights);
+  auto* const d_weights = scratch_.d_weights.Ensure<Bfloat16Bits>(num_weights);
   Narrow(scores, chunk, weights);
   Narrow(d_scores, chunk, d_weights);
   products_.MultiplyRows(d_weights, panels.rows_of_keys, length_, chunk, !is_first, d_queries);
-  products_.AddTransposed(d_weights, rows.q_panel, chunk, &s_, sums.d_keys);
-  products_.AddTransposed(weights, rows.d_out_panel, chunk, &s_, sums.d_values);
+  products_.AddTransposed(d_weights, rows.q_panel, chunk, &scratch_, sums.d_keys);
+  products_.AddTransposed(weights, rows.d_out_panel, chunk, &scratch_, sums.d_values);
 }
 
 }  // namespace taopd::cpu

@@ -109,7 +109,7 @@ TEST(AttentionPlan, EqualLengthsNeedNoGatherWhenTraining) {
   const std::vector<std::vector<int32_t>> sequences(5, std::vector<int32_t>(13, 1));
   const AttentionPlan plan =
       MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU), at::kCPU);
-  EXPECT_TRUE(plan.spots_are_rows);
+  EXPECT_TRUE(plan.padded_is_packed);
   EXPECT_EQ(plan.full_groups.size(), 1u);
 }
 

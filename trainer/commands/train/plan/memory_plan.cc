@@ -76,7 +76,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const PlannedStudent& stude
   input.buckets_in_flight = GradientExchange::kMaxInFlight;
   input.bfloat16_moments = config.optimizer.moments == MomentsDtype::kBfloat16;
   input.float32_master = config.optimizer.master == MasterWeights::kFloat32;
-  input.offload_elements = config.optimizer.offload ? HostUpdate::kParcelElements : 0;
+  input.offload_elements = config.optimizer.offload ? HostUpdate::kChunkElements : 0;
   input.copies_checkpoints = config.trainer.async_save == AsyncSave::kOn;
   input.overlaps = config.data.train_batch_size > config.trainer.mini_batch_size ||
                    config.trainer.async_steps > 0;
