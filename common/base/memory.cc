@@ -51,7 +51,7 @@ void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, kMappedBlockBytes);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
   mallopt(M_TOP_PAD, 16 << 20);
-  // One heap serves all threads: memory that rollouts have freed serves training.
+  // All threads share one heap, so that training can reuse memory that rollouts have freed.
   mallopt(M_ARENA_MAX, 1);
 #endif
 }

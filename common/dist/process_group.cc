@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<RankWatch>> OpenWatch(const Rendezvous& where,
     watch->SetToken(WatchToken(where.secret, place));
     if (where.secret.empty() && !IsLoopback(addresses.own_address)) {
       LogWarning(
-          "whoever reaches rank 0 can join the ranks' watch and end the run: set "
+          "any process that reaches rank 0 can join the ranks' watch and end the run; set "
           "TAOPD_RANK_SECRET",
           {{"address", addresses.own_address}});
     }

@@ -39,7 +39,7 @@ struct ProcessGroupOptions {
   absl::Duration connect_timeout = absl::Minutes(10);
   // The time that a collective waits for the other ranks while all of them are alive.
   absl::Duration collective_timeout = absl::Minutes(30);
-  // A rank that sends no sign of life for this long has failed.
+  // A rank that sends no heartbeat for this long has failed.
   absl::Duration silence = absl::Seconds(20);
   // If another rank has failed, this process ends after this time with exit code 69, whatever it is
   // doing.

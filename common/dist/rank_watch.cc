@@ -127,7 +127,7 @@ absl::Status RankWatch::AwaitAll(absl::Duration timeout) {
                                      [rank](const Peer& peer) { return peer.rank == rank; });
     if (!is_here) missing += Concat(missing.empty() ? "" : ", ", rank);
   }
-  return Unavailable("rank ", missing, " of ", options_.world_size, " has not come within ",
+  return Unavailable("rank ", missing, " of ", options_.world_size, " has not connected within ",
                      absl::FormatDuration(timeout));
 }
 
@@ -214,8 +214,8 @@ void RankWatch::Remove(int fd) {
 
 void RankWatch::OnDisconnect(Peer& peer) {
   if (peer.rank >= 0 && !peer.has_left && !has_left_) {
-    FailLocked(peer.rank, Unavailable("rank ", peer.rank,
-                                      " has died: its connection ended without a farewell"));
+    FailLocked(peer.rank,
+               Unavailable("rank ", peer.rank, " has died: its connection closed without notice"));
   }
 }
 
@@ -238,9 +238,9 @@ bool RankWatch::HandleLine(Peer& peer, const std::string& line) {
         LogWarning("refused a connection: its TAOPD_RANK_SECRET differs, or it is not a rank",
                    {{"rank", rank}});
       }
-      Send(peer.fd, FailLine(0, absl::PermissionDeniedError(
-                                    Concat("rank 0 has turned rank ", rank,
-                                           " away: their TAOPD_RANK_SECRET differs"))));
+      Send(peer.fd,
+           FailLine(0, absl::PermissionDeniedError(Concat("rank 0 has refused rank ", rank,
+                                                          ": their TAOPD_RANK_SECRET differs"))));
       return false;
     }
     peer.rank = rank;
@@ -336,7 +336,7 @@ void RankWatch::Tick(absl::Time now, absl::Duration since_last) {
       strangers.push_back(peer.fd);
     } else if (!has_left_) {
       FailLocked(peer.rank,
-                 Unavailable("rank ", peer.rank, " has given no sign of life for ",
+                 Unavailable("rank ", peer.rank, " has sent no heartbeat for ",
                              absl::FormatDuration(options_.silence), ": it hangs or is stopped"));
     }
   }

@@ -1,7 +1,7 @@
 // The watch by which the ranks of a run know that all of them are alive. Each rank other than 0
-// holds one TCP connection to rank 0; both sides send a sign of life every second. A connection
-// that ends without a farewell means that its rank has died; silence means that it hangs or its
-// machine is gone. The first failure of any rank reaches all of them, with the rank's number. Does
+// holds one TCP connection to rank 0; both sides send a heartbeat every second. A connection that
+// closes without notice means that its rank has died; silence means that it hangs or its machine is
+// gone. The first failure of any rank reaches all of them, with the rank's number. Does
 // not use LibTorch.
 //
 // Messages are lines of text, each ended by a line feed:

@@ -41,11 +41,13 @@ absl::Status CheckSums(const std::map<std::string, std::span<const std::byte>>& 
   for (const TensorSum& sum : sums) expected[sum.name] = sum.sha256;
   std::vector<std::span<const std::byte>> pieces;
   for (const auto& [name, bytes] : tensors) {
-    if (!expected.contains(name)) return InvalidArgument("the sum of tensor ", name, " is missing");
+    if (!expected.contains(name))
+      return InvalidArgument("the checksum of tensor ", name, " is missing");
     pieces.push_back(bytes);
   }
   if (expected.size() != tensors.size()) {
-    return InvalidArgument("there are ", expected.size(), " sums of ", tensors.size(), " tensors");
+    return InvalidArgument(expected.size(), " checksums are given for ", tensors.size(),
+                           " tensors");
   }
   const std::vector<std::string> found = Sha256OfAll(pieces, kHashThreads);
   size_t i = 0;

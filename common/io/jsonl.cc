@@ -249,7 +249,7 @@ absl::Status JsonlWriter::WriteLine(const std::string& line) {
   const absl::Status status = WriteAll(fd_.get(), std::as_bytes(std::span(line)), path_);
   // A full disk must not leave half a line to which the next one would be appended.
   if (!status.ok() && ::ftruncate(fd_.get(), size_before) != 0) {
-    return Annotate(status, "half a line is left behind");
+    return Annotate(status, "an incomplete line remains");
   }
   return status;
 }

@@ -117,7 +117,7 @@ std::string EngineAdvice(MemoryItem item, const EnginePlanInput& input) {
   if (item == kActivations) return "lower max_num_batched_tokens";
   if (item == kHeadWorkspace) return "lower head_workspace_bytes";
   if (item == kCudaGraphs) {
-    return "lower max_cudagraph_capture_size or max_seq_len_to_capture, or do without cuda_graphs";
+    return "lower max_cudagraph_capture_size or max_seq_len_to_capture, or turn cuda_graphs off";
   }
   if (item == kRuntime) return "give the process more memory";
   for (const MemoryLine& line : input.other_lines) {

@@ -101,8 +101,8 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   }
   if (index >= num_devices) {
     const absl::Status driver = CheckDriver(/*is_required=*/true);
-    return FailedPrecondition("device \"", text, "\" is not there: this program sees ", num_devices,
-                              " CUDA devices", driver.ok() ? "" : "; ",
+    return FailedPrecondition("device \"", text, "\" does not exist: this program sees ",
+                              num_devices, " CUDA devices", driver.ok() ? "" : "; ",
                               std::string(driver.message()));
   }
   TAOPD_RETURN_IF_ERROR(Annotate(CheckArchitecture(static_cast<int>(index)),

@@ -84,12 +84,13 @@ void CanaryRunner::Judge(const absl::StatusOr<InferenceResult>& answer) {
   const bool confirmed = std::exchange(doubted_, false) || !state_->canary().ok();
   if (!verdict->ok() && !confirmed) {
     doubted_ = true;
-    LogWarning("canary: asked again", {{"error", std::string(verdict->message())}});
+    LogWarning("canary: a wrong answer; scoring it again",
+               {{"error", std::string(verdict->message())}});
     return;
   }
   if (verdict->ok() && confirmed && state_->canary().ok()) {
     state_->NoteCanaryRecovered();
-    LogWarning("the canary was wrong once; a second try was right");
+    LogWarning("the canary was wrong once; the second try was right");
   }
   if (!verdict->ok()) LogError("canary", {{"error", std::string(verdict->message())}});
   state_->SetCanary(*verdict);

@@ -45,7 +45,7 @@ std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
   const size_t num_ids = static_cast<size_t>(num_rows * scoring.num_candidates);
   score.candidate_ids.reserve(num_ids);
   for (size_t i = 0; i < num_ids; ++i) {
-    // -1 fills a list up: any id will do, its log-prob is not reported.
+    // -1 pads a list: any id will do, because its log-prob is not reported.
     score.candidate_ids.push_back(
         std::max(0, scoring.candidate_ids[i % scoring.candidate_ids.size()]));
   }

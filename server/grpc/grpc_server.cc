@@ -105,7 +105,7 @@ class GrpcServerImpl final : public GrpcServer {
     TAOPD_RETURN_IF_ERROR(tls_.Reload());
     grpc::ServerBuilder builder;
     absl::StatusOr<Listener> listener = Listener::Open(host, port);
-    if (!listener.ok()) return Unavailable("grpc_", listener.status().message());
+    if (!listener.ok()) return Annotate(listener.status(), "gRPC");
     port_ = listener->port();
     auto connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,

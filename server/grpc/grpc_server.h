@@ -1,5 +1,5 @@
 // The gRPC listener. It serves taopd.v1.Teacher, vLLM's services (server/grpc/vllm), grpc.health.v1
-// and, if it is told to, reflection. The health service answers for "" and "taopd.v1.Teacher"
+// and, if enabled, reflection. The health service answers for "" and "taopd.v1.Teacher"
 // whether to send work, and for "liveness" whether the process is healthy; ServingState tells the
 // two apart. This header does not include gRPC, so that files that see LibTorch can include it.
 #pragma once
@@ -26,7 +26,7 @@ struct GrpcConnectionLimits {
   // that have come since; its calls may take max_age_grace more.
   absl::Duration max_age = absl::InfiniteDuration();
   absl::Duration max_age_grace = absl::InfiniteDuration();
-  // Calls of one connection at once; clients hold more of them back.
+  // Maximum number of concurrent calls per connection; clients delay further calls.
   int max_concurrent_streams = 1024;
 };
 

@@ -5,7 +5,7 @@
 //
 // Ownership: make it with std::make_shared and keep it until `on_done` runs, which is gRPC's last
 // reaction. The engine's callbacks share the ownership, so the object may live a little longer; it
-// lets go of the model before `on_done`, so that no engine is destroyed by its own thread.
+// releases the model before `on_done`, so that no engine is destroyed by its own thread.
 //
 // End: the call is finished when nothing is in the engine and no answer waits or is being written.
 // A message whose reaction runs after that is dropped. A message that cannot be parsed has no
@@ -94,8 +94,8 @@ class ScoreStream final : public BidiCall, public std::enable_shared_from_this<S
 
   absl::Mutex mutex_;
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Held until OnDone, and not by the engine's callbacks: an engine's thread that let go of the
-  // last reference would wait for itself.
+  // Held until OnDone, and not by the engine's callbacks: an engine's thread that released
+  // the last reference would wait for itself.
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, RequestHandle> open_ ABSL_GUARDED_BY(mutex_);  // in the engine; 0: not yet
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mutex_);

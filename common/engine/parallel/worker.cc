@@ -137,7 +137,8 @@ absl::Status Serve(CommandChannel* channel) {
   TAOPD_ASSIGN_OR_RETURN(const std::optional<std::string> first, channel->Receive());
   if (!first) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(const ModelCommand load, ModelCommand::Decode(*first));
-  if (load.kind != ModelCommand::Kind::kLoad) return DataLoss("the first command is not to load");
+  if (load.kind != ModelCommand::Kind::kLoad)
+    return DataLoss("the first command must load the model");
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(load.use.device));
   const Rendezvous place = ParallelRendezvous(load.rank, load.num_ranks, load.master_port);
   TAOPD_ASSIGN_OR_RETURN(const auto group,

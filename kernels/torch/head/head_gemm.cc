@@ -43,7 +43,7 @@ int64_t RowsPerTask(int64_t vocabulary_size) {
   return std::max<int64_t>(1, kElementsPerTask / vocabulary_size);
 }
 
-// float16 on the CPU only serves to read such models, not speed: the head is widened as a whole.
+// On the CPU, float16 models are supported but not fast: the whole head is converted to float32.
 HeadGemm::HeadGemm(HeadMatrix head) : head_(std::move(head)) {
   if (head_.packed == nullptr && UsesCpuKernels() && head_.lm_head_VH.scalar_type() == at::kHalf) {
     head_.lm_head_VH = head_.lm_head_VH.to(at::kFloat);

@@ -42,7 +42,7 @@ struct HeadCall {
 HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                   const HeadTargets& targets, const HeadOptions& options,
                   const cpu::PackedGemm& gemm, HeadOutput* output) {
-  // float16 on the CPU only serves to read such models, not speed: the head is widened as a whole.
+  // On the CPU, float16 models are supported but not fast: the whole head is converted to float32.
   const at::ScalarType dtype =
       lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
   HeadCall call;

@@ -144,8 +144,8 @@ class SizeWalk {
     return entry->second;
   }
 
-  // The fields of a message, to the limit of the input, or of a group, to its end_tag. `type` is
-  // null for a group that is not known.
+  // Visits the fields of a message up to the limit of the input, or those of a group up to its
+  // end_tag. `type` is null for an unknown group.
   bool Fields(const Descriptor* type, uint32_t end_tag, int depth) {
     if (depth > kMaxDepth) {
       is_too_deep_ = true;

@@ -11,7 +11,8 @@ class ReactionOrder {
  public:
   // The last thing in OnCancel.
   void CancelEnds() { cancel_ended_.store(true, std::memory_order_release); }
-  // The first thing in OnDone. Does not wait: a call that is not cancelled has no OnCancel.
+  // Call it first in OnDone. It does not wait, because a call that is not cancelled has no
+  // OnCancel.
   void DoneBegins() const { (void)cancel_ended_.load(std::memory_order_acquire); }
 
  private:

@@ -43,11 +43,11 @@ class GrpcGuard {
 
   struct Options {
     FrameGuard::Limits limits;
-    TlsFiles* tls = nullptr;       // null: plain. Read again when the files change.
+    TlsFiles* tls = nullptr;       // null: plain. Reloaded when the files change.
     ByteBudget* budget = nullptr;  // the budget of all messages
     // Each connection of these counts as a client of its own, because it carries the calls of many.
     const TrustedProxies* proxies = nullptr;
-    // Hears of each call and each connection that is refused, on the guard's thread.
+    // Called on the guard's thread for each call and each connection that is refused.
     std::function<void(const std::string& address, const absl::Status& why)> on_refusal;
   };
 

@@ -142,7 +142,7 @@ v1r::ServerReflectionResponse AnswerReflection(const v1r::ServerReflectionReques
         response.mutable_list_services_response()->add_service()->set_name(name);
       break;
     default:
-      SetError(grpc::StatusCode::INVALID_ARGUMENT, "the request asks for nothing", &response);
+      SetError(grpc::StatusCode::INVALID_ARGUMENT, "the request is empty", &response);
   }
   return response;
 }

@@ -81,7 +81,7 @@ absl::Status ReadSampling(const vllm::GenerateRequest& request, const Gateway* g
   return ApplySamplingOptions(ids, sampling);
 }
 
-// Reads the constraint of either service, whose messages call the schema differently.
+// Reads the constraint of either service, whose messages name the schema differently.
 template <typename Message>
 absl::StatusOr<std::optional<GrammarSpec>> GrammarOf(const Message& message, bool has_json,
                                                      const std::string& json) {
