@@ -17,8 +17,8 @@ struct HttpError {
   std::string Json() const;
 };
 
-// Errors of bodies in vLLM's words: a field of the wrong JSON type, a field that must be there, and
-// a body that is not a JSON object. FromStatus gives them vLLM's type of such errors.
+// Errors of bodies in vLLM's words: a field of the wrong JSON type, a missing field, and a body
+// that is not a JSON object. FromStatus gives them vLLM's type of such errors.
 absl::Status WrongType(const std::string& field, const std::string& expected);
 absl::Status MissingField(const std::string& field);
 absl::Status BadBody(const std::string& message);

@@ -77,7 +77,7 @@ WireAnswer SendAnswer(HttpResponse response, const AnswerStyle& style, Exchange&
   if (style.is_head) {
     answer.head = std::move(head);
   } else if (!exchange.Write(head) || !StreamBody(response, is_chunked, exchange)) {
-    // The last chunk is left out, so that the client sees that the body is not whole.
+    // The last chunk is left out, so that the client sees that the body is incomplete.
     answer.close = true;
   } else if (is_chunked) {
     answer.head = Chunk({});

@@ -70,8 +70,7 @@ absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
   addrinfo* infos = nullptr;
   const std::string service = std::to_string(port);
   if (const int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &infos); error != 0) {
-    return Unavailable("port ", port, " on ", host,
-                       " cannot be listened on: ", ::gai_strerror(error));
+    return Unavailable("cannot listen on port ", port, " of ", host, ": ", ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(infos, &::freeaddrinfo);
   std::string reason = "is the address right?";
@@ -87,7 +86,7 @@ absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
       reason = std::strerror(errno);
     }
   }
-  return Unavailable("port ", port, " on ", host, " cannot be listened on: ", reason);
+  return Unavailable("cannot listen on port ", port, " of ", host, ": ", reason);
 }
 
 Listener::Result Listener::Accept(AcceptedSocket* accepted) {

@@ -41,7 +41,7 @@ class TlsFiles {
   std::shared_ptr<ssl_ctx_st> context() const;
 
  private:
-  // Returns a text that identifies the files to which the paths refer at present.
+  // Returns a text that identifies the files to which the paths currently refer.
   std::string Stamp() const;
 
   const TlsPaths paths_;

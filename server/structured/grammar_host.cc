@@ -153,7 +153,7 @@ absl::Status GrammarHost::HandleCompiled(FrameReader& reader) {
   const auto code = static_cast<absl::StatusCode>(reader.Read<int32_t>());
   const auto num_bytes = reader.Read<int64_t>();
   if (!reader.ok() || !is_compiling_ || jobs_.front().grammar->id_ != grammar_id)
-    return DataLoss("the grammar process sends an answer without a question");
+    return DataLoss("the grammar process sends an answer to no request");
   if (code != absl::StatusCode::kOk) {
     EndJob(absl::Status(code, std::string(reader.ReadRest())));
     return absl::OkStatus();

@@ -80,7 +80,8 @@ class TemporaryDirectory {
     fd_.Close();
     if (is_kept_) return;
     const absl::Status status = RemoveAll(path_);
-    if (!status.ok()) LogWarning("temporary checkpoint stays", {{"error", status}});
+    if (!status.ok())
+      LogWarning("a temporary checkpoint could not be removed", {{"error", status}});
   }
   void Keep() { is_kept_ = true; }
   const std::string& path() const { return path_; }
@@ -145,7 +146,7 @@ absl::Status CheckpointStore::RemoveLeftovers() {
         StartsWith(name, kTrashPrefix) ||
         (StartsWith(name, kTemporaryPrefix) && TemporaryDirectory::IsAbandoned(path));
     if (!is_leftover) continue;
-    LogInfo("leftover of an earlier process is removed", {{"path", path}});
+    LogInfo("removing a leftover of an earlier process", {{"path", path}});
     TAOPD_RETURN_IF_ERROR(RemoveAll(path));
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// The protocols of HTTP that generate and score. Fields that nobody knows are logged and ignored;
+// The HTTP protocols that generate and score. Unknown fields are logged and ignored;
 // fields that would change the answer and are not supported here are refused by name. Answers have
 // the protocol's keys in its order, nulls kept, and compact separators.
 //

@@ -47,7 +47,7 @@ absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, SglangReq
   return absl::OkStatus();
 }
 
-// The form of the text, under SGLang's names. An empty text means none.
+// Reads the constraint of the text, under SGLang's names. An empty text means none.
 absl::Status ReadGrammar(JsonFields& sampling, SglangRequest* request) {
   using Kind = GrammarSpec::Kind;
   for (const auto& [name, kind] :

@@ -37,8 +37,8 @@ class Exchange {
 // The routes that a connection may ask for.
 enum class Access {
   kAll,
-  kProbePort,  // probes alone: the listener is for them
-  kOverflow,   // probes alone: there are too many connections
+  kProbePort,  // probes only: the listener is for them
+  kOverflow,   // probes only: there are too many connections
 };
 inline constexpr size_t kNumAccesses = 3;
 

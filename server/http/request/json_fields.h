@@ -3,7 +3,7 @@
 // the end. Values are converted as vLLM converts them: "5", 5.0 and 5 are integers, "true", 1 and
 // true are booleans. Not thread-safe.
 //
-// The object remembers which fields were asked for: the others are the ones that nobody knows. Keys
+// The object remembers which fields were asked for: the others are unknown fields. Keys
 // keep the order of the body, which is that of schemas and of chat templates.
 #pragma once
 
@@ -38,7 +38,7 @@ class JsonFields {
   // own. The result lives as long as this object.
   JsonFields& Nested(const std::string& name);
   std::optional<bool> Bool(const std::string& name);
-  // A value outside [low, high] is an error, and so is a whole number that 64 bits do not hold.
+  // A value outside [low, high] is an error, and so is a whole number that does not fit 64 bits.
   std::optional<int64_t> Integer(const std::string& name,
                                  int64_t low = std::numeric_limits<int64_t>::min(),
                                  int64_t high = std::numeric_limits<int64_t>::max());

@@ -16,7 +16,7 @@ namespace taopd {
 inline constexpr int64_t kMaxBodyValueBytes = int64_t{256} << 20;
 
 // Parses the body once and reads it. The fields of the route's table that `read` does not ask for
-// are read first (FieldUse). Fields that nobody knows are logged as unknown to `route`, if `read`
+// are read first (FieldUse). Unknown fields are logged as unknown to `route`, if `read`
 // returns no error. Any thread may call, in the client's turn (ReadBodyInTurn).
 absl::Status ReadBody(const std::string& body, const std::string& route,
                       const std::function<absl::Status(JsonFields&)>& read);

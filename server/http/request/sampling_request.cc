@@ -68,7 +68,7 @@ absl::Status ReadLogitBias(JsonFields& fields, const ServedModel& model, LogitBi
                              "] in logit_bias contain out-of-vocab token ids. Vocabulary size: ",
                              model.limits.vocab_size);
     }
-    // vLLM's limits, which the engine has too; here, because a float cannot hold every double.
+    // vLLM's limits. The engine has them too, but a float cannot hold every double.
     const double value = std::clamp(bias.get<double>(), -100.0, 100.0);
     entries.emplace_back(static_cast<int32_t>(id), static_cast<float>(value));
   }
@@ -257,7 +257,7 @@ absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedMo
     if (!list.is_array()) return WrongType(name, "a list of lists of valid integers");
     if (i > 0 && static_cast<int32_t>(list.size()) != scoring->num_candidates) {
       return FieldError(name, name, " has lists of ", scoring->num_candidates, " and of ",
-                        list.size(), " ids: fill them up with -1.");
+                        list.size(), " ids: pad them with -1.");
     }
     if (static_cast<int64_t>(list.size()) > model.limits.max_candidates) {
       return FieldError(name, name, " holds ", list.size(), " ids for a position, at most ",

@@ -149,9 +149,9 @@ absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightPart& part, int64_t mod
   if (part.data.empty() || (!begins && here == part.file_bytes)) return here;
   const auto size = static_cast<int64_t>(part.data.size());
   if (part.offset != here || size > part.file_bytes - here) {
-    return absl::OutOfRangeError(Concat("offset ", part.offset, " and ", size, " bytes of ",
-                                        part.file, ", of whose ", part.file_bytes, " bytes ", here,
-                                        " are here"));
+    return absl::OutOfRangeError(Concat(part.file, ": ", size, " bytes at offset ", part.offset,
+                                        ", but ", here, " of its ", part.file_bytes,
+                                        " bytes have arrived"));
   }
   TAOPD_ASSIGN_OR_RETURN(Version* const version, Touch(part.version));
   const std::string path = PathOf(part), unfinished = PathOf(part, /*is_whole=*/false);
@@ -170,7 +170,7 @@ absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightPart& part, int64_t mod
 void ReceivedWeights::Remove(const Version& version) {
   std::error_code error;
   std::filesystem::remove_all(PathOf(version.name), error);
-  if (error) LogWarning("received weights are not removed", {{"version", version.name}});
+  if (error) LogWarning("received weights could not be removed", {{"version", version.name}});
 }
 
 void ReceivedWeights::Clear() {

@@ -1,7 +1,7 @@
 // The files of weights that a trainer sends in parts (PutWeights of proto/taopd/v1/policy.proto).
 //
-// They lie in a directory of their own, which is made for the first part and removed at the end: a
-// server that starts again has nothing of them, and the trainer sends them from the beginning.
+// They are stored in a directory of their own, which is made for the first part and removed at the
+// end. A restarted server has none of them, and the trainer sends them from the beginning.
 //
 // The model that is served bounds what clients can make it hold: kMaxVersions versions, each with
 // as many bytes as the model and kMaxFiles files. A version beyond that takes the place of the one
@@ -52,8 +52,9 @@ class ReceivedWeights {
   ReceivedWeights(const ReceivedWeights&) = delete;
   ReceivedWeights& operator=(const ReceivedWeights&) = delete;
 
-  // Takes a part of a file for a model of `model_bytes`. A file of another size than before begins
-  // anew. Returns the bytes of the file that are here. The errors are those of policy.proto.
+  // Stores a part of a file for a model of `model_bytes`. If the size of the file differs from
+  // before, the file starts over. Returns how many bytes of the file have arrived. The errors are
+  // those of policy.proto.
   absl::StatusOr<int64_t> Put(const WeightPart& part, int64_t model_bytes);
   // Returns the directory with the files of a version, or NOT_FOUND if none has come.
   absl::StatusOr<std::string> DirectoryOf(const std::string& version) const;
@@ -68,7 +69,8 @@ class ReceivedWeights {
   };
 
   std::list<Version>::iterator Find(const std::string& name);
-  // Finds or adds a version, which is the newest one then. Removes the oldest one for it.
+  // Finds or adds a version, and makes it the newest one. If there are too many, removes the
+  // oldest.
   absl::StatusOr<Version*> Touch(const std::string& name);
   void Remove(const Version& version);
   absl::Status MakeOwnDirectory();

@@ -124,7 +124,7 @@ TEST_F(RankWatchTest, SilenceIsAFailure) {
   ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
   ASSERT_TRUE(Fails(*root_));
   EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable,
-               "rank 1 has given no sign of life for 300ms");
+               "rank 1 has sent no heartbeat for 300ms");
 }
 
 TEST_F(RankWatchTest, StrangersAreTurnedAway) {

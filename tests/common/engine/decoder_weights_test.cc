@@ -150,10 +150,10 @@ TEST_F(DecoderWeightsTest, DamagedOrOtherWeightsAreRefusedByName) {
   EXPECT_ERROR(error("absent", sums), absl::StatusCode::kNotFound, "absent");
   std::vector<TensorSum> fewer = sums;
   fewer.pop_back();
-  EXPECT_ERROR(error("new", fewer), absl::StatusCode::kInvalidArgument, "the sum of tensor");
+  EXPECT_ERROR(error("new", fewer), absl::StatusCode::kInvalidArgument, "the checksum of tensor");
   std::vector<TensorSum> more = sums;
   more.push_back({"other", ""});
-  EXPECT_ERROR(error("new", more), absl::StatusCode::kInvalidArgument, "sums of");
+  EXPECT_ERROR(error("new", more), absl::StatusCode::kInvalidArgument, "checksums are given for");
 
   // One flipped bit anywhere among the numbers, two tensors exchanged, and a file that ends early.
   const std::string path = dir_.File("new/model.safetensors");

@@ -97,7 +97,7 @@ TEST(CudaArchitecture, TheBuildsListRunsFromAmpereToWhatIsNewerThanBlackwell) {
 TEST(ParseDevice, AProgramWithoutCudaSaysSo) {
   EXPECT_EQ(
       ParseDevice("cuda:1").status(),
-      absl::FailedPreconditionError("device \"cuda:1\" is not there: this program sees 0 CUDA "
+      absl::FailedPreconditionError("device \"cuda:1\" does not exist: this program sees 0 CUDA "
                                     "devices; it is built without CUDA (preset cpu)"));
   EXPECT_EQ(ParseDevice("auto").value(), at::Device(at::kCPU));
   EXPECT_EQ(ParseDevice("cuda:").status().code(), absl::StatusCode::kInvalidArgument);

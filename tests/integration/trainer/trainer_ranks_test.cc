@@ -157,7 +157,7 @@ TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
       << zero->Output() << one->Output();
   one->Signal(SIGSTOP);
   EXPECT_EQ(zero->Wait(kEnd), 69);
-  EXPECT_THAT(zero->Output(), ::testing::HasSubstr("rank 1 has given no sign of life for 2s"));
+  EXPECT_THAT(zero->Output(), ::testing::HasSubstr("rank 1 has sent no heartbeat for 2s"));
   one->Signal(SIGCONT);  // and finds that the others are gone
   EXPECT_EQ(one->Wait(kEnd), 69);
 }

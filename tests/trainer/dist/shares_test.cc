@@ -36,10 +36,10 @@ TEST(SharesTest, FixedSharesDoNotDependOnTheRanks) {
   }
 }
 
-TEST(SharesTest, RanksThatCannotDealTheSharesAreRefused) {
+TEST(SharesTest, RanksThatCannotDivideTheSharesAreRefused) {
   EXPECT_OK(Shares::Make(12, 0, 3));
   EXPECT_ERROR(Shares::Make(4, 0, 3), absl::StatusCode::kInvalidArgument,
-               "3 ranks cannot deal dist.shares = 4");
+               "3 ranks cannot divide dist.shares = 4");
   EXPECT_ERROR(Shares::Make(4, 0, 8), absl::StatusCode::kInvalidArgument, "8 ranks");
   EXPECT_ERROR(Shares::Make(12, 0, 2), absl::StatusCode::kInvalidArgument, "2 ranks");
 }

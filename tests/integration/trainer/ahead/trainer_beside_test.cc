@@ -12,7 +12,7 @@ constexpr int64_t kSteps = 12;
 
 class TrainerBesideTest : public TrainerTest {
  protected:
-  // Evaluations take longer than a step, so they lie beside several.
+  // Evaluations take longer than a step, so they overlap with several.
   Strings Settings(const std::string& run, const std::string& mode, const Strings& more = {}) {
     const Strings settings = Words(Concat(RunDir(run), " trainer.total_steps=", kSteps,
                                           " trainer.save_every=2 trainer.eval_every=3 "
@@ -70,7 +70,7 @@ TEST_F(TrainerBesideTest, MeasuresWhatABlockingEvaluationMeasures) {
       EXPECT_EQ(Evaluations("beside" + name)[4].at("step"), kSteps);
     }
   }
-  // The evaluations did lie beside steps: a record of step 3 stands behind that of step 4.
+  // The evaluations did overlap with steps: a record of step 3 comes after that of step 4.
   std::vector<int64_t> order;
   for (const auto& row : Lines("beside10/metrics.jsonl")) order.push_back(row.at("step"));
   EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
@@ -112,7 +112,8 @@ TEST_F(TrainerBesideTest, AStoppedEvaluationIsTakenUpAgain) {
     const int64_t stopped = NewestCheckpoint(run);
     ASSERT_TRUE(Trains(Settings(run, "beside", slow), {"--resume"}));
     ExpectSameRun(run, "whole");
-    was_taken_up = stopped > 6 && output_.find("an evaluation goes on step=6") != std::string::npos;
+    was_taken_up =
+        stopped > 6 && output_.find("an evaluation continues step=6") != std::string::npos;
   }
   EXPECT_TRUE(was_taken_up) << output_;
 }

@@ -87,8 +87,9 @@ TEST_F(ReceivedWeightsTest, AThirdVersionTakesThePlaceOfTheOneThatRestsLongest) 
   EXPECT_EQ(ReadReceived("a", "x"), "aaaa");
   EXPECT_ERROR(received_->DirectoryOf("b"), absl::StatusCode::kNotFound, "\"b\"");
   EXPECT_EQ(BytesOnDisk(dir_.path()), 6);
-  // Its sender hears that it must begin anew.
-  EXPECT_ERROR(Put("b", "x", "bb", 2, 4), absl::StatusCode::kOutOfRange, "of whose 4 bytes 0");
+  // Its sender learns that it must start over.
+  EXPECT_ERROR(Put("b", "x", "bb", 2, 4), absl::StatusCode::kOutOfRange,
+               "but 0 of its 4 bytes have arrived");
   // However many come, two are held.
   for (int i = 0; i < 20; ++i) ASSERT_OK(Put(Concat("v", i), "x", "0123"));
   EXPECT_EQ(BytesOnDisk(dir_.path()), 8);
