@@ -26,7 +26,7 @@ absl::Status UntilStored(const std::string& what, CheckpointedRun* run, RunState
   if (group.is_root()) {
     LogError(
         "the run waits until it can write its state: make room, and it continues by itself; "
-        "POST /stop or a signal ends it without",
+        "POST /stop or a signal ends it without writing",
         {{"dir", run->run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
   while (true) {

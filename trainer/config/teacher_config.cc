@@ -39,7 +39,7 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
     }
     if (teachers[i].kind == TeacherKind::kSelf && entry.kind == TeacherKind::kSelf) {
       return InvalidArgument("teachers ", teachers[i].name, " and ", entry.name,
-                             " are both of kind self: teacher.weights is that of one");
+                             " are both of kind self: teacher.weights describes only one");
     }
     if (teachers[i].sources.empty() && entry.sources.empty()) {
       return InvalidArgument("teachers ", teachers[i].name, " and ", entry.name,

@@ -45,7 +45,7 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
     if (role == message.end() || !role->is_string())
       return InvalidArgument(where, " has no role, or one that is not text");
     if (content == message.end()) return InvalidArgument(where, " has no content");
-    // Null next to tool calls and lists of parts are left to the template.
+    // The template handles lists of parts, and a null next to tool calls.
     if (!content->is_string() && !content->is_array() &&
         !(content->is_null() && message.contains("tool_calls"))) {
       return InvalidArgument(where, ": the content is not text");

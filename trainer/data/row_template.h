@@ -20,7 +20,7 @@ class RowTemplate {
   // Returns the names in the order of the text; a name that occurs twice is listed twice.
   std::vector<std::string> Names() const;
   bool Has(const std::string& name) const;
-  // Returns the text with the value of each name. Returns the first error of `value_of`.
+  // Returns the text with each name replaced by its value, or the first error of `value_of`.
   absl::StatusOr<std::string> Fill(
       const std::function<absl::StatusOr<std::string>(const std::string& name)>& value_of) const;
 

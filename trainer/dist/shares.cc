@@ -9,8 +9,8 @@ absl::StatusOr<Shares> Shares::Make(int64_t num_shares, int64_t rank, int64_t wo
   const int64_t count = num_shares / world_size;
   if (num_shares % world_size != 0 || !std::has_single_bit(static_cast<uint64_t>(count))) {
     return InvalidArgument("dist.deterministic: ", world_size,
-                           " ranks cannot deal dist.shares = ", num_shares,
-                           " among them, so that each has 1, 2, 4, ... of them");
+                           " ranks cannot divide dist.shares = ", num_shares,
+                           " among them so that each has 1, 2, 4, ... of them");
   }
   Shares shares;
   shares.num_shares_ = num_shares;

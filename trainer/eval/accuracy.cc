@@ -237,7 +237,8 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
                                                   {"truncated", response.truncated},
                                                   {"num_tokens", response.num_tokens}});
   if (written.ok() || !run_.journal_may_fail) return written;
-  LogWarning("a response is not kept for an evaluation that is interrupted", {{"error", written}});
+  LogWarning("a response could not be added to the journal of the evaluation",
+             {{"error", written}});
   return absl::OkStatus();
 }
 

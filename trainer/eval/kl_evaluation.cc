@@ -94,7 +94,7 @@ void KeepPass(EvalJournal* journal, int64_t begin, int64_t end, const PassSum& p
                                              {"sum", pass.sum},
                                              {"num_rows", pass.num_rows}});
   if (!written.ok())
-    LogWarning("a part of an evaluation is not kept for a restart", {{"error", written}});
+    LogWarning("a part could not be added to the journal of the evaluation", {{"error", written}});
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string&
     if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
     if (is_stopped) return absl::CancelledError("the request was cancelled");
     if (is_late) {
-      return absl::DeadlineExceededError("no whole reply within the time limit");
+      return absl::DeadlineExceededError("no complete reply within the time limit");
     }
     // A connection that was kept open may have been closed by the server meanwhile.
     if (!is_fresh && reply.body.empty()) {

@@ -1,7 +1,7 @@
 // Blocking HTTP exchanges with a group of servers, each with a time limit of its own.
 //
 // cpp-httplib limits the time of a single read, so a server that sends a byte now and then would
-// hold a thread for ever. One thread of this object therefore closes the connection of every
+// hold a thread forever. One thread of this object therefore closes the connection of every
 // exchange whose time is up.
 //
 // Threads: any thread may call. Connections are kept open and used again by later exchanges.

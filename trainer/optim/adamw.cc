@@ -95,7 +95,7 @@ void AdamW::UpdateAverage(double decay) {
       average.copy_(weights);
       continue;
     }
-    // A sum with a factor may be rounded once or twice, by the place of the element in the tensor.
+    // at::add with a factor rounds once or twice, depending on the element's place in the tensor.
     const at::Tensor added = weights.to(average.device(), at::kFloat).mul(1 - decay);
     average.mul_(decay).add_(added);
   }

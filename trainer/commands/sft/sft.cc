@@ -309,7 +309,7 @@ class SftRun {
     });
   }
 
-  // No step is in progress, so requests for a save are carried out meanwhile.
+  // Requests for a save are carried out during the pause, because no step is in progress.
   void WaitWhilePaused() {
     if (!run_state_->pause_requested()) return;
     SetPhase(TrainerPhase::kPaused);

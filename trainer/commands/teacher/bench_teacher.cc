@@ -25,7 +25,7 @@ struct BenchTeacherRequest {
   double rate = 0;  // requests per second in an open loop; 0 for a closed loop
   int64_t concurrency = 8;
   int64_t num_requests = 100;
-  double duration_s = 0;                                       // in place of num_requests
+  double duration_s = 0;                                       // instead of num_requests
   std::string prompt_tokens = "128", response_tokens = "128";  // a length, or a range
   int64_t vocab_size = 0;  // size for the random ids; 0 means the teacher's, or 1000 if unknown
   int64_t seed = 0;

@@ -77,7 +77,7 @@ std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double trai
     return std::nullopt;
   }
   if (!journal->rows().empty()) {
-    LogInfo("an evaluation goes on", {{"step", step}, {"done", journal->rows().size()}});
+    LogInfo("an evaluation continues", {{"step", step}, {"done", journal->rows().size()}});
   }
   return *std::move(journal);
 }
@@ -284,7 +284,7 @@ void RunEvaluations::NameBest(int64_t step, double value) {
   const nlohmann::ordered_json json = {
       {"step", step}, {"metric", parts_.config.trainer.best_metric}, {"value", value}};
   const absl::Status written = WriteFileAtomically(path, json.dump() + "\n");
-  if (!written.ok()) LogWarning("best.json is not written", {{"error", written}});
+  if (!written.ok()) LogWarning("best.json could not be written", {{"error", written}});
 }
 
 absl::Status RunEvaluations::Restore() {

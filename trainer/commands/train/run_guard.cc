@@ -63,7 +63,7 @@ absl::Status RunGuard::SkipUndonePrompts() {
 void RunGuard::ClearRollbackIntent() {
   if (!FileExists(run_.run_dir() + "/rollbacks.json")) return;
   if (absl::Status settled = RecordRollback(rollbacks_, std::nullopt); !settled.ok())
-    LogWarning("rollbacks.json is not written", {{"error", settled}});
+    LogWarning("rollbacks.json could not be written", {{"error", settled}});
 }
 
 void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
@@ -223,7 +223,7 @@ void RunGuard::WriteEvent(nlohmann::ordered_json event) {
   event["time"] = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   auto writer = JsonlWriter::Open(run_.run_dir() + "/events.jsonl");
   const absl::Status written = writer.ok() ? writer->Write(event) : writer.status();
-  if (!written.ok()) LogWarning("an event is not written", {{"error", written}});
+  if (!written.ok()) LogWarning("an event could not be written", {{"error", written}});
 }
 
 }  // namespace taopd

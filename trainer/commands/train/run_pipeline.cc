@@ -22,7 +22,7 @@ void RunPipeline::WarnOfStaleness() const {
   if (uncorrected.empty() && !has_stale_support) return;
   LogWarning(
       "trainer.async_steps: the responses come from older weights, and the objective assumes that "
-      "they are the present policy's; watch policy/kl_behavior",
+      "they are the current policy's; watch policy/kl_behavior",
       {{"async_steps", parts_.config.trainer.async_steps},
        {"without_ratio", uncorrected},
        {"support", WordOf(parts_.config.objective.support)}});

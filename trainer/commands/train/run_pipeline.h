@@ -17,8 +17,8 @@ class RunPipeline {
   // Both must outlive the object.
   RunPipeline(TrainingParts* parts, RunSaves* saves) : parts_(*parts), saves_(*saves) {}
 
-  // Begins with the current weights and, unless the run goes on with `other_prompts`, the rollouts
-  // of the checkpoint from which they come. Call it after saves->Restore().
+  // Begins with the current weights and, unless the run continues with `other_prompts`, the
+  // rollouts of the checkpoint from which they come. Call it after saves->Restore().
   absl::Status Restart(bool other_prompts);
   // Drops what is in flight, before the weights of a checkpoint are loaded. Restart must follow.
   void Drop();

@@ -77,7 +77,7 @@ void RolloutLog::Write(int64_t step, const std::vector<const PromptRecord*>& pro
          {"truncated", rollout.finish == FinishReason::kLength},
          {"mean_log_prob", sum / static_cast<double>(num_tokens)}});
   }
-  if (!status.ok()) LogWarning("rollouts are not written", {{"error", status}});
+  if (!status.ok()) LogWarning("rollouts could not be written", {{"error", status}});
 }
 
 RunReport::RunReport(TrainingParts* parts)

@@ -293,7 +293,7 @@ void TrainingRun::WriteTimeline() {
   if (parts_.context.timeline == nullptr || !parts_.is_root()) return;
   const absl::Status written =
       WriteFileAtomically(parts_.run.run_dir() + "/trace.json", parts_.timeline.Json());
-  if (!written.ok()) LogWarning("the timeline is not written", {{"error", written}});
+  if (!written.ok()) LogWarning("the timeline could not be written", {{"error", written}});
 }
 
 }  // namespace taopd

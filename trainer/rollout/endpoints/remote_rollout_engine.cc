@@ -228,7 +228,7 @@ void RemoteRolloutEngine::Lose(const absl::Status& error, Worker* worker) {
   if (worker->state == State::kReachable) {
     ++worker->epoch;
     ++stats_.num_lost;
-    LogWarning("a rollout worker is lost; others are asked in its place",
+    LogWarning("a rollout worker is lost; its requests go to others",
                {{"endpoint", worker->worker->address()}, {"error", error}});
   }
   worker->state = State::kLost;

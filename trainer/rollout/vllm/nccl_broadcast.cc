@@ -2,7 +2,7 @@
 // from files that are mapped into memory.
 //
 // The communicator does not block, so that a server that never joins, or is lost, ends a call by
-// its KeepWaiting instead of holding the thread for ever.
+// its KeepWaiting instead of holding the thread forever.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 

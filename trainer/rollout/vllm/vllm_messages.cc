@@ -93,7 +93,7 @@ absl::Status ParseVersion(const Json& choice, int64_t num_tokens, std::string* v
     return BadVllmReply("no weight_versions; vLLM 0.32 or newer stamps its answers with them");
   }
   if (spans.size() > 1)
-    return absl::AbortedError("two versions of the weights have made a response");
+    return absl::AbortedError("a response was generated with two versions of the weights");
   *version = TextOr(At(spans[0], {"version"}), "");
   const Json &start = At(spans[0], {"start"}), &end = At(spans[0], {"end"});
   if (version->empty() || start != 0 || end != num_tokens) {

@@ -12,7 +12,7 @@
 namespace taopd {
 namespace {
 
-// The interval at which an evaluation that gives way to rollouts asks whether it may go on.
+// The interval at which an evaluation that gives way to rollouts asks whether it may continue.
 constexpr absl::Duration kYieldPoll = absl::Milliseconds(1);
 
 // Combines the metrics of each rank on its records into those on all records.

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<RemoteRolloutEngine>> ConnectEngine(const char* s
   return absl::IsUnavailable(connected) ? WithExitCode(kExitUnavailable, named) : BadUsage(named);
 }
 
-// Servers elsewhere have another working directory, and several runs may share rollout.weights_dir.
+// Other servers have another working directory, and several runs may share rollout.weights_dir.
 std::string WeightsDirectory(const TrainingParts& parts) {
   std::error_code error;
   const std::string run_dir = std::filesystem::absolute(parts.run.run_dir(), error).string();

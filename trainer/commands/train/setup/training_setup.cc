@@ -223,7 +223,8 @@ void FillContext(TrainingParts& parts) {
   context.on_bad_batch = [&parts](const BadBatch& batch) {
     const absl::Status written = WriteBadBatch(batch, parts.run.run_dir() + "/bad_batches",
                                                parts.config.trainer.max_bad_batches);
-    if (!written.ok()) LogWarning("a skipped mini-batch is not written", {{"error", written}});
+    if (!written.ok())
+      LogWarning("a skipped mini-batch could not be written", {{"error", written}});
   };
 }
 
@@ -277,7 +278,7 @@ absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
 
 absl::Status Connect(TrainingParts* parts) {
   TAOPD_RETURN_IF_ERROR(LoadData(*parts));
-  // Before a teacher is waited for, whose limit may be the same number.
+  // This comes before the wait for the teacher, whose limit may be the same number.
   TAOPD_RETURN_IF_ERROR(BadUsage(
       Annotate(CheckLengthFits(parts->config, parts->student.decoder->config()), "rollout")));
   TAOPD_RETURN_IF_ERROR(MakeGenerationWeights(*parts));
