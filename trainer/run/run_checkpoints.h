@@ -29,7 +29,7 @@ class RunCheckpoints {
   // Writes this rank's part of something into a checkpoint's directory.
   using WriteFiles = SaveInProgress::WriteFiles;
 
-  // Everything must outlive the object. A save notes the sizes of the records in the state.
+  // Everything must outlive the object. A save stores the sizes of the records in the state.
   RunCheckpoints(ProcessGroup* group, RunRecords* records, const Student* student,
                  TrainState* state, const std::string& run_dir);
 

@@ -109,7 +109,7 @@ absl::Status Recover(const std::string& run_dir) {
     const std::string aside = run_dir + "/" + name;
     if (!Exists(aside)) continue;
     if (!has_begun) {
-      LogWarning("a run that was not yet replaced is put back", {{"dir", run_dir}});
+      LogWarning("restoring a run that was not yet replaced", {{"dir", run_dir}});
       TAOPD_RETURN_IF_ERROR(PutBack(run_dir, aside));
     } else {
       TAOPD_RETURN_IF_ERROR(name == kKeptDir ? NameKept(run_dir) : RemoveEntry(aside));

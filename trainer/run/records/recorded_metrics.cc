@@ -58,7 +58,7 @@ absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64
     last_step = std::max(last_step, StepOf(row));
     return true;
   });
-  LogWarning("a record is shorter than the checkpoint knows it; the run continues with the rest",
+  LogWarning("a record is shorter than the checkpoint says; the run continues with the rest",
              {{"path", path},
               {"missing_bytes", size_bytes - end_of_lines},
               {"from_step", std::min(last_step + 1, step)},

@@ -27,10 +27,10 @@ class RunRecords {
   // Returns what the run has recorded up to the state, and keeps it for Open, which does not read
   // it again. Changes no file.
   absl::StatusOr<RecordedMetrics> Read(const TrainState& state);
-  // Opens the records of a new run or, with `continues`, cuts those that are there to where the
-  // state left them. After a failure the previous output stays open.
+  // Opens the records of a new run or, with `continues`, cuts the existing ones to where the state
+  // left them. After a failure the previous output stays open.
   absl::Status Open(const TrainState& state, bool continues);
-  // Makes the records durable and notes their sizes in the state.
+  // Makes the records durable and stores their sizes in the state.
   void Sync(TrainState* state);
 
   // Returns what was recorded when the records were opened; empty for a new run.

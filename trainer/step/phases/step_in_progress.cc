@@ -109,8 +109,8 @@ absl::Status StepInProgress::WaitForAllScores() {
 
 absl::Status StepInProgress::WaitForRollouts(int64_t mini_batch) {
   absl::Status mine = WaitForMyRollouts(mini_batch);
-  // Ranks deal out rollouts together with their scores. The teacher's prompts are certain when the
-  // scores are there.
+  // Ranks exchange rollouts together with their scores. The teacher's prompts are known once the
+  // scores have arrived.
   if (mine.ok() && (group_->world_size() > 1 || SkipsMissing())) mine = WaitForMyScores(mini_batch);
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   return group_->AgreeOnStatus(mine);

@@ -100,7 +100,7 @@ class StepInProgress {
   std::vector<const PromptRecord*> prompts_;            // one per sequence of the batch
   std::shared_ptr<ScoredBatch> batch_;
   int64_t first_mini_batch_ = 0;
-  int64_t scored_mini_batch_ = -1;  // the last one whose scores are there
+  int64_t scored_mini_batch_ = -1;  // the last one whose scores have arrived
   DealtMiniBatch dealt_;            // the current mini-batch
   StepRecord record_;               // duration: of earlier processes
   absl::Time mini_batch_start_;

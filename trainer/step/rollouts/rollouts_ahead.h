@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// Used by the training thread only. An abandoned step has cancelled the rollouts of the present
+// Used by the training thread only. An abandoned step has cancelled the rollouts of the current
 // weights, so the implementation must be restarted before the step is tried again.
 class RolloutsAhead {
  public:

@@ -145,7 +145,7 @@ void CopyFloats(std::span<const std::byte> bytes, size_t at, size_t count,
 absl::StatusOr<Header> ReadHeader(std::span<const std::byte> bytes, const std::string& key,
                                   const TeacherRequest& request) {
   if (bytes.size() < sizeof(Header) + sizeof(uint64_t) || bytes.size() % kWordBytes != 0) {
-    return DataLoss("a cache entry of ", bytes.size(), " bytes is not whole");
+    return DataLoss("a cache entry of ", bytes.size(), " bytes is incomplete");
   }
   Header header;
   std::memcpy(&header, bytes.data(), sizeof(header));

@@ -144,7 +144,7 @@ class VllmProtocol final : public HttpProtocol {
                            " or more, or lower teacher.top_k; it says: ", words);
   }
 
-  // One token is generated, for want of a request that generates none.
+  // One token is generated, because vLLM has no request that generates none.
   int64_t MaxTokens(int64_t max_model_len) const override { return max_model_len - 1; }
 
   int64_t MaxReplyBytes(int64_t num_tokens, int64_t, int64_t top_k) const override {
