@@ -91,7 +91,9 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("taopd-trainer " TAOPD_VERSION "\nCPU kernels: ") +
                                         cpu::NameOf(cpu::WidestInstructionSet()));
   std::string log_level = "info";
-  app.add_option("--log-level", log_level, "debug, info, warning or error")->capture_default_str();
+  app.add_option("--log-level", log_level,
+                 "Lowest level of messages in the log: debug, info, warning or error")
+      ->capture_default_str();
   std::vector<Subcommand> subcommands;
   for (AddSubcommand add : kSubcommands) subcommands.push_back(add(app));
 

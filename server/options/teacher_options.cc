@@ -92,36 +92,41 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
       "lora", &lora,
       "Directory of a PEFT adapter of the model, which is merged into the weights at the start.");
   v.Setting("trainable", &trainable,
-            "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer) and "
+            "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer), and "
             "generate its rollouts. Every client that may score may then also change the model, so "
             "use keys.");
   v.Setting<std::string>("weights_dir", &weights_dir,
-                         "With --trainable: directory that new weights must be under, and into "
-                         "which weights that a trainer sends are written. Empty: new weights may "
-                         "be anywhere, and those that are sent go to a temporary directory.");
-  v.Setting<std::string>("served_model_name", &served_model_name,
-                         "Name of the model in requests and answers. Empty: the value of --model.");
+                         "With --trainable: directory that new weights must be under, and to which "
+                         "weights that a trainer sends are written. If it is empty, new weights "
+                         "may be anywhere, and those that are sent go to a temporary directory.");
+  v.Setting<std::string>(
+      "served_model_name", &served_model_name,
+      "Name of the model in requests and answers. If it is empty, it is the value of --model.");
   v.Setting("host", &host, "Address to listen on.", NotEmpty());
-  v.Setting("port", &port, "HTTP port; 0 lets the system choose one.", Between<int64_t>(0, 65535));
-  v.Setting("grpc_port", &grpc_port, "gRPC port; 0 lets the system choose one.",
+  v.Setting("port", &port, "HTTP port. 0 lets the system choose one.", Between<int64_t>(0, 65535));
+  v.Setting("grpc_port", &grpc_port, "gRPC port. 0 lets the system choose one.",
             Between<int64_t>(0, 65535));
   VisitNetwork(v);
   VisitGrpc(v);
-  v.Setting("dtype", &dtype, "Type of the weights in memory.",
+  v.Setting("dtype", &dtype,
+            "Data type of the weights in memory: float32, bfloat16, float16, or auto, which keeps "
+            "the stored type.",
             OneOf({"auto", "float32", "bfloat16", "float16"}));
-  v.Setting("device", &device, "cpu, cuda, cuda:N, or auto (cuda if there is a GPU).", NotEmpty());
-  v.Setting("num_threads", &num_threads, "Number of threads that compute; 0 means one per core.",
+  v.Setting("device", &device,
+            "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
+            NotEmpty());
+  v.Setting("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
             Between<int64_t>(0, 4096));
   v.Setting("tensor_parallel_size", &tensor_parallel_size,
-            "Number of processes over which the model is cut. Each has a GPU of its own; on a CPU "
-            "they share its cores and its memory.",
+            "Number of processes over which the model is split. Each has a GPU of its own. On a "
+            "CPU, they share its cores and its memory.",
             Between<int64_t>(1, 64));
 }
 
 void TeacherOptions::VisitEngine(SettingVisitor& v) {
   v.Setting("max_model_len", &max_model_len,
-            "Maximum length of a sequence in tokens, prompt and generated tokens together; 0 means "
-            "what the model allows.",
+            "Maximum length of a sequence in tokens, prompt and generated tokens together. 0 means "
+            "the model's own limit.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_logprobs", &max_logprobs,
             "Largest top_k, prompt_logprobs and logprobs of a request, and largest number of "
@@ -132,7 +137,7 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "row of the reply takes 4 bytes per id.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_batched_tokens", &max_num_batched_tokens,
-            "Maximum number of tokens per engine step; 0 = 1024 on a CPU and 8192 on a GPU.",
+            "Maximum number of tokens per engine step. 0 means 1024 on a CPU and 8192 on a GPU.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_seqs", &max_num_seqs, "Maximum number of sequences that run at once.",
             Between<int64_t>(1, 1 << 20));
@@ -145,11 +150,10 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "that flood the server get equal parts, and one part stays free for the next client: "
             "with 0.5 each part is 1 / (N + 1). 1 means no limit.",
             Share());
-  v.Setting(
-      "kv_cache_memory_bytes", &kv_cache_memory_bytes,
-      "Memory of the KV cache, which generation needs: a size such as 4GiB; auto takes what the "
-      "memory plan leaves; 0 means scores only.",
-      MemorySizeOrAuto());
+  v.Setting("kv_cache_memory_bytes", &kv_cache_memory_bytes,
+            "Memory of the KV cache, which generation needs, as a size such as 4GiB. auto takes "
+            "what the memory plan leaves. With 0, the server only scores.",
+            MemorySizeOrAuto());
   v.Setting("enable_prefix_caching", &enable_prefix_caching,
             "Reuse the keys and values of earlier requests with a common prefix.");
   v.Setting("cuda_graphs", &cuda_graphs,
@@ -157,7 +161,7 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             "wait for launches when batches are small. Off (vLLM's --enforce-eager), because it "
             "has never run on a GPU. Refused on a CPU.");
   v.Setting("max_cudagraph_capture_size", &max_cudagraph_capture_size,
-            "With --cuda-graphs: largest number of sequences of a captured step; 0 means "
+            "With --cuda-graphs: largest number of sequences of a captured step. 0 means "
             "max_num_seqs, but at most 512. Larger steps run eagerly.",
             Between<int64_t>(0, kMaxCaptureSize));
   v.Setting("max_seq_len_to_capture", &max_seq_len_to_capture,
@@ -171,20 +175,20 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
       "that agree with their composition and are not slower in a check at the start.",
       OneOf(KernelModes()));
   v.Setting("generation_config", &generation_config,
-            "Sampling defaults of requests: auto takes temperature, top_p, top_k, min_p and "
-            "repetition_penalty from the model's generation_config.json, vllm ignores the file.",
+            "Where the sampling defaults of requests come from. auto takes temperature, top_p, "
+            "top_k, min_p and repetition_penalty from the model's generation_config.json. vllm "
+            "ignores the file.",
             OneOf({"auto", "vllm"}));
   v.Setting("tool_call_parser", &tool_call_parser,
             "Format in which the model writes tool calls: hermes (Qwen), llama3_json, or none. "
-            "Chats return them as tool_calls; with none they stay in the text.",
+            "Chats return them as tool_calls. With none, they stay in the text.",
             OneOf({"none", "hermes", "llama3_json"}));
   v.Setting("gpu_memory_utilization", &gpu_memory_utilization,
             "Share of a GPU's memory that the teacher may take.", Share());
-  v.Setting(
-      "cpu_memory_limit", &cpu_memory_limit,
-      "Memory that the teacher may take on the CPU, a size such as 24GiB; 0 means 0.9 of what is "
-      "available.",
-      MemorySize());
+  v.Setting("cpu_memory_limit", &cpu_memory_limit,
+            "Memory that the teacher may take on the CPU, as a size such as 24GiB. 0 means 0.9 of "
+            "what is available.",
+            MemorySize());
 }
 
 void TeacherOptions::VisitServing(SettingVisitor& v) {
@@ -192,11 +196,10 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
             "Limit of the memory that all request bodies and answers take together. Requests over "
             "this limit are refused with RESOURCE_EXHAUSTED or 429.",
             AtLeast<int64_t>(128 << 20));
-  v.Setting(
-      "drain_delay", &drain_delay,
-      "Seconds between SIGTERM, which makes the server unready, and the end of accepting work: "
-      "the time that load balancers need to notice.",
-      Between(0.0, 86400.0));
+  v.Setting("drain_delay", &drain_delay,
+            "Seconds for which the server still accepts work after SIGTERM has made it unready, so "
+            "that load balancers can notice.",
+            Between(0.0, 86400.0));
   v.Setting("shutdown_timeout", &shutdown_timeout,
             "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
   v.Setting(
@@ -204,37 +207,39 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
       "Health fails when the engine has taken no step for this many seconds although work waits.",
       Between(0.1, 86400.0));
   v.Setting("canary_interval", &canary_interval,
-            "Seconds between scores of a fixed probe. While its scores differ from those of the "
-            "start, the server accepts no work. 0 means at the start only.",
+            "Seconds between scores of a fixed probe. While its scores differ from those at the "
+            "start, the server accepts no work. With 0, the probe is scored only at the start.",
             Between(0.0, 86400.0));
   v.Setting("self_probe_interval", &self_probe_interval,
             "Seconds between the server's own connections to its listeners. Health fails when a "
             "listener has not answered three times in a row. 0 means never.",
             Between(0.0, 86400.0));
   v.Setting<std::string>("ready_file", &ready_file,
-                         "File that is written when the model is being served: {\"http_port\", "
-                         "\"grpc_port\", \"pid\"}.");
-  v.Setting<std::string>("access_log", &access_log,
-                         "File to which a line of JSON is appended for each request, without "
-                         "prompts and keys; - means the standard output. Empty: none.");
+                         "File that the server writes as soon as it serves the model: "
+                         "{\"http_port\", \"grpc_port\", \"pid\"}.");
+  v.Setting<std::string>(
+      "access_log", &access_log,
+      "File to which a line of JSON is appended for each request, without prompts and keys. - "
+      "means the standard output. If it is empty, there is no log.");
   v.Setting<std::string>("trace", &trace,
                          "File to which a timeline of all sequences is written at the end, in the "
-                         "Chrome trace format. Empty: none.");
-  v.Setting("log_level", &log_level, "debug, info, warning or error.",
+                         "Chrome trace format. If it is empty, there is none.");
+  v.Setting("log_level", &log_level,
+            "Lowest level of messages in the log: debug, info, warning or error.",
             OneOf({"debug", "info", "warning", "error"}));
   v.Setting("plan", &plan,
             "Print how much of the device's memory the teacher will need, and exit without loading "
             "the model.");
-  v.Setting(
-      "plan_device", &plan_device,
-      "With --plan: a device that need not exist on this machine, such as cpu:24GiB or cuda:80GiB.",
-      DescribedDevice());
+  v.Setting("plan_device", &plan_device,
+            "With --plan: plan for this device, which need not exist on this machine, such as "
+            "cpu:24GiB or cuda:80GiB.",
+            DescribedDevice());
 }
 
 void TeacherOptions::VisitNetwork(SettingVisitor& v) {
   v.Setting(
       "health_port", &health_port,
-      "HTTP port for /health, /ping, /ready and /metrics only, without TLS and keys; 0 means none.",
+      "HTTP port for /health, /ping, /ready and /metrics only, without TLS and keys. 0 means none.",
       Between<int64_t>(0, 65535));
   v.Setting<std::string>(
       "ssl_certfile", &ssl_certfile,
@@ -245,22 +250,23 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
                          "certificate that one of them has signed.");
   v.Setting<std::vector<std::string>>(
       "api_key", &api_key,
-      "Key that clients must show as a bearer token, over HTTP and gRPC; may be given several "
-      "times. Other users of the machine can see it, so prefer --api-key-file or the variables "
+      "Key that clients must show as a bearer token, over HTTP and gRPC. The flag may be repeated. "
+      "Other users of the machine can see it, so prefer --api-key-file or the variables "
       "TAOPD_API_KEY and VLLM_API_KEY.");
-  v.Setting<std::string>("api_key_file", &api_key_file,
-                         "File of keys, one per line. SIGHUP reads it and the certificates again.");
+  v.Setting<std::string>(
+      "api_key_file", &api_key_file,
+      "File of keys, one per line. On SIGHUP, the server reads it and the certificates again.");
   v.Setting<std::vector<std::string>>(
       "trusted_proxies", &trusted_proxies,
-      "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server; may be given "
-      "several times. Their X-Forwarded-For or Forwarded header, read from the right, names the "
-      "client; otherwise the client is the address of the connection. If the server requires keys, "
-      "the client is the key.",
+      "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server. The flag may be "
+      "repeated. Their X-Forwarded-For or Forwarded header, read from the right, names the client. "
+      "Otherwise the client is the address of the connection. If the server requires keys, the "
+      "client is the key.",
       [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
   v.Setting(
       "max_http_connections", &max_http_connections,
-      "Maximum number of HTTP connections at once; fewer if there are few file descriptors. At the "
-      "limit, a new connection closes the one that has been idle for the longest time.",
+      "Maximum number of HTTP connections at once. There are fewer if file descriptors are short. "
+      "At the limit, a new connection closes the one that has been idle for the longest time.",
       Between<int64_t>(1, 1 << 20));
   v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
             "Maximum number of HTTP connections at once from one client address.",
@@ -276,7 +282,7 @@ void TeacherOptions::VisitGrpc(SettingVisitor& v) {
   v.Setting("grpc_reflection", &grpc_reflection,
             "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
   v.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,
-            "A gRPC connection without a call for this many seconds is closed; clients reconnect "
+            "A gRPC connection without a call for this many seconds is closed. Clients reconnect "
             "by themselves. 0 means never.",
             Between(0.0, 1e6));
   v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
@@ -288,7 +294,7 @@ void TeacherOptions::VisitGrpc(SettingVisitor& v) {
             "take to finish, after which they are cancelled. 0 means no limit.",
             Between(0.0, 1e6));
   v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
-            "Maximum number of concurrent calls per gRPC connection; clients delay further calls.",
+            "Maximum number of concurrent calls per gRPC connection. Clients delay further calls.",
             Between<int64_t>(1, 1 << 20));
 }
 

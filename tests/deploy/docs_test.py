@@ -232,7 +232,7 @@ class PlantedFaultsTest(unittest.TestCase):
                     (docs / pathlib.Path(page).name).write_text(text)
             self.assertEqual(reference(directory), (None, ""))
             page = docs / "configuration.md"
-            page.write_text(page.read_text().replace("Prompts per step.", "Prompts a step."))
+            page.write_text(page.read_text().replace("Number of prompts per step.", "Prompts a step."))
             complaint, difference = reference(directory)
             self.assertIn("docs/configuration.md", complaint)
             self.assertIn("-| `data.train_batch_size` | integer | `72` | Prompts a step. |", difference)

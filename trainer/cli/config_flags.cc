@@ -5,9 +5,9 @@
 namespace taopd {
 
 void ConfigFlags::AddTo(CLI::App* app, bool required) {
-  app->add_option("--config", path, "YAML file; see the configuration reference")
+  app->add_option("--config", path, "YAML file with the settings (see the configuration reference)")
       ->required(required);
-  app->add_option("--set", overrides, "Override a setting: section.key=value (repeatable)")
+  app->add_option("--set", overrides, "Override one setting, as section.key=value (repeatable)")
       ->expected(1)
       ->take_all();
 }
@@ -43,8 +43,7 @@ std::shared_ptr<RunFlags> RunFlags::AddTo(CLI::App* app) {
       ->expected(1)
       ->take_all()
       ->needs(resume);
-  app->add_flag("--overwrite", mode->overwrite, "Replace the run that run.dir holds")
-      ->excludes(resume);
+  app->add_flag("--overwrite", mode->overwrite, "Replace the run in run.dir")->excludes(resume);
   return flags;
 }
 

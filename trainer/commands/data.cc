@@ -102,12 +102,10 @@ absl::Status ShowSftData(const DataFlags& flags) {
 Subcommand AddData(CLI::App& app) {
   auto flags = std::make_shared<DataFlags>();
   CLI::App* command = app.add_subcommand(
-      "data",
-      "Show the data of a configuration of train or sft: counts by file and source, lengths, "
-      "samples");
+      "data", "Show the data of a configuration: counts by file and source, lengths, and samples");
   flags->config.AddTo(command);
   command->add_flag("--sft", flags->sft,
-                    "The configuration is one of sft: show also which tokens are learned");
+                    "Read a configuration of sft, and also show which tokens are learned");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command
       ->add_option("--samples", flags->num_samples,

@@ -82,9 +82,9 @@ absl::Status Export(const ExportRequest& request) {
 
 Subcommand AddExport(CLI::App& app) {
   auto request = std::make_shared<ExportRequest>();
-  CLI::App* command = app.add_subcommand(
-      "export",
-      "Write the model of a checkpoint of any number of ranks, an adapter merged into its base");
+  CLI::App* command = app.add_subcommand("export",
+                                         "Write the model of a checkpoint as a Hugging Face "
+                                         "directory; an adapter is merged into its base");
   command->add_option("--run", request->run_dir, "Directory of the run")->required();
   command
       ->add_option("--output", request->output_dir,
@@ -92,12 +92,12 @@ Subcommand AddExport(CLI::App& app) {
       ->required();
   command
       ->add_option("--step", request->step,
-                   "Number of the checkpoint's step; without it, the newest complete checkpoint")
+                   "Step of the checkpoint. Default: the newest complete checkpoint")
       ->check(NonNegativeNumber());
   command
       ->add_option("--dtype", request->dtype,
-                   "Type of the weights that an adapter is merged into: auto (as the base is "
-                   "stored), float32 or bfloat16")
+                   "Data type of the weights that an adapter is merged into: float32, bfloat16, or "
+                   "auto, which keeps the base's type")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}));
   return {command, [request] { return Export(*request); }};
 }

@@ -243,11 +243,13 @@ class Launcher {
 Subcommand AddLaunch(CLI::App& app) {
   auto options = std::make_shared<LaunchOptions>();
   CLI::App* command = app.add_subcommand(
-      "launch", "Start several ranks of a command on this machine: launch --nproc 2 -- train ...");
-  command->add_option("--nproc", options->num_processes, "Ranks on this machine")
+      "launch",
+      "Start several ranks of a command on this machine, such as launch --nproc 2 -- train ...");
+  command->add_option("--nproc", options->num_processes, "Number of ranks on this machine")
       ->required()
       ->check(NumberIn(1, kMaxProcesses));
-  command->add_option("command", options->command, "A subcommand with its flags, after --")
+  command
+      ->add_option("command", options->command, "The command, with its flags, that each rank runs")
       ->required();
   return {command, [options]() -> absl::Status {
             const Environment environment = ProcessEnvironment();

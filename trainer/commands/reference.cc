@@ -21,7 +21,8 @@ namespace taopd {
 Subcommand AddConfig(CLI::App& app) {
   CLI::App* command = app.add_subcommand("config", "Print the configuration reference as Markdown");
   auto program = std::make_shared<std::string>("train");
-  command->add_option("program", *program, "train or sft")->check(CLI::IsMember({"train", "sft"}));
+  command->add_option("program", *program, "Program whose settings are printed")
+      ->check(CLI::IsMember({"train", "sft"}));
   return {command, [program] {
             TrainConfig train;
             SftConfig sft;
@@ -34,7 +35,7 @@ Subcommand AddConfig(CLI::App& app) {
 Subcommand AddObjectives(CLI::App& app) {
   CLI::App* command = app.add_subcommand("objectives", "List the objectives");
   auto formulas = std::make_shared<bool>(false);
-  command->add_flag("--formulas", *formulas, "Their formulas, as a Markdown table");
+  command->add_flag("--formulas", *formulas, "Print their formulas as a Markdown table");
   return {command, [formulas] {
             if (*formulas)
               std::cout << "| objective | loss | a | b_j | c |\n|---|---|---|---|---|\n";
@@ -55,9 +56,12 @@ Subcommand AddObjective(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
-      "objective", "Losses and gradients of cases from a JSONL file, in float64");
-  command->add_option("--input", flags->input_path, "Cases, one JSON object per line")->required();
-  command->add_option("--output", flags->output_path, "Results, one per line; replaced")
+      "objective", "Compute the losses and gradients of cases from a JSON Lines file, in float64");
+  command->add_option("--input", flags->input_path, "File of cases, one JSON object per line")
+      ->required();
+  command
+      ->add_option("--output", flags->output_path,
+                   "File of the results, one per line, which is replaced")
       ->required();
   return {
       command, [flags]() -> absl::Status {
@@ -83,27 +87,32 @@ Subcommand AddBandit(CLI::App& app) {
     bandit::Options options;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("bandit", "The paper's 30-armed bandit under one or several objectives");
-  command->add_option("--objective", flags->objectives, "Names, separated by commas")
+  CLI::App* command = app.add_subcommand(
+      "bandit", "Run the paper's 30-armed bandit under one or several objectives");
+  command->add_option("--objective", flags->objectives, "Names of objectives, separated by commas")
       ->required()
       ->delimiter(',');
-  command->add_option("--k", flags->options.k, "Size of the support")->capture_default_str();
-  command->add_option("--steps", flags->options.steps, "Optimizer steps")->capture_default_str();
+  command->add_option("--k", flags->options.k, "Number of tokens in the support")
+      ->capture_default_str();
+  command->add_option("--steps", flags->options.steps, "Number of optimizer steps")
+      ->capture_default_str();
   command->add_option("--seed", flags->options.seed, "Seed of the initial logits and the draws")
       ->capture_default_str();
   command
       ->add_option("--support", flags->support,
                    "Model whose top-k tokens form the support: teacher, student or union")
       ->capture_default_str();
-  command->add_option("--learning-rate", flags->options.learning_rate, "Of AdamW")
+  command->add_option("--learning-rate", flags->options.learning_rate, "AdamW's learning rate")
       ->capture_default_str();
-  command->add_option("--weight-decay", flags->options.weight_decay, "Of AdamW")
+  command->add_option("--weight-decay", flags->options.weight_decay, "AdamW's weight decay")
       ->capture_default_str();
   command
-      ->add_option("--record-every", flags->options.record_every, "Steps between recorded points")
+      ->add_option("--record-every", flags->options.record_every,
+                   "Number of steps between recorded points")
       ->capture_default_str();
-  command->add_option("--output", flags->output_path, "The JSON file, for `report`")->required();
+  command
+      ->add_option("--output", flags->output_path, "JSON file of the results, which `report` reads")
+      ->required();
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(flags->options.support,
                                    BadUsage(bandit::ParseSupport(flags->support)));
@@ -127,11 +136,11 @@ Subcommand AddReport(CLI::App& app) {
     std::string output_path;
   };
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("report", "One self-contained HTML page of runs and bandit files");
-  command->add_option("run_dirs", flags->run_dirs, "Run directories, and files of `bandit`")
+  CLI::App* command = app.add_subcommand(
+      "report", "Write one self-contained HTML page about runs and results of `bandit`");
+  command->add_option("run_dirs", flags->run_dirs, "Run directories, and result files of `bandit`")
       ->required();
-  command->add_option("-o,--output", flags->output_path, "The page")->required();
+  command->add_option("-o,--output", flags->output_path, "HTML file of the page")->required();
   return {command,
           [flags] { return BadData(report::WriteReport(flags->run_dirs, flags->output_path)); }};
 }

@@ -3,7 +3,8 @@
 namespace taopd {
 
 void GuardRuleConfig::Visit(SettingVisitor& v) {
-  v.Setting("limit", &limit, "Limit of the alarm; 0 = the guard is off.", AtLeast(0.0)).MayChange();
+  v.Setting("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0))
+      .MayChange();
   v.Setting("action", &action, "What the guard does: warn, pause, stop (code 76) or roll_back.")
       .MayChange();
 }
@@ -25,11 +26,11 @@ void GuardConfig::Visit(SettingVisitor& v) {
             short_responses);
   v.Section("repetition", "Alarm when rollout/repeated_ngrams exceeds limit.", repetition);
   v.Section("kl_to_start",
-            "Alarm when policy/kl_to_start exceeds limit, in nats per token; the metric is "
+            "Alarm when policy/kl_to_start exceeds limit, in nats per token. The metric is "
             "measured only if the limit is above 0.",
             kl_to_start);
   v.Setting("baseline_steps", &baseline_steps,
-            "Number of first steps. The mean over them is the value at the start.",
+            "Number of first steps over which the value at the start is averaged.",
             AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("patience", &patience,
@@ -38,7 +39,7 @@ void GuardConfig::Visit(SettingVisitor& v) {
             AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("kl_every", &kl_every,
-            Concat("Steps between measurements of policy/kl_to_start, on ", kNumProbes,
+            Concat("Number of steps between measurements of policy/kl_to_start, on ", kNumProbes,
                    " responses of the first step."),
             AtLeast<int64_t>(1))
       .MayChange();

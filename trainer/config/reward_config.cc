@@ -31,43 +31,50 @@ void VisitClip(const std::string& name, double* value, SettingVisitor& v) {
 
 void RewardConfig::Visit(SettingVisitor& v) {
   v.Setting("grader", &grader,
-            "A grader of `taopd-trainer grade --list`. It gives a response 1 if it is right, else "
-            "0. Empty: no reward, or the reward of url.",
+            "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
+            "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
             OneOf(GraderNamesOrNone()));
-  v.Setting("answer_pattern", &answer_pattern, "Like eval.answer_pattern, for reward.grader.");
+  v.Setting("answer_pattern", &answer_pattern,
+            "Same as eval.answer_pattern, but for reward.grader.");
   v.Setting("require_stop", &require_stop,
-            "Let reward.grader give 0 to a response that is cut at data.max_response_length.");
-  v.Setting("url", &url,
-            "Server that rewards the responses, as an alternative to a grader, such as "
-            "http://127.0.0.1:9000/rewards. It gets one POST request per prompt (docs/rewards.md).",
-            SettingCheck<std::string>([](const std::string& text) {
-              return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
-            }))
+            "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.");
+  v.Setting(
+       "url", &url,
+       "Server that rewards the responses, as an alternative to a grader, such as "
+       "http://127.0.0.1:9000/rewards. It receives one POST request per prompt (docs/rewards.md).",
+       SettingCheck<std::string>([](const std::string& text) {
+         return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
+       }))
       .MayChange();
-  v.Setting("weight", &weight, "Factor of the reward's term, policy_gradient, in the loss.",
+  v.Setting("weight", &weight,
+            "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
             SettingCheck<double>([](const double& factor) {
               return std::isfinite(factor) && factor != 0
                          ? absl::OkStatus()
                          : InvalidArgument("must be finite and not 0");
             }));
-  v.Setting("baseline", &baseline,
-            "What is subtracted from a reward. none: nothing; group: the mean over the responses "
-            "to the prompt (GRPO); leave_one_out: the mean over the other responses (RLOO).");
+  v.Setting(
+      "baseline", &baseline,
+      "What is subtracted from a reward: nothing (none), the mean over the responses to the prompt "
+      "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).");
   v.Setting("scale", &scale,
-            "What the difference is divided by. none: nothing; std: the standard deviation over "
-            "the responses to the prompt (GRPO), which needs baseline group.");
+            "What the difference is divided by: nothing (none), or the standard deviation over the "
+            "responses to the prompt (std, as in GRPO), which needs the baseline group.");
   VisitClip("clip_low", &clip_low, v);
   VisitClip("clip_high", &clip_high, v);
-  v.Setting("timeout_s", &timeout_s,
-            "Time limit for one attempt to get the rewards of the responses to one prompt.",
-            MoreThan(0.0))
+  v.Setting(
+       "timeout_s", &timeout_s,
+       "Time limit in seconds for one attempt to get the rewards of the responses to one prompt.",
+       MoreThan(0.0))
       .MayChange();
   v.Setting("outage_budget_s", &outage_budget_s,
-            "Time for which a failed request is retried. After it the run ends with code 69.",
+            "Time in seconds for which a failed request is retried. After that, the run ends with "
+            "code 69.",
             AtLeast(0.0))
       .MayChange();
   v.Setting("connect_timeout_s", &connect_timeout_s,
-            "Time to wait for the server of reward.url at the start.", MoreThan(0.0))
+            "Time limit in seconds for the wait for the server of reward.url at the start.",
+            MoreThan(0.0))
       .MayChange();
   v.Setting("max_in_flight", &max_in_flight,
             "Maximum number of requests in flight at the server of reward.url.",

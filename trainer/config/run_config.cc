@@ -20,9 +20,10 @@ SettingCheck<double> Fraction() {
 }
 
 void RunConfig::Visit(SettingVisitor& v) {
-  v.Setting("name", &name, "Name of the run, for people and for the status page.", NotEmpty())
-      .MayChange();
-  v.Setting("dir", &dir, "Directory to which the run writes everything. Empty: runs/NAME.")
+  v.Setting("name", &name, "Name of the run, which its page shows.", NotEmpty()).MayChange();
+  v.Setting(
+       "dir", &dir,
+       "Directory to which the run writes everything. If it is empty, the directory is runs/NAME.")
       .MayChange();
   v.Setting("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
             AtLeast<int64_t>(0));
@@ -40,9 +41,12 @@ void ProcessConfig::VisitProcess(SettingVisitor& v) {
   v.Setting("disk_plan", &disk_plan,
             "What to do if the checkpoints that the run will hold at once exceed the free space of "
             "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint fits), "
-            "or nothing (off).")
+            "or do nothing (off).")
       .MayChange();
-  v.Setting("device", &device, "auto, cpu, cuda or cuda:1.", NotEmpty()).MayChange();
+  v.Setting("device", &device,
+            "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
+            NotEmpty())
+      .MayChange();
   v.Setting("kernels", &kernels,
             "Kernels of this project, or compositions of LibTorch operations that compute the "
             "same: custom, composed, or auto, which means custom on a CPU and, on a GPU, those "
@@ -50,12 +54,12 @@ void ProcessConfig::VisitProcess(SettingVisitor& v) {
             "start.",
             OneOf(KernelModes()))
       .MayChange();
-  v.Setting("num_threads", &num_threads, "Number of threads for numerics; 0 = one per core.",
+  v.Setting("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
             AtLeast<int64_t>(0))
       .MayChange();
   v.Setting("host", &host, "Address on which the HTTP port is opened.", NotEmpty()).MayChange();
   v.Setting("http_port", &http_port,
-            "Port of the run's page, /status, /metrics and /healthz; 0 = any free port.",
+            "Port of the run's page, /status, /metrics and /healthz. 0 lets the system choose one.",
             Between<int64_t>(0, 65535))
       .MayChange();
   v.Setting("allowed_hosts", &allowed_hosts,
@@ -63,9 +67,10 @@ void ProcessConfig::VisitProcess(SettingVisitor& v) {
             "address that it is bound to and this machine's own names. Requests for other names "
             "are refused, so no page of another site reaches the run.")
       .MayChange();
-  v.Setting("token_env", &token_env,
-            "Environment variable that holds the token that POST requests to the HTTP port must "
-            "send as \"Authorization: Bearer TOKEN\". Empty: no token is required.")
+  v.Setting(
+       "token_env", &token_env,
+       "Environment variable that holds the token that POST requests to the HTTP port must send as "
+       "\"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.")
       .MayChange();
 }
 
@@ -75,9 +80,9 @@ void PromptConfig::VisitPrompts(SettingVisitor& v) {
             "'{\"enable_thinking\": false}'.");
   v.Setting("add_special_tokens", &add_special_tokens,
             "Let the tokenizer add its BOS to text prompts.");
-  v.Setting(
-      "shuffle", &shuffle,
-      "Draw a new order in each epoch. If false, prompts are used in the order of the files.");
+  v.Setting("shuffle", &shuffle,
+            "Draw a new order in each epoch. If it is false, prompts are used in the order of the "
+            "files.");
 }
 
 void OptimizerConfig::Visit(SettingVisitor& v) {
@@ -88,8 +93,10 @@ void OptimizerConfig::Visit(SettingVisitor& v) {
   v.Setting("weight_decay", &weight_decay,
             "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
             AtLeast(0.0));
-  v.Setting("max_grad_norm", &max_grad_norm,
-            "Norm to which larger gradients are scaled down; 0 = never.", AtLeast(0.0));
+  v.Setting(
+      "max_grad_norm", &max_grad_norm,
+      "Maximum norm of the gradients. Larger gradients are scaled down to it. 0 means no maximum.",
+      AtLeast(0.0));
   v.Setting("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.");
   v.Setting("warmup_steps", &warmup_steps, "Number of steps of linear warm-up.",
             AtLeast<int64_t>(0));
@@ -97,12 +104,12 @@ void OptimizerConfig::Visit(SettingVisitor& v) {
             "Share of lr that remains at the last step of the schedules linear and cosine.",
             Between(0.0, 1.0));
   v.Setting("moments", &moments,
-            "Storage of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
+            "Data type of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
             "which takes half the memory.");
-  v.Setting(
-      "master", &master,
-      "How bfloat16 weights are updated. float32: through a float32 copy, which takes four bytes "
-      "per parameter; none: directly, with stochastic rounding. float32 weights have no copy.");
+  v.Setting("master", &master,
+            "How bfloat16 weights are updated: through a float32 copy, which takes four bytes per "
+            "parameter (float32), or directly, with stochastic rounding (none). float32 weights "
+            "have no copy.");
   v.Setting(
        "offload", &offload,
        "Keep AdamW's moments and float32 copies in the host's memory and update the weights there, "
@@ -111,14 +118,14 @@ void OptimizerConfig::Visit(SettingVisitor& v) {
 }
 
 void ServerAccess::VisitAccess(SettingVisitor& v) {
-  v.Setting("api_key_env", &api_key_env,
-            "Environment variable that holds the servers' API key; it is sent as a bearer token.")
+  v.Setting(
+       "api_key_env", &api_key_env,
+       "Environment variable that holds the servers' API key. The key is sent as a bearer token.")
       .MayChange();
-  v.Setting("api_key_file", &api_key_file, "File that holds the API key, in its first line.")
-      .MayChange();
+  v.Setting("api_key_file", &api_key_file, "File whose first line is the API key.").MayChange();
   v.Setting("tls_ca_file", &tls_ca_file,
-            "PEM file of the authorities that sign the servers' certificates; empty: the "
-            "system's list.")
+            "PEM file of the authorities that sign the servers' certificates. If it is empty, the "
+            "system's list is used.")
       .MayChange();
   v.Setting("tls_cert_file", &tls_cert_file,
             "PEM file of this client's certificate, for servers that ask for one.")
@@ -147,8 +154,8 @@ const char* ServerAccess::FirstGiven() const {
 
 void LoraSettings::Visit(SettingVisitor& v) {
   v.Setting("rank", &rank,
-            "Rank of the adapters that are trained instead of the weights; 0 = no adapters. See "
-            "docs/lora.md.",
+            "Rank of the adapters that are trained instead of the weights. 0 means no adapters. "
+            "See docs/lora.md.",
             Between<int64_t>(0, kMaxLoraRank));
   v.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
             SettingCheck<double>([](const double& number) {
@@ -166,8 +173,8 @@ void LoraSettings::Visit(SettingVisitor& v) {
             "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
             SettingCheck<std::vector<std::string>>(CheckModulesToSave));
   v.Setting("init", &init,
-            "Initial values of A (B is zero). default: PEFT's uniform distribution; gaussian: a "
-            "normal distribution with standard deviation 1 / rank.");
+            "Distribution of the initial values of A (B is zero): PEFT's uniform distribution "
+            "(default), or a normal distribution with standard deviation 1 / rank (gaussian).");
 }
 
 std::optional<LoraOptions> LoraSettings::Options(int64_t seed) const {

@@ -3,14 +3,18 @@
 namespace taopd {
 
 void SftModelConfig::Visit(SettingVisitor& v) {
-  v.Setting("init", &init, "Hugging Face model directory to start from; empty: random weights.");
+  v.Setting("init", &init,
+            "Hugging Face model directory to start from. If it is empty, the weights are random.");
   v.Setting("config", &config,
-            "config.json of a model with random weights; used when init is empty.");
-  v.Setting("tokenizer", &tokenizer,
-            "Directory of a tokenizer. With init it is another model's tokenizer, whose special "
-            "tokens and template the model takes over. Empty: init's own tokenizer.")
+            "config.json of a model with random weights, which is used if init is empty.");
+  v.Setting(
+       "tokenizer", &tokenizer,
+       "Directory of a tokenizer. If init is set, it is another model's tokenizer, whose special "
+       "tokens and template the model takes over. If it is empty, init's own tokenizer is used.")
       .MayChange();
-  v.Setting("dtype", &dtype, "auto (as stored), float32 or bfloat16.",
+  v.Setting("dtype", &dtype,
+            "Data type of the parameters and of the computation: float32, bfloat16, or auto, which "
+            "keeps the stored type.",
             OneOf({"auto", "float32", "bfloat16"}));
   v.Section("lora", "Low-rank adapters (LoRA).", lora);
 }
@@ -22,14 +26,15 @@ void SftDataConfig::Visit(SettingVisitor& v) {
       .MayChange();
   v.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
   v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
-  v.Setting("response_key", &response_key, "Key of the response; only its tokens are learned.",
+  v.Setting("response_key", &response_key, "Key of the response, whose tokens alone are learned.",
             NotEmpty());
-  v.Setting("messages_key", &messages_key,
-            "Key of a conversation, in rows without a response: a list of messages of which the "
-            "last is the assistant's. Empty: rows hold no conversations.");
+  v.Setting(
+      "messages_key", &messages_key,
+      "Key of a conversation in rows without a response. A conversation is a list of messages that "
+      "ends with one of the assistant. If the key is empty, rows hold no conversations.");
   v.Setting("assistant_turns", &assistant_turns,
-            "The turns of a conversation that are learned. last: the last one; all: each one, with "
-            "the messages before it as its prompt.");
+            "Turns of a conversation that are learned: only the last one (last), or each one, with "
+            "the messages before it as its prompt (all).");
   v.Setting("max_length", &max_length,
             "Maximum length of a prompt with its response in tokens. Longer rows are an error.",
             AtLeast<int64_t>(2));
@@ -41,7 +46,7 @@ void SftDataConfig::Visit(SettingVisitor& v) {
 void SftTrainerConfig::Visit(SettingVisitor& v) {
   v.Setting("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("batch_size", &batch_size, "Rows per step.", AtLeast<int64_t>(1));
+  v.Setting("batch_size", &batch_size, "Number of rows per step.", AtLeast<int64_t>(1));
   v.Setting("micro_batch_tokens", &micro_batch_tokens,
             "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1))
       .MayChange();

@@ -123,22 +123,22 @@ bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntry
 
 void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("kind", &kind,
-            "server: the scores come from servers. self: the student is its own teacher, with the "
-            "weights of teacher.weights (docs/self-distillation.md). none: there is no teacher, "
-            "only a reward.");
+            "Where the scores come from. With server, they come from servers. With self, the "
+            "student is its own teacher, with the weights of teacher.weights "
+            "(docs/self-distillation.md). With none, there is no teacher, only a reward.");
   v.Setting("weights", &weights,
-            "Weights of a teacher of kind self. start: those of student.model. ema: an average "
-            "over the steps. live: those of the step, without a gradient through the teacher.");
+            "Weights of a teacher of kind self: those of student.model (start), an average over "
+            "the steps (ema), or those of the step (live). No gradient flows through the teacher.");
   v.Setting("ema", &ema,
-            "Decay of the average for weights ema. After each step, average = ema * average + (1 - "
-            "ema) * weights.",
+            "Decay of the average if teacher.weights is ema. After each step, average = ema * "
+            "average + (1 - ema) * weights.",
             SettingCheck<double>([](const double& factor) {
               return factor >= 0 && factor < 1 ? absl::OkStatus()
                                                : InvalidArgument("must be in [0, 1)");
             }));
   v.Setting("refresh_every", &refresh_every,
-            "Replace weights start with the current weights every time this many steps are done; 0 "
-            "= never.",
+            "Number of steps between replacements of the weights start by the current weights. 0 "
+            "means that they are never replaced.",
             AtLeast<int64_t>(0));
   v.Setting(
        "endpoints", &endpoints,
@@ -148,11 +148,11 @@ void TeacherConfig::Visit(SettingVisitor& v) {
        }))
       .MayChange();
   v.Setting("model", &model,
-            "Name of the model on a vLLM or SGLang server. Empty: the first model that the server "
-            "lists.");
+            "Name of the model on a vLLM or SGLang server. If it is empty, the first model that "
+            "the server lists is used.");
   v.Setting("revision", &revision,
             "Revision that the servers must serve, as in the log of taopd-teacher. Another "
-            "revision is refused before the first step. Empty: any.")
+            "revision is refused before the first step. If it is empty, any revision is accepted.")
       .MayChange();
   v.Setting("top_k", &top_k,
             "Number of teacher tokens per position. All other tokens together form the tail.",
@@ -160,19 +160,20 @@ void TeacherConfig::Visit(SettingVisitor& v) {
   v.Setting("temperature", &temperature,
             "Temperature of the teacher's distribution. vLLM and SGLang support 1 only.",
             MoreThan(0.0));
-  v.Setting("timeout_s", &timeout_s, "Time limit for one attempt to score one sequence.",
+  v.Setting("timeout_s", &timeout_s, "Time limit in seconds for one attempt to score one sequence.",
             MoreThan(0.0))
       .MayChange();
   v.Setting("outage_budget_s", &outage_budget_s,
-            "Time for which a failed sequence is retried. After it the run ends with code 69.",
+            "Time in seconds for which a failed sequence is retried. After that, the run ends with "
+            "code 69.",
             AtLeast(0.0))
       .MayChange();
-  v.Setting("connect_timeout_s", &connect_timeout_s, "Time to wait for a teacher at the start.",
-            MoreThan(0.0))
+  v.Setting("connect_timeout_s", &connect_timeout_s,
+            "Time limit in seconds for the wait for a teacher at the start.", MoreThan(0.0))
       .MayChange();
   v.Setting("hedge_after_s", &hedge_after_s,
-            "If a server has not answered after this time, the request is also sent to a second "
-            "server, and the first valid answer counts; 0 = never.",
+            "If a server has not answered after this many seconds, the request is also sent to a "
+            "second server, and the first valid answer counts. 0 means never.",
             AtLeast(0.0))
       .MayChange();
   v.Setting("max_in_flight", &max_in_flight, "Maximum number of requests in flight per server.",
@@ -180,7 +181,8 @@ void TeacherConfig::Visit(SettingVisitor& v) {
       .MayChange();
   VisitAccess(v);
   v.Setting("cache_dir", &cache_dir,
-            "Directory of a score cache, which several processes may share. Empty: no cache.")
+            "Directory of a score cache, which several processes may share. If it is empty, scores "
+            "are not cached.")
       .MayChange();
   v.Setting("cache_gb", &cache_gb,
             "Maximum size of the score cache in GiB. When it is full, the least recently used "
@@ -194,15 +196,17 @@ void TeacherConfig::Visit(SettingVisitor& v) {
 }
 
 void TeacherEntryConfig::Visit(SettingVisitor& v) {
-  v.Setting("name", &name, "Name in messages and metrics, made of letters, digits, _ and -.");
-  v.Setting("kind", &kind, "Like teacher.kind; at most one teacher is of kind self.");
-  v.Setting("endpoints", &endpoints, "Like teacher.endpoints.");
-  v.Setting("model", &model, "Like teacher.model.");
-  v.Setting("revision", &revision, "Like teacher.revision.");
+  v.Setting("name", &name,
+            "Name of the teacher in messages and metrics, made of letters, digits, _ and -.");
+  v.Setting("kind", &kind, "Same as teacher.kind. At most one teacher can be of kind self.");
+  v.Setting("endpoints", &endpoints, "Same as teacher.endpoints.");
+  v.Setting("model", &model, "Same as teacher.model.");
+  v.Setting("revision", &revision, "Same as teacher.revision.");
   v.Setting("sources", &sources,
-            "Data sources (data.source_key) whose responses this teacher scores. Empty: all "
-            "sources that no other teacher names.");
-  v.Setting("weight", &weight, "Factor of the loss on its sequences.", AtLeast(0.0));
+            "Data sources (data.source_key) whose responses this teacher scores. If the list is "
+            "empty, it scores all sources that no other teacher names.");
+  v.Setting("weight", &weight,
+            "Factor by which the loss on this teacher's sequences is multiplied.", AtLeast(0.0));
 }
 
 absl::Status CheckTeachers(const TeacherConfig& teacher,

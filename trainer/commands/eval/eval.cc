@@ -235,23 +235,28 @@ Subcommand AddEval(CLI::App& app) {
                       "Model directory; with --endpoint the server's model. Default: "
                       "student.model, or the server's first");
   command->add_option("--data", flags->data,
-                      "JSON Lines or Parquet files of problems; default: data.val");
+                      "JSON Lines or Parquet files of problems. Default: data.val");
   command->add_option("--endpoint", request.server.url,
                       "OpenAI-compatible server that answers instead of a model in this process");
   command->add_option("--api-key-env", request.server.api_key_env,
-                      "Environment variable of the API key; default: OPENAI_API_KEY");
+                      "Environment variable that holds the API key. Default: OPENAI_API_KEY");
   command
-      ->add_option("--concurrency", request.server.concurrency, "Requests in flight at the server")
+      ->add_option("--concurrency", request.server.concurrency,
+                   "Maximum number of requests in flight at the server")
       ->check(NumberIn(1, 1024))
       ->capture_default_str();
   command
-      ->add_option("--timeout", request.server.timeout_s, "Seconds for one attempt at one response")
+      ->add_option("--timeout", request.server.timeout_s,
+                   "Time limit in seconds for one attempt at one response")
       ->check(PositiveNumber())
       ->capture_default_str();
-  command->add_option("--max-retries", request.server.max_retries, "Further attempts at a response")
+  command
+      ->add_option("--max-retries", request.server.max_retries,
+                   "Maximum number of further attempts at a response")
       ->check(NonNegativeNumber())
       ->capture_default_str();
-  command->add_option("--output", request.output_path, "The results as JSON")
+  command
+      ->add_option("--output", request.output_path, "File to which the results are written as JSON")
       ->capture_default_str();
   command->add_option("--responses", request.responses_path,
                       "File of all responses as JSON Lines, from which an interrupted evaluation "

@@ -100,23 +100,22 @@ absl::Status Generate(const GenerateRequest& request) {
 }  // namespace
 
 Subcommand AddGenerate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "generate", "Continue a prompt, or chat with a model, streamed to the terminal");
+  CLI::App* command =
+      app.add_subcommand("generate", "Continue a prompt, or chat with a model, on the terminal");
   auto request = std::make_shared<GenerateRequest>();
-  command->add_option(
-      "--model", request->model_dir,
-      "Hugging Face model directory; with --endpoint the server's model, by default "
-      "its first");
+  command->add_option("--model", request->model_dir,
+                      "Hugging Face model directory. With --endpoint, name of the server's model "
+                      "(default: its first)");
   auto* endpoint =
       command->add_option("--endpoint", request->endpoint,
                           "OpenAI-compatible server that answers instead of a model in "
                           "this process");
   command
       ->add_option("--api-key-env", request->api_key_env,
-                   "Environment variable of the API key; default: OPENAI_API_KEY")
+                   "Environment variable that holds the API key. Default: OPENAI_API_KEY")
       ->needs(endpoint);
   auto* prompt = command->add_option("--prompt", request->prompt,
-                                     "Text to continue, or with --chat the only question");
+                                     "Text to continue or, with --chat, the only question");
   command->add_flag("--chat", request->chat,
                     "Answer through the chat template. Without --prompt, each line of standard "
                     "input is a turn of one conversation, until its end or /quit");
@@ -131,25 +130,36 @@ Subcommand AddGenerate(CLI::App& app) {
       ->excludes(prompt);
   command
       ->add_option("--max-new-tokens", request->max_new_tokens,
-                   "Maximum number of tokens to generate; without it, 256 or the rest of the "
-                   "model's positions")
+                   "Maximum number of tokens to generate. Default: 256, or the rest of the model's "
+                   "positions")
       ->check(PositiveNumber());
-  command->add_option("--temperature", request->temperature, "0 = greedy")
+  command->add_option("--temperature", request->temperature, "Sampling temperature. 0 means greedy")
       ->check(NonNegativeNumber())
       ->capture_default_str();
-  command->add_option("--top-p", request->top_p, "Nucleus sampling; 1 = off")
+  command
+      ->add_option("--top-p", request->top_p,
+                   "Sample from the most probable tokens whose probabilities sum to this number. 1 "
+                   "turns it off")
       ->check(NumberIn(1e-9, 1.0))
       ->capture_default_str();
-  command->add_option("--top-k", request->top_k, "0 = off")
+  command
+      ->add_option("--top-k", request->top_k,
+                   "Sample from this number of most probable tokens. 0 turns it off")
       ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--seed", request->seed, "Seed of the sampling")
       ->check(NonNegativeNumber())
       ->capture_default_str();
-  command->add_option("--dtype", request->dtype, "auto, float32, bfloat16, float16")
+  command
+      ->add_option("--dtype", request->dtype,
+                   "Data type of the weights: float32, bfloat16, float16, or auto, which keeps the "
+                   "stored type")
       ->excludes(endpoint)
       ->capture_default_str();
-  command->add_option("--device", request->device, "auto, cpu, cuda, cuda:1")
+  command
+      ->add_option(
+          "--device", request->device,
+          "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU")
       ->excludes(endpoint)
       ->capture_default_str();
   return {command, [request] { return Generate(*request); }};

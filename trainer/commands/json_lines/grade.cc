@@ -71,9 +71,9 @@ Subcommand AddGrade(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "grade",
-      "Judge answers: reads JSON lines {response, answer, grader?, data_source?}, and appends "
-      "{correct, extracted, reason} to the other keys of the line");
-  command->add_option("--grader", flags->grader, "Grader of lines that name none")
+      "Grade responses: read JSON lines {response, answer, grader?, data_source?} from the "
+      "standard input, and write them with {correct, extracted, reason} added");
+  command->add_option("--grader", flags->grader, "Grader of the lines that do not name one")
       ->capture_default_str();
   command->add_option("--answer-pattern", flags->pattern,
                       "RE2 expression whose first group is the answer (exact, numeric)");

@@ -107,14 +107,15 @@ Subcommand AddRender(CLI::App& app) {
   auto flags = std::make_shared<RenderFlags>();
   CLI::App* command = app.add_subcommand(
       "render",
-      "Standard input, JSON lines {\"messages\", \"tools\"?, \"documents\"?, "
-      "\"add_generation_prompt\"?, \"continue_final_message\"?, \"template_name\"?, \"kwargs\"?}; "
-      "output {\"text\", \"ids\"} or {\"error\"}. A line {\"template\", \"context\"} renders a "
-      "template by itself");
+      "Render chats: read JSON lines {\"messages\", \"tools\"?, \"documents\"?, "
+      "\"add_generation_prompt\"?, \"continue_final_message\"?, \"template_name\"?, \"kwargs\"?} "
+      "from the standard input, and write {\"text\", \"ids\"} or {\"error\"}. A line "
+      "{\"template\", "
+      "\"context\"} renders a template without a tokenizer");
   command->add_option("--tokenizer", flags->tokenizer_dir,
                       "Directory with tokenizer.json and a chat template");
   command->add_option("--template", flags->template_path,
-                      "A template file; lines are {\"context\"}, output {\"text\"}");
+                      "Template file. Lines are then {\"context\"}, and answers {\"text\"}");
   return {command, [flags] { return RenderLines(*flags); }};
 }
 

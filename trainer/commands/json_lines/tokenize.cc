@@ -71,8 +71,9 @@ Subcommand AddTokenize(CLI::App& app) {
   auto tokenizer_dir = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
       "tokenize",
-      "Standard input, JSON lines {\"text\", \"add_special_tokens\": true} or {\"ids\", "
-      "\"skip_special_tokens\": false}; output {\"ids\", \"tokens\", \"text\"} or {\"error\"}");
+      "Tokenize texts: read JSON lines {\"text\", \"add_special_tokens\": true} or {\"ids\", "
+      "\"skip_special_tokens\": false} from the standard input, and write {\"ids\", \"tokens\", "
+      "\"text\"} or {\"error\"}");
   command->add_option("--tokenizer", *tokenizer_dir, "Directory with tokenizer.json")->required();
   return {command, [tokenizer_dir]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(const auto tokenizer, BadData(Tokenizer::Load(*tokenizer_dir)));

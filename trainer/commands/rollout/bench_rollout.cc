@@ -177,22 +177,23 @@ Subcommand AddBenchRollout(CLI::App& app) {
   auto flags = std::make_shared<BenchRolloutRequest>();
   BenchRolloutRequest& request = *flags;
   CLI::App* command = app.add_subcommand(
-      "bench-rollout", "Let servers of rollouts generate and measure them; replaces their weights");
+      "bench-rollout",
+      "Measure servers of rollouts while they generate. Their weights are replaced");
   request.config.AddTo(command, /*required=*/false);
   command->add_option("--endpoint", request.endpoints,
                       "URL of a server; replaces rollout.endpoints (repeatable)");
   command->add_option("--model", request.model,
-                      "Directory of the weights to give them; replaces student.model");
-  command->add_option("--requests", request.num_requests, "Responses of each server")
+                      "Directory of the weights that they get, instead of student.model");
+  command->add_option("--requests", request.num_requests, "Number of responses of each server")
       ->check(PositiveNumber())
       ->capture_default_str();
   command->add_option("--prompt-tokens", request.prompt_tokens, "Length of the random prompts")
       ->check(PositiveNumber())
       ->capture_default_str();
-  command->add_option("--response-tokens", request.response_tokens, "Largest length of a response")
+  command->add_option("--response-tokens", request.response_tokens, "Maximum length of a response")
       ->check(PositiveNumber())
       ->capture_default_str();
-  command->add_option("--json", request.json_path, "The results as JSON");
+  command->add_option("--json", request.json_path, "File to which the results are written as JSON");
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, BadUsage(ReadConfig(*flags)));
             return BenchRollout(config, *flags);

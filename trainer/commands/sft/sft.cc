@@ -373,7 +373,7 @@ absl::Status CheckIsAlone() {
 }  // namespace
 
 Subcommand AddSft(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("sft", "Supervised training on prompt/response pairs");
+  CLI::App* command = app.add_subcommand("sft", "Train a model on given responses to prompts");
   auto flags = RunFlags::AddTo(command);
   return {command, [flags]() -> absl::Status {
             SftConfig config;

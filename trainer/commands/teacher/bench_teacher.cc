@@ -171,34 +171,41 @@ Subcommand AddBenchTeacher(CLI::App& app) {
       app.add_subcommand("bench-teacher", "Send requests to a teacher and measure it");
   flags->teacher.AddTo(command);
   command
-      ->add_option("--rate", request.rate,
-                   "Requests per second, which arrive at random; 0 = use --concurrency")
+      ->add_option(
+          "--rate", request.rate,
+          "Requests per second, which arrive at random. 0 means that --concurrency applies")
       ->check(NonNegativeNumber())
       ->capture_default_str();
-  command->add_option("--concurrency", request.concurrency, "Requests always in flight")
+  command
+      ->add_option("--concurrency", request.concurrency,
+                   "Number of requests that are always in flight")
       ->check(PositiveNumber())
       ->capture_default_str();
-  auto* count = command->add_option("--requests", request.num_requests, "Requests to send")
-                    ->check(PositiveNumber())
-                    ->capture_default_str();
+  auto* count =
+      command->add_option("--requests", request.num_requests, "Number of requests to send")
+          ->check(PositiveNumber())
+          ->capture_default_str();
   command->add_option("--duration", request.duration_s, "Seconds during which requests are sent")
       ->check(PositiveNumber())
       ->excludes(count);
   command
-      ->add_option("--prompt-tokens", request.prompt_tokens, "A length, or a range such as 64:256")
-      ->capture_default_str();
-  command->add_option("--response-tokens", request.response_tokens, "A length, or a range")
+      ->add_option("--prompt-tokens", request.prompt_tokens,
+                   "Number of tokens of a prompt, or a range such as 64:256")
       ->capture_default_str();
   command
-      ->add_option(
-          "--vocab-size", request.vocab_size,
-          "Upper bound of the random ids; 0 = the teacher's vocabulary, or 1000 if it is not known")
+      ->add_option("--response-tokens", request.response_tokens,
+                   "Number of tokens of a response, or a range")
+      ->capture_default_str();
+  command
+      ->add_option("--vocab-size", request.vocab_size,
+                   "Upper bound of the random ids. 0 means the teacher's vocabulary, or 1000 if it "
+                   "is not known")
       ->check(NonNegativeNumber())
       ->capture_default_str();
   command->add_option("--seed", request.seed, "Seed of ids, lengths and arrivals")
       ->check(NonNegativeNumber())
       ->capture_default_str();
-  command->add_option("--json", request.json_path, "The results as JSON");
+  command->add_option("--json", request.json_path, "File to which the results are written as JSON");
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->teacher.Read());
             return BenchTeacher(std::move(config), flags->request);

@@ -193,12 +193,14 @@ absl::Status Score(const ScoreFlags& flags) {
 Subcommand AddScore(CLI::App& app) {
   auto flags = std::make_shared<ScoreFlags>();
   CLI::App* command =
-      app.add_subcommand("score", "Fill a score cache: a teacher's scores of given sequences");
+      app.add_subcommand("score", "Fill a score cache with a teacher's scores of given sequences");
   flags->teacher.AddTo(command);
-  command->add_option("--input", flags->input_path, "JSON Lines with prompt_ids and response_ids")
+  command
+      ->add_option("--input", flags->input_path, "JSON Lines file with prompt_ids and response_ids")
       ->required();
-  command->add_option("--cache-dir", flags->teacher.cache_dir, "Replaces teacher.cache_dir");
-  command->add_option("--concurrency", flags->concurrency, "Requests in flight")
+  command->add_option("--cache-dir", flags->teacher.cache_dir,
+                      "Directory of the cache, instead of teacher.cache_dir");
+  command->add_option("--concurrency", flags->concurrency, "Maximum number of requests in flight")
       ->check(PositiveNumber())
       ->capture_default_str();
   return {command, [flags] { return Score(*flags); }};

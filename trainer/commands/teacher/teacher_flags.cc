@@ -7,9 +7,11 @@ namespace taopd {
 void TeacherFlags::AddTo(CLI::App* command) {
   config.AddTo(command, /*required=*/false);
   command->add_option("--teacher", endpoints,
-                      "URL of a server; replaces teacher.endpoints (repeatable)");
-  command->add_option("--top-k", top_k, "Replaces teacher.top_k");
-  command->add_option("--temperature", temperature, "Replaces teacher.temperature");
+                      "URL of a server, instead of teacher.endpoints (repeatable)");
+  command->add_option("--top-k", top_k,
+                      "Number of teacher tokens per position, instead of teacher.top_k");
+  command->add_option("--temperature", temperature,
+                      "Temperature of the teacher, instead of teacher.temperature");
 }
 
 absl::StatusOr<TrainConfig> TeacherFlags::Read() const {

@@ -48,13 +48,12 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
 }  // namespace
 
 Subcommand AddTrain(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("train", "On-policy distillation, a daemon per experiment");
+  CLI::App* command = app.add_subcommand("train", "Train a student by on-policy distillation");
   auto flags = RunFlags::AddTo(command);
   command
       ->add_flag("--dry-run", flags->mode.dry_run,
-                 "Check configuration, data, memory plan and teacher, and take one batch through a "
-                 "step: print its loss, change no weight, leave nothing on the disk")
+                 "Check the configuration, the data, the memory plan and the teacher, and compute "
+                 "the loss of one batch. No weight changes, and nothing is left on the disk")
       ->excludes("--resume");
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->config.ReadTrainConfig());

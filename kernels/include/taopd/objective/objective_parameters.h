@@ -41,24 +41,24 @@ inline constexpr ObjectiveParameter kObjectiveParameters[] = {
      "entropy_aware adds its forward KL where the teacher's entropy is above it, in nats.", 0,
      std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
     {"max_rho", &ObjectiveParameters::max_rho, kReadsRhoGuards,
-     "Truncate the importance ratio of reused batches at this number, which biases the loss; 0 = "
-     "never.",
+     "Truncate the importance ratio of reused batches at this number, which biases the loss. 0 "
+     "means never.",
      0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
     {"mask_rho_below", &ObjectiveParameters::mask_rho_below, kReadsRhoGuards,
-     "Mask the sampled token's part if its importance ratio is below this number, such as 0.5; 0 = "
-     "never.",
+     "Mask the sampled token's part if its importance ratio is below this number, such as 0.5. 0 "
+     "means never.",
      0, 1, /*open=*/false, "from 0 to 1"},
     {"mask_rho_above", &ObjectiveParameters::mask_rho_above, kReadsRhoGuards,
-     "Mask the sampled token's part if its importance ratio is above this number, such as 2; 0 = "
-     "never.",
+     "Mask the sampled token's part if its importance ratio is above this number, such as 2. 0 "
+     "means never.",
      0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
     {"clip_low", &ObjectiveParameters::clip_low, kReadsClip,
-     "PPO's clip from below: no gradient from a ratio below 1 - clip_low with a negative "
-     "advantage, such as 0.2; 0 = never.",
+     "PPO's lower clip, such as 0.2: a ratio below 1 - clip_low with a negative advantage gives no "
+     "gradient. 0 means never.",
      0, 1, /*open=*/false, "from 0 to 1"},
     {"clip_high", &ObjectiveParameters::clip_high, kReadsClip,
-     "PPO's clip from above: no gradient from a ratio above 1 + clip_high with a positive "
-     "advantage, such as 0.28; 0 = never.",
+     "PPO's upper clip, such as 0.28: a ratio above 1 + clip_high with a positive advantage gives "
+     "no gradient. 0 means never.",
      0, std::numeric_limits<double>::infinity(), /*open=*/false, "at least 0"},
 };
 

@@ -94,15 +94,15 @@ absl::Status Plan(const PlanFlags& flags) {
 Subcommand AddPlan(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand(
-      "plan",
-      "Show the memory that a training configuration takes, line by line; reads no weights");
+      "plan", "Show the memory that a configuration takes, line by line, without reading weights");
   flags->config.AddTo(command);
   command->add_option("--device-memory", flags->device_memory,
                       "Plan for this device instead of this machine's: cuda:80GB, cpu:24GiB, or a "
                       "size alone, for the kind of trainer.device here");
   command
-      ->add_option("--ranks", flags->num_ranks,
-                   "Plan for one of this many ranks, which divide prompts and optimizer state")
+      ->add_option(
+          "--ranks", flags->num_ranks,
+          "Plan for one of this many ranks, which share the prompts and the optimizer state")
       ->check(NumberIn(1, 1024));
   CLI::Option* flops =
       command
@@ -112,19 +112,19 @@ Subcommand AddPlan(CLI::App& app) {
           ->check(PositiveNumber());
   CLI::Option* memory = command
                             ->add_option("--memory-gb-per-s", flags->memory_gb_per_s,
-                                         "The rate of each device's memory, for the estimate")
+                                         "Memory bandwidth of each device, for the estimate")
                             ->check(PositiveNumber())
                             ->needs(flops);
   flops->needs(memory);
   command
       ->add_option(
           "--network-gb-per-s", flags->network_gb_per_s,
-          "The rate at which a rank sends to the others, for the estimate of several ranks")
+          "Bandwidth at which a rank sends to the others, for the estimate of several ranks")
       ->check(PositiveNumber())
       ->needs(flops);
   command
       ->add_option("--host-gb-per-s", flags->host_gb_per_s,
-                   "The rate of the host's memory, for the estimate with optimizer.offload")
+                   "Memory bandwidth of the host, for the estimate with optimizer.offload")
       ->check(PositiveNumber())
       ->needs(flops);
   return {command, [flags] { return Plan(*flags); }};
