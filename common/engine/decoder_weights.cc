@@ -138,7 +138,7 @@ class DecoderWeights final : public EngineWeights {
                                     std::set<std::string>());
   }
 
-  // The base stays what it was at the start, and is merged with each adapter anew.
+  // The base does not change; each adapter is merged with it anew.
   absl::StatusOr<std::unique_ptr<StagedWeights>> StageAdapter(const std::string& directory,
                                                               const std::vector<TensorSum>& sums) {
     TAOPD_ASSIGN_OR_RETURN(const auto file,

@@ -57,7 +57,7 @@ absl::Status CheckOnDevice(const SelfCheckShape& shape) {
     }
     if (verdict.outcome == KernelVerdict::Outcome::kHangs || verdict.device_is_lost) {
       return DeviceFailure("the check of the kernels at the start lost ", shape.device.str(), ": ",
-                           Describe(verdict), "; --kernels composed does without them");
+                           Describe(verdict), "; --kernels composed avoids them");
     }
   }
   UseKernels(TrustedKernels(verdicts));

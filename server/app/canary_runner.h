@@ -37,7 +37,7 @@ class CanaryRunner {
     std::optional<absl::StatusOr<InferenceResult>> answer ABSL_GUARDED_BY(mutex);
   };
 
-  // Forgets the answers of the model before. Returns whether there is anything to probe.
+  // Forgets the previous model's answers. Returns whether there is anything to probe.
   bool Begin(std::shared_ptr<const ServedModel> model);
   void Ask();
   // Waits for the answer.

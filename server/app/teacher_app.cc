@@ -253,7 +253,7 @@ class TeacherApp {
     }
   }
 
-  // Returns the exit code of a failure that only a new process can mend: of loading, of the HTTP
+  // Returns the exit code of a failure that only a new process can fix: of loading, of the HTTP
   // listener or of the device. Logs the failure.
   std::optional<int> FatalFailure() {
     if (load_failure_code_ != 0) return load_failure_code_;

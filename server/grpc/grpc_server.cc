@@ -35,7 +35,7 @@ constexpr int kHandshakeTimeoutMs = 20'000;
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // for all connections together
 
 // protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
-// fill a disk with them; the sender of such a message is told by the status of its call.
+// fill a disk with them; the status of the call tells the sender.
 void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
                    const std::string& message) {
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});

@@ -42,7 +42,7 @@ GrammarSpec GrammarOfAnyObject();
 // Returns a grammar of exactly these texts. REQUIRES: choices is not empty.
 GrammarSpec GrammarOfChoices(const std::vector<std::string>& choices);
 
-// Takes the text as EBNF if a line has "::=", and else as Lark's notation, as vLLM does.
+// Reads the text as EBNF if a line has "::=", and otherwise as Lark's notation, as vLLM does.
 GrammarSpec GrammarOfText(std::string text);
 
 }  // namespace taopd

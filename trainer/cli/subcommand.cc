@@ -39,12 +39,12 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
     switch (rule.Observe(std::chrono::steady_clock::now())) {
       case SignalAction::kStop:
         LogInfo(Concat("stopping, and saving first; another signal after ",
-                       RepeatedSignals::kSameWishFor.count(), " s ends the run at once: so far ",
+                       RepeatedSignals::kSameRequestFor.count(), " s ends the run at once: so far ",
                        WhatIsSaved(*state)),
                 {{"signal", signal}});
         state->RequestStop(kExitStopped);
         break;
-      case SignalAction::kSameWish:
+      case SignalAction::kSameRequest:
         break;
       case SignalAction::kEndAtOnce:
         if (state->status().phase == TrainerPhase::kWaitingForStorage) {

@@ -28,9 +28,9 @@ using AddSubcommand = Subcommand (*)(CLI::App& app);
 int EndCommand(const absl::Status& result);
 
 // Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
-// Others within five seconds are the same wish (repeated_signals.h). A later one ends the process
-// at once with code 77, after a line that says which step is saved. Call it before any other thread
-// starts. `state` must live as long as the process.
+// Others within five seconds are the same request (repeated_signals.h). A later one ends the
+// process at once with code 77, after a line that says which step is saved. Call it before any
+// other thread starts. `state` must live as long as the process.
 void StopOnSignals(RunState* state);
 
 // For a command that leaves nothing half done: SIGTERM or SIGINT ends the process at once with code

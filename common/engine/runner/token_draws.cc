@@ -17,7 +17,7 @@ namespace {
 
 // Fewer logits than this are not worth a second thread.
 constexpr int64_t kLogitsPerThread = 1 << 12;
-// Rows of which penalties, bias and lists name more ids than this are copied whole.
+// If the penalties, biases and lists of a row name more ids than this, the whole row is copied.
 constexpr size_t kMostNamedIds = 2048;
 
 // Draws on the logits' device for the tasks that need only a temperature. Returns the indices of

@@ -10,7 +10,7 @@
 namespace taopd::cpu {
 
 // Moves the logits of `num` distinct ids to `taken` and puts -inf in their places.
-inline void TakeOut(const int32_t* ids, int32_t num, float* logits, float* taken) {
+inline void ExtractLogits(const int32_t* ids, int32_t num, float* logits, float* taken) {
   for (int32_t j = 0; j < num; ++j) taken[j] = logits[ids[j]];
   for (int32_t j = 0; j < num; ++j) logits[ids[j]] = NegativeInfinity<float>();
 }

@@ -87,7 +87,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     std::copy_n(logits, vocabulary_size, result->dense_log_probs);
   }
   TopK(logits, vocabulary_size, k, scratch, result->ids);
-  TakeOut(result->ids, k, logits, taken.data());
+  ExtractLogits(result->ids, k, logits, taken.data());
   // The candidates outside of the top-k, each once: a logit that was taken out is -inf already.
   std::vector<double>& outside_scaled = scratch->outside_scaled;
   outside_scaled.clear();

@@ -119,8 +119,8 @@ void StudentChunk::SortByBlock() {
       [&](const NamedLogit& named) { named_[next[named.id / options_.block_size]++] = named; });
 }
 
-void StudentChunk::TakeBlock(int64_t block, float* logits, int64_t stride,
-                             StudentChunkScratch* scratch) {
+void StudentChunk::AddBlock(int64_t block, float* logits, int64_t stride,
+                            StudentChunkScratch* scratch) {
   const int64_t first = block * options_.block_size;
   const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
   for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {

@@ -4,7 +4,7 @@
 //
 // Call for each chunk, in this order:
 //   1. Start, with the targets of the rows.
-//   2. TakeBlock once for every block, in any order. It removes the support from the block. The
+//   2. AddBlock once for every block, in any order. It removes the support from the block. The
 //      rest gives its maximum m, its sums, and e = exp(z / temperature) 2^-x, where x is the least
 //      integer with m / temperature <= x log 2.
 //   3. FinishRows once for every row. It computes the tail and the entropy from the blocks' sums,
@@ -16,7 +16,7 @@
 // powers of two, so a bfloat16 e is rounded once. Each block has its own reference: nothing
 // overflows, a tail of any size is exact, and no result depends on the order of the blocks.
 //
-// Several threads may be inside TakeBlock at the same time with different blocks, and later inside
+// Several threads may be inside AddBlock at the same time with different blocks, and later inside
 // FinishRows with different rows, each with its own scratch. All other calls must be alone.
 //
 // Shapes: C rows of the chunk; V vocabulary, in B blocks; k support; e = k + 1 entries per row.
@@ -75,10 +75,10 @@ class StudentChunk {
   // result is not kOk, the only valid next call is Start.
   RowStatus Start(const StudentTargets& targets, int64_t num_rows);
 
-  // Takes the logits of one block: the logit of the block's token v and row n is
+  // Adds the logits of one block: the logit of the block's token v and row n is
   // logits[v * stride + n]. Each row of the block must be readable up to the next multiple of 16
   // columns. The contents are overwritten.
-  void TakeBlock(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch);
+  void AddBlock(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch);
 
   // Finishes rows [begin, end), fastest in multiples of kRankedRows. Writes one number per row to
   // loss and kNumHeadMetrics numbers per row to metrics.
@@ -86,7 +86,7 @@ class StudentChunk {
                   float* metrics);
 
   // Computes the e of one block's tokens again, [tokens, C] of options.dtype, with the bits that
-  // the chunk would have kept. Takes the same logits as TakeBlock. Call it after FinishRows, from
+  // the chunk would have kept. Takes the same logits as AddBlock. Call it after FinishRows, from
   // any thread.
   void MakeExps(int64_t block, float* logits, int64_t stride, StudentChunkScratch* scratch,
                 void* exps) const;
@@ -97,7 +97,7 @@ class StudentChunk {
   LogitEntries entries() const;
 
  private:
-  // A logit of the chunk that is taken by itself.
+  // A logit of the chunk that is used individually.
   struct NamedLogit {
     int32_t row, id;
     int32_t index;  // in the support; the sampled token has -1

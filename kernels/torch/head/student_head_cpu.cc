@@ -94,7 +94,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
   CpuHeadLogitBlocks(
       hidden_CH, call.weights_VH,
       [&](int64_t block, float* logits, int64_t stride) {
-        chunk->TakeBlock(block, logits, stride, &ScratchOfThread());
+        chunk->AddBlock(block, logits, stride, &ScratchOfThread());
       },
       *call.gemm);
   constexpr int64_t kGroup = cpu::kRankedRows;

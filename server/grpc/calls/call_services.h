@@ -25,10 +25,10 @@ struct CallServices {
   ServingState* state;
   ServerMetrics* metrics;
   CallTracker* tracker;
-  const ApiKeys* keys;  // null: none are asked for
+  const ApiKeys* keys;  // null: none are required
   // The one thread that turns the engine's results into messages and hands them to gRPC. Both copy
   // every number of an answer, and the engine's thread, on which results arrive, computes nothing
-  // meanwhile. Null: that thread does it.
+  // during that time. If null, that thread does it.
   WorkerPool* delivery;
 };
 

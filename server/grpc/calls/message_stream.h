@@ -43,7 +43,7 @@ class MessageStream final : public StreamedCall {
     if (next != nullptr) Write(*next);
   }
 
-  // Ends the call once everything sent before has left. The first call counts.
+  // Ends the call after everything that was sent before. Only the first call has an effect.
   void End(const absl::Status& status) {
     bool finish = false;
     {

@@ -38,7 +38,7 @@ constexpr int64_t kFirstArrayBytes = Allocated(2 * kPointerBytes);
 constexpr int64_t kFirstTableBytes = Allocated(8 * kPointerBytes);
 constexpr int64_t kUnknownFieldBytes = kGrowth * sizeof(google::protobuf::UnknownField);
 constexpr int64_t kUnknownGroupBytes = Allocated(sizeof(google::protobuf::UnknownFieldSet));
-// A message's fields that its type does not have, as soon as there is one.
+// The set of a message's unknown fields, which exists as soon as there is one.
 constexpr int64_t kUnknownFieldsBytes =
     Allocated(kPointerBytes + sizeof(google::protobuf::UnknownFieldSet));
 

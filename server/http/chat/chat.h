@@ -64,8 +64,8 @@ std::string ContentText(const nlohmann::ordered_json& message);
 // Checks tools and tool_choice, with vLLM's messages.
 absl::Status ReadToolChoice(JsonFields& fields);
 
-// Sets what the choice makes of the answer. If it forces a call, the text follows the schema that
-// vLLM makes of the tools, instead of what the request says of its form. `tools` have their keys
+// Sets how the choice changes the answer. If it forces a call, the text matches the schema that
+// vLLM makes of the tools, instead of what the request prescribes. `tools` have their keys
 // in the order of the request. Call it after ReadToolChoice has accepted the choice.
 absl::Status ReadToolCalls(JsonFields& fields, const nlohmann::ordered_json& tools,
                            const ServedModel& model, ChatRequest* request);

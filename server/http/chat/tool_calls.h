@@ -30,7 +30,7 @@ void AppendPythonJson(const nlohmann::ordered_json& value, std::string* out);
 // A new id of a call, as vLLM's.
 std::string NewToolCallId();
 
-// Splits a whole text. If anything in it that should be a call is none, all of it is content.
+// Splits a whole text. If anything that should be a call is malformed, all of the text is content.
 SplitAnswer SplitToolCalls(ToolCallFormat format, const std::string& text);
 
 // One step of a call that is streamed. The first of an index has the name and no arguments.

@@ -12,8 +12,8 @@ namespace taopd {
 namespace {
 
 // Appends the `logprobs` object of the tokens that `generated` holds, which are the last of `ids`;
-// null if no log-probs were asked for. If `echoed_rows` is not null, those of the prompt stand in
-// front. `text_offset` is that of AppendCompletionLogprobs. Returns INTERNAL if a log-prob is NaN
+// null if no log-probs were asked for. If `echoed_rows` is not null, those of the prompt come
+// first. `text_offset` is that of AppendCompletionLogprobs. Returns INTERNAL if a log-prob is NaN
 // or +inf.
 absl::Status AppendLogprobs(const CompletionRequest& request, const GenerationPrompt& prompt,
                             const std::optional<ScoreRows>* echoed_rows,

@@ -21,8 +21,8 @@ inline constexpr int64_t kMaxBodyValueBytes = int64_t{256} << 20;
 absl::Status ReadBody(const std::string& body, const std::string& route,
                       const std::function<absl::Status(JsonFields&)>& read);
 
-// Does the same in the client's turn, for which it waits. Returns CANCELLED if the caller has gone
-// meanwhile, and DEADLINE_EXCEEDED if its deadline has passed.
+// Does the same in the client's turn, for which it waits. Returns CANCELLED if the caller has
+// gone by then, and DEADLINE_EXCEEDED if its deadline has passed.
 absl::Status ReadBodyInTurn(const std::string& body, const Caller& caller, ServingState& state,
                             const std::string& route,
                             const std::function<absl::Status(JsonFields&)>& read);

@@ -38,10 +38,10 @@ class ReceivedWeights {
  public:
   // The largest WeightPart::data.
   static constexpr int64_t kMaxPartBytes = int64_t{16} << 20;
-  // The current weights are not among them: one version is on its way, and one was given up.
+  // They do not include the current weights: one version is being sent, and one was abandoned.
   static constexpr size_t kMaxVersions = 2;
   static constexpr size_t kMaxFiles = 1024;  // of a version
-  // Besides a model's weights, a directory has small files: headers, config.json, an index.
+  // In addition to a model's weights, a directory has small files: headers, config.json, an index.
   static constexpr int64_t kOtherBytes = int64_t{256} << 20;
 
   // The directory is made in `parent`, or in the system's directory for temporary files if it is

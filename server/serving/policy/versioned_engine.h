@@ -1,6 +1,6 @@
 // The engine as one version of its weights: it takes requests until it is closed, and then no more.
 // All requests that it took are computed with the same weights: these are replaced only while
-// it is closed and idle. Whoever holds an older version is refused and cannot reach the new weights
+// it is closed and idle. A holder of an older version is refused and cannot reach the new weights
 // under the old name.
 #pragma once
 

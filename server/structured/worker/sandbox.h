@@ -1,5 +1,6 @@
-// Removes every right of the process that compiling and matching grammars does not need. Whoever
-// takes over the process through a grammar gets no files, no network, no processes and no user.
+// Removes every right of the process that compiling and matching grammars does not need. An
+// attacker who takes over the process through a grammar gets no files, no network, no processes and
+// no user.
 #pragma once
 
 #include <cstdint>

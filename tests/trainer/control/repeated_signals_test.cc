@@ -11,9 +11,9 @@ TEST(RepeatedSignals, APairIsOneWish) {
   RepeatedSignals signals;
   const RepeatedSignals::Time start(std::chrono::hours(3));
   EXPECT_EQ(signals.Observe(start), SignalAction::kStop);
-  EXPECT_EQ(signals.Observe(start), SignalAction::kSameWish);
-  EXPECT_EQ(signals.Observe(start + milliseconds(1)), SignalAction::kSameWish);
-  EXPECT_EQ(signals.Observe(start + milliseconds(4999)), SignalAction::kSameWish);
+  EXPECT_EQ(signals.Observe(start), SignalAction::kSameRequest);
+  EXPECT_EQ(signals.Observe(start + milliseconds(1)), SignalAction::kSameRequest);
+  EXPECT_EQ(signals.Observe(start + milliseconds(4999)), SignalAction::kSameRequest);
   EXPECT_EQ(signals.Observe(start + milliseconds(5000)), SignalAction::kEndAtOnce);
 }
 
@@ -23,7 +23,7 @@ TEST(RepeatedSignals, RepetitionsDoNotProlongTheWish) {
   const RepeatedSignals::Time start;
   for (int second = 0; second <= 6; ++second) {
     const SignalAction expected = second == 0  ? SignalAction::kStop
-                                  : second < 5 ? SignalAction::kSameWish
+                                  : second < 5 ? SignalAction::kSameRequest
                                                : SignalAction::kEndAtOnce;
     EXPECT_EQ(signals.Observe(start + std::chrono::seconds(second)), expected) << second;
   }

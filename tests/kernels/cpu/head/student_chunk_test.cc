@@ -120,7 +120,7 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   };
   parallel(num_blocks, [&](int64_t i, StudentChunkScratch* scratch) {
     const int64_t block = order.empty() ? i : order[i];
-    chunk.TakeBlock(block, logits_of(block).data(), stride, scratch);
+    chunk.AddBlock(block, logits_of(block).data(), stride, scratch);
   });
   results.loss.resize(c.num_rows);
   results.metrics.resize(c.num_rows * kNumHeadMetrics);

@@ -306,11 +306,11 @@ TEST(RowMath, InfinityAndNanShowInTheSums) {
   }
 }
 
-TEST(TakeOut, SavesLogits) {
+TEST(ExtractLogits, SavesLogits) {
   std::vector<float> row = {1, 2, 3, 4};
   std::vector<float> taken(3);
   const int32_t ids[] = {2, 0, 3};
-  TakeOut(ids, 3, row.data(), taken.data());
+  ExtractLogits(ids, 3, row.data(), taken.data());
   EXPECT_EQ(taken, (std::vector<float>{3, 1, 4}));
   EXPECT_EQ(row, (std::vector<float>{-kInf, 2, -kInf, -kInf}));
 }
