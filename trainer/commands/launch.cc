@@ -134,11 +134,11 @@ class Launcher {
     switch (signals_so_far_.Observe(std::chrono::steady_clock::now())) {
       case SignalAction::kStop:
         LogInfo(Concat("passing it on to all ranks; another signal after ",
-                       RepeatedSignals::kSameWishFor.count(), " s ends them at once"),
+                       RepeatedSignals::kSameRequestFor.count(), " s ends them at once"),
                 {{"signal", signal}});
         SignalAll(signal);
         return;
-      case SignalAction::kSameWish:
+      case SignalAction::kSameRequest:
         return;
       case SignalAction::kEndAtOnce:
         LogWarning("ending all ranks at once: nothing newer than their newest checkpoint is saved",

@@ -1,6 +1,6 @@
-// Finds out whether a run still moves. A check compares what the run has done with what it had done
-// at earlier checks, so the age of a stall is known up to the time between two checks: ask at least
-// every minute or so. Thread-safe.
+// Detects whether a run still makes progress. A check compares what the run has done with what it
+// had done at earlier checks, so the age of a stall is known up to the time between two checks: ask
+// at least every minute or so. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

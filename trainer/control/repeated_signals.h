@@ -1,5 +1,5 @@
 // Decides what a signal that asks a process to stop means, since such signals may come in pairs:
-// timeout and systemd, or a launcher and the terminal below it, each send one for the same wish.
+// timeout and systemd, or a launcher and the terminal below it, each send one for the same request.
 #pragma once
 
 #include <chrono>
@@ -8,24 +8,24 @@
 namespace taopd {
 
 enum class SignalAction {
-  kStop,       // the first one: save and end
-  kSameWish,   // a repetition of the first one: nothing more to do
-  kEndAtOnce,  // somebody who does not want to wait
+  kStop,         // the first one: save and end
+  kSameRequest,  // a repetition of the first one: nothing more to do
+  kEndAtOnce,    // a new request: end without saving
 };
 
-// Is told the time of each signal and decides. Not thread-safe.
+// Observes the time of each signal and decides. Not thread-safe.
 class RepeatedSignals {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // A signal this long after the first one, or later, is a wish of its own.
-  static constexpr std::chrono::seconds kSameWishFor{5};
+  // A signal that comes at least this long after the first one is a new request.
+  static constexpr std::chrono::seconds kSameRequestFor{5};
 
   SignalAction Observe(Time now) {
     if (!first_) {
       first_ = now;
       return SignalAction::kStop;
     }
-    return now - *first_ < kSameWishFor ? SignalAction::kSameWish : SignalAction::kEndAtOnce;
+    return now - *first_ < kSameRequestFor ? SignalAction::kSameRequest : SignalAction::kEndAtOnce;
   }
 
  private:

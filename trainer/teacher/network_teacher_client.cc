@@ -16,7 +16,7 @@
 namespace taopd {
 namespace {
 
-// The time limit of one question for TeacherInfo: an endpoint that hangs does not hold up the
+// The time limit of one request for TeacherInfo, so that an endpoint that hangs does not delay the
 // others for longer.
 constexpr absl::Duration kInfoTimeout = absl::Seconds(5);
 

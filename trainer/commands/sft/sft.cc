@@ -180,8 +180,8 @@ class SftRun {
                             "the checkpoint does not fit data.train"));
   }
 
-  // The server starts before the run's records are opened, so that a port that is in use costs no
-  // old run.
+  // The server starts before the run's records are opened, so that a port that is in use does not
+  // destroy an old run.
   absl::Status StartControl() {
     ControlPages pages;
     pages.prometheus_text = [this] {

@@ -45,7 +45,7 @@ class RunRecords {
   RunOutputOptions options_;
   RecordedMetrics recorded_;
   std::optional<RecordedMetrics> read_;  // by Read, for Open
-  // The open output comes last. Other threads may still be reading the pages of those from before a
+  // The open output comes last. Other threads may still be reading the earlier ones, from before a
   // roll-back.
   std::vector<std::unique_ptr<RunOutput>> outputs_;
 };

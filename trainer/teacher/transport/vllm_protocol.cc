@@ -69,7 +69,7 @@ absl::Status AppendRow(const nlohmann::json& position, int32_t actual_id, int64_
     return BadReply(Concat("prompt_logprobs lacks the token ", actual_id, " of the prompt"));
   }
   scores->sampled_log_probs.push_back(actual->log_prob);
-  // Where there is one entry too many, the actual token is it: it comes last among its equals.
+  // If there is one entry too many, it is the actual token, which comes last among its equals.
   std::sort(scratch->begin(), scratch->end(), [&](const TokenLogProb& a, const TokenLogProb& b) {
     if (a.log_prob != b.log_prob) return a.log_prob > b.log_prob;
     if ((a.id == actual_id) != (b.id == actual_id)) return b.id == actual_id;

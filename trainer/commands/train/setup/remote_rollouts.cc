@@ -129,7 +129,7 @@ absl::Status ConnectRemoteRollouts(TrainingParts* parts) {
   if (!evaluates) return absl::OkStatus();
   needs.max_model_len =
       parts->config.data.max_prompt_length + parts->config.eval.max_response_length;
-  // Nobody reads the log-probs of evaluations, so a server need not be able to tell them.
+  // Evaluations do not use log-probs, so a server need not report them.
   needs.sampling = SamplingParams();
   TAOPD_ASSIGN_OR_RETURN(auto engine,
                          ConnectEngine(kEvaluationServers, config,

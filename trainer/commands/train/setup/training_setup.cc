@@ -228,8 +228,8 @@ void FillContext(TrainingParts& parts) {
   };
 }
 
-// A port that is in use must not cost an old run, so the server starts before there is a record:
-// until then its metrics page is empty.
+// A port that is in use must not destroy an old run, so the server starts before the first record.
+// Until then its metrics page is empty.
 absl::Status StartControl(TrainingParts& parts) {
   ControlPages pages;
   pages.prometheus_text = [&parts] {
