@@ -170,8 +170,8 @@ class GrpcServerImpl final : public GrpcServer {
     // Only calls past the deadline are left, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
-    // Calls that came after the tracker was idle have ended as well, since gRPC waits for them.
-    // Their locks are taken again before the services go.
+    // Calls that came after the tracker was idle have also ended, because gRPC waits for them.
+    // Their locks are taken again before the services are destroyed.
     service_.tracker().WaitUntilIdle(absl::InfiniteFuture());
     guard_.reset();
     absl::MutexLock lock(&mutex_);

@@ -14,8 +14,8 @@ constexpr char kHealth[] = "/grpc.health.v1.Health/";
 constexpr char kOwn[] = "/taopd.v1.Teacher/";
 constexpr char kReflection[] = "/grpc.reflection.";
 
-// Returns the handlers' name of the method in the metrics. Clients make up paths; labels are a
-// fixed set.
+// Returns the handlers' name of the method in the metrics. Clients may send any path, but the
+// labels must be a fixed set.
 std::string LabelOf(const std::string& path) {
   std::string name = path.substr(std::min<size_t>(path.size(), 1));
   std::replace(name.begin(), name.end(), '/', '.');

@@ -38,9 +38,9 @@ TeacherPromptOptions TeacherPromptOptionsOf(const DataConfig& data) {
   return options;
 }
 
-absl::StatusOr<PromptTemplate> WordsOf(const std::string& section,
-                                       const std::string& prompt_template,
-                                       const std::string& system_prompt) {
+absl::StatusOr<PromptTemplate> SectionTemplate(const std::string& section,
+                                               const std::string& prompt_template,
+                                               const std::string& system_prompt) {
   return Annotate(MakePromptTemplate(prompt_template, system_prompt), section);
 }
 
@@ -119,7 +119,7 @@ absl::StatusOr<DatasetOptions> TrainingDatasetOptions(const DataConfig& data,
                                                       const PromptModel& model) {
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
-                         WordsOf("data", data.prompt_template, data.system_prompt));
+                         SectionTemplate("data", data.prompt_template, data.system_prompt));
   options.teacher = TeacherPromptOptionsOf(data);
   options.response_key = data.response_key;
   options.append_eos_id = model.eos_id;
@@ -158,7 +158,7 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
   }
   TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
-                         WordsOf("eval", eval.prompt_template, eval.system_prompt));
+                         SectionTemplate("eval", eval.prompt_template, eval.system_prompt));
   if (eval.measure == EvalMeasure::kKl) {
     options.response_key = "response";
     options.teacher = TeacherPromptOptionsOf(data);
@@ -189,8 +189,8 @@ absl::StatusOr<nlohmann::ordered_json> ParseChatTemplateKwargs(const std::string
 }
 
 absl::Status CheckPromptSettings(const DataConfig& data, const EvalConfig& eval) {
-  TAOPD_RETURN_IF_ERROR(WordsOf("data", data.prompt_template, data.system_prompt).status());
-  TAOPD_RETURN_IF_ERROR(WordsOf("eval", eval.prompt_template, eval.system_prompt).status());
+  TAOPD_RETURN_IF_ERROR(SectionTemplate("data", data.prompt_template, data.system_prompt).status());
+  TAOPD_RETURN_IF_ERROR(SectionTemplate("eval", eval.prompt_template, eval.system_prompt).status());
   TAOPD_RETURN_IF_ERROR(ParseChatTemplateKwargs(data.chat_template_kwargs).status());
   TAOPD_RETURN_IF_ERROR(ParseResponsesBySource(eval.n_by_source).status());
   if (!data.train_weights.empty() && data.train_weights.size() != data.train.size()) {

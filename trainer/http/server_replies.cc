@@ -8,7 +8,7 @@ namespace taopd {
 namespace {
 
 // The server's own words, in any of the shapes of its errors, or the start of the body.
-std::string WordsOf(const std::string& body) {
+std::string ServersMessage(const std::string& body) {
   const auto value = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (value.is_object()) {
     for (const char* key : {"error", "message", "detail"}) {
@@ -34,7 +34,7 @@ std::string DescribeKey(const ClientCredentials& credentials) {
 }  // namespace
 
 absl::Status ErrorOfReply(const HttpReply& reply, const ClientCredentials& credentials) {
-  const std::string message = Concat("HTTP ", reply.status, ": ", WordsOf(reply.body));
+  const std::string message = Concat("HTTP ", reply.status, ": ", ServersMessage(reply.body));
   switch (reply.status) {
     case 401:
     case 403:

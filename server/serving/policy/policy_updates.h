@@ -1,9 +1,9 @@
 // The versions of a served model whose weights a trainer replaces (proto/taopd/v1/policy.proto).
 //
 // An update reads and checks the new weights while the current ones serve, closes the old version
-// (versioned_engine.h), replaces the weights in place, and makes the next version ready. Whatever
-// fails before the replacement leaves the current version serving. Should the replacement itself
-// fail, the server refuses work until weights are set again.
+// (versioned_engine.h), replaces the weights in place, and makes the next version ready. If
+// anything fails before the replacement, the current version continues to serve. If the replacement
+// itself fails, the server refuses work until weights are set again.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
