@@ -4,7 +4,7 @@
     generate.py OUT_DIR [--seed 0] [--train 2880] [--val 500] [--sft 25600]
 
 The task is 3-digit addition with the scratchpad, the connective words and the tokenizer of the addition
-experiment beside it. A solution has a period in place of each word:
+experiment beside it. A solution has a period instead of each word:
 
     prompt       877+969=
     solution     .7+9+0=16.7+6+1=14.8+9+1=18#1846

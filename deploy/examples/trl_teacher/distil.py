@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Distils a student with TRL's DistillationTrainer, whose teacher is a taopd-teacher in place of a model in this process.
+"""Distils a student with TRL's DistillationTrainer, whose teacher is a taopd-teacher instead of a model in this process.
 
     pip install trl deploy/python
     distil.py --teacher grpc://127.0.0.1:50051 --student DIR --prompts train.jsonl --output DIR

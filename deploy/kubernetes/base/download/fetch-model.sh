@@ -5,7 +5,7 @@ set -eu
 target=${MODELS_DIR:-/models}/$TARGET
 part=$target.part
 if [ -e "$target" ]; then
-  echo "$target is there"
+  echo "$target exists"
   exit 0
 fi
 case $SOURCE in
