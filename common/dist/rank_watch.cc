@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Connect(const RankWatchOpt
     watch->peers_.push_back(std::move(root));
   }
   watch->Start();
-  TAOPD_RETURN_IF_ERROR(watch->AwaitWelcome(deadline - absl::Now()));
+  TAOPD_RETURN_IF_ERROR(watch->AwaitFirstLine(deadline - absl::Now()));
   return watch;
 }
 
@@ -105,7 +105,7 @@ void RankWatch::SetToken(const std::string& token) {
   token_ = token;
 }
 
-absl::Status RankWatch::AwaitWelcome(absl::Duration timeout) {
+absl::Status RankWatch::AwaitFirstLine(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return is_welcome_ || !failure_.ok();
@@ -168,10 +168,10 @@ void RankWatch::OnStop(std::function<void(int)> on_stop) {
     absl::MutexLock lock(&on_stop_mutex_);
     on_stop_ = std::move(on_stop);
   }
-  TellOfStop();
+  PassStopOn();
 }
 
-void RankWatch::TellOfStop() {
+void RankWatch::PassStopOn() {
   absl::MutexLock on_stop_lock(&on_stop_mutex_);
   int code = 0;
   {
@@ -374,7 +374,7 @@ void RankWatch::Loop() {
     for (size_t i = 2; i < waits.size(); ++i) {
       if (waits[i].revents != 0) Read(waits[i].fd);
     }
-    TellOfStop();
+    PassStopOn();
     const absl::Time now = absl::Now();
     if (now < next_tick) continue;
     Tick(now, now - last_tick);

@@ -108,7 +108,7 @@ class RankWatch {
   bool is_root() const { return options_.rank == 0; }
   void Start();
   // For ranks other than 0: waits for rank 0's first line.
-  absl::Status AwaitWelcome(absl::Duration timeout);
+  absl::Status AwaitFirstLine(absl::Duration timeout);
   void Loop();
   // Returns the sockets to wait for: the wake-up first, the listener second.
   std::vector<int> Sockets();
@@ -123,7 +123,7 @@ class RankWatch {
   void SendAll(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopLocked(int code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellOfStop();
+  void PassStopOn();
 
   const RankWatchOptions options_;
   std::string token_ ABSL_GUARDED_BY(mutex_);

@@ -89,7 +89,7 @@ void CanaryRunner::Judge(const absl::StatusOr<InferenceResult>& answer) {
     return;
   }
   if (verdict->ok() && confirmed && state_->canary().ok()) {
-    state_->NoteCanaryRecovered();
+    state_->CountCanaryRecovery();
     LogWarning("the canary was wrong once; the second try was right");
   }
   if (!verdict->ok()) LogError("canary", {{"error", std::string(verdict->message())}});

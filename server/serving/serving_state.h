@@ -111,7 +111,7 @@ class ServingState {
   // Returns the canary's last verdict, or OK before the first.
   absl::Status canary() const;
   // Counts the canary's wrong answers that the next answer did not confirm.
-  void NoteCanaryRecovered() { num_canary_recovered_.fetch_add(1, std::memory_order_relaxed); }
+  void CountCanaryRecovery() { num_canary_recovered_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t num_canary_recovered() const {
     return num_canary_recovered_.load(std::memory_order_relaxed);
   }

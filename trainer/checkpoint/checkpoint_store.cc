@@ -161,7 +161,7 @@ absl::StatusOr<std::string> CheckpointStore::Save(
     const absl::Status status = VerifyCheckpoint(path, step, /*hashes=*/true);
     if (status.ok()) return path;
     RecordDamage(path, status);
-    TAOPD_RETURN_IF_ERROR(SetAside(path));
+    TAOPD_RETURN_IF_ERROR(MoveAside(path));
   }
   TAOPD_ASSIGN_OR_RETURN(
       const auto temporary,
@@ -214,7 +214,7 @@ void CheckpointStore::RecordDamage(const std::string& path, const absl::Status& 
 }
 
 // Makes room for a step that is saved again because its checkpoint is damaged.
-absl::Status CheckpointStore::SetAside(const std::string& path) {
+absl::Status CheckpointStore::MoveAside(const std::string& path) {
   for (int64_t n = 1;; ++n) {
     const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
     if (FileExists(aside)) continue;

@@ -82,7 +82,7 @@ class CheckpointStore {
       : dir_(std::move(dir)), options_(options) {}
   absl::Status RemoveLeftovers();
   void RecordDamage(const std::string& path, const absl::Status& status);
-  absl::Status SetAside(const std::string& path);
+  absl::Status MoveAside(const std::string& path);
   absl::Status DeleteOld(const std::string& just_saved);
   absl::Status Delete(const std::string& path);
 

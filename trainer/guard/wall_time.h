@@ -15,8 +15,8 @@ class WallTimeLimit {
   // `limit` counts from `start`; zero means no limit.
   WallTimeLimit(absl::Time start, absl::Duration limit) : start_(start), limit_(limit) {}
 
-  void StepTook(absl::Duration duration) { longest_step_ = std::max(longest_step_, duration); }
-  void SaveTook(absl::Duration duration) { longest_save_ = std::max(longest_save_, duration); }
+  void ObserveStep(absl::Duration duration) { longest_step_ = std::max(longest_step_, duration); }
+  void ObserveSave(absl::Duration duration) { longest_save_ = std::max(longest_save_, duration); }
 
   // Returns false before the first step, so that a run that is restarted again and again makes
   // progress.

@@ -66,7 +66,7 @@ std::string DescribeFailure(httplib::Error error) {
 HttpClient::HttpClient(std::vector<ServerAddress> servers, const ClientCredentials& credentials)
     : servers_(std::move(servers)), credentials_(credentials), idle_(servers_.size()) {
   ::signal(SIGPIPE, SIG_IGN);
-  closer_ = std::thread([this] { CloseLateOnes(); });
+  closer_ = std::thread([this] { CloseOverdue(); });
 }
 
 HttpClient::~HttpClient() {
@@ -84,7 +84,7 @@ void HttpClient::CancelAll() {
   changed_.Signal();
 }
 
-void HttpClient::CloseLateOnes() {
+void HttpClient::CloseOverdue() {
   absl::MutexLock lock(&mutex_);
   while (!is_stopping_) {
     const absl::Time now = absl::Now();

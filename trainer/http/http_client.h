@@ -69,7 +69,7 @@ class HttpClient {
   };
 
   std::unique_ptr<httplib::Client> Connect(const ServerAddress& server) const;
-  void CloseLateOnes();
+  void CloseOverdue();
 
   const std::vector<ServerAddress> servers_;
   const ClientCredentials credentials_;

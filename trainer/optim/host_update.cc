@@ -108,7 +108,7 @@ void HostUpdate::Compute(const AdamWSettings& settings, const Chunk& chunk,
   UpdateAdamW(settings, states);
 }
 
-void HostUpdate::StartReturn(const Chunk& chunk, const Staging& staging) {
+void HostUpdate::StartCopyBack(const Chunk& chunk, const Staging& staging) {
   for (const Part& part : chunk) {
     Narrow(states_[part.state].parameter, part.first, part.size)
         .copy_(StagedWeights(staging, part), /*non_blocking=*/true);
@@ -124,7 +124,7 @@ void HostUpdate::Update(const AdamWSettings& settings) {
     if (i + 1 < chunks_.size()) StartFetch(chunks_[i + 1], &staging_[(i + 1) % 2]);
     WaitFor(&staging_[i % 2]);
     Compute(settings, chunks_[i], staging_[i % 2]);
-    StartReturn(chunks_[i], staging_[i % 2]);
+    StartCopyBack(chunks_[i], staging_[i % 2]);
   }
 }
 

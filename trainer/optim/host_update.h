@@ -57,7 +57,7 @@ class HostUpdate {
   void StartFetch(const Chunk& chunk, Staging* staging);
   void WaitFor(Staging* staging) const;
   void Compute(const AdamWSettings& settings, const Chunk& chunk, const Staging& staging) const;
-  void StartReturn(const Chunk& chunk, const Staging& staging);
+  void StartCopyBack(const Chunk& chunk, const Staging& staging);
 
   std::vector<AdamWState> states_;
   at::Device device_ = at::kCPU;

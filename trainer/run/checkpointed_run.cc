@@ -62,7 +62,7 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
   }
   state_ = *restored;
   checkpoint_dir_ = resumed_from();
-  checkpoints_.StateIsSaved();
+  checkpoints_.MarkStateSaved();
   return absl::OkStatus();
 }
 
@@ -192,7 +192,7 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(
   TAOPD_RETURN_IF_ERROR(checkpoints_.DeleteAfter(to.step));
   state_ = *restored;
   checkpoint_dir_ = to.path;
-  checkpoints_.StateIsSaved();
+  checkpoints_.MarkStateSaved();
   TAOPD_RETURN_IF_ERROR(records_.Open(state_, /*continues=*/true));
   return to.path;
 }

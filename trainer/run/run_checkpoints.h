@@ -42,7 +42,7 @@ class RunCheckpoints {
     model_bytes_ = model_bytes;
   }
   // Records that the state is that of the checkpoint of its step.
-  void StateIsSaved() { newest_saved_step_ = state_->step; }
+  void MarkStateSaved() { newest_saved_step_ = state_->step; }
 
   // Writes a checkpoint and returns its path. A failure is logged with the required and the
   // available room; older checkpoints stay intact. After a failure, further calls fail at once and

@@ -47,7 +47,7 @@ std::unique_ptr<SaveInProgress> SaveInProgress::Start(ProcessGroup* group, Check
     dir = save->StartWhole(store, std::move(write), mini_batch).get();
   }
   if (group->world_size() == 1) {
-    save->TellParts(absl::OkStatus());
+    save->FinishParts(absl::OkStatus());
     return save;
   }
   const absl::StatusOr<std::string> dir_of_root = group->BroadcastText(dir, 0);
@@ -91,10 +91,10 @@ std::future<std::string> SaveInProgress::StartWhole(CheckpointStore* store, Writ
 }
 
 SaveInProgress::~SaveInProgress() {
-  if (!knows_parts_) TellParts(absl::CancelledError("the run has ended"));
+  if (!knows_parts_) FinishParts(absl::CancelledError("the run has ended"));
 }
 
-void SaveInProgress::TellParts(const absl::Status& status) {
+void SaveInProgress::FinishParts(const absl::Status& status) {
   knows_parts_ = true;
   parts_.set_value(status);
 }
@@ -105,7 +105,7 @@ bool SaveInProgress::IsDone(bool waits) {
     const auto unready = group_->AgreeOnLargest(IsReady(part_, waits) ? 0 : 1);
     if (!unready.ok()) return Broken(unready.status());
     if (*unready > 0) return false;
-    TellParts(group_->AgreeOnStatus(part_.valid() ? part_.get() : absl::OkStatus()));
+    FinishParts(group_->AgreeOnStatus(part_.valid() ? part_.get() : absl::OkStatus()));
   }
   const auto unready = group_->AgreeOnLargest(IsReady(whole_, waits) ? 0 : 1);
   if (!unready.ok()) return Broken(unready.status());
@@ -121,7 +121,7 @@ bool SaveInProgress::IsDone(bool waits) {
 }
 
 bool SaveInProgress::Broken(const absl::Status& status) {
-  if (!knows_parts_) TellParts(status);
+  if (!knows_parts_) FinishParts(status);
   if (whole_.valid()) whole_.wait();
   result_ = SaveResult{step_, status, absl::ZeroDuration()};
   return true;

@@ -55,7 +55,7 @@ class SaveInProgress {
   // Returns a future of the directory, or of "" if nothing is to be written into it.
   std::future<std::string> StartWhole(CheckpointStore* store, WriteFiles write, int64_t mini_batch);
   // Tells rank 0's thread the result of the other ranks' parts.
-  void TellParts(const absl::Status& status);
+  void FinishParts(const absl::Status& status);
   // Handles a failure of the group, after which the state of the other ranks' parts is unknown.
   bool Broken(const absl::Status& status);
 

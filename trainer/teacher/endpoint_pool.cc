@@ -40,7 +40,7 @@ bool EndpointPool::AnyClosed(absl::Time now) const {
                      [&](const Endpoint& e) { return e.is_failing || e.left_alone_until > now; });
 }
 
-bool EndpointPool::AnotherWorks(size_t index, absl::Time now) const {
+bool EndpointPool::AnotherIsOpen(size_t index, absl::Time now) const {
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     const Endpoint& endpoint = endpoints_[i];
     if (i != index && !endpoint.is_failing && endpoint.left_alone_until <= now) return true;
@@ -53,7 +53,7 @@ bool EndpointPool::AllServeAnotherRevision() const {
                      [](const Endpoint& e) { return e.is_failing && e.serves_another_revision; });
 }
 
-std::optional<size_t> EndpointPool::ChooseBeside(size_t index, absl::Time now) const {
+std::optional<size_t> EndpointPool::ChooseForHedge(size_t index, absl::Time now) const {
   std::optional<size_t> best;
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     const Endpoint& endpoint = endpoints_[i];

@@ -37,7 +37,7 @@ class EndpointPool {
   // Returns whether some endpoint is failing or has requested a pause.
   bool AnyClosed(absl::Time now) const;
   // Returns whether some endpoint other than `index` is neither failing nor paused.
-  bool AnotherWorks(size_t index, absl::Time now) const;
+  bool AnotherIsOpen(size_t index, absl::Time now) const;
   // Returns whether every endpoint has reported another revision.
   bool AllServeAnotherRevision() const;
   // Returns the open endpoint with the fewest requests in flight. `last_failed`, at which the
@@ -45,7 +45,7 @@ class EndpointPool {
   size_t Choose(std::optional<size_t> last_failed, absl::Time now) const;
   // Returns the endpoint for a second attempt if `index` is slow: open, not failing, and with the
   // fewest requests in flight.
-  std::optional<size_t> ChooseBeside(size_t index, absl::Time now) const;
+  std::optional<size_t> ChooseForHedge(size_t index, absl::Time now) const;
   // Returns the end of the next pause, which is later than `now`, or InfiniteFuture.
   absl::Time NextOpening(absl::Time now) const;
 

@@ -214,7 +214,7 @@ void RetryingClient::ScheduleLocked(absl::Time now, Actions* actions) {
 
 bool RetryingClient::MustAvoidLocked(const Work& work, size_t endpoint, absl::Time now) const {
   return work.num_doubtful > 0 && work.last_endpoint == endpoint &&
-         endpoints_.AnotherWorks(endpoint, now);
+         endpoints_.AnotherIsOpen(endpoint, now);
 }
 
 void RetryingClient::BeginLocked(const WorkPtr& work, size_t endpoint, bool is_hedge,
@@ -234,7 +234,7 @@ void RetryingClient::HedgeLocked(absl::Time now, Actions* actions) {
   for (auto next = unhedged_.begin(); next != unhedged_.end();) {
     const WorkPtr work = *next;
     if (work->begun + options_.hedge_after > now) return;  // the later ones are not due either
-    const std::optional<size_t> endpoint = endpoints_.ChooseBeside(work->endpoint, now);
+    const std::optional<size_t> endpoint = endpoints_.ChooseForHedge(work->endpoint, now);
     if (!endpoint.has_value()) {
       ++next;
       continue;
@@ -286,7 +286,7 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   if (BudgetEndLocked(*work) <= now) return GiveUpLocked(std::move(work));
 
   // Retry at once if an endpoint is left at which the request has not failed in this round.
-  if (work->num_failures % num_endpoints == 0 || !endpoints_.AnotherWorks(attempt.endpoint, now)) {
+  if (work->num_failures % num_endpoints == 0 || !endpoints_.AnotherIsOpen(attempt.endpoint, now)) {
     const int64_t round = (work->num_failures + num_endpoints - 1) / num_endpoints;
     work->not_before = now + backoff_.Pause(round);
   }

@@ -16,7 +16,7 @@ constexpr int kMaxRefused = 64;
 }  // namespace
 
 void Scheduler::AdmitOverdue(Step* step) {
-  Sequence* const overdue = NoteOverdue();
+  Sequence* const overdue = FindOverdue();
   if (overdue == nullptr || overdue->scheduling.uncached ||
       overdue->scheduling.preempted_in == num_plans_)
     return;
@@ -76,7 +76,7 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, Right right, int64_t* 
   return TryAdmit(sequence, num_reserved, step);
 }
 
-Sequence* Scheduler::NoteOverdue() {
+Sequence* Scheduler::FindOverdue() {
   if (sequences_.empty()) return nullptr;
   Sequence* const first = sequences_.begin()->second;
   const bool waits = first->scheduling.state != State::kRunning;

@@ -67,7 +67,7 @@ StepPlan Scheduler::ScheduleUncached() {
            (step.plan.rows.empty() || sequence.num_rows_needed() <= step.budget) &&
            !had_turn.contains(sequence.request.client);
   };
-  Sequence* const overdue = NoteOverdue();
+  Sequence* const overdue = FindOverdue();
   const bool begins = overdue != nullptr && overdue->scheduling.uncached;
   Sequence* next = begins ? overdue : waiting_.NextUncached(also);
   while (next != nullptr) {

@@ -245,7 +245,7 @@ class Scheduler {
   // Blocks that admission leaves free, so that running sequences can grow without a preemption.
   int64_t Watermark() const { return std::max<int64_t>(1, pool_.num_blocks() / 64); }
   // The sequence that was added first, if it has waited for too long.
-  Sequence* NoteOverdue();
+  Sequence* FindOverdue();
 
   // What clients hold, and what they take from one another.
   ClientShares SharesOfClients() const;

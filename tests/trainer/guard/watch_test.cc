@@ -34,23 +34,23 @@ TEST(WallTimeLimit, LeavesRoomForAStepAndACheckpoint) {
   const absl::Time start = absl::FromUnixSeconds(1000);
   WallTimeLimit limit(start, absl::Seconds(100));
   EXPECT_FALSE(limit.IsUp(start + absl::Seconds(500))) << "the first step is always allowed";
-  limit.StepTook(absl::Seconds(10));
-  limit.StepTook(absl::Seconds(7));
+  limit.ObserveStep(absl::Seconds(10));
+  limit.ObserveStep(absl::Seconds(7));
   EXPECT_FALSE(limit.IsUp(start + absl::Seconds(90)));
   EXPECT_TRUE(limit.IsUp(start + absl::Seconds(91)));
-  limit.SaveTook(absl::Seconds(5));
+  limit.ObserveSave(absl::Seconds(5));
   EXPECT_FALSE(limit.IsUp(start + absl::Seconds(85)));
   EXPECT_TRUE(limit.IsUp(start + absl::Seconds(86)));
   WallTimeLimit none(start, absl::ZeroDuration());
-  none.StepTook(absl::Seconds(10));
+  none.ObserveStep(absl::Seconds(10));
   EXPECT_FALSE(none.IsUp(start + absl::Hours(1000)));
 }
 
 TEST(WallTimeLimit, APartNeedsRoomForASaveOnly) {
   const absl::Time start = absl::FromUnixSeconds(1000);
   WallTimeLimit limit(start, absl::Seconds(100));
-  limit.StepTook(absl::Seconds(50));
-  limit.SaveTook(absl::Seconds(10));
+  limit.ObserveStep(absl::Seconds(50));
+  limit.ObserveSave(absl::Seconds(10));
   EXPECT_FALSE(limit.MustSaveNow(start + absl::Seconds(90)));
   EXPECT_TRUE(limit.MustSaveNow(start + absl::Seconds(91)));
   EXPECT_FALSE(WallTimeLimit(start, absl::ZeroDuration()).MustSaveNow(start + absl::Hours(9)));

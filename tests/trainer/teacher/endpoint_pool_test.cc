@@ -65,8 +65,8 @@ TEST_F(EndpointPoolTest, AttemptsFromBeforeTheFailureDoNotProlongThePause) {
 TEST_F(EndpointPoolTest, OutageLastsWhileEveryEndpointFails) {
   Fail(0, kNow);
   EXPECT_EQ(pool_.outage_since(), absl::InfiniteFuture());
-  EXPECT_TRUE(pool_.AnotherWorks(0, kNow));
-  EXPECT_FALSE(pool_.AnotherWorks(1, kNow));
+  EXPECT_TRUE(pool_.AnotherIsOpen(0, kNow));
+  EXPECT_FALSE(pool_.AnotherIsOpen(1, kNow));
   Fail(1, kNow + absl::Seconds(5));
   Fail(1, kNow + absl::Minutes(1));
   EXPECT_EQ(pool_.outage_since(), kNow + absl::Seconds(5));
@@ -107,15 +107,15 @@ TEST_F(EndpointPoolTest, AnotherRevisionIsWhatTheLastFailureSaid) {
 
 TEST_F(EndpointPoolTest, NeitherAFailingEndpointNorOneThatIsLeftAloneHelpsOut) {
   pool_.LeaveAlone(1, kNow + absl::Seconds(3));
-  EXPECT_FALSE(pool_.AnotherWorks(0, kNow));
-  EXPECT_EQ(pool_.ChooseBeside(0, kNow), std::nullopt);
+  EXPECT_FALSE(pool_.AnotherIsOpen(0, kNow));
+  EXPECT_EQ(pool_.ChooseForHedge(0, kNow), std::nullopt);
   const absl::Time later = kNow + absl::Seconds(3);
-  EXPECT_TRUE(pool_.AnotherWorks(0, later));
-  EXPECT_EQ(pool_.ChooseBeside(0, later), 1u);
+  EXPECT_TRUE(pool_.AnotherIsOpen(0, later));
+  EXPECT_EQ(pool_.ChooseForHedge(0, later), 1u);
   Fail(1, later);
   const absl::Time probe_at = pool_.NextOpening(later);
   EXPECT_TRUE(pool_.AnyOpen(probe_at));
-  EXPECT_EQ(pool_.ChooseBeside(0, probe_at), std::nullopt);  // a probe is no help
+  EXPECT_EQ(pool_.ChooseForHedge(0, probe_at), std::nullopt);  // a probe is no help
 }
 
 TEST_F(EndpointPoolTest, TheTimeInWhichItWasLeftOutAddsUp) {

@@ -119,7 +119,7 @@ absl::Status RunEvaluations::Run() {
   if (!is_beside()) return RunBlocking();
   if (!open_ || open_->step() != parts_.state.step) {
     TAOPD_RETURN_IF_ERROR(Finish());
-    if (EndsEarly()) LogEarlyEnd();
+    if (EndsEarly()) LogEarlyStop();
     Begin();
   }
   return parts_.state.step == 0 || run_.is_last() ? Finish() : absl::OkStatus();
@@ -178,7 +178,7 @@ absl::Status RunEvaluations::RecordIfReady() {
   TAOPD_ASSIGN_OR_RETURN(
       const int64_t unready,
       WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(open_->IsReady() ? 0 : 1)));
-  return unready > 0 ? absl::OkStatus() : RecordBeside();
+  return unready > 0 ? absl::OkStatus() : RecordReady();
 }
 
 absl::Status RunEvaluations::Finish() {
@@ -190,12 +190,12 @@ absl::Status RunEvaluations::Finish() {
   }
   time_ += absl::Now() - start;
   parts_.Trace("evaluation", start);
-  return RecordBeside();
+  return RecordReady();
 }
 
 void RunEvaluations::Abandon() { open_.reset(); }
 
-absl::Status RunEvaluations::RecordBeside() {
+absl::Status RunEvaluations::RecordReady() {
   const int64_t step = open_->step();
   const absl::StatusOr<EvalResult> result = open_->Take();
   open_.reset();
@@ -262,13 +262,13 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
                  {{"step", step}});
       return;
     }
-    NameBest(step, *value);
+    WriteBest(step, *value);
     return;
   }
-  if (!is_beside() && EndsEarly() && !run_.is_last()) LogEarlyEnd();
+  if (!is_beside() && EndsEarly() && !run_.is_last()) LogEarlyStop();
 }
 
-void RunEvaluations::LogEarlyEnd() const {
+void RunEvaluations::LogEarlyStop() const {
   LogInfo("finishing early: trainer.best_metric has not improved",
           {{"step", parts_.state.step},
            {"evaluations", best_.num_since_best()},
@@ -276,7 +276,7 @@ void RunEvaluations::LogEarlyEnd() const {
            {parts_.config.trainer.best_metric, best_.value()}});
 }
 
-void RunEvaluations::NameBest(int64_t step, double value) {
+void RunEvaluations::WriteBest(int64_t step, double value) {
   const std::string path = run_.run_dir() + "/best.json";
   named_best_step_ = step;
   saves_.Pin(best_.step(), named_best_step_);
@@ -303,7 +303,7 @@ absl::Status RunEvaluations::Restore() {
   if (parts_.config.trainer.best_metric.empty() || run_.checkpoint_dir().empty())
     return absl::OkStatus();
   if (named.step() >= 0) {
-    NameBest(named.step(), named.value());
+    WriteBest(named.step(), named.value());
     return absl::OkStatus();
   }
   std::error_code error;

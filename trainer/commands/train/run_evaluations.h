@@ -64,7 +64,7 @@ class RunEvaluations {
   // Takes up the evaluation that the state names.
   absl::Status ResumeInterrupted();
   // Records the evaluation beside training, which is ready on all ranks.
-  absl::Status RecordBeside();
+  absl::Status RecordReady();
   // Measures the student.
   absl::StatusOr<EvalResult> Measure();
   // Returns an error if the evaluation should end; `num_added` results were added to the journal.
@@ -79,9 +79,9 @@ class RunEvaluations {
   void ObserveMetrics(int64_t step, const Metrics& metrics);
   // Returns whether the run ends before its last step.
   bool EndsEarly() const;
-  void LogEarlyEnd() const;
+  void LogEarlyStop() const;
   // Writes best.json and keeps the checkpoint that it names.
-  void NameBest(int64_t step, double value);
+  void WriteBest(int64_t step, double value);
 
   TrainingParts& parts_;
   RunSaves& saves_;

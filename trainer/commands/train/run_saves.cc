@@ -63,7 +63,7 @@ void RunSaves::RecordFinishedSave(bool waits) {
   const absl::Time start = absl::Now();
   const std::optional<SaveResult> saved = checkpoints_.TakeFinishedSave(waits);
   if (!saved) return;
-  parts_.wall_time.SaveTook(saved->duration);
+  parts_.wall_time.ObserveSave(saved->duration);
   if (saved->path.ok()) {
     parts_.run_state->Update([&](RunStatus& status) {
       status.last_checkpoint = *saved->path;
@@ -119,7 +119,7 @@ absl::Status RunSaves::Save() {
     newest_ = parts_.state.step;
     save_interval_.Saved(absl::Now());
   }
-  parts_.wall_time.SaveTook(absl::Now() - start);
+  parts_.wall_time.ObserveSave(absl::Now() - start);
   save_time_ += absl::Now() - start;
   parts_.Trace("save", start);
   run_state.Update([&](RunStatus& status) {

@@ -153,7 +153,7 @@ absl::Status TrainingRun::Step() {
   StepDone(result);
   Metrics metrics = result.metrics;
   guard_.AddMetrics(result, &metrics);
-  parts_.wall_time.StepTook(absl::Now() - start);
+  parts_.wall_time.ObserveStep(absl::Now() - start);
   state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
   metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeElapsed()));
   metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeElapsed()));

@@ -43,12 +43,12 @@ absl::StatusOr<RecordedMetrics> RunRecords::Read(const TrainState& state) {
 
 absl::Status RunRecords::Open(const TrainState& state, bool continues) {
   TAOPD_RETURN_IF_ERROR(
-      group_->AgreeOnStatus(group_->is_root() ? OpenMine(state, continues) : absl::OkStatus()));
+      group_->AgreeOnStatus(group_->is_root() ? OpenOwn(state, continues) : absl::OkStatus()));
   // Rank 0 has cut the records that the others read.
-  return group_->AgreeOnStatus(group_->is_root() ? absl::OkStatus() : OpenMine(state, continues));
+  return group_->AgreeOnStatus(group_->is_root() ? absl::OkStatus() : OpenOwn(state, continues));
 }
 
-absl::Status RunRecords::OpenMine(const TrainState& state, bool continues) {
+absl::Status RunRecords::OpenOwn(const TrainState& state, bool continues) {
   if (continues) {
     if (!read_) TAOPD_RETURN_IF_ERROR(Read(state).status());
     recorded_ = *std::exchange(read_, std::nullopt);

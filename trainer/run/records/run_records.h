@@ -38,7 +38,7 @@ class RunRecords {
   RunOutput& output() { return *outputs_.back(); }
 
  private:
-  absl::Status OpenMine(const TrainState& state, bool continues);
+  absl::Status OpenOwn(const TrainState& state, bool continues);
 
   ProcessGroup* const group_;
   const std::string watched_metric_;

@@ -108,21 +108,22 @@ absl::Status StepInProgress::WaitForAllScores() {
 }
 
 absl::Status StepInProgress::WaitForRollouts(int64_t mini_batch) {
-  absl::Status mine = WaitForMyRollouts(mini_batch);
+  absl::Status mine = WaitForOwnRollouts(mini_batch);
   // Ranks exchange rollouts together with their scores. The teacher's prompts are known once the
   // scores have arrived.
-  if (mine.ok() && (group_->world_size() > 1 || SkipsMissing())) mine = WaitForMyScores(mini_batch);
+  if (mine.ok() && (group_->world_size() > 1 || SkipsMissing()))
+    mine = WaitForOwnScores(mini_batch);
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   return group_->AgreeOnStatus(mine);
 }
 
-absl::Status StepInProgress::WaitForMyRollouts(int64_t mini_batch) {
+absl::Status StepInProgress::WaitForOwnRollouts(int64_t mini_batch) {
   const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
   const PhaseTimer timer(&times_, Phase::kRollout);
   return batch_->WaitGenerated(begin, end, context_.on_wait);
 }
 
-absl::Status StepInProgress::WaitForMyScores(int64_t mini_batch) {
+absl::Status StepInProgress::WaitForOwnScores(int64_t mini_batch) {
   if (scored_mini_batch_ == mini_batch) return absl::OkStatus();
   const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
   const PhaseTimer timer(&times_, Phase::kScoreWait);
@@ -186,7 +187,7 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   options.times = &times_;
   options.forward.recompute = RecomputeOf(context_.config->trainer);
   // The teacher scores while the student computes what needs no scores.
-  options.before_scores = [&] { return WaitForMyScores(mini_batch); };
+  options.before_scores = [&] { return WaitForOwnScores(mini_batch); };
   // Rank 0 adds row by row to what all ranks have.
   RowSums sums = group_->is_root() ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;

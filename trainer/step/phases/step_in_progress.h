@@ -62,8 +62,8 @@ class StepInProgress {
  private:
   void ContinueFrom(const PendingStep& pending);
   void PackWeights();
-  absl::Status WaitForMyRollouts(int64_t mini_batch);
-  absl::Status WaitForMyScores(int64_t mini_batch);
+  absl::Status WaitForOwnRollouts(int64_t mini_batch);
+  absl::Status WaitForOwnScores(int64_t mini_batch);
   // Whether responses without a sibling have no part in the loss.
   bool SkipsMissing() const {
     return context_.teacher_views != nullptr && context_.teacher_views->skips_missing &&
