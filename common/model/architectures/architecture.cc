@@ -44,12 +44,11 @@ absl::StatusOr<int64_t> ReadWindow(const Json& json) {
 }  // namespace
 
 absl::StatusOr<const Architecture*> FindArchitecture(const std::string& name) {
-  const Architecture* const kArchitectures[] = {&LlamaArchitecture(), &Qwen2Architecture(),
-                                                &Qwen3Architecture(), &Qwen3MoeArchitecture()};
   std::string known;
-  for (const Architecture* architecture : kArchitectures) {
-    if (architecture->name == name) return architecture;
-    known += (known.empty() ? "" : ", ") + architecture->name;
+  for (const ArchitectureFunction function : kArchitectures) {
+    const Architecture& architecture = function();
+    if (architecture.name == name) return &architecture;
+    known += (known.empty() ? "" : ", ") + architecture.name;
   }
   return Unimplemented("architecture \"", name, "\" is not implemented; known: ", known);
 }

@@ -1,5 +1,6 @@
 // The properties that distinguish one architecture from another. To add an architecture, write a
-// file like qwen3.cc and add a row to architecture.cc. This folder does not depend on LibTorch.
+// file like qwen3.cc, declare its function here and add it to kArchitectures. This folder does not
+// depend on LibTorch.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -56,6 +57,11 @@ const Architecture& LlamaArchitecture();
 const Architecture& Qwen2Architecture();
 const Architecture& Qwen3Architecture();
 const Architecture& Qwen3MoeArchitecture();
+
+// All architectures that can be loaded.
+using ArchitectureFunction = const Architecture& (*)();
+inline constexpr ArchitectureFunction kArchitectures[] = {
+    &LlamaArchitecture, &Qwen2Architecture, &Qwen3Architecture, &Qwen3MoeArchitecture};
 
 // The functions below read members that several architectures share.
 
