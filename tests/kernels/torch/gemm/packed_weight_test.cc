@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <string>
 
 #include "kernels/torch/layers/adamw.h"
+#include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/random_tensor.h"
 
 namespace taopd::testing {
@@ -253,40 +253,32 @@ TEST_F(PackedWeightTest, EmptyAndMoved) {
 }
 
 TEST_F(PackedWeightTest, WrongTensorsAreRefused) {
-  const auto expect_throws = [](const std::string& part, const std::function<void()>& call) {
-    try {
-      call();
-      ADD_FAILURE() << "nothing thrown, expected: " << part;
-    } catch (const c10::Error& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    }
-  };
   const at::Tensor weight = at::zeros({40, 30});
-  expect_throws("at least one part", [&] { PackedWeight packed(std::vector<at::Tensor>{}); });
-  expect_throws("weight is Double", [&] { PackedWeight packed({weight.to(at::kDouble)}); });
-  expect_throws("part 1 is BFloat16", [&] {
+  ExpectThrows("at least one part", [&] { PackedWeight packed(std::vector<at::Tensor>{}); });
+  ExpectThrows("weight is Double", [&] { PackedWeight packed({weight.to(at::kDouble)}); });
+  ExpectThrows("part 1 is BFloat16", [&] {
     PackedWeight packed({weight, weight.to(at::kBFloat16)});
   });
-  expect_throws("part 1 has 40 inputs", [&] {
+  ExpectThrows("part 1 has 40 inputs", [&] {
     PackedWeight packed({weight, weight.t().contiguous()});
   });
-  expect_throws("part 0 has strides [1, 30]", [&] { PackedWeight packed({weight.t()}); });
-  expect_throws("part 0 has shape [0, 30]", [&] { PackedWeight packed({weight.narrow(0, 0, 0)}); });
-  expect_throws("there are 1 biases of 2 parts", [&] {
+  ExpectThrows("part 0 has strides [1, 30]", [&] { PackedWeight packed({weight.t()}); });
+  ExpectThrows("part 0 has shape [0, 30]", [&] { PackedWeight packed({weight.narrow(0, 0, 0)}); });
+  ExpectThrows("there are 1 biases of 2 parts", [&] {
     PackedWeight packed({weight, weight}, {at::zeros({40})});
   });
-  expect_throws("bias 0 is Float of shape [30]",
-                [&] { PackedWeight packed({weight}, {at::zeros({30})}); });
+  ExpectThrows("bias 0 is Float of shape [30]",
+               [&] { PackedWeight packed({weight}, {at::zeros({30})}); });
   const PackedWeight packed({weight});
-  expect_throws("x is BFloat16", [&] {
+  ExpectThrows("x is BFloat16", [&] {
     packed.Multiply(at::zeros({2, 30}, at::kBFloat16), at::kFloat);
   });
-  expect_throws("x has shape [2, 31]", [&] { packed.Multiply(at::zeros({2, 31}), at::kFloat); });
-  expect_throws("y is BFloat16", [&] { packed.Multiply(at::zeros({2, 30}), at::kBFloat16); });
-  expect_throws("y has shape [3, 40]", [&] {
+  ExpectThrows("x has shape [2, 31]", [&] { packed.Multiply(at::zeros({2, 31}), at::kFloat); });
+  ExpectThrows("y is BFloat16", [&] { packed.Multiply(at::zeros({2, 30}), at::kBFloat16); });
+  ExpectThrows("y has shape [3, 40]", [&] {
     packed.MultiplyInto(at::zeros({2, 30}), at::zeros({3, 40}));
   });
-  expect_throws("strides [1, 2]", [&] {
+  ExpectThrows("strides [1, 2]", [&] {
     packed.MultiplyInto(at::zeros({2, 30}), at::zeros({40, 2}).t());
   });
 }

@@ -9,10 +9,12 @@
 #include <functional>
 
 #include "kernels/torch/composed/norms_and_swiglu.h"
+#include "tests/kernels/torch/expect_throws.h"
 
 namespace taopd {
 namespace {
 
+using testing::ExpectThrows;
 using Tensors = std::vector<at::Tensor>;
 
 // The tolerance is relative to the largest number, where roundings are largest, plus 0.1 for
@@ -199,15 +201,6 @@ TEST(Layers, Float16AndDoubleGoThroughAten) {
     EXPECT_TRUE(at::equal(NormRotateHeads(x, weight, kEps, cos, cos),
                           NormRotateHeadsComposed(x, weight, kEps, cos, cos)));
     EXPECT_TRUE(at::equal(SwiGlu(x, x), SwiGluComposed(x, x)));
-  }
-}
-
-void ExpectThrows(const std::string& part, const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing thrown, expected: " << part;
-  } catch (const c10::Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
 }
 
