@@ -16,7 +16,9 @@ TEMPLATES = {"Deployment": ("spec", "template"), "StatefulSet": ("spec", "templa
 
 
 def parse(text):
-    return [document for document in module("yaml").safe_load_all(text) if document]
+    yaml = module("yaml")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # LibYAML's is ten times as fast
+    return [document for document in yaml.load_all(text, loader) if document]
 
 
 def kustomize(path):
