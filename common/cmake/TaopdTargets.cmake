@@ -5,8 +5,8 @@
 #
 # TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
 # not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
-# Each test suite of the program is one test of ctest (DiscoverSuites.cmake).
-# COST: what takes long is started first, so that it does not run alone at the end.
+# Up to four test suites of the program are one test of ctest (DiscoverSuites.cmake). TIMEOUT is that of a suite.
+# COST: what takes long is started first, so that it does not run alone at the end; each of its suites is a test.
 # PLAIN: no precompiled header, for sources that are compiled with options of their own.
 
 # Sixteen sources are compiled as one: most of a compilation is what headers bring, and in files that use LibTorch three
@@ -74,9 +74,12 @@ function(taopd_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  set(together 1)
   if(NOT ARG_COST)
     set(ARG_COST 0)
+    set(together 4)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${together}")
   if(CMAKE_CROSSCOMPILING)  # emulated
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 30")
   endif()
@@ -98,6 +101,7 @@ function(taopd_test name)
   set(script ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   file(GENERATE OUTPUT ${script} CONTENT "set(taopd_program [[$<TARGET_FILE:${name}>]])
 set(taopd_prefix ${name})
+set(taopd_together ${together})
 set(taopd_emulator ${CMAKE_CROSSCOMPILING_EMULATOR})
 set(taopd_properties ${properties})
 include([[${PROJECT_SOURCE_DIR}/common/cmake/DiscoverSuites.cmake]])

@@ -2,7 +2,7 @@
 
 Usage: summarize_junit.py REPORT CTEST_STATUS
 
-A case of the report may be a whole suite of GoogleTest; its tests are counted by what the program printed.
+A case of the report may be some suites of GoogleTest; their tests are counted by what the program printed.
 """
 
 import re
