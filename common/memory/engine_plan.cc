@@ -110,32 +110,23 @@ int64_t PeakBytes(const std::vector<MemoryLine>& lines, const std::string& devic
   return std::max(held, held - work_bytes + BytesOfKind(lines, device, MemoryKind::kLoading));
 }
 
-// Returns what to change when a line is too large.
-std::string EngineAdvice(MemoryItem item, const EnginePlanInput& input) {
+MemoryAdvice EngineAdvice(const EnginePlanInput& input) {
   using enum MemoryItem;
-  if (item == kKvPool) return "lower kv_cache_bytes or max_model_len";
-  if (item == kActivations) return "lower max_num_batched_tokens";
-  if (item == kHeadWorkspace) return "lower head_workspace_bytes";
-  if (item == kCudaGraphs) {
-    return "lower max_cudagraph_capture_size or max_seq_len_to_capture, or turn cuda_graphs off";
-  }
-  if (item == kRuntime) return "give the process more memory";
-  for (const MemoryLine& line : input.other_lines) {
-    if (line.item == item) return "make it smaller, or use a device with more memory";
-  }
-  return Concat(input.dtype == DataType::kBFloat16 ? "use a " : "load it as bfloat16, or use a ",
-                input.budget.on_cpu() ? "machine" : "device",
-                " with more memory or a smaller model");
-}
-
-absl::Status DoesNotFit(const EnginePlanInput& input, const std::vector<MemoryLine>& lines,
-                        const MemoryLine& culprit) {
-  const MemoryBudget& budget = input.budget;
-  return ResourceExhausted("the plan takes ", MemoryText(PeakBytes(lines, budget.device)), " on ",
-                           budget.device, ", which exceeds its ", MemoryText(budget.limit_bytes),
-                           " (", budget.source, "). The line that is too large is \"",
-                           NameOf(culprit.item), "\" with ", MemoryText(culprit.bytes), ": ",
-                           EngineAdvice(culprit.item, input));
+  MemoryAdvice advice;
+  advice.by_item = {
+      {kKvPool, "lower kv_cache_bytes or max_model_len"},
+      {kActivations, "lower max_num_batched_tokens"},
+      {kHeadWorkspace, "lower head_workspace_bytes"},
+      {kCudaGraphs,
+       "lower max_cudagraph_capture_size or max_seq_len_to_capture, or turn cuda_graphs off"},
+      {kRuntime, "give the process more memory"},
+  };
+  for (const MemoryLine& line : input.other_lines)
+    advice.by_item.emplace(line.item, "make it smaller, or use a device with more memory");
+  advice.for_weights =
+      Concat(input.dtype == DataType::kBFloat16 ? "use a " : "load it as bfloat16, or use a ",
+             input.budget.on_cpu() ? "machine" : "device", " with more memory or a smaller model");
+  return advice;
 }
 
 absl::Status CheckInput(const EnginePlanInput& input) {
@@ -199,7 +190,8 @@ absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
                 static_cast<long long>(plan->max_model_len));
   plan->lines.push_back(
       {MemoryItem::kKvPool, plan->budget.device, MemoryKind::kHeld, plan->kv_pool_bytes(), note});
-  if (plan->kv_pool_bytes() > left_bytes) return DoesNotFit(input, plan->lines, plan->lines.back());
+  if (plan->kv_pool_bytes() > left_bytes)
+    return DoesNotFit(plan->budget, plan->lines, plan->lines.back(), EngineAdvice(input));
   if (plan->max_generation_len < plan->max_model_len) {
     plan->warnings.push_back(
         Concat("the KV pool holds ", num_tokens, " tokens: requests that generate are limited to ",
@@ -218,6 +210,17 @@ absl::Status CheckLowerBounds(std::initializer_list<LowerBound> bounds) {
   return absl::OkStatus();
 }
 
+absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine>& lines,
+                        const MemoryLine& too_large, const MemoryAdvice& advice) {
+  const auto found = advice.by_item.find(too_large.item);
+  return ResourceExhausted("the memory plan takes ", MemoryText(PeakBytes(lines, budget.device)),
+                           " on ", budget.device, ", which exceeds its ",
+                           MemoryText(budget.limit_bytes), " (", budget.source,
+                           "). The line that is too large is \"", NameOf(too_large.item),
+                           "\" with ", MemoryText(too_large.bytes), ": ",
+                           found != advice.by_item.end() ? found->second : advice.for_weights);
+}
+
 absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* refused) {
   TAOPD_RETURN_IF_ERROR(CheckInput(input));
   EnginePlan plan;
@@ -232,7 +235,8 @@ absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* 
   const std::string& device = input.budget.device;
   absl::Status fits;
   if (PeakBytes(plan.lines, device) > input.budget.limit_bytes) {
-    fits = DoesNotFit(input, plan.lines, *LargestLine(plan.lines, device));
+    fits =
+        DoesNotFit(plan.budget, plan.lines, *LargestLine(plan.lines, device), EngineAdvice(input));
   } else if (!plan.scores_only) {
     fits = AddPool(input, &plan);
   }

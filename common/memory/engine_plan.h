@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,6 +85,15 @@ struct LowerBound {
 };
 // Returns INVALID_ARGUMENT for the first value that is below its bound.
 absl::Status CheckLowerBounds(std::initializer_list<LowerBound> bounds);
+
+// What a program's user may change if a line is too large.
+struct MemoryAdvice {
+  std::map<MemoryItem, std::string> by_item;
+  std::string for_weights;  // and every other item
+};
+// Returns the RESOURCE_EXHAUSTED of lines that exceed the budget.
+absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine>& lines,
+                        const MemoryLine& too_large, const MemoryAdvice& advice);
 
 // The KV pool consists of whole blocks, and never has more of them than max_num_seqs sequences of
 // max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else leaves

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "common/base/memory.h"
@@ -176,18 +175,14 @@ int64_t GradientBucketBytes(const TrainingPlanInput& input) {
   return kFloatBytes * elements;
 }
 
-// Returns what to change if the optimizer's state is too large.
-std::string StateRemedy(const std::string& setting, const EnginePlanInput& engine) {
-  return Concat("set ", setting, engine.budget.on_cpu() ? "" : " or optimizer.offload to true",
-                ", or use a smaller student or a device with more memory");
-}
-
-// Returns what to change, by the item.
-std::string TrainingAdvice(MemoryItem item, const EnginePlanInput& engine) {
+MemoryAdvice TrainingAdvice(const EnginePlanInput& engine) {
   using enum MemoryItem;
-  if (item == kOptimizerMoments) return StateRemedy("optimizer.moments to bfloat16", engine);
-  if (item == kMasterWeights) return StateRemedy("optimizer.master to none", engine);
-  static const std::map<MemoryItem, std::string> remedies = {
+  const std::string state = Concat(engine.budget.on_cpu() ? "" : " or optimizer.offload to true",
+                                   ", or use a smaller student or a device with more memory");
+  MemoryAdvice advice;
+  advice.by_item = {
+      {kOptimizerMoments, "set optimizer.moments to bfloat16" + state},
+      {kMasterWeights, "set optimizer.master to none" + state},
       {kRuntime, "give the process more memory"},
       {kHeap, "give the process more memory"},
       {kBeyondRollouts, "set trainer.recompute to full, or lower trainer.micro_batch_tokens"},
@@ -216,11 +211,11 @@ std::string TrainingAdvice(MemoryItem item, const EnginePlanInput& engine) {
        "lower data.train_batch_size, rollout.n, teacher.top_k or trainer.async_steps"},
       {kRolloutWeights, "set trainer.async_steps to 0"},
   };
-  const auto found = remedies.find(item);
-  if (found != remedies.end()) return found->second;
-  return engine.dtype == DataType::kBFloat16
-             ? "use a smaller student, or a device with more memory"
-             : "set student.dtype to bfloat16, use a smaller student, or a device with more memory";
+  advice.for_weights =
+      engine.dtype == DataType::kBFloat16
+          ? "use a smaller student, or a device with more memory"
+          : "set student.dtype to bfloat16, use a smaller student, or a device with more memory";
+  return advice;
 }
 
 // Returns one rank's part of values that the ranks share.
@@ -387,11 +382,10 @@ absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* ref
   const MemoryLine* largest = LargestLine(too_large.lines, engine.budget.device);
   absl::Status status = plan.status();
   if (largest != nullptr) {
+    const absl::Status refusal =
+        DoesNotFit(engine.budget, too_large.lines, *largest, TrainingAdvice(engine));
     status = ResourceExhausted(
-        "the memory plan takes ", MemoryText(HeldBytes(too_large.lines, engine.budget.device)),
-        " on ", engine.budget.device, ", which exceeds its ", MemoryText(engine.budget.limit_bytes),
-        " (", engine.budget.source, "). The line that is too large is \"", NameOf(largest->item),
-        "\" with ", MemoryText(largest->bytes), ": ", TrainingAdvice(largest->item, engine),
+        refusal.message(),
         ". `taopd-trainer plan` prints all lines; trainer.memory_plan says what to do with them");
   }
   if (refused != nullptr) *refused = std::move(too_large);

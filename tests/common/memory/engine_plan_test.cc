@@ -73,7 +73,7 @@ TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   scores.budget.limit_bytes = loading.total_bytes;
   EXPECT_TRUE(PlanEngine(scores).ok());
   scores.budget.limit_bytes = loading.total_bytes - 1;
-  EXPECT_ERROR(PlanEngine(scores), StatusCode::kResourceExhausted, "the plan takes");
+  EXPECT_ERROR(PlanEngine(scores), StatusCode::kResourceExhausted, "the memory plan takes");
 
   // A trainer's parameters are never mapped, and no file backs them.
   input.stored_dtype.reset();

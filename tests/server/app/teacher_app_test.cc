@@ -246,7 +246,7 @@ TEST_F(TeacherAppTest, FailuresToLoadHaveExitCodes) {
   };
   const std::pair<absl::Status, int> cases[] = {
       {NotFound("config.json"), kExitData},
-      {ResourceExhausted("the plan takes 30.6 GiB"), kExitOutOfMemory},
+      {ResourceExhausted("the memory plan takes 30.6 GiB"), kExitOutOfMemory},
       {DeviceFailure("scoring head: the kernel hangs"), kExitDevice},
   };
   for (const auto& [status, exit_code] : cases)
