@@ -1,6 +1,5 @@
 #include "trainer/eval/openai/openai_source.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/io/jsonl.h"
@@ -68,31 +67,20 @@ Json RequestBody(const EvalTask& task, const EvalSampling& sampling, const OpenA
 
 }  // namespace
 
-OpenAiSource::~OpenAiSource() {
-  client_.set_given_up(true);
-  for (std::thread& worker : workers_) worker.join();
-}
+OpenAiSource::~OpenAiSource() { client_.set_given_up(true); }
 
 void OpenAiSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                             std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) {
-  for (std::thread& worker : workers_) worker.join();
-  workers_.clear();
-  next_ = 0;
   client_.set_given_up(false);
-  const auto num_workers = std::min<size_t>(tasks.size(), options_.concurrency);
-  for (size_t w = 0; w < num_workers; ++w) {
-    // The caller may drop `tasks` once the last done has run, so the number of tasks is a copy.
-    workers_.emplace_back([this, &tasks, num_tasks = tasks.size(), sampling, done] {
-      for (size_t i = next_++; i < num_tasks; i = next_++) {
-        // After a final failure the remaining requests need not be sent.
-        if (client_.given_up()) {
-          done(i, absl::CancelledError("not asked: an earlier request failed"));
-          continue;
-        }
-        auto response = Ask(tasks[i], sampling);
-        if (!response.ok()) client_.set_given_up(true);
-        done(i, std::move(response));
-      }
+  const size_t num_tasks = tasks.size();  // the caller may drop `tasks` once the last done has run
+  for (size_t i = 0; i < num_tasks; ++i) {
+    pool_.Enqueue([this, i, &task = tasks[i], sampling, done] {
+      // After a final failure the remaining requests need not be sent.
+      if (client_.given_up())
+        return done(i, absl::CancelledError("not asked: an earlier request failed"));
+      auto response = Ask(task, sampling);
+      if (!response.ok()) client_.set_given_up(true);
+      done(i, std::move(response));
     });
   }
 }

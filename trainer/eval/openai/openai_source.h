@@ -6,14 +6,13 @@
 // message.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/worker_pool.h"
 #include "trainer/eval/openai/openai_client.h"
 #include "trainer/eval/response_source.h"
 
@@ -36,14 +35,15 @@ class OpenAiSource final : public ResponseSource {
 
  private:
   OpenAiSource(const OpenAiOptions& options, ServerAddress server, Clock* clock)
-      : options_(options), client_(options, std::move(server), clock) {}
+      : options_(options),
+        client_(options, std::move(server), clock),
+        pool_(static_cast<int>(options.concurrency)) {}
   absl::StatusOr<EvalResponse> Ask(const EvalTask& task, const EvalSampling& sampling);
 
   const OpenAiOptions options_;
   OpenAiClient client_;
   std::string model_;
-  std::vector<std::thread> workers_;
-  std::atomic<size_t> next_{0};
+  WorkerPool pool_;  // last, because its threads use the rest
 };
 
 }  // namespace taopd

@@ -13,9 +13,7 @@ CachedTeacherClient::CachedTeacherClient(std::unique_ptr<ScoreCache> cache,
     : cache_(std::move(cache)),
       endpoints_(std::move(endpoints)),
       expected_revision_(std::move(revision)),
-      teacher_(std::move(teacher)) {
-  for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { RunTasks(); });
-}
+      teacher_(std::move(teacher)) {}
 
 CachedTeacherClient::~CachedTeacherClient() {
   {
@@ -26,12 +24,7 @@ CachedTeacherClient::~CachedTeacherClient() {
     mutex_.Await(absl::Condition(&nobody_asks));
   }
   teacher_.reset();  // its remaining answers become tasks
-  {
-    absl::MutexLock lock(&mutex_);
-    is_last_ = true;
-    changed_.SignalAll();
-  }
-  for (std::thread& thread : threads_) thread.join();
+  disk_.Shutdown();
 }
 
 absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout) {
@@ -66,27 +59,6 @@ absl::Status CachedTeacherClient::CheckSize(const TeacherRequest& request,
   return teacher_ == nullptr ? absl::OkStatus() : teacher_->CheckSize(request, info);
 }
 
-void CachedTeacherClient::Enqueue(Task task) {
-  absl::MutexLock lock(&mutex_);
-  tasks_.push_back(std::move(task));
-  changed_.Signal();
-}
-
-void CachedTeacherClient::RunTasks() {
-  mutex_.Lock();
-  while (true) {
-    while (tasks_.empty() && !is_last_) changed_.Wait(&mutex_);
-    if (tasks_.empty()) break;
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    mutex_.Unlock();
-    task();
-    task = nullptr;
-    mutex_.Lock();
-  }
-  mutex_.Unlock();
-}
-
 void CachedTeacherClient::Score(TeacherRequest request,
                                 std::function<void(absl::StatusOr<TeacherScores>)> done) {
   {
@@ -102,7 +74,7 @@ void CachedTeacherClient::Score(TeacherRequest request,
     }
     done(std::move(scores));
   };
-  Enqueue([this, request = std::move(request), counted = std::move(counted)]() mutable {
+  disk_.Enqueue([this, request = std::move(request), counted = std::move(counted)]() mutable {
     LookUp(std::move(request), std::move(counted));
   });
 }
@@ -153,10 +125,11 @@ void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& 
   teacher_->Score(std::move(request), [this, kept, identity, done = std::move(done)](
                                           absl::StatusOr<TeacherScores> scores) mutable {
     // Write on another thread, because writing takes longer than the teacher's client may wait.
-    Enqueue([this, kept, identity, scores = std::move(scores), done = std::move(done)]() mutable {
-      if (scores.ok() && !identity.empty()) cache_->Put(*kept, identity, *scores);
-      done(std::move(scores));
-    });
+    disk_.Enqueue(
+        [this, kept, identity, scores = std::move(scores), done = std::move(done)]() mutable {
+          if (scores.ok() && !identity.empty()) cache_->Put(*kept, identity, *scores);
+          done(std::move(scores));
+        });
   });
 }
 

@@ -8,13 +8,12 @@
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "common/base/worker_pool.h"
 #include "trainer/teacher/cache/score_cache.h"
 #include "trainer/teacher/teacher_client.h"
 
@@ -38,33 +37,24 @@ class CachedTeacherClient final : public TeacherClient {
   const ScoreCache& cache() const { return *cache_; }
 
  private:
-  using Task = std::function<void()>;
-
-  void Enqueue(Task task);
-  void RunTasks();
   void LookUp(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done);
   // Asks the teacher and stores the answer under `identity` unless that is empty.
   void AskTeacher(TeacherRequest request, const std::string& identity,
                   std::function<void(absl::StatusOr<TeacherScores>)> done);
 
-  static constexpr int kNumThreads = 2;
-
   const std::unique_ptr<ScoreCache> cache_;
   const std::vector<std::string> endpoints_;
   const std::string expected_revision_;
   mutable absl::Mutex mutex_;
-  absl::CondVar changed_;
   std::string revision_ ABSL_GUARDED_BY(mutex_);  // empty until Connect has succeeded
   std::string identity_ ABSL_GUARDED_BY(mutex_);  // the teacher's identity in the cache
   bool uses_cache_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);  // requests and failures
   int64_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;      // requests without an answer
   int64_t num_asking_ ABSL_GUARDED_BY(mutex_) = 0;    // threads that use teacher_
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;  // no more requests to the teacher
-  bool is_last_ ABSL_GUARDED_BY(mutex_) = false;      // no task will be added
-  std::vector<std::thread> threads_;
   std::unique_ptr<TeacherClient> teacher_;
+  WorkerPool disk_{/*max_threads=*/2};
 };
 
 }  // namespace taopd
