@@ -56,24 +56,19 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
 
 }  // namespace
 
-PromptReader::PromptReader(const Tokenizer* tokenizer, const DatasetOptions& options)
-    : tokenizer_(tokenizer), options_(options) {
+PromptReader::Side PromptReader::TeacherSide(const DatasetOptions& options) {
   const TeacherPromptOptions& teacher = options.teacher;
-  if (!teacher.is_used()) return;
-  auto teacher_options = std::make_unique<DatasetOptions>(options);
-  teacher_options->teacher = TeacherPromptOptions();
-  if (!teacher.key.empty()) teacher_options->prompt_key = teacher.key;
   const std::vector<std::string> names = teacher.words.Names();
-  teacher_options->max_prompt_length =
-      teacher.max_length -
-      teacher.sibling_length * std::count(names.begin(), names.end(), std::string(kSibling));
-  teacher_options->truncation = Truncation::kError;
-  auto reader = std::make_unique<PromptReader>(tokenizer, *teacher_options);
-  reader->row_words_ = teacher.words;
-  reader->reads_for_teacher_ = true;
-  teacher_options_ = std::move(teacher_options);
-  teacher_reader_ = std::move(reader);
+  const int64_t num_siblings = std::count(names.begin(), names.end(), std::string(kSibling));
+  return {teacher.key.empty() ? options.prompt_key : teacher.key, teacher.words,
+          teacher.max_length - teacher.sibling_length * num_siblings, /*is_teachers=*/true};
 }
+
+PromptReader::PromptReader(const Tokenizer* tokenizer, const DatasetOptions& options)
+    : tokenizer_(tokenizer),
+      options_(options),
+      student_{options.prompt_key, RowTemplate(), options.max_prompt_length},
+      teacher_(TeacherSide(options)) {}
 
 std::vector<std::string> PromptReader::Columns() const {
   std::vector<std::string> columns = {options_.prompt_key, options_.prompt_key + "_ids"};
@@ -97,24 +92,24 @@ absl::StatusOr<PromptReader::Row> PromptReader::Read(const Json& row, PromptReco
   if (!row.is_object()) return InvalidArgument("a row must be an object");
   Row result;
   result.record = std::move(record);
-  TAOPD_RETURN_IF_ERROR(ReadPrompt(row, &result));
-  TAOPD_RETURN_IF_ERROR(LimitLength(&result));
+  TAOPD_RETURN_IF_ERROR(ReadPrompt(student_, row, &result));
+  TAOPD_RETURN_IF_ERROR(LimitLength(student_, &result));
   if (result.dropped) return result;
   TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &result.record));
   TAOPD_RETURN_IF_ERROR(ReadSource(row, &result.record));
   if (!options_.response_key.empty()) TAOPD_RETURN_IF_ERROR(ReadResponse(row, &result.record));
-  if (teacher_reader_ != nullptr) TAOPD_RETURN_IF_ERROR(ReadTeacherPrompt(row, &result));
+  if (options_.teacher.is_used()) TAOPD_RETURN_IF_ERROR(ReadTeacherPrompt(row, &result));
   return result;
 }
 
 // ---- The prompt ---------------------------------------------------------------------------------
 
-absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
+absl::Status PromptReader::ReadPrompt(const Side& side, const Json& row, Row* result) const {
   PromptRecord* record = &result->record;
-  const std::string& key = options_.prompt_key;
+  const std::string& key = side.key;
   const PromptTemplate& words = options_.prompt_template;
   if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
-    if (!words.name.empty() || !words.system.empty() || !row_words_.empty()) {
+    if (!words.name.empty() || !words.system.empty() || !side.words.empty()) {
       return InvalidArgument(
           "\"", key,
           "_ids\" are token ids: no prompt template or system prompt can be put around them");
@@ -127,18 +122,19 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
     return InvalidArgument("has neither \"", key, "\" nor \"", key, "_ids\"");
   }
   if (prompt->is_string()) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string text, WithWords(row, prompt->get<std::string>()));
+    TAOPD_ASSIGN_OR_RETURN(const std::string text,
+                           WithWords(side, row, prompt->get<std::string>()));
     if (text.empty()) return InvalidArgument("the prompt is empty");
     if (!options_.text_as_chat && words.system.empty()) {
       record->prompt = text;
-      return Tokenize(record->prompt, key, options_.add_special_tokens, &record->prompt_ids);
+      return TokenizePrompt(side, options_.add_special_tokens, record);
     }
     record->messages = Json::array({Json{{"role", "user"}, {"content", text}}});
   } else {
-    TAOPD_RETURN_IF_ERROR(ReadMessages(row, *prompt, record));
+    TAOPD_RETURN_IF_ERROR(ReadMessages(side, row, *prompt, record));
   }
   if (!words.system.empty()) result->own_system = !AddSystemMessage(&record->messages);
-  if (options_.messages_as_text) return JoinMessages(record);
+  if (options_.messages_as_text) return JoinMessages(side, record);
   if (!options_.tokenize) return absl::OkStatus();
   if (options_.render == nullptr) {
     return InvalidArgument(
@@ -146,36 +142,36 @@ absl::Status PromptReader::ReadPrompt(const Json& row, Row* result) const {
         key, "_ids\", or apply_chat_template never");
   }
   TAOPD_ASSIGN_OR_RETURN(record->prompt, options_.render(record->messages));
-  return Tokenize(record->prompt, key, /*add_special_tokens=*/false, &record->prompt_ids);
+  return TokenizePrompt(side, /*add_special_tokens=*/false, record);
 }
 
 // Reads a list of messages and puts the template's text around the last one, the question.
-absl::Status PromptReader::ReadMessages(const Json& row, const Json& prompt,
+absl::Status PromptReader::ReadMessages(const Side& side, const Json& row, const Json& prompt,
                                         PromptRecord* record) const {
-  const std::string& key = options_.prompt_key;
+  const std::string& key = side.key;
   const PromptTemplate& words = options_.prompt_template;
   if (!prompt.is_array()) {
     return InvalidArgument("\"", key, "\" is neither text nor a list of messages");
   }
   TAOPD_RETURN_IF_ERROR(CheckMessages(prompt, key));
   record->messages = prompt;
-  if (words.name.empty() && row_words_.empty()) return absl::OkStatus();
+  if (words.name.empty() && side.words.empty()) return absl::OkStatus();
   Json& last = record->messages.back();
   if (last["role"] != "user" || !last["content"].is_string()) {
     return InvalidArgument("\"", key,
                            "\": the last message is not a user's text, so the prompt template ",
                            words.name, " has no question");
   }
-  TAOPD_ASSIGN_OR_RETURN(const std::string text, WithWords(row, last["content"]));
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, WithWords(side, row, last["content"]));
   last["content"] = text;
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> PromptReader::WithWords(const Json& row,
+absl::StatusOr<std::string> PromptReader::WithWords(const Side& side, const Json& row,
                                                     const std::string& question) const {
   std::string text = FillTemplate(options_.prompt_template, question);
-  if (row_words_.empty()) return text;
-  return row_words_.Fill([&](const std::string& name) -> absl::StatusOr<std::string> {
+  if (side.words.empty()) return text;
+  return side.words.Fill([&](const std::string& name) -> absl::StatusOr<std::string> {
     if (name == "prompt") return text;
     if (name == kSibling) return Concat("{", kSibling, "}");
     std::string value;
@@ -201,24 +197,23 @@ bool PromptReader::AddSystemMessage(Json* messages) const {
   return true;
 }
 
-absl::Status PromptReader::JoinMessages(PromptRecord* record) const {
+absl::Status PromptReader::JoinMessages(const Side& side, PromptRecord* record) const {
   for (const Json& message : record->messages) {
     if (!message["content"].is_string()) {
-      return InvalidArgument("\"", options_.prompt_key, "\": a message's content is not text");
+      return InvalidArgument("\"", side.key, "\": a message's content is not text");
     }
     record->prompt +=
         (record->prompt.empty() ? "" : "\n\n") + message["content"].get<std::string>();
   }
   record->messages = nullptr;
-  return Tokenize(record->prompt, options_.prompt_key, options_.add_special_tokens,
-                  &record->prompt_ids);
+  return TokenizePrompt(side, options_.add_special_tokens, record);
 }
 
 // Refuses an empty prompt, and drops, cuts or refuses an over-long one.
-absl::Status PromptReader::LimitLength(Row* result) const {
+absl::Status PromptReader::LimitLength(const Side& side, Row* result) const {
   PromptRecord& record = result->record;
   const auto prompt_length = static_cast<int64_t>(record.prompt_ids.size());
-  result->overlong = prompt_length > options_.max_prompt_length;
+  result->overlong = prompt_length > side.max_length;
   if (result->overlong && options_.filter_overlong_prompts) {
     result->dropped = true;
     return absl::OkStatus();
@@ -233,11 +228,10 @@ absl::Status PromptReader::LimitLength(Row* result) const {
                                : "");
   }
   if (!result->overlong) return absl::OkStatus();
-  if (reads_for_teacher_) {
+  if (side.is_teachers) {
     return InvalidArgument("the teacher's prompt has ", prompt_length,
                            " tokens, more than max_teacher_prompt_length leaves room for, ",
-                           options_.max_prompt_length,
-                           " (filter_overlong_prompts drops such rows)");
+                           side.max_length, " (filter_overlong_prompts drops such rows)");
   }
   if (options_.truncation == Truncation::kError) {
     return InvalidArgument("the prompt has ", prompt_length,
@@ -254,6 +248,16 @@ absl::Status PromptReader::LimitLength(Row* result) const {
   return absl::OkStatus();
 }
 
+// The tokens of a sibling are reserved; its mark is not sent.
+absl::Status PromptReader::TokenizePrompt(const Side& side, bool add_special_tokens,
+                                          PromptRecord* record) const {
+  const std::string text =
+      side.words.Has(kSibling)
+          ? absl::StrReplaceAll(record->prompt, {{Concat("{", kSibling, "}"), ""}})
+          : record->prompt;
+  return Tokenize(text, side.key, add_special_tokens, &record->prompt_ids);
+}
+
 absl::Status PromptReader::Tokenize(const std::string& text, const std::string& key,
                                     bool add_special_tokens, std::vector<int32_t>* ids) const {
   if (!options_.tokenize) return absl::OkStatus();
@@ -261,11 +265,7 @@ absl::Status PromptReader::Tokenize(const std::string& text, const std::string& 
     return InvalidArgument("\"", key, "\" is text but the model has no tokenizer.json; give \"",
                            key, "_ids\"");
   }
-  // The sibling's tokens are reserved; its mark is not sent.
-  const bool has_mark = row_words_.Has(kSibling);
-  *ids = tokenizer_->Encode(
-      has_mark ? absl::StrReplaceAll(text, {{Concat("{", kSibling, "}"), ""}}) : text,
-      add_special_tokens);
+  *ids = tokenizer_->Encode(text, add_special_tokens);
   for (int32_t id : *ids) {
     if (id >= options_.vocab_size) {
       return InvalidArgument("\"", key, "\" tokenizes to id ", id,
@@ -278,7 +278,7 @@ absl::Status PromptReader::Tokenize(const std::string& text, const std::string& 
 // ---- The teacher's prompt -----------------------------------------------------------------------
 
 absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const {
-  const std::string& key = teacher_options_->prompt_key;
+  const std::string& key = teacher_.key;
   const auto has = [&](const std::string& path) {
     const Json* value = FindPath(row, path);
     return value != nullptr && !value->is_null();
@@ -286,7 +286,7 @@ absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const
   Row read;
   absl::Status status = !has(key) && !has(key + "_ids")
                             ? absl::NotFoundError(Concat("has no \"", key, "\""))
-                            : teacher_reader_->ReadPrompt(row, &read);
+                            : ReadPrompt(teacher_, row, &read);
   if (absl::IsNotFound(status)) {
     const MissingTeacherPrompt missing = options_.teacher.missing;
     if (missing == MissingTeacherPrompt::kError) {
@@ -299,7 +299,7 @@ absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const
     return absl::OkStatus();
   }
   if (!status.ok()) return Annotate(status, "the teacher's prompt");
-  TAOPD_RETURN_IF_ERROR(teacher_reader_->LimitLength(&read));
+  TAOPD_RETURN_IF_ERROR(LimitLength(teacher_, &read));
   result->overlong |= read.overlong;
   result->dropped |= read.dropped;
   return StoreTeacherPrompt(std::move(read.record), &result->record.teacher_prompt);

@@ -1,7 +1,6 @@
 // Reads one row of a data file as a prompt. LoadPrompts (prompt_dataset.h) uses it for each row.
 #pragma once
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -33,18 +32,29 @@ class PromptReader {
   absl::StatusOr<Row> Read(const nlohmann::ordered_json& row, PromptRecord record) const;
 
  private:
-  absl::Status ReadPrompt(const nlohmann::ordered_json& row, Row* result) const;
-  absl::Status ReadMessages(const nlohmann::ordered_json& row, const nlohmann::ordered_json& prompt,
-                            PromptRecord* record) const;
+  // The student's prompt or the teacher's, which differ in these.
+  struct Side {
+    std::string key;
+    RowTemplate words;  // around the prompt
+    int64_t max_length = 0;
+    bool is_teachers = false;
+  };
+
+  static Side TeacherSide(const DatasetOptions& options);
+  absl::Status ReadPrompt(const Side& side, const nlohmann::ordered_json& row, Row* result) const;
+  absl::Status ReadMessages(const Side& side, const nlohmann::ordered_json& row,
+                            const nlohmann::ordered_json& prompt, PromptRecord* record) const;
   // Returns the text of a question with the templates around it. Returns NOT_FOUND if the row lacks
   // a part of it.
-  absl::StatusOr<std::string> WithWords(const nlohmann::ordered_json& row,
+  absl::StatusOr<std::string> WithWords(const Side& side, const nlohmann::ordered_json& row,
                                         const std::string& question) const;
   absl::Status ReadTeacherPrompt(const nlohmann::ordered_json& row, Row* result) const;
   absl::Status StoreTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const;
   bool AddSystemMessage(nlohmann::ordered_json* messages) const;
-  absl::Status JoinMessages(PromptRecord* record) const;
-  absl::Status LimitLength(Row* result) const;
+  absl::Status JoinMessages(const Side& side, PromptRecord* record) const;
+  absl::Status LimitLength(const Side& side, Row* result) const;
+  absl::Status TokenizePrompt(const Side& side, bool add_special_tokens,
+                              PromptRecord* record) const;
   absl::Status ReadAnswer(const nlohmann::ordered_json& row, PromptRecord* record) const;
   absl::Status ReadSource(const nlohmann::ordered_json& row, PromptRecord* record) const;
   absl::Status ReadResponse(const nlohmann::ordered_json& row, PromptRecord* record) const;
@@ -55,12 +65,7 @@ class PromptReader {
 
   const Tokenizer* const tokenizer_;
   const DatasetOptions& options_;
-  // The reader of the teacher's prompts and its options; null if these are the student's.
-  std::unique_ptr<const DatasetOptions> teacher_options_;
-  std::unique_ptr<const PromptReader> teacher_reader_;
-  // The words around the prompt, if this reader is the teacher's; otherwise empty.
-  RowTemplate row_words_;
-  bool reads_for_teacher_ = false;
+  const Side student_, teacher_;
 };
 
 }  // namespace taopd
