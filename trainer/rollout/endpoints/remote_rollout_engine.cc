@@ -297,12 +297,8 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
     if (!end.ok()) (*job.done)(job.index, end);
     return;
   }
-  Rollout rollout;
+  Rollout& rollout = *answer;
   rollout.prompt_ids = std::move(job.request.prompt_ids);
-  rollout.response_ids = std::move(answer->response_ids);
-  rollout.behavior_log_probs = std::move(answer->behavior_log_probs);
-  rollout.top_ids = std::move(answer->top_ids);
-  rollout.finish = answer->finish;
   rollout.source = std::move(job.request.source);
   rollout.policy_version = weights->step;
   (*job.done)(job.index, std::move(rollout));

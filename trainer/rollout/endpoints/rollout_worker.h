@@ -65,12 +65,9 @@ struct PolicyWeights {
   WeightProbe probe;            // empty unless a worker needs it
 };
 
-// A generated response with the version of the weights that have made all of its tokens.
-struct WorkerRollout {
-  std::vector<int32_t> response_ids;      // as in Rollout
-  std::vector<float> behavior_log_probs;  // as in Rollout
-  std::vector<int32_t> top_ids;           // as in Rollout
-  FinishReason finish = FinishReason::kLength;
+// A generated response with the version of the weights that have made all of its tokens. The engine
+// fills in the prompt, the source and the policy_version.
+struct WorkerRollout : Rollout {
   std::string version;  // PolicyWeights::version, as the server reports it
 };
 
