@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/retrying_client.h"
+#include "trainer/teacher/routing_teacher_client.h"
 #include "trainer/teacher/transport/endpoint.h"
 #include "trainer/teacher/transport/grpc_transport.h"
 #include "trainer/teacher/transport/http_transport.h"
@@ -124,13 +125,7 @@ class NetworkTeacherClient final : public TeacherClient {
       if (info.head_vocab_size != first->head_vocab_size) {
         return differ("head_vocab_size", first->head_vocab_size, info.head_vocab_size);
       }
-      agreed.max_model_len = std::min(agreed.max_model_len, info.max_model_len);
-      agreed.max_top_k = std::min(agreed.max_top_k, info.max_top_k);
-      agreed.max_candidates = std::min(agreed.max_candidates, info.max_candidates);
-      agreed.max_dense_vocab_size =
-          std::min(agreed.max_dense_vocab_size, info.max_dense_vocab_size);
-      agreed.supports_temperature &= info.supports_temperature;
-      agreed.supports_entropy &= info.supports_entropy;
+      LowerLimits(info, &agreed);
       // Replicas on other devices may round otherwise: no reason to refuse them, but to cache
       // nothing.
       agreed.has_stable_scores &= info.has_stable_scores && info.canary == first->canary;

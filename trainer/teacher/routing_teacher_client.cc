@@ -6,9 +6,7 @@
 #include "common/base/check.h"
 
 namespace taopd {
-namespace {
 
-// Lowers the limits of `all` to those of one more teacher, and adds its end-of-sequence ids.
 void LowerLimits(const TeacherInfo& info, TeacherInfo* all) {
   if (info.head_vocab_size > 0) {
     all->head_vocab_size = all->head_vocab_size > 0
@@ -27,8 +25,6 @@ void LowerLimits(const TeacherInfo& info, TeacherInfo* all) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
 }
-
-}  // namespace
 
 RoutingTeacherClient::RoutingTeacherClient(std::vector<RoutedTeacher> teachers)
     : teachers_(std::move(teachers)) {

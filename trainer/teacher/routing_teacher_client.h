@@ -15,6 +15,9 @@
 
 namespace taopd {
 
+// Lowers the limits of `all` to those of one more teacher, and adds its end-of-sequence ids.
+void LowerLimits(const TeacherInfo& info, TeacherInfo* all);
+
 struct RoutedTeacher {
   std::string name;
   std::unique_ptr<TeacherClient> client;
