@@ -19,7 +19,7 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
     options.top_k = static_cast<int32_t>(top_k);
     options.micro_batch_tokens = config.trainer.MicroBatchTokens();
     options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
-    options.on_wait = std::move(on_wait);
+    if (on_wait) options.on_wait = std::move(on_wait);
     options.journal = journal;
     EvalResult result;
     TAOPD_ASSIGN_OR_RETURN(result.metrics,

@@ -19,9 +19,8 @@ struct KlEvaluationOptions {
   int64_t micro_batch_tokens = 16384;  // maximum in one forward pass
   int64_t head_workspace_bytes = 256 << 20;
   // Runs about once a second while scores are pending, and after each forward pass but the last. An
-  // error from it ends the evaluation and becomes its result; requests may still be open then. May
-  // be empty.
-  std::function<absl::Status()> on_wait;
+  // error from it ends the evaluation and becomes its result; requests may still be open then.
+  std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };
   // Holds the sums of forward passes, so that an interrupted evaluation continues with the same
   // bits. In its rows "problem" is the first record of the pass and "end" the record after its
   // last. Rows of other passes are ignored. A failure to write is logged. May be null.
@@ -35,7 +34,7 @@ struct KlEvaluationOptions {
 //                       in nats. This is the value of ta_opd: a lower bound of the full KL, and
 //                       equal to it if k is the size of the vocabulary.
 //   eval/n              The number of records.
-// Returns the first error of the teacher.
+// Returns the first error of the teacher; requests may still be open then.
 absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
                                    const std::vector<PromptRecord>& records, Decoder* student,
                                    TeacherClient* teacher);

@@ -1,9 +1,6 @@
 #include "trainer/step/full_kl.h"
 
-#include <absl/synchronization/mutex.h>
-
 #include <algorithm>
-#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -73,53 +70,14 @@ std::vector<ScoredRollout> SampleRollouts(const ScoredBatch& batch, int64_t end,
   return rows;
 }
 
-// Replies may arrive after the caller has stopped waiting, so they are not kept on its stack.
-struct Replies {
-  explicit Replies(size_t count) : scores(count), num_open(count) {}
-  absl::Mutex mutex;
-  std::vector<absl::StatusOr<TeacherScores>> scores ABSL_GUARDED_BY(mutex);
-  size_t num_open ABSL_GUARDED_BY(mutex);
-};
-
-// Fills dense_log_probs of the rows with the teacher's replies.
-absl::Status FetchDense(const StepContext& context, const SupportOptions& support, int64_t step,
-                        std::vector<ScoredRollout>* rows) {
+// Returns the options of requests for the log-probs of the whole vocabulary.
+SupportOptions DenseOptions(const SupportOptions& support) {
   SupportOptions dense;
   dense.kind = SupportKind::kFullVocabulary;
   dense.teacher_top_k = 0;
   dense.teacher_temperature = support.teacher_temperature;
   dense.vocab_size = support.vocab_size;
-  const auto replies = std::make_shared<Replies>(rows->size());
-  for (size_t i = 0; i < rows->size(); ++i) {
-    TeacherRequest request =
-        MakeTeacherRequest(dense, (*rows)[i].rollout, Concat("step-", step + 1, "-full-kl-", i),
-                           (*rows)[i].teacher_prompt_ids);
-    context.teacher->Score(std::move(request), [replies, i](absl::StatusOr<TeacherScores> scores) {
-      absl::MutexLock lock(&replies->mutex);
-      replies->scores[i] = std::move(scores);
-      --replies->num_open;
-    });
-  }
-  const auto all_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(replies->mutex) {
-    return replies->num_open == 0;
-  };
-  while (true) {
-    {
-      absl::MutexLock lock(&replies->mutex);
-      if (replies->mutex.AwaitWithTimeout(absl::Condition(&all_here), absl::Seconds(1))) break;
-    }
-    TAOPD_RETURN_IF_ERROR(context.on_wait());
-  }
-  absl::MutexLock lock(&replies->mutex);
-  for (size_t i = 0; i < rows->size(); ++i) {
-    absl::StatusOr<TeacherScores>& reply = replies->scores[i];
-    absl::StatusOr<SupportScores> scores =
-        reply.ok() ? ReduceToSupport(dense, (*rows)[i].rollout, *std::move(reply))
-                   : absl::StatusOr<SupportScores>(reply.status());
-    if (!scores.ok()) return Annotate(scores.status(), "dense teacher scores");
-    (*rows)[i].scores.dense_log_probs = std::move(scores->dense_log_probs);
-  }
-  return absl::OkStatus();
+  return dense;
 }
 
 }  // namespace
@@ -128,9 +86,13 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
                            const SupportOptions& support, int64_t end, int64_t num_rows,
                            int64_t step, FullKl* sums) {
   const TrainConfig& config = *context.config;
-  std::vector<ScoredRollout> rows = SampleRollouts(
+  const std::vector<ScoredRollout> rows = SampleRollouts(
       batch, end, num_rows, DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
-  TAOPD_RETURN_IF_ERROR(FetchDense(context, support, step, &rows));
+  const auto dense =
+      ScoredBatch::Continue(context.teacher, rows, std::vector<bool>(rows.size(), false),
+                            DenseOptions(support), Concat("step-", step + 1, "-full-kl"));
+  TAOPD_RETURN_IF_ERROR(
+      Annotate(dense->WaitScored(0, dense->size(), context.on_wait), "policy/full_kl"));
 
   const at::NoGradGuard no_grad;
   Decoder* student = context.student;
@@ -146,8 +108,9 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
     const HeadTargets targets =
         MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
     const at::Tensor hidden_NH = ForwardResponses(student, sequences);
-    sums->full_kl += SumRowLosses(*student, hidden_NH,
-                                  WithFullVocabulary(targets, sequences, support.vocab_size), full);
+    sums->full_kl += SumRowLosses(
+        *student, hidden_NH,
+        WithFullVocabulary(targets, dense->Items(first, last), support.vocab_size), full);
     sums->ta_opd += SumRowLosses(*student, hidden_NH, targets, bound);
     first = last;
   }

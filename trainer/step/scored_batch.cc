@@ -86,13 +86,10 @@ void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
 }
 
 void ScoredBatch::AskTeacherAfter(int64_t index) {
-  std::vector<TeacherView> views;
-  if (views_ == nullptr) {
-    views.push_back({index, {}, false});
-  } else {
-    views = views_->Finish(index, items_[index].rollout);
-  }
-  for (TeacherView& view : views) AskTeacher(std::move(view));
+  const ScoredRollout& item = items_[index];
+  if (views_ == nullptr)
+    return AskTeacher({index, item.teacher_prompt_ids, item.lacks_teacher_prompt});
+  for (TeacherView& view : views_->Finish(index, item.rollout)) AskTeacher(std::move(view));
 }
 
 void ScoredBatch::AskTeacher(TeacherView view) {

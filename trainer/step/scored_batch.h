@@ -41,7 +41,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // Returns a batch of existing rollouts, which have their scores if these will be needed.
   static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
   // Returns a batch of existing rollouts of which some have their scores (scored[i]), and asks the
-  // teacher, and for the rewards, for the others. The arguments are those of Start.
+  // teacher, and for the rewards, for the others. The arguments are those of Start. Without `views`
+  // the teacher sees the prompts that the rollouts have for it.
   static std::shared_ptr<ScoredBatch> Continue(
       TeacherClient* teacher, std::vector<ScoredRollout> items, std::vector<bool> scored,
       const SupportOptions& support, const std::string& name, Timeline* timeline = nullptr,

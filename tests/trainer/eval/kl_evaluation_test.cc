@@ -108,7 +108,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
     EXPECT_EQ(EvaluateKl(options, Records(), student.get(), &teacher).status().code(),
               absl::StatusCode::kCancelled);
   }
-  options.on_wait = nullptr;
+  options.on_wait = [] { return absl::OkStatus(); };
   for (const size_t num_left : {1, 0}) {
     ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
     EXPECT_EQ(journal.rows().size(), 3 - num_left);
