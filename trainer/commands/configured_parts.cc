@@ -85,6 +85,15 @@ int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
   return evaluates ? std::max(rollouts, MostEvaluated(config)) : rollouts;
 }
 
+// Returns the options that all engines of a trainer share. Their queues have no limit: the
+// configuration alone limits the size of a step and of an evaluation.
+EngineOptions EngineOfTrainer(const TrainConfig& config) {
+  EngineOptions options;
+  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+  options.max_queued_tokens = options.max_queued_requests = INT64_MAX / 2;
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<ClientCredentials> ReadCredentials(const std::string& section,
@@ -163,30 +172,23 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   const bool evaluates = GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking;
   const int64_t longest_response =
       std::max(config.data.max_response_length, evaluates ? config.eval.max_response_length : 0);
-  EngineOptions options;
+  EngineOptions options = EngineOfTrainer(config);
   options.max_model_len = config.data.max_prompt_length + longest_response;
   options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostSequences(config, num_ranks));
   options.max_logprobs = MakeSupportOptions(config, vocab_size).student_top_k;
   // auto means the default if no memory plan has chosen.
   options.kv_cache_bytes =
       BytesOfGib(config.rollout.kv_cache_gb.value_or(*RolloutConfig().kv_cache_gb));
-  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   options.cuda_graphs.enabled = config.rollout.cuda_graphs;
-  // The configuration alone limits the size of a step and of an evaluation.
-  options.max_queued_tokens = INT64_MAX / 2;
-  options.max_queued_requests = INT64_MAX / 2;
   return options;
 }
 
 EngineOptions EvaluationEngineOptions(const TrainConfig& config) {
-  EngineOptions options;
+  EngineOptions options = EngineOfTrainer(config);
   options.max_model_len = config.data.max_prompt_length + config.eval.max_response_length;
   options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostEvaluated(config));
   options.max_logprobs = 0;
   options.kv_cache_bytes = BytesOfGib(config.eval.kv_cache_gb);
-  options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
-  options.max_queued_tokens = INT64_MAX / 2;
-  options.max_queued_requests = INT64_MAX / 2;
   return options;
 }
 
@@ -227,7 +229,7 @@ SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   options.tokenizer_dir = config.student.tokenizer;
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   const bool measures_kl = config.eval.measure == EvalMeasure::kKl;
-  EngineOptions& engine = options.engine;
+  EngineOptions& engine = options.engine = EngineOfTrainer(config);
   // Given responses may be longer than generated ones: up to the model's positions.
   if (!measures_kl)
     engine.max_model_len = config.data.LongestSentPrompt() + config.data.max_response_length;
@@ -236,9 +238,6 @@ SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   engine.max_logprobs = static_cast<int32_t>(top_k);
   engine.max_candidates = support.student_top_k;
   engine.kv_cache_bytes = 0;
-  engine.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
-  // The configuration alone limits the size of a step.
-  engine.max_queued_tokens = engine.max_queued_requests = std::numeric_limits<int64_t>::max() / 2;
   return options;
 }
 
