@@ -33,14 +33,6 @@ bool UsePairs(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
 
 }  // namespace
 
-std::string CpuHeadGemmName(at::ScalarType dtype) {
-  if (dtype == at::kBFloat16 && cpu::BestPackedGemm().multiply_pairs != nullptr) {
-    return std::string("bfloat16 pairs, ") + cpu::BestPackedGemm().name;
-  }
-  return std::string(dtype == at::kBFloat16 ? "bfloat16 widened to " : "") + "float32 panels, " +
-         cpu::NameOf(cpu::WidestInstructionSet());
-}
-
 int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
   if (UsePairs(lm_head_VH, gemm)) return cpu::kPanelOutputs;
   return std::max<int64_t>(cpu::BestPanelGemm().panel_width, 16);

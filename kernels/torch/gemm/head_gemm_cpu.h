@@ -24,17 +24,12 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <string>
 
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/head/logit_gradient.h"
 #include "kernels/torch/gemm/head_blocks.h"
 
 namespace taopd {
-
-// Returns how the products of this dtype are computed on this processor, for benchmarks: "float32
-// panels, avx2", "bfloat16 pairs, amx_bf16".
-std::string CpuHeadGemmName(at::ScalarType dtype);
 
 // Computes logits = hidden lm_head^T block by block and calls `take` for each block, from any
 // thread. The logit of token block * kVocabularyBlock + v and row n is logits[v * stride + n],

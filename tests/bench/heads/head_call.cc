@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/isa/isa.h"
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 #include "kernels/torch/gemm/packed_weight.h"
 #include "kernels/torch/head/scoring_head.h"
@@ -32,6 +33,16 @@ at::Tensor Read(const std::string& path, std::vector<int64_t> shape, at::ScalarT
   return at::from_file(path, /*shared=*/false, count, at::TensorOptions().dtype(dtype))
       .reshape(shape)
       .clone();
+}
+
+// How the head's products of this type are computed on this processor.
+std::string MethodOf(at::ScalarType dtype) {
+  const bool is_pairs = dtype == at::kBFloat16;
+  if (is_pairs && cpu::BestPackedGemm().multiply_pairs != nullptr) {
+    return std::string("bfloat16 pairs, ") + cpu::BestPackedGemm().name;
+  }
+  return std::string(is_pairs ? "bfloat16 widened to " : "") + "float32 panels, " +
+         cpu::NameOf(cpu::WidestInstructionSet());
 }
 
 double ResidentKib(const std::string& key) {
@@ -197,7 +208,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   json += "], \"cpu_s\": " + least(measured.cpu_times);
   json += ", \"memory_mib\": " + std::to_string(measured.memory_kib / 1024);
-  json += ", \"method\": \"" + CpuHeadGemmName(dtype) + "\"";
+  json += ", \"method\": \"" + MethodOf(dtype) + "\"";
   json += ", \"mm_gflops\": " + std::to_string(MatmulRate(n, h, v));
   if (student) {
     json += ", \"products_s\": " +

@@ -141,10 +141,5 @@ TEST(HeadGemmCpu, TakesInputsThatAreNotContiguous) {
   }
 }
 
-TEST(HeadGemmCpu, SaysHowItComputes) {
-  EXPECT_NE(CpuHeadGemmName(at::kFloat).find("float32 panels"), std::string::npos);
-  EXPECT_NE(CpuHeadGemmName(at::kBFloat16).find("bfloat16"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace taopd::testing
