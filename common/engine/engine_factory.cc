@@ -15,6 +15,7 @@
 #include "common/engine/worker_threads.h"
 #include "common/model/decoder.h"
 #include "common/model/kernel_setup.h"
+#include "common/model/out_of_memory.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
@@ -125,10 +126,8 @@ absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std:
   if (num_threads > 0) at::set_num_threads(num_threads);
   try {
     return Load(model_dir, dtype, device, num_threads, options, adapter_dir, takes_weights);
-  } catch (const c10::Error& error) {
-    return Internal("loading ", model_dir, " failed: ", error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return Internal("loading ", model_dir, " failed: ", error.what());
+    return Internal("loading ", model_dir, " failed: ", MessageOf(error));
   }
 }
 

@@ -15,4 +15,9 @@ bool IsOutOfMemory(const std::exception& error) {
          std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 
+std::string MessageOf(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
 }  // namespace taopd

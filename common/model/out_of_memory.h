@@ -1,4 +1,4 @@
-// Tells a lack of memory from the other errors of LibTorch and the standard library.
+// Exceptions of LibTorch and the standard library: what they say, and whether memory ran out.
 #pragma once
 
 #include <exception>
@@ -9,10 +9,7 @@ namespace taopd {
 // Whether `error` was thrown because the memory of the machine or of a device ran out.
 bool IsOutOfMemory(const std::exception& error);
 
-// Returns the first line of error.what(), because LibTorch appends a stack trace to its errors.
-inline std::string FirstLine(const std::exception& error) {
-  const std::string what = error.what();
-  return what.substr(0, what.find('\n'));
-}
+// Returns what `error` says, without the stack trace that LibTorch appends to its errors.
+std::string MessageOf(const std::exception& error);
 
 }  // namespace taopd

@@ -1,12 +1,10 @@
 #include "trainer/commands/process.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <new>
 #include <string>
 #include <thread>
 
@@ -42,16 +40,11 @@ namespace {
 absl::Status RunAndCatch(const std::function<absl::Status()>& command) {
   try {
     return command();
-  } catch (const c10::Error& error) {
-    if (IsOutOfMemory(error)) {
-      return WithExitCode(kExitOutOfMemory,
-                          ResourceExhausted("out of memory: ", error.what_without_backtrace()));
-    }
-    return WithExitCode(kExitInternal, Internal(error.what_without_backtrace()));
-  } catch (const std::bad_alloc&) {
-    return WithExitCode(kExitOutOfMemory, ResourceExhausted("out of memory"));
   } catch (const std::exception& error) {
-    return WithExitCode(kExitInternal, Internal("unexpected error: ", error.what()));
+    if (IsOutOfMemory(error)) {
+      return WithExitCode(kExitOutOfMemory, ResourceExhausted("out of memory: ", MessageOf(error)));
+    }
+    return WithExitCode(kExitInternal, Internal("unexpected error: ", MessageOf(error)));
   }
 }
 

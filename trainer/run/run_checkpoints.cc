@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<SaveInProgress>> RunCheckpoints::Begin(bool copie
                                                               copies);
     }
   } catch (const std::exception& error) {
-    copied = ResourceExhausted("no copy of the student: ", FirstLine(error));
+    copied = ResourceExhausted("no copy of the student: ", MessageOf(error));
   }
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
   const auto write = [contents, shards, pending = write_pending_,

@@ -24,7 +24,7 @@ auto Caught(const Write& write) -> decltype(write()) {
   try {
     return write();
   } catch (const std::exception& error) {
-    return ResourceExhausted("writing a checkpoint: ", FirstLine(error));
+    return ResourceExhausted("writing a checkpoint: ", MessageOf(error));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "common/engine/graphs/decode_graphs.h"
 
 #include <absl/time/clock.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <exception>
@@ -12,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/engine/graphs/cuda_graph_backend.h"
 #include "common/memory/cuda_graphs.h"
+#include "common/model/out_of_memory.h"
 #include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
 
@@ -113,18 +113,14 @@ void DecodeGraphs::Capture(KvPages* pages, const std::function<void()>& progress
 }
 
 bool DecodeGraphs::CaptureAgain(KvPages* pages, const std::function<void()>& progress) {
-  std::string problem;
   try {
     Capture(pages, progress);
     return true;
-  } catch (const c10::Error& error) {
-    problem = error.what_without_backtrace();
   } catch (const std::exception& error) {
-    problem = error.what();
+    LogError("capturing CUDA graphs again failed; decoding continues without them",
+             {{"error", MessageOf(error)}});
   }
   failed_ = true;
-  LogError("capturing CUDA graphs again failed; decoding continues without them",
-           {{"error", problem}});
   return false;
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/parallel_options.h"
+#include "common/model/out_of_memory.h"
 
 namespace taopd {
 namespace {
@@ -169,10 +169,8 @@ int RunTensorParallelWorker() {
   absl::Status status;
   try {
     status = Serve(&channel);
-  } catch (const c10::Error& error) {
-    status = Internal("the model failed: ", error.what_without_backtrace());
   } catch (const std::exception& error) {
-    status = Internal("the model failed: ", error.what());
+    status = Internal("the model failed: ", MessageOf(error));
   }
   if (status.ok()) return 0;
   LogError("a tensor parallel rank has failed", {{"error", status}});

@@ -1,8 +1,6 @@
 // Turns the exceptions of LibTorch into a status.
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <exception>
 
 #include "common/base/status.h"
@@ -18,11 +16,8 @@ absl::Status Guarded(const Step& step) {
     step();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    const char* what =
-        torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", what);
-    return Internal("the model failed: ", what);
+    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", MessageOf(error));
+    return Internal("the model failed: ", MessageOf(error));
   }
 }
 

@@ -45,7 +45,7 @@ absl::Status DryRun(TrainingParts& parts) {
     result = TrainOneStep(parts.context, parts.state.step, /*lr=*/0, batch);
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    result = ResourceExhausted("out of memory: ", FirstLine(error), ". The plan was:\n",
+    result = ResourceExhausted("out of memory: ", MessageOf(error), ". The plan was:\n",
                                parts.memory.table);
   }
   if (!result.ok()) {
