@@ -31,7 +31,9 @@ absl::StatusOr<std::unique_ptr<SaveInProgress>> RunCheckpoints::Begin(bool copie
                                                               copies);
     }
   } catch (const std::exception& error) {
-    copied = ResourceExhausted("no copy of the student: ", MessageOf(error));
+    copied = ResourceExhausted(
+        copies ? "no memory for a copy of the student: " : "no memory to write the checkpoint: ",
+        MessageOf(error));
   }
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
   const auto write = [contents, shards, pending = write_pending_,
