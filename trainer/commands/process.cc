@@ -3,12 +3,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 #include <thread>
 
 #include "common/base/device_failure.h"
+#include "common/base/memory.h"
 #include "common/model/device_state.h"
 
 namespace taopd {
@@ -27,13 +26,7 @@ absl::Status ChooseKernels(const KernelUse& use,
                                  : BadModel(chosen);
 }
 
-int64_t PeakMemoryBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
-  }
-  return 0;
-}
+int64_t PeakMemoryBytes() { return NumberAfter("/proc/self/status", "VmHWM:").value_or(0) * 1024; }
 
 namespace {
 

@@ -1,9 +1,9 @@
 #include "trainer/commands/start_control.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/wire/client_credentials.h"
 #include "trainer/report/report.h"
 #include "trainer/run/exit_status.h"
 
@@ -17,13 +17,9 @@ absl::StatusOr<std::unique_ptr<ControlServer>> StartControlServer(const ControlC
   options.host = config.host;
   options.http_port = config.http_port;
   options.allowed_hosts = config.allowed_hosts;
-  if (const std::string& name = config.token_env; !name.empty()) {
-    const char* token = std::getenv(name.c_str());
-    if (token == nullptr || *token == '\0') {
-      return BadUsage(FailedPrecondition("trainer.token_env = ", name,
-                                         ": the environment has no such variable, or it is empty"));
-    }
-    options.token = token;
+  if (!config.token_env.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(options.token,
+                           BadUsage(ApiKeyFrom(config.token_env, "trainer.token_env")));
   }
   pages.report_html = [run_dir] { return report::MakeReport({run_dir}); };
   auto server = ControlServer::Start(options, state, std::move(pages));
