@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/support/files.h"
+#include "tests/support/loaded_program.h"
 
 namespace taopd::testing {
 
@@ -31,25 +32,36 @@ inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready
 
 class Process {
  public:
-  // arguments[0] is the program. Standard output and error go to `output_path`.
-  Process(const std::vector<std::string>& arguments, const std::string& output_path)
+  // arguments[0] is the program. Standard output goes to `output_path`, and so does standard error
+  // unless `errors_path` is set.
+  Process(const std::vector<std::string>& arguments, const std::string& output_path,
+          const std::string& errors_path = "")
       : output_path_(output_path) {
+    if (LoadedProgram* program = LoadedProgram::At(arguments[0])) {
+      pid_ = program->Start(arguments, output_path, errors_path);
+      return;
+    }
     std::vector<char*> argv;
     for (const std::string& argument : arguments)
       argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    const auto create = [](const std::string& path) {
+      return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    };
+    const int output = create(output_path);
+    const int errors = errors_path.empty() ? output : create(errors_path);
     const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // the program dies with a killed test
       if (getppid() != parent) _exit(126);
       dup2(output, STDOUT_FILENO);
-      dup2(output, STDERR_FILENO);
+      dup2(errors, STDERR_FILENO);
       execv(argv[0], argv.data());
       _exit(127);
     }
     close(output);
+    if (errors != output) close(errors);
   }
   ~Process() {
     if (!running()) return;

@@ -312,12 +312,14 @@ TEST(TeacherThreadsTest, WaitShortlyUnlessTheEnvironmentSaysHow) {
   };
   ASSERT_EQ(std::getenv("OMP_WAIT_POLICY"), nullptr) << "this test sets it";
   unsetenv("GOMP_SPINCOUNT");
-  TeacherProcess by_default({"--model", StoriesModel(), "--num-threads", "1"});
+  // The limit of descriptors lets a shell start it.
+  constexpr int kDescriptors = 256;
+  TeacherProcess by_default({"--model", StoriesModel(), "--num-threads", "1"}, kDescriptors);
   ASSERT_TRUE(by_default.WaitUntilReady()) << by_default.Errors();
   EXPECT_THAT(environment_of(by_default), HasSubstr("GOMP_SPINCOUNT=1000"));
 
   setenv("OMP_WAIT_POLICY", "active", 1);
-  TeacherProcess by_choice({"--model", StoriesModel(), "--num-threads", "1"});
+  TeacherProcess by_choice({"--model", StoriesModel(), "--num-threads", "1"}, kDescriptors);
   unsetenv("OMP_WAIT_POLICY");
   ASSERT_TRUE(by_choice.WaitUntilReady()) << by_choice.Errors();
   EXPECT_THAT(environment_of(by_choice), Not(HasSubstr("GOMP_SPINCOUNT")));

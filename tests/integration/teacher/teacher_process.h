@@ -19,7 +19,7 @@ class TeacherProcess {
   // `arguments` follow --ready-file; ports are 0 unless they name others. `num_descriptors` is the
   // process's limit of file descriptors; 0 means this process's own limit.
   explicit TeacherProcess(const std::vector<std::string>& arguments, int num_descriptors = 0)
-      : process_(Command(arguments, num_descriptors), dir_.File("out")) {}
+      : process_(Command(arguments, num_descriptors), dir_.File("out"), dir_.File("err")) {}
 
   // Waits for the ready file. Returns false if the process ends first.
   bool WaitUntilReady() {
@@ -48,18 +48,14 @@ class TeacherProcess {
 
  private:
   std::string ReadyFile() const { return dir_.File("ready.json"); }
-  // The shell sets the limit and keeps standard error apart, and becomes the teacher.
   std::vector<std::string> Command(const std::vector<std::string>& arguments,
                                    int num_descriptors) const {
-    const std::string limit =
-        num_descriptors == 0 ? "" : "ulimit -n " + std::to_string(num_descriptors) + " && ";
-    std::vector<std::string> command = {"/bin/sh",
-                                        "-c",
-                                        limit + R"(exec "$@" 2> "$0")",
-                                        dir_.File("err"),
-                                        BinaryPath("taopd-teacher"),
-                                        "--ready-file",
-                                        ReadyFile()};
+    std::vector<std::string> command;
+    if (num_descriptors != 0) {  // the shell sets the limit and becomes the teacher
+      command = {"/bin/sh", "-c", R"(ulimit -n "$0" && exec "$@")",
+                 std::to_string(num_descriptors)};
+    }
+    command.insert(command.end(), {BinaryPath("taopd-teacher"), "--ready-file", ReadyFile()});
     command.insert(command.end(), arguments.begin(), arguments.end());
     // Repeating a flag is an error.
     for (const char* port : {"--port", "--grpc-port"}) {

@@ -257,7 +257,9 @@ TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
     const Strings settings =
         Words(Concat("student.model=", dir_.File(student + "/model"), " ", RunDir(c.name),
                      " eval.measure=none trainer.total_steps=2 ", c.settings));
-    ASSERT_TRUE(Trains(settings));
+    // A program that is not loaded by itself shares the memory of its libraries (loaded_program.h).
+    ASSERT_EQ(RunCommand(Joined({"/usr/bin/env"}, Command(TrainArguments(settings)))), 0)
+        << output_;
     ASSERT_TRUE(Runs(PlanArguments(settings)));
     int64_t planned = 0;
     std::istringstream lines(output_);
