@@ -11,62 +11,32 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/engine/engine.h"
-#include "trainer/teacher/teacher_client.h"
+#include "common/engine/torch_engine.h"
+#include "tests/support/status_matchers.h"
+#include "trainer/teacher/engine_teacher_client.h"
 
 namespace taopd::testing {
 
-// A TeacherClient that calls an InferenceEngine without a network.
-class EngineTeacher final : public TeacherClient {
- public:
-  explicit EngineTeacher(InferenceEngine* engine) : engine_(engine) {}
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override {
-    TeacherInfo info;
+// Returns a client of an engine over the model in this process, which is connected.
+inline std::unique_ptr<TeacherClient> MakeEngineTeacher(std::shared_ptr<Decoder> model) {
+  auto start = [model]() -> absl::StatusOr<EngineTeacherClient::Started> {
+    EngineTeacherClient::Started started;
+    TAOPD_ASSIGN_OR_RETURN(started.engine, MakeTorchEngine(model, EngineOptions()));
+    const EngineLimits limits = started.engine->limits();
+    TeacherInfo& info = started.info;
     info.model_name = "engine";
-    info.head_vocab_size = engine_->limits().vocab_size;
-    info.max_model_len = engine_->limits().max_model_len;
-    info.max_top_k = engine_->limits().max_logprobs;
-    info.max_candidates = engine_->limits().max_candidates;
-    info.max_dense_vocab_size = engine_->limits().max_dense_vocab_size;
+    info.head_vocab_size = limits.vocab_size;
+    info.max_model_len = limits.max_model_len;
+    info.max_top_k = limits.max_logprobs;
+    info.max_candidates = limits.max_candidates;
+    info.max_dense_vocab_size = limits.max_dense_vocab_size;
     info.supports_temperature = true;
-    return info;
-  }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    InferenceRequest inference;
-    inference.request_id = request.request_id;
-    inference.token_ids = request.token_ids;
-    ScoreParams params;
-    params.start = request.score_start;
-    params.top_k = request.top_k;
-    params.temperature = request.temperature;
-    params.entropy = request.entropy;
-    params.dense = request.dense;
-    params.num_candidates = request.num_candidates;
-    params.candidate_ids = std::move(request.candidate_ids);
-    inference.score = params;
-    engine_->Submit(std::move(inference),
-                    [done = std::move(done)](absl::StatusOr<InferenceResult> result) {
-                      if (!result.ok()) return done(result.status());
-                      ScoreRows& rows = *result->score;
-                      TeacherScores scores;
-                      scores.top_k = rows.top_k;
-                      scores.ids = std::move(rows.ids);
-                      scores.log_probs = std::move(rows.log_probs);
-                      scores.log_tail = std::move(rows.log_tail);
-                      scores.sampled_log_probs = std::move(rows.sampled_log_probs);
-                      scores.entropy = std::move(rows.entropy);
-                      scores.candidate_log_probs = std::move(rows.candidate_log_probs);
-                      scores.candidate_log_tail = std::move(rows.candidate_log_tail);
-                      scores.dense_log_probs = std::move(rows.dense_log_probs);
-                      done(std::move(scores));
-                    });
-  }
-  TeacherClientStats stats() const override { return {}; }
-
- private:
-  InferenceEngine* engine_;
-};
+    return started;
+  };
+  auto client = std::make_unique<EngineTeacherClient>(start);
+  EXPECT_OK(client->Connect(absl::ZeroDuration()));
+  return client;
+}
 
 // Holds requests back until `batch_size` have arrived, then passes them to `inner` in a shuffled
 // order, one at a time.

@@ -58,15 +58,14 @@ TEST(EvaluateKl, EqualsADenseComputation) {
        {testing::kTinyVocabulary, testing::kTinyVocabulary + 9}) {
     const auto student = testing::MakeTinyStudent();
     const auto teacher_model = testing::MakeTinyTeacher(teacher_vocabulary);
-    ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(teacher_model, EngineOptions()));
-    testing::EngineTeacher teacher(engine.get());
+    const auto teacher = testing::MakeEngineTeacher(teacher_model);
     KlEvaluationOptions options;
     options.top_k = 6;
     const double expected = DenseKl(student.get(), teacher_model.get(), options.top_k, Records());
     for (const int64_t micro_batch_tokens : {1, 1000}) {
       options.micro_batch_tokens = micro_batch_tokens;
       ASSERT_OK_AND_ASSIGN(const Metrics metrics,
-                           EvaluateKl(options, Records(), student.get(), &teacher));
+                           EvaluateKl(options, Records(), student.get(), teacher.get()));
       ASSERT_EQ(metrics.size(), 2u);
       EXPECT_EQ(metrics[0].first, "eval/kl_to_teacher");
       EXPECT_NEAR(metrics[0].second, expected, 1e-5 * expected) << teacher_vocabulary;
@@ -77,24 +76,22 @@ TEST(EvaluateKl, EqualsADenseComputation) {
 
 TEST(EvaluateKl, TheTeachersErrorEndsIt) {
   const auto student = testing::MakeTinyStudent();
-  ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(testing::MakeTinyTeacher(), EngineOptions()));
-  testing::EngineTeacher teacher(engine.get());
+  const auto teacher = testing::MakeEngineTeacher(testing::MakeTinyTeacher());
   KlEvaluationOptions options;
   options.top_k = testing::kTinyVocabulary + 1;
-  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
+  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), teacher.get()),
                absl::StatusCode::kInvalidArgument, "top_k");
 }
 
 // The sums of an interrupted evaluation are not computed again, and the result has the same bits.
 TEST(EvaluateKl, GoesOnFromItsJournal) {
   const auto student = testing::MakeTinyStudent();
-  ASSERT_OK_AND_ASSIGN(auto engine, MakeTorchEngine(testing::MakeTinyTeacher(), EngineOptions()));
-  testing::EngineTeacher teacher(engine.get());
+  const auto teacher = testing::MakeEngineTeacher(testing::MakeTinyTeacher());
   KlEvaluationOptions options;
   options.top_k = 6;
   options.micro_batch_tokens = 1;  // a pass for each record
   ASSERT_OK_AND_ASSIGN(const Metrics whole,
-                       EvaluateKl(options, Records(), student.get(), &teacher));
+                       EvaluateKl(options, Records(), student.get(), teacher.get()));
   const testing::TempDir dir;
   const auto open = [&] {
     return EvalJournal::Open(dir.File("journal.jsonl"), {{"step", 3}}, /*overwrite=*/false);
@@ -105,7 +102,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
     options.on_wait = [&] {
       return journal.num_added() < 2 ? absl::OkStatus() : absl::CancelledError("asked to stop");
     };
-    EXPECT_EQ(EvaluateKl(options, Records(), student.get(), &teacher).status().code(),
+    EXPECT_EQ(EvaluateKl(options, Records(), student.get(), teacher.get()).status().code(),
               absl::StatusCode::kCancelled);
   }
   options.on_wait = [] { return absl::OkStatus(); };
@@ -114,7 +111,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
     EXPECT_EQ(journal.rows().size(), 3 - num_left);
     options.journal = &journal;
     ASSERT_OK_AND_ASSIGN(const Metrics resumed,
-                         EvaluateKl(options, Records(), student.get(), &teacher));
+                         EvaluateKl(options, Records(), student.get(), teacher.get()));
     EXPECT_EQ(resumed, whole);
     EXPECT_EQ(journal.num_added(), static_cast<int64_t>(num_left));
   }
@@ -122,7 +119,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
   options.micro_batch_tokens = 1000;
   ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
   options.journal = &journal;
-  ASSERT_OK(EvaluateKl(options, Records(), student.get(), &teacher));
+  ASSERT_OK(EvaluateKl(options, Records(), student.get(), teacher.get()));
   EXPECT_EQ(journal.num_added(), 1);
 }
 

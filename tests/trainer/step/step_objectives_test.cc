@@ -34,15 +34,14 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
     const std::shared_ptr<Decoder> student = testing::MakeTinyStudent();
     const std::shared_ptr<Decoder> teacher_model = testing::MakeTinyTeacher();
     ASSERT_OK_AND_ASSIGN(auto rollout_engine, MakeRolloutEngine(config, student));
-    ASSERT_OK_AND_ASSIGN(auto teacher_engine, MakeTorchEngine(teacher_model, EngineOptions()));
     LocalRolloutEngine rollouts(rollout_engine.get());
-    testing::EngineTeacher teacher(teacher_engine.get());
+    const auto teacher = testing::MakeEngineTeacher(teacher_model);
     PromptRecord a, b;
     a.prompt_ids = {5, 6, 7};
     b.prompt_ids = {9};
     const SupportOptions support = MakeSupportOptions(config, testing::kTinyVocabulary);
     const auto batch = ScoredBatch::Start(
-        &rollouts, &teacher, MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
+        &rollouts, teacher.get(), MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
     ASSERT_OK(batch->WaitScored(0, batch->size(), [] { return absl::OkStatus(); }));
     batch->WaitIdle();
 

@@ -96,10 +96,9 @@ class TinyTraining {
         student_(MakeTinyStudent(setting.dtype, setting.lora_rank)),
         optimizer_(student_->TrainedParameters(), config_.optimizer, setting.shard),
         rollout_engine_(Value(MakeRolloutEngine(config_, student_))),
-        teacher_engine_(Value(MakeTorchEngine(MakeTinyTeacher(), EngineOptions()))),
         rollouts_(rollout_engine_.get()),
-        teacher_(teacher_engine_.get()),
-        shuffling_(&teacher_, config_.data.train_batch_size * config_.rollout.n,
+        teacher_(MakeEngineTeacher(MakeTinyTeacher())),
+        shuffling_(teacher_.get(), config_.data.train_batch_size * config_.rollout.n,
                    setting.shuffle_seed),
         prompts_(16),
         order_(static_cast<int64_t>(prompts_.size()), 4, true) {
@@ -113,8 +112,7 @@ class TinyTraining {
     context.student = student_.get();
     context.optimizer = &optimizer_;
     context.rollout_engine = &rollouts_;
-    context.teacher = setting.shuffle_seed == 0 ? static_cast<TeacherClient*>(&teacher_)
-                                                : static_cast<TeacherClient*>(&shuffling_);
+    context.teacher = setting.shuffle_seed == 0 ? teacher_.get() : &shuffling_;
     context.head = MakeHeadOptions(config_);
     context.aggregation = config_.objective.aggregation;
   }
@@ -136,7 +134,7 @@ class TinyTraining {
 
   const std::shared_ptr<Decoder>& student() const { return student_; }
   const AdamW& optimizer() const { return optimizer_; }
-  TeacherClient* teacher() { return &teacher_; }
+  TeacherClient* teacher() { return teacher_.get(); }
   const std::vector<PromptRecord>& prompts() const { return prompts_; }
   const EpochOrder& order() const { return order_; }
 
@@ -159,9 +157,8 @@ class TinyTraining {
   const std::shared_ptr<Decoder> student_;
   AdamW optimizer_;
   const std::unique_ptr<InferenceEngine> rollout_engine_;
-  const std::unique_ptr<InferenceEngine> teacher_engine_;
   LocalRolloutEngine rollouts_;
-  EngineTeacher teacher_;
+  const std::unique_ptr<TeacherClient> teacher_;
   ShufflingTeacher shuffling_;
   std::vector<PromptRecord> prompts_;
   EpochOrder order_;
