@@ -3,10 +3,13 @@
 #include <memory>
 
 #include "tests/support/byte_tokenizer.h"
+#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
+
+using testing::ScriptedTeacher;
 
 // Answers on the test's command.
 class ManualRollouts final : public RolloutEngine {
@@ -32,16 +35,19 @@ class ManualRollouts final : public RolloutEngine {
   std::function<void(int64_t, absl::StatusOr<Rollout>)> done_;
 };
 
-class ManualTeacher final : public TeacherClient {
- public:
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    pending.emplace_back(std::move(request), std::move(done));
+class ScoredBatchTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<ScoredBatch> Start(int count, std::unique_ptr<TeacherViews> views = nullptr) {
+    std::vector<RolloutRequest> requests(count);
+    for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
+    const SupportOptions support = {.teacher_top_k = 2, .vocab_size = 10};
+    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test", nullptr,
+                              std::move(views));
   }
-  TeacherClientStats stats() const override { return {}; }
+  static absl::Status GoOn() { return absl::OkStatus(); }
+  // The teacher answers the i-th request that it has got.
   void Answer(size_t i, int32_t first_id = 0) {
-    const TeacherRequest& request = pending[i].first;
+    const TeacherRequest& request = pending_[i].first;
     const size_t rows = request.token_ids.size() - request.score_start;
     TeacherScores scores;
     scores.top_k = request.top_k;
@@ -51,39 +57,27 @@ class ManualTeacher final : public TeacherClient {
     scores.log_probs.assign(rows * request.top_k, -1.0f);
     scores.log_tail.assign(rows, -1.0f);
     scores.sampled_log_probs.assign(rows, -1.0f);
-    pending[i].second(std::move(scores));
+    pending_[i].second(std::move(scores));
   }
-  std::vector<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>>
-      pending;
-};
 
-class ScoredBatchTest : public ::testing::Test {
- protected:
-  std::shared_ptr<ScoredBatch> Start(int count, std::unique_ptr<TeacherViews> views = nullptr) {
-    std::vector<RolloutRequest> requests(count);
-    for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
-    SupportOptions support;
-    support.teacher_top_k = 2;
-    support.vocab_size = 10;
-    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test", nullptr,
-                              std::move(views));
-  }
-  static absl::Status GoOn() { return absl::OkStatus(); }
   ManualRollouts rollouts_;
-  ManualTeacher teacher_;
+  std::vector<std::pair<TeacherRequest, ScriptedTeacher::Done>> pending_;
+  ScriptedTeacher teacher_{[this](TeacherRequest request, ScriptedTeacher::Done done) {
+    pending_.emplace_back(std::move(request), std::move(done));
+  }};
 };
 
 TEST_F(ScoredBatchTest, AFinishedRolloutGoesToTheTeacherAtOnce) {
   auto batch = Start(2);
-  EXPECT_TRUE(teacher_.pending.empty());
+  EXPECT_TRUE(pending_.empty());
   rollouts_.Finish(1, 3);
-  ASSERT_EQ(teacher_.pending.size(), 1u);
-  EXPECT_EQ(teacher_.pending[0].first.token_ids, (std::vector<int32_t>{7, 1, 1, 1, 1}));
-  EXPECT_EQ(teacher_.pending[0].first.score_start, 2);
-  EXPECT_EQ(teacher_.pending[0].first.top_k, 2);
+  ASSERT_EQ(pending_.size(), 1u);
+  EXPECT_EQ(pending_[0].first.token_ids, (std::vector<int32_t>{7, 1, 1, 1, 1}));
+  EXPECT_EQ(pending_[0].first.score_start, 2);
+  EXPECT_EQ(pending_[0].first.top_k, 2);
   rollouts_.Finish(0, 1);
-  teacher_.Answer(0);
-  teacher_.Answer(1);
+  Answer(0);
+  Answer(1);
   ASSERT_OK(batch->WaitScored(0, 2, GoOn));
   EXPECT_EQ(batch->item(1).scores.log_tail.size(), 3u);
   EXPECT_EQ(batch->item(0).rollout.response_ids.size(), 1u);
@@ -111,15 +105,15 @@ class ScoredViewsTest : public ScoredBatchTest {
 TEST_F(ScoredViewsTest, TheTeacherSeesItsOwnPromptAndScoresTheResponse) {
   auto batch = Start(3, Views(3, true));
   rollouts_.Finish(0, 1);
-  EXPECT_TRUE(teacher_.pending.empty()) << "it waits for a right response";
+  EXPECT_TRUE(pending_.empty()) << "it waits for a right response";
   rollouts_.Finish(1, 2);
-  ASSERT_EQ(teacher_.pending.size(), 1u);
-  EXPECT_EQ(teacher_.pending[0].first.token_ids, (std::vector<int32_t>{'a', 1, 1, 0}));
-  EXPECT_EQ(teacher_.pending[0].first.score_start, 3);
+  ASSERT_EQ(pending_.size(), 1u);
+  EXPECT_EQ(pending_[0].first.token_ids, (std::vector<int32_t>{'a', 1, 1, 0}));
+  EXPECT_EQ(pending_[0].first.score_start, 3);
   rollouts_.Finish(2, 1);
-  ASSERT_EQ(teacher_.pending.size(), 3u);
-  EXPECT_EQ(teacher_.pending[1].first.token_ids, (std::vector<int32_t>{7, 1, 1, 1}));
-  for (size_t i = 0; i < 3; ++i) teacher_.Answer(i);
+  ASSERT_EQ(pending_.size(), 3u);
+  EXPECT_EQ(pending_[1].first.token_ids, (std::vector<int32_t>{7, 1, 1, 1}));
+  for (size_t i = 0; i < 3; ++i) Answer(i);
   ASSERT_OK(batch->WaitScored(0, 3, GoOn));
   EXPECT_EQ(batch->item(0).scores.log_tail.size(), 1u);
   EXPECT_EQ(batch->item(0).teacher_prompt_ids, (std::vector<int32_t>{'a', 1, 1}));
@@ -141,13 +135,13 @@ TEST_F(ScoredViewsTest, AFailedSiblingEndsTheWait) {
 TEST_F(ScoredBatchTest, PartsAreReadyBeforeTheWhole) {
   auto batch = Start(3);
   rollouts_.Finish(0, 1);
-  teacher_.Answer(0);
+  Answer(0);
   ASSERT_OK(batch->WaitScored(0, 1, GoOn));
   rollouts_.Finish(2, 1);
   rollouts_.Finish(1, 1);
   batch->WaitAllGenerated();
-  teacher_.Answer(1);
-  teacher_.Answer(2);
+  Answer(1);
+  Answer(2);
   ASSERT_OK(batch->WaitScored(1, 3, GoOn));
   batch->WaitIdle();
 }
@@ -158,14 +152,14 @@ TEST_F(ScoredBatchTest, AFailedRolloutEndsTheWaitAndAsksForNoMoreScores) {
   rollouts_.Finish(1, 1);
   rollouts_.Finish(2, 1);
   EXPECT_ERROR(batch->WaitScored(1, 2, GoOn), absl::StatusCode::kInternal, "rollout 0: numerics");
-  EXPECT_TRUE(teacher_.pending.empty());
+  EXPECT_TRUE(pending_.empty());
   batch->WaitIdle();
 }
 
 TEST_F(ScoredBatchTest, ATeacherErrorNamesTheRollout) {
   auto batch = Start(1);
   rollouts_.Finish(0, 1);
-  teacher_.pending[0].second(Unavailable("gone"));
+  pending_[0].second(Unavailable("gone"));
   EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kUnavailable,
                "teacher scores of rollout 0: gone");
 }
@@ -173,12 +167,12 @@ TEST_F(ScoredBatchTest, ATeacherErrorNamesTheRollout) {
 TEST_F(ScoredBatchTest, WrongShapesAndForeignIdsAreRefused) {
   auto batch = Start(1);
   rollouts_.Finish(0, 2);
-  teacher_.pending[0].second(TeacherScores());
+  pending_[0].second(TeacherScores());
   EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kDataLoss,
                "scores of 0 rows for a response of 2 tokens");
   auto other = Start(1);
   rollouts_.Finish(0, 2);
-  teacher_.Answer(1, /*first_id=*/10);  // ids 10 and 11; the vocabulary is 10
+  Answer(1, /*first_id=*/10);  // ids 10 and 11; the vocabulary is 10
   EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition,
                "vocabulary of 10, such as 10");
 }
@@ -188,7 +182,7 @@ TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
   EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }),
                absl::StatusCode::kCancelled, "stop");
   rollouts_.Finish(0, 1);
-  teacher_.Answer(0);
+  Answer(0);
   batch->WaitIdle();
 }
 
@@ -201,8 +195,8 @@ TEST_F(ScoredBatchTest, GeneratedComesBeforeScored) {
   EXPECT_ERROR(batch->WaitScored(1, 2, give_up), absl::StatusCode::kCancelled, "stop");
   rollouts_.Finish(0, 1);
   EXPECT_OK(batch->WaitGenerated(0, 2, give_up));
-  teacher_.Answer(0);
-  teacher_.Answer(1);
+  Answer(0);
+  Answer(1);
   EXPECT_OK(batch->WaitScored(0, 2, give_up));
   batch->WaitIdle();
 }
@@ -213,9 +207,9 @@ TEST_F(ScoredBatchTest, CallbacksKeepTheBatchAlive) {
   rollouts_.Finish(0, 1);
   rollouts_.DropCallback();
   ASSERT_FALSE(batch.expired());  // the client's
-  teacher_.Answer(0);
+  Answer(0);
   EXPECT_OK(batch.lock()->WaitScored(0, 1, GoOn));
-  teacher_.pending.clear();
+  pending_.clear();
   EXPECT_TRUE(batch.expired());
 }
 
