@@ -23,7 +23,6 @@
 #include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
-#include "trainer/step/step_metrics.h"
 
 namespace taopd {
 namespace {
@@ -395,14 +394,6 @@ TEST(TrainStep, ThePhasesAddUpToTheStep) {
   EXPECT_EQ(spans["rollout"], 18);
   EXPECT_EQ(spans["teacher"], 18);
   EXPECT_GE(spans["training"], 10);
-}
-
-TEST(StepMetrics, RepeatedNgramsAreThoseThatOccurredBefore) {
-  EXPECT_EQ(RepeatedNgrams({1, 2, 3, 4}), 0);
-  EXPECT_EQ(RepeatedNgrams({1, 2, 3, 4, 5}), 0);
-  EXPECT_EQ(RepeatedNgrams({7, 7, 7, 7, 7}), 0.5);
-  // The last one of 1234 2341 3412 4123 1234 repeats the first.
-  EXPECT_DOUBLE_EQ(RepeatedNgrams({1, 2, 3, 4, 1, 2, 3, 4}), 0.2);
 }
 
 }  // namespace
