@@ -8,7 +8,6 @@ namespace {
 
 using ::absl::StatusCode;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(CaptureSizes, AreVllmsAndTheLargest) {
   EXPECT_THAT(CaptureSizes(1), ElementsAre(1));

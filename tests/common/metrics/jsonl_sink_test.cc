@@ -15,8 +15,6 @@
 namespace taopd {
 namespace {
 
-using ::testing::ElementsAre;
-
 std::vector<nlohmann::json> ReadLines(const std::string& path) {
   std::vector<nlohmann::json> lines;
   EXPECT_OK(ReadJsonl(path, [&](const nlohmann::json& value, int64_t) {

@@ -1,8 +1,6 @@
 // The gRPC server with real sockets on 127.0.0.1 and an engine that can hold work back.
 #include "server/grpc/grpc_server.h"
 
-#include <functional>
-#include <set>
 #include <thread>
 
 #include "server/grpc/calls/call_services.h"
@@ -13,7 +11,6 @@
 namespace taopd {
 namespace {
 
-using testing::FakeModel;
 using ::testing::HasSubstr;
 using testing::MakeFakeModel;
 using testing::MakeScoreRequest;

@@ -23,7 +23,6 @@ namespace taopd {
 namespace {
 
 using google::protobuf::Message;
-using google::protobuf::UnknownFieldSet;
 
 constexpr int64_t kNoLimit = int64_t{1} << 40;
 // Other threads of the test program may hold some memory, and a small message has little itself.

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 
 #include <functional>
-#include <map>
 #include <set>
 #include <thread>
 
