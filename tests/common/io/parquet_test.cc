@@ -53,8 +53,7 @@ TEST(ParquetTest, RowsAreWhatPythonReads) {
   ASSERT_EQ(rows.size(), 7u);
   // Batches end inside and at the end of a row group.
   for (int64_t batch_rows : {1, 2, 3, 100}) {
-    ParquetOptions options;
-    options.batch_rows = batch_rows;
+    const ParquetOptions options = {.batch_rows = batch_rows};
     ASSERT_OK_AND_ASSIGN(const auto batched, ReadAll(Golden("verl.parquet"), {}, options));
     EXPECT_EQ(batched, rows) << batch_rows;
   }
@@ -103,8 +102,7 @@ TEST(ParquetTest, AnErrorOfTheRowIsPlaced) {
 }
 
 TEST(ParquetTest, Limits) {
-  ParquetOptions options;
-  options.max_row_values = 6;
+  ParquetOptions options = {.max_row_values = 6};
   EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
                absl::StatusCode::kResourceExhausted,
                "row 1: column \"prompt\": more than the limit of 6 values");
@@ -146,8 +144,7 @@ TEST(ParquetTest, EveryTruncationIsAnError) {
 // Damaged bytes give an error or other rows, never a crash, a hang or much memory.
 TEST(ParquetTest, SeededMutations) {
   TempDir dir;
-  ParquetOptions options;
-  options.max_decoded_bytes = 64 << 20;
+  const ParquetOptions options = {.max_decoded_bytes = 64 << 20};
   int64_t num_errors = 0;
   for (const char* name : {"verl.parquet", "types.parquet"}) {
     const std::string whole = ReadFile(Golden(name));

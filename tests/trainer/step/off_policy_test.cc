@@ -84,8 +84,7 @@ class MovedBehavior : public ::testing::Test {
   at::Tensor Gradient(const std::vector<double>& weights, const std::vector<ScoredRollout>& items,
                       const ForwardBackwardOptions& options, RowSums* sums,
                       const char* objective = "sampled_token") {
-    HeadOptions head;
-    head.objective = *FindObjective(objective);
+    const HeadOptions head = {.objective = *FindObjective(objective)};
     EXPECT_OK(ForwardBackward(training_.student().get(), head, {&items[0], &items[1]}, weights,
                               sums, options));
     at::Tensor gradient;
@@ -181,8 +180,7 @@ TEST_F(MovedBehavior, ScoresAreReadBehindTheForwardPassAndCarryTheirTeachersWeig
 
   options.before_scores = [] { return Unavailable("the teacher is gone"); };
   RowSums nothing;
-  HeadOptions head;
-  head.objective = *FindObjective("sampled_token");
+  const HeadOptions head = {.objective = *FindObjective("sampled_token")};
   EXPECT_ERROR(ForwardBackward(training_.student().get(), head, {&late[0], &late[1]}, {0.5, 0.5},
                                &nothing, options),
                absl::StatusCode::kUnavailable, "the teacher is gone");

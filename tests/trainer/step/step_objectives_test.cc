@@ -118,8 +118,7 @@ class ScoredStep {
     for (auto& [name, parameter] : training_.student()->Parameters()) {
       parameter.mutable_grad().reset();
     }
-    HeadOptions head;
-    head.objective = objective;
+    const HeadOptions head = {.objective = objective};
     RowSums sums;
     EXPECT_OK(ForwardBackward(training_.student().get(), head, Items(),
                               SequenceWeights(aggregation, lengths_), &sums));

@@ -39,10 +39,7 @@ inline std::shared_ptr<Decoder> MakeTinyModel(int64_t hidden_size, uint64_t seed
   model.qk_norm = true;
   model.initializer_range = 0.2;
   model.eos_token_ids = {2};
-  DecoderOptions options;
-  options.device = "cpu";
-  options.dtype = dtype;
-  options.requires_grad = requires_grad;
+  DecoderOptions options = {.dtype = dtype, .device = "cpu", .requires_grad = requires_grad};
   if (lora_rank > 0) {
     options.lora.emplace().config.rank = lora_rank;
     options.lora->config.alpha = 2.0 * static_cast<double>(lora_rank);

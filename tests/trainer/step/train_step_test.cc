@@ -76,8 +76,7 @@ TEST(TrainStep, ArrivalOrderOfScoresDoesNotMatter) {
   std::shared_ptr<Decoder> plain, shuffled;
   const std::vector<double> expected = RunSteps(TinySetting(), 4, &plain);
   for (uint64_t seed : {1, 2}) {
-    TinySetting setting;
-    setting.shuffle_seed = seed;
+    const TinySetting setting = {.shuffle_seed = seed};
     EXPECT_EQ(RunSteps(setting, 4, &shuffled), expected);
     EXPECT_TRUE(SameWeights(*plain, *shuffled));
   }
@@ -110,8 +109,7 @@ TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
 TEST(TrainStep, RecomputationChangesNoBit) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     std::shared_ptr<Decoder> kept;
-    TinySetting setting;
-    setting.dtype = dtype;
+    TinySetting setting = {.dtype = dtype};
     setting.config.trainer.recompute = RecomputeChoice::kNone;
     const std::vector<double> expected = RunSteps(setting, 2, &kept);
     for (const RecomputeChoice recompute : {RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
@@ -159,8 +157,7 @@ TEST(TrainStep, OneResponseAPromptAndOneMiniBatchTrain) {
 }
 
 TEST(TrainStep, BFloat16Trains) {
-  TinySetting setting;
-  setting.dtype = "bfloat16";
+  const TinySetting setting = {.dtype = "bfloat16"};
   const std::vector<double> losses = RunSteps(setting, 12);
   EXPECT_LT(losses.back(), losses.front());
 }

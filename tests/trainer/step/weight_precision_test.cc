@@ -16,9 +16,7 @@ struct Losses {
 enum class Rounding { kMaster, kStochastic, kNearest };
 
 Losses Train(Rounding rounding) {
-  TinySetting setting;
-  setting.dtype = "bfloat16";
-  setting.num_threads = 1;
+  TinySetting setting = {.dtype = "bfloat16", .num_threads = 1};
   // An update is a fifth of half a last place of a weight of 0.25.
   setting.config.optimizer.lr = 1e-4;
   setting.config.optimizer.weight_decay = 0;

@@ -158,8 +158,7 @@ TEST(ScoringHead, MatchesFloat64ForAllSizesOfTopK) {
 }
 
 TEST(ScoringHead, TiesGoToTheLowestId) {
-  ScoringOptions options;
-  options.rank = true;
+  ScoringOptions options = {.rank = true};
   for (int32_t k : {1, 3, 8, 40, 700}) {
     options.top_k = k;
     const at::Tensor few_values = Random({4, 700}, 1, k).round();
@@ -174,17 +173,14 @@ TEST(ScoringHead, TailsAreExactDownTo1em30) {
     logits.sub_(logits.logsumexp(1, true)).add_(log10_tail * std::log(10.0));
     logits.select(1, 10).fill_(0);
     logits.select(1, 2000).fill_(-0.5);
-    ScoringOptions options;
-    options.top_k = 2;
+    const ScoringOptions options = {.top_k = 2};
     ExpectMatchesOracle(logits, {}, {}, options, "tail 1e" + std::to_string(log10_tail));
   }
 }
 
 TEST(ScoringHead, LargeAndNanLogits) {
   const Rows rows{at::ones({2, 1}), at::zeros({50, 1})};
-  ScoringOptions options;
-  options.top_k = 4;
-  options.entropy = true;
+  const ScoringOptions options = {.top_k = 4, .entropy = true};
   ExpectMatchesOracle(Random({2, 50}, 3000, 18), RandomIds({2}, 50, 1), {}, options, "large");
   // A row with a NaN is reported as such, with ids that may be used as indices.
   at::Tensor broken = rows.hidden.clone();
@@ -203,9 +199,7 @@ TEST(ScoringHead, LargeAndNanLogits) {
 TEST(ScoringHead, ARowDependsOnThatRowOnly) {
   const Rows rows = FromLogits(Random({9, 1000}, 3, 19));
   const at::Tensor sampled = RandomIds({9}, 1000, 20);
-  ScoringOptions options;
-  options.top_k = 12;
-  options.entropy = true;
+  ScoringOptions options = {.top_k = 12, .entropy = true};
   const ScoringOutput whole = ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, {}, options);
   for (int64_t workspace_bytes : {int64_t{1}, int64_t{4 * 4000}}) {
     options.workspace_bytes = workspace_bytes;
@@ -225,8 +219,7 @@ TEST(ScoringHead, ARowDependsOnThatRowOnly) {
 TEST(ScoringHead, Bfloat16InputsHaveFloat32Logits) {
   const at::Tensor hidden = Random({5, 64}, 1, 21).to(at::kBFloat16);
   const at::Tensor lm_head = Random({3001, 64}, 1, 22).to(at::kBFloat16);
-  ScoringOptions options;
-  options.top_k = 8;
+  const ScoringOptions options = {.top_k = 8};
   const ScoringOutput output = ScoreRowsOfHead(hidden, lm_head, {}, {}, options);
   const at::Tensor exact =
       at::log_softmax(at::mm(hidden.to(at::kDouble), lm_head.to(at::kDouble).t()), 1);
@@ -294,8 +287,7 @@ TEST(ScoringHead, WhatIsNotAskedForIsUndefined) {
 // Outside of the top-k and of no candidates means outside of the top-k.
 TEST(ScoringHead, AnEmptyListOfCandidatesLeavesTheTailAsItIs) {
   const Rows rows = FromLogits(Random({3, 20}, 1, 25));
-  ScoringOptions options;
-  options.top_k = 4;
+  const ScoringOptions options = {.top_k = 4};
   const ScoringOutput output =
       ScoreRowsOfHead(rows.hidden, rows.lm_head, {}, at::empty({3, 0}, at::kInt), options);
   EXPECT_EQ(output.candidate_log_probs_NM.sizes(), (std::vector<int64_t>{3, 0}));
@@ -310,8 +302,7 @@ void ExpectRefused(const Rows& rows, const at::Tensor& sampled, const at::Tensor
 
 TEST(ScoringHead, RefusesWrongInputsByName) {
   const Rows rows = FromLogits(Random({3, 20}, 1, 24));
-  ScoringOptions options;
-  options.top_k = 21;
+  ScoringOptions options = {.top_k = 21};
   ExpectRefused(rows, {}, {}, options, "top_k is 21, must be in [0, 20]");
   options.top_k = -1;
   ExpectRefused(rows, {}, {}, options, "top_k is -1");
