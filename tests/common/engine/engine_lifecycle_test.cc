@@ -16,7 +16,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::Generation;
-using ::testing::HasSubstr;
 using testing::MarkovDecoder;
 using testing::ResultBox;
 using testing::RunAll;
@@ -29,11 +28,24 @@ class EngineLifecycleTest : public ::testing::Test {
     ASSERT_OK(engine);
     engine_ = *std::move(engine);
   }
+  // One sequence generates, and all others wait.
+  static EngineOptions OneAtATime() {
+    EngineOptions options;
+    options.max_num_seqs = 1;
+    return options;
+  }
   // Returns a request that does not end before 60 tokens, because eos is ignored.
   static InferenceRequest LongGeneration() {
     InferenceRequest request = Generation({1}, 60);
     request.sampling->ignore_eos = true;
     return request;
+  }
+  // Submits a request and stops the engine in its first step, until the gate is opened.
+  RequestHandle SubmitAndStop(InferenceRequest request, int key) {
+    decoder_->CloseGate();
+    const RequestHandle handle = engine_->Submit(std::move(request), box_.Done(key));
+    decoder_->WaitForCalls(1);
+    return handle;
   }
 
   std::shared_ptr<MarkovDecoder> decoder_ = std::make_shared<MarkovDecoder>(16);
@@ -66,15 +78,12 @@ TEST_F(EngineLifecycleTest, ABatchIsRefusedAsAWhole) {
 }
 
 TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
-  EngineOptions options;
+  EngineOptions options = OneAtATime();
   options.max_queued_tokens = 10;
   options.max_queued_requests = 3;
-  options.max_num_seqs = 1;
   Make(options);
-  decoder_->CloseGate();
   // The request is longer than the whole queue, but the queue is empty.
-  EXPECT_NE(engine_->Submit(Generation(std::vector<int32_t>(12, 1), 1), box_.Done(0)), 0u);
-  decoder_->WaitForCalls(1);
+  EXPECT_NE(SubmitAndStop(Generation(std::vector<int32_t>(12, 1), 1), 0), 0u);
   EXPECT_NE(engine_->Submit(Generation(std::vector<int32_t>(8, 1), 1), box_.Done(1)), 0u);
   EXPECT_EQ(engine_->stats().queued_tokens, 8);
   EXPECT_EQ(engine_->stats().num_waiting, 1);
@@ -96,13 +105,10 @@ TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
 }
 
 TEST_F(EngineLifecycleTest, AQueueOfManyShortRequestsIsBoundedToo) {
-  EngineOptions options;
+  EngineOptions options = OneAtATime();
   options.max_queued_requests = 2;
-  options.max_num_seqs = 1;
   Make(options);
-  decoder_->CloseGate();
-  engine_->Submit(Generation({1}, 1), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  SubmitAndStop(Generation({1}, 1), 0);
   engine_->Submit(Generation({1}, 1), box_.Done(1));
   engine_->Submit(Generation({1}, 1), box_.Done(2));
   EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
@@ -112,12 +118,8 @@ TEST_F(EngineLifecycleTest, AQueueOfManyShortRequestsIsBoundedToo) {
 }
 
 TEST_F(EngineLifecycleTest, CancelWaiting) {
-  EngineOptions options;
-  options.max_num_seqs = 1;
-  Make(options);
-  decoder_->CloseGate();
-  engine_->Submit(LongGeneration(), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  Make(OneAtATime());
+  SubmitAndStop(LongGeneration(), 0);
   const RequestHandle waiting = engine_->Submit(Generation({2, 3}, 1), box_.Done(1));
   engine_->Cancel(waiting);
   engine_->Cancel(waiting);
@@ -132,9 +134,7 @@ TEST_F(EngineLifecycleTest, CancelWaiting) {
 
 TEST_F(EngineLifecycleTest, CancelRunning) {
   Make();
-  decoder_->CloseGate();
-  const RequestHandle running = engine_->Submit(LongGeneration(), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  const RequestHandle running = SubmitAndStop(LongGeneration(), 0);
   engine_->Cancel(running);
   decoder_->OpenGate();
   EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
@@ -172,14 +172,10 @@ TEST_F(EngineLifecycleTest, SubmitFromDone) {
 }
 
 TEST_F(EngineLifecycleTest, ADeadlineDropsWhatWaitsAndWhatRuns) {
-  EngineOptions options;
-  options.max_num_seqs = 1;
-  Make(options, &clock_);
-  decoder_->CloseGate();
+  Make(OneAtATime(), &clock_);
   InferenceRequest running = LongGeneration();
   running.deadline = clock_.Now() + absl::Seconds(5);
-  engine_->Submit(std::move(running), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  SubmitAndStop(std::move(running), 0);
   InferenceRequest patient = Generation({3}, 1);
   patient.deadline = clock_.Now() + absl::Seconds(20);
   engine_->Submit(std::move(patient), box_.Done(1));
@@ -198,9 +194,7 @@ TEST_F(EngineLifecycleTest, ADeadlineDropsWhatWaitsAndWhatRuns) {
 
 TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
   Make();
-  decoder_->CloseGate();
-  engine_->Submit(LongGeneration(), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  SubmitAndStop(LongGeneration(), 0);
   std::thread drain([&] { engine_->Drain(absl::InfiniteFuture()); });
   // Refusals begin when Drain has taken the lock; until then requests are accepted and completed.
   for (int key = 1;; ++key) {
@@ -219,12 +213,8 @@ TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
 }
 
 TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
-  EngineOptions options;
-  options.max_num_seqs = 1;
-  Make(options, &clock_);
-  decoder_->CloseGate();
-  engine_->Submit(LongGeneration(), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  Make(OneAtATime(), &clock_);
+  SubmitAndStop(LongGeneration(), 0);
   engine_->Submit(Scoring({1, 2}, 1), box_.Done(1));
   clock_.Advance(absl::Seconds(3));
   engine_->Drain(clock_.Now() - absl::Seconds(1));  // returns although the model stands still
@@ -236,9 +226,7 @@ TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
 
 TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
   Make();
-  decoder_->CloseGate();
-  engine_->Submit(LongGeneration(), box_.Done(0));
-  decoder_->WaitForCalls(1);
+  SubmitAndStop(LongGeneration(), 0);
   engine_->Submit(LongGeneration(), box_.Done(1));
   std::thread opener([&] { decoder_->OpenGate(); });
   engine_.reset();
