@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "common/engine/engine_factory.h"
 #include "common/io/sha256_all.h"
@@ -25,9 +24,7 @@ using testing::SmallConfig;
 
 std::shared_ptr<Decoder> RandomModel(const ModelConfig& config, uint64_t seed,
                                      const std::string& dtype = "float32") {
-  DecoderOptions options;
-  options.device = "cpu";
-  options.dtype = dtype;
+  const DecoderOptions options = {.dtype = dtype, .device = "cpu"};
   auto decoder = MakeDecoder(config, options, RandomStream(seed, "replaced"));
   EXPECT_OK(decoder);
   return *std::move(decoder);
@@ -189,9 +186,7 @@ TEST_F(DecoderWeightsTest, AnAdapterIsMergedIntoTheBaseOfTheStart) {
   Save(*RandomModel(config, 1), "start");
   const LoadedEngine engine = Load("start", /*takes_weights=*/true);
   for (const uint64_t seed : {5, 6}) {
-    DecoderOptions options;
-    options.device = "cpu";
-    options.requires_grad = true;
+    DecoderOptions options = {.device = "cpu", .requires_grad = true};
     options.lora.emplace();
     options.lora->config.rank = 4;
     options.lora->config.alpha = 8;
