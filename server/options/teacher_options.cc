@@ -9,11 +9,11 @@
 
 #include "common/base/check.h"
 #include "common/base/memory.h"
-#include "common/config/flags.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
 #include "kernels/cpu/isa/isa.h"
 #include "server/net/client_name.h"
+#include "server/options/flags.h"
 #include "server/options/version.h"
 
 namespace taopd {

@@ -1,8 +1,6 @@
-#include <CLI/CLI.hpp>
 
 #include "common/config/settings.h"
 
-#include "common/config/flags.h"
 #include "common/config/yaml.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -266,30 +264,6 @@ TEST(Settings, AnEmptyChoiceIsShown) {
   EXPECT_EQ(check("linea").message(),
             "must be one of linear, cosine, \"\" (did you mean \"linear\"?)");
   EXPECT_OK(check(""));
-}
-
-TEST(Settings, FlagsComeFromTheDeclarations) {
-  struct FlatConfig {
-    std::string name;
-    bool resume = false;
-    std::vector<std::string> files;
-    OptimizerConfig optimizer;
-    void Visit(SettingVisitor& v) {
-      v.Setting("name", &name, "Name.");
-      v.Setting("resume", &resume, "Resume.");
-      v.Setting("files", &files, "Files.");
-      v.Section("optimizer", "The optimizer.", optimizer);
-    }
-  } config;
-  const SettingTable table = DescribeSettings(config);
-  CLI::App app;
-  AddSettingFlags(table, &app);
-  app.parse("--name x --optimizer-warmup-steps 4 --resume --files a b");
-  EXPECT_EQ(config.name, "x");
-  EXPECT_EQ(config.optimizer.warmup_steps, 4);
-  EXPECT_TRUE(config.resume);
-  EXPECT_EQ(config.files.size(), 2u);
-  EXPECT_THAT(app.help(), HasSubstr("Peak learning rate."));
 }
 
 TEST(Settings, ReferenceListsEverySetting) {

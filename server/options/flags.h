@@ -1,6 +1,6 @@
 // Command-line flags from a SettingTable: the setting "max_model_len" becomes the flag
-// --max-model-len, with the setting's help and default. It serves programs whose settings are flat,
-// such as the teacher; the trainer reads YAML and --set (yaml.h).
+// --max-model-len, with the setting's help and default. The trainer reads YAML and --set instead
+// (common/config/yaml.h).
 #pragma once
 
 #include "common/config/settings.h"

@@ -1,4 +1,4 @@
-#include "common/config/flags.h"
+#include "server/options/flags.h"
 
 #include <CLI/CLI.hpp>
 
