@@ -24,8 +24,8 @@ done
 # with deploy/setup --cuda.
 if grep -q '^TAOPD_NCCL_INCLUDE:PATH=/' "$2/CMakeCache.txt"; then
   nm -u "$2/common/dist/libtaopd_dist.a" | grep -q ProcessGroupNCCL || { echo "taopd_dist does without NCCL"; exit 1; }
-  nm -u "$2/trainer/rollout/vllm/libtaopd_vllm_rollouts.a" | grep -q ncclBroadcast || {
-    echo "taopd_vllm_rollouts does without NCCL"
+  nm -u "$2/trainer/rollout/libtaopd_rollout.a" | grep -q ncclBroadcast || {
+    echo "taopd_rollout does without NCCL"
     exit 1
   }
 else

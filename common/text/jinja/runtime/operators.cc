@@ -128,7 +128,7 @@ bool IsRepeatable(const Value& value) {
   return value.text() != nullptr || value.is_list() || value.is_tuple();
 }
 
-bool IsInteger(const Value& value) {
+bool CountsAsInteger(const Value& value) {
   return value.As<int64_t>() != nullptr || value.As<bool>() != nullptr;
 }
 
@@ -152,13 +152,14 @@ Value Add(Runtime& runtime, const Value& a, const Value& b) {
 Value Arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   if (a.is_undefined()) Fail(UndefinedMessage(a));
   if (b.is_undefined()) Fail(UndefinedMessage(b));
-  if (IsInteger(a) && IsInteger(b)) return ApplyToIntegers(op, ToInteger(a, ""), ToInteger(b, ""));
+  if (CountsAsInteger(a) && CountsAsInteger(b))
+    return ApplyToIntegers(op, ToInteger(a, ""), ToInteger(b, ""));
   if (IsNumber(a) && IsNumber(b)) return ApplyToFloats(op, ToDouble(a), ToDouble(b));
   if (op == Operator::kAdd) return Add(runtime, a, b);
-  if (op == Operator::kMultiply && IsRepeatable(a) && IsInteger(b)) {
+  if (op == Operator::kMultiply && IsRepeatable(a) && CountsAsInteger(b)) {
     return Repeat(runtime, a, ToInteger(b, ""));
   }
-  if (op == Operator::kMultiply && IsRepeatable(b) && IsInteger(a)) {
+  if (op == Operator::kMultiply && IsRepeatable(b) && CountsAsInteger(a)) {
     return Repeat(runtime, b, ToInteger(a, ""));
   }
   if (op == Operator::kModulo && a.text() != nullptr) {
