@@ -1,17 +1,21 @@
-# taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   a static library; DEPS are public
-# taopd_sources(name file...)                                more sources of a library, from a sub-folder
-# taopd_binary(name SRCS ... DEPS ... [TORCH])               a program in bin/
-# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds] [COST seconds])
+# The targets of the tree. A list is the paths of sources, relative to the calling folder.
 #
-# TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must
-# not include gRPC, protobuf, fmt or spdlog headers: LibTorch carries other versions of two of them.
-# Up to four test suites of the program are one test of ctest (DiscoverSuites.cmake). TIMEOUT is that of a suite.
-# COST: what takes long is started first, so that it does not run alone at the end; each of its suites is a test.
-# PLAIN: no precompiled header, for sources that are compiled with options of their own.
+# taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   Adds a static library. Its dependencies are public.
+# taopd_sources(name file...)                                Adds sources of another folder to a library or test.
+# taopd_binary(name SRCS ... DEPS ... [TORCH])               Adds a program in bin/.
+# taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds] [COST seconds])
+#                                                            Adds a program of tests in tests-bin/.
+#
+# TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must not
+#   include gRPC, protobuf, fmt or spdlog headers, because LibTorch carries other versions of two of them.
+# PLAIN: the sources have no precompiled header, because they are compiled with options of their own.
+# COST: ctest starts the tests with the highest cost first, so that no long test runs alone at the end.
+#   Each suite of such a program is one test of ctest. Of other programs, up to four suites are one
+#   (DiscoverSuites.cmake). TIMEOUT is that of a suite.
 
-# Sixteen sources are compiled as one: most of a compilation is what headers bring, and in files that use LibTorch three
-# seconds are. A source that must stand alone says so with SKIP_UNITY_BUILD_INCLUSION; -DTAOPD_UNITY=OFF compiles each by
-# itself (work on one file, missing includes).
+# Several sources are compiled as one, because headers take most of the time of a compilation: those of LibTorch alone take
+# three seconds. A source that must stand alone says so with SKIP_UNITY_BUILD_INCLUSION. -DTAOPD_UNITY=OFF compiles each source
+# by itself, for work on one file and to find missing includes.
 option(TAOPD_UNITY "Compile several sources as one" ON)
 function(taopd_unity name)
   if(TAOPD_UNITY)
@@ -19,7 +23,7 @@ function(taopd_unity name)
   endif()
 endfunction()
 
-# pch: the target whose precompiled header the sources of `name` share, or an empty string.
+# `pch` is the target whose precompiled header the sources of `name` share, or an empty string.
 function(taopd_compile_settings name torch pch)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   if(torch)
@@ -33,7 +37,7 @@ function(taopd_compile_settings name torch pch)
   endif()
 endfunction()
 
-# The precompiled header of a library or program.
+# Sets `out` to the precompiled header of a library or program.
 function(taopd_choose_pch out torch plain)
   set(pch taopd_base_pch)
   if(torch)
@@ -94,8 +98,8 @@ function(taopd_test name)
   endif()
   taopd_compile_settings(${name} "${ARG_TORCH}" "${pch}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gmock GTest::gtest GTest::gtest_main)
-  # Lists of properties are flattened on the way to ctest: several labels become one that names them all (ctest -L
-  # takes a regular expression), and the environment is one variable.
+  # Lists of properties are flattened on the way to ctest. Therefore several labels become one that names them all
+  # (ctest -L takes a regular expression), and the environment is one variable.
   string(REPLACE ";" "+" labels "${ARG_LABELS}")
   set(properties LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST} ENVIRONMENT "TAOPD_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
   set(script ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
@@ -109,7 +113,7 @@ include([[${PROJECT_SOURCE_DIR}/common/cmake/DiscoverSuites.cmake]])
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${script})
 endfunction()
 
-# Owners of the precompiled headers: taopd_pch(name header libraries...).
+# taopd_pch(name header libraries...) adds the library to which a precompiled header belongs.
 function(taopd_pch name header)
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/common/cmake/pch/empty.cc)
   taopd_compile_settings(${name} "" "")
@@ -126,36 +130,3 @@ if(TARGET absl::status)  # not in the build of the kernels alone (tests/gpu)
   taopd_pch(taopd_test_pch test.h absl::status nlohmann_json::nlohmann_json GTest::gmock)
   taopd_pch(taopd_torch_test_pch torch_test.h taopd_torch absl::status nlohmann_json::nlohmann_json GTest::gmock)
 endif()
-
-# taopd_fuzz_test(name SRC entry.cc SEEDS files and directories... [DICTIONARY file] INPUTS n DEPS ...)
-# One fuzz entry (LLVMFuzzerTestOneInput), twice: fuzz_NAME_test runs it on the seeds and n damaged ones
-# (tests/support/mutation.h); with TAOPD_FUZZ, fuzz-bin/NAME is a libFuzzer program. Paths are from the root
-# of the tree. The lines of PROGRAM.inputs beside each program are its seeds, its dictionary and, for the test,
-# n: so damaged_inputs_test.cc is compiled once for all tests, and tests/fuzz/run finds what it needs.
-if(TAOPD_FUZZ)
-  add_custom_target(fuzzers)
-endif()
-function(taopd_fuzz_test name)
-  cmake_parse_arguments(ARG "" "SRC;DICTIONARY;INPUTS" "SEEDS;DEPS" ${ARGN})
-  string(REPLACE ";" ":" seeds "${ARG_SEEDS}")
-  if(NOT TAOPD_FUZZ)
-    if(NOT TARGET taopd_damaged_inputs_test)
-      add_library(taopd_damaged_inputs_test OBJECT ${PROJECT_SOURCE_DIR}/tests/fuzz/damaged_inputs_test.cc)
-      taopd_compile_settings(taopd_damaged_inputs_test "" taopd_test_pch)
-      target_link_libraries(taopd_damaged_inputs_test PRIVATE taopd_test_support GTest::gmock)
-    endif()
-    taopd_test(fuzz_${name}_test SRCS ${ARG_SRC} $<TARGET_OBJECTS:taopd_damaged_inputs_test>
-      DEPS ${ARG_DEPS} LABELS property unit)
-    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/tests-bin/fuzz_${name}_test.inputs
-      CONTENT "${seeds}\n${ARG_DICTIONARY}\n${ARG_INPUTS}\n")
-    return()
-  endif()
-  add_executable(fuzz_${name} ${ARG_SRC})
-  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz-bin
-    OUTPUT_NAME ${name})
-  taopd_compile_settings(fuzz_${name} "" "")
-  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
-  target_link_libraries(fuzz_${name} PRIVATE ${ARG_DEPS} taopd_test_support GTest::gtest)
-  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/fuzz-bin/${name}.inputs CONTENT "${seeds}\n${ARG_DICTIONARY}\n")
-  add_dependencies(fuzzers fuzz_${name})
-endfunction()
