@@ -34,21 +34,26 @@ struct RowEntries {
 
 class HeadRun {
  public:
-  explicit HeadRun(const ComposedStudentHead& head)
-      : head_(head),
-        device_(head.hidden_NH.device()),
-        vocabulary_size_(head.lm_head_VH.size(0)),
-        scale_(1 / head.temperature),
-        dense_(HasDenseGradient(head.objective)) {
-    const int64_t N = head.hidden_NH.size(0);
+  HeadRun(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, const StudentTargets& targets,
+          const HeadOptions& options, const at::Tensor& d_lm_head_VH)
+      : hidden_NH_(hidden_NH),
+        lm_head_VH_(lm_head_VH),
+        d_lm_head_VH_(d_lm_head_VH),
+        targets_(targets),
+        options_(options),
+        device_(hidden_NH.device()),
+        vocabulary_size_(lm_head_VH.size(0)),
+        scale_(1 / options.temperature),
+        dense_(HasDenseGradient(options.objective)) {
+    const int64_t N = hidden_NH.size(0);
     output_.loss_N = at::empty({N}, at::kFloat);
     output_.metrics_NM = at::empty({N, kNumHeadMetrics}, at::kFloat);
-    output_.d_hidden_NH = at::empty(head.hidden_NH.sizes(), head.hidden_NH.options());
+    output_.d_hidden_NH = at::empty(hidden_NH.sizes(), hidden_NH.options());
   }
 
-  ComposedStudentHeadOutput Run() {
-    const int64_t N = head_.hidden_NH.size(0);
-    const int64_t chunk = LogitRowsThatFit(head_.workspace_bytes, vocabulary_size_, kBuffers);
+  HeadOutput Run() {
+    const int64_t N = hidden_NH_.size(0);
+    const int64_t chunk = LogitRowsThatFit(options_.workspace_bytes, vocabulary_size_, kBuffers);
     for (int64_t begin = 0; begin < N; begin += chunk) {
       RunChunk(begin, std::min(chunk, N - begin));
     }
@@ -62,12 +67,12 @@ class HeadRun {
   }
 
   void RunChunk(int64_t begin, int64_t num) {
-    const StudentTargets targets = RowsFrom(head_.targets, begin);
+    const StudentTargets targets = RowsFrom(targets_, begin);
     const std::vector<int32_t> sizes = CheckSupports(targets, num);
-    const at::Tensor hidden_CH = head_.hidden_NH.narrow(0, begin, num);
+    const at::Tensor hidden_CH = hidden_NH_.narrow(0, begin, num);
     const at::Tensor logits_CV =
         at::empty({num, vocabulary_size_}, hidden_CH.options().dtype(at::kFloat));
-    HeadLogitsComposed(hidden_CH, head_.lm_head_VH, logits_CV);
+    HeadLogitsComposed(hidden_CH, lm_head_VH_, logits_CV);
     const RowNumbers numbers = ReduceRows(targets, num, logits_CV);
     // The logits are exponentials now.
     const RowEntries entries = FinishRows(targets, sizes, numbers, begin);
@@ -78,13 +83,13 @@ class HeadRun {
     const at::Tensor row_scale_C1 =
         at::tensor(entries.row_scale, at::kFloat).to(device_).unsqueeze(1);
     output_.d_hidden_NH.narrow(0, begin, num)
-        .copy_(HeadBackwardComposed(logits_CV, row_scale_C1, hidden_CH, head_.lm_head_VH,
-                                    head_.d_lm_head_VH));
+        .copy_(
+            HeadBackwardComposed(logits_CV, row_scale_C1, hidden_CH, lm_head_VH_, d_lm_head_VH_));
   }
 
   // Returns the number of ids of each row before its padding.
   std::vector<int32_t> CheckSupports(const StudentTargets& targets, int64_t num) const {
-    const uint32_t needs = NeedsOf(head_.objective);
+    const uint32_t needs = NeedsOf(options_.objective);
     std::vector<int32_t> sizes;
     std::vector<uint64_t> seen_ids((vocabulary_size_ + 63) / 64);
     for (int64_t n = 0; n < num; ++n) {
@@ -113,7 +118,7 @@ class HeadRun {
       const at::Tensor safe_Ck = ids_Ck.clamp_min(0);
       const at::Tensor taken_Ck = logits_CV.gather(1, safe_Ck).masked_fill_(is_padding_Ck, 0);
       numbers.taken_Ck = taken_Ck.cpu();
-      if (head_.top_k_metrics) {
+      if (options_.top_k_metrics) {
         numbers.in_top_k_Ck = InTopK(logits_CV, safe_Ck, is_padding_Ck).cpu();
       }
       // Padding must not take out id 0: it repeats an id of its row, whose first is never padding
@@ -177,7 +182,7 @@ class HeadRun {
         input.in_top_k = in_top_k.data();
       }
       const StudentRowGradient result = FinishStudentRow(
-          head_.objective, input, work.data(),
+          options_.objective, input, work.data(),
           output_.metrics_NM.mutable_data_ptr<float>() + (begin + n) * kNumHeadMetrics);
       output_.loss_N.mutable_data_ptr<float>()[begin + n] = static_cast<float>(result.loss);
       entries.row_scale.push_back(WriteRowEntries(input, result, targets.row_weights_N[n], dense_,
@@ -193,18 +198,28 @@ class HeadRun {
     return entries;
   }
 
-  const ComposedStudentHead& head_;
+  const at::Tensor& hidden_NH_;
+  const at::Tensor& lm_head_VH_;
+  const at::Tensor& d_lm_head_VH_;
+  const StudentTargets targets_;
+  const HeadOptions& options_;
   const at::Device device_;
   const int64_t vocabulary_size_;
   const double scale_;
   const bool dense_;
-  ComposedStudentHeadOutput output_;
+  HeadOutput output_;
 };
 
 }  // namespace
 
-ComposedStudentHeadOutput StudentHeadComposed(const ComposedStudentHead& head) {
-  return HeadRun(head).Run();
+HeadOutput StudentHeadComposed(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                               const HeadTargets& targets, const HeadOptions& options,
+                               const at::Tensor& d_lm_head_VH) {
+  HeadTargets on_cpu = targets;
+  for (at::Tensor* tensor : on_cpu.Tensors()) {
+    if (tensor->defined()) *tensor = tensor->cpu();
+  }
+  return HeadRun(hidden_NH, lm_head_VH, PointersTo(on_cpu), options, d_lm_head_VH).Run();
 }
 
 }  // namespace taopd

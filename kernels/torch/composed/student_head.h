@@ -12,35 +12,15 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdint>
-
-#include "taopd/head/student_targets.h"
-#include "taopd/objective/objective.h"
+#include "kernels/torch/student_output.h"
 
 namespace taopd {
 
-struct ComposedStudentHead {
-  // float32, bfloat16 or float16, of one type and device.
-  at::Tensor hidden_NH, lm_head_VH;
-  // Host memory, also for tensors of another device. Ids are in [0, V); -1 is padding.
-  StudentTargets targets;
-  ObjectiveTerms objective;
-  double temperature = 1;
-  bool top_k_metrics = false;
-  // The memory that the logits of a chunk and their copies may take. At least one row is computed
-  // at a time.
-  int64_t workspace_bytes = 0;
-  // float32, contiguous; the gradient is added to it. Undefined: not computed.
-  at::Tensor d_lm_head_VH;
-};
-
-struct ComposedStudentHeadOutput {
-  at::Tensor loss_N;       // float32, on hidden's device
-  at::Tensor metrics_NM;   // float32, on the CPU
-  at::Tensor d_hidden_NH;  // of hidden's type and device
-};
-
-// Throws c10::Error for a support that a row may not have, after which d_lm_head is unspecified.
-ComposedStudentHeadOutput StudentHeadComposed(const ComposedStudentHead& head);
+// StudentHead (kernels/torch/head/student_head.h) for inputs that it has checked and targets that
+// are contiguous. Throws c10::Error for a support that a row may not have, after which d_lm_head is
+// unspecified.
+HeadOutput StudentHeadComposed(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                               const HeadTargets& targets, const HeadOptions& options,
+                               const at::Tensor& d_lm_head_VH);
 
 }  // namespace taopd

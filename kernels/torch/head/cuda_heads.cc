@@ -4,7 +4,6 @@
 
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
-#include "kernels/torch/head/head_target_pointers.h"
 #include "taopd/head/fused_head.h"
 #include "taopd/head/logit_chunk.h"
 

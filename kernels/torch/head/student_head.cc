@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <string>
 
 #ifdef TAOPD_CUDA
 #include "kernels/torch/head/cuda_heads.h"
@@ -11,7 +12,6 @@
 #include "kernels/torch/composed/student_head.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/head/head_gemm.h"
-#include "kernels/torch/head/head_target_pointers.h"
 #include "kernels/torch/head/student_head_cpu.h"
 #include "kernels/torch/kernel_choice.h"
 #include "taopd/objective/check_objective.h"
@@ -83,26 +83,6 @@ HeadTargets ContiguousTargets(HeadTargets targets) {
   return targets;
 }
 
-HeadOutput ComposedHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
-                        const HeadTargets& targets, const HeadOptions& options,
-                        const at::Tensor& d_lm_head_VH) {
-  HeadTargets on_cpu = targets;
-  for (at::Tensor* tensor : on_cpu.Tensors()) {
-    if (tensor->defined()) *tensor = tensor->to(at::kCPU);
-  }
-  ComposedStudentHead head;
-  head.hidden_NH = hidden_NH;
-  head.lm_head_VH = lm_head_VH;
-  head.targets = PointersTo(on_cpu);
-  head.objective = options.objective;
-  head.temperature = options.temperature;
-  head.top_k_metrics = options.top_k_metrics;
-  head.workspace_bytes = options.workspace_bytes;
-  head.d_lm_head_VH = d_lm_head_VH;
-  const ComposedStudentHeadOutput output = StudentHeadComposed(head);
-  return {output.loss_N, output.metrics_NM, output.d_hidden_NH};
-}
-
 }  // namespace
 
 HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
@@ -126,7 +106,7 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
 
   const HeadTargets rows = ContiguousTargets(targets);
   if (!UsesCustom(KernelKind::kStudentHead)) {
-    return ComposedHead(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+    return StudentHeadComposed(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
   }
 #ifdef TAOPD_CUDA
   if (device.is_cuda()) {

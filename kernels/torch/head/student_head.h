@@ -16,64 +16,9 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "taopd/objective/objective.h"
-#include "taopd/objective/row_metrics.h"
+#include "kernels/torch/student_output.h"
 
 namespace taopd {
-
-// The tensors of StudentTargets (taopd/head/student_targets.h), which says what each of them means
-// and which may be undefined. The numbers are float32 and the ids int32.
-struct HeadTargets {
-  // An objective that needs the full vocabulary needs k = V.
-  at::Tensor support_ids_Nk;
-  at::Tensor teacher_log_probs_Nk;
-  at::Tensor teacher_log_tail_N;
-  at::Tensor sampled_ids_N;
-  at::Tensor teacher_sampled_log_probs_N;
-  at::Tensor teacher_entropy_N;
-  at::Tensor behavior_log_probs_N;
-  at::Tensor advantages_N;
-  at::Tensor row_weights_N;
-
-  // Returns all of the above, defined or not. Each has N rows.
-  std::array<at::Tensor*, 9> Tensors() {
-    return {&support_ids_Nk,
-            &teacher_log_probs_Nk,
-            &teacher_log_tail_N,
-            &sampled_ids_N,
-            &teacher_sampled_log_probs_N,
-            &teacher_entropy_N,
-            &behavior_log_probs_N,
-            &advantages_N,
-            &row_weights_N};
-  }
-};
-
-struct HeadOptions {
-  // One objective, or a linear combination of several.
-  ObjectiveTerms objective;
-  // Logits are divided by this before the softmax; > 0.
-  double temperature = 1.0;
-  // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage.
-  bool top_k_metrics = false;
-  // The memory that a chunk may take besides the inputs and outputs. At least one row is computed
-  // at a time, even if it takes more.
-  int64_t workspace_bytes = 256 << 20;
-};
-
-struct HeadOutput {
-  // float32, not multiplied by the rows' weights, on the device of hidden.
-  at::Tensor loss_N;
-  // float32 [N, kNumHeadMetrics] on the CPU; the columns of taopd/objective/row_metrics.h.
-  at::Tensor metrics_NM;
-  // d (sum_n w_n loss_n) / d hidden, in hidden's dtype and on its device.
-  at::Tensor d_hidden_NH;
-};
 
 // Computes the loss and both gradients in one pass, without autograd. The gradient of lm_head is
 // added to d_lm_head_VH (float32, contiguous); if that is undefined, it is not computed. hidden and

@@ -5,7 +5,6 @@
 #include "kernels/cpu/head/student_chunk.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/head/head_gemm_sparse.h"
-#include "kernels/torch/head/head_target_pointers.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {

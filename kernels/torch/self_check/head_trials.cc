@@ -6,7 +6,6 @@
 #include "kernels/torch/composed/scoring_rows.h"
 #include "kernels/torch/composed/student_head.h"
 #include "kernels/torch/head/cuda_heads.h"
-#include "kernels/torch/head/head_target_pointers.h"
 #include "kernels/torch/self_check/trial.h"
 
 namespace taopd {
@@ -55,25 +54,16 @@ class StudentHeadTrial final : public Trial {
 
   void RunCustom() override {
     const at::Tensor d_lm_head = Zeros();
-    const HeadOutput output =
-        StudentHeadCuda(head_.hidden_NH, head_.lm_head_VH, targets_, options_, d_lm_head, kernels_);
-    custom_ = Named(output.loss_N, output.metrics_NM, output.d_hidden_NH, d_lm_head);
+    custom_ = Named(
+        StudentHeadCuda(head_.hidden_NH, head_.lm_head_VH, targets_, options_, d_lm_head, kernels_),
+        d_lm_head);
   }
 
   void RunComposed() override {
-    HeadTargets on_cpu = targets_;
-    for (at::Tensor* tensor : on_cpu.Tensors()) {
-      if (tensor->defined()) *tensor = tensor->cpu();
-    }
-    ComposedStudentHead head;
-    head.hidden_NH = head_.hidden_NH;
-    head.lm_head_VH = head_.lm_head_VH;
-    head.targets = PointersTo(on_cpu);
-    head.objective = options_.objective;
-    head.workspace_bytes = kWorkspaceBytes;
-    head.d_lm_head_VH = Zeros();
-    const ComposedStudentHeadOutput output = StudentHeadComposed(head);
-    composed_ = Named(output.loss_N, output.metrics_NM, output.d_hidden_NH, head.d_lm_head_VH);
+    const at::Tensor d_lm_head = Zeros();
+    composed_ =
+        Named(StudentHeadComposed(head_.hidden_NH, head_.lm_head_VH, targets_, options_, d_lm_head),
+              d_lm_head);
   }
 
   std::vector<OutputError> Errors() const override { return Compare(custom_, composed_); }
@@ -82,12 +72,11 @@ class StudentHeadTrial final : public Trial {
   at::Tensor Zeros() const {
     return at::zeros(head_.lm_head_VH.sizes(), head_.lm_head_VH.options().dtype(at::kFloat));
   }
-  std::vector<NamedTensor> Named(const at::Tensor& loss, const at::Tensor& metrics,
-                                 const at::Tensor& d_hidden, const at::Tensor& d_lm_head) const {
+  std::vector<NamedTensor> Named(const HeadOutput& output, const at::Tensor& d_lm_head) const {
     const double allowed = AllowedFor(shape_.dtype);
-    return {{"loss", loss, kLogProbAllowed, true},
-            {"metrics", metrics, kLogProbAllowed, true},
-            {"d hidden", d_hidden, allowed},
+    return {{"loss", output.loss_N, kLogProbAllowed, true},
+            {"metrics", output.metrics_NM, kLogProbAllowed, true},
+            {"d hidden", output.d_hidden_NH, allowed},
             {"d lm_head", d_lm_head, allowed}};
   }
 
