@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/model/config/dtype.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 
@@ -77,7 +78,7 @@ int64_t CudaGraphBytes(const ModelConfig& config, DataType dtype, const std::vec
   // The inputs of a row: the id and the position in int64; position, row of the block tables, tile
   // of four numbers and block table in int32.
   const int64_t input_bytes = 2 * 8 + (6 + KvBlocksFor(max_seq_len)) * 4;
-  const int64_t num_partitions = (max_seq_len + kPartitionTokens - 1) / kPartitionTokens;
+  const int64_t num_partitions = CeilDiv(max_seq_len, kPartitionTokens);
   const int64_t partial_bytes =
       config.num_attention_heads * num_partitions * (config.head_dim + 2) * 4;
   return static_cast<int64_t>(sizes.size()) * kCudaGraphBytes +

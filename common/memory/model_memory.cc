@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "taopd/base/round_up.h"
+
 namespace taopd {
 namespace {
 
 // Returns the bytes of a packed weight [outputs, inputs] for matrix products with [rows, inputs].
 int64_t PackedBytesOf(int64_t outputs, int64_t inputs, DataType dtype) {
-  const int64_t num_panels = (outputs + kPanelOutputs - 1) / kPanelOutputs;
+  const int64_t num_panels = CeilDiv(outputs, kPanelOutputs);
   const int64_t padded_outputs = num_panels * kPanelOutputs;
   if (PackedDtype(dtype) == DataType::kFloat32) {
     return padded_outputs * inputs * SizeOf(DataType::kFloat32);

@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "common/base/memory.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
-
-int64_t DividedUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t NumTrained(const StepWork& work) {
   return work.adapter_parameters > 0 ? work.adapter_parameters : work.num_parameters;
@@ -28,19 +27,19 @@ EstimateLine OverNetwork(const StepWork& work, const DeviceRates& rates, const c
 }  // namespace
 
 StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
-  const int64_t sequences = DividedUp(work.num_sequences, work.num_ranks);
+  const int64_t sequences = CeilDiv(work.num_sequences, work.num_ranks);
   const auto weight_bytes = static_cast<double>(work.num_parameters * work.bytes_per_weight);
   const auto active = static_cast<double>(work.active_parameters);
   const double read_weights = weight_bytes / rates.memory_bytes_per_second;
 
   StepEstimate estimate;
   const auto prompt_tokens =
-      static_cast<double>(DividedUp(sequences, work.rollouts_of_prompt) * work.prompt_tokens);
+      static_cast<double>(CeilDiv(sequences, work.rollouts_of_prompt) * work.prompt_tokens);
   estimate.lines.push_back({"rollout, prompts",
                             std::max(2 * active * prompt_tokens / rates.flops, read_weights), 0,
                             "2 P S p / n FLOP"});
   const int64_t running = std::min(sequences, std::max<int64_t>(1, work.max_running));
-  const auto turns = static_cast<double>(DividedUp(sequences, running));
+  const auto turns = static_cast<double>(CeilDiv(sequences, running));
   const double context =
       static_cast<double>(work.prompt_tokens) + static_cast<double>(work.response_tokens) / 2;
   const double kv_bytes =
@@ -63,8 +62,7 @@ StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
       OverNetwork(work, rates, "gradients", 4 * work.micro_batches,
                   absl::StrFormat("4 %c (N - 1) / N bytes, reduce-scatter%s", trained,
                                   work.micro_batches > 1 ? " after each micro-batch" : "")));
-  const auto slice =
-      static_cast<double>(DividedUp(NumTrained(work), work.num_ranks) * work.updates);
+  const auto slice = static_cast<double>(CeilDiv(NumTrained(work), work.num_ranks) * work.updates);
   estimate.lines.push_back(
       {"optimizer",
        slice * static_cast<double>(work.optimizer_bytes_per_parameter) /

@@ -6,6 +6,7 @@
 
 #include "common/base/memory.h"
 #include "common/memory/kv_pool.h"
+#include "taopd/base/round_up.h"
 #include "taopd/head/logit_chunk.h"
 
 namespace taopd {
@@ -220,7 +221,7 @@ MemoryAdvice TrainingAdvice(const EnginePlanInput& engine) {
 
 // Returns one rank's part of values that the ranks share.
 int64_t ShardOf(const TrainingPlanInput& input, int64_t num_values) {
-  return (num_values + input.num_ranks - 1) / input.num_ranks;
+  return CeilDiv(num_values, input.num_ranks);
 }
 std::string ShardNote(const TrainingPlanInput& input) {
   return input.num_ranks > 1 ? Concat("; one of ", input.num_ranks, " shares") : "";

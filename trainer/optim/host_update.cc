@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -53,7 +54,7 @@ void HostUpdate::CutIntoChunks(int64_t chunk_elements) {
       const int64_t size = std::min(states_[i].parameter.numel() - first, chunk_elements - place);
       chunks_.back().push_back({i, first, size, place});
       first += size;
-      place += (size + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment;
+      place += RoundUp(size, kPlaceAlignment);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "common/base/check.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -18,10 +19,6 @@ int64_t LayerInName(const std::string& name) {
   int64_t layer = -1;
   std::from_chars(name.data() + found + sizeof(kLayers) - 1, name.data() + name.size(), layer);
   return layer;
-}
-
-int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace

@@ -13,13 +13,14 @@
 #include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
+#include "taopd/base/round_up.h"
 #include "trainer/student/student_tokenizer.h"
 
 namespace taopd {
 namespace {
 
 int64_t OfShard(int64_t num_parameters, const AdamWOptions& shard) {
-  return (num_parameters + shard.layout.num_shards - 1) / shard.layout.num_shards;
+  return CeilDiv(num_parameters, shard.layout.num_shards);
 }
 
 int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/base/check.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -35,7 +36,7 @@ std::vector<SequenceRows> ListSequences(const PackedBatch& batch) {
 int64_t PaddedLength(int64_t n) {
   int64_t step = 8;
   while (16 * step <= n) step *= 2;
-  return (n + step - 1) / step * step;
+  return RoundUp(n, step);
 }
 
 class PlanBuilder {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <vector>
 
+#include "taopd/base/round_up.h"
+
 namespace taopd::cpu {
 namespace {
 
@@ -88,7 +90,7 @@ void AddTasks(const PagedAttention& p, int64_t sequence, int64_t task_rows,
   const int64_t num_rows = p.sequences[sequence].num_rows * Group(p);
   const int64_t heads = IsShort(p, p.sequences[sequence]) ? p.pool.num_kv_heads : 1;
   for (int64_t head = 0; head < p.pool.num_kv_heads; head += heads) {
-    for (int64_t i = (num_rows + task_rows - 1) / task_rows - 1; i >= 0; --i) {
+    for (int64_t i = CeilDiv(num_rows, task_rows) - 1; i >= 0; --i) {
       const int64_t rest = num_rows - i * task_rows;
       Task task = {sequence, head, heads, i * task_rows, std::min(task_rows, rest), 0, 0, -1};
       SetPartitions(p, &task);
@@ -149,7 +151,7 @@ void MakePlan(const PagedAttention& p, Plan* plan) {
   plan->splits.clear();
   int64_t num_tasks = 0;
   for (int64_t s = 0; s < p.num_sequences; ++s) {
-    num_tasks += (p.sequences[s].num_rows * Group(p) + kTaskRows - 1) / kTaskRows;
+    num_tasks += CeilDiv(p.sequences[s].num_rows * Group(p), kTaskRows);
   }
   num_tasks *= p.pool.num_kv_heads;
   const int64_t task_rows = num_tasks < kEnoughTasks ? kShortTaskRows : kTaskRows;

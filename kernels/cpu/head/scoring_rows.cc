@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/head/complement.h"
 #include "kernels/cpu/head/lane_threshold.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
 namespace {
@@ -35,7 +36,7 @@ void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScr
   if (k == 0) return;
   std::vector<int32_t>& candidates = scratch->candidates;
   candidates.clear();
-  const int64_t num_tiles = (vocabulary_size + kTileSize - 1) / kTileSize;
+  const int64_t num_tiles = CeilDiv(vocabulary_size, kTileSize);
   // `logits[v] >= theta` would be wrong: with theta = -inf NaNs must count, or there may be fewer
   // than k.
   const auto take = [&](int64_t begin, int64_t end, float theta) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/cpu/layers/layer_loops.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
 namespace {
@@ -37,7 +38,7 @@ double PowerOfTwo(double exponent) {
 }
 
 int64_t NumBlocks(const StudentChunkOptions& options) {
-  return (options.vocabulary_size + options.block_size - 1) / options.block_size;
+  return CeilDiv(options.vocabulary_size, options.block_size);
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
     if (HasDuplicate(ids, size_C_[n], &seen_ids_)) return RowStatus::kDuplicateSupportId;
   }
   if (CountsRanks()) {
-    logits_stride_ = (num_rows + kRankedRows - 1) / kRankedRows * kRankedRows;
+    logits_stride_ = RoundUp(num_rows, kRankedRows);
     logits_VC_.resize(options_.vocabulary_size * logits_stride_);
   } else if (options_.top_k_metrics) {
     if (num_largest_ < num_rows) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/layers/layer_loops.h"
 #include "kernels/cpu/layers/rows.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
 namespace {
@@ -27,7 +28,7 @@ void ForBlocks(const std::vector<AdamWTensor>& tensors, int64_t begin, int64_t e
 int64_t NumBlocks(const std::vector<AdamWTensor>& tensors) {
   if (tensors.empty()) return 0;
   const AdamWTensor& last = tensors.back();
-  return last.first_block + (last.size + kAdamWBlock - 1) / kAdamWBlock;
+  return last.first_block + CeilDiv(last.size, kAdamWBlock);
 }
 
 }  // namespace

@@ -6,12 +6,9 @@
 #include <cstdint>
 
 #include "kernels/cpu/gemm/panel_gemm.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
-
-inline int64_t RoundUp(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 inline at::Tensor Buffer(int64_t num, at::ScalarType dtype) {
   return at::empty({num}, at::TensorOptions().dtype(dtype));

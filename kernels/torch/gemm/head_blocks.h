@@ -12,6 +12,7 @@
 #include "kernels/cpu/head/logit_gradient.h"
 #include "kernels/torch/gemm/buffers.h"
 #include "kernels/torch/parallel_loop.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 
@@ -30,7 +31,7 @@ using MakeExpsOfBlock =
     std::function<void(int64_t block, float* logits, int64_t stride, void* exps)>;
 
 inline int64_t NumVocabularyBlocks(int64_t vocabulary_size) {
-  return (vocabulary_size + kVocabularyBlock - 1) / kVocabularyBlock;
+  return CeilDiv(vocabulary_size, kVocabularyBlock);
 }
 
 // Returns the number of tokens of block i.

@@ -9,6 +9,7 @@
 
 #include "kernels/torch/gemm/buffers.h"
 #include "kernels/torch/parallel_loop.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -166,10 +167,10 @@ struct ProductUnits {
     by_rows = num_rows >= gemm.row_tile * num_threads && bytes <= kSmallWeightBytes;
     row_block = gemm.row_block;
     if (by_rows) {
-      const int64_t rows_per_thread = (num_rows + num_threads - 1) / num_threads;
+      const int64_t rows_per_thread = CeilDiv(num_rows, num_threads);
       row_block = std::min(row_block, RoundUp(rows_per_thread, gemm.row_tile));
     }
-    num_blocks = (num_rows + row_block - 1) / row_block;
+    num_blocks = CeilDiv(num_rows, row_block);
   }
   int64_t Panel(int64_t unit) const { return by_rows ? unit % num_panels : unit / num_blocks; }
   int64_t FirstRow(int64_t unit) const {

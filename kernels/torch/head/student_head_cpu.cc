@@ -6,6 +6,7 @@
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/head/head_gemm_sparse.h"
 #include "kernels/torch/parallel_loop.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -15,9 +16,9 @@ namespace {
 // no chunk.
 int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
   if (num_rows <= max_rows) return std::max<int64_t>(1, num_rows);
-  const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
-  const int64_t rows = (num_rows + num_chunks - 1) / num_chunks;
-  const int64_t in_tiles = (rows + tile - 1) / tile * tile;
+  const int64_t num_chunks = CeilDiv(num_rows, max_rows);
+  const int64_t rows = CeilDiv(num_rows, num_chunks);
+  const int64_t in_tiles = RoundUp(rows, tile);
   return in_tiles <= max_rows ? in_tiles : rows;
 }
 
@@ -97,7 +98,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
       },
       *call.gemm);
   constexpr int64_t kGroup = cpu::kRankedRows;
-  ParallelLoop((num + kGroup - 1) / kGroup, 1, [&](int64_t first_group, int64_t last_group) {
+  ParallelLoop(CeilDiv(num, kGroup), 1, [&](int64_t first_group, int64_t last_group) {
     cpu::StudentChunkScratch scratch;
     const int64_t first = first_group * kGroup, last = std::min(num, last_group * kGroup);
     chunk->FinishRows(first, last, &scratch, loss + first, metrics + first * kNumHeadMetrics);
@@ -132,9 +133,7 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
     // The tiles are equal in size, and their number is a multiple of typical numbers of threads. If
     // there is only one tile, the threads share its blocks.
     const int64_t num_tiles =
-        num <= kRowsOfTile / 4
-            ? 1
-            : std::min(kMaxTiles, RoundUp((num + kRowsOfTile - 1) / kRowsOfTile, 4));
+        num <= kRowsOfTile / 4 ? 1 : std::min(kMaxTiles, RoundUp(CeilDiv(num, kRowsOfTile), 4));
     at::Tensor d_lm_heads_TVH;
     if (d_lm_head_VH.defined()) {
       d_lm_heads_TVH = at::zeros({num_tiles, call.weights_VH.size(0), call.weights_VH.size(1)},
@@ -142,7 +141,7 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
     }
     ParallelLoop(num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
       const at::NoGradGuard no_grad;
-      const at::Tensor exps_VC = ExpsOf(call, (num + num_tiles - 1) / num_tiles);
+      const at::Tensor exps_VC = ExpsOf(call, CeilDiv(num, num_tiles));
       cpu::StudentChunk chunk(call.options, DataOf(exps_VC));
       for (int64_t tile = begin_tile; tile < end_tile; ++tile) {
         const int64_t begin = num * tile / num_tiles, end = num * (tile + 1) / num_tiles;

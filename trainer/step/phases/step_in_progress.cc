@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "taopd/base/round_up.h"
 #include "trainer/dist/rank_sums.h"
 #include "trainer/step/full_kl.h"
 #include "trainer/step/rollouts/rollout_requests.h"
@@ -134,8 +135,7 @@ absl::Status StepInProgress::WaitForOwnScores(int64_t mini_batch) {
   if (mini_batch == 0 && num_rows > 0 && support_.kind != SupportKind::kFullVocabulary) {
     const int64_t world_size = group_->world_size();
     TAOPD_RETURN_IF_ERROR(MeasureFullKl(context_, *batch_, support_, end,
-                                        (num_rows + world_size - 1) / world_size, number_,
-                                        &record_.full_kl));
+                                        CeilDiv(num_rows, world_size), number_, &record_.full_kl));
   }
   scored_mini_batch_ = mini_batch;
   return absl::OkStatus();

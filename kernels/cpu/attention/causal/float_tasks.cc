@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "taopd/base/round_up.h"
+
 namespace taopd::cpu {
 namespace {
 
@@ -26,7 +28,7 @@ FloatHeadProducts::Rows FloatHeadProducts::Widened(const char* from, int64_t str
 const float* FloatHeadProducts::Pack(const void* x, int64_t stride, int64_t length, bool transposed,
                                      CausalBuffer* buffer) const {
   const int64_t num_k = transposed ? D_ : length, num_n = transposed ? length : D_;
-  float* panels = buffer->Ensure<float>((num_n + width_ - 1) / width_ * width_ * num_k);
+  float* panels = buffer->Ensure<float>(RoundUp(num_n, width_) * num_k);
   const auto order = transposed ? ElementOrder::kColumns : ElementOrder::kRows;
   if (dtype_ == DataType::kBFloat16) {
     gemm_.pack_bf16(static_cast<const Bfloat16Bits*>(x), order, stride, num_k, num_n, panels);
@@ -55,7 +57,7 @@ void FloatHeadProducts::MultiplyRows(const float* weights, const float* panels, 
 void FloatHeadProducts::AddTransposed(const float* weights, const Rows& rows,
                                       const QueryBlock& block, CausalBuffer* buffer,
                                       float* sums) const {
-  float* panels = buffer->Ensure<float>((D_ + width_ - 1) / width_ * width_ * block.num);
+  float* panels = buffer->Ensure<float>(RoundUp(D_, width_) * block.num);
   gemm_.pack(rows.data, ElementOrder::kRows, rows.stride, block.num, D_, panels);
   gemm_.multiply(weights, ElementOrder::kColumns, block.num_keys(), panels, block.num_keys(), D_,
                  block.num, sums + block.first_key * D_, D_, /*accumulate=*/true);

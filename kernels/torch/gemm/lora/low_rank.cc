@@ -7,6 +7,7 @@
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/torch/gemm/buffers.h"
 #include "kernels/torch/parallel_loop.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -80,7 +81,7 @@ at::Tensor MergeAdapter(const at::Tensor& weight_NK, const LowRankAdapter& adapt
   const int64_t N = weight_NK.size(0), K = weight_NK.size(1);
   const at::Tensor merged_NK = at::empty({N, K}, weight_NK.options().requires_grad(false));
   const MergedRows rows(weight_NK.detach().contiguous(), adapter);
-  ParallelLoop((N + kMergedRows - 1) / kMergedRows, 1, [&](int64_t begin, int64_t end) {
+  ParallelLoop(CeilDiv(N, kMergedRows), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> merged(static_cast<size_t>(kMergedRows * K));
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * kMergedRows, num = std::min(kMergedRows, N - first);

@@ -9,6 +9,7 @@
 #include "common/engine/model_plan.h"
 #include "common/memory/own_limits.h"
 #include "common/model/decoder.h"
+#include "taopd/base/round_up.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
@@ -57,8 +58,7 @@ TrainingPlanInput InputOf(const TrainConfig& config, const PlannedStudent& stude
   input.engine =
       PlanInputOf(RolloutEngineOptions(config, model.vocab_size, num_ranks), model, dtype, budget);
   const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
-  const int64_t sequences =
-      (config.trainer.mini_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;
+  const int64_t sequences = CeilDiv(config.trainer.mini_batch_size, num_ranks) * config.rollout.n;
   const int64_t budget_tokens = config.trainer.MicroBatchTokens();
   const int64_t in_micro_batch = std::clamp<int64_t>(budget_tokens / longest, 1, sequences);
   input.micro_batch_tokens = in_micro_batch * longest;
@@ -188,8 +188,7 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
       if (chooses_pool) {
         const int64_t left = budget.limit_bytes - plan->total_bytes + plan->kv_pool_bytes();
         // Whole MiB are exact as a setting.
-        const int64_t mib =
-            std::min((NeededPoolBytes(input.engine) + kMib - 1) / kMib, left / kMib);
+        const int64_t mib = std::min(CeilDiv(NeededPoolBytes(input.engine), kMib), left / kMib);
         choice.rollout.kv_cache_gb = static_cast<double>(mib) / 1024;
         plan = PlanTraining(input_of(choice), options.refused);
         if (!plan.ok()) return plan;
@@ -265,11 +264,10 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   work.rollouts_of_prompt = config.rollout.n;
   work.updates = config.data.train_batch_size / config.trainer.mini_batch_size;
   if (config.dist.ShardsGradients(num_ranks)) {
-    const int64_t sequences =
-        (config.trainer.mini_batch_size * config.rollout.n + num_ranks - 1) / num_ranks;
+    const int64_t sequences = CeilDiv(config.trainer.mini_batch_size * config.rollout.n, num_ranks);
     const int64_t in_micro_batch = std::max<int64_t>(
         1, config.trainer.MicroBatchTokens() / (work.prompt_tokens + work.response_tokens));
-    work.micro_batches = (sequences + in_micro_batch - 1) / in_micro_batch;
+    work.micro_batches = CeilDiv(sequences, in_micro_batch);
   }
   work.recomputes_layers = config.trainer.recompute == RecomputeChoice::kFull;
   // The gradient is read twice and cleared; both moments and the weights that take the update are
