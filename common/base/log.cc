@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace taopd {
 namespace {
@@ -53,6 +54,13 @@ void Log(spdlog::level::level_enum level, std::string_view event, LogFields fiel
 }
 
 }  // namespace
+
+std::string SixDigits(double number) {
+  std::ostringstream out;
+  out.precision(6);
+  out << number;
+  return out.str();
+}
 
 std::string FormatLogLine(std::string_view event, LogFields fields) {
   std::string line(event);

@@ -16,6 +16,9 @@
 
 namespace taopd {
 
+// Prints a number with six significant digits.
+std::string SixDigits(double number);
+
 struct LogField {
   std::string key;
   std::string value;
@@ -25,10 +28,7 @@ struct LogField {
     if constexpr (std::is_same_v<T, bool>) {
       value = v ? "true" : "false";
     } else if constexpr (std::is_floating_point_v<T>) {
-      std::ostringstream out;
-      out.precision(6);
-      out << v;
-      value = out.str();
+      value = SixDigits(v);
     } else if constexpr (std::is_same_v<T, absl::Status>) {
       value = v.ToString();
     } else {

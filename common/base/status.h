@@ -6,61 +6,83 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
-#include <sstream>
+#include <initializer_list>
+#include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 
 namespace taopd {
 
+// One part of a text: a value and the function that prints it. It refers to the value, which must
+// outlive it.
+class ConcatPart {
+ public:
+  ConcatPart(const char* text)
+      : value_(text), print_([](std::ostream& out, const void* value) {
+          out << static_cast<const char*>(value);
+        }) {}
+  template <typename T>
+  ConcatPart(const T& value)
+      : value_(std::addressof(value)),
+        print_([](std::ostream& out, const void* value) { out << *static_cast<const T*>(value); }) {
+  }
+
+  void Print(std::ostream& out) const { print_(out, value_); }
+
+ private:
+  const void* value_;
+  void (*print_)(std::ostream& out, const void* value);
+};
+
+// The functions below with `parts` are compiled once. The templates that call them only collect
+// their arguments, since hundreds of places make a message.
+std::string ConcatParts(std::initializer_list<ConcatPart> parts);
+absl::Status StatusOf(absl::StatusCode code, std::initializer_list<ConcatPart> parts);
+
 // Joins the parts as operator<< prints them. Unlike Debian's absl::StrCat, it accepts
 // std::string_view.
 template <typename... Parts>
 std::string Concat(const Parts&... parts) {
-  std::ostringstream out;
-  out.precision(9);
-  (out << ... << parts);
-  return out.str();
+  return ConcatParts({ConcatPart(parts)...});
 }
 
 template <typename... Parts>
 absl::Status InvalidArgument(const Parts&... parts) {
-  return absl::InvalidArgumentError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kInvalidArgument, {ConcatPart(parts)...});
 }
 template <typename... Parts>
 absl::Status NotFound(const Parts&... parts) {
-  return absl::NotFoundError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kNotFound, {ConcatPart(parts)...});
 }
 template <typename... Parts>
 absl::Status FailedPrecondition(const Parts&... parts) {
-  return absl::FailedPreconditionError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kFailedPrecondition, {ConcatPart(parts)...});
 }
 template <typename... Parts>
 absl::Status Unavailable(const Parts&... parts) {
-  return absl::UnavailableError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kUnavailable, {ConcatPart(parts)...});
 }
 template <typename... Parts>
 absl::Status ResourceExhausted(const Parts&... parts) {
-  return absl::ResourceExhaustedError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kResourceExhausted, {ConcatPart(parts)...});
 }
 template <typename... Parts>
 absl::Status Unimplemented(const Parts&... parts) {
-  return absl::UnimplementedError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kUnimplemented, {ConcatPart(parts)...});
 }
 template <typename... Parts>
 absl::Status Internal(const Parts&... parts) {
-  return absl::InternalError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kInternal, {ConcatPart(parts)...});
 }
 // Reports that the content of a file or message is damaged or breaks its format's rules.
 template <typename... Parts>
 absl::Status DataLoss(const Parts&... parts) {
-  return absl::DataLossError(Concat(parts...));
+  return StatusOf(absl::StatusCode::kDataLoss, {ConcatPart(parts)...});
 }
 
 // Returns the same status with "where: " before its message. OK stays OK.
-inline absl::Status Annotate(const absl::Status& status, const std::string& where) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), Concat(where, ": ", std::string(status.message())));
-}
+absl::Status Annotate(const absl::Status& status, const std::string& where);
 
 }  // namespace taopd
 

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "common/base/device_failure.h"
 #include "common/base/log.h"
 #include "common/model/config/dtype.h"
+#include "common/model/device_failure.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/self_check/self_check.h"
 #endif

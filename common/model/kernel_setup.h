@@ -25,7 +25,7 @@ struct KernelUse {
 // compared with its composition (kernels/torch/self_check/self_check.h), which takes up to a few
 // seconds and logs one line per kernel. Call it before a model is loaded and before memory is
 // planned. read_config returns the model's configuration; it is called only if kernels are checked,
-// and its errors are passed on. Returns a DeviceFailure (common/base/device_failure.h) that names
+// and its errors are passed on. Returns a DeviceFailure (common/model/device_failure.h) that names
 // the kernel if one hangs or makes the device refuse all work; the process must then end.
 absl::Status SetUpKernels(const KernelUse& use,
                           const std::function<absl::StatusOr<ModelConfig>()>& read_config);

@@ -1,9 +1,9 @@
 // Maps an error to the exit code of a program that cannot serve or plan a model.
 #pragma once
 
-#include "common/base/device_failure.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
+#include "common/model/device_failure.h"
 
 namespace taopd {
 

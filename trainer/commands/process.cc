@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
-#include "common/base/device_failure.h"
 #include "common/base/memory.h"
+#include "common/model/device_failure.h"
 #include "common/model/device_state.h"
 
 namespace taopd {

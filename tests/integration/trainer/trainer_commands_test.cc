@@ -1,6 +1,8 @@
 // Tests of the subcommands on real files: their output, and the completion of all variants of a
 // run.
 
+#include <sstream>
+
 #include "tests/integration/trainer/control_client.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 

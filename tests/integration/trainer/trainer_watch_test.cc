@@ -2,6 +2,7 @@
 // failing evaluations, the timeline and the memory plan.
 
 #include <set>
+#include <sstream>
 
 #include "tests/integration/trainer/trainer_fixture.h"
 

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "common/base/device_failure.h"
+#include "common/model/device_failure.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"

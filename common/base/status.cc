@@ -1,0 +1,23 @@
+#include "common/base/status.h"
+
+#include <sstream>
+
+namespace taopd {
+
+std::string ConcatParts(std::initializer_list<ConcatPart> parts) {
+  std::ostringstream out;
+  out.precision(9);
+  for (const ConcatPart& part : parts) part.Print(out);
+  return std::move(out).str();
+}
+
+absl::Status StatusOf(absl::StatusCode code, std::initializer_list<ConcatPart> parts) {
+  return absl::Status(code, ConcatParts(parts));
+}
+
+absl::Status Annotate(const absl::Status& status, const std::string& where) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), Concat(where, ": ", std::string(status.message())));
+}
+
+}  // namespace taopd
