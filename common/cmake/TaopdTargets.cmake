@@ -6,7 +6,7 @@
 # taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds] [COST seconds])
 #                                                            Adds a program of tests in tests-bin/.
 #
-# TORCH: the sources include LibTorch headers and share its precompiled header. Such a target must not
+# TORCH: the sources include LibTorch headers and share its precompiled header (common/pch). Such a target must not
 #   include gRPC, protobuf, fmt or spdlog headers, because LibTorch carries other versions of two of them.
 # PLAIN: the sources have no precompiled header, because they are compiled with options of their own.
 # COST: ctest starts the tests with the highest cost first, so that no long test runs alone at the end.
@@ -19,7 +19,7 @@
 option(TAOPD_UNITY "Compile several sources as one" ON)
 function(taopd_unity name)
   if(TAOPD_UNITY)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
   endif()
 endfunction()
 
@@ -112,21 +112,3 @@ include([[${PROJECT_SOURCE_DIR}/common/cmake/DiscoverSuites.cmake]])
 ")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${script})
 endfunction()
-
-# taopd_pch(name header libraries...) adds the library to which a precompiled header belongs.
-function(taopd_pch name header)
-  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/common/cmake/pch/empty.cc)
-  taopd_compile_settings(${name} "" "")
-  target_precompile_headers(${name} PRIVATE ${PROJECT_SOURCE_DIR}/common/cmake/pch/${header})
-  target_link_libraries(${name} PRIVATE ${ARGN})
-endfunction()
-taopd_pch(taopd_torch_pch torch.h taopd_torch)
-if(TARGET absl::status)  # not in the build of the kernels alone (tests/gpu)
-  # What the headers declare as compiled elsewhere.
-  add_library(taopd_json_templates STATIC ${PROJECT_SOURCE_DIR}/common/cmake/pch/json_templates.cc)
-  target_include_directories(taopd_json_templates PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(taopd_json_templates PUBLIC nlohmann_json::nlohmann_json)
-  taopd_pch(taopd_base_pch base.h absl::status nlohmann_json::nlohmann_json)
-  taopd_pch(taopd_test_pch test.h absl::status nlohmann_json::nlohmann_json GTest::gmock)
-  taopd_pch(taopd_torch_test_pch torch_test.h taopd_torch absl::status nlohmann_json::nlohmann_json GTest::gmock)
-endif()

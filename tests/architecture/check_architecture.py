@@ -38,30 +38,30 @@ TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 # Longest prefix wins. common/{base,...} and kernels/{include,cpu,cuda} know neither each other nor LibTorch.
 BASE = ("common/base", "common/wire", "common/config", "common/io", "common/text", "common/metrics")
 KERNELS = ("kernels/include", "kernels/cpu", "kernels/cuda")
-MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/cmake", "common/dist")
+MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/dist")
 ENGINE = MODEL + ("common/memory", "common/engine")
 ALLOWED = {
     "kernels": KERNELS,
     "kernels/torch": KERNELS + BASE + ("kernels/torch",),
     "common": BASE,
-    "common/cmake": ("common/cmake",),
+    "common/pch": ("common/pch",),
     "common/model": MODEL,
     "common/memory": BASE + ("common/model/config", "common/memory", "kernels/include"),
     "common/engine": ENGINE,
-    "common/dist": BASE + ("common/dist", "common/cmake"),
+    "common/dist": BASE + ("common/dist",),
     "proto": BASE + ("proto",),
     "server": ENGINE + ("proto", "server"),
     "trainer": ENGINE + ("proto", "trainer"),
     "tests": FOLDERS,
 }
 MIRRORED = ("common", "kernels", "server", "trainer")
-LIBTORCH_FOLDERS = ("kernels/torch", "common/cmake", "common/model", "common/dist", "common/engine",
+LIBTORCH_FOLDERS = ("kernels/torch", "common/pch", "common/model", "common/dist", "common/engine",
                     "server", "trainer", "tests")
 
 # The rooms of a folder by layer, lowest first; "." is what stands in the folder itself. Rooms of one layer do not know
 # each other; "a+b" is one room in two folders.
 LAYERS = {
-    "common": ("base cmake", "config io wire", "dist metrics text", "model", "memory", "engine"),
+    "common": ("base pch", "config io wire", "dist metrics text", "model", "memory", "engine"),
     "common/text": ("unicode", "bpe jinja .", "tokenizer", "chat"),
     "common/model": ("config+architectures", "parallel", "layers+weights+."),
     "kernels": ("include", "cpu cuda", "torch"),
@@ -73,6 +73,8 @@ LAYERS = {
     "trainer": ("grpc http", "bandit checkpoint control data grading objective teacher", "config report", "rollout", "guard optim reward", "dist",
                 "step", "pipeline", "eval student", "run", "cli", "commands", "."),
 }
+# Headers that tests, the build or LibTorch's headers include.
+INCLUDED_FROM_OUTSIDE = ("tests", "common/pch", "common/dist/gloo_headers")
 # Files of other programs that comments cite as sources.
 EXTERNAL_FILES = (
     "core/framework/summary.proto", "core/util/event.proto", "lib/hash/crc32c.h",  # TensorFlow
@@ -83,7 +85,7 @@ EXTERNAL_FILES = (
 
 # Rooms without a folder of tests, and what tests them.
 TESTED_ELSEWHERE = {
-    "common/cmake": "the build",
+    "common/pch": "the build",
     "common/wire": "both sides of the protocol: tests/server/grpc and tests/trainer/teacher",
     "kernels/cpu/isa": "each test of kernels/cpu, which runs on every instruction set",
     "kernels/cuda/gemm": "tests/gpu, on a GPU",
@@ -239,7 +241,7 @@ def check_headers_are_used(tree):
             for source in re.findall(r"^taopd_isa_sources\((\w+)", data.decode("latin-1"), re.M):
                 users.setdefault(name.replace("CMakeLists.txt", f"{source}_isa.h"), set()).add(name)
     for name in tree.includes:
-        if name.endswith((".h", ".cuh")) and not in_folder(name, "tests") and not in_folder(name, "common/cmake"):
+        if name.endswith((".h", ".cuh")) and not any(in_folder(name, f) for f in INCLUDED_FROM_OUTSIDE):
             own = re.sub(r"\.\w+$", "", name)
             if not any(re.sub(r"\.\w+$", "", user) != own for user in users.get(name, ())):
                 yield f"{name}:1: no other file of the programs includes this header"

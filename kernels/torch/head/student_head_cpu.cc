@@ -72,7 +72,7 @@ at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
   return at::empty({call.options.vocabulary_size, chunk_rows}, call.weights_VH.options());
 }
 
-void* DataOf(const at::Tensor& tensor) {
+void* MutableDataOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
 }
 
@@ -117,7 +117,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
 void RunInChunks(const HeadCall& call, int64_t chunk_rows, const at::Tensor& d_lm_head_VH) {
   const int64_t num_rows = call.inputs_NH.size(0);
   const at::Tensor exps_VC = ExpsOf(call, chunk_rows);
-  cpu::StudentChunk chunk(call.options, DataOf(exps_VC));
+  cpu::StudentChunk chunk(call.options, MutableDataOf(exps_VC));
   for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
     RunChunk(call, begin, std::min(chunk_rows, num_rows - begin), &chunk, d_lm_head_VH);
   }
@@ -142,7 +142,7 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
     ParallelLoop(num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
       const at::NoGradGuard no_grad;
       const at::Tensor exps_VC = ExpsOf(call, CeilDiv(num, num_tiles));
-      cpu::StudentChunk chunk(call.options, DataOf(exps_VC));
+      cpu::StudentChunk chunk(call.options, MutableDataOf(exps_VC));
       for (int64_t tile = begin_tile; tile < end_tile; ++tile) {
         const int64_t begin = num * tile / num_tiles, end = num * (tile + 1) / num_tiles;
         if (begin == end) continue;

@@ -22,4 +22,4 @@
 #include <variant>
 #include <vector>
 
-#include "common/cmake/pch/json_templates.h"
+#include "common/pch/json_templates.h"

@@ -4,4 +4,4 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/cmake/pch/base.h"
+#include "common/pch/base.h"

@@ -1,4 +1,4 @@
-#include "common/cmake/pch/json_templates.h"
+#include "common/pch/json_templates.h"
 
 #ifdef TAOPD_JSON_TEMPLATES
 TAOPD_JSON_TEMPLATES(template)

@@ -4,4 +4,4 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/cmake/pch/torch.h"
+#include "common/pch/torch.h"
