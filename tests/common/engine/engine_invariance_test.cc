@@ -145,12 +145,7 @@ std::vector<Result> RunInOrder(InferenceEngine* engine,
   return results;
 }
 
-struct Setting {
-  const char* architecture;
-  const char* dtype;
-};
-
-class EngineInvarianceTest : public ::testing::TestWithParam<Setting> {
+class EngineInvarianceTest : public ::testing::TestWithParam<TinyKind> {
  protected:
   ~EngineInvarianceTest() override { at::set_num_threads(1); }
 
@@ -228,18 +223,13 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
   EXPECT_EQ(graphs.padding_rows > 0, has_graphs);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest,
-                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32"},
-                                           Setting{"LlamaForCausalLM", "float32"},
-                                           Setting{"Qwen2ForCausalLM", "float32"},
-                                           Setting{"Qwen3MoeForCausalLM", "float32"},
-                                           Setting{"Qwen3ForCausalLM", "bfloat16"},
-                                           Setting{"LlamaForCausalLM", "bfloat16"},
-                                           Setting{"Qwen2ForCausalLM", "bfloat16"},
-                                           Setting{"Qwen3MoeForCausalLM", "bfloat16"}),
-                         [](const auto& info) {
-                           return Concat(info.param.architecture, "_", info.param.dtype);
-                         });
+constexpr TinyKind kInvarianceKinds[] = {
+    {"Qwen3ForCausalLM", "float32"},  {"LlamaForCausalLM", "float32"},
+    {"Qwen2ForCausalLM", "float32"},  {"Qwen3MoeForCausalLM", "float32"},
+    {"Qwen3ForCausalLM", "bfloat16"}, {"LlamaForCausalLM", "bfloat16"},
+    {"Qwen2ForCausalLM", "bfloat16"}, {"Qwen3MoeForCausalLM", "bfloat16"}};
+INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest, ::testing::ValuesIn(kInvarianceKinds),
+                         NameOfKind);
 
 }  // namespace
 }  // namespace taopd::testing

@@ -56,6 +56,15 @@ inline ModelConfig TinyConfig(const std::string& architecture) {
   return config;
 }
 
+// A tiny model of this architecture in this type, for tests that run with several.
+struct TinyKind {
+  const char *architecture, *dtype;
+};
+// Returns a name for such a test: "Qwen3ForCausalLM_bfloat16".
+inline std::string NameOfKind(const ::testing::TestParamInfo<TinyKind>& info) {
+  return Concat(info.param.architecture, "_", info.param.dtype);
+}
+
 inline std::unique_ptr<Decoder> TinyDecoder(const std::string& architecture,
                                             const std::string& dtype = "float32",
                                             bool requires_grad = false) {

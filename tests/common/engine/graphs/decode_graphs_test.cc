@@ -55,14 +55,9 @@ bool SameBytes(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-struct Setting {
-  const char* architecture;
-  const char* dtype;
-};
-
 // Computes sequences in shuffled blocks twice: eagerly in pages without a scratch block, and by
 // replays in other pages.
-class DecodeGraphsTest : public ::testing::TestWithParam<Setting> {
+class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
  protected:
   void Make(std::vector<int64_t> sizes, int64_t num_sequences) {
     DecodeGraphs::Options options;
@@ -302,15 +297,12 @@ TEST_P(DecodeGraphsTest, ARecordedStepWaitsForNothing) {
   EXPECT_THAT(log_.waits, ::testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecodeGraphsTest,
-                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32"},
-                                           Setting{"LlamaForCausalLM", "float32"},
-                                           Setting{"Qwen2ForCausalLM", "float32"},
-                                           Setting{"Qwen3ForCausalLM", "bfloat16"},
-                                           Setting{"LlamaForCausalLM", "bfloat16"}),
-                         [](const auto& info) {
-                           return Concat(info.param.architecture, "_", info.param.dtype);
-                         });
+constexpr TinyKind kDecodeKinds[] = {{"Qwen3ForCausalLM", "float32"},
+                                     {"LlamaForCausalLM", "float32"},
+                                     {"Qwen2ForCausalLM", "float32"},
+                                     {"Qwen3ForCausalLM", "bfloat16"},
+                                     {"LlamaForCausalLM", "bfloat16"}};
+INSTANTIATE_TEST_SUITE_P(Models, DecodeGraphsTest, ::testing::ValuesIn(kDecodeKinds), NameOfKind);
 
 }  // namespace
 }  // namespace taopd::testing

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <limits>
 
 #include "tests/common/model/paged_steps.h"
 #include "tests/common/model/tiny_models.h"
@@ -23,12 +22,7 @@ double RelativeError(const at::Tensor& value, const at::Tensor& expected) {
   return ((value.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
 }
 
-struct Setting {
-  const char* architecture;
-  const char* dtype;
-};
-
-class PagedInferenceTest : public ::testing::TestWithParam<Setting> {
+class PagedInferenceTest : public ::testing::TestWithParam<TinyKind> {
  protected:
   PagedInferenceTest()
       : decoder_(TinyDecoder(GetParam().architecture, GetParam().dtype)), random_(11) {}
@@ -212,18 +206,12 @@ TEST_P(PagedInferenceTest, LogitsAreTheHeadsProduct) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PagedInferenceTest,
-                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32"},
-                                           Setting{"LlamaForCausalLM", "float32"},
-                                           Setting{"Qwen2ForCausalLM", "float32"},
-                                           Setting{"Qwen3MoeForCausalLM", "float32"},
-                                           Setting{"Qwen3ForCausalLM", "bfloat16"},
-                                           Setting{"Qwen2ForCausalLM", "bfloat16"},
-                                           Setting{"Qwen3MoeForCausalLM", "bfloat16"},
-                                           Setting{"Qwen3ForCausalLM", "float16"}),
-                         [](const auto& info) {
-                           return Concat(info.param.architecture, "_", info.param.dtype);
-                         });
+constexpr TinyKind kPagedKinds[] = {
+    {"Qwen3ForCausalLM", "float32"},     {"LlamaForCausalLM", "float32"},
+    {"Qwen2ForCausalLM", "float32"},     {"Qwen3MoeForCausalLM", "float32"},
+    {"Qwen3ForCausalLM", "bfloat16"},    {"Qwen2ForCausalLM", "bfloat16"},
+    {"Qwen3MoeForCausalLM", "bfloat16"}, {"Qwen3ForCausalLM", "float16"}};
+INSTANTIATE_TEST_SUITE_P(Models, PagedInferenceTest, ::testing::ValuesIn(kPagedKinds), NameOfKind);
 
 TEST(PackedWeights, FollowWhatIsWritten) {
   const auto decoder = TinyDecoder("Qwen3MoeForCausalLM");

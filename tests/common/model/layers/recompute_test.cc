@@ -9,10 +9,6 @@
 namespace taopd::testing {
 namespace {
 
-struct Setting {
-  std::string architecture, dtype;
-};
-
 std::vector<std::vector<int32_t>> Sequences() {
   RandomStream random(5);
   std::vector<std::vector<int32_t>> sequences;
@@ -43,7 +39,7 @@ std::map<std::string, at::Tensor> Gradients(Decoder* decoder, const ForwardOptio
   return results;
 }
 
-class RecomputeTest : public ::testing::TestWithParam<Setting> {};
+class RecomputeTest : public ::testing::TestWithParam<TinyKind> {};
 
 TEST_P(RecomputeTest, GradientsAreTheSameBits) {
   at::set_num_threads(2);
@@ -131,15 +127,12 @@ TEST(Recompute, WithoutGradModeNothingIsRecorded) {
   EXPECT_TRUE(at::equal(hidden_TH, decoder->Forward(batch)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RecomputeTest,
-                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32"},
-                                           Setting{"Qwen3ForCausalLM", "bfloat16"},
-                                           Setting{"LlamaForCausalLM", "float32"},
-                                           Setting{"Qwen2ForCausalLM", "bfloat16"},
-                                           Setting{"Qwen3MoeForCausalLM", "float32"}),
-                         [](const auto& info) {
-                           return info.param.architecture + "_" + info.param.dtype;
-                         });
+constexpr TinyKind kRecomputeKinds[] = {{"Qwen3ForCausalLM", "float32"},
+                                        {"Qwen3ForCausalLM", "bfloat16"},
+                                        {"LlamaForCausalLM", "float32"},
+                                        {"Qwen2ForCausalLM", "bfloat16"},
+                                        {"Qwen3MoeForCausalLM", "float32"}};
+INSTANTIATE_TEST_SUITE_P(Models, RecomputeTest, ::testing::ValuesIn(kRecomputeKinds), NameOfKind);
 
 }  // namespace
 }  // namespace taopd::testing
