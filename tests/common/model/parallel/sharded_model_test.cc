@@ -2,8 +2,6 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "common/model/config/tensor_parallel.h"
 #include "common/model/parallel/sharded_head.h"
 #include "tests/common/model/paged_steps.h"
@@ -29,10 +27,7 @@ void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, const std
 }
 
 std::unique_ptr<Decoder> LoadSlice(const std::string& dir, Collectives* group) {
-  DecoderOptions options;
-  options.device = "cpu";
-  options.dtype = "float32";
-  options.group = group;
+  const DecoderOptions options = {.dtype = "float32", .device = "cpu", .group = group};
   auto decoder = LoadDecoder(dir, options);
   EXPECT_TRUE(decoder.ok()) << decoder.status();
   return *std::move(decoder);
@@ -135,8 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ShardedModelTest,
 TEST(ShardedHeadTest, TiesGoToTheLowerIdAcrossSlices) {
   const at::Tensor hidden = at::ones({2, 1});
   const at::Tensor head = at::tensor({1.0f, 3.0f, 2.0f, 3.0f, 2.0f, 2.0f, 0.5f}).view({7, 1});
-  ScoringOptions options;
-  options.top_k = 4;
+  const ScoringOptions options = {.top_k = 4};
   ThreadRanks ranks(3);
   ScoringOutput output;
   ranks.Run([&](size_t rank) {
@@ -152,8 +146,7 @@ TEST(ShardedHeadTest, TiesGoToTheLowerIdAcrossSlices) {
 TEST(ShardedHeadTest, NanInOneSliceIsNanInTheRow) {
   at::Tensor head = at::ones({4, 1});
   head[3][0] = std::numeric_limits<float>::quiet_NaN();
-  ScoringOptions options;
-  options.top_k = 2;
+  const ScoringOptions options = {.top_k = 2};
   ThreadRanks ranks(2);
   ScoringOutput output;
   ranks.Run([&](size_t rank) {
