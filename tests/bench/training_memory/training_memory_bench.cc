@@ -26,6 +26,7 @@
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/sha256.h"
+#include "tests/support/scripted_teacher.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/plan/memory_plan.h"
@@ -34,32 +35,22 @@
 namespace taopd {
 namespace {
 
-// Answers with a support of random, equally probable tokens.
-class RandomTeacher final : public TeacherClient {
- public:
-  explicit RandomTeacher(int64_t vocab_size) : vocab_size_(vocab_size) {}
-  absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return TeacherInfo(); }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
-    const auto num_rows = request.token_ids.size() - static_cast<size_t>(request.score_start);
-    TeacherScores scores;
-    scores.top_k = request.top_k;
-    for (size_t row = 0; row < num_rows; ++row) {
-      for (int32_t j = 0; j < request.top_k; ++j) {
-        scores.ids.push_back(static_cast<int32_t>((7 * row + 13 * j) % vocab_size_));
-        scores.log_probs.push_back(static_cast<float>(-std::log(2.0 * request.top_k)));
-      }
-      scores.log_tail.push_back(static_cast<float>(-std::log(2.0)));
-      scores.sampled_log_probs.push_back(-5.0f);
-      if (request.entropy) scores.entropy.push_back(1.0f);
+// Returns scores whose support is random, equally probable tokens.
+TeacherScores RandomScores(const TeacherRequest& request, int64_t vocab_size) {
+  const auto num_rows = request.token_ids.size() - static_cast<size_t>(request.score_start);
+  TeacherScores scores;
+  scores.top_k = request.top_k;
+  for (size_t row = 0; row < num_rows; ++row) {
+    for (int32_t j = 0; j < request.top_k; ++j) {
+      scores.ids.push_back(static_cast<int32_t>((7 * row + 13 * j) % vocab_size));
+      scores.log_probs.push_back(static_cast<float>(-std::log(2.0 * request.top_k)));
     }
-    done(std::move(scores));
+    scores.log_tail.push_back(static_cast<float>(-std::log(2.0)));
+    scores.sampled_log_probs.push_back(-5.0f);
+    if (request.entropy) scores.entropy.push_back(1.0f);
   }
-  TeacherClientStats stats() const override { return {}; }
-
- private:
-  const int64_t vocab_size_;
-};
+  return scores;
+}
 
 class GivenRollouts final : public RolloutEngine {
  public:
@@ -172,7 +163,9 @@ void Run(int argc, char** argv) {
   } else {
     rollouts = std::make_unique<GivenRollouts>(model.vocab_size);
   }
-  RandomTeacher teacher(model.vocab_size);
+  testing::ScriptedTeacher teacher([&](const TeacherRequest& request, const auto& done) {
+    done(RandomScores(request, model.vocab_size));
+  });
   StepContext context;
   context.config = &config;
   context.student = student.get();
