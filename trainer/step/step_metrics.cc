@@ -160,7 +160,7 @@ Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
   if (config.data.HasTeacherPrompt()) {
     metrics.emplace_back("teacher/prompt_missing",
                          Mean(static_cast<double>(record.rollouts.num_teacher_prompts_missing),
-                              record.rollouts.num_rollouts));
+                              record.rollouts.num_rollouts + record.rollouts.num_given));
   }
   if (config.reward.IsOn()) {
     const RewardSums& sums = record.rewards;

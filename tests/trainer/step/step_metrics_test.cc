@@ -17,6 +17,11 @@ TEST(StepMetrics, ResponsesWithoutTheTeachersPromptAreAShare) {
   EXPECT_TRUE(MakeChosenMetrics(record, config).empty());
   config.data.teacher_prompt_key = "hint";
   EXPECT_EQ(MakeChosenMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.25}}));
+
+  ScoredRollout given = missing;
+  given.rollout.is_given = true;
+  record.rollouts = SumRollouts({&given, &given, &shown, &shown}, /*step=*/0);
+  EXPECT_EQ(MakeChosenMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.5}}));
 }
 
 TEST(StepMetrics, RepeatedNgramsAreThoseThatOccurredBefore) {
