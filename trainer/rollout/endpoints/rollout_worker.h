@@ -1,8 +1,10 @@
 // One server that generates rollouts with weights that the trainer gives it. RemoteRolloutEngine
 // (remote_rollout_engine.h) asks several of them.
 //
-// Threads: several threads call Generate at once, up to the engine's limit per worker. Check and
-// SetWeights are called by one thread, while no Generate runs. All calls block.
+// Threads: several threads call Generate at once, up to the engine's limit per worker. One other
+// thread calls Check and SetWeights. It calls Check even while a Generate runs, because one request
+// can lose the worker while others still wait for their answers; SetWeights only while none runs.
+// All calls block.
 //
 // Errors of all calls, by what the engine does about them:
 //   UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN

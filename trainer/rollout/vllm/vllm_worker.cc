@@ -13,6 +13,9 @@
 // reaches the port can change the weights.
 //
 // Threads and errors: as RolloutWorker.
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -48,6 +51,13 @@ absl::Status ExplainMissingRoute(const absl::Status& error, const char* flag) {
   return FailedPrecondition(error.message(), "; start vLLM with ", flag);
 }
 
+// The findings of a Check that returned OK. They do not change: a later Check makes new ones.
+struct ServerFacts {
+  RolloutNeeds needs;
+  VllmServerInfo info;
+  std::string model;
+};
+
 class VllmWorker final : public RolloutWorker {
  public:
   explicit VllmWorker(const RolloutWorkerOptions& options);
@@ -68,20 +78,26 @@ class VllmWorker final : public RolloutWorker {
                                   int64_t max_reply_bytes = kMaxReplyBytes);
   absl::StatusOr<std::string> Version(const std::stop_token& stop);
   absl::Status SetVersion(const std::string& version, const std::stop_token& stop);
-  absl::Status CheckVocabulary(const std::stop_token& stop);
+  absl::Status CheckVocabulary(const ServerFacts& facts, const std::stop_token& stop);
   // Makes the server read a directory, or sends what is in it. If the server has a head of its own
   // and the student's is tied, the weights are those of a copy that has a head, too.
-  absl::Status Reload(std::string directory, const std::stop_token& stop);
-  absl::Status CompareWithProbe(const WeightProbe& probe, const std::stop_token& stop);
+  absl::Status Reload(const ServerFacts& facts, std::string directory, const std::stop_token& stop);
+  absl::Status CompareWithProbe(const ServerFacts& facts, const WeightProbe& probe,
+                                const std::stop_token& stop);
+  // Returns the facts of the last Check. Each call takes them once, so that a Check beside it does
+  // not affect it.
+  std::shared_ptr<const ServerFacts> LastFacts() const {
+    absl::MutexLock lock(&mutex_);
+    return facts_;
+  }
 
   static constexpr int64_t kMaxReplyBytes = int64_t{4} << 20;
 
   const RolloutWorkerOptions options_;
   HttpClient http_;
-  // Set by Check.
-  RolloutNeeds needs_;
-  VllmServerInfo info_;
-  std::string model_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const ServerFacts> facts_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const ServerFacts>();
   std::unique_ptr<VllmTransfer> transfer_;  // null unless weights go over NCCL
 };
 
@@ -109,24 +125,28 @@ absl::Status VllmWorker::Check(const RolloutNeeds& needs, const std::stop_token&
   TAOPD_ASSIGN_OR_RETURN(const ListedModel model, FindListedModel(models, /*wanted=*/""));
   const auto info = Ask("/server_info?config_format=json", "", stop);
   TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(info.status(), "VLLM_SERVER_DEV_MODE=1"));
-  TAOPD_ASSIGN_OR_RETURN(info_, ParseVllmServerInfo(*info));
-  TAOPD_RETURN_IF_ERROR(CheckVllmServesRollouts(info_, needs));
-  needs_ = needs;
-  model_ = model.id;
+  TAOPD_ASSIGN_OR_RETURN(VllmServerInfo server_info, ParseVllmServerInfo(*info));
+  TAOPD_RETURN_IF_ERROR(CheckVllmServesRollouts(server_info, needs));
+  auto facts =
+      std::make_shared<const ServerFacts>(ServerFacts{needs, std::move(server_info), model.id});
   // A trainer that has died may have left it paused.
   TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, stop).status());
-  return CheckVocabulary(stop);
+  TAOPD_RETURN_IF_ERROR(CheckVocabulary(*facts, stop));
+  absl::MutexLock lock(&mutex_);
+  facts_ = std::move(facts);
+  return absl::OkStatus();
 }
 
 // The last id of the student's vocabulary must be the server's last one, too.
-absl::Status VllmWorker::CheckVocabulary(const std::stop_token& stop) {
-  const auto last = static_cast<int32_t>(needs_.vocab_size - 1);
-  const auto known = Ask(kGeneratePath, VllmProbeBody({last, last}, model_), stop);
+absl::Status VllmWorker::CheckVocabulary(const ServerFacts& facts, const std::stop_token& stop) {
+  const auto last = static_cast<int32_t>(facts.needs.vocab_size - 1);
+  const auto known = Ask(kGeneratePath, VllmProbeBody({last, last}, facts.model), stop);
   TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(known.status(), "--enable-scale-out"));
-  const auto beyond = Ask(kGeneratePath, VllmProbeBody({last + 1, last}, model_), stop);
+  const auto beyond = Ask(kGeneratePath, VllmProbeBody({last + 1, last}, facts.model), stop);
   if (absl::IsInvalidArgument(beyond.status())) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(beyond.status());
-  return InvalidArgument("its vocabulary has more than the student's ", needs_.vocab_size, " ids");
+  return InvalidArgument("its vocabulary has more than the student's ", facts.needs.vocab_size,
+                         " ids");
 }
 
 absl::StatusOr<std::string> VllmWorker::Version(const std::stop_token& stop) {
@@ -140,22 +160,24 @@ absl::Status VllmWorker::SetVersion(const std::string& version, const std::stop_
 }
 
 absl::Status VllmWorker::SetWeights(const PolicyWeights& weights, const std::stop_token& stop) {
+  const std::shared_ptr<const ServerFacts> facts = LastFacts();
   TAOPD_ASSIGN_OR_RETURN(const std::string version, Version(stop));
   if (version == weights.version) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(SetVersion(kUpdatingVersion, stop));
   const char* pause =
       options_.on_update == OnUpdate::kFinish ? "/pause?mode=wait" : "/pause?mode=abort";
   TAOPD_RETURN_IF_ERROR(Ask(pause, kNoArguments, stop).status());
-  TAOPD_RETURN_IF_ERROR(Reload(weights.directory, stop));
+  TAOPD_RETURN_IF_ERROR(Reload(*facts, weights.directory, stop));
   TAOPD_RETURN_IF_ERROR(Ask("/reset_prefix_cache", kNoArguments, stop).status());
   TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, stop).status());
-  TAOPD_RETURN_IF_ERROR(CompareWithProbe(weights.probe, stop));
+  TAOPD_RETURN_IF_ERROR(CompareWithProbe(*facts, weights.probe, stop));
   return SetVersion(weights.version, stop);
 }
 
-absl::Status VllmWorker::Reload(std::string directory, const std::stop_token& stop) {
+absl::Status VllmWorker::Reload(const ServerFacts& facts, std::string directory,
+                                const std::stop_token& stop) {
   std::unique_ptr<UntiedHead> untied;
-  if (needs_.has_tied_head && info_.unties_head) {
+  if (facts.needs.has_tied_head && facts.info.unties_head) {
     // Several workers may read the same directory at once.
     std::string path = Concat(directory, "-untied-", options_.server.address);
     std::replace_if(
@@ -165,15 +187,16 @@ absl::Status VllmWorker::Reload(std::string directory, const std::stop_token& st
     directory = untied->path();
   }
   if (transfer_ != nullptr) return transfer_->Send(directory, stop);
-  if (info_.load_format == "dummy") {
+  if (facts.info.load_format == "dummy") {
     TAOPD_RETURN_IF_ERROR(Ask("/collective_rpc", VllmLoadFormatBody(), stop).status());
   }
   return Ask("/collective_rpc", VllmReloadBody(directory), stop).status();
 }
 
-absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe, const std::stop_token& stop) {
+absl::Status VllmWorker::CompareWithProbe(const ServerFacts& facts, const WeightProbe& probe,
+                                          const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,
-                         Ask(kGeneratePath, VllmProbeBody(probe.token_ids, model_), stop));
+                         Ask(kGeneratePath, VllmProbeBody(probe.token_ids, facts.model), stop));
   TAOPD_ASSIGN_OR_RETURN(const std::vector<float> log_probs,
                          ParseVllmProbe(reply, probe.token_ids));
   double sum = 0;
@@ -181,7 +204,7 @@ absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe, const std::s
     sum += std::abs(static_cast<double>(log_probs[i]) - probe.log_probs[i]);
   }
   const double gap = sum / static_cast<double>(log_probs.size());
-  const double limit = VllmProbeTolerance(needs_.dtype, info_.dtype);
+  const double limit = VllmProbeTolerance(facts.needs.dtype, facts.info.dtype);
   if (gap <= limit) return absl::OkStatus();
   return FailedPrecondition(
       "after the weights were loaded, its log-probs differ from the student's by ", gap,
@@ -192,10 +215,11 @@ absl::Status VllmWorker::CompareWithProbe(const WeightProbe& probe, const std::s
 absl::StatusOr<WorkerRollout> VllmWorker::Generate(const RolloutRequest& request,
                                                    const PolicyWeights& weights,
                                                    const std::stop_token& stop) {
+  const std::shared_ptr<const ServerFacts> facts = LastFacts();
+  const std::string body = VllmGenerateBody(request, facts->needs, facts->model);
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,
-                         Ask(kGeneratePath, VllmGenerateBody(request, needs_, model_), stop,
-                             MaxRolloutBytes(request.sampling)));
-  TAOPD_ASSIGN_OR_RETURN(WorkerRollout rollout, ParseVllmRollout(reply, request, needs_));
+                         Ask(kGeneratePath, body, stop, MaxRolloutBytes(request.sampling)));
+  TAOPD_ASSIGN_OR_RETURN(WorkerRollout rollout, ParseVllmRollout(reply, request, facts->needs));
   if (rollout.version != weights.version) {
     return absl::AbortedError(Concat("it generates with the weights \"", rollout.version,
                                      "\" instead of \"", weights.version, "\""));

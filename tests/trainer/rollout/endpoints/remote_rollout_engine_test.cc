@@ -33,6 +33,7 @@ class ScriptedWorker final : public RolloutWorker {
   explicit ScriptedWorker(std::string address) : address_(std::move(address)) {}
   const std::string& address() const override { return address_; }
   absl::Status Check(const RolloutNeeds&, const std::stop_token&) override {
+    if (on_check) on_check();
     absl::MutexLock lock(&mutex_);
     ++num_checks;
     return num_checks <= fails_checks ? check_error : absl::OkStatus();
@@ -60,6 +61,7 @@ class ScriptedWorker final : public RolloutWorker {
   absl::Status check_error = absl::UnavailableError("not there");
   absl::Status set_error = absl::DataLossError("damaged");
   OnGenerate on_generate;
+  std::function<void()> on_check;
   std::function<void(const PolicyWeights& weights)> on_set;
   bool compares_probe = false;
   std::atomic<int> num_generated = 0;
@@ -215,6 +217,31 @@ TEST_F(RemoteRolloutEngineTest, TheWorkOfALostWorkerGoesToOthersUntilItAnswersAg
   EXPECT_GE(engine->stats().num_lost, 2);
   EXPECT_EQ(engine->stats().num_left_out, 0);
   EXPECT_GE(engine->stats().num_asked_again, 3);
+}
+
+// Check may run beside Generate; SetWeights may not.
+TEST_F(RemoteRolloutEngineTest, ALostWorkerIsCheckedBesideItsOpenRequestsButGetsNoWeights) {
+  ScriptedWorker* const a = Add("a");
+  std::atomic<int> num_checks = 0, num_open = 0;
+  std::atomic<bool> may_fail = true;
+  absl::Notification both_open, checked_again;
+  a->on_check = [&] {
+    if (++num_checks == 2) checked_again.Notify();
+  };
+  a->on_set = [&](const auto&) { EXPECT_EQ(num_open, 0); };
+  a->on_generate = [&](const auto& request, const auto& weights,
+                       const auto&) -> absl::StatusOr<WorkerRollout> {
+    if (++num_open == 2) both_open.Notify();
+    both_open.WaitForNotification();
+    const bool fails = HasSeedOne(request) && may_fail.exchange(false);
+    if (!fails) checked_again.WaitForNotification();
+    --num_open;
+    if (fails) return Unavailable("it was killed");
+    return AnswerTo(request, weights.version);
+  };
+  Batch(StartWith(0), 2, 0).ExpectWhole(0);
+  EXPECT_EQ(a->Versions().size(), 2u);
+  engine_.reset();  // its threads use the notifications
 }
 
 TEST_F(RemoteRolloutEngineTest, AWorkerWithOtherWeightsGetsThemAgain) {

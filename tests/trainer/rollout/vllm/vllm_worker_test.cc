@@ -2,7 +2,9 @@
 #include <absl/synchronization/notification.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
+#include <latch>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -235,6 +237,50 @@ TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
   // The cancellation was of one request: the worker goes on.
   vllm_.SetHandler("/inference/v1/generate", nullptr);
   EXPECT_OK(Worker().Generate(request_, weights, never_));
+}
+
+// One of two requests fails, so the server is checked while the other one is open. The open one
+// keeps the needs of the Check before it.
+TEST_F(VllmWorkerTest, ACheckBesideGenerateDoesNotAffectIt) {
+  Json reply = RecordedReplies()["stop"];
+  reply["choices"][0]["weight_versions"][0]["version"] = "000001-a";
+  needs_.eos_token_ids = {reply["choices"][0]["token_ids"].back().get<int32_t>()};
+  request_.sampling.max_new_tokens = 40;
+  request_.sampling.num_log_probs = 0;
+  ASSERT_OK(Worker().Check(needs_, never_));
+  const PolicyWeights weights = Weights("000001-a", "one");
+  ASSERT_OK(Worker().SetWeights(weights, never_));
+  std::latch both_came(2);
+  std::atomic<int> num_came = 0;
+  absl::Notification has_failed, may_end;
+  vllm_.SetHandler("/inference/v1/generate",
+                   [&](const httplib::Request&, httplib::Response& response) {
+                     const bool fails = num_came++ == 0;
+                     both_came.arrive_and_wait();
+                     if (!fails) may_end.WaitForNotification();
+                     response.status = fails ? 503 : 200;
+                     response.set_content(reply.dump(), "application/json");
+                   });
+  std::atomic<int> num_answered = 0;
+  const auto generate = [&] {
+    const auto rollout = Worker().Generate(request_, weights, never_);
+    if (absl::IsUnavailable(rollout.status())) return has_failed.Notify();
+    EXPECT_OK(rollout);
+    ++num_answered;
+  };
+  std::thread first(generate), second(generate);
+  has_failed.WaitForNotification();
+  vllm_.SetHandler("/inference/v1/generate", nullptr);
+  RolloutNeeds other = needs_;
+  other.eos_token_ids = {273};
+  EXPECT_OK(Worker().Check(other, never_));
+  EXPECT_EQ(num_answered, 0);
+  may_end.Notify();
+  first.join();
+  second.join();
+  EXPECT_EQ(num_answered, 1);
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kDataLoss,
+               "which ends no sequence of the student");
 }
 
 TEST_F(VllmWorkerTest, DropsSequencesIfAskedTo) {
