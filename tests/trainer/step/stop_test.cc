@@ -203,6 +203,28 @@ TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
                absl::StatusCode::kDataLoss, "another version of the program");
 }
 
+TEST(StoppedStep, AFinishReasonThatDoesNotExistIsRefused) {
+  const TinySetting setting = SixMiniBatches();
+  TinyTraining training(setting);
+  int num_asked = 0;
+  training.context.stop_grace = kNoGrace;
+  training.context.stop_requested = [&] { return num_asked++ >= 4; };
+  const auto left = TrainOneStep(training.context, 0, kLr, training.NextPrompts());
+  ASSERT_OK(left);
+  ASSERT_NE(left->pending, nullptr);
+  for (const int64_t finish : {-1, 2}) {
+    PendingStep damaged = *left->pending;
+    auto rollout = std::make_shared<ScoredRollout>(*damaged.rollouts.at(7));
+    rollout->rollout.finish = static_cast<FinishReason>(finish);
+    damaged.rollouts[7] = std::move(rollout);
+    const TempDir dir;
+    ASSERT_OK(WritePendingStep(damaged, 0, dir.path()));
+    EXPECT_ERROR(ReadPendingStep(dir.path(), setting.config, Shares(), true),
+                 absl::StatusCode::kDataLoss,
+                 Concat("rollout 7 has the finish reason ", finish, " instead of 0 (stop)"));
+  }
+}
+
 // ---- Several ranks ------------------------------------------------------------------------------
 
 struct RankOutcome {

@@ -118,9 +118,21 @@ struct TakeNumber {
   }
 };
 
+// The positions in a rollout's tensor "counts". Files of older versions end after
+// kNumBeyondVocabulary or after kLacksTeacherPrompt.
+enum CountPosition : size_t {
+  kFinishReason,
+  kSupportSize,
+  kNumShared,
+  kNumBeyondVocabulary,
+  kLacksTeacherPrompt,
+  kIsGiven,
+  kNumCounts
+};
+
 // The members of a rollout that are not lists, in a file.
 struct RolloutNumbers {
-  std::vector<int64_t> counts;
+  std::vector<int64_t> counts;  // by CountPosition
   std::vector<int64_t> policy_version;
   std::vector<double> weight;
   std::vector<double> reward;  // and advantage; empty in files of runs without rewards
@@ -163,21 +175,37 @@ StoredPart PartOf(const PendingStep& step, int64_t sequence) {
 RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
   RolloutNumbers numbers;
   numbers.policy_version = {item.rollout.policy_version};
-  if (part == StoredPart::kRollout) {
-    numbers.counts = {
-        static_cast<int64_t>(item.rollout.finish), 0, 0, 0, 0, item.rollout.is_given ? 1 : 0};
-    return numbers;
-  }
+  numbers.counts.resize(kNumCounts);
+  numbers.counts[kFinishReason] = static_cast<int64_t>(item.rollout.finish);
+  numbers.counts[kIsGiven] = item.rollout.is_given ? 1 : 0;
+  if (part == StoredPart::kRollout) return numbers;
   const SupportScores& scores = item.scores;
-  numbers.counts = {static_cast<int64_t>(item.rollout.finish),
-                    scores.support_size,
-                    scores.num_shared,
-                    scores.num_beyond_vocabulary,
-                    item.lacks_teacher_prompt ? 1 : 0,
-                    item.rollout.is_given ? 1 : 0};
+  numbers.counts[kSupportSize] = scores.support_size;
+  numbers.counts[kNumShared] = scores.num_shared;
+  numbers.counts[kNumBeyondVocabulary] = scores.num_beyond_vocabulary;
+  numbers.counts[kLacksTeacherPrompt] = item.lacks_teacher_prompt ? 1 : 0;
   numbers.reward = {item.reward, item.advantage};
   numbers.weight = {scores.weight};
   return numbers;
+}
+
+// Sets the members of the rollout that "counts" holds. REQUIRES: none is missing but the last two.
+absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, ScoredRollout* item) {
+  const int64_t finish = counts[kFinishReason];
+  if (finish != static_cast<int64_t>(FinishReason::kStop) &&
+      finish != static_cast<int64_t>(FinishReason::kLength)) {
+    return DataLoss("stored rollouts: rollout ", sequence, " has the finish reason ", finish,
+                    " instead of ", static_cast<int64_t>(FinishReason::kStop), " (stop) or ",
+                    static_cast<int64_t>(FinishReason::kLength), " (length)");
+  }
+  item->rollout.finish = static_cast<FinishReason>(finish);
+  item->rollout.is_given = counts.size() > kIsGiven && counts[kIsGiven] != 0;
+  item->scores.support_size = counts[kSupportSize];
+  item->scores.num_shared = counts[kNumShared];
+  item->scores.num_beyond_vocabulary = counts[kNumBeyondVocabulary];
+  item->lacks_teacher_prompt =
+      counts.size() > kLacksTeacherPrompt && counts[kLacksTeacherPrompt] != 0;
+  return absl::OkStatus();
 }
 
 std::string RankFile(int64_t rank) {
@@ -217,20 +245,15 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, Stor
   if (is_scored != nullptr) *is_scored = has_scores;
   const size_t rows = item.rollout.response_ids.size();
   const bool is_whole =
-      numbers.counts.size() >= 4 && numbers.counts.size() <= 6 && rows > 0 &&
-      (numbers.reward.empty() || numbers.reward.size() == 2) &&
+      numbers.counts.size() > kNumBeyondVocabulary && numbers.counts.size() <= kNumCounts &&
+      rows > 0 && (numbers.reward.empty() || numbers.reward.size() == 2) &&
       (part == StoredPart::kIds || item.rollout.behavior_log_probs.size() == rows) &&
       (!has_scores || (numbers.weight.size() == 1 && item.scores.log_tail.size() == rows &&
                        item.scores.sampled_log_probs.size() == rows &&
                        item.scores.ids.size() == item.scores.log_probs.size()));
   if (!is_whole) return DataLoss("stored rollouts: rollout ", sequence, " is not complete");
   if (!numbers.policy_version.empty()) item.rollout.policy_version = numbers.policy_version[0];
-  item.rollout.finish = static_cast<FinishReason>(numbers.counts[0]);
-  item.scores.support_size = numbers.counts[1];
-  item.scores.num_shared = numbers.counts[2];
-  item.scores.num_beyond_vocabulary = numbers.counts[3];
-  item.lacks_teacher_prompt = numbers.counts.size() > 4 && numbers.counts[4] != 0;
-  item.rollout.is_given = numbers.counts.size() > 5 && numbers.counts[5] != 0;
+  TAOPD_RETURN_IF_ERROR(SetCounts(numbers.counts, sequence, &item));
   if (!numbers.reward.empty()) {
     item.reward = numbers.reward[0];
     item.advantage = numbers.reward[1];
@@ -245,21 +268,21 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
   TAOPD_RETURN_IF_ERROR(MakeDirectories(dir));
   Writer writer;
   // These must outlive the writer, which refers to them.
-  StepNumbers numbers;
+  StepNumbers step_numbers;
   std::vector<double> seconds = {absl::ToDoubleSeconds(step.record.duration),
                                  absl::ToDoubleSeconds(step.longest_mini_batch)};
   std::list<RolloutNumbers> rollout_numbers;
   if (rank == 0) {
     PendingStep copy = step;
-    ForEachNumber(copy, PutNumber{&numbers});
-    TAOPD_RETURN_IF_ERROR(writer("sums", &numbers.sums));
-    TAOPD_RETURN_IF_ERROR(writer("counts", &numbers.counts));
+    ForEachNumber(copy, PutNumber{&step_numbers});
+    TAOPD_RETURN_IF_ERROR(writer("sums", &step_numbers.sums));
+    TAOPD_RETURN_IF_ERROR(writer("counts", &step_numbers.counts));
     TAOPD_RETURN_IF_ERROR(writer("seconds", &seconds));
   }
   for (const auto& [sequence, item] : step.rollouts) {
     const StoredPart part = PartOf(step, sequence);
-    RolloutNumbers& its = rollout_numbers.emplace_back(NumbersOf(*item, part));
-    TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &its, writer));
+    RolloutNumbers& numbers = rollout_numbers.emplace_back(NumbersOf(*item, part));
+    TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &numbers, writer));
   }
   return writer.Write(dir + RankFile(rank));
 }
@@ -299,8 +322,9 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
     for (const auto& [sequence, item] : step.rollouts) {
       const StoredPart part =
           step.scored.contains(sequence) ? StoredPart::kScores : StoredPart::kRollout;
-      RolloutNumbers& its = rollout_numbers.emplace_back(NumbersOf(*item, part));
-      TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &its, writer));
+      RolloutNumbers& numbers = rollout_numbers.emplace_back(NumbersOf(*item, part));
+      TAOPD_RETURN_IF_ERROR(
+          VisitRollout(SequenceName(sequence), part, item.get(), &numbers, writer));
     }
     TAOPD_RETURN_IF_ERROR(writer.Write(dir + name + RankFile(rank)));
   }

@@ -50,7 +50,7 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
 
 // Reads the part of a rank with these shares, whichever ranks have written it. Only the rank with
 // `is_root` gets the sums that are added over the ranks at the end of the step. Returns DATA_LOSS
-// if the files do not belong to a step of this configuration.
+// if the files are damaged or do not belong to a step of this configuration.
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
                                             const Shares& shares, bool is_root);
 
@@ -72,7 +72,7 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
                                 const std::string& dir);
 
 // Reads the parts of a rank with these shares, in the order of the steps, whichever ranks have
-// written them. Returns DATA_LOSS if a rollout is missing or not whole.
+// written them. Returns DATA_LOSS if a rollout is missing or damaged.
 absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(const std::string& dir,
                                                             const TrainConfig& config,
                                                             const Shares& shares);
