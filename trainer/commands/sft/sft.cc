@@ -244,6 +244,7 @@ class SftRun {
     const double loss = sums->loss / static_cast<double>(sums->num_rows);
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
+      TAOPD_RETURN_IF_ERROR(SaveOrWait());  // the state from before the step
       return WithExitCode(kExitNumerics, Internal("step ", state.step + 1, ": loss ", loss,
                                                   ", gradient norm ", grad_norm));
     }

@@ -120,6 +120,12 @@ TEST_F(TrainerSftTest, ALivePageShowsPausesSavesAndStopsARun) {
   EXPECT_EQ(NewestCheckpoint("sft"), stopped + 2);
 }
 
+TEST_F(TrainerSftTest, SavesBeforeItEndsOnALossThatIsNotFinite) {
+  // The update of the first step makes weights whose squares overflow.
+  ExpectFails(Arguments({"optimizer.lr=1e30", "trainer.save_every=0"}), 76, "step 2: loss");
+  EXPECT_EQ(NewestCheckpoint("sft"), 1);
+}
+
 // A checkpoint is saved before the validation of its step, which a resumed run makes up for.
 TEST_F(TrainerSftTest, SavesBeforeItValidates) {
   const auto sft = [&](int64_t steps, const Strings& flags) {
