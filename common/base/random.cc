@@ -1,7 +1,9 @@
 #include "common/base/random.h"
 
+#include <sys/random.h>
+
+#include <cerrno>
 #include <cmath>
-#include <random>
 
 #include "common/base/check.h"
 
@@ -29,8 +31,10 @@ uint64_t DeriveSeed(uint64_t seed, std::string_view label,
 }
 
 uint64_t FreshBits() {
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return generator();
+  uint64_t bits = 0;
+  // A signal can only interrupt the call while the machine boots.
+  while (::getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) TAOPD_CHECK_EQ(errno, EINTR);
+  return bits;
 }
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {

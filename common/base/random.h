@@ -6,7 +6,7 @@
 // The n-th draw of a stream is a pure function of that name and n. A rollout's samples therefore do
 // not depend on the batch that the rollout ran in, and a stream's only state is one counter.
 //
-// Not thread-safe: give each consumer its own stream. Not for cryptography.
+// A RandomStream is not thread-safe: give each consumer its own. It is not for cryptography.
 #pragma once
 
 #include <array>
@@ -21,8 +21,9 @@ namespace taopd {
 uint64_t DeriveSeed(uint64_t seed, std::string_view label,
                     std::initializer_list<uint64_t> numbers = {});
 
-// Returns 64 bits that cannot be predicted or repeated, from a random generator of the calling
-// thread that the system seeds. They serve as names, and as seeds where no seed was given.
+// Returns 64 bits that cannot be predicted or repeated: each call takes them from the system's
+// random generator (getrandom(2)). They serve as names and salts, and as seeds where no seed was
+// given. Thread-safe.
 uint64_t FreshBits();
 
 // Computes one block of Philox4x32-10: the function from a counter and a key to four random words.

@@ -1,6 +1,8 @@
 #include "common/base/random.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <numeric>
@@ -74,6 +76,42 @@ TEST(RandomStream, ShuffleIsAPermutationOfEveryOrder) {
     orders.insert(items);
   }
   EXPECT_EQ(orders.size(), 24u);
+}
+
+TEST(FreshBits, AreDistinctAndVaryInEveryBit) {
+  std::set<uint64_t> seen;
+  uint64_t ever_set = 0, always_set = ~uint64_t{0};
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t bits = FreshBits();
+    seen.insert(bits);
+    ever_set |= bits;
+    always_set &= bits;
+  }
+  EXPECT_EQ(seen.size(), 1000u);
+  EXPECT_EQ(ever_set, ~uint64_t{0});
+  EXPECT_EQ(always_set, 0u);
+}
+
+// A generator with a state of its own would repeat the parent's values in a forked process.
+TEST(FreshBits, DifferInAForkedProcess) {
+  FreshBits();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t pid = ::fork();
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    const uint64_t bits = FreshBits();
+    ::_exit(::write(ends[1], &bits, sizeof(bits)) == sizeof(bits) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  uint64_t bits_of_child = 0;
+  EXPECT_EQ(::read(ends[0], &bits_of_child, sizeof(bits_of_child)),
+            static_cast<ssize_t>(sizeof(bits_of_child)));
+  ::close(ends[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(FreshBits(), bits_of_child);
 }
 
 }  // namespace
