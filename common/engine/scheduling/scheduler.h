@@ -9,10 +9,11 @@
 // One turn of the engine's loop:
 //   DropExpired; Schedule; TakeDropped
 //   the copies and the rows of the plan are computed; sampled tokens are appended
-//   Advance, unless the whole step failed
+//   Advance, also if the step has failed in part or as a whole
 //   Finish for every sequence of the plan that is finished or has failed
-// If a step fails as a whole, Advance is not called, and every sequence of the plan, followers
-// included, must be finished with an error.
+// Before Advance, every sequence that could not be computed gets an error as its status. If a step
+// fails as a whole, every sequence of the plan gets one, followers included. Advance skips these
+// sequences. Followers of a failed sequence that have not failed themselves start again.
 //
 // Invariants:
 //   A sequence is in exactly one of the states waiting, preempted, running and dropped.
@@ -147,7 +148,8 @@ class Scheduler {
   StepPlan Schedule();
   // Records that the plan's rows have been computed and sampled tokens have been appended. The last
   // row of a sequence that sampled no token (Sequence::sits_out) will be computed again. Call it
-  // once, after the step of the last Schedule. Sequences whose status is not OK are skipped.
+  // once, after the step of the last Schedule, even if all of the step has failed. Sequences whose
+  // status is not OK are skipped; their followers in the plan whose status is OK are preempted.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.
@@ -247,7 +249,7 @@ class Scheduler {
   // The sequence that was added first, if it has waited for too long.
   Sequence* FindOverdue();
 
-  // What clients hold, and what they take from one another.
+  // Returns the clients' shares of slots and blocks.
   ClientShares SharesOfClients() const;
   // Returns the number of blocks that the admission of a sequence takes.
   int64_t NumBlocksToAdmit(const Sequence& sequence) const;

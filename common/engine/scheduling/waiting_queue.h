@@ -67,7 +67,6 @@ class WaitingQueue {
   int64_t size() const { return size_; }  // new ones
   int64_t num_preempted() const { return num_preempted_; }
   int64_t num_uncached() const { return num_uncached_; }
-  size_t num_known_clients() const { return clients_.size(); }
   // The number of clients with waiting or admitted work, and of those with waiting work.
   size_t num_active_clients() const { return active_served_.size(); }
   size_t num_waiting_clients() const { return turns_.size(); }

@@ -246,6 +246,18 @@ class ScheduledEngine {
       ++times[i];
   }
 
+  // Fails a sequence and its followers before anything was computed. Blocks that nothing but the
+  // sequence uses may have been written in part.
+  void FailAll(const ScheduledRows& rows) {
+    rows.sequence->status = absl::InternalError("failed");
+    for (Sequence* follower : rows.followers) follower->status = absl::InternalError("failed");
+    if (rows.sequence->num_computed > 0) return;
+    for (int32_t block : rows.sequence->blocks) {
+      if (scheduler_.pool().num_references(block) == 1)
+        std::fill(memory_[block].begin(), memory_[block].end(), kGarbage);
+    }
+  }
+
   void Execute(const StepPlan& plan, Failure failure) {
     std::vector<Sequence*> members;
     for (const ScheduledRows& rows : plan.rows) {
@@ -259,12 +271,17 @@ class ScheduledEngine {
     num_copies_ += static_cast<int64_t>(plan.copies.size());
     for (size_t r = 0; r < plan.rows.size(); ++r) {
       const ScheduledRows& rows = plan.rows[r];
-      const bool fails =
-          all_fail || (failure == Failure::kOneSequence && r == num_steps_ % plan.rows.size());
-      if (!all_fail) Compute(rows, !plan.uncached, fails);
-      if (fails) rows.sequence->status = absl::InternalError("failed");
-      if (fails && !all_fail) models_[rows.sequence].chain.clear();
-      if (!rows.samples || all_fail) continue;
+      if (all_fail) {
+        FailAll(rows);
+        continue;
+      }
+      const bool fails = failure == Failure::kOneSequence && r == num_steps_ % plan.rows.size();
+      Compute(rows, !plan.uncached, fails);
+      if (fails) {
+        rows.sequence->status = absl::InternalError("failed");
+        models_[rows.sequence].chain.clear();
+      }
+      if (!rows.samples) continue;
       const uint64_t logits = fails ? kGarbage : models_[rows.sequence].chain.back();
       std::vector<Sequence*> sampling = rows.followers;
       if (!fails) sampling.push_back(rows.sequence);
@@ -278,18 +295,8 @@ class ScheduledEngine {
         models_[sequence].chain = models_[rows.sequence].chain;
       }
     }
-    if (all_fail) {
-      for (Sequence* sequence : members) {
-        sequence->status = absl::InternalError("failed");
-        for (int32_t block : sequence->blocks) {
-          if (scheduler_.pool().num_references(block) == 1 && sequence->num_computed == 0)
-            std::fill(memory_[block].begin(), memory_[block].end(), kGarbage);
-        }
-      }
-    } else {
-      scheduler_.Advance(plan);
-      Collect();
-    }
+    scheduler_.Advance(plan);
+    Collect();
     for (Sequence* sequence : members) {
       if (!sequence->finished && sequence->status.ok()) continue;
       if (sequence->status.ok()) CheckResult(*sequence);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 namespace taopd {
 namespace {
@@ -144,14 +145,20 @@ TEST_F(WaitingQueueTest, FindsThePromptOfALeaderForTheSameClientOnly) {
   EXPECT_THAT(handles(0), IsEmpty());
 }
 
-TEST_F(WaitingQueueTest, ManyClientsThatCameOnceAreForgotten) {
+TEST_F(WaitingQueueTest, ManyClientsThatCameOnceLeaveNoMemoryBehind) {
+  constexpr int64_t kMaxGrowth = 1 << 20;  // the records of all clients would take over 3 MB
+  const auto heap_bytes = [] {
+    const auto info = ::mallinfo2();  // 0 with a sanitizer's heap
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
   Add("steady");
+  const int64_t before = heap_bytes();
   for (int i = 0; i < 10000; ++i) {
     Add("client " + std::to_string(i));
     queue_.Charge("steady", 1);
     Take(1);
   }
-  EXPECT_LT(queue_.num_known_clients(), 300u);
+  EXPECT_LT(heap_bytes() - before, kMaxGrowth);
 }
 
 }  // namespace
