@@ -98,6 +98,8 @@ class CheckArchitectureTest(unittest.TestCase):
         self.expect_one("tests/trainer/step/client_test.cc", "", "another room than its source in trainer/teacher")
         self.expect_one("tests/trainer/attic/a_test.cc", "", "there is no room trainer/attic")
         self.expect_one("trainer/guard/guard.cc", "", "there are no tests in tests/trainer/guard")
+        found = self.violations_with(files={"trainer/cli/cli.cc": "", "tests/trainer/cli/cli_test.cc": ""})
+        self.assertEqual(found, ["tests/trainer/cli/cli_test.cc:1: TESTED_ELSEWHERE names trainer/cli, which has tests"])
         found = self.violations_with(files={"tests/trainer/teacher/cache_test.cc": "",
                                             "trainer/teacher/cache/cache.cc": ""})
         self.assertEqual(len(found), 1, found)
