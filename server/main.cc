@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/base/run_main.h"
@@ -119,7 +120,7 @@ int Main(int argc, char** argv) {
   auto parsed = ParseTeacherOptions(argc, argv, std::cout, std::cerr);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   TeacherOptions& options = std::get<TeacherOptions>(parsed);
-  if (const absl::Status level = SetLogLevel(options.log_level); !level.ok()) return kExitUsage;
+  TAOPD_CHECK(SetLogLevel(options.log_level).ok());  // the options allow only valid levels
   if (options.plan) {
     const auto find = [&options] {
       return FindBudget(options.device, options.ToEngineOptions().memory,

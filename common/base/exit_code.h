@@ -6,9 +6,11 @@ namespace taopd {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitUsage = 64,        // the command line or the configuration
-  kExitData = 65,         // data, model or checkpoint files
-  kExitUnavailable = 69,  // a port is in use, or a teacher is away longer than the outage budget
+  kExitUsage = 64,  // the command line or the configuration
+  kExitData = 65,   // data, model or checkpoint files
+  // The server cannot listen (its port may be in use). The trainer has lost another rank, or a
+  // server that it needs was away for longer than the outage budget.
+  kExitUnavailable = 69,
   kExitInternal = 70,
   kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
   // The device refuses all work since a kernel failed on it. A new process may find it well.

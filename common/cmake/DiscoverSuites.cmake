@@ -1,6 +1,6 @@
-# Run by ctest: adds the tests of a GoogleTest program. A test is a process that runs `taopd_together` of the program's test
-# suites, one after the other, and its name has theirs. Loading LibTorch takes longer than most suites do, so a process runs
-# more than one.
+# Adds the tests of a GoogleTest program; ctest runs this script. Each ctest test is a process that runs `taopd_together`
+# suites in turn; its name is theirs, joined by "+". Loading LibTorch takes longer than most suites do, so a process runs more
+# than one.
 #
 # Set by the including script: taopd_program, taopd_prefix, taopd_together, taopd_properties (of each test), taopd_emulator
 # (which runs the programs of another architecture; else empty).

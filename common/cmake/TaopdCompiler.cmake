@@ -17,7 +17,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
 endif()
-# GCC collects garbage for a tenth of the time of a compilation. Below a gigabyte per compilation, memory is cheaper.
+# GCC spends a tenth of a compilation on garbage collection. A heap of up to 1 GB avoids that.
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1000000>)
 # Results must not depend on which processor compiled the code: no -march=native, no fused
 # contraction outside of the kernels that ask for it.

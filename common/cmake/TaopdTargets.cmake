@@ -10,8 +10,8 @@
 #   include gRPC, protobuf, fmt or spdlog headers, because LibTorch carries other versions of two of them.
 # PLAIN: the sources have no precompiled header, because they are compiled with options of their own.
 # COST: ctest starts the tests with the highest cost first, so that no long test runs alone at the end.
-#   Each suite of such a program is one test of ctest. Of other programs, up to four suites are one
-#   (DiscoverSuites.cmake). TIMEOUT is that of a suite.
+#   Each suite of such a program is one ctest test. Other programs run up to four suites per ctest test
+#   (DiscoverSuites.cmake). TIMEOUT is the limit of one suite.
 
 # Several sources are compiled as one, because headers take most of the time of a compilation: those of LibTorch alone take
 # three seconds. A source that must stand alone says so with SKIP_UNITY_BUILD_INCLUSION. -DTAOPD_UNITY=OFF compiles each source

@@ -86,7 +86,7 @@ struct LowerBound {
 // Returns INVALID_ARGUMENT for the first value that is below its bound.
 absl::Status CheckLowerBounds(std::initializer_list<LowerBound> bounds);
 
-// What a program's user may change if a line is too large.
+// The settings to change if a line is too large, as texts for messages.
 struct MemoryAdvice {
   std::map<MemoryItem, std::string> by_item;
   std::string for_weights;  // and every other item

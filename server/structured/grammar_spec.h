@@ -1,5 +1,5 @@
-// What a generated text must match: a JSON schema, a regular expression or a grammar. This
-// is plain data from a client, with the limits that are checked before anything else reads it.
+// The form that a generated text must have: a JSON schema, a regular expression or a grammar. It is
+// plain data from a client, with the limits that are checked before anything else reads it.
 #pragma once
 
 #include <cstddef>

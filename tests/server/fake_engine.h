@@ -114,9 +114,9 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
   return rows;
 }
 
-// Greedy; id 0 ends a sequence. Of the fields that change logits and of truncation it knows none.
-// `before_token` is called with the index of each token, and ends the generation if it returns
-// false.
+// Generates greedily; id 0 ends a sequence. It ignores truncation and the fields that change
+// logits. `before_token` is called with the index of each token, and ends the generation if it
+// returns false.
 inline GeneratedTokens FakeGenerate(
     const InferenceRequest& request,
     const std::function<bool(size_t)>& before_token = [](size_t) { return true; }) {

@@ -81,10 +81,10 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
             AtLeast(0.0))
       .MayChange();
   v.Setting("stall_timeout_s", &c.stall_timeout_s,
-            "If no micro-batch, decoding step, teacher's reply or checkpoint begins or ends for "
-            "this many seconds, /healthz answers 503 and the watchdog of systemd is no longer "
-            "notified, so the supervisor restarts the run. The limit must be longer than the "
-            "longest of these operations. 0 means never.",
+            "If no micro-batch, decoding step, attempt at a teacher or checkpoint begins or ends "
+            "for this many seconds, /healthz answers 503 and the watchdog of systemd is no longer "
+            "notified, so the supervisor restarts the run. Failed attempts count as well. The "
+            "limit must be longer than the longest of these operations. 0 means never.",
             AtLeast(0.0))
       .MayChange();
   v.Setting("async_save", &c.async_save,

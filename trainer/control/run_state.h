@@ -77,7 +77,8 @@ class RunState {
   bool WaitToGiveUp(absl::Duration timeout);
   // Returns whether a save was requested since the last call. The loop must then save.
   bool TakeSaveRequest();
-  // Counts progress: a micro-batch, the begin or the end of a checkpoint. See Liveness.
+  // Counts progress: a micro-batch, the end of a step, the begin or the end of a checkpoint, or a
+  // result of an evaluation beside training. See Liveness.
   void Progress();
 
   // ---- For servers and signal handling threads ----

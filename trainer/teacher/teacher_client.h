@@ -138,8 +138,11 @@ class TeacherClient {
   //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo;
   //   FAILED_PRECONDITION  Connect has not succeeded yet, or every endpoint serves another
   //                        revision;
-  //   DATA_LOSS            two replies in a row failed verification;
+  //   DATA_LOSS, INTERNAL, UNKNOWN
+  //                        more attempts than there are endpoints ended so; DATA_LOSS means that a
+  //                        reply failed verification;
   //   CANCELLED            the client is being destroyed.
+  // A teacher's error that is never retried (retry_policy.h) is passed on with its own code.
   virtual void Score(TeacherRequest request,
                      std::function<void(absl::StatusOr<TeacherScores>)> done) = 0;
   virtual TeacherClientStats stats() const = 0;

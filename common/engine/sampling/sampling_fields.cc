@@ -37,7 +37,7 @@ constexpr SamplingField kSamplingFields[] = {
         // Smaller values would be 0 as a float.
         [](double x) { return static_cast<float>(x) > 0.0f && x <= 1.0; }, true),
     Row<&SamplingParams::top_k>(
-        "top_k", "must be 0 (disable), or at least 1 and below 2^31", "0 or -1: off.",
+        "top_k", "must be -1 or 0 (disable), or at least 1 and below 2^31", "0 or -1: off.",
         [](double x) { return x >= -1.0 && x <= kMaxInt32; }, true),
     Row<&SamplingParams::min_p>(
         "min_p", "must be in [0, 1]", "In [0, 1].", [](double x) { return x >= 0.0 && x <= 1.0; },

@@ -1,6 +1,6 @@
-// What each client holds of the engine, and which sequence is preempted when another one finds no
-// room. A snapshot of the running sequences: it is built for one decision and then dropped. Not
-// thread-safe.
+// Records how much of the engine each client holds, and chooses the sequence to preempt when
+// another one finds no room. It is a snapshot of the running sequences, which is built for one
+// decision and then dropped. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class ClientShares {
     kBlocks,
   };
 
-  // What a sequence may take from others when it is admitted.
+  // How much a sequence may take from others when it is admitted.
   enum class Right {
     kNothing,
     kShare,  // what its client lacks compared with the client that holds the most
@@ -64,7 +64,8 @@ class ClientShares {
   };
 
   int64_t NumHeldBlocks(const Sequence& sequence) const;
-  // Returns what the preemption of `sequence` counts for.
+  // Returns how much of the resource the preemption of `sequence` counts for. With kAll, all blocks
+  // that it holds count, otherwise only those that no other sequence holds.
   int64_t Given(const Sequence& sequence, Resource resource, Right right) const;
 
   const BlockPool& pool_;

@@ -1,5 +1,5 @@
-// How the attention of a pack of whole sequences is computed. Each Forward makes a plan once, and
-// every layer uses it.
+// The plan by which the attention of a pack of whole sequences is computed. Each Forward makes a
+// plan once, and every layer uses it.
 //
 // The plan reorders the rows of the pack into padded rows, so that sequences that are computed
 // together are adjacent and padded to one length.

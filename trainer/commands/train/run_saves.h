@@ -40,7 +40,8 @@ class RunSaves {
   // Waits for a checkpoint that is being written. Returns whether the current step is saved.
   bool WaitUntilSaved();
   bool is_saved_or_saving() const { return is_saved_or_saving_; }
-  // Record that the state has changed since it was saved, or that it is that of a checkpoint.
+  // MarkChanged records that the state differs from the last checkpoint. MarkSaved records that the
+  // state is that of a checkpoint.
   void MarkChanged() { is_saved_or_saving_ = false; }
   void MarkSaved() { is_saved_or_saving_ = true; }
   // Returns the time that saves took since the last call.

@@ -10,7 +10,7 @@
 //   run_pipeline.h     rollouts ahead of the steps
 //   run_guard.h        the collapse guard and roll-backs
 //   run_report.h       the metrics of a step
-//   ranks.h            several ranks
+//   setup/ranks.h      several ranks
 //
 // With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides
 // (requests, evaluations, metrics) and writes; its decisions go to all ranks.

@@ -283,7 +283,7 @@ absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
       if (command == kSave) saves_.Save().IgnoreError();
     } while (command == kSave);
   }
-  // A signal may have reached any of them.
+  // A signal may have reached any rank.
   TAOPD_ASSIGN_OR_RETURN(const int64_t code, group->AgreeOnLargest(run_state->stop_code()));
   return code != kExitOk;
 }

@@ -19,9 +19,9 @@
 //
 // To try an objective without touching this file, put the function (namespace taopd::objectives)
 // into a header of your own, define TAOPD_EXTRA_OBJECTIVES(X) there as rows like those below, such
-// as X(kMine, "mine", Mine, kNeedsSupport, "What it is."), and compile everything with
-// -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"'.
-// tests/kernels/objective/extra_objective_test.cc does so.
+// as X(kMine, "mine", Mine, kNeedsSupport, "loss | a | b_j | c", "What it is."), and compile
+// everything with -DTAOPD_EXTRA_OBJECTIVES_HEADER='"that/header.h"'. The tests compile one such
+// header, tests/kernels/objective/squared_error_objective.h.
 //
 // A loss may be a linear combination of objectives (ObjectiveTerms). The form above is linear, so a
 // combination costs the O(k) work of its terms and nothing more over the vocabulary.
@@ -90,8 +90,8 @@ enum ObjectiveNeeds : uint32_t {
         kScoreFunction | kAllowsGivenResponses,                                                   \
     "l_TA + A | T - l_TA - A | p_j (r_j - T) | A = rho [y not in S] (r - T)",                     \
     "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "     \
-    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient. Is ta_opd on "    \
-    "given responses (data.offpolicy_fraction).")                                                 \
+    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient. On given "        \
+    "responses (data.offpolicy_fraction) it equals ta_opd.")                                      \
   X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                    \
     "sum p_j r_j, where S is the vocabulary | 0 | p_j (r_j - loss) | 0",                          \
     "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "      \
@@ -103,10 +103,10 @@ enum ObjectiveNeeds : uint32_t {
   X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                   \
     "sum p_j r_j | -(loss + m) | p_j (r_j + 1) | 0",                                              \
     "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. "    \
-    "Not a divergence and collapses; a baseline.")                                                \
+    "It is not a divergence, and training collapses; use it only as a baseline.")                 \
   X(kMopd, "mopd", Mopd, kNeedsSupport, "sum (p_j r_j + q_j - p_j) | -sum p_j r_j | p_j r_j | 0", \
     "Generalised KL on the support: unnormalized plus the difference of masses, so that it is "   \
-    "a divergence. Gives the tail only the gradient of the normaliser.")                          \
+    "a divergence. The tail gets only the gradient of the normaliser.")                           \
   X(kEmaPg, "ema_pg", EmaPg,                                                                      \
     kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,     \
     "sum p_j r_j + A' | -loss | p_j r_j | A' = rho [y not in S] r",                               \
@@ -163,8 +163,8 @@ enum ObjectiveNeeds : uint32_t {
     "-rho A; with PPO's clip max(-rho A, -clip(rho) A) | rho A, 0 where the clip decides | 0 | "  \
     "-rho A, 0 where the clip decides",                                                           \
     "-rho A of the response's advantage A (the section reward), with PPO's two-sided clip on "    \
-    "request: GRPO's loss. By name, it is trained alone; beside another objective it needs no "   \
-    "name. Is 0 on given responses.")                                                             \
+    "request: GRPO's loss. Name it to train on the reward alone. With another objective, a "      \
+    "reward adds this term by itself. It is 0 on given responses.")                               \
   TAOPD_EXTRA_OBJECTIVES(X)
 
 enum class ObjectiveKind : int32_t {

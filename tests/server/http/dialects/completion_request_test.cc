@@ -188,7 +188,7 @@ TEST(CompletionRequestTest, ErrorsOfSamplingAreVllms) {
       {R"("temperature":-1)", "temperature", "temperature must be in [0, 2], got -1."},
       {R"("top_p":0)", "top_p", "top_p must be in (0, 1], got 0."},
       {R"("top_p":1.5)", "top_p", "top_p must be in (0, 1], got 1.5."},
-      {R"("top_k":-2)", "top_k", "top_k must be 0 (disable), or at least 1"},
+      {R"("top_k":-2)", "top_k", "top_k must be -1 or 0 (disable), or at least 1"},
       {R"("top_k":2147483648)", "top_k", "and below 2^31"},
       {R"("min_p":1.5)", "min_p", "min_p must be in [0, 1], got 1.5."},
       {R"("repetition_penalty":0)", "repetition_penalty",
