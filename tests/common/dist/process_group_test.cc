@@ -151,6 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, ProcessGroupTest, ::testing::Values(1, 2, 3, 4)
 
 TEST(ProcessGroupFaultTest, AFailureOfOneRankEndsTheOthersWithItsName) {
   OnRanks(3, TestOptions(), [](ProcessGroup& group) {
+    EXPECT_OK(Barrier(group));  // all have met
     if (group.rank() == 2) {
       group.Fail(ResourceExhausted("out of memory"));
       return;
@@ -163,6 +164,7 @@ TEST(ProcessGroupFaultTest, AFailureOfOneRankEndsTheOthersWithItsName) {
 
 TEST(ProcessGroupFaultTest, ARankThatGoesWithoutAWordIsNamed) {
   OnRanks(3, TestOptions(), [](ProcessGroup& group) {
+    EXPECT_OK(Barrier(group));
     if (group.rank() == 1) return;  // its connections end as those of a killed process do
     EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "rank 1 has died");
   });
@@ -170,6 +172,7 @@ TEST(ProcessGroupFaultTest, ARankThatGoesWithoutAWordIsNamed) {
 
 TEST(ProcessGroupFaultTest, RankZeroIsWatchedToo) {
   OnRanks(2, TestOptions(), [](ProcessGroup& group) {
+    EXPECT_OK(Barrier(group));
     if (group.rank() == 0) return;
     EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "rank 0 has died");
   });
@@ -281,7 +284,7 @@ TEST(ProcessGroupMeetingTest, ARankWithAnotherSecretIsTurnedAwayByName) {
   options.connect_timeout = absl::Seconds(3);
   OnMetRanks(ranks, options, [](int64_t rank, auto group) {
     if (rank == 0) {
-      EXPECT_ERROR(group, absl::StatusCode::kUnavailable, "rank 1 of 2 has not come");
+      EXPECT_ERROR(group, absl::StatusCode::kUnavailable, "rank 1 of 2 has not connected");
     } else {
       EXPECT_ERROR(group, absl::StatusCode::kPermissionDenied, "their TAOPD_RANK_SECRET differs");
     }

@@ -225,7 +225,7 @@ TEST_F(GrpcServerTest, HealthTellsReadyFromAlive) {
 
 TEST_F(GrpcServerTest, PortInUseIsUnavailable) {
   EXPECT_ERROR(GrpcServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_),
-               absl::StatusCode::kUnavailable, Concat("grpc_port ", server_->port()));
+               absl::StatusCode::kUnavailable, Concat("port ", server_->port()));
 }
 
 TEST_F(GrpcServerTest, RequestsAreCounted) {

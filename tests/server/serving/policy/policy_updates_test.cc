@@ -171,7 +171,7 @@ TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {
   EXPECT_ERROR(updates_->PutPart(Part(content, 6, view.substr(6))), absl::StatusCode::kOutOfRange,
                "offset 6");
   EXPECT_ERROR(updates_->PutPart(Part(content, 0, view.substr(0, 4))),
-               absl::StatusCode::kOutOfRange, "4 are here");
+               absl::StatusCode::kOutOfRange, "4 of its 10 bytes have arrived");
   // Damaged on its way.
   WeightPart damaged = Part(content, 4, view.substr(4));
   damaged.data = "456x89";

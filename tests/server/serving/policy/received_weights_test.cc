@@ -46,7 +46,7 @@ TEST_F(ReceivedWeightsTest, NamesAndSizesOfFilesAreChecked) {
   EXPECT_ERROR(Put("v", "x", "0123", 0, int64_t{1} << 40), absl::StatusCode::kInvalidArgument,
                "file_bytes");
   EXPECT_ERROR(Put("v", "x", "0123", 0, -1), absl::StatusCode::kInvalidArgument, "file_bytes -1");
-  EXPECT_ERROR(Put("v", "y", "0123", 0, 3), absl::StatusCode::kOutOfRange, "whose 3 bytes");
+  EXPECT_ERROR(Put("v", "y", "0123", 0, 3), absl::StatusCode::kOutOfRange, "of its 3 bytes");
   const std::string large(static_cast<size_t>(ReceivedWeights::kMaxPartBytes) + 1, 'x');
   EXPECT_ERROR(Put("v", "z", large), absl::StatusCode::kInvalidArgument, "data has 16777217 bytes");
 }
