@@ -1,6 +1,7 @@
 # The targets of the tree. A list is the paths of sources, relative to the calling folder.
 #
-# taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN])   Adds a static library. Its dependencies are public.
+# taopd_library(name [SRCS ...] DEPS ... [TORCH] [PLAIN] [COLD])
+#                                                            Adds a static library. Its dependencies are public.
 # taopd_sources(name file...)                                Adds sources of another folder to a library or test.
 # taopd_binary(name SRCS ... DEPS ... [TORCH])               Adds a program in bin/.
 # taopd_test(name SRCS ... DEPS ... LABELS ... [TORCH] [TIMEOUT seconds] [COST seconds])
@@ -9,6 +10,7 @@
 # TORCH: the sources include LibTorch headers and share its precompiled header (common/pch). Such a target must not
 #   include gRPC, protobuf, fmt or spdlog headers, because LibTorch carries other versions of two of them.
 # PLAIN: the sources have no precompiled header, because they are compiled with options of their own.
+# COLD: the sources run once per start, step or page. Less optimization saves a fifth of their compilation.
 # COST: ctest starts the tests with the highest cost first, so that no long test runs alone at the end.
 #   Each suite of such a program is one ctest test. Other programs run up to four suites per ctest test
 #   (DiscoverSuites.cmake). TIMEOUT is the limit of one suite.
@@ -50,13 +52,16 @@ function(taopd_choose_pch out torch plain)
 endfunction()
 
 function(taopd_library name)
-  cmake_parse_arguments(ARG "TORCH;PLAIN" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;PLAIN;COLD" "" "SRCS;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   taopd_choose_pch(pch "${ARG_TORCH}" "${ARG_PLAIN}")
   taopd_compile_settings(${name} "${ARG_TORCH}" "${pch}")
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
   if(NOT ARG_PLAIN)
     taopd_unity(${name})
+  endif()
+  if(ARG_COLD AND CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
   endif()
 endfunction()
 
