@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "taopd/base/round_up.h"
+
 namespace taopd::cuda {
 
 // Returns an empty string for cudaSuccess, otherwise the error's name and text.
@@ -27,9 +29,6 @@ std::string Launch(const char* name, void (*kernel)(Parameters...), int64_t num_
   return ProblemOf(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
                    name);
 }
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
 // Divides a workspace into parts, each aligned to 256 bytes.
 class WorkspaceLayout {

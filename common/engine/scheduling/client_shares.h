@@ -20,7 +20,7 @@ class ClientShares {
     kBlocks,
   };
 
-  // How much a sequence may take from others when it is admitted.
+  // Limits what a sequence may take from others when it is admitted.
   enum class Right {
     kNothing,
     kShare,  // what its client lacks compared with the client that holds the most

@@ -67,7 +67,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   num_rows_ = num_rows;
   const int64_t k = targets.k;
   size_C_.resize(num_rows);
-  seen_ids_.resize((options_.vocabulary_size + 63) / 64);
+  seen_ids_.resize(CeilDiv(options_.vocabulary_size, 64));
   taken_Ck_.resize(num_rows * k);
   entry_ids_Ce_.resize(num_rows * (k + 1));
   entry_values_Ce_.resize(num_rows * (k + 1));

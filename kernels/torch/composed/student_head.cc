@@ -8,6 +8,7 @@
 #include "kernels/cpu/head/row_support.h"
 #include "kernels/torch/composed/head_products.h"
 #include "kernels/torch/composed/scoring_rows.h"
+#include "taopd/base/round_up.h"
 #include "taopd/head/logit_chunk.h"
 #include "taopd/head/student_row.h"
 
@@ -91,7 +92,7 @@ class HeadRun {
   std::vector<int32_t> CheckSupports(const StudentTargets& targets, int64_t num) const {
     const uint32_t needs = NeedsOf(options_.objective);
     std::vector<int32_t> sizes;
-    std::vector<uint64_t> seen_ids((vocabulary_size_ + 63) / 64);
+    std::vector<uint64_t> seen_ids(CeilDiv(vocabulary_size_, 64));
     for (int64_t n = 0; n < num; ++n) {
       const int32_t* const ids = RowsFrom(targets.support_ids_Nk, n, targets.k);
       const int32_t size = ids == nullptr ? 0 : cpu::SupportSize(ids, targets.k);

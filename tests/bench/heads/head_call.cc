@@ -35,7 +35,7 @@ at::Tensor Read(const std::string& path, std::vector<int64_t> shape, at::ScalarT
       .clone();
 }
 
-// How the head's products of this type are computed on this processor.
+// Says how the head's products of this type are computed on this processor.
 std::string MethodOf(at::ScalarType dtype) {
   const bool is_pairs = dtype == at::kBFloat16;
   if (is_pairs && cpu::BestPackedGemm().multiply_pairs != nullptr) {
