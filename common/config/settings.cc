@@ -59,7 +59,7 @@ std::string ScalarText(const std::vector<T>& values) {
   return text + "]";
 }
 
-std::string ScalarText(const WordSetting& setting) { return QuotedText(setting.word()); }
+std::string ScalarText(const EnumSetting& setting) { return QuotedText(setting.word()); }
 
 std::string ScalarText(SectionList& list) {
   std::string text = "[";

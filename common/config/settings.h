@@ -1,10 +1,10 @@
 // Settings that are declared once. A configuration is a plain struct. Its members hold the
-// defaults, and its Visit lists the name, the help and the check of each setting:
+// defaults, and its Declare lists the name, the help and the check of each setting:
 //
 //   struct OptimizerConfig {
 //     double lr = 1e-6;
 //     int64_t warmup_steps = 0;
-//     void Visit(SettingVisitor& v) {
+//     void Declare(SettingTable& v) {
 //       v.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
 //       v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
 //     }
@@ -12,7 +12,7 @@
 //   struct TrainConfig {
 //     OptimizerConfig optimizer;
 //     std::vector<TermConfig> terms;
-//     void Visit(SettingVisitor& v) {
+//     void Declare(SettingTable& v) {
 //       v.Section("optimizer", "AdamW and its schedule.", optimizer);
 //       v.List("terms", &terms, "Weighted objectives.");  // terms: [{name: ta_opd, weight: 1}]
 //     }
@@ -40,43 +40,43 @@
 
 namespace taopd {
 
-class SettingVisitor;
+class SettingTable;
 
-// A list whose items are sections (see SettingVisitor::List). Points into the configuration.
+// A list whose items are sections (see SettingTable::List). Points into the configuration.
 class SectionList {
  public:
   virtual ~SectionList() = default;
   virtual size_t size() const = 0;
   // Replaces the items by `num` new items with their defaults. Invalidates the tables of all items.
   virtual void Reset(size_t num) = 0;
-  virtual SettingVisitor Item(size_t index) = 0;
+  virtual SettingTable Item(size_t index) = 0;
   // The settings of an item that has its defaults, for the reference of all settings.
-  virtual SettingVisitor Prototype() = 0;
+  virtual SettingTable Prototype() = 0;
 };
 
 // A setting that takes one of a fixed set of words. Its value is an enum, and a function next to
 // the enum gives the words:
 //
 //   enum class Schedule { kConstant, kLinear };
-//   inline SettingWords<Schedule> WordsOf(Schedule) {
+//   inline EnumNames<Schedule> NamesOf(Schedule) {
 //     return {{Schedule::kConstant, "constant"}, {Schedule::kLinear, "linear"}};
 //   }
 template <typename Enum>
-using SettingWords = std::vector<std::pair<Enum, std::string>>;
+using EnumNames = std::vector<std::pair<Enum, std::string>>;
 
 // Returns the word of a value; empty if it has none.
 template <typename Enum>
-std::string WordOf(Enum value) {
-  for (const auto& [known, word] : WordsOf(value)) {
+std::string NameOf(Enum value) {
+  for (const auto& [known, word] : NamesOf(value)) {
     if (known == value) return word;
   }
   return "";
 }
 
-// Points into the configuration. SettingVisitor::Setting makes it.
-class WordSetting {
+// Points into the configuration. SettingTable::Setting makes it.
+class EnumSetting {
  public:
-  virtual ~WordSetting() = default;
+  virtual ~EnumSetting() = default;
   virtual std::string word() const = 0;
   virtual std::vector<std::string> words() const = 0;
   // Returns INVALID_ARGUMENT with all words for any other, and changes nothing then.
@@ -87,7 +87,7 @@ using SettingPointer =
     std::variant<bool*, int64_t*, double*, std::string*, std::vector<std::string>*,
                  std::vector<int64_t>*, std::vector<double>*, SectionList*, std::optional<int64_t>*,
                  std::optional<double>*,  // nullopt is "auto"
-                 WordSetting*>;
+                 EnumSetting*>;
 
 // Returns OK, or an error that says what is wrong with the value: "must be at least 0".
 template <typename T>
@@ -100,9 +100,9 @@ struct Setting {
   // Checks the current value; its message does not name the path. Empty if there is nothing to
   // check.
   std::function<absl::Status()> check;
-  // Owns the SectionList or WordSetting that `value` points to; null for other types.
+  // Owns the SectionList or EnumSetting that `value` points to; null for other types.
   std::shared_ptr<SectionList> list;
-  std::shared_ptr<WordSetting> word = nullptr;
+  std::shared_ptr<EnumSetting> word = nullptr;
   // Whether a run may be resumed with another value. For all other settings that is an error,
   // unless the user names them (trainer/run/resume_check.h).
   bool may_change = false;
@@ -117,7 +117,7 @@ struct SettingSection {
 };
 
 // Collects the declarations of a configuration. See the top of this file.
-class SettingVisitor {
+class SettingTable {
  public:
   // Declares a setting. `value` must have one of the types of SettingPointer. The result is valid
   // until the next declaration.
@@ -131,22 +131,22 @@ class SettingVisitor {
     return settings_.back();
   }
 
-  // Declares a setting of a fixed set of words (WordSetting).
+  // Declares a setting of a fixed set of words (EnumSetting).
   template <typename Enum>
   requires std::is_enum_v<Enum> taopd::Setting& Setting(const std::string& name, Enum* value,
                                                         const std::string& help);
 
-  // Declares a section. Struct has its own Visit, and its settings get the prefix "name.".
+  // Declares a section. Struct has its own Declare, and its settings get the prefix "name.".
   template <typename Struct>
   void Section(const std::string& name, const std::string& help, Struct& section) {
     sections_.push_back({prefix_ + name, help});
     const std::string outer = prefix_;
     prefix_ += name + ".";
-    section.Visit(*this);
+    section.Declare(*this);
     prefix_ = outer;
   }
 
-  // Declares a list of sections. Struct has its own Visit, which declares no lists.
+  // Declares a list of sections. Struct has its own Declare, which declares no lists.
   template <typename Struct>
   void List(const std::string& name, std::vector<Struct>* items, const std::string& help);
 
@@ -159,25 +159,23 @@ class SettingVisitor {
   std::vector<SettingSection> sections_;
 };
 
-using SettingTable = SettingVisitor;
-
 // Returns the settings of `config`, which must outlive the table.
 template <typename Config>
 SettingTable DescribeSettings(Config& config) {
   SettingTable table;
-  config.Visit(table);
+  config.Declare(table);
   return table;
 }
 
-// The SectionList over a vector. SettingVisitor::List makes it.
+// The SectionList over a vector. SettingTable::List makes it.
 template <typename Struct>
 class SectionListOf final : public SectionList {
  public:
   explicit SectionListOf(std::vector<Struct>* items) : items_(items) {}
   size_t size() const override { return items_->size(); }
   void Reset(size_t num) override { items_->assign(num, Struct()); }
-  SettingVisitor Item(size_t index) override { return DescribeSettings((*items_)[index]); }
-  SettingVisitor Prototype() override { return DescribeSettings(prototype_); }
+  SettingTable Item(size_t index) override { return DescribeSettings((*items_)[index]); }
+  SettingTable Prototype() override { return DescribeSettings(prototype_); }
 
  private:
   std::vector<Struct>* items_;
@@ -185,21 +183,21 @@ class SectionListOf final : public SectionList {
 };
 
 template <typename Struct>
-void SettingVisitor::List(const std::string& name, std::vector<Struct>* items,
-                          const std::string& help) {
+void SettingTable::List(const std::string& name, std::vector<Struct>* items,
+                        const std::string& help) {
   auto list = std::make_shared<SectionListOf<Struct>>(items);
   settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
 }
 
-// The WordSetting of an enum.
+// The EnumSetting of an enum.
 template <typename Enum>
-class WordSettingOf final : public WordSetting {
+class EnumSettingOf final : public EnumSetting {
  public:
-  explicit WordSettingOf(Enum* value) : value_(value) {}
-  std::string word() const override { return WordOf(*value_); }
+  explicit EnumSettingOf(Enum* value) : value_(value) {}
+  std::string word() const override { return NameOf(*value_); }
   std::vector<std::string> words() const override {
     std::vector<std::string> words;
-    for (const auto& [value, word] : WordsOf(*value_)) words.push_back(word);
+    for (const auto& [value, word] : NamesOf(*value_)) words.push_back(word);
     return words;
   }
   absl::Status Set(const std::string& word) override;
@@ -209,9 +207,9 @@ class WordSettingOf final : public WordSetting {
 };
 
 template <typename Enum>
-requires std::is_enum_v<Enum> Setting& SettingVisitor::Setting(const std::string& name, Enum* value,
-                                                               const std::string& help) {
-  auto word = std::make_shared<WordSettingOf<Enum>>(value);
+requires std::is_enum_v<Enum> Setting& SettingTable::Setting(const std::string& name, Enum* value,
+                                                             const std::string& help) {
+  auto word = std::make_shared<EnumSettingOf<Enum>>(value);
   settings_.push_back({prefix_ + name, help, SettingPointer(word.get()), nullptr, nullptr, word});
   return settings_.back();
 }
@@ -230,7 +228,7 @@ std::string SettingTypeName(const SettingPointer& value);
 // `unknown`.
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known);
 
-// The checks for SettingVisitor::Setting.
+// The checks for SettingTable::Setting.
 template <typename T>
 SettingCheck<T> AtLeast(T limit) {
   return [limit](const T& v) {
@@ -258,8 +256,8 @@ SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
 SettingCheck<std::string> OneOf(std::vector<std::string> choices);
 SettingCheck<std::string> NotEmpty();
 template <typename Enum>
-absl::Status WordSettingOf<Enum>::Set(const std::string& word) {
-  for (const auto& [value, known] : WordsOf(*value_)) {
+absl::Status EnumSettingOf<Enum>::Set(const std::string& word) {
+  for (const auto& [value, known] : NamesOf(*value_)) {
     if (known != word) continue;
     *value_ = value;
     return absl::OkStatus();

@@ -108,7 +108,7 @@ absl::Status ReadValue(const YAML::Node& node, SectionList* out) {
   return absl::OkStatus();
 }
 
-absl::Status ReadValue(const YAML::Node& node, WordSetting* out) {
+absl::Status ReadValue(const YAML::Node& node, EnumSetting* out) {
   return node.IsScalar() ? out->Set(node.Scalar()) : InvalidArgument("a single value is expected");
 }
 
@@ -119,7 +119,7 @@ absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
   }
   const absl::Status status =
       std::visit([&](auto* pointer) { return ReadValue(node, pointer); }, setting.value);
-  const bool is_word = node.IsScalar() && std::holds_alternative<WordSetting*>(setting.value);
+  const bool is_word = node.IsScalar() && std::holds_alternative<EnumSetting*>(setting.value);
   return Annotate(status,
                   is_word ? Concat(setting.path, " = \"", node.Scalar(), "\"") : setting.path);
 }

@@ -287,12 +287,12 @@ class TorchEngine final : public InferenceEngine {
     {
       absl::MutexLock lock(&mutex_);
       scheduler_.Advance(plan);
-      Count(plan);
+      CountTokens(plan);
       for (const ScheduledRows& part : plan.rows) {
         for (Sequence* sequence : part.followers) {
-          if (sequence->finished) finished.push_back(Take(sequence));
+          if (sequence->finished) finished.push_back(FinishSequence(sequence));
         }
-        if (part.sequence->finished) finished.push_back(Take(part.sequence));
+        if (part.sequence->finished) finished.push_back(FinishSequence(part.sequence));
       }
       if (device_failed) {
         refusal_ = "the device failed and needs a new process";
@@ -313,7 +313,7 @@ class TorchEngine final : public InferenceEngine {
     TAOPD_RETURN_IF_ERROR(
         Guarded([&] { hidden_TH = runner_->Forward(rows, uncached, [this] { Beat(); }); }));
     const absl::Time computed_at = clock_->Now();
-    const absl::Status produced = Guarded([&] { runner_->Produce(rows, hidden_TH); });
+    const absl::Status produced = Guarded([&] { runner_->ScoreAndSample(rows, hidden_TH); });
     // The layers' errors on a device are asynchronous and surface here, where results are taken.
     if (!produced.ok() && !ModelAnswers()) return produced;
     {
@@ -345,7 +345,7 @@ class TorchEngine final : public InferenceEngine {
   void Beat() { last_beat_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed); }
 
   // Called after Advance. A prompt counts once, when it is done.
-  void Count(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void CountTokens(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto count = [this](const Sequence& sequence, bool samples) {
       if (!sequence.status.ok() || sequence.sits_out) return;
       const bool prompt_done =
@@ -362,7 +362,7 @@ class TorchEngine final : public InferenceEngine {
     }
   }
 
-  Finished Take(Sequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  Finished FinishSequence(Sequence* sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::unique_ptr<Sequence> owned = scheduler_.Finish(sequence);
     if (!owned->status.ok()) {
       ++stats_.failed_requests;

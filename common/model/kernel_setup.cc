@@ -31,7 +31,7 @@ absl::StatusOr<SelfCheckShape> ShapeOf(const ModelConfig& config, const KernelUs
   shape.dtype = ScalarTypeOf(type);
   shape.hidden_size = config.hidden_size;
   shape.intermediate_size = config.intermediate_size;
-  shape.vocabulary_size = config.vocab_size;
+  shape.vocab_size = config.vocab_size;
   shape.num_heads = config.num_attention_heads;
   shape.num_kv_heads = config.num_key_value_heads;
   shape.head_size = config.head_dim;

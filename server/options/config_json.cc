@@ -21,7 +21,7 @@ ordered_json ValueOf(const Setting& setting) {
       [](const auto* value) -> ordered_json {
         if constexpr (std::is_same_v<decltype(value), const SectionList*>) {
           return nullptr;  // the teacher has no lists of sections
-        } else if constexpr (std::is_same_v<decltype(value), const WordSetting*>) {
+        } else if constexpr (std::is_same_v<decltype(value), const EnumSetting*>) {
           return value->word();
         } else if constexpr (std::is_same_v<decltype(value), const std::optional<int64_t>*> ||
                              std::is_same_v<decltype(value), const std::optional<double>*>) {

@@ -17,7 +17,7 @@ void AddSettingFlags(const SettingTable& table, CLI::App* app) {
         [&](auto* pointer) {
           if constexpr (std::is_same_v<decltype(pointer), SectionList*>) {
             TAOPD_CHECK(pointer == nullptr);  // a list of sections has no flag
-          } else if constexpr (std::is_same_v<decltype(pointer), WordSetting*>) {
+          } else if constexpr (std::is_same_v<decltype(pointer), EnumSetting*>) {
             TAOPD_CHECK(pointer == nullptr);  // the teacher has no setting of words
           } else if constexpr (std::is_same_v<decltype(pointer), std::optional<int64_t>*> ||
                                std::is_same_v<decltype(pointer), std::optional<double>*>) {

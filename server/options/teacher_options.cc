@@ -77,13 +77,13 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
 
 }  // namespace
 
-void TeacherOptions::Visit(SettingVisitor& v) {
+void TeacherOptions::Declare(SettingTable& v) {
   VisitModel(v);
   VisitEngine(v);
   VisitServing(v);
 }
 
-void TeacherOptions::VisitModel(SettingVisitor& v) {
+void TeacherOptions::VisitModel(SettingTable& v) {
   v.Setting("model", &model,
             "Model directory with config.json and safetensors files, and with tokenizer.json if "
             "requests may contain text.",
@@ -123,7 +123,7 @@ void TeacherOptions::VisitModel(SettingVisitor& v) {
             Between<int64_t>(1, 64));
 }
 
-void TeacherOptions::VisitEngine(SettingVisitor& v) {
+void TeacherOptions::VisitEngine(SettingTable& v) {
   v.Setting("max_model_len", &max_model_len,
             "Maximum length of a sequence in tokens, prompt and generated tokens together. 0 means "
             "the model's own limit.",
@@ -191,7 +191,7 @@ void TeacherOptions::VisitEngine(SettingVisitor& v) {
             MemorySize());
 }
 
-void TeacherOptions::VisitServing(SettingVisitor& v) {
+void TeacherOptions::VisitServing(SettingTable& v) {
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
             "Limit of the memory that all request bodies and answers take together. Requests over "
             "this limit are refused with RESOURCE_EXHAUSTED or 429.",
@@ -236,7 +236,7 @@ void TeacherOptions::VisitServing(SettingVisitor& v) {
             DescribedDevice());
 }
 
-void TeacherOptions::VisitNetwork(SettingVisitor& v) {
+void TeacherOptions::VisitNetwork(SettingTable& v) {
   v.Setting(
       "health_port", &health_port,
       "HTTP port for /health, /ping, /ready and /metrics only, without TLS and keys. 0 means none.",
@@ -278,7 +278,7 @@ void TeacherOptions::VisitNetwork(SettingVisitor& v) {
       Share());
 }
 
-void TeacherOptions::VisitGrpc(SettingVisitor& v) {
+void TeacherOptions::VisitGrpc(SettingTable& v) {
   v.Setting("grpc_reflection", &grpc_reflection,
             "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
   v.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,

@@ -1,5 +1,6 @@
-// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Visit declares each
-// setting once; the flags, the checks, the printed configuration and the reference come from it.
+// The settings of taopd-teacher. Flags that vLLM also has carry vLLM's names. Each setting is
+// declared once, in Declare; the flags, the checks, the printed configuration and the reference
+// come from it.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +74,7 @@ struct TeacherOptions {
   bool plan = false;
   std::string plan_device;
 
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 
   // Returns served_model_name, or `model` if that is empty.
   const std::string& ModelName() const {
@@ -85,11 +86,11 @@ struct TeacherOptions {
   TeacherOptions WithoutSecrets() const;
 
  private:
-  void VisitModel(SettingVisitor& v);
-  void VisitEngine(SettingVisitor& v);
-  void VisitServing(SettingVisitor& v);
-  void VisitNetwork(SettingVisitor& v);
-  void VisitGrpc(SettingVisitor& v);
+  void VisitModel(SettingTable& v);
+  void VisitEngine(SettingTable& v);
+  void VisitServing(SettingTable& v);
+  void VisitNetwork(SettingTable& v);
+  void VisitGrpc(SettingTable& v);
 };
 
 // Checks each setting by itself and in combination. Returns INVALID_ARGUMENT naming the setting,

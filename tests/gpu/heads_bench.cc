@@ -34,7 +34,7 @@ constexpr int kRepeats = 10;
 constexpr double kEpsilon = 1e-6;  // of the listing
 
 struct Shape {
-  int64_t num_rows, hidden_size, vocabulary_size, k;
+  int64_t num_rows, hidden_size, vocab_size, k;
 };
 
 struct Inputs {
@@ -48,7 +48,7 @@ Inputs MakeInputs(const Shape& shape) {
   Inputs inputs;
   inputs.hidden = at::randn({shape.num_rows, shape.hidden_size}, on_gpu).to(at::kBFloat16);
   // Logits of standard deviation 6: peaked distributions with a long tail.
-  inputs.lm_head = (at::randn({shape.vocabulary_size, shape.hidden_size}, on_gpu) *
+  inputs.lm_head = (at::randn({shape.vocab_size, shape.hidden_size}, on_gpu) *
                     (6 / std::sqrt(static_cast<double>(shape.hidden_size))))
                        .to(at::kBFloat16);
   inputs.d_lm_head = at::zeros(inputs.lm_head.sizes(), on_gpu);
@@ -177,18 +177,18 @@ void Report(const char* part, const Shape& shape, double gemms, const Measured& 
             std::ostringstream* json) {
   const double flops = gemms * 2.0 * static_cast<double>(shape.num_rows) *
                        static_cast<double>(shape.hidden_size) *
-                       static_cast<double>(shape.vocabulary_size);
+                       static_cast<double>(shape.vocab_size);
   const double tflops = measured.ms > 0 ? flops / measured.ms * 1e-9 : 0;
   std::printf("%-8s N=%-5ld H=%-5ld V=%-7ld k=%-3ld %-30s %9.2f ms %8.1f TFLOP/s %9.0f MiB", part,
               static_cast<long>(shape.num_rows), static_cast<long>(shape.hidden_size),
-              static_cast<long>(shape.vocabulary_size), static_cast<long>(shape.k),
+              static_cast<long>(shape.vocab_size), static_cast<long>(shape.k),
               measured.name.c_str(), measured.ms, tflops, measured.peak_mib);
   if (measured.error >= 0) std::printf("  error %.2e", measured.error);
   std::printf("\n");
   std::fflush(stdout);
   if (json->tellp() > 0) *json << ",\n";
   *json << "  {\"part\": \"" << part << "\", \"N\": " << shape.num_rows
-        << ", \"H\": " << shape.hidden_size << ", \"V\": " << shape.vocabulary_size
+        << ", \"H\": " << shape.hidden_size << ", \"V\": " << shape.vocab_size
         << ", \"k\": " << shape.k << ", \"name\": \"" << measured.name
         << "\", \"ms\": " << measured.ms << ", \"tflops\": " << tflops
         << ", \"peak_mib\": " << measured.peak_mib << ", \"d_hidden_error\": " << measured.error
@@ -222,8 +222,7 @@ void Student(const Shape& shape, std::ostringstream* json) {
   report(Measure(
       "chunked, float32 logits", [&] { return Listing(inputs, true, 1024); }, exact));
   // The three products alone, bf16 in and out.
-  const at::Tensor logits =
-      at::empty({shape.num_rows, shape.vocabulary_size}, inputs.hidden.options());
+  const at::Tensor logits = at::empty({shape.num_rows, shape.vocab_size}, inputs.hidden.options());
   const at::Tensor d_hidden = at::empty_like(inputs.hidden);
   const at::Tensor d_lm_head = at::empty_like(inputs.lm_head);
   report(Measure("the three products, bf16",
@@ -240,7 +239,7 @@ void Student(const Shape& shape, std::ostringstream* json) {
 }
 
 void Teacher(const Shape& shape, std::ostringstream* json) {
-  const Inputs inputs = MakeInputs({shape.num_rows, shape.hidden_size, shape.vocabulary_size, 1});
+  const Inputs inputs = MakeInputs({shape.num_rows, shape.hidden_size, shape.vocab_size, 1});
   const auto report = [&](const Measured& m) { Report("teacher", shape, 1, m, json); };
   ScoringOptions options;
   options.top_k = static_cast<int32_t>(shape.k);

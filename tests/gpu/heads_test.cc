@@ -40,8 +40,8 @@ class GpuHeads : public ::testing::Test {
 };
 
 Problem MakeProblemOf(at::ScalarType dtype, int64_t num_rows, int64_t hidden_size,
-                      int64_t vocabulary_size, int64_t k) {
-  Problem problem = MakeProblem(num_rows, hidden_size, vocabulary_size, k, /*seed=*/1);
+                      int64_t vocab_size, int64_t k) {
+  Problem problem = MakeProblem(num_rows, hidden_size, vocab_size, k, /*seed=*/1);
   problem.hidden = problem.hidden.to(dtype);
   problem.lm_head = problem.lm_head.to(dtype);
   return problem;
@@ -73,9 +73,8 @@ TEST_F(GpuHeads, StudentMatchesAutogradForEveryObjective) {
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (int64_t k : {1, 16, 1024}) {
         const bool full = info.needs & kNeedsFullVocabulary;
-        const int64_t vocabulary_size = full ? 1111 : 20011;
-        const Problem on_cpu =
-            MakeProblemOf(dtype, 7, 64, vocabulary_size, full ? vocabulary_size : k);
+        const int64_t vocab_size = full ? 1111 : 20011;
+        const Problem on_cpu = MakeProblemOf(dtype, 7, 64, vocab_size, full ? vocab_size : k);
         const Problem p = OnDevice(on_cpu);
         HeadOptions options = OptionsFor(std::string(info.name));
         options.top_k_metrics = !full;

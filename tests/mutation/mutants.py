@@ -79,7 +79,7 @@ MUTANTS = [
          "shared->num_top = 0;\n  }"),
         ("top-k stay in the tail", "= row.logits[id];\n    row.logits[id] = NegativeInfinity<float>();", "= row.logits[id];"),
         ("candidates stay in their tail",
-         "if (id >= 0 && id < args.vocabulary_size) row.logits[id] = NegativeInfinity<float>();", "(void)id;"),
+         "if (id >= 0 && id < args.vocab_size) row.logits[id] = NegativeInfinity<float>();", "(void)id;"),
         ("entropy of the support", "support_entropy -= exp(log_p) * log_p", "support_entropy += exp(log_p) * log_p"),
         ("candidates without the temperature", "static_cast<float>(*value * scale - log_sum_exp)",
          "static_cast<float>(*value - log_sum_exp)")),

@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
                                                                   bool retry) {
   if (config.teacher.kind != TeacherKind::kServer) {
-    return InvalidArgument("teacher.kind = ", WordOf(config.teacher.kind),
+    return InvalidArgument("teacher.kind = ", NameOf(config.teacher.kind),
                            ": there is no server to measure");
   }
   TeacherClientOptions options = ClientOptionsOf(config);

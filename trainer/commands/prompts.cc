@@ -31,7 +31,7 @@ absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptM
 TeacherPromptOptions TeacherPromptOptionsOf(const DataConfig& data) {
   TeacherPromptOptions options;
   options.key = data.teacher_prompt_key;
-  options.words = RowTemplate(data.teacher_prompt_template);
+  options.row_template = RowTemplate(data.teacher_prompt_template);
   options.missing = data.teacher_prompt_missing;
   options.max_length = data.MaxTeacherPromptLength();
   options.sibling_length = data.max_response_length;

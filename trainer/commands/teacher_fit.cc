@@ -31,7 +31,7 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
                               " exceeds the teacher's limit of ", teacher.max_top_k);
   }
   if (support.student_top_k > 0 && teacher.max_candidates == 0) {
-    return FailedPrecondition("objective.support ", WordOf(config.objective.support),
+    return FailedPrecondition("objective.support ", NameOf(config.objective.support),
                               ": it needs the log-probs of given ids, and the teacher ",
                               teacher.model_name, " takes no candidates");
   }

@@ -2,14 +2,14 @@
 
 namespace taopd {
 
-void GuardRuleConfig::Visit(SettingVisitor& v) {
+void GuardRuleConfig::Declare(SettingTable& v) {
   v.Setting("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0))
       .MayChange();
   v.Setting("action", &action, "What the guard does: warn, pause, stop (code 76) or roll_back.")
       .MayChange();
 }
 
-void GuardConfig::Visit(SettingVisitor& v) {
+void GuardConfig::Declare(SettingTable& v) {
   v.Section("tail_ratio",
             "Alarm when policy/student_tail divided by policy/teacher_tail exceeds limit times the "
             "larger of 1 and the value of this ratio at the start.",

@@ -12,7 +12,7 @@ namespace taopd {
 // The action of a guard whose alarm has lasted; kNone: there is no alarm. In ascending order of
 // severity.
 enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
-inline SettingWords<GuardAction> WordsOf(GuardAction) {
+inline EnumNames<GuardAction> NamesOf(GuardAction) {
   return {{GuardAction::kWarn, "warn"},
           {GuardAction::kPause, "pause"},
           {GuardAction::kStop, "stop"},
@@ -23,7 +23,7 @@ inline SettingWords<GuardAction> WordsOf(GuardAction) {
 struct GuardRuleConfig {
   double limit = 0;
   GuardAction action = GuardAction::kWarn;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 inline constexpr size_t kNumProbes = 8;      // responses on which policy/kl_to_start is measured
@@ -41,7 +41,7 @@ struct GuardConfig {
   int64_t patience = 3;
   int64_t kl_every = 10;
   double rollback_lr_factor = 0.5;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 // Returns whether a guard that is on may roll the run back.

@@ -16,7 +16,7 @@ std::vector<std::string> GraderNamesOrNone() {
 }
 
 // PPO's clips are parameters of the objective, and their rows there describe them.
-void VisitClip(const std::string& name, double* value, SettingVisitor& v) {
+void VisitClip(const std::string& name, double* value, SettingTable& v) {
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
     if (parameter.name != name) continue;
     v.Setting(name, value, std::string(parameter.summary),
@@ -29,7 +29,7 @@ void VisitClip(const std::string& name, double* value, SettingVisitor& v) {
 
 }  // namespace
 
-void RewardConfig::Visit(SettingVisitor& v) {
+void RewardConfig::Declare(SettingTable& v) {
   v.Setting("grader", &grader,
             "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
             "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
@@ -114,11 +114,11 @@ absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {
     return absl::OkStatus();
   }
   if (reward.scale == RewardScale::kStd && reward.baseline != RewardBaseline::kGroup) {
-    return InvalidArgument("reward.scale = std: reward.baseline is ", WordOf(reward.baseline),
+    return InvalidArgument("reward.scale = std: reward.baseline is ", NameOf(reward.baseline),
                            ", must be group; or set reward.scale to none");
   }
   if (reward.baseline != RewardBaseline::kNone && num_responses < 2) {
-    return InvalidArgument("reward.baseline = ", WordOf(reward.baseline),
+    return InvalidArgument("reward.baseline = ", NameOf(reward.baseline),
                            ": compares the responses to a prompt, so rollout.n = ", num_responses,
                            " must be at least 2");
   }

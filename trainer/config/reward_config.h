@@ -11,14 +11,14 @@ namespace taopd {
 
 // The number subtracted from a reward. A response's group is the responses to its prompt.
 enum class RewardBaseline { kNone, kGroup, kLeaveOneOut };
-inline SettingWords<RewardBaseline> WordsOf(RewardBaseline) {
+inline EnumNames<RewardBaseline> NamesOf(RewardBaseline) {
   return {{RewardBaseline::kNone, "none"},
           {RewardBaseline::kGroup, "group"},
           {RewardBaseline::kLeaveOneOut, "leave_one_out"}};
 }
 // The divisor of the difference.
 enum class RewardScale { kNone, kStd };
-inline SettingWords<RewardScale> WordsOf(RewardScale) {
+inline EnumNames<RewardScale> NamesOf(RewardScale) {
   return {{RewardScale::kNone, "none"}, {RewardScale::kStd, "std"}};
 }
 
@@ -38,7 +38,7 @@ struct RewardConfig {
   double connect_timeout_s = 60;
   int64_t max_in_flight = 16;
   std::string api_key_env;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 
   bool IsOn() const { return !grader.empty() || !url.empty(); }
 };

@@ -5,7 +5,7 @@
 
 namespace taopd {
 
-void RolloutEndpointsConfig::VisitEndpoints(SettingVisitor& v) {
+void RolloutEndpointsConfig::VisitEndpoints(SettingTable& v) {
   v.Setting("endpoints", &endpoints,
             "Servers that generate the rollouts instead of the trainer, with weights that the "
             "trainer gives them: grpc://host:port (taopd-teacher --trainable; grpcs with TLS) or "

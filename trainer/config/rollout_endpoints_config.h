@@ -17,7 +17,7 @@ enum class WeightTransfer {
   kStream,     // the trainer sends them
   kNccl,       // the trainer broadcasts them from its GPU to those of vLLM
 };
-inline SettingWords<WeightTransfer> WordsOf(WeightTransfer) {
+inline EnumNames<WeightTransfer> NamesOf(WeightTransfer) {
   return {{WeightTransfer::kDirectory, "directory"},
           {WeightTransfer::kStream, "stream"},
           {WeightTransfer::kNccl, "nccl"}};
@@ -27,7 +27,7 @@ enum class OnUpdate {
   kFinish,   // the server waits for them
   kRestart,  // the server drops them; whoever asked for them asks again
 };
-inline SettingWords<OnUpdate> WordsOf(OnUpdate) {
+inline EnumNames<OnUpdate> NamesOf(OnUpdate) {
   return {{OnUpdate::kFinish, "finish"}, {OnUpdate::kRestart, "restart"}};
 }
 
@@ -44,7 +44,7 @@ struct RolloutEndpointsConfig : ServerAccess {
 
   // Whether other processes generate.
   bool IsElsewhere() const { return !endpoints.empty(); }
-  void VisitEndpoints(SettingVisitor& v);
+  void VisitEndpoints(SettingTable& v);
 };
 
 // Returns INVALID_ARGUMENT for settings that do not fit each other.

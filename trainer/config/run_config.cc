@@ -19,7 +19,7 @@ SettingCheck<double> Fraction() {
   };
 }
 
-void RunConfig::Visit(SettingVisitor& v) {
+void RunConfig::Declare(SettingTable& v) {
   v.Setting("name", &name, "Name of the run, which its page shows.", NotEmpty()).MayChange();
   v.Setting(
        "dir", &dir,
@@ -29,7 +29,7 @@ void RunConfig::Visit(SettingVisitor& v) {
             AtLeast<int64_t>(0));
 }
 
-void ProcessConfig::VisitProcess(SettingVisitor& v) {
+void ProcessConfig::VisitProcess(SettingTable& v) {
   v.Setting("head_workspace_mb", &head_workspace_mb,
             "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
             "loss takes at least what 512 rows need.",
@@ -74,7 +74,7 @@ void ProcessConfig::VisitProcess(SettingVisitor& v) {
       .MayChange();
 }
 
-void PromptConfig::VisitPrompts(SettingVisitor& v) {
+void PromptConfig::VisitPrompts(SettingTable& v) {
   v.Setting("chat_template_kwargs", &chat_template_kwargs,
             "Variables for the chat template as a JSON object in quotes, such as "
             "'{\"enable_thinking\": false}'.");
@@ -85,7 +85,7 @@ void PromptConfig::VisitPrompts(SettingVisitor& v) {
             "files.");
 }
 
-void OptimizerConfig::Visit(SettingVisitor& v) {
+void OptimizerConfig::Declare(SettingTable& v) {
   v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
   v.Setting("betas", &betas, "AdamW's two decay rates.",
             SettingCheck<std::vector<double>>(CheckBetas));
@@ -117,7 +117,7 @@ void OptimizerConfig::Visit(SettingVisitor& v) {
       .MayChange();
 }
 
-void ServerAccess::VisitAccess(SettingVisitor& v) {
+void ServerAccess::VisitAccess(SettingTable& v) {
   v.Setting(
        "api_key_env", &api_key_env,
        "Environment variable that holds the servers' API key. The key is sent as a bearer token.")
@@ -152,7 +152,7 @@ const char* ServerAccess::FirstGiven() const {
   return api_key_file.empty() ? nullptr : "api_key_file";
 }
 
-void LoraSettings::Visit(SettingVisitor& v) {
+void LoraSettings::Declare(SettingTable& v) {
   v.Setting("rank", &rank,
             "Rank of the adapters that are trained instead of the weights. 0 means no adapters. "
             "See docs/lora.md.",

@@ -17,13 +17,13 @@ struct RunConfig {
   std::string name = "run";
   std::string dir;
   int64_t seed = 0;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }
 };
 
 // The consequence of a plan that needs more memory or disk than there is.
 enum class PlanPolicy { kRefuse, kWarn, kOff };
-inline SettingWords<PlanPolicy> WordsOf(PlanPolicy) {
+inline EnumNames<PlanPolicy> NamesOf(PlanPolicy) {
   return {{PlanPolicy::kRefuse, "refuse"}, {PlanPolicy::kWarn, "warn"}, {PlanPolicy::kOff, "off"}};
 }
 
@@ -43,7 +43,7 @@ struct ProcessConfig : ControlConfig {
   std::string device = "auto";
   std::string kernels = kKernelsAuto;
   int64_t num_threads = 0;
-  void VisitProcess(SettingVisitor& v);
+  void VisitProcess(SettingTable& v);
 };
 
 // Settings of prompts that both commands have.
@@ -51,7 +51,7 @@ struct PromptConfig {
   std::string chat_template_kwargs;
   bool add_special_tokens = true;
   bool shuffle = true;
-  void VisitPrompts(SettingVisitor& v);
+  void VisitPrompts(SettingTable& v);
 };
 
 // Accepts numbers above 0 up to 1.
@@ -59,19 +59,19 @@ SettingCheck<double> Fraction();
 
 // The learning rate after the warm-up.
 enum class LrSchedule { kConstant, kLinear, kCosine };
-inline SettingWords<LrSchedule> WordsOf(LrSchedule) {
+inline EnumNames<LrSchedule> NamesOf(LrSchedule) {
   return {{LrSchedule::kConstant, "constant"},
           {LrSchedule::kLinear, "linear"},
           {LrSchedule::kCosine, "cosine"}};
 }
 // The type of AdamW's moments.
 enum class MomentsDtype { kFloat32, kBfloat16 };
-inline SettingWords<MomentsDtype> WordsOf(MomentsDtype) {
+inline EnumNames<MomentsDtype> NamesOf(MomentsDtype) {
   return {{MomentsDtype::kFloat32, "float32"}, {MomentsDtype::kBfloat16, "bfloat16"}};
 }
 // The numbers that take the updates of bfloat16 weights: a float32 copy or the weights themselves.
 enum class MasterWeights { kFloat32, kNone };
-inline SettingWords<MasterWeights> WordsOf(MasterWeights) {
+inline EnumNames<MasterWeights> NamesOf(MasterWeights) {
   return {{MasterWeights::kFloat32, "float32"}, {MasterWeights::kNone, "none"}};
 }
 
@@ -87,7 +87,7 @@ struct OptimizerConfig {
   MomentsDtype moments = MomentsDtype::kFloat32;
   MasterWeights master = MasterWeights::kFloat32;
   bool offload = false;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
   // AdamW's two moments and the copy of weights that are not float32, for one parameter.
   int64_t StateBytesPerParameter(bool has_float32_weights) const {
     const bool has_copy = !has_float32_weights && master == MasterWeights::kFloat32;
@@ -102,7 +102,7 @@ struct ServerAccess {
   std::string tls_ca_file;
   std::string tls_cert_file;
   std::string tls_key_file;
-  void VisitAccess(SettingVisitor& v);
+  void VisitAccess(SettingTable& v);
   // Returns INVALID_ARGUMENT, naming the settings of `section`, if of a pair of settings one is
   // missing or both are given.
   absl::Status CheckAccess(const char* section) const;
@@ -110,7 +110,7 @@ struct ServerAccess {
   const char* FirstGiven() const;
 };
 
-inline SettingWords<LoraInit> WordsOf(LoraInit) {
+inline EnumNames<LoraInit> NamesOf(LoraInit) {
   return {{LoraInit::kDefault, "default"}, {LoraInit::kGaussian, "gaussian"}};
 }
 
@@ -122,7 +122,7 @@ struct LoraSettings {
   std::vector<std::string> target_modules = {kAllLinear};
   std::vector<std::string> modules_to_save;
   LoraInit init = LoraInit::kDefault;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 
   bool is_on() const { return rank > 0; }
   // Returns the adapters to train, or nullopt if there are none. `seed` is that of the run.

@@ -2,7 +2,7 @@
 
 namespace taopd {
 
-void SftModelConfig::Visit(SettingVisitor& v) {
+void SftModelConfig::Declare(SettingTable& v) {
   v.Setting("init", &init,
             "Hugging Face model directory to start from. If it is empty, the weights are random.");
   v.Setting("config", &config,
@@ -19,7 +19,7 @@ void SftModelConfig::Visit(SettingVisitor& v) {
   v.Section("lora", "Low-rank adapters (LoRA).", lora);
 }
 
-void SftDataConfig::Visit(SettingVisitor& v) {
+void SftDataConfig::Declare(SettingTable& v) {
   v.Setting("train", &train,
             "JSON Lines or Parquet files of conversations, or of prompts and responses. Each "
             "prompt and response is text, a list of messages, or token ids under KEY_ids.")
@@ -43,7 +43,7 @@ void SftDataConfig::Visit(SettingVisitor& v) {
   VisitPrompts(v);
 }
 
-void SftTrainerConfig::Visit(SettingVisitor& v) {
+void SftTrainerConfig::Declare(SettingTable& v) {
   v.Setting("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1))
       .MayChange();
   v.Setting("batch_size", &batch_size, "Number of rows per step.", AtLeast<int64_t>(1));
@@ -61,7 +61,7 @@ void SftTrainerConfig::Visit(SettingVisitor& v) {
   VisitProcess(v);
 }
 
-void SftConfig::Visit(SettingVisitor& v) {
+void SftConfig::Declare(SettingTable& v) {
   v.Section("run", "The run itself.", run);
   v.Section("model", "The model that learns.", model);
   v.Section("data", "Prompt and response pairs.", data);

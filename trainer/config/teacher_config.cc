@@ -61,7 +61,7 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
                         const std::vector<TeacherEntryConfig>& teachers) {
   const TeacherConfig defaults;
   if (teacher.kind != TeacherKind::kServer) {
-    const std::string kind = WordOf(teacher.kind);
+    const std::string kind = NameOf(teacher.kind);
     if (!teachers.empty()) {
       return InvalidArgument("teacher.kind = ", kind,
                              ": with teachers, give an entry of it the kind self");
@@ -88,11 +88,11 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
   if (HasSelfTeacher(teacher, teachers)) {
     if (sets_ema && teacher.weights != TeacherWeights::kEma) {
       return InvalidArgument("teacher.ema = ", teacher.ema, ": is for teacher.weights ema, not ",
-                             WordOf(teacher.weights));
+                             NameOf(teacher.weights));
     }
     if (refreshes && teacher.weights != TeacherWeights::kStart) {
       return InvalidArgument("teacher.refresh_every = ", teacher.refresh_every,
-                             ": is for teacher.weights start, not ", WordOf(teacher.weights));
+                             ": is for teacher.weights start, not ", NameOf(teacher.weights));
     }
     return absl::OkStatus();
   }
@@ -121,7 +121,7 @@ bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntry
          (teacher.weights != TeacherWeights::kStart || teacher.refresh_every > 0);
 }
 
-void TeacherConfig::Visit(SettingVisitor& v) {
+void TeacherConfig::Declare(SettingTable& v) {
   v.Setting("kind", &kind,
             "Where the scores come from. With server, they come from servers. With self, the "
             "student is its own teacher, with the weights of teacher.weights "
@@ -195,7 +195,7 @@ void TeacherConfig::Visit(SettingVisitor& v) {
       .MayChange();
 }
 
-void TeacherEntryConfig::Visit(SettingVisitor& v) {
+void TeacherEntryConfig::Declare(SettingTable& v) {
   v.Setting("name", &name,
             "Name of the teacher in messages and metrics, made of letters, digits, _ and -.");
   v.Setting("kind", &kind, "Same as teacher.kind. At most one teacher can be of kind self.");

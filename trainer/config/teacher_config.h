@@ -12,13 +12,13 @@ namespace taopd {
 
 // The place where a teacher computes.
 enum class TeacherKind { kServer, kSelf, kNone };
-inline SettingWords<TeacherKind> WordsOf(TeacherKind) {
+inline EnumNames<TeacherKind> NamesOf(TeacherKind) {
   return {
       {TeacherKind::kServer, "server"}, {TeacherKind::kSelf, "self"}, {TeacherKind::kNone, "none"}};
 }
 // The weights of the student that is its own teacher (trainer/student/self_teacher.h).
 enum class TeacherWeights { kStart, kEma, kLive };
-inline SettingWords<TeacherWeights> WordsOf(TeacherWeights) {
+inline EnumNames<TeacherWeights> NamesOf(TeacherWeights) {
   return {{TeacherWeights::kStart, "start"},
           {TeacherWeights::kEma, "ema"},
           {TeacherWeights::kLive, "live"}};
@@ -44,7 +44,7 @@ struct TeacherConfig : ServerAccess {
   std::string cache_dir;
   double cache_gb = 64;
   bool cache_only = false;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 // One entry of the list `teachers`.
@@ -56,7 +56,7 @@ struct TeacherEntryConfig {
   std::string revision;
   std::vector<std::string> sources;
   double weight = 1.0;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 // Returns whether the student is a teacher.

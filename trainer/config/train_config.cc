@@ -34,7 +34,7 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
     return InvalidArgument("objective: ", problem);
   if ((NeedsOf(terms) & kNeedsFullVocabulary) == 0) return absl::OkStatus();
   if (config.support != SupportChoice::kTeacher) {
-    return InvalidArgument("objective.support = ", WordOf(config.support), ": ", NameOf(terms),
+    return InvalidArgument("objective.support = ", NameOf(config.support), ": ", NameOf(terms),
                            " compares the whole vocabulary; leave it at teacher");
   }
   for (int32_t i = 0; i < terms.num_terms; ++i) {
@@ -248,7 +248,7 @@ absl::Status CheckOffPolicy(const TrainConfig& config) {
                            kDefaultObjective);
   }
   if (config.objective.support != SupportChoice::kTeacher) {
-    return InvalidArgument(setting, ": objective.support = ", WordOf(config.objective.support),
+    return InvalidArgument(setting, ": objective.support = ", NameOf(config.objective.support),
                            " needs the student's top-k of each position, which a given response "
                            "does not have; use teacher");
   }
@@ -339,7 +339,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   }
   if (config.data.filter_overlong_prompts && config.data.truncation != Truncation::kError) {
     return InvalidArgument(
-        "data.truncation = ", WordOf(config.data.truncation),
+        "data.truncation = ", NameOf(config.data.truncation),
         " cuts over-long prompts and data.filter_overlong_prompts drops them: choose one");
   }
   return absl::OkStatus();

@@ -22,14 +22,14 @@ namespace taopd {
 
 // The prompts that the chat template renders.
 enum class ChatTemplateUse { kAuto, kAlways, kNever };
-inline SettingWords<ChatTemplateUse> WordsOf(ChatTemplateUse) {
+inline EnumNames<ChatTemplateUse> NamesOf(ChatTemplateUse) {
   return {{ChatTemplateUse::kAuto, "auto"},
           {ChatTemplateUse::kAlways, "always"},
           {ChatTemplateUse::kNever, "never"}};
 }
 // The model whose top-k tokens are compared one by one.
 enum class SupportChoice { kTeacher, kStudent, kUnion };
-inline SettingWords<SupportChoice> WordsOf(SupportChoice) {
+inline EnumNames<SupportChoice> NamesOf(SupportChoice) {
   return {{SupportChoice::kTeacher, "teacher"},
           {SupportChoice::kStudent, "student"},
           {SupportChoice::kUnion, "union"}};
@@ -37,14 +37,14 @@ inline SettingWords<SupportChoice> WordsOf(SupportChoice) {
 // The way in which the losses of positions add up to that of a mini-batch
 // (trainer/step/loss/aggregation.h). The names are verl's.
 enum class Aggregation { kTokenMean, kSeqMeanTokenMean, kSeqMeanTokenSum };
-inline SettingWords<Aggregation> WordsOf(Aggregation) {
+inline EnumNames<Aggregation> NamesOf(Aggregation) {
   return {{Aggregation::kTokenMean, "token-mean"},
           {Aggregation::kSeqMeanTokenMean, "seq-mean-token-mean"},
           {Aggregation::kSeqMeanTokenSum, "seq-mean-token-sum"}};
 }
 // The values that the backward pass computes again; kAuto: the memory plan chooses.
 enum class RecomputeChoice { kAuto, kNone, kAttention, kFull };
-inline SettingWords<RecomputeChoice> WordsOf(RecomputeChoice) {
+inline EnumNames<RecomputeChoice> NamesOf(RecomputeChoice) {
   return {{RecomputeChoice::kAuto, "auto"},
           {RecomputeChoice::kNone, "none"},
           {RecomputeChoice::kAttention, "attention"},
@@ -52,24 +52,24 @@ inline SettingWords<RecomputeChoice> WordsOf(RecomputeChoice) {
 }
 // Whether checkpoints are written while the next step runs.
 enum class AsyncSave { kAuto, kOn, kOff };
-inline SettingWords<AsyncSave> WordsOf(AsyncSave) {
+inline EnumNames<AsyncSave> NamesOf(AsyncSave) {
   return {{AsyncSave::kAuto, "auto"}, {AsyncSave::kOn, "on"}, {AsyncSave::kOff, "off"}};
 }
 // The value of a metric that is the best.
 enum class BestIs { kSmallest, kLargest };
-inline SettingWords<BestIs> WordsOf(BestIs) {
+inline EnumNames<BestIs> NamesOf(BestIs) {
   return {{BestIs::kSmallest, "smallest"}, {BestIs::kLargest, "largest"}};
 }
 // The measure of an evaluation.
 enum class EvalMeasure { kAccuracy, kKl, kNone };
-inline SettingWords<EvalMeasure> WordsOf(EvalMeasure) {
+inline EnumNames<EvalMeasure> NamesOf(EvalMeasure) {
   return {
       {EvalMeasure::kAccuracy, "accuracy"}, {EvalMeasure::kKl, "kl"}, {EvalMeasure::kNone, "none"}};
 }
 
 // Whether the run waits for its evaluations, or trains while they run.
 enum class EvalMode { kBlocking, kBeside };
-inline SettingWords<EvalMode> WordsOf(EvalMode) {
+inline EnumNames<EvalMode> NamesOf(EvalMode) {
   return {{EvalMode::kBlocking, "blocking"}, {EvalMode::kBeside, "beside"}};
 }
 
@@ -78,7 +78,7 @@ struct StudentConfig {
   std::string tokenizer;
   std::string dtype = "auto";
   LoraSettings lora;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 struct DataConfig : PromptConfig {
@@ -114,7 +114,7 @@ struct DataConfig : PromptConfig {
   }
   // Returns the length of the longest prompt that is sent to the teacher.
   int64_t LongestSentPrompt() const;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 struct RolloutConfig : RolloutEndpointsConfig {
@@ -126,13 +126,13 @@ struct RolloutConfig : RolloutEndpointsConfig {
   int64_t max_num_seqs = 256;
   std::optional<double> kv_cache_gb = 4.0;
   bool cuda_graphs = false;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 struct ObjectiveTermConfig {
   std::string name;
   double weight = 1.0;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 struct ObjectiveConfig {
@@ -144,7 +144,7 @@ struct ObjectiveConfig {
   Aggregation aggregation = Aggregation::kTokenMean;
   int64_t full_kl_rows = 0;
   double veto_rho_below = 0;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 
   // Name or terms with their parameters, without the reward's term (TrainConfig::LossTerms).
   // REQUIRES: the settings passed CheckTrainConfig, or name a registered objective.
@@ -178,7 +178,7 @@ struct TrainerConfig : ProcessConfig {
   int64_t rollout_dumps = 0;
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   double peak_flops = 0;
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 
   // A larger file of rollouts is renamed (rollout_dumps).
   static constexpr int64_t kMaxRolloutLogBytes = int64_t{64} << 20;
@@ -213,12 +213,12 @@ struct EvalConfig {
 
   // Whether `grader` is the URL of a server (trainer/eval/response_judge.h).
   bool IsJudgedByServer() const { return grader.find("://") != std::string::npos; }
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 // The part of the gradients that a rank keeps.
 enum class GradientSums { kAuto, kWhole, kSharded };
-inline SettingWords<GradientSums> WordsOf(GradientSums) {
+inline EnumNames<GradientSums> NamesOf(GradientSums) {
   return {{GradientSums::kAuto, "auto"},
           {GradientSums::kWhole, "whole"},
           {GradientSums::kSharded, "sharded"}};
@@ -236,7 +236,7 @@ struct DistConfig {
   bool ShardsGradients(int64_t num_ranks) const {
     return num_ranks > 1 && gradients == GradientSums::kSharded;
   }
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 };
 
 struct TrainConfig {
@@ -254,7 +254,7 @@ struct TrainConfig {
   GuardConfig guard;
   DistConfig dist;
 
-  void Visit(SettingVisitor& v);
+  void Declare(SettingTable& v);
 
   // The terms of the objective and of the reward. REQUIRES: as ObjectiveConfig::Terms.
   ObjectiveTerms LossTerms() const;

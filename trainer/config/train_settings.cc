@@ -26,7 +26,7 @@ absl::Status CheckEvalGrader(const std::string& grader) {
 }
 
 // Settings of prompts that only the teacher sees.
-void VisitTeacherPrompt(DataConfig& c, SettingVisitor& v) {
+void VisitTeacherPrompt(DataConfig& c, SettingTable& v) {
   v.Setting(
       "teacher_prompt_key", &c.teacher_prompt_key,
       "Key of a prompt for the teacher, which is read like the student's. The teacher scores the "
@@ -49,7 +49,7 @@ void VisitTeacherPrompt(DataConfig& c, SettingVisitor& v) {
 }
 
 // Settings of given responses.
-void VisitOffPolicy(DataConfig& c, SettingVisitor& v) {
+void VisitOffPolicy(DataConfig& c, SettingTable& v) {
   v.Setting(
       "response_key", &c.response_key,
       "Key of a row's own response, which offpolicy_fraction uses. The response is text, or token "
@@ -62,7 +62,7 @@ void VisitOffPolicy(DataConfig& c, SettingVisitor& v) {
 }
 
 // Settings of when checkpoints are written and which are kept.
-void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
+void VisitSaving(TrainerConfig& c, SettingTable& v) {
   v.Setting("save_every", &c.save_every,
             "Number of steps between checkpoints. The last step is always saved. 0 means only the "
             "last step.",
@@ -99,7 +99,7 @@ void VisitSaving(TrainerConfig& c, SettingVisitor& v) {
 }
 
 // Settings of memory, and files for inspection.
-void VisitInspection(TrainerConfig& c, SettingVisitor& v) {
+void VisitInspection(TrainerConfig& c, SettingTable& v) {
   v.Setting("memory_plan", &c.memory_plan,
             "What to do if the memory plan exceeds the device's memory: refuse the run, warn, or "
             "do nothing (off).")
@@ -132,7 +132,7 @@ void VisitInspection(TrainerConfig& c, SettingVisitor& v) {
 
 }  // namespace
 
-void StudentConfig::Visit(SettingVisitor& v) {
+void StudentConfig::Declare(SettingTable& v) {
   v.Setting(
       "model", &model,
       "Hugging Face model directory to start from, or directory of a PEFT adapter. If lora.rank is "
@@ -149,7 +149,7 @@ void StudentConfig::Visit(SettingVisitor& v) {
   v.Section("lora", "Low-rank adapters (LoRA).", lora);
 }
 
-void DataConfig::Visit(SettingVisitor& v) {
+void DataConfig::Declare(SettingTable& v) {
   v.Setting("train", &train,
             "JSON Lines or Parquet files of prompts. A prompt is text, a list of messages (as in "
             "verl's files), or token ids under PROMPT_KEY_ids.")
@@ -197,7 +197,7 @@ void DataConfig::Visit(SettingVisitor& v) {
   VisitOffPolicy(*this, v);
 }
 
-void RolloutConfig::Visit(SettingVisitor& v) {
+void RolloutConfig::Declare(SettingTable& v) {
   v.Setting("n", &n, "Number of responses per prompt.", AtLeast<int64_t>(1));
   v.Setting("temperature", &temperature, "Sampling temperature, which the loss uses too.",
             MoreThan(0.0));
@@ -226,12 +226,12 @@ void RolloutConfig::Visit(SettingVisitor& v) {
   VisitEndpoints(v);
 }
 
-void ObjectiveTermConfig::Visit(SettingVisitor& v) {
+void ObjectiveTermConfig::Declare(SettingTable& v) {
   v.Setting("name", &name, "Name of the objective.", OneOf(ObjectiveNames()));
   v.Setting("weight", &weight, "Factor by which the loss of this objective is multiplied.");
 }
 
-void ObjectiveConfig::Visit(SettingVisitor& v) {
+void ObjectiveConfig::Declare(SettingTable& v) {
   std::vector<std::string> names = ObjectiveNames();
   names.emplace_back("");
   v.Setting("name", &name,
@@ -273,7 +273,7 @@ void ObjectiveConfig::Visit(SettingVisitor& v) {
       Between(0.0, 1.0));
 }
 
-void TrainerConfig::Visit(SettingVisitor& v) {
+void TrainerConfig::Declare(SettingTable& v) {
   v.Setting("total_steps", &total_steps, "Number of steps. A step trains on one batch of prompts.",
             AtLeast<int64_t>(1))
       .MayChange();
@@ -337,7 +337,7 @@ void TrainerConfig::Visit(SettingVisitor& v) {
   VisitProcess(v);
 }
 
-void EvalConfig::Visit(SettingVisitor& v) {
+void EvalConfig::Declare(SettingTable& v) {
   v.Setting(
        "measure", &measure,
        "What an evaluation measures. accuracy generates responses and grades them. kl computes the "
@@ -402,7 +402,7 @@ void EvalConfig::Visit(SettingVisitor& v) {
       .MayChange();
 }
 
-void DistConfig::Visit(SettingVisitor& v) {
+void DistConfig::Declare(SettingTable& v) {
   v.Setting("gradients", &gradients,
             "Gradients that a rank keeps. With whole, it keeps sums for all parameters, which are "
             "exchanged once per mini-batch. With sharded, it keeps sums for its slice of the "
@@ -431,7 +431,7 @@ void DistConfig::Visit(SettingVisitor& v) {
       .MayChange();
 }
 
-void TrainConfig::Visit(SettingVisitor& v) {
+void TrainConfig::Declare(SettingTable& v) {
   v.Section("run", "The run itself.", run);
   v.Section("student", "The model that learns.", student);
   v.Section("teacher", "The model that scores.", teacher);

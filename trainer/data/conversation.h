@@ -20,7 +20,7 @@ enum class AssistantTurns {
   kLast,  // the last one, as TRL learns the completion of a conversational prompt
   kAll,   // each one, with the messages before it as its prompt
 };
-inline SettingWords<AssistantTurns> WordsOf(AssistantTurns) {
+inline EnumNames<AssistantTurns> NamesOf(AssistantTurns) {
   return {{AssistantTurns::kLast, "last"}, {AssistantTurns::kAll, "all"}};
 }
 

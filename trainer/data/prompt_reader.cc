@@ -56,11 +56,11 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
 
 }  // namespace
 
-PromptReader::Side PromptReader::TeacherSide(const DatasetOptions& options) {
+PromptReader::PromptSpec PromptReader::TeacherSpec(const DatasetOptions& options) {
   const TeacherPromptOptions& teacher = options.teacher;
-  const std::vector<std::string> names = teacher.words.Names();
+  const std::vector<std::string> names = teacher.row_template.Names();
   const int64_t num_siblings = std::count(names.begin(), names.end(), std::string(kSibling));
-  return {teacher.key.empty() ? options.prompt_key : teacher.key, teacher.words,
+  return {teacher.key.empty() ? options.prompt_key : teacher.key, teacher.row_template,
           teacher.max_length - teacher.sibling_length * num_siblings, /*is_teachers=*/true};
 }
 
@@ -68,14 +68,14 @@ PromptReader::PromptReader(const Tokenizer* tokenizer, const DatasetOptions& opt
     : tokenizer_(tokenizer),
       options_(options),
       student_{options.prompt_key, RowTemplate(), options.max_prompt_length},
-      teacher_(TeacherSide(options)) {}
+      teacher_(TeacherSpec(options)) {}
 
 std::vector<std::string> PromptReader::Columns() const {
   std::vector<std::string> columns = {options_.prompt_key, options_.prompt_key + "_ids"};
   if (const std::string& key = options_.teacher.key; !key.empty()) {
     columns.insert(columns.end(), {key, key + "_ids"});
   }
-  for (const std::string& name : options_.teacher.words.Names()) columns.push_back(name);
+  for (const std::string& name : options_.teacher.row_template.Names()) columns.push_back(name);
   if (!options_.answer_key.empty()) {
     columns.insert(columns.end(), {options_.answer_key, kVerlAnswer});
   }
@@ -104,12 +104,13 @@ absl::StatusOr<PromptReader::Row> PromptReader::Read(const Json& row, PromptReco
 
 // ---- The prompt ---------------------------------------------------------------------------------
 
-absl::Status PromptReader::ReadPrompt(const Side& side, const Json& row, Row* result) const {
+absl::Status PromptReader::ReadPrompt(const PromptSpec& spec, const Json& row, Row* result) const {
   PromptRecord* record = &result->record;
-  const std::string& key = side.key;
-  const PromptTemplate& words = options_.prompt_template;
+  const std::string& key = spec.key;
+  const PromptTemplate& prompt_template = options_.prompt_template;
   if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
-    if (!words.name.empty() || !words.system.empty() || !side.words.empty()) {
+    if (!prompt_template.name.empty() || !prompt_template.system.empty() ||
+        !spec.row_template.empty()) {
       return InvalidArgument(
           "\"", key,
           "_ids\" are token ids: no prompt template or system prompt can be put around them");
@@ -123,18 +124,18 @@ absl::Status PromptReader::ReadPrompt(const Side& side, const Json& row, Row* re
   }
   if (prompt->is_string()) {
     TAOPD_ASSIGN_OR_RETURN(const std::string text,
-                           WithWords(side, row, prompt->get<std::string>()));
+                           FillTemplates(spec, row, prompt->get<std::string>()));
     if (text.empty()) return InvalidArgument("the prompt is empty");
-    if (!options_.text_as_chat && words.system.empty()) {
+    if (!options_.text_as_chat && prompt_template.system.empty()) {
       record->prompt = text;
-      return TokenizePrompt(side, options_.add_special_tokens, record);
+      return TokenizePrompt(spec, options_.add_special_tokens, record);
     }
     record->messages = Json::array({Json{{"role", "user"}, {"content", text}}});
   } else {
-    TAOPD_RETURN_IF_ERROR(ReadMessages(side, row, *prompt, record));
+    TAOPD_RETURN_IF_ERROR(ReadMessages(spec, row, *prompt, record));
   }
-  if (!words.system.empty()) result->own_system = !AddSystemMessage(&record->messages);
-  if (options_.messages_as_text) return JoinMessages(side, record);
+  if (!prompt_template.system.empty()) result->own_system = !AddSystemMessage(&record->messages);
+  if (options_.messages_as_text) return JoinMessages(spec, record);
   if (!options_.tokenize) return absl::OkStatus();
   if (options_.render == nullptr) {
     return InvalidArgument(
@@ -142,36 +143,36 @@ absl::Status PromptReader::ReadPrompt(const Side& side, const Json& row, Row* re
         key, "_ids\", or apply_chat_template never");
   }
   TAOPD_ASSIGN_OR_RETURN(record->prompt, options_.render(record->messages));
-  return TokenizePrompt(side, /*add_special_tokens=*/false, record);
+  return TokenizePrompt(spec, /*add_special_tokens=*/false, record);
 }
 
 // Reads a list of messages and puts the template's text around the last one, the question.
-absl::Status PromptReader::ReadMessages(const Side& side, const Json& row, const Json& prompt,
+absl::Status PromptReader::ReadMessages(const PromptSpec& spec, const Json& row, const Json& prompt,
                                         PromptRecord* record) const {
-  const std::string& key = side.key;
-  const PromptTemplate& words = options_.prompt_template;
+  const std::string& key = spec.key;
+  const PromptTemplate& prompt_template = options_.prompt_template;
   if (!prompt.is_array()) {
     return InvalidArgument("\"", key, "\" is neither text nor a list of messages");
   }
   TAOPD_RETURN_IF_ERROR(CheckMessages(prompt, key));
   record->messages = prompt;
-  if (words.name.empty() && side.words.empty()) return absl::OkStatus();
+  if (prompt_template.name.empty() && spec.row_template.empty()) return absl::OkStatus();
   Json& last = record->messages.back();
   if (last["role"] != "user" || !last["content"].is_string()) {
     return InvalidArgument("\"", key,
                            "\": the last message is not a user's text, so the prompt template ",
-                           words.name, " has no question");
+                           prompt_template.name, " has no question");
   }
-  TAOPD_ASSIGN_OR_RETURN(const std::string text, WithWords(side, row, last["content"]));
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, FillTemplates(spec, row, last["content"]));
   last["content"] = text;
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> PromptReader::WithWords(const Side& side, const Json& row,
-                                                    const std::string& question) const {
+absl::StatusOr<std::string> PromptReader::FillTemplates(const PromptSpec& spec, const Json& row,
+                                                        const std::string& question) const {
   std::string text = FillTemplate(options_.prompt_template, question);
-  if (side.words.empty()) return text;
-  return side.words.Fill([&](const std::string& name) -> absl::StatusOr<std::string> {
+  if (spec.row_template.empty()) return text;
+  return spec.row_template.Fill([&](const std::string& name) -> absl::StatusOr<std::string> {
     if (name == "prompt") return text;
     if (name == kSibling) return Concat("{", kSibling, "}");
     std::string value;
@@ -197,23 +198,23 @@ bool PromptReader::AddSystemMessage(Json* messages) const {
   return true;
 }
 
-absl::Status PromptReader::JoinMessages(const Side& side, PromptRecord* record) const {
+absl::Status PromptReader::JoinMessages(const PromptSpec& spec, PromptRecord* record) const {
   for (const Json& message : record->messages) {
     if (!message["content"].is_string()) {
-      return InvalidArgument("\"", side.key, "\": a message's content is not text");
+      return InvalidArgument("\"", spec.key, "\": a message's content is not text");
     }
     record->prompt +=
         (record->prompt.empty() ? "" : "\n\n") + message["content"].get<std::string>();
   }
   record->messages = nullptr;
-  return TokenizePrompt(side, options_.add_special_tokens, record);
+  return TokenizePrompt(spec, options_.add_special_tokens, record);
 }
 
 // Refuses an empty prompt, and drops, cuts or refuses an over-long one.
-absl::Status PromptReader::LimitLength(const Side& side, Row* result) const {
+absl::Status PromptReader::LimitLength(const PromptSpec& spec, Row* result) const {
   PromptRecord& record = result->record;
   const auto prompt_length = static_cast<int64_t>(record.prompt_ids.size());
-  result->overlong = prompt_length > side.max_length;
+  result->overlong = prompt_length > spec.max_length;
   if (result->overlong && options_.filter_overlong_prompts) {
     result->dropped = true;
     return absl::OkStatus();
@@ -228,10 +229,10 @@ absl::Status PromptReader::LimitLength(const Side& side, Row* result) const {
                                : "");
   }
   if (!result->overlong) return absl::OkStatus();
-  if (side.is_teachers) {
+  if (spec.is_teachers) {
     return InvalidArgument("the teacher's prompt has ", prompt_length,
                            " tokens, more than max_teacher_prompt_length leaves room for, ",
-                           side.max_length, " (filter_overlong_prompts drops such rows)");
+                           spec.max_length, " (filter_overlong_prompts drops such rows)");
   }
   if (options_.truncation == Truncation::kError) {
     return InvalidArgument("the prompt has ", prompt_length,
@@ -249,13 +250,13 @@ absl::Status PromptReader::LimitLength(const Side& side, Row* result) const {
 }
 
 // The tokens of a sibling are reserved; its mark is not sent.
-absl::Status PromptReader::TokenizePrompt(const Side& side, bool add_special_tokens,
+absl::Status PromptReader::TokenizePrompt(const PromptSpec& spec, bool add_special_tokens,
                                           PromptRecord* record) const {
   const std::string text =
-      side.words.Has(kSibling)
+      spec.row_template.Has(kSibling)
           ? absl::StrReplaceAll(record->prompt, {{Concat("{", kSibling, "}"), ""}})
           : record->prompt;
-  return Tokenize(text, side.key, add_special_tokens, &record->prompt_ids);
+  return Tokenize(text, spec.key, add_special_tokens, &record->prompt_ids);
 }
 
 absl::Status PromptReader::Tokenize(const std::string& text, const std::string& key,
@@ -310,8 +311,8 @@ absl::Status PromptReader::StoreTeacherPrompt(PromptRecord read, TeacherPrompt* 
   int64_t num_marks = 0;
   for (size_t at = 0; (at = read.prompt.find(mark, at)) != std::string::npos; at += mark.size())
     ++num_marks;
-  const std::vector<std::string> names = options_.teacher.words.Names();
-  prompt->has_sibling = options_.teacher.words.Has(kSibling);
+  const std::vector<std::string> names = options_.teacher.row_template.Names();
+  prompt->has_sibling = options_.teacher.row_template.Has(kSibling);
   if (prompt->has_sibling && num_marks != std::count(names.begin(), names.end(), kSibling)) {
     return InvalidArgument("the teacher's prompt: the row's own text contains ", mark,
                            ", which stands for a response");

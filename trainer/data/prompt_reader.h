@@ -33,27 +33,29 @@ class PromptReader {
 
  private:
   // The student's prompt or the teacher's, which differ in these.
-  struct Side {
+  struct PromptSpec {
     std::string key;
-    RowTemplate words;  // around the prompt
+    RowTemplate row_template;  // around the prompt
     int64_t max_length = 0;
     bool is_teachers = false;
   };
 
-  static Side TeacherSide(const DatasetOptions& options);
-  absl::Status ReadPrompt(const Side& side, const nlohmann::ordered_json& row, Row* result) const;
-  absl::Status ReadMessages(const Side& side, const nlohmann::ordered_json& row,
+  static PromptSpec TeacherSpec(const DatasetOptions& options);
+  absl::Status ReadPrompt(const PromptSpec& spec, const nlohmann::ordered_json& row,
+                          Row* result) const;
+  absl::Status ReadMessages(const PromptSpec& spec, const nlohmann::ordered_json& row,
                             const nlohmann::ordered_json& prompt, PromptRecord* record) const;
   // Returns the text of a question with the templates around it. Returns NOT_FOUND if the row lacks
   // a part of it.
-  absl::StatusOr<std::string> WithWords(const Side& side, const nlohmann::ordered_json& row,
-                                        const std::string& question) const;
+  absl::StatusOr<std::string> FillTemplates(const PromptSpec& spec,
+                                            const nlohmann::ordered_json& row,
+                                            const std::string& question) const;
   absl::Status ReadTeacherPrompt(const nlohmann::ordered_json& row, Row* result) const;
   absl::Status StoreTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const;
   bool AddSystemMessage(nlohmann::ordered_json* messages) const;
-  absl::Status JoinMessages(const Side& side, PromptRecord* record) const;
-  absl::Status LimitLength(const Side& side, Row* result) const;
-  absl::Status TokenizePrompt(const Side& side, bool add_special_tokens,
+  absl::Status JoinMessages(const PromptSpec& spec, PromptRecord* record) const;
+  absl::Status LimitLength(const PromptSpec& spec, Row* result) const;
+  absl::Status TokenizePrompt(const PromptSpec& spec, bool add_special_tokens,
                               PromptRecord* record) const;
   absl::Status ReadAnswer(const nlohmann::ordered_json& row, PromptRecord* record) const;
   absl::Status ReadSource(const nlohmann::ordered_json& row, PromptRecord* record) const;
@@ -65,7 +67,7 @@ class PromptReader {
 
   const Tokenizer* const tokenizer_;
   const DatasetOptions& options_;
-  const Side student_, teacher_;
+  const PromptSpec student_, teacher_;
 };
 
 }  // namespace taopd

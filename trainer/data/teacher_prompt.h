@@ -17,7 +17,7 @@ enum class MissingTeacherPrompt {
   kPlain,  // the teacher sees the student's prompt
   kSkip,   // the row is dropped; a response without a sibling has no part in the loss
 };
-inline SettingWords<MissingTeacherPrompt> WordsOf(MissingTeacherPrompt) {
+inline EnumNames<MissingTeacherPrompt> NamesOf(MissingTeacherPrompt) {
   return {{MissingTeacherPrompt::kError, "error"},
           {MissingTeacherPrompt::kPlain, "plain"},
           {MissingTeacherPrompt::kSkip, "skip"}};
@@ -27,15 +27,15 @@ inline SettingWords<MissingTeacherPrompt> WordsOf(MissingTeacherPrompt) {
 inline constexpr char kSibling[] = "sibling";
 
 struct TeacherPromptOptions {
-  // The prompt is at `key`, and is read as the student's is, or is the student's with `words`
-  // around it. If both are empty, the teacher sees the student's prompt.
+  // The prompt is at `key`, and is read as the student's is, or is the student's prompt with
+  // `row_template` around it. If both are empty, the teacher sees the student's prompt.
   std::string key;
-  RowTemplate words;
+  RowTemplate row_template;
   MissingTeacherPrompt missing = MissingTeacherPrompt::kError;
   int64_t max_length = INT64_MAX;  // tokens; a longer prompt is an error
   // The tokens that are reserved for each {sibling}.
   int64_t sibling_length = 0;
-  bool is_used() const { return !key.empty() || !words.empty(); }
+  bool is_used() const { return !key.empty() || !row_template.empty(); }
 };
 
 // The teacher's prompt of one row.

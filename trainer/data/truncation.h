@@ -17,7 +17,7 @@ enum class Truncation {
   kMiddle,  // the tokens in the middle are cut out; if the number kept is odd, the end keeps one
             // more
 };
-inline SettingWords<Truncation> WordsOf(Truncation) {
+inline EnumNames<Truncation> NamesOf(Truncation) {
   return {{Truncation::kError, "error"},
           {Truncation::kLeft, "left"},
           {Truncation::kRight, "right"},

@@ -3,10 +3,10 @@
 // The sequences 0..n-1 of a mini-batch are divided into consecutive shares of equal size, and each
 // rank has the same number of consecutive shares. Seeds and data order belong to the sequences, so
 // they do not depend on the number of ranks. Each rank generates the responses of its shares.
-// Before training, shares of unequal work exchange sequences (trainer/step/balance/deal.h). Usually
-// there is one share per rank. With dist.deterministic the number of shares is fixed, each share's
-// gradient is computed by itself, and the gradients are added in a fixed tree, so the result is the
-// same bit for bit whatever the number of ranks.
+// Before training, shares of unequal work exchange sequences (trainer/step/balance/partition.h).
+// Usually there is one share per rank. With dist.deterministic the number of shares is fixed, each
+// share's gradient is computed by itself, and the gradients are added in a fixed tree, so the
+// result is the same bit for bit whatever the number of ranks.
 #pragma once
 
 #include <cstdint>

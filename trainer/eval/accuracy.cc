@@ -78,9 +78,10 @@ class AccuracyEvaluation {
 
   absl::Status Plan(const std::map<std::string, int64_t>& n_by_source);
   absl::Status GenerateAndGrade();
-  // Found returns the outcomes of this part as bytes; AddFound adds those of another part.
-  std::string Found() const;
-  absl::Status AddFound(const std::string& bytes);
+  // Returns the outcomes of this part as bytes.
+  std::string SerializeOutcomes() const;
+  // Adds the outcomes of another part.
+  absl::Status MergeOutcomes(const std::string& bytes);
   EvalResult Summarize();
 
  private:
@@ -243,7 +244,7 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
 }
 
 // The format is MessagePack, which preserves any bytes of a response.
-std::string AccuracyEvaluation::Found() const {
+std::string AccuracyEvaluation::SerializeOutcomes() const {
   Json found = {{"outcomes", Json::array()}, {"samples", Json::array()}};
   for (size_t p = 0; p < outcomes_.size(); ++p) {
     if (!IsMine(p)) continue;
@@ -261,7 +262,7 @@ std::string AccuracyEvaluation::Found() const {
   return std::string(bytes.begin(), bytes.end());
 }
 
-absl::Status AccuracyEvaluation::AddFound(const std::string& bytes) {
+absl::Status AccuracyEvaluation::MergeOutcomes(const std::string& bytes) {
   const Json found = Json::from_msgpack(bytes, /*strict=*/true, /*allow_exceptions=*/false);
   if (found.is_discarded()) return Internal("the results of another rank cannot be read");
   for (const Json& row : found.at("outcomes")) {
@@ -376,11 +377,11 @@ absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run) {
   if (run.part.gather) {
     TAOPD_ASSIGN_OR_RETURN(
         const std::vector<std::string> all,
-        run.part.gather(status.ok() ? absl::StatusOr<std::string>(evaluation.Found())
+        run.part.gather(status.ok() ? absl::StatusOr<std::string>(evaluation.SerializeOutcomes())
                                     : absl::StatusOr<std::string>(status)));
     for (size_t part = 0; part < all.size(); ++part) {
       if (static_cast<int64_t>(part) == run.part.number) continue;
-      TAOPD_RETURN_IF_ERROR(evaluation.AddFound(all[part]));
+      TAOPD_RETURN_IF_ERROR(evaluation.MergeOutcomes(all[part]));
     }
   }
   TAOPD_RETURN_IF_ERROR(status);

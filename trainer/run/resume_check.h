@@ -2,7 +2,7 @@
 //
 // A checkpoint records every setting of its run, and facts besides the settings, such as the
 // fingerprint of the data. A run that continues from it is compared with the record before anything
-// is written. The declaration of a setting says whether it may change (SettingVisitor); a fact may
+// is written. The declaration of a setting says whether it may change (SettingTable); a fact may
 // not. The user can permit other changes one by one (--allow-change). It does not depend on
 // LibTorch.
 #pragma once

@@ -39,7 +39,7 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
   return batch;
 }
 
-std::shared_ptr<ScoredBatch> ScoredBatch::Of(std::vector<ScoredRollout> items) {
+std::shared_ptr<ScoredBatch> ScoredBatch::FromScored(std::vector<ScoredRollout> items) {
   const size_t size = items.size();
   std::shared_ptr<ScoredBatch> batch(new ScoredBatch(
       nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr, nullptr, nullptr));

@@ -39,7 +39,7 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
                                             std::unique_ptr<StepRewards> rewards = nullptr);
 
   // Returns a batch of existing rollouts, which have their scores if these will be needed.
-  static std::shared_ptr<ScoredBatch> Of(std::vector<ScoredRollout> items);
+  static std::shared_ptr<ScoredBatch> FromScored(std::vector<ScoredRollout> items);
   // Returns a batch of existing rollouts of which some have their scores (scored[i]), and asks the
   // teacher, and for the rewards, for the others. The arguments are those of Start. Without `views`
   // the teacher sees the prompts that the rollouts have for it.

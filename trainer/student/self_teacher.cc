@@ -44,7 +44,7 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
     TAOPD_ASSIGN_OR_RETURN(started.info.revision, WeightsRevision(*decoder_));
   }
   const bool is_start = !started.info.revision.empty();
-  if (!is_start) started.info.revision = WordOf(options_.weights);
+  if (!is_start) started.info.revision = NameOf(options_.weights);
   TAOPD_ASSIGN_OR_RETURN(started.engine, MakeTorchEngine(decoder_, engine));
   if (is_start) {
     decoder_->PrepareInference();

@@ -107,7 +107,8 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
   return decoder_->Infer(batch, &whole);
 }
 
-void ModelRunner::Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH) {
+void ModelRunner::ScoreAndSample(const std::vector<ScheduledRows>& rows,
+                                 const at::Tensor& hidden_TH) {
   Score(rows, hidden_TH);
   std::vector<SampledRow> sampled;
   int64_t end = 0;

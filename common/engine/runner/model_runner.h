@@ -43,7 +43,7 @@ class ModelRunner {
                      std::function<void()> progress);
   // Appends scores and sampled tokens to the rows' sequences. A sequence whose mask is late
   // (LogitMask::IsReady) sits out: it gets no token in this step.
-  void Produce(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
+  void ScoreAndSample(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH);
 
   // Frees the memory of the pages and of the graphs. Both are made again when they are needed.
   // REQUIRES: no sequence has keys or values in the pages.

@@ -21,7 +21,7 @@ void Scheduler::AdmitOverdue(Step* step) {
       overdue->scheduling.preempted_in == num_plans_)
     return;
   int64_t num_reserved = NumReservedBlocks();
-  Admit(overdue, Right::kAll, &num_reserved, step);
+  Admit(overdue, PreemptionLimit::kAll, &num_reserved, step);
 }
 
 void Scheduler::AdmitAll(Step* step) {
@@ -45,8 +45,9 @@ void Scheduler::AdmitAll(Step* step) {
     if (may_run_uncached && step->crowded && next->num_rows_needed() > step->budget) {
       admission = Admission::kNoRows;
     } else if (!others_wait || MayPass(*next)) {
-      const Right right = shared && !may_run_uncached ? Right::kShare : Right::kNothing;
-      admission = Admit(next, right, &num_reserved, step);
+      const PreemptionLimit limit =
+          shared && !may_run_uncached ? PreemptionLimit::kShare : PreemptionLimit::kNothing;
+      admission = Admit(next, limit, &num_reserved, step);
     }
     if (admission == Admission::kAdmitted) continue;
     if (admission == Admission::kWaitsForPrefix) {
@@ -65,13 +66,14 @@ void Scheduler::AdmitAll(Step* step) {
   }
 }
 
-Scheduler::Admission Scheduler::Admit(Sequence* sequence, Right right, int64_t* num_reserved,
-                                      Step* step) {
+Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit,
+                                      int64_t* num_reserved, Step* step) {
   const Admission admission = TryAdmit(sequence, num_reserved, step);
-  const bool lacks_room =
-      admission == Admission::kNoSlot || admission == Admission::kNoRoom ||
-      (admission == Admission::kNoRows && (step->full_of_decodes || right == Right::kAll));
-  if (!lacks_room || right == Right::kNothing || !MakeRoom(sequence, right, step)) return admission;
+  const bool lacks_room = admission == Admission::kNoSlot || admission == Admission::kNoRoom ||
+                          (admission == Admission::kNoRows &&
+                           (step->full_of_decodes || limit == PreemptionLimit::kAll));
+  if (!lacks_room || limit == PreemptionLimit::kNothing || !MakeRoom(sequence, limit, step))
+    return admission;
   *num_reserved = NumReservedBlocks();
   return TryAdmit(sequence, num_reserved, step);
 }
@@ -157,7 +159,7 @@ int64_t Scheduler::NumBlocksToAdmit(const Sequence& sequence) const {
                        [&](int32_t block) { return pool_.num_references(block) > 0; });
 }
 
-bool Scheduler::MakeRoom(Sequence* sequence, Right right, Step* step) {
+bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step) {
   using Resource = ClientShares::Resource;
   const int64_t num_blocks = NumBlocksToAdmit(*sequence);
   ClientShares shares = SharesOfClients();
@@ -168,8 +170,9 @@ bool Scheduler::MakeRoom(Sequence* sequence, Right right, Step* step) {
   std::vector<Sequence*> victims;
   while (lacks_slot || num_missing > 0) {
     const Resource resource = lacks_slot ? Resource::kSlots : Resource::kBlocks;
-    Sequence* const victim = shares.RemoveVictim(resource, right, LeaderOf(*sequence));
-    if (victim == nullptr && !lacks_slot && right == Right::kAll) break;  // a single sequence fits
+    Sequence* const victim = shares.RemoveVictim(resource, limit, LeaderOf(*sequence));
+    if (victim == nullptr && !lacks_slot && limit == PreemptionLimit::kAll)
+      break;  // a single sequence fits
     if (victim == nullptr) return false;
     victims.push_back(victim);
     num_missing -= shares.NumFreedBlocks(*victim);

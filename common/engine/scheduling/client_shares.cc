@@ -16,9 +16,10 @@ int64_t ClientShares::NumFreedBlocks(const Sequence& sequence) const {
                        [&](int32_t block) { return pool_.num_references(block) > 1; });
 }
 
-int64_t ClientShares::Given(const Sequence& sequence, Resource resource, Right right) const {
+int64_t ClientShares::FreedAmount(const Sequence& sequence, Resource resource,
+                                  PreemptionLimit limit) const {
   if (resource == Resource::kSlots) return sequence.generates();
-  return right == Right::kAll ? NumHeldBlocks(sequence) : NumFreedBlocks(sequence);
+  return limit == PreemptionLimit::kAll ? NumHeldBlocks(sequence) : NumFreedBlocks(sequence);
 }
 
 void ClientShares::Add(Sequence* sequence) {
@@ -35,18 +36,21 @@ void ClientShares::AddRequest(const Sequence& sequence, int64_t num_blocks) {
   own_ = &own;
 }
 
-Sequence* ClientShares::RemoveVictim(Resource resource, Right right, const Sequence* leader) {
+Sequence* ClientShares::RemoveVictim(Resource resource, PreemptionLimit limit,
+                                     const Sequence* leader) {
   Holding* largest = nullptr;
   size_t index = 0;  // of the victim in `largest`
   for (auto& [client, holding] : holdings_) {
     const int64_t amount = holding.Amount(resource);
     if (largest != nullptr && amount <= largest->Amount(resource)) continue;
-    if (right != Right::kAll && (&holding == own_ || holding.sequences.size() <= 1)) continue;
+    if (limit != PreemptionLimit::kAll && (&holding == own_ || holding.sequences.size() <= 1))
+      continue;
     for (size_t i = holding.sequences.size(); i-- > 0;) {
       const Sequence& other = *holding.sequences[i];
-      const int64_t given = Given(other, resource, right);
-      if (given <= 0 || other.handle == oldest_ || &other == leader) continue;
-      const bool keeps_enough = right != Right::kShare || amount - given >= own_->Amount(resource);
+      const int64_t freed = FreedAmount(other, resource, limit);
+      if (freed <= 0 || other.handle == oldest_ || &other == leader) continue;
+      const bool keeps_enough =
+          limit != PreemptionLimit::kShare || amount - freed >= own_->Amount(resource);
       if (keeps_enough) {
         largest = &holding;
         index = i;

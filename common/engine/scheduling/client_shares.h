@@ -21,7 +21,7 @@ class ClientShares {
   };
 
   // Limits what a sequence may take from others when it is admitted.
-  enum class Right {
+  enum class PreemptionLimit {
     kNothing,
     kShare,  // what its client lacks compared with the client that holds the most
     kAll,
@@ -39,9 +39,9 @@ class ClientShares {
   // Removes and returns the sequence that must be preempted for the requesting one; null if none
   // must. It is a sequence of the client that holds the most of the resource, the newest one that
   // would free any of it. It is never `leader`, whose prompt the requesting sequence shares.
-  // With Right::kShare, it belongs to another client, which keeps at least one sequence and at
-  // least as much of the resource as the requesting client then has.
-  Sequence* RemoveVictim(Resource resource, Right right, const Sequence* leader);
+  // With kShare, it belongs to another client, which keeps at least one sequence and at least as
+  // much of the resource as the requesting client then has.
+  Sequence* RemoveVictim(Resource resource, PreemptionLimit limit, const Sequence* leader);
   // Returns whether another client holds at least as many blocks as the requesting one.
   bool OtherHoldsAsMuch() const;
   // Returns the sequence to preempt so that the running sequence `requester` can grow: the newest
@@ -66,7 +66,7 @@ class ClientShares {
   int64_t NumHeldBlocks(const Sequence& sequence) const;
   // Returns how much of the resource the preemption of `sequence` counts for. With kAll, all blocks
   // that it holds count, otherwise only those that no other sequence holds.
-  int64_t Given(const Sequence& sequence, Resource resource, Right right) const;
+  int64_t FreedAmount(const Sequence& sequence, Resource resource, PreemptionLimit limit) const;
 
   const BlockPool& pool_;
   const RequestHandle oldest_;

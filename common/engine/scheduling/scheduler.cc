@@ -21,10 +21,10 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
           : sequence->num_rows_needed();
   const bool fits = pool_.NumBlocksFor(num_rows) <= pool_.num_blocks();
   TAOPD_CHECK(fits || !sequence->generates());
-  Sequence::Scheduling& notes = sequence->scheduling;
-  notes.uncached = !fits;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
+  scheduling.uncached = !fits;
   const std::string owner = sequence->request.client + '\n' + sequence->request.cache_salt;
-  notes.prompt_hash = HashTokens(std::hash<std::string>()(owner), sequence->request.token_ids);
+  scheduling.prompt_hash = HashTokens(std::hash<std::string>()(owner), sequence->request.token_ids);
   sequences_[sequence->handle] = sequence.get();
   if (sequence->request.deadline != absl::InfiniteFuture())
     deadlines_.insert({sequence->request.deadline, sequence->handle});
@@ -200,12 +200,12 @@ void Scheduler::Preempt(Sequence* sequence, Step* step) {
     sequence->scheduling.preempted_in = num_plans_;
   }
   ReleaseBlocks(sequence, step);
-  Sequence::Scheduling& notes = sequence->scheduling;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
   sequence->num_computed = 0;
-  notes.num_published = 0;
-  notes.prefix_entry = 0;
-  notes.stale = false;
-  notes.state = State::kPreempted;
+  scheduling.num_published = 0;
+  scheduling.prefix_entry = 0;
+  scheduling.stale = false;
+  scheduling.state = State::kPreempted;
   waiting_.Return(std::move(owned));
   ++stats_.num_preempted;
 }
@@ -280,17 +280,17 @@ void Scheduler::Advance(const StepPlan& plan) {
 }
 
 void Scheduler::Fork(Sequence* leader) {
-  Sequence::Scheduling& notes = leader->scheduling;
-  for (Sequence* follower : std::exchange(notes.followers, {})) {
+  Sequence::Scheduling& scheduling = leader->scheduling;
+  for (Sequence* follower : std::exchange(scheduling.followers, {})) {
     follower->blocks = leader->blocks;
     for (int32_t block : follower->blocks) pool_.AddReference(block);
     follower->num_computed = std::min(leader->num_computed, follower->num_tokens() - 1);
     follower->scheduling.leader = nullptr;
-    follower->scheduling.num_published = notes.num_published;
-    follower->scheduling.prefix_entry = notes.prefix_entry;
-    follower->scheduling.stale = notes.stale;
+    follower->scheduling.num_published = scheduling.num_published;
+    follower->scheduling.prefix_entry = scheduling.prefix_entry;
+    follower->scheduling.stale = scheduling.stale;
   }
-  const auto found = leaders_.find(notes.prompt_hash);
+  const auto found = leaders_.find(scheduling.prompt_hash);
   if (found != leaders_.end() && found->second == leader) leaders_.erase(found);
 }
 
@@ -300,15 +300,15 @@ void Scheduler::Promote(Sequence* leader) {
   Sequence* const heir = followers.front();
   followers.erase(followers.begin());
   for (Sequence* follower : followers) follower->scheduling.leader = heir;
-  Sequence::Scheduling& notes = heir->scheduling;
-  notes.leader = nullptr;
-  notes.followers = std::move(followers);
-  notes.num_published = leader->scheduling.num_published;
-  notes.prefix_entry = leader->scheduling.prefix_entry;
-  notes.stale = leader->scheduling.stale;
+  Sequence::Scheduling& scheduling = heir->scheduling;
+  scheduling.leader = nullptr;
+  scheduling.followers = std::move(followers);
+  scheduling.num_published = leader->scheduling.num_published;
+  scheduling.prefix_entry = leader->scheduling.prefix_entry;
+  scheduling.stale = leader->scheduling.stale;
   heir->blocks = std::exchange(leader->blocks, {});
   heir->num_computed = leader->num_computed;
-  leaders_[notes.prompt_hash] = heir;
+  leaders_[scheduling.prompt_hash] = heir;
   Announce(heir);
 }
 
@@ -317,17 +317,17 @@ std::unique_ptr<Sequence> Scheduler::RemoveRunning(Sequence* sequence) {
   TAOPD_CHECK(position != running_.end() && position->second.get() == sequence);
   std::unique_ptr<Sequence> owned = std::move(position->second);
   running_.erase(position);
-  Sequence::Scheduling& notes = owned->scheduling;
-  if (notes.leader != nullptr) {
-    std::erase(notes.leader->scheduling.followers, sequence);
-    notes.leader = nullptr;
+  Sequence::Scheduling& scheduling = owned->scheduling;
+  if (scheduling.leader != nullptr) {
+    std::erase(scheduling.leader->scheduling.followers, sequence);
+    scheduling.leader = nullptr;
   }
   Withdraw(sequence);
-  const auto found = leaders_.find(notes.prompt_hash);
+  const auto found = leaders_.find(scheduling.prompt_hash);
   if (found != leaders_.end() && found->second == sequence) leaders_.erase(found);
   Promote(sequence);
-  num_generating_ -= !notes.uncached && owned->generates();
-  num_uncached_running_ -= notes.uncached;
+  num_generating_ -= !scheduling.uncached && owned->generates();
+  num_uncached_running_ -= scheduling.uncached;
   return owned;
 }
 

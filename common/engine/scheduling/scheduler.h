@@ -189,7 +189,7 @@ class Scheduler {
 
  private:
   using State = Sequence::Scheduling::State;
-  using Right = ClientShares::Right;
+  using PreemptionLimit = ClientShares::PreemptionLimit;
   using ByAdmission = std::map<uint64_t, std::unique_ptr<Sequence>>;
 
   // A plan in the making.
@@ -237,7 +237,7 @@ class Scheduler {
   // Admits the sequence that was added first by force, if it has waited for too long.
   void AdmitOverdue(Step* step);
   void AdmitAll(Step* step);
-  Admission Admit(Sequence* sequence, Right right, int64_t* num_reserved, Step* step);
+  Admission Admit(Sequence* sequence, PreemptionLimit limit, int64_t* num_reserved, Step* step);
   Admission TryAdmit(Sequence* sequence, int64_t* num_reserved, Step* step);
   void StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved);
   void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
@@ -255,7 +255,7 @@ class Scheduler {
   int64_t NumBlocksToAdmit(const Sequence& sequence) const;
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
-  bool MakeRoom(Sequence* sequence, Right right, Step* step);
+  bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
   // Returns whether a sequence may pass others that found no room.
   bool MayPass(const Sequence& sequence) const;
   // Returns whether a waiting sequence may run without the pool although the pool could hold it.

@@ -36,7 +36,7 @@ struct SliceScores {
 SliceScores ScoreSlice(const at::Tensor& hidden_NH, const HeadMatrix& head_SH, int64_t vocab_size,
                        const at::Tensor& sampled_N, const ScoringOptions& options,
                        const TensorParallel& place) {
-  const int64_t first_id = place.FirstId(vocab_size), num_ids = head_SH.vocabulary_size();
+  const int64_t first_id = place.FirstId(vocab_size), num_ids = head_SH.vocab_size();
   ScoringOptions own = options;
   own.top_k = static_cast<int32_t>(std::min<int64_t>(options.top_k, num_ids));
   at::Tensor own_sampled_N, is_own_N;
@@ -190,7 +190,7 @@ ScoringOutput ScoreByGathering(const at::Tensor& hidden_NH, const HeadMatrix& he
   for (int64_t begin = 0; begin < std::max<int64_t>(num_rows, 1); begin += chunk) {
     const int64_t num = std::min(chunk, num_rows - begin);
     const at::Tensor logits_CS =
-        at::empty({num, head_SH.vocabulary_size()}, hidden_NH.options().dtype(at::kFloat));
+        at::empty({num, head_SH.vocab_size()}, hidden_NH.options().dtype(at::kFloat));
     gemm.Logits(hidden_NH.narrow(0, begin, num), logits_CS);
     const at::Tensor logits_CV = GatherLogits(logits_CS, vocab_size, group);
     if (!is_first) continue;

@@ -26,11 +26,11 @@ std::vector<int32_t> LargestIds(const std::vector<double>& numbers, int32_t k) {
 
 RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dense,
                            DenseRowResult* out) {
-  const auto vocabulary_size = static_cast<int32_t>(dense.logits.size());
+  const auto vocab_size = static_cast<int32_t>(dense.logits.size());
   const auto k = static_cast<int32_t>(dense.support_ids.size());
-  const RowStatus status = CheckSupportSize(k, NeedsOf(objective), vocabulary_size);
+  const RowStatus status = CheckSupportSize(k, NeedsOf(objective), vocab_size);
   if (status != RowStatus::kOk) return status;
-  std::vector<uint8_t> in_support(vocabulary_size, 0);
+  std::vector<uint8_t> in_support(vocab_size, 0);
   for (int32_t id : dense.support_ids) {
     if (in_support[id]) return RowStatus::kDuplicateSupportId;
     in_support[id] = 1;
@@ -43,7 +43,7 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
     p.push_back(std::exp(log_p.back()));
   }
   double entropy = 0;
-  for (int32_t v = 0; v < vocabulary_size; ++v) {
+  for (int32_t v = 0; v < vocab_size; ++v) {
     if (!in_support[v]) rest.push_back(log_p_all[v]);
     if (log_p_all[v] != NegativeInfinity<double>()) {
       entropy -= std::exp(log_p_all[v]) * log_p_all[v];
@@ -62,14 +62,14 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
   row.sampled_in_support = in_support[dense.sampled_id] != 0;
   row.teacher_entropy = dense.teacher_entropy;
   row.advantage = dense.advantage;
-  const TeacherTail teacher_tail = FillTeacherTail(&row, k == vocabulary_size);
+  const TeacherTail teacher_tail = FillTeacherTail(&row, k == vocab_size);
   ObjectiveResult<double> result;
   result.support_gradient = gradient.data();
   EvaluateObjectives(objective, row, scratch.data(), &result);
 
   out->loss = result.loss;
-  out->gradient.resize(vocabulary_size);
-  for (int32_t v = 0; v < vocabulary_size; ++v) {
+  out->gradient.resize(vocab_size);
+  for (int32_t v = 0; v < vocab_size; ++v) {
     out->gradient[v] = result.a * std::exp(log_p_all[v]);
   }
   for (int32_t j = 0; j < k; ++j) out->gradient[dense.support_ids[j]] = gradient[j];

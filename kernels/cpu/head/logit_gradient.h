@@ -19,7 +19,7 @@ struct LogitGradient {
   const void* exps_VC = nullptr;
   const float* factors_BC = nullptr;  // powers of two, or 0
   const float* row_scale_C = nullptr;
-  int64_t num_rows = 0, vocabulary_size = 0, block_size = 0;
+  int64_t num_rows = 0, vocab_size = 0, block_size = 0;
 };
 
 // The elements of the gradient at the support and at the sampled token, divided by the row's scale:

@@ -14,7 +14,7 @@ int32_t SupportSize(const int32_t* support_ids, int32_t k);
 
 // Checks a support of the size that SupportSize returned against the ObjectiveNeeds of an
 // objective.
-RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocabulary_size);
+RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocab_size);
 
 // Returns whether an id occurs twice. `seen` has a bit for each id of the vocabulary, all 0 before
 // and after the call.

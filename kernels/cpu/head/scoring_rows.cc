@@ -31,12 +31,12 @@ struct Before {
 // has an element >= theta. They are in tiles whose maximum is at least theta. So the row is read
 // once for the maxima, and only those tiles are read again. A row with fewer tiles uses lanes
 // instead.
-void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScratch* scratch,
+void TopK(const float* logits, int64_t vocab_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids) {
   if (k == 0) return;
   std::vector<int32_t>& candidates = scratch->candidates;
   candidates.clear();
-  const int64_t num_tiles = CeilDiv(vocabulary_size, kTileSize);
+  const int64_t num_tiles = CeilDiv(vocab_size, kTileSize);
   // `logits[v] >= theta` would be wrong: with theta = -inf NaNs must count, or there may be fewer
   // than k.
   const auto take = [&](int64_t begin, int64_t end, float theta) {
@@ -45,17 +45,17 @@ void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScr
     }
   };
   if (k >= num_tiles) {
-    take(0, vocabulary_size, LowerBoundOfTopK(logits, vocabulary_size, k));
+    take(0, vocab_size, LowerBoundOfTopK(logits, vocab_size, k));
   } else {
     scratch->tile_max.resize(num_tiles);
-    BestRowMath().tile_max(logits, vocabulary_size, scratch->tile_max.data());
+    BestRowMath().tile_max(logits, vocab_size, scratch->tile_max.data());
     scratch->tile_order = scratch->tile_max;
     std::nth_element(scratch->tile_order.begin(), scratch->tile_order.begin() + (k - 1),
                      scratch->tile_order.end(), std::greater<float>());
     const float theta = scratch->tile_order[k - 1];
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
       if (scratch->tile_max[tile] < theta) continue;
-      take(tile * kTileSize, std::min(vocabulary_size, (tile + 1) * kTileSize), theta);
+      take(tile * kTileSize, std::min(vocab_size, (tile + 1) * kTileSize), theta);
     }
   }
   const Before before{logits};
@@ -66,7 +66,7 @@ void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScr
   std::copy_n(candidates.begin(), k, ids);
 }
 
-void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabulary_size,
+void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocab_size,
                 ScoringRowScratch* scratch, ScoringRowResult* result) {
   const RowMath& math = BestRowMath();
   const int32_t k = request.top_k;
@@ -77,7 +77,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
   const float sampled_logit = request.sampled_id != nullptr ? logits[*request.sampled_id] : 0.0f;
   if (request.sampled_id != nullptr && request.rank) {
     result->sampled_rank =
-        static_cast<int32_t>(math.count_at_least(logits, vocabulary_size, sampled_logit));
+        static_cast<int32_t>(math.count_at_least(logits, vocab_size, sampled_logit));
   }
   std::vector<float>& taken = scratch->taken;
   taken.resize(std::max(k, request.num_candidates));
@@ -85,9 +85,9 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     result->candidate_log_probs[j] = logits[request.candidate_ids[j]];
   }
   if (result->dense_log_probs != nullptr) {
-    std::copy_n(logits, vocabulary_size, result->dense_log_probs);
+    std::copy_n(logits, vocab_size, result->dense_log_probs);
   }
-  TopK(logits, vocabulary_size, k, scratch, result->ids);
+  TopK(logits, vocab_size, k, scratch, result->ids);
   ExtractLogits(result->ids, k, logits, taken.data());
   // The candidates outside of the top-k, each once: a logit that was taken out is -inf already.
   std::vector<double>& outside_scaled = scratch->outside_scaled;
@@ -99,8 +99,8 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     logit = NegativeInfinity<float>();
   }
 
-  const ComplementSums rest = SumBelow(math, math.max(logits, vocabulary_size), logits,
-                                       vocabulary_size, static_cast<float>(scale));
+  const ComplementSums rest =
+      SumBelow(math, math.max(logits, vocab_size), logits, vocab_size, static_cast<float>(scale));
   const double log_rest = LogSumOf(rest, scale);
   const double log_outside =
       LogSumExp(outside_scaled.data(), static_cast<int32_t>(outside_scaled.size()));
@@ -125,7 +125,7 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabul
     result->sampled_log_prob = static_cast<float>(sampled_logit * scale - log_sum_exp);
   }
   if (result->dense_log_probs != nullptr) {
-    for (int64_t v = 0; v < vocabulary_size; ++v) {
+    for (int64_t v = 0; v < vocab_size; ++v) {
       result->dense_log_probs[v] =
           static_cast<float>(result->dense_log_probs[v] * scale - log_sum_exp);
     }

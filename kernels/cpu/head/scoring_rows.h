@@ -50,13 +50,13 @@ struct ScoringRowScratch {
 
 // Writes the ids of the k largest of logits[V] to ids[k], in descending order; ties go to the lower
 // id. NaN counts as -inf.
-void TopK(const float* logits, int64_t vocabulary_size, int32_t k, ScoringRowScratch* scratch,
+void TopK(const float* logits, int64_t vocab_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids);
 
 // Scores one row. Fills in what the request asks for; the arrays of *result are set by the caller.
 // The contents of logits[V] are overwritten. A row with NaN or +inf logits gives NaN numbers, and
 // ids that are distinct and in range.
-void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocabulary_size,
+void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocab_size,
                 ScoringRowScratch* scratch, ScoringRowResult* result);
 
 }  // namespace taopd::cpu

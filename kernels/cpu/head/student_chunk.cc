@@ -26,8 +26,8 @@ static_assert(kJoinedRows == kRankedRows);
 constexpr int64_t kCountedVocabulary = 4096, kMaxComparisons = 1 << 17;
 
 bool CountsRanksOf(const StudentChunkOptions& options, int64_t k) {
-  return options.top_k_metrics && options.vocabulary_size <= kCountedVocabulary &&
-         options.vocabulary_size * k <= kMaxComparisons;
+  return options.top_k_metrics && options.vocab_size <= kCountedVocabulary &&
+         options.vocab_size * k <= kMaxComparisons;
 }
 
 // Returns 2^exponent for an integer <= 0, -inf or NaN.
@@ -38,18 +38,18 @@ double PowerOfTwo(double exponent) {
 }
 
 int64_t NumBlocks(const StudentChunkOptions& options) {
-  return CeilDiv(options.vocabulary_size, options.block_size);
+  return CeilDiv(options.vocab_size, options.block_size);
 }
 
 }  // namespace
 
 int64_t StudentChunk::BytesPerRow(const StudentChunkOptions& options, int32_t k, bool with_exps) {
   const int64_t exps =
-      options.products && with_exps ? options.vocabulary_size * SizeOf(options.dtype) : 0;
+      options.products && with_exps ? options.vocab_size * SizeOf(options.dtype) : 0;
   const auto support = static_cast<int64_t>(k * (4 * sizeof(int32_t) + 2 * sizeof(float)));
   const auto sums = static_cast<int64_t>(NumBlocks(options) * 3 * sizeof(float));
   const int64_t ranks = CountsRanksOf(options, k)
-                            ? options.vocabulary_size * static_cast<int64_t>(sizeof(float))
+                            ? options.vocab_size * static_cast<int64_t>(sizeof(float))
                         : options.top_k_metrics ? LargestLogits::Bytes(k)
                                                 : 0;
   return exps + sums + support + ranks;
@@ -67,7 +67,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   num_rows_ = num_rows;
   const int64_t k = targets.k;
   size_C_.resize(num_rows);
-  seen_ids_.resize(CeilDiv(options_.vocabulary_size, 64));
+  seen_ids_.resize(CeilDiv(options_.vocab_size, 64));
   taken_Ck_.resize(num_rows * k);
   entry_ids_Ce_.resize(num_rows * (k + 1));
   entry_values_Ce_.resize(num_rows * (k + 1));
@@ -80,13 +80,13 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   for (int64_t n = 0; n < num_rows; ++n) {
     const int32_t* ids = targets.support_ids_Nk + n * k;
     size_C_[n] = SupportSize(ids, targets.k);
-    const RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocabulary_size);
+    const RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocab_size);
     if (status != RowStatus::kOk) return status;
     if (HasDuplicate(ids, size_C_[n], &seen_ids_)) return RowStatus::kDuplicateSupportId;
   }
   if (CountsRanks()) {
     logits_stride_ = RoundUp(num_rows, kRankedRows);
-    logits_VC_.resize(options_.vocabulary_size * logits_stride_);
+    logits_VC_.resize(options_.vocab_size * logits_stride_);
   } else if (options_.top_k_metrics) {
     if (num_largest_ < num_rows) {
       largest_C_ = std::make_unique<LargestLogits[]>(num_rows);
@@ -96,7 +96,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   }
   SortByBlock();
   if (exps_ != nullptr && options_.products && !dense_) {
-    std::memset(exps_, 0, num_rows * options_.vocabulary_size * SizeOf(options_.dtype));
+    std::memset(exps_, 0, num_rows * options_.vocab_size * SizeOf(options_.dtype));
   }
   return RowStatus::kOk;
 }
@@ -123,7 +123,7 @@ void StudentChunk::SortByBlock() {
 void StudentChunk::AddBlock(int64_t block, float* logits, int64_t stride,
                             StudentChunkScratch* scratch) {
   const int64_t first = block * options_.block_size;
-  const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
+  const int64_t num = std::min(options_.block_size, options_.vocab_size - first);
   for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
     const NamedLogit& named = named_[i];
     float& logit = logits[(named.id - first) * stride + named.row];
@@ -223,7 +223,7 @@ void StudentChunk::WriteEntry(int64_t row, int32_t id, float value, void* block_
 void StudentChunk::MakeExps(int64_t block, float* logits, int64_t stride,
                             StudentChunkScratch* scratch, void* exps) const {
   const int64_t first = block * options_.block_size;
-  const int64_t num = std::min(options_.block_size, options_.vocabulary_size - first);
+  const int64_t num = std::min(options_.block_size, options_.vocab_size - first);
   if (dense_) {
     for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
       const NamedLogit& named = named_[i];
@@ -286,7 +286,7 @@ void StudentChunk::FindRanks(int64_t begin, int64_t num, StudentChunkScratch* sc
   SupportRanks job;
   job.logits = logits_VC_.data() + begin;
   job.stride = logits_stride_;
-  job.num = options_.vocabulary_size;
+  job.num = options_.vocab_size;
   job.taken = scratch->taken.data();
   job.ids = scratch->ids.data();
   job.k = k;
@@ -300,7 +300,7 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
   const int32_t size = size_C_[row];
   scratch->row_work.resize(kStudentRowWork * size);
   StudentRowInput input;
-  SetTargets(targets_, row, size, options_.vocabulary_size, &input);
+  SetTargets(targets_, row, size, options_.vocab_size, &input);
   input.rest = rest;
   input.scale = scale_;
   input.taken = taken_Ck_.data() + row * k;
@@ -340,7 +340,7 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
 
 LogitGradient StudentChunk::gradient() const {
   return {options_.dtype,      exps_,     factor_BC_.data(),
-          row_scale_C_.data(), num_rows_, options_.vocabulary_size,
+          row_scale_C_.data(), num_rows_, options_.vocab_size,
           options_.block_size};
 }
 

@@ -42,7 +42,7 @@ struct StudentChunkOptions {
   double temperature = 1;    // > 0
   // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage.
   bool top_k_metrics = false;
-  int64_t vocabulary_size = 0;          // V >= 1
+  int64_t vocab_size = 0;               // V >= 1
   int64_t block_size = 0;               // the size of all blocks except the last
   DataType dtype = DataType::kFloat32;  // the type of the exps
   // Whether the caller multiplies matrices by gradient(). If not, it uses only entries(), which is

@@ -45,8 +45,8 @@ class Chunk {
   // Computes the logits, loss and metrics of rows [begin, begin + num); their E and entries are the
   // chunk's rows from `place` on.
   std::string Forward(int64_t begin, int64_t place, int64_t num) {
-    const int64_t stride = LogitsStride(p_.vocabulary_size);
-    std::string problem = Matmul(p_.dtype, num, p_.vocabulary_size, p_.hidden_size,
+    const int64_t stride = LogitsStride(p_.vocab_size);
+    std::string problem = Matmul(p_.dtype, num, p_.vocab_size, p_.hidden_size,
                                  {Hidden(begin), p_.hidden_stride, false}, LmHead(true), 0,
                                  b_.logits, stride, b_.matmul_scratch, context_);
     if (!problem.empty()) return problem;
@@ -54,7 +54,7 @@ class Chunk {
     SweepArguments sweep;
     sweep.logits = b_.logits;
     sweep.stride = stride;
-    sweep.vocabulary_size = p_.vocabulary_size;
+    sweep.vocab_size = p_.vocab_size;
     sweep.scale = static_cast<float>(1 / p_.temperature);
     sweep.targets = RowsFrom(p_.targets, begin);
     sweep.needs = NeedsOf(p_.objective);
@@ -76,7 +76,7 @@ class Chunk {
     ObjectiveArguments objective;
     objective.objective = p_.objective;
     objective.num_rows = num;
-    objective.vocabulary_size = p_.vocabulary_size;
+    objective.vocab_size = p_.vocab_size;
     objective.scale = sweep.scale;
     objective.targets = sweep.targets;
     objective.taken = b_.taken;
@@ -99,15 +99,15 @@ class Chunk {
     const int64_t num_entries = num * (p_.targets.k + 1);
     return Launch("entries of E", WriteEntries<Element>, CeilDiv(num_entries, 256), 256,
                   context_.stream, objective.entry_ids, objective.entry_values, num_entries,
-                  p_.targets.k + 1, p_.vocabulary_size, e, stride);
+                  p_.targets.k + 1, p_.vocab_size, e, stride);
   }
 
   std::string DenseGradient(int64_t begin, int64_t num_rows) {
-    const int64_t stride = LogitsStride(p_.vocabulary_size);
+    const int64_t stride = LogitsStride(p_.vocab_size);
     const int64_t hidden_size = p_.hidden_size;
     std::string problem;
     if (r_.d_hidden_NH != nullptr) {
-      problem = Matmul(p_.dtype, num_rows, hidden_size, p_.vocabulary_size, {b_.e, stride, false},
+      problem = Matmul(p_.dtype, num_rows, hidden_size, p_.vocab_size, {b_.e, stride, false},
                        LmHead(false), 0, b_.d_hidden, hidden_size, b_.matmul_scratch, context_);
       if (!problem.empty()) return problem;
       problem =
@@ -121,7 +121,7 @@ class Chunk {
         Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
                Hidden(begin), p_.hidden_stride, b_.row_scale, hidden_size, scaled, hidden_size);
     if (!problem.empty()) return problem;
-    return Matmul(p_.dtype, p_.vocabulary_size, hidden_size, num_rows, {b_.e, stride, true},
+    return Matmul(p_.dtype, p_.vocab_size, hidden_size, num_rows, {b_.e, stride, true},
                   {scaled, hidden_size, false}, 1, r_.d_lm_head_VH, hidden_size, b_.matmul_scratch,
                   context_);
   }
@@ -133,20 +133,20 @@ class Chunk {
     if (r_.d_hidden_NH != nullptr) {
       problem = Launch("sparse d hidden", SparseDHidden<Element>, num_rows, kSparseThreads,
                        context_.stream, b_.entry_ids, b_.entry_values, per_row,
-                       static_cast<const Element*>(p_.lm_head_VH), p_.lm_head_stride,
-                       p_.vocabulary_size, p_.hidden_size, DHidden(begin));
+                       static_cast<const Element*>(p_.lm_head_VH), p_.lm_head_stride, p_.vocab_size,
+                       p_.hidden_size, DHidden(begin));
       if (!problem.empty()) return problem;
     }
     if (r_.d_lm_head_VH == nullptr) return "";
     problem = Launch("sort keys", MakeSortKeys, CeilDiv(num_entries, 256), 256, context_.stream,
-                     b_.entry_ids, num_entries, p_.vocabulary_size, b_.keys, b_.entries);
+                     b_.entry_ids, num_entries, p_.vocab_size, b_.keys, b_.entries);
     if (!problem.empty()) return problem;
     problem = SortByVocabulary(b_.keys, b_.entries, num_entries, b_.sorted_keys, b_.sorted_entries,
                                b_.sort_scratch, b_.sort_scratch_bytes, context_.stream);
     if (!problem.empty()) return problem;
     return Launch("sparse d lm_head", SparseDLmHead<Element>, num_entries, kSparseThreads,
                   context_.stream, b_.sorted_keys, b_.sorted_entries, b_.entry_values, num_entries,
-                  per_row, Hidden(begin), p_.hidden_stride, p_.vocabulary_size, p_.hidden_size,
+                  per_row, Hidden(begin), p_.hidden_stride, p_.vocab_size, p_.hidden_size,
                   r_.d_lm_head_VH);
   }
 
@@ -167,8 +167,8 @@ std::string WrongArguments(const FusedHeadProblem& p, const FusedHeadResult& r) 
   const uint32_t needs = NeedsOf(p.objective);
   if (!wrong_objective.empty()) return wrong_objective;
   if (std::string wrong_sizes = WrongSizes(p); !wrong_sizes.empty()) return wrong_sizes;
-  if (p.targets.k < 0 || p.targets.k > p.vocabulary_size) {
-    problem << "k is " << p.targets.k << ", must be in [0, " << p.vocabulary_size << "]";
+  if (p.targets.k < 0 || p.targets.k > p.vocab_size) {
+    problem << "k is " << p.targets.k << ", must be in [0, " << p.vocab_size << "]";
   } else if (p.num_rows > 0 && (needs & kNeedsSupport) && p.targets.k == 0) {
     problem << "k is 0; objective " << NameOf(p.objective) << " needs a support";
   } else if (p.top_k_metrics && p.targets.k > kMaxTopKMetrics && !(needs & kNeedsFullVocabulary)) {

@@ -34,7 +34,7 @@ Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_
   const int64_t k = problem.targets.k;
   const int64_t element = SizeOf(problem.dtype);
   add_bytes(b.matmul_scratch, kMatmulScratchBytes);
-  add(b.logits, logits_rows * LogitsStride(problem.vocabulary_size));
+  add(b.logits, logits_rows * LogitsStride(problem.vocab_size));
   add(b.taken, logits_rows * k);
   add(b.sampled_logits, logits_rows);
   add(b.sizes, logits_rows);
@@ -50,7 +50,7 @@ Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_
     if (mode.in_place) {
       b.e = b.logits;
     } else {
-      add_bytes(b.e, chunk_rows * LogitsStride(problem.vocabulary_size) * element);
+      add_bytes(b.e, chunk_rows * LogitsStride(problem.vocab_size) * element);
     }
     add(b.d_hidden, chunk_rows * problem.hidden_size);
     add_bytes(b.scaled_hidden, chunk_rows * problem.hidden_size * element);

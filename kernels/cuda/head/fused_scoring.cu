@@ -18,9 +18,9 @@ namespace {
 std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResult& r) {
   std::ostringstream problem;
   if (std::string wrong_sizes = WrongSizes(p); !wrong_sizes.empty()) return wrong_sizes;
-  if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK)) {
+  if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocab_size, kMaxScoringTopK)) {
     problem << "top_k is " << p.top_k << ", must be in [0, "
-            << std::min<int64_t>(p.vocabulary_size, kMaxScoringTopK) << "]";
+            << std::min<int64_t>(p.vocab_size, kMaxScoringTopK) << "]";
   } else if (p.num_rows > 0 &&
              (p.hidden_NH == nullptr || p.lm_head_VH == nullptr || r.log_tail_N == nullptr ||
               r.log_support_mass_N == nullptr || r.log_sum_exp_N == nullptr)) {
@@ -43,7 +43,7 @@ std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResul
 }
 
 int64_t NumTiles(const FusedScoringProblem& problem) {
-  return CeilDiv(problem.vocabulary_size, kScoringTile);
+  return CeilDiv(problem.vocab_size, kScoringTile);
 }
 
 FusedScoringResult ResultsFrom(const FusedScoringProblem& p, const FusedScoringResult& r,
@@ -66,7 +66,7 @@ FusedScoringResult ResultsFrom(const FusedScoringProblem& p, const FusedScoringR
 }  // namespace cuda
 
 int64_t ScoringBytesPerRow(const FusedScoringProblem& problem) {
-  return cuda::LogitsStride(problem.vocabulary_size) * static_cast<int64_t>(sizeof(float)) +
+  return cuda::LogitsStride(problem.vocab_size) * static_cast<int64_t>(sizeof(float)) +
          cuda::NumTiles(problem) * static_cast<int64_t>(sizeof(cuda::TileSums) + sizeof(int32_t));
 }
 
@@ -83,7 +83,7 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
     return WorkspaceTooSmall(context.workspace_bytes,
                              ScoringFixedBytes() + ScoringBytesPerRow(problem));
   }
-  const int64_t stride = LogitsStride(problem.vocabulary_size);
+  const int64_t stride = LogitsStride(problem.vocab_size);
   const int64_t num_tiles = NumTiles(problem);
   WorkspaceLayout layout;
   void* scratch = Place<char>(context.workspace, layout.Add(kMatmulScratchBytes));
@@ -93,7 +93,7 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
       context.workspace, layout.Add(chunk * num_tiles * static_cast<int64_t>(sizeof(TileSums))));
   args.selected_tiles = Place<int32_t>(context.workspace, layout.Add(chunk * num_tiles * 4));
   args.stride = stride;
-  args.vocabulary_size = problem.vocabulary_size;
+  args.vocab_size = problem.vocab_size;
   args.scale = static_cast<float>(1 / problem.temperature);
   args.top_k = problem.top_k;
   args.num_tiles = static_cast<int32_t>(num_tiles);
@@ -102,7 +102,7 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
     const int64_t num = std::min(chunk, problem.num_rows - begin);
     const void* hidden = static_cast<const char*>(problem.hidden_NH) +
                          begin * problem.hidden_stride * SizeOf(problem.dtype);
-    wrong = Matmul(problem.dtype, num, problem.vocabulary_size, problem.hidden_size,
+    wrong = Matmul(problem.dtype, num, problem.vocab_size, problem.hidden_size,
                    {hidden, problem.hidden_stride, false},
                    {problem.lm_head_VH, problem.lm_head_stride, true}, 0, args.logits, stride,
                    scratch, context);

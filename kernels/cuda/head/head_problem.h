@@ -13,15 +13,15 @@
 namespace taopd::cuda {
 
 // Returns the stride of a row of logits in elements: each row starts on a new cache line.
-inline int64_t LogitsStride(int64_t vocabulary_size) { return RoundUp(vocabulary_size, 64); }
+inline int64_t LogitsStride(int64_t vocab_size) { return RoundUp(vocab_size, 64); }
 
 // Returns the first problem with the sizes, strides and temperature, or an empty string.
 inline std::string WrongSizes(const HeadInputs& p) {
   std::ostringstream problem;
   if (p.num_rows < 0 || p.hidden_size < 1) {
     problem << "hidden has shape [" << p.num_rows << ", " << p.hidden_size << "]";
-  } else if (p.vocabulary_size < 1 || p.vocabulary_size > std::numeric_limits<int32_t>::max()) {
-    problem << "vocabulary_size is " << p.vocabulary_size << ", must be in [1, 2^31)";
+  } else if (p.vocab_size < 1 || p.vocab_size > std::numeric_limits<int32_t>::max()) {
+    problem << "vocab_size is " << p.vocab_size << ", must be in [1, 2^31)";
   } else if (p.hidden_stride < p.hidden_size || p.lm_head_stride < p.hidden_size) {
     problem << "strides are " << p.hidden_stride << " and " << p.lm_head_stride
             << ", must be at least hidden_size " << p.hidden_size;

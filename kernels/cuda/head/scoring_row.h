@@ -22,7 +22,7 @@ struct ScoringArguments {
   // [rows, stride]. The top-k are overwritten by -inf.
   float* logits = nullptr;
   int64_t stride = 0;
-  int64_t vocabulary_size = 0;
+  int64_t vocab_size = 0;
   float scale = 1;  // 1 / temperature
   int32_t top_k = 0;
   TileSums* tiles = nullptr;          // [rows, num_tiles]
@@ -70,7 +70,7 @@ __device__ inline ScoringRowView ViewOfRow(const ScoringArguments& args) {
 __device__ inline float ReadSingleLogits(const ScoringArguments& args, const ScoringRowView& row) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const FusedScoringResult& out = args.out;
-  const auto in_range = [&](int32_t id) { return id >= 0 && id < args.vocabulary_size; };
+  const auto in_range = [&](int32_t id) { return id >= 0 && id < args.vocab_size; };
   float sampled_logit = kNan;
   if (args.sampled_ids != nullptr) {
     const int32_t y = args.sampled_ids[row.n];
@@ -102,7 +102,7 @@ __device__ inline void SweepTiles(const ScoringArguments& args, const ScoringRow
       return (int64_t{first_tile} + i * kScoringWarps) * kScoringTile + row.lane * 4;
     };
     for (int i = 0; i < kInFlight; ++i) {
-      z[i] = LoadFour(row.logits, column(i), args.vocabulary_size);
+      z[i] = LoadFour(row.logits, column(i), args.vocab_size);
     }
     for (int i = 0; i < kInFlight; ++i) {
       const int32_t tile = first_tile + i * kScoringWarps;
@@ -110,7 +110,7 @@ __device__ inline void SweepTiles(const ScoringArguments& args, const ScoringRow
       const TileSums sums = SumTile(z[i], args.scale);
       if (row.lane == 0) row.tiles[tile] = sums;
       for (int j = 0; ranked && j < 4; ++j) {
-        rank += column(i) + j < args.vocabulary_size && z[i].x[j] >= sampled_logit;
+        rank += column(i) + j < args.vocab_size && z[i].x[j] >= sampled_logit;
       }
     }
   }
@@ -159,7 +159,7 @@ __device__ inline void TakeTopK(const ScoringArguments& args, const ScoringRowVi
       const int64_t first = int64_t{row.selected[i]} * kScoringTile;
       for (int column = row.lane; column < kScoringTile; column += kWarpSize) {
         const int64_t v = first + column;
-        if (v >= args.vocabulary_size || OrderedBits(row.logits[v]) < lowest_max) continue;
+        if (v >= args.vocab_size || OrderedBits(row.logits[v]) < lowest_max) continue;
         take(LogitKey(row.logits[v], static_cast<int32_t>(v)));
       }
     }
@@ -187,7 +187,7 @@ __device__ inline void SumSelectedTiles(const ScoringArguments& args, const Scor
   for (int32_t i = row.warp; i < shared.num_selected; i += kScoringWarps) {
     const int32_t tile = row.selected[i];
     const int64_t column = int64_t{tile} * kScoringTile + row.lane * 4;
-    const TileSums sums = SumTile(LoadFour(row.logits, column, args.vocabulary_size), args.scale);
+    const TileSums sums = SumTile(LoadFour(row.logits, column, args.vocab_size), args.scale);
     if (row.lane == 0) row.tiles[tile] = sums;
   }
   __syncthreads();
@@ -217,12 +217,12 @@ __device__ inline double LogSumOutsideOfCandidates(const ScoringArguments& args,
                                                    ScoringShared* shared) {
   for (int32_t j = row.thread; j < args.num_candidates; j += kScoringThreads) {
     const int32_t id = args.candidate_ids[row.n * args.num_candidates + j];
-    if (id >= 0 && id < args.vocabulary_size) row.logits[id] = NegativeInfinity<float>();
+    if (id >= 0 && id < args.vocab_size) row.logits[id] = NegativeInfinity<float>();
   }
   __syncthreads();
   for (int32_t tile = row.warp; tile < args.num_tiles; tile += kScoringWarps) {
     const int64_t column = int64_t{tile} * kScoringTile + row.lane * 4;
-    const TileSums sums = SumTile(LoadFour(row.logits, column, args.vocabulary_size), args.scale);
+    const TileSums sums = SumTile(LoadFour(row.logits, column, args.vocab_size), args.scale);
     if (row.lane == 0) row.tiles[tile] = sums;
   }
   __syncthreads();

@@ -16,14 +16,14 @@ inline constexpr int kSparseThreads = 256;
 template <typename Element>
 __global__ void __launch_bounds__(kSparseThreads)
     SparseDHidden(const int32_t* ids, const float* values, int32_t entries_per_row,
-                  const Element* lm_head, int64_t lm_head_stride, int64_t vocabulary_size,
+                  const Element* lm_head, int64_t lm_head_stride, int64_t vocab_size,
                   int64_t hidden_size, Element* d_hidden) {
   const int64_t n = blockIdx.x;
   for (int64_t h = threadIdx.x; h < hidden_size; h += kSparseThreads) {
     float sum = 0;
     for (int32_t j = 0; j < entries_per_row; ++j) {
       const int32_t id = ids[n * entries_per_row + j];
-      if (id < 0 || id >= vocabulary_size) continue;
+      if (id < 0 || id >= vocab_size) continue;
       sum += values[n * entries_per_row + j] * Load(lm_head + id * lm_head_stride + h);
     }
     Store(sum, d_hidden + n * hidden_size + h);
@@ -41,14 +41,14 @@ template <typename Element>
 __global__ void __launch_bounds__(kSparseThreads)
     SparseDLmHead(const uint32_t* sorted_ids, const int32_t* sorted_entries, const float* values,
                   int64_t num_entries, int32_t entries_per_row, const Element* hidden,
-                  int64_t hidden_stride, int64_t vocabulary_size, int64_t hidden_size,
+                  int64_t hidden_stride, int64_t vocab_size, int64_t hidden_size,
                   float* d_lm_head) {
   constexpr int kColumns = 8;  // of a thread
   __shared__ int32_t rows[kSparseThreads];
   __shared__ float row_values[kSparseThreads];
   const int64_t first = blockIdx.x;
   const uint32_t id = sorted_ids[first];
-  if (id >= static_cast<uint64_t>(vocabulary_size)) return;  // no entry
+  if (id >= static_cast<uint64_t>(vocab_size)) return;  // no entry
   if (first > 0 && sorted_ids[first - 1] == id) return;
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t begin = 0; begin < hidden_size; begin += kSparseThreads * kColumns) {
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(kSparseThreads)
 }
 
 // keys[i] = the id of entry i, or the largest number if there is no entry; entries[i] = i.
-__global__ void MakeSortKeys(const int32_t* ids, int64_t num_entries, int64_t vocabulary_size,
+__global__ void MakeSortKeys(const int32_t* ids, int64_t num_entries, int64_t vocab_size,
                              uint32_t* keys, int32_t* entries) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= num_entries) return;
-  const bool valid = ids[i] >= 0 && ids[i] < vocabulary_size;
+  const bool valid = ids[i] >= 0 && ids[i] < vocab_size;
   keys[i] = valid ? static_cast<uint32_t>(ids[i]) : 0xffffffffu;
   entries[i] = static_cast<int32_t>(i);
 }

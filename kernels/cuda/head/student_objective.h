@@ -16,7 +16,7 @@ namespace taopd::cuda {
 struct ObjectiveArguments {
   ObjectiveTerms objective;
   int64_t num_rows = 0;
-  int64_t vocabulary_size = 0;
+  int64_t vocab_size = 0;
   float scale = 1;         // 1 / temperature
   StudentTargets targets;  // of these rows
   const float* taken = nullptr;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
   if (n >= args.num_rows) return;
   const int64_t k = args.targets.k;
   StudentRowInput input;
-  SetTargets(args.targets, n, args.sizes[n], args.vocabulary_size, &input);
+  SetTargets(args.targets, n, args.sizes[n], args.vocab_size, &input);
   input.rest = {args.sums[n].reference, args.sums[n].sum, args.sums[n].sum_x};
   input.scale = args.scale;
   input.taken = args.taken + n * k;
@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
 // are out of range.
 template <typename Element>
 __global__ void WriteEntries(const int32_t* ids, const float* values, int64_t num_entries,
-                             int32_t entries_per_row, int64_t vocabulary_size, Element* e,
+                             int32_t entries_per_row, int64_t vocab_size, Element* e,
                              int64_t stride) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= num_entries) return;
   const int32_t id = ids[i];
-  if (id < 0 || id >= vocabulary_size) return;
+  if (id < 0 || id >= vocab_size) return;
   Store(values[i], e + i / entries_per_row * stride + id);
 }
 

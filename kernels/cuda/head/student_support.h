@@ -24,12 +24,12 @@ __device__ inline int32_t CheckSupport(const SweepArguments& args, const int32_t
   const int32_t size = shared_size;
   int32_t error = 0;
   for (int32_t j = static_cast<int32_t>(threadIdx.x); j < args.targets.k; j += kSweepThreads) {
-    if (ids[j] < -1 || ids[j] >= args.vocabulary_size) error |= kHeadSupportIdOutOfRange;
+    if (ids[j] < -1 || ids[j] >= args.vocab_size) error |= kHeadSupportIdOutOfRange;
     if (j > size && ids[j] != -1) error |= kHeadIdBehindPadding;
   }
   if (threadIdx.x == 0) {
     if ((args.needs & kNeedsSupport) && size == 0) error |= kHeadEmptySupport;
-    if ((args.needs & kNeedsFullVocabulary) && size != args.vocabulary_size) {
+    if ((args.needs & kNeedsFullVocabulary) && size != args.vocab_size) {
       error |= kHeadIncompleteSupport;
     }
   }
@@ -42,7 +42,7 @@ __device__ inline void TakeSampled(const SweepArguments& args, int64_t n, int32_
                                    const float* row) {
   if (threadIdx.x == 0) {
     const int32_t y = args.targets.sampled_ids_N[n];
-    const bool in_range = y >= 0 && y < args.vocabulary_size;
+    const bool in_range = y >= 0 && y < args.vocab_size;
     args.sampled_logits[n] = in_range ? row[y] : std::numeric_limits<float>::quiet_NaN();
     args.sizes[n] = size;
     if (!in_range) atomicOr(args.errors, static_cast<int32_t>(kHeadSampledIdOutOfRange));
@@ -55,7 +55,7 @@ __device__ inline void TakeSampled(const SweepArguments& args, int64_t n, int32_
 // holds the index j as a bit pattern, which a second occurrence of the id overwrites.
 __device__ inline void TakeSupport(const SweepArguments& args, const int32_t* ids, int32_t size,
                                    float* row, float* taken) {
-  const auto in_range = [&](int32_t j) { return ids[j] >= 0 && ids[j] < args.vocabulary_size; };
+  const auto in_range = [&](int32_t j) { return ids[j] >= 0 && ids[j] < args.vocab_size; };
   const int32_t first = static_cast<int32_t>(threadIdx.x);
   for (int32_t j = first; j < size; j += kSweepThreads) {
     taken[j] = in_range(j) ? row[ids[j]] : std::numeric_limits<float>::quiet_NaN();

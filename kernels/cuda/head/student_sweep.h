@@ -24,10 +24,10 @@ __device__ inline int64_t ColumnOf(int64_t tile, int i) {
   return tile + (int64_t{i} * kSweepThreads + threadIdx.x) * 4;
 }
 
-__device__ inline SweepTileOf LoadTile(const float* row, int64_t tile, int64_t vocabulary_size) {
+__device__ inline SweepTileOf LoadTile(const float* row, int64_t tile, int64_t vocab_size) {
   SweepTileOf z;
   for (int i = 0; i < kSweepVectors; ++i) {
-    z.vector[i] = LoadFour(row, ColumnOf(tile, i), vocabulary_size);
+    z.vector[i] = LoadFour(row, ColumnOf(tile, i), vocab_size);
   }
   return z;
 }
@@ -81,7 +81,7 @@ __device__ void AddTile(const SweepArguments& args, const AheadCounts& ahead, in
       sums->sum_x += exp_x > 0 ? exp_x * x : 0.0f;  // avoids 0 * -inf
       four.x[lane] = exp_x;
     }
-    if constexpr (kWriteE) StoreFour(four, e, first, args.vocabulary_size);
+    if constexpr (kWriteE) StoreFour(four, e, first, args.vocab_size);
   }
 }
 
@@ -93,14 +93,14 @@ __device__ SweepSums SweepRow(const SweepArguments& args, const AheadCounts& ahe
   const float limit = kMaxOverReference / args.scale;
   SweepSums sums;
   sums.reference = NegativeInfinity<float>();
-  SweepTileOf next = LoadTile(row, 0, args.vocabulary_size);
-  for (int64_t tile = 0; tile < args.vocabulary_size; tile += kSweepTile) {
+  SweepTileOf next = LoadTile(row, 0, args.vocab_size);
+  for (int64_t tile = 0; tile < args.vocab_size; tile += kSweepTile) {
     SweepTileOf z = next;
     bool over = false;
     for (const Float4& four : z.vector) {
       for (float logit : four.x) over = over || logit - sums.reference > limit;
     }
-    next = LoadTile(row, tile + kSweepTile, args.vocabulary_size);
+    next = LoadTile(row, tile + kSweepTile, args.vocab_size);
     if (__syncthreads_or(over)) {
       MoveReference<Element, kWriteE>(z, tile, args.scale, &sums, e, scratch);
     }

@@ -19,7 +19,7 @@ struct SweepArguments {
   // [rows, stride]. The logits of the support are overwritten by -inf.
   float* logits = nullptr;
   int64_t stride = 0;  // a multiple of 4
-  int64_t vocabulary_size = 0;
+  int64_t vocab_size = 0;
   float scale = 1;         // 1 / temperature
   StudentTargets targets;  // for these rows
   uint32_t needs = 0;      // needs of the objective

@@ -50,7 +50,7 @@ __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int
                                            int32_t* counts, float* scratch) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  const bool counted = size <= kMaxTopKMetrics && size < args.vocabulary_size;
+  const bool counted = size <= kMaxTopKMetrics && size < args.vocab_size;
   AheadCounts ahead{keys, counts, counted ? size : 0, kInfinity};
   if (ahead.size == 0) return ahead;
   const int32_t power = NextPowerOfTwo(size);
@@ -76,7 +76,7 @@ __device__ inline void MarkTopK(const SweepArguments& args, const AheadCounts& a
                                 const int32_t* ids, const float* taken, int32_t size,
                                 uint8_t* in_top_k) {
   for (int32_t j = static_cast<int32_t>(threadIdx.x); j < size; j += kSweepThreads) {
-    bool inside = size == args.vocabulary_size;
+    bool inside = size == args.vocab_size;
     if (ahead.size > 0) {
       const uint64_t key = LogitKey(taken[j], ids[j]);
       int32_t num_ahead = 0;

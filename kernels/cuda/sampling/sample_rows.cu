@@ -11,7 +11,7 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-int64_t NumWeightBlocks(int64_t vocabulary_size) { return CeilDiv(vocabulary_size, kSampleBlock); }
+int64_t NumWeightBlocks(int64_t vocab_size) { return CeilDiv(vocab_size, kSampleBlock); }
 
 struct SampleArguments {
   SampleRows p;
@@ -36,11 +36,11 @@ struct MinOf {
 
 // Returns the largest logit and sets *valid if there is neither a NaN nor +inf; the same in every
 // thread.
-__device__ inline float LargestLogit(const float* logits, int64_t vocabulary_size, bool* valid,
+__device__ inline float LargestLogit(const float* logits, int64_t vocab_size, bool* valid,
                                      SampleShared* shared) {
   float high = NegativeInfinity<float>();
   bool wrong = false;
-  for (int64_t i = threadIdx.x; i < vocabulary_size; i += kSampleThreads) {
+  for (int64_t i = threadIdx.x; i < vocab_size; i += kSampleThreads) {
     const float z = logits[i];
     wrong = wrong || !(z < -NegativeInfinity<float>());
     high = MaxOf()(high, z);
@@ -49,10 +49,10 @@ __device__ inline float LargestLogit(const float* logits, int64_t vocabulary_siz
   return BlockReduce<kSampleThreads>(high, shared->scratch, MaxOf());
 }
 
-__device__ inline int32_t LowestIdOf(float logit, const float* logits, int64_t vocabulary_size,
+__device__ inline int32_t LowestIdOf(float logit, const float* logits, int64_t vocab_size,
                                      SampleShared* shared) {
   int32_t lowest = std::numeric_limits<int32_t>::max();
-  for (int64_t i = threadIdx.x; i < vocabulary_size; i += kSampleThreads) {
+  for (int64_t i = threadIdx.x; i < vocab_size; i += kSampleThreads) {
     if (logits[i] == logit) lowest = MinOf()(lowest, static_cast<int32_t>(i));
   }
   return BlockReduce<kSampleThreads>(lowest, reinterpret_cast<int32_t*>(shared->scratch), MinOf());
@@ -77,11 +77,11 @@ __device__ inline void FindBlock(const double* block_sums, int64_t num_blocks, d
 }
 
 // Every thread calls it; thread 0 gets the result.
-__device__ inline int32_t DrawInBlock(const float* logits, int64_t vocabulary_size, float shift,
+__device__ inline int32_t DrawInBlock(const float* logits, int64_t vocab_size, float shift,
                                       float scale_to_log2, SampleShared* shared) {
   const int64_t begin = shared->block * kSampleBlock;
   const int64_t num =
-      vocabulary_size - begin < kSampleBlock ? vocabulary_size - begin : int64_t{kSampleBlock};
+      vocab_size - begin < kSampleBlock ? vocab_size - begin : int64_t{kSampleBlock};
   for (int64_t i = threadIdx.x; i < num; i += kSampleThreads) {
     shared->weights[i] = Weight(logits[begin + i], shift, scale_to_log2);
   }
@@ -117,7 +117,7 @@ __device__ inline void Finish(const SampleRows& p, int64_t row, int32_t id, floa
 __global__ void __launch_bounds__(kSampleThreads) SampleRowsKernel(SampleArguments args) {
   __shared__ SampleShared shared;
   const SampleRows& p = args.p;
-  const int64_t row = blockIdx.x, V = p.vocabulary_size;
+  const int64_t row = blockIdx.x, V = p.vocab_size;
   const float* logits = p.logits_SV + row * p.logits_stride;
   bool valid;
   const float high = LargestLogit(logits, V, &valid, &shared);
@@ -153,16 +153,16 @@ std::string WrongArguments(const SampleRows& p, const DeviceContext& context) {
   std::ostringstream problem;
   if (p.num_rows < 0) {
     problem << "num_rows is " << p.num_rows << ", must not be negative";
-  } else if (p.vocabulary_size < 1 || p.vocabulary_size > std::numeric_limits<int32_t>::max()) {
-    problem << "vocabulary_size is " << p.vocabulary_size << ", must be in [1, 2^31)";
-  } else if (p.logits_stride < p.vocabulary_size) {
-    problem << "logits_stride is " << p.logits_stride << ", must be at least vocabulary_size "
-            << p.vocabulary_size;
+  } else if (p.vocab_size < 1 || p.vocab_size > std::numeric_limits<int32_t>::max()) {
+    problem << "vocab_size is " << p.vocab_size << ", must be in [1, 2^31)";
+  } else if (p.logits_stride < p.vocab_size) {
+    problem << "logits_stride is " << p.logits_stride << ", must be at least vocab_size "
+            << p.vocab_size;
   } else if (p.num_rows > 0 &&
              (p.logits_SV == nullptr || p.temperatures_S == nullptr || p.uniforms_S == nullptr ||
               p.ids_S == nullptr || p.invalid_S == nullptr)) {
     problem << "logits, temperatures, uniforms, ids and invalid are needed";
-  } else if (const int64_t needed = SampleRowsWorkspaceBytes(p.num_rows, p.vocabulary_size);
+  } else if (const int64_t needed = SampleRowsWorkspaceBytes(p.num_rows, p.vocab_size);
              needed > 0 && (context.workspace == nullptr || context.workspace_bytes < needed)) {
     problem << "the workspace has " << context.workspace_bytes << " bytes, " << needed
             << " are needed";
@@ -173,16 +173,15 @@ std::string WrongArguments(const SampleRows& p, const DeviceContext& context) {
 }  // namespace
 }  // namespace cuda
 
-int64_t SampleRowsWorkspaceBytes(int64_t num_rows, int64_t vocabulary_size) {
-  return 2 * num_rows * cuda::NumWeightBlocks(vocabulary_size) *
-         static_cast<int64_t>(sizeof(double));
+int64_t SampleRowsWorkspaceBytes(int64_t num_rows, int64_t vocab_size) {
+  return 2 * num_rows * cuda::NumWeightBlocks(vocab_size) * static_cast<int64_t>(sizeof(double));
 }
 
 std::string SampleRowsCuda(const SampleRows& problem, const DeviceContext& context) {
   if (std::string wrong = cuda::WrongArguments(problem, context); !wrong.empty()) return wrong;
   cuda::SampleArguments args;
   args.p = problem;
-  args.num_blocks = cuda::NumWeightBlocks(problem.vocabulary_size);
+  args.num_blocks = cuda::NumWeightBlocks(problem.vocab_size);
   args.block_sums = static_cast<double*>(context.workspace);
   args.raw_block_sums = args.block_sums + problem.num_rows * args.num_blocks;
   return cuda::Launch("SampleRows", cuda::SampleRowsKernel, problem.num_rows, cuda::kSampleThreads,

@@ -49,16 +49,15 @@ __device__ inline float Weight(float z, float shift, float scale_to_log2) {
 // Writes the sum of the weights of each block of the row. Every thread of the thread block calls
 // it. `lanes` has kSampleThreads elements of shared memory, which may be reused as soon as the call
 // returns.
-__device__ inline void SumWeightBlocks(const float* logits, int64_t vocabulary_size, float shift,
+__device__ inline void SumWeightBlocks(const float* logits, int64_t vocab_size, float shift,
                                        float scale_to_log2, float* lanes, double* block_sums) {
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kSampleLanes;
-  const int64_t num_blocks = (vocabulary_size + kSampleBlock - 1) / kSampleBlock;
+  const int64_t num_blocks = (vocab_size + kSampleBlock - 1) / kSampleBlock;
   for (int64_t first = 0; first < num_blocks; first += kBlocksAtOnce) {
     const int64_t block = first + thread / kSampleLanes;
     const int64_t begin = block * kSampleBlock;
-    const int64_t end =
-        begin + kSampleBlock < vocabulary_size ? begin + kSampleBlock : vocabulary_size;
+    const int64_t end = begin + kSampleBlock < vocab_size ? begin + kSampleBlock : vocab_size;
     float sum = 0;
     for (int64_t i = begin + lane; i < end; i += kSampleLanes) {
       sum = __fadd_rn(sum, Weight(logits[i], shift, scale_to_log2));

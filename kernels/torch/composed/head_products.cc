@@ -16,9 +16,9 @@ at::Tensor FloatProduct(const at::Tensor& a, const at::Tensor& b) {
 }
 
 template <typename Visit>
-void ForEachBlock(int64_t vocabulary_size, const Visit& visit) {
-  for (int64_t first = 0; first < vocabulary_size; first += kRowsOfBlock) {
-    visit(first, std::min(kRowsOfBlock, vocabulary_size - first));
+void ForEachBlock(int64_t vocab_size, const Visit& visit) {
+  for (int64_t first = 0; first < vocab_size; first += kRowsOfBlock) {
+    visit(first, std::min(kRowsOfBlock, vocab_size - first));
   }
 }
 

@@ -12,12 +12,12 @@ constexpr int64_t kLogitsAtOnce = int64_t{4} << 20;
 
 // Returns the lowest id of the largest logit of each row, [C, 1].
 at::Tensor LargestIds(const at::Tensor& logits_CV, const at::Tensor& max_C1) {
-  const int64_t vocabulary_size = logits_CV.size(1);
+  const int64_t vocab_size = logits_CV.size(1);
   const at::Tensor ids_1V =
-      at::arange(vocabulary_size, logits_CV.options().dtype(at::kLong)).unsqueeze(0);
-  return at::where(logits_CV.eq(max_C1), ids_1V, at::full({}, vocabulary_size, ids_1V.options()))
+      at::arange(vocab_size, logits_CV.options().dtype(at::kLong)).unsqueeze(0);
+  return at::where(logits_CV.eq(max_C1), ids_1V, at::full({}, vocab_size, ids_1V.options()))
       .amin(1, /*keepdim=*/true)
-      .clamp_max(vocabulary_size - 1);
+      .clamp_max(vocab_size - 1);
 }
 
 void SampleChunk(const at::Tensor& logits_CV, const at::Tensor& uniforms_C,

@@ -14,18 +14,17 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // above the k-th value theta is selected; the remaining places go to the lowest ids whose logit
 // equals theta, which are those with the largest V - id.
 at::Tensor TopKComposed(const at::Tensor& logits_CV, int64_t k) {
-  const int64_t vocabulary_size = logits_CV.size(1);
+  const int64_t vocab_size = logits_CV.size(1);
   const at::Tensor clean_CV =
       at::where(at::isnan(logits_CV), at::full({}, -kInf, logits_CV.options()), logits_CV);
   if (k == 0) return at::empty({logits_CV.size(0), 0}, logits_CV.options().dtype(at::kLong));
   const at::Tensor theta_C1 = std::get<0>(clean_CV.topk(k, 1)).narrow(1, k - 1, 1);
-  const at::Tensor ids_V = at::arange(vocabulary_size, logits_CV.options().dtype(at::kInt));
+  const at::Tensor ids_V = at::arange(vocab_size, logits_CV.options().dtype(at::kInt));
   // Above theta: larger than every tie; at theta: ordered by id; below: never selected.
-  const at::Tensor key_CV = (vocabulary_size - ids_V).unsqueeze(0).expand_as(clean_CV);
+  const at::Tensor key_CV = (vocab_size - ids_V).unsqueeze(0).expand_as(clean_CV);
   const at::Tensor above_CV = clean_CV > theta_C1;
-  const at::Tensor rank_CV =
-      at::where(above_CV, at::full({}, vocabulary_size + 1, key_CV.options()),
-                key_CV.masked_fill(clean_CV < theta_C1, 0));
+  const at::Tensor rank_CV = at::where(above_CV, at::full({}, vocab_size + 1, key_CV.options()),
+                                       key_CV.masked_fill(clean_CV < theta_C1, 0));
   const at::Tensor chosen_Ck = std::get<0>(std::get<1>(rank_CV.topk(k, 1)).sort(1));
   // Sorts by id first, then stably by descending logit.
   const at::Tensor order_Ck = std::get<1>(

@@ -43,7 +43,7 @@ class HeadRun {
         targets_(targets),
         options_(options),
         device_(hidden_NH.device()),
-        vocabulary_size_(lm_head_VH.size(0)),
+        vocab_size_(lm_head_VH.size(0)),
         scale_(1 / options.temperature),
         dense_(HasDenseGradient(options.objective)) {
     const int64_t N = hidden_NH.size(0);
@@ -54,7 +54,7 @@ class HeadRun {
 
   HeadOutput Run() {
     const int64_t N = hidden_NH_.size(0);
-    const int64_t chunk = LogitRowsThatFit(options_.workspace_bytes, vocabulary_size_, kBuffers);
+    const int64_t chunk = LogitRowsThatFit(options_.workspace_bytes, vocab_size_, kBuffers);
     for (int64_t begin = 0; begin < N; begin += chunk) {
       RunChunk(begin, std::min(chunk, N - begin));
     }
@@ -72,7 +72,7 @@ class HeadRun {
     const std::vector<int32_t> sizes = CheckSupports(targets, num);
     const at::Tensor hidden_CH = hidden_NH_.narrow(0, begin, num);
     const at::Tensor logits_CV =
-        at::empty({num, vocabulary_size_}, hidden_CH.options().dtype(at::kFloat));
+        at::empty({num, vocab_size_}, hidden_CH.options().dtype(at::kFloat));
     HeadLogitsComposed(hidden_CH, lm_head_VH_, logits_CV);
     const RowNumbers numbers = ReduceRows(targets, num, logits_CV);
     // The logits are exponentials now.
@@ -92,11 +92,11 @@ class HeadRun {
   std::vector<int32_t> CheckSupports(const StudentTargets& targets, int64_t num) const {
     const uint32_t needs = NeedsOf(options_.objective);
     std::vector<int32_t> sizes;
-    std::vector<uint64_t> seen_ids(CeilDiv(vocabulary_size_, 64));
+    std::vector<uint64_t> seen_ids(CeilDiv(vocab_size_, 64));
     for (int64_t n = 0; n < num; ++n) {
       const int32_t* const ids = RowsFrom(targets.support_ids_Nk, n, targets.k);
       const int32_t size = ids == nullptr ? 0 : cpu::SupportSize(ids, targets.k);
-      cpu::RowStatus status = cpu::CheckSupportSize(size, needs, vocabulary_size_);
+      cpu::RowStatus status = cpu::CheckSupportSize(size, needs, vocab_size_);
       if (status == cpu::RowStatus::kOk && cpu::HasDuplicate(ids, size, &seen_ids)) {
         status = cpu::RowStatus::kDuplicateSupportId;
       }
@@ -170,7 +170,7 @@ class HeadRun {
     for (size_t row = 0; row < sizes.size(); ++row) {
       const auto n = static_cast<int64_t>(row);
       StudentRowInput input;
-      SetTargets(targets, n, sizes[row], vocabulary_size_, &input);
+      SetTargets(targets, n, sizes[row], vocab_size_, &input);
       input.rest = {numbers.reference_C.const_data_ptr<double>()[n],
                     numbers.sum_C.const_data_ptr<double>()[n],
                     numbers.sum_x_C.const_data_ptr<double>()[n]};
@@ -205,7 +205,7 @@ class HeadRun {
   const StudentTargets targets_;
   const HeadOptions& options_;
   const at::Device device_;
-  const int64_t vocabulary_size_;
+  const int64_t vocab_size_;
   const double scale_;
   const bool dense_;
   HeadOutput output_;

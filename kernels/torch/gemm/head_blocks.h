@@ -30,13 +30,13 @@ using TakeLogitBlock = std::function<void(int64_t block, float* logits, int64_t 
 using MakeExpsOfBlock =
     std::function<void(int64_t block, float* logits, int64_t stride, void* exps)>;
 
-inline int64_t NumVocabularyBlocks(int64_t vocabulary_size) {
-  return CeilDiv(vocabulary_size, kVocabularyBlock);
+inline int64_t NumVocabularyBlocks(int64_t vocab_size) {
+  return CeilDiv(vocab_size, kVocabularyBlock);
 }
 
 // Returns the number of tokens of block i.
-inline int64_t SizeOfBlock(int64_t i, int64_t vocabulary_size) {
-  return std::min(kVocabularyBlock, vocabulary_size - i * kVocabularyBlock);
+inline int64_t SizeOfBlock(int64_t i, int64_t vocab_size) {
+  return std::min(kVocabularyBlock, vocab_size - i * kVocabularyBlock);
 }
 
 // Returns the stride of rows that stay in a cache: whole vectors and one more cache line, because
@@ -45,15 +45,15 @@ inline int64_t BlockStride(int64_t columns) { return RoundUp(columns, 16) + 16; 
 
 // Calls f(begin, end) for contiguous ranges of blocks, on several threads.
 template <typename F>
-void ForBlockRanges(int64_t vocabulary_size, const F& f) {
-  ParallelLoop(NumVocabularyBlocks(vocabulary_size), 1, f);
+void ForBlockRanges(int64_t vocab_size, const F& f) {
+  ParallelLoop(NumVocabularyBlocks(vocab_size), 1, f);
 }
 
 // A contiguous lm_head, float32 or bfloat16, row by row. The tensor owns the memory.
 struct HeadWeights {
   explicit HeadWeights(const at::Tensor& lm_head_VH)
       : bf16(lm_head_VH.scalar_type() == at::kBFloat16),
-        vocabulary_size(lm_head_VH.size(0)),
+        vocab_size(lm_head_VH.size(0)),
         hidden_size(lm_head_VH.size(1)),
         data(lm_head_VH.const_data_ptr()) {}
 
@@ -65,7 +65,7 @@ struct HeadWeights {
   }
 
   bool bf16;
-  int64_t vocabulary_size, hidden_size;
+  int64_t vocab_size, hidden_size;
   const void* data;
 };
 

@@ -81,8 +81,8 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   const int64_t num_rows = d_logits.num_rows;
   const int64_t h = weights_VH.size(1);
   TORCH_CHECK(d_logits.block_size == kVocabularyBlock && hidden_CH.size(0) == num_rows &&
-                  d_logits.vocabulary_size == weights_VH.size(0),
-              "d_logits is [", num_rows, ", ", d_logits.vocabulary_size, "] in blocks of ",
+                  d_logits.vocab_size == weights_VH.size(0),
+              "d_logits is [", num_rows, ", ", d_logits.vocab_size, "] in blocks of ",
               d_logits.block_size, ", hidden ", hidden_CH.sizes(), ", lm_head ",
               weights_VH.sizes());
   if (num_rows == 0) return at::zeros({0, h}, at::kFloat);

@@ -128,7 +128,7 @@ class PairGradients {
       const int64_t num = std::min(kPackedTokens, num_ - v);
       const int64_t next = first_ + v + kPackedTokens;
       const int64_t ahead =
-          std::clamp<int64_t>(weights_.vocabulary_size - next, 0, kPackedTokens) * hidden_size_;
+          std::clamp<int64_t>(weights_.vocab_size - next, 0, kPackedTokens) * hidden_size_;
       for (int64_t panel = 0; panel < num_panels; ++panel) {
         const int64_t column = panel * kPanelOutputs;
         if (ahead > 0) PrefetchPart(weights_.Bf16Row(next), ahead, panel, num_panels);
@@ -178,8 +178,8 @@ at::Tensor PairLogitBlocks::MakeBuffer() const {
 void PairLogitBlocks::Compute(int64_t block, float* logits) const {
   gemm_.multiply_pairs(Bits(weights_.Bf16Row(block * kVocabularyBlock)), weights_.hidden_size,
                        Bits(panels_.const_data_ptr<BFloat16>()),
-                       SizeOfBlock(block, weights_.vocabulary_size), num_rows_,
-                       weights_.hidden_size, logits, stride(), /*accumulate=*/false);
+                       SizeOfBlock(block, weights_.vocab_size), num_rows_, weights_.hidden_size,
+                       logits, stride(), /*accumulate=*/false);
 }
 
 void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
@@ -218,9 +218,9 @@ void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_
   const HeadWeights weights(lm_head_VH);
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
   PairGradients backward(d_logits, weights, gemm, logits, make_exps);
-  const int64_t num_blocks = NumVocabularyBlocks(weights.vocabulary_size);
+  const int64_t num_blocks = NumVocabularyBlocks(weights.vocab_size);
   const int64_t end =
-      std::min(num_blocks * (slice + 1) / num_slices * kVocabularyBlock, weights.vocabulary_size);
+      std::min(num_blocks * (slice + 1) / num_slices * kVocabularyBlock, weights.vocab_size);
   for (int64_t first = num_blocks * slice / num_slices * kVocabularyBlock; first < end;
        first += kSummedTokens) {
     backward.Take(first, std::min(kSummedTokens, end - first));

@@ -24,7 +24,7 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
   gemm.pack(wide_CH.const_data_ptr<float>(), ElementOrder::kColumns, h, h, num_rows,
             hidden_panels.mutable_data_ptr<float>());
   const float* panels = hidden_panels.const_data_ptr<float>();
-  ForBlockRanges(weights.vocabulary_size, [&](int64_t begin, int64_t end) {
+  ForBlockRanges(weights.vocab_size, [&](int64_t begin, int64_t end) {
     // The columns after the rows are read but not used, so they are zero.
     const int64_t stride = BlockStride(num_rows);
     const at::Tensor block_buffer = at::zeros({kVocabularyBlock * stride}, at::kFloat);
@@ -35,7 +35,7 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
     float* wide = wide_buffer.mutable_data_ptr<float>();
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i * kVocabularyBlock;
-      const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
+      const int64_t num = SizeOfBlock(i, weights.vocab_size);
       const float* a = nullptr;
       int64_t a_stride = h;
       if (weights.bf16) {
@@ -77,11 +77,11 @@ void PanelBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head
   const at::Tensor block_buffer = Buffer(kVocabularyBlock * num_rows, at::kFloat);
   float* block = block_buffer.mutable_data_ptr<float>();
 
-  const int64_t num_blocks = NumVocabularyBlocks(weights.vocabulary_size);
+  const int64_t num_blocks = NumVocabularyBlocks(weights.vocab_size);
   const int64_t end_block = num_blocks * (slice + 1) / num_slices;
   for (int64_t i = num_blocks * slice / num_slices; i < end_block; ++i) {
     const int64_t first = i * kVocabularyBlock;
-    const int64_t num = SizeOfBlock(i, weights.vocabulary_size);
+    const int64_t num = SizeOfBlock(i, weights.vocab_size);
     for (int64_t v = 0; v < num; ++v) ScaleBlock(d_logits, i, v, block + v * num_rows);
     if (weights.bf16) {
       gemm.pack_bf16(Bits(weights.Bf16Row(first)), ElementOrder::kRows, h, num, h, panels);

@@ -34,18 +34,18 @@ void SetInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, double
   problem->dtype = TypeOf(hidden_NH);
   problem->num_rows = hidden_NH.size(0);
   problem->hidden_size = hidden_NH.size(1);
-  problem->vocabulary_size = lm_head_VH.size(0);
+  problem->vocab_size = lm_head_VH.size(0);
   problem->hidden_NH = hidden_NH.const_data_ptr();
   problem->hidden_stride = std::max(hidden_NH.stride(0), problem->hidden_size);
   problem->lm_head_VH = lm_head_VH.const_data_ptr();
   problem->lm_head_stride = std::max(lm_head_VH.stride(0), problem->hidden_size);
 }
 
-void CheckErrors(int32_t errors, int64_t vocabulary_size) {
+void CheckErrors(int32_t errors, int64_t vocab_size) {
   TORCH_CHECK(!(errors & kHeadSupportIdOutOfRange),
-              "support_ids holds ids outside of the vocabulary [0, ", vocabulary_size, ")");
+              "support_ids holds ids outside of the vocabulary [0, ", vocab_size, ")");
   TORCH_CHECK(!(errors & kHeadSampledIdOutOfRange),
-              "sampled_ids holds ids outside of the vocabulary [0, ", vocabulary_size, ")");
+              "sampled_ids holds ids outside of the vocabulary [0, ", vocab_size, ")");
   TORCH_CHECK(!(errors & kHeadDuplicateSupportId), "support_ids holds an id twice in one row");
   TORCH_CHECK(!(errors & kHeadIdBehindPadding),
               "support_ids holds an id after padding (-1) in one row");
@@ -133,12 +133,12 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
 
   const int64_t least_bytes =
       StudentHeadBytesOnGpu(std::min(problem.num_rows, kLeastStudentRows), problem.hidden_size,
-                            problem.vocabulary_size, SizeOf(problem.dtype));
+                            problem.vocab_size, SizeOf(problem.dtype));
   const FusedHeadPlan plan = PlanFusedHead(problem, std::max(options.workspace_bytes, least_bytes));
   const at::Tensor workspace = at::empty({plan.bytes}, floats.dtype(at::kByte));
   const std::string wrong = kernels.fused_head(problem, result, call.ContextForProducts(workspace));
   TORCH_CHECK(wrong.empty(), wrong);
-  CheckErrors(errors.item<int32_t>(), problem.vocabulary_size);
+  CheckErrors(errors.item<int32_t>(), problem.vocab_size);
   output.metrics_NM = metrics_NM.to(at::kCPU);
   return output;
 }

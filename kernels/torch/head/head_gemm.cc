@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-int64_t HeadMatrix::vocabulary_size() const {
+int64_t HeadMatrix::vocab_size() const {
   return packed != nullptr ? packed->num_outputs() : lm_head_VH.size(0);
 }
 int64_t HeadMatrix::hidden_size() const {
@@ -27,9 +27,8 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
   TORCH_CHECK(hidden_NH.size(1) == head.hidden_size(), "hidden has H = ", hidden_NH.size(1),
               " but lm_head has H = ", head.hidden_size());
   TORCH_CHECK(hidden_NH.size(1) > 0, "hidden has H = 0");
-  TORCH_CHECK(
-      head.vocabulary_size() > 0 && head.vocabulary_size() <= std::numeric_limits<int32_t>::max(),
-      "lm_head has V = ", head.vocabulary_size(), ", which must be in [1, 2^31)");
+  TORCH_CHECK(head.vocab_size() > 0 && head.vocab_size() <= std::numeric_limits<int32_t>::max(),
+              "lm_head has V = ", head.vocab_size(), ", which must be in [1, 2^31)");
   const at::ScalarType dtype = hidden_NH.scalar_type();
   TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf, "hidden is ",
               dtype, ", must be float32, bfloat16 or float16");
@@ -38,9 +37,9 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
               " but hidden is on ", hidden_NH.device());
 }
 
-int64_t RowsPerTask(int64_t vocabulary_size) {
+int64_t RowsPerTask(int64_t vocab_size) {
   constexpr int64_t kElementsPerTask = 32768;  // about 20 microseconds of one core
-  return std::max<int64_t>(1, kElementsPerTask / vocabulary_size);
+  return std::max<int64_t>(1, kElementsPerTask / vocab_size);
 }
 
 // On the CPU, float16 models are supported but not fast: the whole head is converted to float32.

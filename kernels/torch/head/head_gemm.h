@@ -22,7 +22,7 @@ struct HeadMatrix {
   // Refers to a packed copy, which must outlive this object.
   explicit HeadMatrix(const PackedWeight& head) : packed(&head) {}
 
-  int64_t vocabulary_size() const;
+  int64_t vocab_size() const;
   int64_t hidden_size() const;
   at::ScalarType dtype() const;
   at::Device device() const { return packed != nullptr ? at::kCPU : lm_head_VH.device(); }
@@ -37,7 +37,7 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head);
 
 // Returns the grain of ParallelLoop over rows: rows of a small vocabulary are not worth a thread
 // each.
-int64_t RowsPerTask(int64_t vocabulary_size);
+int64_t RowsPerTask(int64_t vocab_size);
 
 // Computes logits from a head, to which it refers. A float16 head on the CPU that is not packed is
 // widened once, at construction. Several threads may call Logits at the same time.

@@ -31,9 +31,7 @@ struct Entry {
 }  // namespace
 
 // Adding a single row costs as much memory traffic as 8 rows in a matrix product.
-bool SparseBackwardIsCheaper(int64_t k, int64_t vocabulary_size) {
-  return (k + 1) * 8 <= vocabulary_size;
-}
+bool SparseBackwardIsCheaper(int64_t k, int64_t vocab_size) { return (k + 1) * 8 <= vocab_size; }
 
 at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Tensor& hidden_CH,
                                  const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH) {

@@ -11,7 +11,7 @@
 namespace taopd {
 
 // Returns whether CpuHeadBackwardSparse with k + 1 columns per row is cheaper than CpuHeadBackward.
-bool SparseBackwardIsCheaper(int64_t k, int64_t vocabulary_size);
+bool SparseBackwardIsCheaper(int64_t k, int64_t vocab_size);
 
 // Does the same as CpuHeadBackward (kernels/torch/gemm/head_gemm_cpu.h) for a gradient that is zero
 // except for the entries, whose values are not scaled. Sums run in a fixed order, so the bits do

@@ -20,7 +20,7 @@ namespace taopd {
 namespace {
 
 at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows, int64_t dim,
-                      int64_t vocabulary_size) {
+                      int64_t vocab_size) {
   if (!ids.defined()) return ids;
   TORCH_CHECK(ids.dim() == dim && ids.size(0) == num_rows, name, " has shape ", ids.sizes(),
               ", must have ", dim, " dimensions and ", num_rows, " rows");
@@ -28,9 +28,9 @@ at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows,
   const at::Tensor on_cpu = ids.to(at::kCPU).contiguous();
   if (on_cpu.numel() == 0) return on_cpu;
   const auto [low, high] = at::aminmax(on_cpu);
-  TORCH_CHECK(low.item<int32_t>() >= 0 && high.item<int32_t>() < vocabulary_size, name,
+  TORCH_CHECK(low.item<int32_t>() >= 0 && high.item<int32_t>() < vocab_size, name,
               " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
-              "], outside of the vocabulary [0, ", vocabulary_size, ")");
+              "], outside of the vocabulary [0, ", vocab_size, ")");
   return on_cpu;
 }
 
@@ -38,11 +38,11 @@ at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows,
 void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
                     const at::Tensor& candidates_NM, const ScoringOptions& options, int64_t first,
                     ScoringOutput* output) {
-  const int64_t vocabulary_size = logits_CV.size(1);
+  const int64_t vocab_size = logits_CV.size(1);
   const int64_t k = options.top_k;
   const int64_t num_candidates = candidates_NM.defined() ? candidates_NM.size(1) : 0;
   float* logits = logits_CV.mutable_data_ptr<float>();
-  ParallelLoop(logits_CV.size(0), RowsPerTask(vocabulary_size), [&](int64_t begin, int64_t end) {
+  ParallelLoop(logits_CV.size(0), RowsPerTask(vocab_size), [&](int64_t begin, int64_t end) {
     cpu::ScoringRowScratch scratch;
     for (int64_t row = begin; row < end; ++row) {
       const int64_t n = first + row;
@@ -61,11 +61,11 @@ void ScoringRowsCpu(const at::Tensor& logits_CV, const at::Tensor& sampled_N,
       }
       if (options.dense) {
         result.dense_log_probs =
-            output->dense_log_probs_NV.mutable_data_ptr<float>() + n * vocabulary_size;
+            output->dense_log_probs_NV.mutable_data_ptr<float>() + n * vocab_size;
       }
       result.ids = output->ids_Nk.mutable_data_ptr<int32_t>() + n * k;
       result.log_probs = output->log_probs_Nk.mutable_data_ptr<float>() + n * k;
-      cpu::ScoringRow(request, logits + row * vocabulary_size, vocabulary_size, &scratch, &result);
+      cpu::ScoringRow(request, logits + row * vocab_size, vocab_size, &scratch, &result);
       output->log_tail_N.mutable_data_ptr<float>()[n] = result.log_tail;
       if (candidates_NM.defined()) {
         output->candidate_log_tail_N.mutable_data_ptr<float>()[n] = result.candidate_log_tail;
@@ -88,16 +88,15 @@ struct ScoringCall {
   ScoringOutput output;
 };
 
-ScoringCall MakeCall(int64_t num_rows, int64_t vocabulary_size, const at::Tensor& sampled_ids_N,
+ScoringCall MakeCall(int64_t num_rows, int64_t vocab_size, const at::Tensor& sampled_ids_N,
                      const at::Tensor& candidate_ids_NM, const ScoringOptions& options) {
   const int64_t k = options.top_k;
-  TORCH_CHECK(k >= 0 && k <= vocabulary_size, "top_k is ", k, ", must be in [0, ", vocabulary_size,
-              "]");
+  TORCH_CHECK(k >= 0 && k <= vocab_size, "top_k is ", k, ", must be in [0, ", vocab_size, "]");
   TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
               options.temperature, ", must be positive");
   ScoringCall call;
-  call.sampled_N = CheckedIds(sampled_ids_N, "sampled_ids", num_rows, 1, vocabulary_size);
-  call.candidates_NM = CheckedIds(candidate_ids_NM, "candidate_ids", num_rows, 2, vocabulary_size);
+  call.sampled_N = CheckedIds(sampled_ids_N, "sampled_ids", num_rows, 1, vocab_size);
+  call.candidates_NM = CheckedIds(candidate_ids_NM, "candidate_ids", num_rows, 2, vocab_size);
 
   const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
   const at::TensorOptions ints = at::TensorOptions().dtype(at::kInt);
@@ -116,7 +115,7 @@ ScoringCall MakeCall(int64_t num_rows, int64_t vocabulary_size, const at::Tensor
     output.candidate_log_probs_NM = at::empty(call.candidates_NM.sizes(), floats);
     output.candidate_log_tail_N = at::empty({num_rows}, floats);
   }
-  if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocabulary_size}, floats);
+  if (options.dense) output.dense_log_probs_NV = at::empty({num_rows, vocab_size}, floats);
   return call;
 }
 
@@ -149,8 +148,8 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
   const at::NoGradGuard no_grad;
   CheckHeadInputs(hidden_NH, head);
   const int64_t num_rows = hidden_NH.size(0);
-  const int64_t vocabulary_size = head.vocabulary_size();
-  ScoringCall call = MakeCall(num_rows, vocabulary_size, sampled_ids_N, candidate_ids_NM, options);
+  const int64_t vocab_size = head.vocab_size();
+  ScoringCall call = MakeCall(num_rows, vocab_size, sampled_ids_N, candidate_ids_NM, options);
 
 #ifdef TAOPD_CUDA
   // float16, larger k and dense rows use the composition below.
@@ -163,11 +162,10 @@ ScoringOutput ScoreRowsOfHead(const at::Tensor& hidden_NH, const HeadMatrix& hea
 #endif
   const HeadGemm gemm(head);
   const bool has_cpu_kernel = hidden_NH.is_cpu() && UsesCustom(KernelKind::kScoringHead);
-  const int64_t chunk = std::min(std::max<int64_t>(num_rows, 1),
-                                 LogitChunkRows(has_cpu_kernel, options.workspace_bytes,
-                                                vocabulary_size, kScoringBuffersOnDevice));
-  at::Tensor workspace_CV =
-      at::empty({chunk, vocabulary_size}, hidden_NH.options().dtype(at::kFloat));
+  const int64_t chunk = std::min(
+      std::max<int64_t>(num_rows, 1),
+      LogitChunkRows(has_cpu_kernel, options.workspace_bytes, vocab_size, kScoringBuffersOnDevice));
+  at::Tensor workspace_CV = at::empty({chunk, vocab_size}, hidden_NH.options().dtype(at::kFloat));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const int64_t num = std::min(chunk, num_rows - begin);
     const at::Tensor logits_CV = workspace_CV.narrow(0, 0, num);

@@ -29,16 +29,16 @@ void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef sha
 }
 
 // `lowest` is 0, or -1 if that is padding.
-void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocabulary_size) {
+void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocab_size) {
   if (ids.numel() == 0) return;
   const auto [low, high] = at::aminmax(ids);
-  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocabulary_size, name,
+  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocab_size, name,
               " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
-              "], outside of the vocabulary [0, ", vocabulary_size, ")");
+              "], outside of the vocabulary [0, ", vocab_size, ")");
 }
 
 void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, int64_t num_rows,
-                  int64_t vocabulary_size, at::Device device) {
+                  int64_t vocab_size, at::Device device) {
   const uint32_t needs = NeedsOf(objective);
   const std::string name_of_objective = NameOf(objective);
   const auto check = [&](const at::Tensor& tensor, const char* name, bool needed,
@@ -63,17 +63,17 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
   check(targets.row_weights_N, "row_weights", true, {num_rows}, at::kFloat);
   TORCH_CHECK(!(needs & kNeedsSupport) || num_rows == 0 || k > 0,
               "support_ids has k = 0; objective ", name_of_objective, " needs a support");
-  TORCH_CHECK(k <= vocabulary_size, "support_ids has k = ", k, ", larger than the vocabulary of ",
-              vocabulary_size);
-  TORCH_CHECK(!(needs & kNeedsFullVocabulary) || num_rows == 0 || k == vocabulary_size,
-              "support_ids has k = ", k, ", must be the vocabulary of ", vocabulary_size,
-              "; objective ", name_of_objective, " needs every token's log-prob");
+  TORCH_CHECK(k <= vocab_size, "support_ids has k = ", k, ", larger than the vocabulary of ",
+              vocab_size);
+  TORCH_CHECK(!(needs & kNeedsFullVocabulary) || num_rows == 0 || k == vocab_size,
+              "support_ids has k = ", k, ", must be the vocabulary of ", vocab_size, "; objective ",
+              name_of_objective, " needs every token's log-prob");
 #ifdef TAOPD_CUDA
   // The kernels check ids themselves.
   if (device.is_cuda() && UsesCustom(KernelKind::kStudentHead)) return;
 #endif
-  if (support.defined()) CheckIds(support, "support_ids", -1, vocabulary_size);
-  CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocabulary_size);
+  if (support.defined()) CheckIds(support, "support_ids", -1, vocab_size);
+  CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocab_size);
 }
 
 HeadTargets ContiguousTargets(HeadTargets targets) {
@@ -91,11 +91,11 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
   const at::NoGradGuard no_grad;
   CheckHeadInputs(hidden_NH, lm_head_VH);
   const int64_t num_rows = hidden_NH.size(0);
-  const int64_t vocabulary_size = lm_head_VH.size(0);
+  const int64_t vocab_size = lm_head_VH.size(0);
   const at::Device device = hidden_NH.device();
   const std::string problem = ProblemOf(options.objective);
   TORCH_CHECK(problem.empty(), problem);
-  CheckTargets(targets, options.objective, num_rows, vocabulary_size, device);
+  CheckTargets(targets, options.objective, num_rows, vocab_size, device);
   TORCH_CHECK(options.temperature > 0 && std::isfinite(options.temperature), "temperature is ",
               options.temperature, ", must be positive");
   if (d_lm_head_VH.defined()) {

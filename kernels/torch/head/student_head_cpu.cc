@@ -54,11 +54,11 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
   call.options.objective = options.objective;
   call.options.temperature = options.temperature;
   call.options.top_k_metrics = options.top_k_metrics;
-  call.options.vocabulary_size = call.weights_VH.size(0);
+  call.options.vocab_size = call.weights_VH.size(0);
   call.options.block_size = kVocabularyBlock;
   call.options.dtype = DataTypeOf(dtype);
   call.options.products = HasDenseGradient(options.objective) ||
-                          !SparseBackwardIsCheaper(call.targets.k, call.options.vocabulary_size);
+                          !SparseBackwardIsCheaper(call.targets.k, call.options.vocab_size);
   const int64_t num_rows = hidden_NH.size(0);
   output->loss_N = at::empty({num_rows}, at::kFloat);
   output->metrics_NM = at::empty({num_rows, kNumHeadMetrics}, at::kFloat);
@@ -69,7 +69,7 @@ HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
 // Returns the memory for the exponentials of a chunk's rows; undefined if none are kept.
 at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
   if (!call.options.products || !call.keeps_exps) return at::Tensor();
-  return at::empty({call.options.vocabulary_size, chunk_rows}, call.weights_VH.options());
+  return at::empty({call.options.vocab_size, chunk_rows}, call.weights_VH.options());
 }
 
 void* MutableDataOf(const at::Tensor& tensor) {

@@ -30,7 +30,7 @@ at::Tensor RunKernel(const RowSampler& sampler, const at::Tensor& logits,
   const DeviceCall call(KernelKind::kSampling, logits);
   SampleRows problem;
   problem.num_rows = num;
-  problem.vocabulary_size = logits.size(1);
+  problem.vocab_size = logits.size(1);
   problem.logits_SV = logits.const_data_ptr<float>();
   problem.logits_stride = logits.stride(0);
   problem.uniforms_S = uniforms.const_data_ptr<double>();

@@ -18,7 +18,7 @@ namespace taopd {
 // (kernels/torch/composed/sampling.h).
 struct RowSampler {
   std::string (*sample)(const SampleRows& problem, const DeviceContext& context) = nullptr;
-  int64_t (*workspace_bytes)(int64_t num_rows, int64_t vocabulary_size) = nullptr;
+  int64_t (*workspace_bytes)(int64_t num_rows, int64_t vocab_size) = nullptr;
 
   bool composed = false;
 

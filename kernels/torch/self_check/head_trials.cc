@@ -18,9 +18,9 @@ constexpr double kLogitSize = 4;
 struct RandomHead {
   RandomHead(const SelfCheckShape& shape, uint64_t seed) : random(shape.device, seed) {
     hidden_NH = random.Normal({shape.num_rows, shape.hidden_size}, shape.dtype);
-    lm_head_VH = random.Normal({shape.vocabulary_size, shape.hidden_size}, shape.dtype,
+    lm_head_VH = random.Normal({shape.vocab_size, shape.hidden_size}, shape.dtype,
                                kLogitSize / std::sqrt(static_cast<double>(shape.hidden_size)));
-    sampled_N = random.Ids({shape.num_rows}, shape.vocabulary_size);
+    sampled_N = random.Ids({shape.num_rows}, shape.vocab_size);
   }
 
   RandomNumbers random;
@@ -35,9 +35,9 @@ class StudentHeadTrial final : public Trial {
   StudentHeadTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
       : shape_(shape), kernels_(kernels), head_(shape, seed) {
     const int64_t N = shape.num_rows;
-    const int64_t k = std::clamp<int64_t>(shape.top_k, 1, shape.vocabulary_size);
+    const int64_t k = std::clamp<int64_t>(shape.top_k, 1, shape.vocab_size);
     const at::Tensor teacher_NV =
-        head_.random.Normal({N, shape.vocabulary_size}, at::kFloat, 2).log_softmax(1);
+        head_.random.Normal({N, shape.vocab_size}, at::kFloat, 2).log_softmax(1);
     auto [log_q_Nk, ids_Nk] = teacher_NV.topk(k, 1);
     targets_.teacher_log_tail_N =
         teacher_NV.scatter(1, ids_Nk, -std::numeric_limits<double>::infinity()).logsumexp(1);
@@ -94,12 +94,12 @@ class ScoringHeadTrial final : public Trial {
  public:
   ScoringHeadTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
       : shape_(shape), kernels_(kernels), head_(shape, seed), sampled_N_(head_.sampled_N.cpu()) {
-    const int64_t most = std::min<int64_t>(kMaxScoringTopK, shape.vocabulary_size);
+    const int64_t most = std::min<int64_t>(kMaxScoringTopK, shape.vocab_size);
     options_.top_k = static_cast<int32_t>(std::clamp<int64_t>(shape.top_k, 1, most));
     options_.entropy = true;
     options_.rank = true;
     options_.workspace_bytes = kWorkspaceBytes;
-    candidates_NM_ = head_.random.Ids({shape.num_rows, kCandidates}, shape.vocabulary_size).cpu();
+    candidates_NM_ = head_.random.Ids({shape.num_rows, kCandidates}, shape.vocab_size).cpu();
     // One that is among the top-k, and one that occurs twice.
     candidates_NM_.select(1, 0).copy_(Logits().argmax(1));
     candidates_NM_.select(1, 1).copy_(candidates_NM_.select(1, 2));
@@ -120,7 +120,7 @@ class ScoringHeadTrial final : public Trial {
     std::vector<OutputError> errors = Compare(Named(custom_), Named(composed_));
     const at::Tensor log_p_NV = Logits().log_softmax(1).cpu();
     const at::Tensor of_ids_Nk =
-        log_p_NV.gather(1, custom_.ids_Nk.to(at::kLong).clamp(0, shape_.vocabulary_size - 1));
+        log_p_NV.gather(1, custom_.ids_Nk.to(at::kLong).clamp(0, shape_.vocab_size - 1));
     errors.push_back(Compare({"ids", of_ids_Nk, kLogProbAllowed, true}, composed_.log_probs_Nk));
     const at::Tensor own_N1 = log_p_NV.gather(1, sampled_N_.to(at::kLong).unsqueeze(1));
     const at::Tensor surely_N = log_p_NV.gt(own_N1 + kLogProbAllowed).sum(1);
@@ -135,7 +135,7 @@ class ScoringHeadTrial final : public Trial {
   static constexpr int64_t kCandidates = 4;
 
   at::Tensor Logits() const {
-    at::Tensor logits_NV = at::empty({shape_.num_rows, shape_.vocabulary_size},
+    at::Tensor logits_NV = at::empty({shape_.num_rows, shape_.vocab_size},
                                      head_.hidden_NH.options().dtype(at::kFloat));
     HeadLogitsComposed(head_.hidden_NH, head_.lm_head_VH, logits_NV);
     return logits_NV;

@@ -19,7 +19,7 @@ struct SelfCheckShape {
   at::ScalarType dtype = at::kBFloat16;  // float32 or bfloat16
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
-  int64_t vocabulary_size = 0;
+  int64_t vocab_size = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_size = 0;

@@ -16,7 +16,7 @@ class SamplingTrial final : public Trial {
   SamplingTrial(const SelfCheckShape& shape, const DeviceKernels& kernels, uint64_t seed)
       : sampler_({kernels.sample_rows, SampleRowsWorkspaceBytes}) {
     RandomNumbers random(shape.device, seed);
-    logits_SV_ = random.Normal({kRows, shape.vocabulary_size}, at::kFloat, 3);
+    logits_SV_ = random.Normal({kRows, shape.vocab_size}, at::kFloat, 3);
     const at::Tensor uniforms = random.Uniform({kRows}, at::kDouble).cpu();
     for (int64_t i = 0; i < kRows; ++i) {
       const float temperature = i == 0 ? 0.0f : 0.5f + 0.25f * static_cast<float>(i % 4);

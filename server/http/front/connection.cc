@@ -32,8 +32,8 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
                        Shared* shared, absl::Time now)
     : id_(id),
       transport_(socket.fd, tls),
-      peer_(socket.address),
-      connected_(socket.subscriber),
+      address_(socket.address),
+      socket_subscriber_(socket.subscriber),
       subscriber_(socket.subscriber),
       access_(access),
       shared_(shared),
@@ -42,7 +42,7 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
       state_since_(now),
       last_progress_at_(now),
       parser_(shared->limits.request),
-      identity_{peer_, connected_} {
+      client_{address_, socket_subscriber_} {
   shared_->connections.Add(subscriber_, 1);
 }
 
@@ -126,9 +126,9 @@ bool Connection::AdmitHead(absl::Time now) {
     StartSending(*std::move(answer), now);
     return false;
   }
-  identity_ = shared_->handler.Identify(head, peer_);
-  if (identity_.address != peer_) {
-    const std::string client = SubscriberOf(identity_.address);
+  client_ = shared_->handler.Identify(head, address_);
+  if (client_.address != address_) {
+    const std::string client = SubscriberOf(client_.address);
     if (shared_->connections.Of(client) >= shared_->limits.max_connections_per_client &&
         !shared_->handler.IsProbe(head)) {
       Refuse({429, "the client has too many requests at once; try again later"}, now);
@@ -228,8 +228,8 @@ void Connection::EndExchange(absl::Time now) {
   if (is_counted_) shared_->tracker.End();
   is_counted_ = false;
   head_ended_ = false;
-  identity_ = {peer_, connected_};
-  CountFor(connected_);
+  client_ = {address_, socket_subscriber_};
+  CountFor(socket_subscriber_);
   state_since_ = now;
   waits_for_ = EPOLLIN;
   state_ = answer_.close ? State::kLingering : State::kReading;

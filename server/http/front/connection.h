@@ -62,7 +62,7 @@ class Connection final : public Exchange {
   // and answered, the client that the proxy names.
   const std::string& subscriber() const { return subscriber_; }
   // The client whose request is read or answered; before its head is read, the one that connected.
-  const std::string& client_name() const { return identity_.name; }
+  const std::string& client_name() const { return client_.name; }
   // The event that Run waits for: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
   // Returns whether Run has something to do although the socket is not ready.
@@ -88,7 +88,7 @@ class Connection final : public Exchange {
 
   // --- The worker's thread ---
   ParsedRequest& request() override { return request_; }
-  const std::string& client() const override { return identity_.address; }
+  const std::string& client() const override { return client_.address; }
   absl::Time begun_at() const override { return begun_at_; }
   bool IsGone() const override { return transport_.IsGone(); }
   void HoldMemory(ByteBudget::Reservation memory) override;
@@ -123,8 +123,8 @@ class Connection final : public Exchange {
 
   const uint64_t id_;
   Transport transport_;
-  const std::string peer_;
-  const std::string connected_;  // the subscriber of the AcceptedSocket
+  const std::string address_;
+  const std::string socket_subscriber_;  // the subscriber of the AcceptedSocket
   std::string subscriber_;
   const Access access_;
   Shared* const shared_;
@@ -142,7 +142,7 @@ class Connection final : public Exchange {
   int64_t arrived_bytes_ = 0;  // bytes reserved for the current request
   size_t discarded_bytes_ = 0;
 
-  ClientIdentity identity_;
+  ClientIdentity client_;
   ParsedRequest request_;
   WireAnswer answer_;
   size_t sent_bytes_ = 0;  // bytes of answer_ that are sent

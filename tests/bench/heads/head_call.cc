@@ -61,8 +61,8 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 }
 
 // GFLOP/s of the three products by float32 at::mm, on a part of the vocabulary.
-double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size) {
-  const int64_t v = std::min<int64_t>(vocabulary_size, 16384);
+double MatmulRate(int64_t num_rows, int64_t hidden_size, int64_t vocab_size) {
+  const int64_t v = std::min<int64_t>(vocab_size, 16384);
   const at::Tensor hidden = at::rand({num_rows, hidden_size});
   const at::Tensor lm_head = at::rand({v, hidden_size});
   at::Tensor d_lm_head = at::zeros({v, hidden_size});

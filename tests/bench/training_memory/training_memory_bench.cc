@@ -182,7 +182,7 @@ void Run(int argc, char** argv) {
   nlohmann::ordered_json json;
   json["parameters"] = model.NumParameters();
   json["updates"] = optimizer.num_updates();
-  json["recompute"] = WordOf(config.trainer.recompute);
+  json["recompute"] = NameOf(config.trainer.recompute);
   json["micro_batch_tokens"] = config.trainer.MicroBatchTokens();
   json["planned_bytes"] = plan.total_bytes;
   json["peak_bytes"] = BytesOfStatus("VmHWM");

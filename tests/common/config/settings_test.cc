@@ -16,7 +16,7 @@ struct OptimizerConfig {
   std::vector<double> betas = {0.9, 0.999};
   int64_t warmup_steps = 0;
   std::string schedule = "constant";
-  void Visit(SettingVisitor& v) {
+  void Declare(SettingTable& v) {
     v.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
     v.Setting("betas", &betas, "AdamW's betas.");
     v.Setting("warmup_steps", &warmup_steps, "Warm-up.", AtLeast<int64_t>(0));
@@ -27,7 +27,7 @@ struct OptimizerConfig {
 struct TermConfig {
   std::string name = "a";
   double weight = 1;
-  void Visit(SettingVisitor& v) {
+  void Declare(SettingTable& v) {
     v.Setting("name", &name, "Which.", OneOf({"a", "b"}));
     v.Setting("weight", &weight, "Factor.", MoreThan(0.0));
   }
@@ -39,7 +39,7 @@ struct Config {
   std::vector<std::string> files;
   OptimizerConfig optimizer;
   std::vector<TermConfig> terms;
-  void Visit(SettingVisitor& v) {
+  void Declare(SettingTable& v) {
     v.Setting("name", &name, "Name.");
     v.Setting("resume", &resume, "Resume.");
     v.Setting("files", &files, "Files.");
@@ -169,7 +169,7 @@ TEST(YamlSettings, ListsOfSections) {
 struct AutoConfig {
   std::optional<int64_t> tokens = 5;
   std::optional<double> size;
-  void Visit(SettingVisitor& v) {
+  void Declare(SettingTable& v) {
     v.Setting("tokens", &tokens, "Tokens.", AutoOr(AtLeast<int64_t>(1)));
     v.Setting("size", &size, "Size.", AutoOr(MoreThan(0.0)));
   }
@@ -222,7 +222,7 @@ TEST(Settings, OverridesWinAndAreChecked) {
 TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
   struct TwoNames {
     TermConfig run, objective;
-    void Visit(SettingVisitor& v) {
+    void Declare(SettingTable& v) {
       v.Section("run", "Run.", run);
       v.Section("objective", "Objective.", objective);
     }
@@ -242,7 +242,7 @@ TEST(Settings, OnlyNearKeysAreSuggested) {
   struct TwoSections {
     TermConfig run;
     OptimizerConfig optimizer;
-    void Visit(SettingVisitor& v) {
+    void Declare(SettingTable& v) {
       v.Section("run", "Run.", run);
       v.Section("optimizer", "Optimizer.", optimizer);
     }
@@ -275,10 +275,10 @@ TEST(Settings, ReferenceListsEverySetting) {
 }
 
 enum class Colour { kRed, kGreen };
-SettingWords<Colour> WordsOf(Colour) { return {{Colour::kRed, "red"}, {Colour::kGreen, "green"}}; }
+EnumNames<Colour> NamesOf(Colour) { return {{Colour::kRed, "red"}, {Colour::kGreen, "green"}}; }
 struct PaintConfig {
   Colour colour = Colour::kGreen;
-  void Visit(SettingVisitor& v) { v.Setting("colour", &colour, "What it looks like."); }
+  void Declare(SettingTable& v) { v.Setting("colour", &colour, "What it looks like."); }
 };
 
 TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {

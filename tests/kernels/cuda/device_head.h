@@ -23,7 +23,7 @@ class DeviceHead {
     inputs.dtype = matrices_.dtype;
     inputs.num_rows = matrices_.num_rows;
     inputs.hidden_size = matrices_.hidden_size;
-    inputs.vocabulary_size = matrices_.vocabulary_size;
+    inputs.vocab_size = matrices_.vocab_size;
     inputs.hidden_NH = hidden_.data();
     inputs.lm_head_VH = lm_head_.data();
     inputs.hidden_stride = inputs.lm_head_stride = matrices_.hidden_size + kPadding;

@@ -17,7 +17,7 @@ namespace taopd {
 // hidden and lm_head, rounded to the type on the device.
 struct HeadMatrices {
   DataType dtype = DataType::kFloat32;
-  int64_t num_rows = 0, hidden_size = 0, vocabulary_size = 0;
+  int64_t num_rows = 0, hidden_size = 0, vocab_size = 0;
   std::vector<float> hidden_NH, lm_head_VH;
 
   void Round() {
@@ -28,8 +28,8 @@ struct HeadMatrices {
 
   // Returns row n of hidden lm_head^T.
   std::vector<float> Logits(int64_t n) const {
-    std::vector<float> logits(vocabulary_size);
-    for (int64_t v = 0; v < vocabulary_size; ++v) {
+    std::vector<float> logits(vocab_size);
+    for (int64_t v = 0; v < vocab_size; ++v) {
       double sum = 0;
       for (int64_t h = 0; h < hidden_size; ++h) {
         sum +=
@@ -42,11 +42,11 @@ struct HeadMatrices {
 };
 
 inline HeadMatrices RandomMatrices(DataType dtype, int64_t num_rows, int64_t hidden_size,
-                                   int64_t vocabulary_size, uint64_t seed) {
-  HeadMatrices matrices{dtype, num_rows, hidden_size, vocabulary_size, {}, {}};
+                                   int64_t vocab_size, uint64_t seed) {
+  HeadMatrices matrices{dtype, num_rows, hidden_size, vocab_size, {}, {}};
   matrices.hidden_NH = testing::Normal(dtype, num_rows * hidden_size, seed).Values();
   matrices.lm_head_VH =
-      testing::Normal(dtype, vocabulary_size * hidden_size, seed + 1000, 0.7f).Values();
+      testing::Normal(dtype, vocab_size * hidden_size, seed + 1000, 0.7f).Values();
   return matrices;
 }
 

@@ -137,10 +137,10 @@ DenseRow<Real> MakeRow(const std::vector<Real>& logits, const std::vector<Real>&
   return MakeRowOn(Largest(log_q_all, k), logits, log_q_all, sampled);
 }
 
-inline std::vector<double> RandomLogits(int32_t vocabulary_size, double scale, uint64_t seed) {
+inline std::vector<double> RandomLogits(int32_t vocab_size, double scale, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal(0, scale);
-  std::vector<double> logits(vocabulary_size);
+  std::vector<double> logits(vocab_size);
   for (double& z : logits) z = normal(random);
   return logits;
 }

@@ -44,19 +44,19 @@ inline at::Generator Seeded(uint64_t seed) {
   return generator;
 }
 
-inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size,
-                           int64_t k, uint64_t seed) {
+inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocab_size, int64_t k,
+                           uint64_t seed) {
   at::Generator random = Seeded(seed);
   const at::TensorOptions floats = at::TensorOptions().dtype(at::kFloat);
   Problem problem;
   problem.hidden = at::randn({num_rows, hidden_size}, random, floats);
-  problem.lm_head = at::randn({vocabulary_size, hidden_size}, random, floats) * 0.7;
+  problem.lm_head = at::randn({vocab_size, hidden_size}, random, floats) * 0.7;
   const at::Tensor teacher =
-      at::log_softmax(at::randn({num_rows, vocabulary_size}, random, floats) * 2, 1);
+      at::log_softmax(at::randn({num_rows, vocab_size}, random, floats) * 2, 1);
   const auto [log_q, ids] = teacher.topk(k, 1);
   const at::Tensor rest = teacher.scatter(1, ids, -kInf);
   const at::Tensor sampled =
-      at::randint(0, vocabulary_size, {num_rows}, random, at::TensorOptions().dtype(at::kLong));
+      at::randint(0, vocab_size, {num_rows}, random, at::TensorOptions().dtype(at::kLong));
   HeadTargets& targets = problem.targets;
   targets.support_ids_Nk = ids.to(at::kInt);
   targets.teacher_log_probs_Nk = log_q;

@@ -13,14 +13,14 @@ struct BlockedGradient {
   // undo. `dtype` is that of the weights.
   BlockedGradient(const at::Tensor& d_logits_CV, at::ScalarType dtype) {
     const int64_t num_rows = d_logits_CV.size(0);
-    const int64_t vocabulary_size = d_logits_CV.size(1);
-    const int64_t num_blocks = (vocabulary_size + kVocabularyBlock - 1) / kVocabularyBlock;
+    const int64_t vocab_size = d_logits_CV.size(1);
+    const int64_t num_blocks = (vocab_size + kVocabularyBlock - 1) / kVocabularyBlock;
     row_scale_C = 0.5 - at::arange(num_rows, at::kFloat);
     factors_BC = at::exp2(
         -(at::arange(num_blocks, at::kFloat).unsqueeze(1) + at::arange(num_rows, at::kFloat))
              .remainder(5));
     const at::Tensor factors_VC =
-        factors_BC.repeat_interleave(kVocabularyBlock, 0).narrow(0, 0, vocabulary_size);
+        factors_BC.repeat_interleave(kVocabularyBlock, 0).narrow(0, 0, vocab_size);
     exps_VC = (d_logits_CV.t() / row_scale_C / factors_VC).to(dtype).contiguous();
     // The numbers after rounding.
     d_logits_exact_CV =
@@ -30,7 +30,7 @@ struct BlockedGradient {
     view.factors_BC = factors_BC.const_data_ptr<float>();
     view.row_scale_C = row_scale_C.const_data_ptr<float>();
     view.num_rows = num_rows;
-    view.vocabulary_size = vocabulary_size;
+    view.vocab_size = vocab_size;
     view.block_size = kVocabularyBlock;
   }
 

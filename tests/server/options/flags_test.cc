@@ -11,7 +11,7 @@ namespace {
 struct OptimizerConfig {
   double lr = 1e-6;
   int64_t warmup_steps = 0;
-  void Visit(SettingVisitor& v) {
+  void Declare(SettingTable& v) {
     v.Setting("lr", &lr, "Peak learning rate.");
     v.Setting("warmup_steps", &warmup_steps, "Warm-up.");
   }
@@ -22,7 +22,7 @@ struct FlatConfig {
   bool resume = false;
   std::vector<std::string> files;
   OptimizerConfig optimizer;
-  void Visit(SettingVisitor& v) {
+  void Declare(SettingTable& v) {
     v.Setting("name", &name, "Name.");
     v.Setting("resume", &resume, "Resume.");
     v.Setting("files", &files, "Files.");

@@ -80,7 +80,7 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
            {Truncation::kRight, "abcd", {1, 2, 3, 4}},
            {Truncation::kMiddle, "abfg", {1, 2, 5, 6}}}) {
     options.truncation = truncation;
-    const std::string name = WordOf(truncation);
+    const std::string name = NameOf(truncation);
     ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load(rows, options));
     ASSERT_EQ(data.records.size(), 3u) << name;
     EXPECT_EQ(data.records[0].prompt, "abcd");

@@ -58,7 +58,7 @@ TEST_F(TeacherPromptTest, AKeyIsReadAsThePromptIs) {
 }
 
 TEST_F(TeacherPromptTest, ATemplateReadsTheRow) {
-  options_.teacher.words = RowTemplate("{prompt}|{solution}|{answer}|{meta.n}");
+  options_.teacher.row_template = RowTemplate("{prompt}|{solution}|{answer}|{meta.n}");
   const std::string rest = ",\"solution\":\"s\",\"answer\":\"4\",\"meta\":{\"n\":2}}\n";
   EXPECT_EQ(TextOf("{\"prompt\":\"q\"" + rest), "q|s|4|2");
   // The template is inside of the student's message, after its system message.
@@ -77,7 +77,7 @@ TEST_F(TeacherPromptTest, WhatIsMissingIsRefusedPlainOrSkipped) {
   for (const bool by_key : {false, true}) {
     options_.teacher = TeacherPromptOptions();
     if (by_key) options_.teacher.key = "solution";
-    if (!by_key) options_.teacher.words = RowTemplate("{prompt} {solution}");
+    if (!by_key) options_.teacher.row_template = RowTemplate("{prompt} {solution}");
     EXPECT_ERROR(Load(rows), absl::StatusCode::kInvalidArgument,
                  "data.jsonl:2: has no \"solution\" for the teacher's prompt");
     if (by_key) continue;  // an empty prompt is an error of its own
@@ -97,7 +97,7 @@ TEST_F(TeacherPromptTest, WhatIsMissingIsRefusedPlainOrSkipped) {
 }
 
 TEST_F(TeacherPromptTest, WhatCannotBeReadIsRefusedByName) {
-  options_.teacher.words = RowTemplate("{prompt} {solution}");
+  options_.teacher.row_template = RowTemplate("{prompt} {solution}");
   EXPECT_ERROR(Load("{\"prompt\":\"a\",\"solution\":[1]}\n"), absl::StatusCode::kInvalidArgument,
                "\"solution\" is neither text nor a number");
   EXPECT_ERROR(Load("{\"prompt_ids\":[5],\"solution\":\"s\"}\n"),
@@ -113,7 +113,7 @@ TEST_F(TeacherPromptTest, WhatCannotBeReadIsRefusedByName) {
 }
 
 TEST_F(TeacherPromptTest, OverlongPromptsAreRefusedOrDroppedButNeverCut) {
-  options_.teacher.words = RowTemplate("{prompt}{solution}");
+  options_.teacher.row_template = RowTemplate("{prompt}{solution}");
   options_.teacher.max_length = 4;
   options_.truncation = Truncation::kLeft;
   options_.max_prompt_length = 2;
@@ -130,7 +130,7 @@ TEST_F(TeacherPromptTest, OverlongPromptsAreRefusedOrDroppedButNeverCut) {
 }
 
 TEST_F(TeacherPromptTest, ASiblingLeavesItsMarkAndRoom) {
-  options_.teacher.words = RowTemplate("{prompt} like {sibling}");
+  options_.teacher.row_template = RowTemplate("{prompt} like {sibling}");
   options_.teacher.max_length = 30;
   options_.teacher.sibling_length = 10;
   ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load("{\"prompt\":\"ab\"}\n"));
@@ -148,7 +148,7 @@ TEST_F(TeacherPromptTest, ASiblingLeavesItsMarkAndRoom) {
 }
 
 TEST_F(TeacherPromptTest, TheSameRowWithAnotherHintIsNoDuplicate) {
-  options_.teacher.words = RowTemplate("{prompt}{solution}");
+  options_.teacher.row_template = RowTemplate("{prompt}{solution}");
   ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load("{\"prompt\":\"a\",\"solution\":\"s\"}\n"
                                                       "{\"prompt\":\"a\",\"solution\":\"t\"}\n"
                                                       "{\"prompt\":\"a\",\"solution\":\"s\"}\n"));
@@ -156,7 +156,7 @@ TEST_F(TeacherPromptTest, TheSameRowWithAnotherHintIsNoDuplicate) {
 }
 
 TEST_F(TeacherPromptTest, TheSummaryShowsBothPrompts) {
-  options_.teacher.words = RowTemplate("{prompt}{solution}");
+  options_.teacher.row_template = RowTemplate("{prompt}{solution}");
   options_.teacher.missing = MissingTeacherPrompt::kPlain;
   ASSERT_OK_AND_ASSIGN(const PromptDataset data,
                        Load("{\"prompt\":\"a\",\"solution\":\"bcd\"}\n{\"prompt\":\"e\"}\n"));

@@ -91,7 +91,7 @@ TEST(StepsOfRanksTest, ShardedGradientsLearnWhatWholeOnesLearn) {
   for (const int64_t world : {2, 3}) {
     for (const RecomputeChoice recompute :
          {RecomputeChoice::kNone, RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
-      SCOPED_TRACE(Concat(WordOf(recompute), " on ", world, " ranks"));
+      SCOPED_TRACE(Concat(NameOf(recompute), " on ", world, " ranks"));
       RanksSetting setting = {world, 0, 6};
       setting.shard_gradients = true;
       setting.recompute = recompute;

@@ -114,7 +114,7 @@ TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
 }
 
 TEST(CollapseGuard, ActsWhenTheAlarmHasLasted) {
-  for (const auto& [action, name] : WordsOf(GuardAction())) {
+  for (const auto& [action, name] : NamesOf(GuardAction())) {
     GuardConfig config;
     config.patience = 3;
     config.high_entropy.action = action;

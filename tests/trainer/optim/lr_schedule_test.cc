@@ -23,7 +23,7 @@ TEST(LearningRate, WarmsUpLinearly) {
 
 TEST(LearningRate, LinearAndCosineEndAtTheRatio) {
   for (const LrSchedule schedule : {LrSchedule::kLinear, LrSchedule::kCosine}) {
-    const std::string name = WordOf(schedule);
+    const std::string name = NameOf(schedule);
     const OptimizerConfig config = Schedule(schedule, 2, 0.1);
     EXPECT_DOUBLE_EQ(LearningRate(config, 2, 12), 2.0) << name;
     EXPECT_NEAR(LearningRate(config, 11, 12), 0.2, 1e-12) << name;

@@ -108,7 +108,7 @@ void ExpectMeanGradient(const std::vector<double>& logits, const std::vector<dou
         std::pair(RewardBaseline::kGroup, (kGroup - 1.0) / kGroup)}) {
     const std::vector<double> mean = MeanGradient(logits, behavior, baseline);
     for (int32_t v = 0; v < kVocabulary; ++v) {
-      EXPECT_NEAR(mean[v], factor * truth[v], 1e-13) << WordOf(baseline) << ", logit " << v;
+      EXPECT_NEAR(mean[v], factor * truth[v], 1e-13) << NameOf(baseline) << ", logit " << v;
     }
   }
 }

@@ -32,7 +32,7 @@ void Change(const SettingPointer& value) {
     void operator()(std::vector<int64_t>* v) { v->push_back(1); }
     void operator()(std::vector<double>* v) { v->push_back(1); }
     void operator()(SectionList* v) { v->Reset(v->size() + 1); }
-    void operator()(WordSetting* v) {
+    void operator()(EnumSetting* v) {
       EXPECT_OK(v->Set(v->words().front() == v->word() ? v->words().back() : v->words().front()));
     }
     void operator()(std::optional<int64_t>* v) { *v = v->value_or(0) + 1; }

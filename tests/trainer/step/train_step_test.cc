@@ -95,13 +95,13 @@ TEST(TrainStep, MicroBatchesDoNotChangeTheGradient) {
     setting.config.trainer.micro_batch_tokens = 1 << 20;
     const std::vector<double> expected = RunSteps(setting, 2, &large);
     for (size_t i = 0; i < losses.size(); ++i)
-      EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << WordOf(aggregation);
+      EXPECT_NEAR(losses[i], expected[i], 1e-4 * expected[i]) << NameOf(aggregation);
     const auto a = small->Parameters(), b = large->Parameters();
     for (size_t i = 0; i < a.size(); ++i) {
       // Sums in another order, through AdamW's normalisation, which divides small gradients by
       // their size.
       EXPECT_TRUE(at::allclose(a[i].second, b[i].second, 1e-3, 1e-3))
-          << WordOf(aggregation) << a[i].first;
+          << NameOf(aggregation) << a[i].first;
     }
   }
 }
@@ -115,10 +115,10 @@ TEST(TrainStep, RecomputationChangesNoBit) {
     for (const RecomputeChoice recompute : {RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
       std::shared_ptr<Decoder> recomputed;
       setting.config.trainer.recompute = recompute;
-      EXPECT_EQ(RunSteps(setting, 2, &recomputed), expected) << dtype << " " << WordOf(recompute);
+      EXPECT_EQ(RunSteps(setting, 2, &recomputed), expected) << dtype << " " << NameOf(recompute);
       const auto a = kept->Parameters(), b = recomputed->Parameters();
       for (size_t i = 0; i < a.size(); ++i) {
-        EXPECT_TRUE(at::equal(a[i].second, b[i].second)) << WordOf(recompute) << " " << a[i].first;
+        EXPECT_TRUE(at::equal(a[i].second, b[i].second)) << NameOf(recompute) << " " << a[i].first;
       }
     }
   }
@@ -127,7 +127,7 @@ TEST(TrainStep, RecomputationChangesNoBit) {
 TEST(TrainStep, EverySupportTrains) {
   for (const SupportChoice choice :
        {SupportChoice::kTeacher, SupportChoice::kStudent, SupportChoice::kUnion}) {
-    const std::string support = WordOf(choice);
+    const std::string support = NameOf(choice);
     TinySetting setting;
     setting.config.objective.support = choice;
     setting.config.objective.student_top_k = 3;

@@ -138,7 +138,7 @@ TEST(SelfTeacher, LiveAveragedAndRefreshedWeightsScoreAsAnEngineOverThem) {
   const std::unique_ptr<ProcessGroup> alone = ProcessGroup::Alone();
   for (const char* dtype : {"float32", "bfloat16"}) {
     for (const TeacherWeights weights : {TeacherWeights::kLive, TeacherWeights::kStart}) {
-      SCOPED_TRACE(Concat(dtype, " ", WordOf(weights)));
+      SCOPED_TRACE(Concat(dtype, " ", NameOf(weights)));
       SelfTeacherOptions options = Options(weights);
       options.refresh_every = weights == TeacherWeights::kStart ? 2 : 0;
       const Student student = TinyStudentOf(dtype, true);

@@ -110,7 +110,7 @@ absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& requ
                               const std::string& model_dir, const PromptDataset& problems,
                               Student* student) {
   if (KeepsAverage(config.teacher, config.teachers)) {
-    return BadUsage(InvalidArgument("teacher.weights = ", WordOf(config.teacher.weights),
+    return BadUsage(InvalidArgument("teacher.weights = ", NameOf(config.teacher.weights),
                                     ", teacher.refresh_every = ", config.teacher.refresh_every,
                                     ": only a run has these weights; use start or live"));
   }

@@ -92,7 +92,7 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
                           const std::string& model, const PromptLosses& losses,
                           const EvalResult& result) {
   Json values = {
-      {"model", model}, {"data", config.data.val}, {"measure", WordOf(config.eval.measure)}};
+      {"model", model}, {"data", config.data.val}, {"measure", NameOf(config.eval.measure)}};
   if (!request.server.url.empty()) values["endpoint"] = request.server.url;
   if (config.eval.measure == EvalMeasure::kAccuracy) {
     values.update(AccuracyReportJson(result.accuracy));
@@ -157,7 +157,7 @@ absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& requ
   std::printf("%s\n", model.c_str());
   if (config.eval.measure == EvalMeasure::kAccuracy) {
     std::printf("%s%s", AccuracyTable(result.accuracy).c_str(),
-                LossesText(losses, WordOf(config.data.truncation)).c_str());
+                LossesText(losses, NameOf(config.data.truncation)).c_str());
   } else {
     for (const auto& [name, value] : result.metrics)
       std::printf("  %-28s %.6g\n", name.c_str(), value);

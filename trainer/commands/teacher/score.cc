@@ -152,7 +152,7 @@ absl::Status CheckScores(const TrainConfig& config, const SupportOptions& suppor
   if (config.teacher.cache_dir.empty())
     return InvalidArgument("--cache-dir or teacher.cache_dir must name a directory");
   if (support.student_top_k > 0) {
-    return InvalidArgument("objective.support = ", WordOf(config.objective.support),
+    return InvalidArgument("objective.support = ", NameOf(config.objective.support),
                            ": needs the student's tokens, which a file does not hold");
   }
   if (config.data.HasSibling()) {

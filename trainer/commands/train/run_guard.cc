@@ -95,7 +95,7 @@ void RunGuard::LogAlarm(const GuardAlarm& alarm) {
                        {"value", alarm.value},
                        {"limit", alarm.limit},
                        {"steps_in_a_row", alarm.num_in_a_row},
-                       {"action", WordOf(alarm.action)}});
+                       {"action", NameOf(alarm.action)}});
   WriteEvent({{"event", "guard"},
               {"step", step},
               {"guard", alarm.guard},
@@ -103,7 +103,7 @@ void RunGuard::LogAlarm(const GuardAlarm& alarm) {
               {"value", alarm.value},
               {"limit", alarm.limit},
               {"steps_in_a_row", alarm.num_in_a_row},
-              {"action", WordOf(alarm.action)}});
+              {"action", NameOf(alarm.action)}});
 }
 
 absl::Status RunGuard::Observe(const Metrics& metrics) {

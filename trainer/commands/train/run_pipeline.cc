@@ -25,7 +25,7 @@ void RunPipeline::WarnOfStaleness() const {
       "they are the current policy's; watch policy/kl_behavior",
       {{"async_steps", parts_.config.trainer.async_steps},
        {"without_ratio", uncorrected},
-       {"support", WordOf(parts_.config.objective.support)}});
+       {"support", NameOf(parts_.config.objective.support)}});
 }
 
 absl::Status RunPipeline::Restart(bool other_prompts) {

@@ -18,7 +18,7 @@ namespace {
 // The next action, which rank 0 chooses for all ranks.
 enum Command : int64_t { kStep = 0, kSave = 1 };
 // The kind of save after a step, which rank 0 chooses for all ranks.
-enum SaveWish : int64_t { kNoSave = 0, kStartSave = 1, kSaveNow = 2 };
+enum SaveKind : int64_t { kNoSave = 0, kStartSave = 1, kSaveNow = 2 };
 
 }  // namespace
 
@@ -31,9 +31,9 @@ TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* grou
       report_(&parts_) {}
 
 absl::Status TrainingRun::Run(const StartMode& mode) {
-  TAOPD_ASSIGN_OR_RETURN(const bool is_untouched, SetUp(mode));
+  TAOPD_ASSIGN_OR_RETURN(const bool is_finished, SetUp(mode));
   parts_.service.Ready();
-  if (is_untouched) return absl::OkStatus();
+  if (is_finished) return absl::OkStatus();
   // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
   parts_.service.WatchWith([this] { return !parts_.is_root() || parts_.liveness->Check().ok(); });
   try {
@@ -197,16 +197,16 @@ void TrainingRun::StepDone(const StepResult& result) {
 }
 
 absl::Status TrainingRun::SaveIfDue() {
-  const SaveWish mine = !parts_.is_root()                     ? kNoSave
-                        : parts_.run_state->TakeSaveRequest() ? kSaveNow
-                        : saves_.IsDue(absl::Now())           ? kStartSave
-                                                              : kNoSave;
-  TAOPD_ASSIGN_OR_RETURN(const int64_t wish,
-                         WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(mine)));
+  const SaveKind own_request = !parts_.is_root()                     ? kNoSave
+                               : parts_.run_state->TakeSaveRequest() ? kSaveNow
+                               : saves_.IsDue(absl::Now())           ? kStartSave
+                                                                     : kNoSave;
+  TAOPD_ASSIGN_OR_RETURN(const int64_t request,
+                         WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(own_request)));
   if (parts_.run.is_last()) return saves_.SaveOrWait();
-  if (wish == kSaveNow || parts_.run.checkpoints().num_failed_saves() > 0) {
+  if (request == kSaveNow || parts_.run.checkpoints().num_failed_saves() > 0) {
     saves_.Save().IgnoreError();
-  } else if (wish == kStartSave || parts_.run.is_due(parts_.config.trainer.save_every)) {
+  } else if (request == kStartSave || parts_.run.is_due(parts_.config.trainer.save_every)) {
     saves_.StartSave();
   }
   return absl::OkStatus();

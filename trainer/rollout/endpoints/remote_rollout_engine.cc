@@ -130,9 +130,9 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
       }
     }
     Dispatch();
-    for (auto& hopeless : RemoveHopeless()) ended.push_back(std::move(hopeless));
+    for (auto& hopeless : TakeUnanswerable()) ended.push_back(std::move(hopeless));
   }
-  End(std::move(ended));
+  Deliver(std::move(ended));
   for (Job& job : given) (*job.done)(job.index, GivenRollout(std::move(job.request)));
 }
 
@@ -147,7 +147,7 @@ void RemoteRolloutEngine::CancelAll() {
     waiting_.clear();
   }
   stopped.request_stop();
-  End(std::move(ended));
+  Deliver(std::move(ended));
 }
 
 RemoteRolloutStats RemoteRolloutEngine::stats() const {
@@ -200,9 +200,9 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
         worker->pause = options_.first_pause;
       }
       Dispatch();
-      ended = RemoveHopeless();
+      ended = TakeUnanswerable();
     }
-    End(std::move(ended));
+    Deliver(std::move(ended));
   }
 }
 
@@ -217,13 +217,13 @@ void RemoteRolloutEngine::RecordAnswer(const absl::Status& status, Worker* worke
   }
   if (IsLoss(status) || absl::IsDataLoss(status) || absl::IsCancelled(status) ||
       absl::IsAborted(status)) {
-    Lose(status, worker);
+    MarkLost(status, worker);
   } else {
-    LeaveOut(status, worker);
+    Exclude(status, worker);
   }
 }
 
-void RemoteRolloutEngine::Lose(const absl::Status& error, Worker* worker) {
+void RemoteRolloutEngine::MarkLost(const absl::Status& error, Worker* worker) {
   if (worker->state == State::kLeftOut) return;
   if (worker->state == State::kReachable) {
     ++worker->epoch;
@@ -238,7 +238,7 @@ void RemoteRolloutEngine::Lose(const absl::Status& error, Worker* worker) {
   worker->pause = std::min(2 * worker->pause, options_.max_pause);
 }
 
-void RemoteRolloutEngine::LeaveOut(const absl::Status& error, Worker* worker) {
+void RemoteRolloutEngine::Exclude(const absl::Status& error, Worker* worker) {
   if (worker->state == State::kLeftOut) return;
   worker->state = State::kLeftOut;
   worker->weights = nullptr;
@@ -290,9 +290,9 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
       waiting_.emplace(order, job);
     }
     Dispatch();
-    ended = RemoveHopeless();
+    ended = TakeUnanswerable();
   }
-  End(std::move(ended));
+  Deliver(std::move(ended));
   if (!error.ok()) {
     if (!end.ok()) (*job.done)(job.index, end);
     return;
@@ -316,9 +316,9 @@ absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t
       worker->weights = nullptr;
     }
   } else if (absl::IsDataLoss(error)) {
-    LeaveOut(error, worker);
+    Exclude(error, worker);
   } else if (IsLoss(error) || absl::IsCancelled(error)) {
-    if (!is_old) Lose(error, worker);
+    if (!is_old) MarkLost(error, worker);
     const bool is_fault = absl::IsInternal(error) || absl::IsUnknown(error);
     if (is_fault && ++job->num_faults >= kMaxFaults)
       return Annotate(error, Concat(worker->worker->address(), ", asked ", kMaxFaults, " times"));
@@ -328,7 +328,7 @@ absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t
   return absl::OkStatus();
 }
 
-RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::RemoveHopeless() {
+RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::TakeUnanswerable() {
   const bool all_left_out = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
     return worker->state == State::kLeftOut;
   });
@@ -355,7 +355,7 @@ absl::Status RemoteRolloutEngine::DescribeWorkers(absl::StatusCode code) const {
   return absl::Status(code, text);
 }
 
-void RemoteRolloutEngine::End(FinishedJobs ended) {
+void RemoteRolloutEngine::Deliver(FinishedJobs ended) {
   for (auto& [job, status] : ended) (*job.done)(job.index, status);
 }
 

@@ -123,8 +123,8 @@ class RemoteRolloutEngine final : public RolloutEngine {
   // Records what Check or SetWeights returned.
   void RecordAnswer(const absl::Status& status, Worker* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Lose(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LeaveOut(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MarkLost(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Exclude(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives waiting requests to ready workers.
   void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Worker* worker, uint64_t order, Job job,
@@ -134,9 +134,9 @@ class RemoteRolloutEngine final : public RolloutEngine {
   absl::Status HandleError(const absl::Status& error, int64_t epoch, Job* job, Worker* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes and returns the waiting requests if no worker can answer them in time.
-  FinishedJobs RemoveHopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  FinishedJobs TakeUnanswerable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DescribeWorkers(absl::StatusCode code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void End(FinishedJobs ended);
+  static void Deliver(FinishedJobs ended);
 
   const RolloutNeeds needs_;
   const RemoteRolloutOptions options_;

@@ -53,12 +53,12 @@ StepInProgress::StepInProgress(const StepContext& context, int64_t number, doubl
                                const PendingStep* pending)
     : context_(context),
       number_(number),
-      alone_(ProcessGroup::Alone()),
-      group_(context.group != nullptr ? context.group : alone_.get()),
+      single_rank_group_(ProcessGroup::Alone()),
+      group_(context.group != nullptr ? context.group : single_rank_group_.get()),
       sequences_per_mini_(context.config->trainer.mini_batch_size * context.config->rollout.n),
-      mine_(context.shares.OwnRange(sequences_per_mini_)),
-      shares_(context.shares.OwnShares(sequences_per_mini_)),
-      optimizer_(context.optimizer, group_, static_cast<int64_t>(shares_.size())),
+      own_sequences_(context.shares.OwnRange(sequences_per_mini_)),
+      share_ranges_(context.shares.OwnShares(sequences_per_mini_)),
+      optimizer_(context.optimizer, group_, static_cast<int64_t>(share_ranges_.size())),
       start_(context.clock->Now()),
       times_(context.clock, context.timeline),
       support_(MakeSupportOptions(*context.config, context.student->config().vocab_size)),
@@ -90,7 +90,7 @@ void StepInProgress::ContinueFrom(const PendingStep& pending) {
     items.push_back(*pending.rollouts.at(i));
     items.back().rollout.source = prompts_[items.size() - 1]->source;
   }
-  batch_ = ScoredBatch::Of(std::move(items));
+  batch_ = ScoredBatch::FromScored(std::move(items));
   record_ = pending.record;
   first_mini_batch_ = pending.mini_batch;
   longest_mini_batch_ = pending.longest_mini_batch;
@@ -119,14 +119,14 @@ absl::Status StepInProgress::WaitForRollouts(int64_t mini_batch) {
 }
 
 absl::Status StepInProgress::WaitForOwnRollouts(int64_t mini_batch) {
-  const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
+  const int64_t begin = begin_of(mini_batch), end = begin + own_sequences_.size();
   const PhaseTimer timer(&times_, Phase::kRollout);
   return batch_->WaitGenerated(begin, end, context_.on_wait);
 }
 
 absl::Status StepInProgress::WaitForOwnScores(int64_t mini_batch) {
   if (scored_mini_batch_ == mini_batch) return absl::OkStatus();
-  const int64_t begin = begin_of(mini_batch), end = begin + mine_.size();
+  const int64_t begin = begin_of(mini_batch), end = begin + own_sequences_.size();
   const PhaseTimer timer(&times_, Phase::kScoreWait);
   TAOPD_RETURN_IF_ERROR(batch_->WaitScored(begin, end, context_.on_wait));
   // Measure before the first update, on its mini-batch. Fetching the dense scores counts as a wait
@@ -141,8 +141,8 @@ absl::Status StepInProgress::WaitForOwnScores(int64_t mini_batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DealtMiniBatch> StepInProgress::Deal(int64_t mini_batch) {
-  DealInput input;
+absl::StatusOr<RankMiniBatch> StepInProgress::Partition(int64_t mini_batch) {
+  PartitionInput input;
   input.model = &context_.student->config();
   input.shares = context_.shares;
   input.aggregation = context_.aggregation;
@@ -150,15 +150,15 @@ absl::StatusOr<DealtMiniBatch> StepInProgress::Deal(int64_t mini_batch) {
   input.skips_missing = SkipsMissing();
   input.micro_batch_tokens = context_.config->trainer.MicroBatchTokens();
   // A response's dense scores can be as large as a model.
-  input.evens_out = support_.kind != SupportKind::kFullVocabulary;
+  input.balances = support_.kind != SupportKind::kFullVocabulary;
   for (int64_t i = 0; i < sequences_per_mini_; ++i) {
     input.prompt_lengths.push_back(
         static_cast<int64_t>(PromptOf(mini_batch, i)->prompt_ids.size()));
   }
   input.item = [this, mini_batch](int64_t sequence) -> const ScoredRollout& {
-    return batch_->item(begin_of(mini_batch) + sequence - mine_.begin);
+    return batch_->item(begin_of(mini_batch) + sequence - own_sequences_.begin);
   };
-  return DealMiniBatch(input, group_);
+  return PartitionMiniBatch(input, group_);
 }
 
 absl::Status StepInProgress::JoinOtherPasses(int64_t num_done, int64_t num_passes) {
@@ -181,7 +181,7 @@ bool StepInProgress::ShouldStopBefore(int64_t mini_batch) {
 
 absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   mini_batch_start_ = context_.clock->Now();
-  TAOPD_ASSIGN_OR_RETURN(dealt_, Deal(mini_batch));
+  TAOPD_ASSIGN_OR_RETURN(rank_batch_, Partition(mini_batch));
   ForwardBackwardOptions options;
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
@@ -191,21 +191,23 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   // Rank 0 adds row by row to what all ranks have.
   RowSums sums = group_->is_root() ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;
-  int64_t num_passes = dealt_.num_micro_batches;  // the number of the rank with the most passes
+  // The number of the rank with the most passes.
+  int64_t num_passes = rank_batch_.num_micro_batches;
   if (optimizer_.every_pass_sends()) {
     TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));
   }
-  for (const std::vector<SequenceRange>& micro_batches : dealt_.micro_batches) {
+  for (const std::vector<SequenceRange>& micro_batches : rank_batch_.micro_batches) {
     for (const auto& [first, last] : micro_batches) {
       // A rank that stops computes nothing more, but still sends what the other ranks wait for.
       if (num_stopped == 0 && ShouldStopBefore(mini_batch)) num_stopped = 1;
       options.forward.on_layer_backward =
-          optimizer_.BeginPass(++num_done == dealt_.num_micro_batches);
+          optimizer_.BeginPass(++num_done == rank_batch_.num_micro_batches);
       if (num_stopped == 0) {
         TAOPD_RETURN_IF_ERROR(ForwardBackward(
-            context_.student, head_, {dealt_.items.begin() + first, dealt_.items.begin() + last},
-            {dealt_.row_weights.begin() + first, dealt_.row_weights.begin() + last}, &sums,
-            options));
+            context_.student, head_,
+            {rank_batch_.items.begin() + first, rank_batch_.items.begin() + last},
+            {rank_batch_.row_weights.begin() + first, rank_batch_.row_weights.begin() + last},
+            &sums, options));
       }
       TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
       if (bad_sequence < 0 && sums.bad_sequence >= 0) {
@@ -259,12 +261,12 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
   bad.mini_batch = mini_batch;
   bad.loss = sums.weighted_loss - record_.sums.weighted_loss;
   bad.grad_norm = grad_norm;
-  bad.sequences = dealt_.items;
+  bad.sequences = rank_batch_.items;
   bad.bad_sequence = sums.bad_sequence;
   bad.bad_row = sums.bad_row;
   int64_t rollout = -1;  // index within the step
   if (bad.bad_sequence >= 0) {
-    const int64_t sequence = dealt_.sequences[bad.bad_sequence];
+    const int64_t sequence = rank_batch_.sequences[bad.bad_sequence];
     bad.prompt_id = PromptOf(mini_batch, sequence)->id;
     rollout = mini_batch * sequences_per_mini_ + sequence;
   }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "trainer/dist/sharded_optimizer.h"
-#include "trainer/step/balance/deal.h"
+#include "trainer/step/balance/partition.h"
 #include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/pending/pending_step.h"
 #include "trainer/step/scored_batch.h"
@@ -70,7 +70,7 @@ class StepInProgress {
            context_.config->data.HasSibling();
   }
   // Returns this rank's part of the mini-batch for training.
-  absl::StatusOr<DealtMiniBatch> Deal(int64_t mini_batch);
+  absl::StatusOr<RankMiniBatch> Partition(int64_t mini_batch);
   // Returns whether the run should stop and the rest of the step, from this mini-batch on, would
   // take too long.
   bool ShouldStopBefore(int64_t mini_batch);
@@ -82,15 +82,15 @@ class StepInProgress {
     const int64_t i = mini_batch * sequences_per_mini_ + sequence;
     return all_prompts_[i / context_.config->rollout.n];
   }
-  int64_t begin_of(int64_t mini_batch) const { return mini_batch * mine_.size(); }
+  int64_t begin_of(int64_t mini_batch) const { return mini_batch * own_sequences_.size(); }
 
   const StepContext& context_;
   const int64_t number_;
-  const std::unique_ptr<ProcessGroup> alone_;
+  const std::unique_ptr<ProcessGroup> single_rank_group_;
   ProcessGroup* const group_;
-  const int64_t sequences_per_mini_;         // on all ranks
-  const SequenceRange mine_;                 // of a mini-batch's
-  const std::vector<SequenceRange> shares_;  // relative to mine_
+  const int64_t sequences_per_mini_;               // on all ranks
+  const SequenceRange own_sequences_;              // of a mini-batch's
+  const std::vector<SequenceRange> share_ranges_;  // relative to own_sequences_
   ShardedOptimizer optimizer_;
   const absl::Time start_;
   PhaseTimes times_;
@@ -101,7 +101,7 @@ class StepInProgress {
   std::shared_ptr<ScoredBatch> batch_;
   int64_t first_mini_batch_ = 0;
   int64_t scored_mini_batch_ = -1;  // the last one whose scores have arrived
-  DealtMiniBatch dealt_;            // the current mini-batch
+  RankMiniBatch rank_batch_;        // the current mini-batch
   StepRecord record_;               // duration: of earlier processes
   absl::Time mini_batch_start_;
   absl::Duration longest_mini_batch_;

@@ -16,7 +16,7 @@ struct HeadInputs {
   int64_t hidden_size = 0;  // H >= 1
   // V in [1, 2^31). The first V rows of lm_head are the vocabulary. If lm_head is padded with more
   // rows, those are neither read nor given a gradient.
-  int64_t vocabulary_size = 0;
+  int64_t vocab_size = 0;
   const void* hidden_NH = nullptr;
   int64_t hidden_stride = 0;  // >= H
   const void* lm_head_VH = nullptr;

@@ -9,9 +9,8 @@ namespace taopd {
 
 // Returns how many rows of num_buffers float32 tensors [rows, V] together stay within
 // workspace_bytes; at least 1.
-inline int64_t LogitRowsThatFit(int64_t workspace_bytes, int64_t vocabulary_size,
-                                int64_t num_buffers) {
-  const int64_t row_bytes = vocabulary_size * num_buffers * static_cast<int64_t>(sizeof(float));
+inline int64_t LogitRowsThatFit(int64_t workspace_bytes, int64_t vocab_size, int64_t num_buffers) {
+  const int64_t row_bytes = vocab_size * num_buffers * static_cast<int64_t>(sizeof(float));
   return std::max<int64_t>(1, workspace_bytes / row_bytes);
 }
 
@@ -27,11 +26,11 @@ inline constexpr int64_t kScoringBuffersOnDevice = 4;
 
 // Returns the number of rows of a chunk. A CPU holds one buffer of logits, other devices
 // num_buffers. On a CPU, the results of a row do not depend on it.
-inline int64_t LogitChunkRows(bool on_cpu, int64_t workspace_bytes, int64_t vocabulary_size,
+inline int64_t LogitChunkRows(bool on_cpu, int64_t workspace_bytes, int64_t vocab_size,
                               int64_t num_buffers) {
-  if (!on_cpu) return LogitRowsThatFit(workspace_bytes, vocabulary_size, num_buffers);
-  const int64_t cached = LogitRowsThatFit(kCachedLogitBytes, vocabulary_size, /*num_buffers=*/1);
-  return std::min(LogitRowsThatFit(workspace_bytes, vocabulary_size, /*num_buffers=*/1),
+  if (!on_cpu) return LogitRowsThatFit(workspace_bytes, vocab_size, num_buffers);
+  const int64_t cached = LogitRowsThatFit(kCachedLogitBytes, vocab_size, /*num_buffers=*/1);
+  return std::min(LogitRowsThatFit(workspace_bytes, vocab_size, /*num_buffers=*/1),
                   std::max(kLeastProductRows, cached));
 }
 
@@ -43,13 +42,13 @@ inline constexpr int64_t kLeastStudentRows = 512;
 
 // Returns the workspace with which the student's head on a GPU computes num_rows rows in one chunk.
 // The gradient of float32 logits replaces them; with other types there is memory for both.
-inline int64_t StudentHeadBytesOnGpu(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size,
+inline int64_t StudentHeadBytesOnGpu(int64_t num_rows, int64_t hidden_size, int64_t vocab_size,
                                      int64_t value_bytes) {
   constexpr int64_t kFloatBytes = sizeof(float);
   // The products' scratch memory, and arrays with only a few numbers per row.
   constexpr int64_t kOtherBytes = int64_t{40} << 20;
   const int64_t gradient_bytes = value_bytes == kFloatBytes ? 0 : value_bytes;
-  return kOtherBytes + num_rows * (vocabulary_size * (kFloatBytes + gradient_bytes) +
+  return kOtherBytes + num_rows * (vocab_size * (kFloatBytes + gradient_bytes) +
                                    hidden_size * (kFloatBytes + value_bytes));
 }
 

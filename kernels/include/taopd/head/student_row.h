@@ -41,14 +41,14 @@ struct StudentRowInput {
 
 // Fills in what the targets say about row n, whose support has `size` ids before the padding.
 TAOPD_HOST_DEVICE inline void SetTargets(const StudentTargets& targets, int64_t n, int32_t size,
-                                         int64_t vocabulary_size, StudentRowInput* input) {
+                                         int64_t vocab_size, StudentRowInput* input) {
   const auto value_or_nan = [n](const float* values) {
     return values != nullptr ? values[n] : std::numeric_limits<float>::quiet_NaN();
   };
   input->ids = RowsFrom(targets.support_ids_Nk, n, targets.k);
   input->teacher_log_probs = RowsFrom(targets.teacher_log_probs_Nk, n, targets.k);
   input->k = size;
-  input->whole_vocabulary = size == vocabulary_size;
+  input->whole_vocabulary = size == vocab_size;
   input->sampled_id = targets.sampled_ids_N[n];
   input->teacher_log_tail = value_or_nan(targets.teacher_log_tail_N);
   input->teacher_sampled_log_prob = value_or_nan(targets.teacher_sampled_log_probs_N);

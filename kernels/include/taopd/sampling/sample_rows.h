@@ -19,8 +19,8 @@ namespace taopd {
 
 // All pointers are to device memory.
 struct SampleRows {
-  int64_t num_rows = 0;         // S
-  int64_t vocabulary_size = 0;  // V, in [1, 2^31)
+  int64_t num_rows = 0;    // S
+  int64_t vocab_size = 0;  // V, in [1, 2^31)
   const float* logits_SV = nullptr;
   int64_t logits_stride = 0;  // elements from row to row, at least V
   const float* temperatures_S =
@@ -38,7 +38,7 @@ struct SampleRows {
 };
 
 // Returns the bytes of workspace that the call needs.
-int64_t SampleRowsWorkspaceBytes(int64_t num_rows, int64_t vocabulary_size);
+int64_t SampleRowsWorkspaceBytes(int64_t num_rows, int64_t vocab_size);
 
 // Keeps the contract of taopd/base/device.h. Does not need cuBLASLt.
 std::string SampleRowsCuda(const SampleRows& problem, const DeviceContext& context);

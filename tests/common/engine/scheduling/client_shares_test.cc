@@ -11,7 +11,7 @@ namespace taopd {
 namespace {
 
 using Resource = ClientShares::Resource;
-using Right = ClientShares::Right;
+using PreemptionLimit = ClientShares::PreemptionLimit;
 
 class ClientSharesTest : public ::testing::Test {
  protected:
@@ -52,10 +52,10 @@ TEST_F(ClientSharesTest, TheNewestSequencesOfTheLargestClientGiveWay) {
   ClientShares shares = Shares();
   shares.AddRequest(*Make("c", 2), 2);
   EXPECT_TRUE(shares.OtherHoldsAsMuch());
-  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, Right::kShare, nullptr), third);
-  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, Right::kShare, nullptr), second);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, PreemptionLimit::kShare, nullptr), third);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, PreemptionLimit::kShare, nullptr), second);
   // The last one stays, as does the only one of b.
-  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, Right::kShare, nullptr), nullptr);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, PreemptionLimit::kShare, nullptr), nullptr);
 }
 
 TEST_F(ClientSharesTest, TheLargestClientKeepsAsMuchAsTheRequestingOneThenHas) {
@@ -64,8 +64,8 @@ TEST_F(ClientSharesTest, TheLargestClientKeepsAsMuchAsTheRequestingOneThenHas) {
   Run("c", 3);
   ClientShares shares = Shares();
   shares.AddRequest(*Make("c", 2), 2);  // c would have 5 blocks and a 4
-  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, Right::kShare, nullptr), nullptr);
-  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, Right::kShare, nullptr), nullptr);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, PreemptionLimit::kShare, nullptr), nullptr);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, PreemptionLimit::kShare, nullptr), nullptr);
 }
 
 TEST_F(ClientSharesTest, NeitherTheOldestSequenceNorTheLeaderGivesWay) {
@@ -75,8 +75,8 @@ TEST_F(ClientSharesTest, NeitherTheOldestSequenceNorTheLeaderGivesWay) {
   ClientShares shares = Shares(oldest->handle);
   shares.AddRequest(*Make("a", 1), 1);
   // With every right, a client takes from itself.
-  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, Right::kAll, leader), middle);
-  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, Right::kAll, leader), nullptr);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, PreemptionLimit::kAll, leader), middle);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, PreemptionLimit::kAll, leader), nullptr);
 }
 
 TEST_F(ClientSharesTest, SharedBlocksDoNotBecomeFree) {
@@ -87,8 +87,8 @@ TEST_F(ClientSharesTest, SharedBlocksDoNotBecomeFree) {
   ClientShares shares = Shares();
   EXPECT_EQ(shares.NumFreedBlocks(*sharer), 0);
   shares.AddRequest(*Make("b", 1), 1);
-  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, Right::kShare, nullptr), nullptr);
-  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, Right::kShare, nullptr), sharer);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kBlocks, PreemptionLimit::kShare, nullptr), nullptr);
+  EXPECT_EQ(shares.RemoveVictim(Resource::kSlots, PreemptionLimit::kShare, nullptr), sharer);
 }
 
 TEST_F(ClientSharesTest, AGrowingSequenceTakesFromTheLargestClientOrGivesWay) {

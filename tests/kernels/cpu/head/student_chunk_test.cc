@@ -30,7 +30,7 @@ constexpr double kFloatTolerance = 5e-6;
 constexpr double kBfloat16Tolerance = 1.0 / 256;
 
 struct Case {
-  int64_t num_rows = 0, vocabulary_size = 0;
+  int64_t num_rows = 0, vocab_size = 0;
   int32_t k = 0;
   std::vector<float> logits_CV;
   std::vector<int32_t> support_ids, sampled_ids;
@@ -38,35 +38,34 @@ struct Case {
   StudentChunkOptions options;
 };
 
-Case MakeCase(std::string_view objective, int64_t num_rows, int64_t vocabulary_size, int32_t k,
+Case MakeCase(std::string_view objective, int64_t num_rows, int64_t vocab_size, int32_t k,
               uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 2);
   Case c;
   c.num_rows = num_rows;
-  c.vocabulary_size = vocabulary_size;
+  c.vocab_size = vocab_size;
   c.options.objective = FindObjective(objective).value();
-  if (NeedsOf(c.options.objective) & kNeedsFullVocabulary)
-    k = static_cast<int32_t>(vocabulary_size);
+  if (NeedsOf(c.options.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
   c.k = k;
-  for (int64_t i = 0; i < num_rows * vocabulary_size; ++i) c.logits_CV.push_back(normal(random));
-  std::vector<int32_t> ids(vocabulary_size);
+  for (int64_t i = 0; i < num_rows * vocab_size; ++i) c.logits_CV.push_back(normal(random));
+  std::vector<int32_t> ids(vocab_size);
   std::iota(ids.begin(), ids.end(), 0);
   for (int64_t n = 0; n < num_rows; ++n) {
     std::shuffle(ids.begin(), ids.end(), random);
     // Every third row has a smaller support.
-    const int32_t size = k == vocabulary_size || n % 3 != 2 ? k : std::max(1, k - 2);
+    const int32_t size = k == vocab_size || n % 3 != 2 ? k : std::max(1, k - 2);
     for (int32_t j = 0; j < k; ++j) {
       c.support_ids.push_back(j < size ? ids[j] : -1);
       c.teacher_log_probs.push_back(std::log(0.9f / static_cast<float>(k + j)));
     }
-    c.sampled_ids.push_back(n % 2 == 0 ? ids[0] : ids[vocabulary_size - 1]);
+    c.sampled_ids.push_back(n % 2 == 0 ? ids[0] : ids[vocab_size - 1]);
     c.teacher_sampled.push_back(-2);
     c.teacher_entropy.push_back(1.5f);
     c.advantages.push_back(n % 2 == 0 ? 0.75f : -1.25f);
     c.weights.push_back(n % 4 == 3 ? 0 : 0.25f * static_cast<float>(n + 1));
   }
-  c.options.vocabulary_size = vocabulary_size;
+  c.options.vocab_size = vocab_size;
   c.options.block_size = kBlockSize;
   c.options.temperature = 0.8;
   c.options.top_k_metrics = true;
@@ -80,7 +79,7 @@ struct Results {
 
 // `order` is that of the blocks; num_threads > 1 runs blocks and rows at the same time.
 Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_threads = 1) {
-  const int64_t v_size = c.vocabulary_size;
+  const int64_t v_size = c.vocab_size;
   std::vector<float> exps(c.num_rows * v_size);  // enough for either type
   StudentChunk chunk(c.options, exps.data());
   StudentTargets targets;
@@ -172,8 +171,8 @@ void ExpectMatchesDenseRows(const Case& c, const std::string& what) {
   const double scale = static_cast<float>(1 / c.options.temperature);
   for (int64_t n = 0; n < c.num_rows; ++n) {
     DenseRow row;
-    for (int64_t v = 0; v < c.vocabulary_size; ++v) {
-      row.logits.push_back(c.logits_CV[n * c.vocabulary_size + v] * scale);
+    for (int64_t v = 0; v < c.vocab_size; ++v) {
+      row.logits.push_back(c.logits_CV[n * c.vocab_size + v] * scale);
     }
     for (int64_t j = n * c.k; j < (n + 1) * c.k && c.support_ids[j] >= 0; ++j) {
       row.support_ids.push_back(c.support_ids[j]);
@@ -202,11 +201,11 @@ void ExpectMatchesDenseRows(const Case& c, const std::string& what) {
     double largest = 1e-3;  // a smaller number is the difference of nearly equal logarithms
     for (double d : expected.gradient) largest = std::max(largest, std::abs(d));
     const double unit = scale * c.weights[n];
-    for (int64_t v = 0; v < c.vocabulary_size; ++v) {
+    for (int64_t v = 0; v < c.vocab_size; ++v) {
       const double want = expected.gradient[v] * unit;
       const double rounding =
           c.options.dtype == DataType::kBFloat16 && c.options.products ? kBfloat16Tolerance : 0;
-      EXPECT_NEAR(actual.gradient_CV[n * c.vocabulary_size + v], want,
+      EXPECT_NEAR(actual.gradient_CV[n * c.vocab_size + v], want,
                   kFloatTolerance * largest * unit + rounding * std::abs(want))
           << where << ", token " << v;
     }
@@ -217,18 +216,17 @@ TEST(StudentChunk, MatchesTheDenseRowForEveryObjective) {
   uint64_t seed = 0;
   for (const ObjectiveInfo& info : AllObjectives()) {
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
-      for (const auto& [num_rows, vocabulary_size, k] :
+      for (const auto& [num_rows, vocab_size, k] :
            {std::tuple{1, 1, 1}, std::tuple{5, 47, 3}, std::tuple{17, 97, 4},
             std::tuple{4, 300, 50}}) {
-        Case c = MakeCase(info.name, num_rows, vocabulary_size, k, ++seed);
+        Case c = MakeCase(info.name, num_rows, vocab_size, k, ++seed);
         c.options.dtype = dtype;
         // Objectives without a dense gradient run both ways.
         for (const bool products : {true, false}) {
           if (!products && HasDenseGradient(c.options.objective)) continue;
           c.options.products = products;
-          ExpectMatchesDenseRows(c, std::string(info.name) + ", V " +
-                                        std::to_string(vocabulary_size) + ", seed " +
-                                        std::to_string(seed));
+          ExpectMatchesDenseRows(c, std::string(info.name) + ", V " + std::to_string(vocab_size) +
+                                        ", seed " + std::to_string(seed));
         }
       }
     }
@@ -244,8 +242,8 @@ TEST(StudentChunk, BlocksFarApart) {
         Case c = MakeCase(objective, 4, 5 * kBlockSize, 6, 7);
         c.options.dtype = dtype;
         for (int64_t n = 0; n < 4; ++n) {
-          float* row = c.logits_CV.data() + n * c.vocabulary_size;
-          for (int64_t v = 0; v < c.vocabulary_size; ++v) {
+          float* row = c.logits_CV.data() + n * c.vocab_size;
+          for (int64_t v = 0; v < c.vocab_size; ++v) {
             row[v] += distance * static_cast<float>((v / kBlockSize + n) % 5);
             if (n == 1 && v / kBlockSize == 2) row[v] = -kInf;
             if (n == 2) row[v] = -row[v] - 1e3f;
@@ -253,8 +251,7 @@ TEST(StudentChunk, BlocksFarApart) {
           c.support_ids[n * c.k] =
               static_cast<int32_t>((5 - n) % 5 * kBlockSize);  // the lowest block
           for (int32_t j = 1; j < c.k; ++j) {
-            c.support_ids[n * c.k + j] =
-                static_cast<int32_t>((7 * j + 50 * n) % c.vocabulary_size) + 1;
+            c.support_ids[n * c.k + j] = static_cast<int32_t>((7 * j + 50 * n) % c.vocab_size) + 1;
           }
         }
         ExpectMatchesDenseRows(c, std::string(objective) + ", " + std::to_string(distance));
@@ -283,7 +280,7 @@ TEST(StudentChunk, OrderOfBlocksAndThreadsDoNotChangeABit) {
     // either.
     for (std::size_t i = 0; i < c.logits_CV.size(); ++i) {
       float& logit = c.logits_CV[i];
-      logit = i / c.vocabulary_size % 2 == 0 ? std::round(logit) : static_cast<float>(logit > 0);
+      logit = i / c.vocab_size % 2 == 0 ? std::round(logit) : static_cast<float>(logit > 0);
     }
     c.options.dtype = dtype;
     const Results expected = RunChunk(c);
@@ -336,7 +333,7 @@ TEST(StudentChunk, BadSupportsAreFoundBeforeAnythingIsComputed) {
 TEST(StudentChunk, CountsItsMemory) {
   StudentChunkOptions options;
   options.objective = FindObjective("ta_opd").value();
-  options.vocabulary_size = 151936;
+  options.vocab_size = 151936;
   options.block_size = 144;
   options.dtype = DataType::kBFloat16;
   const int64_t bytes = StudentChunk::BytesPerRow(options, 16);

@@ -13,13 +13,13 @@ namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
 
-FusedHeadProblem Problem(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size,
+FusedHeadProblem Problem(int64_t num_rows, int64_t hidden_size, int64_t vocab_size,
                          const char* objective = "ta_opd") {
   FusedHeadProblem problem;
   problem.dtype = DataType::kBFloat16;
   problem.num_rows = num_rows;
   problem.hidden_size = hidden_size;
-  problem.vocabulary_size = vocabulary_size;
+  problem.vocab_size = vocab_size;
   problem.targets.k = 16;
   problem.objective = FindObjective(objective).value();
   return problem;
@@ -67,14 +67,14 @@ TEST(FusedHeadPlan, OneRowAtATime) {
 TEST(FusedHeadPlan, TheLeastWorkspaceHoldsItsRows) {
   for (DataType dtype : {DataType::kBFloat16, DataType::kFloat32}) {
     for (int64_t num_rows : {100, 512, 8192}) {
-      for (int64_t vocabulary_size : {1000, 32000, 151936}) {
-        FusedHeadProblem problem = Problem(num_rows, 1024, vocabulary_size);
+      for (int64_t vocab_size : {1000, 32000, 151936}) {
+        FusedHeadProblem problem = Problem(num_rows, 1024, vocab_size);
         problem.dtype = dtype;
         problem.targets.k = 64;
         const int64_t rows = std::min(num_rows, kLeastStudentRows);
         const int64_t bytes =
-            StudentHeadBytesOnGpu(rows, problem.hidden_size, vocabulary_size, SizeOf(dtype));
-        EXPECT_GE(PlanFusedHead(problem, bytes).chunk_rows, rows) << vocabulary_size;
+            StudentHeadBytesOnGpu(rows, problem.hidden_size, vocab_size, SizeOf(dtype));
+        EXPECT_GE(PlanFusedHead(problem, bytes).chunk_rows, rows) << vocab_size;
       }
     }
   }
@@ -95,10 +95,10 @@ double PlanTraffic(const FusedHeadProblem& problem, int64_t chunk_rows, int64_t 
 constexpr double kPlanTolerance = 1.1;
 
 TEST(FusedHeadPlan, ReadsLittleMoreThanTheBestOfAllPlans) {
-  for (const int64_t vocabulary_size : {32000, 151936}) {
+  for (const int64_t vocab_size : {32000, 151936}) {
     for (const int64_t hidden_size : {1024, 4096}) {
       for (const int64_t megabytes : {64, 128, 256, 512, 1024, 2048}) {
-        const FusedHeadProblem problem = Problem(4096, hidden_size, vocabulary_size);
+        const FusedHeadProblem problem = Problem(4096, hidden_size, vocab_size);
         const FusedHeadPlan plan = PlanFusedHead(problem, megabytes * kMegabyte);
         const cuda::Mode mode = cuda::ModeOf(problem);
         double best = std::numeric_limits<double>::infinity();
@@ -113,7 +113,7 @@ TEST(FusedHeadPlan, ReadsLittleMoreThanTheBestOfAllPlans) {
           }
         }
         EXPECT_LE(PlanTraffic(problem, plan.chunk_rows, plan.logits_rows), kPlanTolerance * best)
-            << vocabulary_size << " ids, hidden size " << hidden_size << ", " << megabytes
+            << vocab_size << " ids, hidden size " << hidden_size << ", " << megabytes
             << " MiB: chunks of " << plan.chunk_rows << ", " << plan.logits_rows
             << " rows of logits";
       }

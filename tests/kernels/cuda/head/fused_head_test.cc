@@ -40,21 +40,21 @@ struct Case {
   bool top_k_metrics = false;
 };
 
-Targets RandomTargets(int64_t num_rows, int64_t vocabulary_size, int32_t k, uint64_t seed) {
+Targets RandomTargets(int64_t num_rows, int64_t vocab_size, int32_t k, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   Targets t;
   t.k = k;
   for (int64_t n = 0; n < num_rows; ++n) {
-    std::vector<double> q(vocabulary_size);
+    std::vector<double> q(vocab_size);
     double sum = 0;
     for (double& value : q) sum += value = std::exp(2 * normal(random));
-    std::vector<int32_t> ids(vocabulary_size);
+    std::vector<int32_t> ids(vocab_size);
     std::iota(ids.begin(), ids.end(), 0);
     std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) { return q[a] > q[b]; });
     double tail = 0;
     double entropy = 0;
-    for (int64_t i = 0; i < vocabulary_size; ++i) {
+    for (int64_t i = 0; i < vocab_size; ++i) {
       const double p = q[ids[i]] / sum;
       entropy -= p * std::log(p);
       if (i >= k) {
@@ -64,7 +64,7 @@ Targets RandomTargets(int64_t num_rows, int64_t vocabulary_size, int32_t k, uint
       t.support_ids.push_back(ids[i]);
       t.teacher_log_probs.push_back(static_cast<float>(std::log(p)));
     }
-    const int32_t y = static_cast<int32_t>(random() % vocabulary_size);
+    const int32_t y = static_cast<int32_t>(random() % vocab_size);
     t.sampled_ids.push_back(y);
     t.teacher_log_tail.push_back(tail == 0 ? -kInf : static_cast<float>(std::log(tail)));
     t.teacher_sampled.push_back(static_cast<float>(std::log(q[y] / sum)));
@@ -82,12 +82,12 @@ ObjectiveTerms Named(std::string_view name) {
 }
 
 Case MakeCase(std::string_view name, DataType dtype, int64_t num_rows, int64_t hidden_size,
-              int64_t vocabulary_size, int32_t k, uint64_t seed) {
+              int64_t vocab_size, int32_t k, uint64_t seed) {
   Case c;
-  c.matrices = RandomMatrices(dtype, num_rows, hidden_size, vocabulary_size, seed);
+  c.matrices = RandomMatrices(dtype, num_rows, hidden_size, vocab_size, seed);
   c.objective = Named(name);
-  if (NeedsOf(c.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocabulary_size);
-  c.targets = RandomTargets(num_rows, vocabulary_size, k, seed + 1000);
+  if (NeedsOf(c.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
+  c.targets = RandomTargets(num_rows, vocab_size, k, seed + 1000);
   return c;
 }
 
@@ -113,7 +113,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   DeviceArray<float> metrics(std::vector<float>(m.num_rows * kNumHeadMetrics));
   DeviceArray<uint8_t> hidden_gradient(testing::Empty(m.dtype, m.num_rows * m.hidden_size).bytes);
   DeviceArray<float> lm_head_gradient(
-      std::vector<float>(m.vocabulary_size * m.hidden_size, kInitialDLmHead));
+      std::vector<float>(m.vocab_size * m.hidden_size, kInitialDLmHead));
   DeviceArray<int32_t> errors(std::vector<int32_t>(1));
 
   FusedHeadProblem problem;
@@ -152,7 +152,7 @@ Results Expected(const Case& c) {
   const HeadMatrices& m = c.matrices;
   const Targets& t = c.targets;
   Results expected;
-  std::vector<double> d_lm_head(m.vocabulary_size * m.hidden_size, kInitialDLmHead);
+  std::vector<double> d_lm_head(m.vocab_size * m.hidden_size, kInitialDLmHead);
   const auto value = [](const std::vector<float>& values, int64_t n) {
     return values.empty() ? kNan : values[n];
   };
@@ -181,7 +181,7 @@ Results Expected(const Case& c) {
     for (double metric : result.metrics) expected.metrics.push_back(static_cast<float>(metric));
     for (int64_t h = 0; h < m.hidden_size; ++h) {
       double sum = 0;
-      for (int64_t v = 0; v < m.vocabulary_size; ++v) {
+      for (int64_t v = 0; v < m.vocab_size; ++v) {
         sum += row[v] * m.lm_head_VH[v * m.hidden_size + h];
         d_lm_head[v * m.hidden_size + h] += row[v] * m.hidden_NH[n * m.hidden_size + h];
       }
@@ -215,7 +215,7 @@ void ExpectHeadGradient(const Case& c, const std::vector<float>& actual,
                         const std::vector<float>& expected, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
-  std::vector<bool> named(c.matrices.vocabulary_size, false);
+  std::vector<bool> named(c.matrices.vocab_size, false);
   for (const std::vector<int32_t>* ids : {&c.targets.support_ids, &c.targets.sampled_ids}) {
     for (int32_t id : *ids) {
       if (id >= 0) named[id] = true;
@@ -251,7 +251,7 @@ using FusedHeadTest = CudaTest;
 
 TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
   struct Shape {
-    int64_t num_rows, hidden_size, vocabulary_size;
+    int64_t num_rows, hidden_size, vocab_size;
     int32_t k;
   };
   const Shape shapes[] = {
@@ -262,7 +262,7 @@ TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
       // Types, temperatures and behaviour vary in turn, so that each objective is combined with all
       // of them.
       const DataType dtype = ++seed % 2 ? DataType::kFloat32 : DataType::kBFloat16;
-      Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size, shape.vocabulary_size,
+      Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size, shape.vocab_size,
                         shape.k, seed);
       c.top_k_metrics = seed % 4 < 2;
       if (seed % 3 == 0) c.temperature = 0.6;
@@ -270,9 +270,8 @@ TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
         c.targets.behavior = c.targets.teacher_sampled;
         for (float& value : c.targets.behavior) value -= 0.5f;
       }
-      ExpectMatchesTheCpu(c, std::string(info.name) + ", V " +
-                                 std::to_string(shape.vocabulary_size) + ", case " +
-                                 std::to_string(seed));
+      ExpectMatchesTheCpu(c, std::string(info.name) + ", V " + std::to_string(shape.vocab_size) +
+                                 ", case " + std::to_string(seed));
       if (HasFatalFailure()) return;
     }
   }
@@ -375,7 +374,7 @@ TEST_F(FusedHeadTest, ChunksDoNotChangeTheResultAndCallsRepeatBitForBit) {
       problem.dtype = dtype;
       problem.num_rows = 5;
       problem.hidden_size = 8;
-      problem.vocabulary_size = 503;
+      problem.vocab_size = 503;
       problem.targets.k = 9;
       problem.objective = c.objective;
       const int64_t one_row = PlanFusedHead(problem, 0).bytes;

@@ -41,7 +41,7 @@ FusedScoringProblem ProblemOf(const Case& c) {
   problem.dtype = c.matrices.dtype;
   problem.num_rows = c.matrices.num_rows;
   problem.hidden_size = c.matrices.hidden_size;
-  problem.vocabulary_size = c.matrices.vocabulary_size;
+  problem.vocab_size = c.matrices.vocab_size;
   problem.top_k = c.top_k;
   problem.temperature = c.temperature;
   problem.num_candidates = c.num_candidates;
@@ -113,7 +113,7 @@ Results Expected(const Case& c) {
     result.ids = expected.ids.data() + n * c.top_k;
     result.log_probs = expected.log_probs.data() + n * c.top_k;
     result.candidate_log_probs = expected.candidates.data() + n * c.num_candidates;
-    cpu::ScoringRow(request, row.data(), m.vocabulary_size, &scratch, &result);
+    cpu::ScoringRow(request, row.data(), m.vocab_size, &scratch, &result);
     expected.log_tail.push_back(result.log_tail);
     expected.log_mass.push_back(result.log_support_mass);
     expected.log_sum_exp.push_back(result.log_sum_exp);
@@ -146,11 +146,11 @@ void ExpectMatchesTheCpu(const Case& c, const std::string& what,
 
 // Sums of a few products of small numbers are exact in float32 in any order, so ids and ranks must
 // agree exactly, and there are ties.
-Case MakeCase(DataType dtype, int64_t num_rows, int64_t vocabulary_size, int32_t k, int levels,
+Case MakeCase(DataType dtype, int64_t num_rows, int64_t vocab_size, int32_t k, int levels,
               uint64_t seed) {
   std::mt19937_64 random(seed);
   Case c;
-  c.matrices = RandomMatrices(dtype, num_rows, 3, vocabulary_size, seed);
+  c.matrices = RandomMatrices(dtype, num_rows, 3, vocab_size, seed);
   for (std::vector<float>* matrix : {&c.matrices.hidden_NH, &c.matrices.lm_head_VH}) {
     for (float& value : *matrix) {
       value = (static_cast<float>(random() % levels) - static_cast<float>(levels / 2)) / 16.0f;
@@ -159,11 +159,11 @@ Case MakeCase(DataType dtype, int64_t num_rows, int64_t vocabulary_size, int32_t
   c.matrices.Round();
   c.top_k = k;
   for (int64_t n = 0; n < num_rows; ++n) {
-    c.sampled_ids.push_back(static_cast<int32_t>(random() % vocabulary_size));
+    c.sampled_ids.push_back(static_cast<int32_t>(random() % vocab_size));
   }
   c.num_candidates = 3;
   for (int64_t i = 0; i < num_rows * 3; ++i) {
-    c.candidate_ids.push_back(static_cast<int32_t>(random() % vocabulary_size));
+    c.candidate_ids.push_back(static_cast<int32_t>(random() % vocab_size));
   }
   return c;
 }
@@ -172,15 +172,15 @@ using FusedScoringTest = CudaTest;
 
 TEST_F(FusedScoringTest, MatchesTheCpuAtAllSizes) {
   uint64_t seed = 0;
-  for (int64_t vocabulary_size : {1, 2, 127, 128, 129, 2047, 20011}) {
+  for (int64_t vocab_size : {1, 2, 127, 128, 129, 2047, 20011}) {
     for (int32_t k : {0, 1, 2, 16, 127, 128, 1024}) {
-      if (k > vocabulary_size) continue;
+      if (k > vocab_size) continue;
       for (int levels : {1, 3, 257}) {  // all equal, many ties, few ties
         ++seed;
-        Case c = MakeCase(seed % 2 ? DataType::kFloat32 : DataType::kBFloat16, 2, vocabulary_size,
-                          k, levels, seed);
+        Case c = MakeCase(seed % 2 ? DataType::kFloat32 : DataType::kBFloat16, 2, vocab_size, k,
+                          levels, seed);
         c.temperature = seed % 3 ? 1.0 : 0.7;
-        ExpectMatchesTheCpu(c, "V " + std::to_string(vocabulary_size) + ", k " + std::to_string(k) +
+        ExpectMatchesTheCpu(c, "V " + std::to_string(vocab_size) + ", k " + std::to_string(k) +
                                    ", levels " + std::to_string(levels));
         if (HasFatalFailure()) return;
       }

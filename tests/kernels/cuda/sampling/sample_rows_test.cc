@@ -26,20 +26,20 @@ struct Sampled {
 // Rows with some NaN elements after each.
 class Rows {
  public:
-  Rows(int64_t num_rows, int64_t vocabulary_size, uint64_t seed)
-      : num_(num_rows), vocabulary_size_(vocabulary_size), logits_(num_rows * Stride()) {
+  Rows(int64_t num_rows, int64_t vocab_size, uint64_t seed)
+      : num_(num_rows), vocab_size_(vocab_size), logits_(num_rows * Stride()) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal(0, 3);
     for (int64_t row = 0; row < num_rows; ++row) {
       for (int64_t i = 0; i < Stride(); ++i) {
-        logits_[row * Stride() + i] = i < vocabulary_size ? normal(random) : std::nanf("");
+        logits_[row * Stride() + i] = i < vocab_size ? normal(random) : std::nanf("");
       }
       temperatures_.push_back(row % 4 == 0 ? 1.0f : 0.3f + 0.4f * static_cast<float>(row % 5));
       uniforms_.push_back(std::uniform_real_distribution<double>(0, 1)(random));
     }
   }
 
-  int64_t Stride() const { return vocabulary_size_ + 3; }
+  int64_t Stride() const { return vocab_size_ + 3; }
   float* row(int64_t i) { return &logits_[i * Stride()]; }
   float& temperature(int64_t i) { return temperatures_[i]; }
   double& uniform(int64_t i) { return uniforms_[i]; }
@@ -50,19 +50,19 @@ class Rows {
     DeviceArray<double> uniforms(uniforms_);
     DeviceArray<int32_t> ids(num_), invalid(num_);
     DeviceContext context;
-    context.workspace_bytes = SampleRowsWorkspaceBytes(num_, vocabulary_size_);
+    context.workspace_bytes = SampleRowsWorkspaceBytes(num_, vocab_size_);
     DeviceArray<char> workspace(context.workspace_bytes);
     context.workspace = workspace.data();
-    EXPECT_EQ(SampleRowsCuda({num_, vocabulary_size_, logits.data(), Stride(), temperatures.data(),
-                              uniforms.data(), ids.data(), log_probs.data(), raw_log_probs.data(),
-                              invalid.data()},
-                             context),
+    EXPECT_EQ(SampleRowsCuda(
+                  {num_, vocab_size_, logits.data(), Stride(), temperatures.data(), uniforms.data(),
+                   ids.data(), log_probs.data(), raw_log_probs.data(), invalid.data()},
+                  context),
               "");
     return {ids.Values(), invalid.Values(), log_probs.Values(), raw_log_probs.Values()};
   }
 
  private:
-  int64_t num_, vocabulary_size_;
+  int64_t num_, vocab_size_;
   std::vector<float> logits_, temperatures_;
   std::vector<double> uniforms_;
 };
@@ -111,24 +111,24 @@ double LogProb(const float* logits, int64_t n, double temperature, int32_t id) {
 class CudaSampleRowsTest : public CudaTest {};
 
 TEST_F(CudaSampleRowsTest, DrawsTheTokenOfTheCpusWeights) {
-  for (int64_t vocabulary_size : {1, 15, 1024, 1025, 40000}) {
+  for (int64_t vocab_size : {1, 15, 1024, 1025, 40000}) {
     constexpr int64_t kRows = 12;
-    Rows rows(kRows, vocabulary_size, static_cast<uint64_t>(vocabulary_size));
+    Rows rows(kRows, vocab_size, static_cast<uint64_t>(vocab_size));
     rows.uniform(2) = 0x1p-53;
     rows.uniform(3) = 1 - 0x1p-53;
     const Sampled sampled = rows.Run();
     for (int64_t i = 0; i < kRows; ++i) {
       EXPECT_EQ(sampled.invalid[i], 0);
       if (i != 3) {  // rounding may lift the target to the total
-        const CpuWeights cpu(rows.row(i), vocabulary_size, rows.temperature(i));
+        const CpuWeights cpu(rows.row(i), vocab_size, rows.temperature(i));
         EXPECT_EQ(sampled.ids[i], cpu.Token(rows.uniform(i)))
-            << "row " << i << " of " << vocabulary_size;
+            << "row " << i << " of " << vocab_size;
       }
       EXPECT_NEAR(sampled.log_probs[i],
-                  LogProb(rows.row(i), vocabulary_size, rows.temperature(i), sampled.ids[i]),
+                  LogProb(rows.row(i), vocab_size, rows.temperature(i), sampled.ids[i]),
                   kLogProbTolerance);
-      EXPECT_NEAR(sampled.raw_log_probs[i],
-                  LogProb(rows.row(i), vocabulary_size, 1, sampled.ids[i]), kLogProbTolerance);
+      EXPECT_NEAR(sampled.raw_log_probs[i], LogProb(rows.row(i), vocab_size, 1, sampled.ids[i]),
+                  kLogProbTolerance);
     }
   }
 }
@@ -224,9 +224,9 @@ TEST_F(CudaSampleRowsTest, NamesWrongArguments) {
                   ints.data(), nullptr, nullptr,       ints.data()};
   EXPECT_EQ(SampleRowsCuda(p, {}), "the workspace has 0 bytes, 32 are needed");
   p.logits_stride = 19;
-  EXPECT_EQ(SampleRowsCuda(p, {}), "logits_stride is 19, must be at least vocabulary_size 20");
-  p.vocabulary_size = 0;
-  EXPECT_EQ(SampleRowsCuda(p, {}), "vocabulary_size is 0, must be in [1, 2^31)");
+  EXPECT_EQ(SampleRowsCuda(p, {}), "logits_stride is 19, must be at least vocab_size 20");
+  p.vocab_size = 0;
+  EXPECT_EQ(SampleRowsCuda(p, {}), "vocab_size is 0, must be in [1, 2^31)");
   p = {2,       20,          floats.data(), 20,      floats.data(),
        nullptr, ints.data(), nullptr,       nullptr, ints.data()};
   EXPECT_EQ(SampleRowsCuda(p, {}), "logits, temperatures, uniforms, ids and invalid are needed");

@@ -21,17 +21,17 @@ constexpr double kFloatTolerance = 5e-6;
 constexpr double kBfloat16GradientTolerance = 4e-3;
 
 struct Shape {
-  int64_t num_rows, hidden_size, vocabulary_size;
+  int64_t num_rows, hidden_size, vocab_size;
 };
 
 class HeadGemmShapes : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(HeadGemmShapes, MatchFloat64) {
-  const auto [num_rows, hidden_size, vocabulary_size] = GetParam();
+  const auto [num_rows, hidden_size, vocab_size] = GetParam();
   const at::Tensor hidden = RandomTensor({num_rows, hidden_size}, 1);
-  const at::Tensor lm_head = RandomTensor({vocabulary_size, hidden_size}, 2);
-  const at::Tensor d_logits = RandomTensor({num_rows, vocabulary_size}, 3);
-  const at::Tensor before = RandomTensor({vocabulary_size, hidden_size}, 4);
+  const at::Tensor lm_head = RandomTensor({vocab_size, hidden_size}, 2);
+  const at::Tensor d_logits = RandomTensor({num_rows, vocab_size}, 3);
+  const at::Tensor before = RandomTensor({vocab_size, hidden_size}, 4);
   for (bool bf16 : {false, true}) {
     const at::ScalarType dtype = bf16 ? at::kBFloat16 : at::kFloat;
     const at::Tensor h = hidden.to(dtype);
@@ -42,11 +42,11 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
       const bool pairs = bf16 && gemm->multiply_pairs != nullptr;
       const std::string what = std::string(bf16 ? "bf16, " : "float, ") + gemm->name;
       // Rows of a wider tensor: nothing may be written past them.
-      const at::Tensor wide = at::full({num_rows, vocabulary_size + 3}, 7.0f);
-      const at::Tensor logits = wide.narrow(1, 0, vocabulary_size);
+      const at::Tensor wide = at::full({num_rows, vocab_size + 3}, 7.0f);
+      const at::Tensor logits = wide.narrow(1, 0, vocab_size);
       CpuHeadLogits(h, w, logits, *gemm);
       ExpectRelative(logits, at::mm(exact_h, exact_w.t()), kFloatTolerance, what + ": logits");
-      EXPECT_TRUE(wide.narrow(1, vocabulary_size, 3).eq(7).all().item<bool>()) << what;
+      EXPECT_TRUE(wide.narrow(1, vocab_size, 3).eq(7).all().item<bool>()) << what;
 
       const BlockedGradient gradient(d_logits, dtype);
       const at::Tensor& exact_d = gradient.d_logits_exact_CV;

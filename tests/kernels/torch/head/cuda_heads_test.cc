@@ -17,11 +17,11 @@ struct Rows {
   HeadOptions options;
 };
 
-Rows RandomRows(int64_t num_rows, int64_t hidden_size, int64_t vocabulary_size, int64_t k) {
+Rows RandomRows(int64_t num_rows, int64_t hidden_size, int64_t vocab_size, int64_t k) {
   at::manual_seed(1);
   Rows rows;
   rows.hidden_NH = at::randn({num_rows, hidden_size});
-  rows.lm_head_VH = at::randn({vocabulary_size, hidden_size});
+  rows.lm_head_VH = at::randn({vocab_size, hidden_size});
   rows.targets.support_ids_Nk =
       at::arange(k, at::kInt).unsqueeze(0).expand({num_rows, k}).contiguous();
   rows.targets.teacher_log_probs_Nk = at::full({num_rows, k}, -3.0);

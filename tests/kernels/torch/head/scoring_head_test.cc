@@ -43,8 +43,8 @@ at::Tensor Random(at::IntArrayRef shape, double scale, uint64_t seed) {
          scale;
 }
 
-at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocabulary_size, uint64_t seed) {
-  return at::randint(0, vocabulary_size, shape, at::detail::createCPUGenerator(seed),
+at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocab_size, uint64_t seed) {
+  return at::randint(0, vocab_size, shape, at::detail::createCPUGenerator(seed),
                      at::TensorOptions().dtype(at::kInt));
 }
 
@@ -52,16 +52,16 @@ at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocabulary_size, uint64_t se
 void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_NV,
                          const at::Tensor& sampled, const at::Tensor& candidates,
                          const ScoringOptions& options, const std::string& what) {
-  const int64_t vocabulary_size = logits_NV.size(1);
+  const int64_t vocab_size = logits_NV.size(1);
   for (int64_t n = 0; n < logits_NV.size(0); ++n) {
     const std::string where = what + ", row " + std::to_string(n);
-    const float* logits = logits_NV.const_data_ptr<float>() + n * vocabulary_size;
-    std::vector<int32_t> order(vocabulary_size);
+    const float* logits = logits_NV.const_data_ptr<float>() + n * vocab_size;
+    std::vector<int32_t> order(vocab_size);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
     std::vector<double> all, rest, support;
-    for (int64_t i = 0; i < vocabulary_size; ++i) {
+    for (int64_t i = 0; i < vocab_size; ++i) {
       const double z = logits[order[i]] / options.temperature;
       all.push_back(z);
       (i < options.top_k ? support : rest).push_back(z);
@@ -93,7 +93,7 @@ void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_N
           << where;
       if (options.rank) {
         const auto rank =
-            std::count_if(logits, logits + vocabulary_size, [&](float v) { return v >= z; });
+            std::count_if(logits, logits + vocab_size, [&](float v) { return v >= z; });
         EXPECT_EQ(output.sampled_ranks_N[n].item<int32_t>(), rank) << where;
       }
     }
@@ -111,12 +111,12 @@ void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_N
     }
     if (candidates.defined() && candidates.size(1) > 0) {
       std::vector<double> outside;
-      for (int64_t i = options.top_k; i < vocabulary_size; ++i) {
+      for (int64_t i = options.top_k; i < vocab_size; ++i) {
         if (!candidates[n].eq(order[i]).any().item<bool>()) outside.push_back(all[i]);
       }
       expect_log(output.candidate_log_tail_N[n], LogSumExp(outside) - total, "candidate log tail");
     }
-    for (int64_t i = 0; options.dense && i < vocabulary_size; ++i) {
+    for (int64_t i = 0; options.dense && i < vocab_size; ++i) {
       const double log_p = all[i] - total;
       EXPECT_NEAR(output.dense_log_probs_NV[n][order[i]].item<float>(), log_p,
                   kLogProbTolerance * (1 - log_p))
@@ -139,20 +139,19 @@ void ExpectMatchesOracle(const at::Tensor& logits_NV, const at::Tensor& sampled,
 }
 
 TEST(ScoringHead, MatchesFloat64ForAllSizesOfTopK) {
-  for (int64_t vocabulary_size : {1, 7, 130, 2500}) {
+  for (int64_t vocab_size : {1, 7, 130, 2500}) {
     for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{16}, int64_t{1024},
-                      vocabulary_size - 1, vocabulary_size}) {
-      if (k > vocabulary_size) continue;
+                      vocab_size - 1, vocab_size}) {
+      if (k > vocab_size) continue;
       ScoringOptions options;
       options.top_k = static_cast<int32_t>(k);
       options.temperature = k % 2 == 0 ? 1.0 : 0.7;
       options.entropy = true;
       options.rank = true;
-      options.dense = vocabulary_size < 200;
-      ExpectMatchesOracle(Random({3, vocabulary_size}, 4, vocabulary_size + k),
-                          RandomIds({3}, vocabulary_size, k),
-                          RandomIds({3, 4}, vocabulary_size, k + 1), options,
-                          "V " + std::to_string(vocabulary_size) + ", k " + std::to_string(k));
+      options.dense = vocab_size < 200;
+      ExpectMatchesOracle(Random({3, vocab_size}, 4, vocab_size + k), RandomIds({3}, vocab_size, k),
+                          RandomIds({3, 4}, vocab_size, k + 1), options,
+                          "V " + std::to_string(vocab_size) + ", k " + std::to_string(k));
     }
   }
 }
@@ -230,13 +229,13 @@ TEST(ScoringHead, Bfloat16InputsHaveFloat32Logits) {
 
 // The composition of ATen operations and the CPU's row kernel on the same logits.
 TEST(ScoringHead, AtenRowsMatchTheCpuKernel) {
-  for (int64_t vocabulary_size : {1, 9, 400}) {
-    for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, vocabulary_size}) {
-      if (k > vocabulary_size) continue;
-      at::Tensor logits = Random({5, vocabulary_size}, 3, 31 + k);
+  for (int64_t vocab_size : {1, 9, 400}) {
+    for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, vocab_size}) {
+      if (k > vocab_size) continue;
+      at::Tensor logits = Random({5, vocab_size}, 3, 31 + k);
       logits[1] = logits[1].round();  // ties
-      const at::Tensor sampled = RandomIds({5}, vocabulary_size, k);
-      const at::Tensor candidates = RandomIds({5, 3}, vocabulary_size, k + 1);
+      const at::Tensor sampled = RandomIds({5}, vocab_size, k);
+      const at::Tensor candidates = RandomIds({5, 3}, vocab_size, k + 1);
       ScoringOptions options;
       options.top_k = static_cast<int32_t>(k);
       options.temperature = 0.8;

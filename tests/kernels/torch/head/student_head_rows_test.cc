@@ -81,15 +81,15 @@ TEST(StudentHeadRows, PaddingMakesTheSupportSmaller) {
 // and other ids.
 TEST(StudentHeadRows, TopKOverlapIsThatOfTheSortedRow) {
   for (int64_t k : {1, 2, 7, 40}) {
-    for (int64_t vocabulary_size : {40, 300, 1031}) {
-      Problem problem = MakeProblem(5, 6, vocabulary_size, k, 19 + k);
-      problem.lm_head.index_put_({at::indexing::Slice(3, vocabulary_size, 5)}, problem.lm_head[3]);
+    for (int64_t vocab_size : {40, 300, 1031}) {
+      Problem problem = MakeProblem(5, 6, vocab_size, k, 19 + k);
+      problem.lm_head.index_put_({at::indexing::Slice(3, vocab_size, 5)}, problem.lm_head[3]);
       HeadOptions options = OptionsFor("ta_opd");
       options.top_k_metrics = true;
       const HeadOutput output =
           StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
       const HeadGemm gemm(problem.lm_head);
-      at::Tensor logits = at::empty({5, vocabulary_size});
+      at::Tensor logits = at::empty({5, vocab_size});
       gemm.Logits(problem.hidden, logits);
       const at::Tensor order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
       const at::Tensor ids = problem.targets.support_ids_Nk.to(at::kLong);
@@ -99,7 +99,7 @@ TEST(StudentHeadRows, TopKOverlapIsThatOfTheSortedRow) {
       const at::Tensor log_q = problem.targets.teacher_log_probs_Nk.to(at::kDouble);
       const at::Tensor advantage =
           (inside * log_q.exp() * (log_p - log_q)).sum(1) / inside.sum(1).clamp_min(1);
-      const std::string what = "k " + std::to_string(k) + ", V " + std::to_string(vocabulary_size);
+      const std::string what = "k " + std::to_string(k) + ", V " + std::to_string(vocab_size);
       ExpectClose(output.metrics_NM.select(1, kTopKOverlap), inside.sum(1), 0, what);
       ExpectClose(output.metrics_NM.select(1, kTopKOverlapAdvantage), advantage, 1e-6, what);
     }

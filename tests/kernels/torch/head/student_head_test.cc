@@ -20,26 +20,26 @@ TEST(StudentHead, MatchesAutogradForEveryObjective) {
   // There are hundreds of tiny operations; ChunkingDoesNotChangeTheResult uses threads.
   at::set_num_threads(1);
   struct Shape {
-    int64_t num_rows, hidden_size, vocabulary_size, k;
+    int64_t num_rows, hidden_size, vocab_size, k;
   };
   const Shape shapes[] = {
       {1, 1, 1, 1}, {1, 5, 7, 1}, {3, 4, 17, 16}, {5, 8, 33, 33}, {7, 16, 1029, 13}};
   for (const ObjectiveInfo& info : AllObjectives()) {
     uint64_t seed = 0;
     for (Shape shape : shapes) {
-      if (info.needs & kNeedsFullVocabulary) shape.k = shape.vocabulary_size;
+      if (info.needs & kNeedsFullVocabulary) shape.k = shape.vocab_size;
       for (double temperature : {1.0, 0.6}) {
         Problem problem =
-            MakeProblem(shape.num_rows, shape.hidden_size, shape.vocabulary_size, shape.k, ++seed);
+            MakeProblem(shape.num_rows, shape.hidden_size, shape.vocab_size, shape.k, ++seed);
         HeadOptions options = OptionsFor(std::string(info.name));
         options.temperature = temperature;
         if (temperature != 1.0) {
           problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N - 0.5;
         }
-        ExpectMatchesOracle(
-            problem, options,
-            std::string(info.name) + ", V " + std::to_string(shape.vocabulary_size) + ", k " +
-                std::to_string(shape.k) + ", temperature " + std::to_string(temperature));
+        ExpectMatchesOracle(problem, options,
+                            std::string(info.name) + ", V " + std::to_string(shape.vocab_size) +
+                                ", k " + std::to_string(shape.k) + ", temperature " +
+                                std::to_string(temperature));
       }
     }
   }
@@ -120,9 +120,8 @@ HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions&
 }
 
 // Returns random inputs of this type, with hidden size 24 and k = 7.
-Problem ProblemOfType(at::ScalarType dtype, int64_t num_rows, int64_t vocabulary_size,
-                      uint64_t seed) {
-  Problem problem = MakeProblem(num_rows, 24, vocabulary_size, 7, seed);
+Problem ProblemOfType(at::ScalarType dtype, int64_t num_rows, int64_t vocab_size, uint64_t seed) {
+  Problem problem = MakeProblem(num_rows, 24, vocab_size, 7, seed);
   problem.hidden = problem.hidden.to(dtype);
   problem.lm_head = problem.lm_head.to(dtype);
   return problem;

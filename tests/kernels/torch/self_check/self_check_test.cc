@@ -24,7 +24,7 @@ SelfCheckShape SmallModel(at::ScalarType dtype) {
   shape.dtype = dtype;
   shape.hidden_size = 32;
   shape.intermediate_size = 48;
-  shape.vocabulary_size = 301;
+  shape.vocab_size = 301;
   shape.num_heads = 4;
   shape.num_kv_heads = 2;
   shape.head_size = 16;
@@ -236,7 +236,7 @@ const Fault kFaults[] = {
                                 const DeviceContext& c) {
          const std::string wrong = FusedHead(p, r, c);
          const int64_t at = p.targets.support_ids_Nk[p.targets.k];
-         const int64_t next = (at + 1) % p.vocabulary_size;
+         const int64_t next = (at + 1) % p.vocab_size;
          for (int64_t h = 0; h < p.hidden_size; ++h) {
            std::swap(r.d_lm_head_VH[at * p.hidden_size + h],
                      r.d_lm_head_VH[next * p.hidden_size + h]);
@@ -337,7 +337,7 @@ TEST(SelfCheck, ASlowerKernelIsLeftOut) {
 // A composition that cannot run says nothing about the kernel.
 TEST(SelfCheck, WithoutAComparisonTheKernelIsUsed) {
   SelfCheckShape shape = SmallModel(at::kFloat);
-  shape.vocabulary_size = int64_t{1} << 40;  // no memory
+  shape.vocab_size = int64_t{1} << 40;  // no memory
   const auto verdicts = CheckKernels(shape, LinkedKernels(), WithoutTiming());
   EXPECT_TRUE(TrustedKernels(verdicts) == KernelChoice::Custom()) << TextOf(verdicts);
   EXPECT_THAT(TextOf(verdicts), HasSubstr("scoring head: custom, not checked, because"));

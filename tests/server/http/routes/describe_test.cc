@@ -109,7 +109,7 @@ TEST(ConfigJsonTest, SecretsAreLeftOut) {
     std::vector<std::string> api_keys = {"secret"};
     int64_t max_tokens = 5;
     bool on = true;
-    void Visit(SettingVisitor& v) {
+    void Declare(SettingTable& v) {
       v.Setting("name", &name, "");
       v.Setting("api_key", &api_key, "");
       v.Setting("empty_key", &empty_key, "");

@@ -108,7 +108,7 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   const auto chosen = [&](int64_t gb, int64_t num_ranks) {
     TrainConfig config = recipe;
     EXPECT_OK(ResolveAuto(&config, dir_.path(), Gpu(gb * kGb), {.num_ranks = num_ranks}));
-    return WordOf(config.dist.gradients) + " " + WordOf(config.trainer.recompute);
+    return NameOf(config.dist.gradients) + " " + NameOf(config.trainer.recompute);
   };
   EXPECT_EQ(chosen(160, 8), "whole none");
   EXPECT_EQ(chosen(160, 1), "auto full");
@@ -258,7 +258,7 @@ TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
             PlanDisk({.weight_bytes = P * (is_float32 ? 4 : 2),
                       .state_bytes = P * optimizer.StateBytesPerParameter(is_float32)});
         EXPECT_EQ(plan.checkpoint_bytes, CheckpointCopyBytes(student))
-            << dtype << " " << WordOf(moments) << " " << WordOf(master);
+            << dtype << " " << NameOf(moments) << " " << NameOf(master);
       }
     }
   }

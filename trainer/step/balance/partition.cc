@@ -1,4 +1,4 @@
-#include "trainer/step/balance/deal.h"
+#include "trainer/step/balance/partition.h"
 
 #include <numeric>
 
@@ -16,7 +16,7 @@ struct Lengths {
   std::vector<int64_t> counted;  // 0 for a masked sequence
 };
 
-absl::StatusOr<Lengths> ResponseLengths(const DealInput& input, ProcessGroup* group) {
+absl::StatusOr<Lengths> ResponseLengths(const PartitionInput& input, ProcessGroup* group) {
   Lengths lengths;
   lengths.all.resize(input.prompt_lengths.size(), 0);
   lengths.counted = lengths.all;
@@ -36,7 +36,7 @@ absl::StatusOr<Lengths> ResponseLengths(const DealInput& input, ProcessGroup* gr
 }
 
 // Returns the shares of all ranks for training.
-std::vector<std::vector<int64_t>> SharesToTrain(const DealInput& input,
+std::vector<std::vector<int64_t>> SharesToTrain(const PartitionInput& input,
                                                 const std::vector<int64_t>& response_lengths) {
   std::vector<std::vector<int64_t>> shares;
   for (const SequenceRange& range :
@@ -44,7 +44,7 @@ std::vector<std::vector<int64_t>> SharesToTrain(const DealInput& input,
     std::vector<int64_t>& share = shares.emplace_back(range.size());
     std::iota(share.begin(), share.end(), range.begin);
   }
-  if (!input.evens_out) return shares;
+  if (!input.balances) return shares;
   std::vector<double> costs;
   for (size_t i = 0; i < response_lengths.size(); ++i) {
     costs.push_back(SequenceCost(*input.model, input.prompt_lengths[i] + response_lengths[i] - 1,
@@ -54,7 +54,7 @@ std::vector<std::vector<int64_t>> SharesToTrain(const DealInput& input,
 }
 
 // Returns the moves of rollouts that one rank generates and another one trains on.
-std::vector<RolloutMove> MovesOf(const DealInput& input,
+std::vector<RolloutMove> MovesOf(const PartitionInput& input,
                                  const std::vector<std::vector<int64_t>>& shares,
                                  int64_t num_sequences) {
   std::vector<int64_t> from(num_sequences), to(num_sequences);
@@ -73,36 +73,36 @@ std::vector<RolloutMove> MovesOf(const DealInput& input,
 
 }  // namespace
 
-absl::StatusOr<DealtMiniBatch> DealMiniBatch(const DealInput& input, ProcessGroup* group) {
+absl::StatusOr<RankMiniBatch> PartitionMiniBatch(const PartitionInput& input, ProcessGroup* group) {
   TAOPD_ASSIGN_OR_RETURN(const Lengths lengths, ResponseLengths(input, group));
   const std::vector<std::vector<int64_t>> shares = SharesToTrain(input, lengths.all);
-  DealtMiniBatch dealt;
+  RankMiniBatch batch;
   TAOPD_ASSIGN_OR_RETURN(
-      dealt.received, MoveRollouts(MovesOf(input, shares, static_cast<int64_t>(lengths.all.size())),
+      batch.received, MoveRollouts(MovesOf(input, shares, static_cast<int64_t>(lengths.all.size())),
                                    input.item, group));
   const std::vector<double> weights = SequenceWeights(input.aggregation, lengths.counted);
   for (size_t s = 0; s < shares.size(); ++s) {
     if (input.shares.RankOf(static_cast<int64_t>(s)) != group->rank()) continue;
-    auto begin = static_cast<int64_t>(dealt.items.size());
+    auto begin = static_cast<int64_t>(batch.items.size());
     const int64_t first = begin;
     std::vector<int64_t> num_tokens;
     for (const int64_t i : shares[s]) {
-      const auto received = dealt.received.find(i);
+      const auto received = batch.received.find(i);
       const ScoredRollout& item =
-          received != dealt.received.end() ? received->second : input.item(i);
-      dealt.items.push_back(&item);
-      dealt.sequences.push_back(i);
-      dealt.row_weights.push_back(weights[i]);
+          received != batch.received.end() ? received->second : input.item(i);
+      batch.items.push_back(&item);
+      batch.sequences.push_back(i);
+      batch.row_weights.push_back(weights[i]);
       num_tokens.push_back(NumInputTokens(item.rollout));
     }
-    std::vector<SequenceRange>& micro_batches = dealt.micro_batches.emplace_back();
+    std::vector<SequenceRange>& micro_batches = batch.micro_batches.emplace_back();
     for (const int64_t end : MicroBatchEnds(num_tokens, input.micro_batch_tokens)) {
       micro_batches.push_back({begin, first + end});
       begin = first + end;
     }
-    dealt.num_micro_batches += static_cast<int64_t>(micro_batches.size());
+    batch.num_micro_batches += static_cast<int64_t>(micro_batches.size());
   }
-  return dealt;
+  return batch;
 }
 
 }  // namespace taopd

@@ -20,29 +20,29 @@
 
 namespace taopd {
 
-struct DealInput {
+struct PartitionInput {
   const ModelConfig* model = nullptr;
   Shares shares;
   Aggregation aggregation = Aggregation::kTokenMean;
   bool mask_truncated = false;  // gives responses that are cut at the limit the weight 0
-  // Gives responses for which the teacher's prompt is missing the weight 0. Dealing then reads
+  // Gives responses for which the teacher's prompt is missing the weight 0. It then reads
   // ScoredRollout::lacks_teacher_prompt, so the scores must be there.
   bool skips_missing = false;
   int64_t micro_batch_tokens = 0;
   // If false, the shares stay unchanged. For rollouts that are too large to be sent.
-  bool evens_out = true;
+  bool balances = true;
   std::vector<int64_t> prompt_lengths;  // one per sequence of the mini-batch
   // Returns a rollout that this rank has generated, by its number in the mini-batch.
   std::function<const ScoredRollout&(int64_t sequence)> item;
 };
 
-struct DealtMiniBatch {
+struct RankMiniBatch {
   std::map<int64_t, ScoredRollout> received;  // from other ranks
-  // This rank's shares, one after the other. Owned by `received` and by DealInput::item.
+  // This rank's shares, one after the other. Owned by `received` and by PartitionInput::item.
   std::vector<const ScoredRollout*> items;
   std::vector<int64_t> sequences;  // the number of each item in the mini-batch
   // The weight of each response row of each item, determined by the aggregation alone. With one
-  // rank and without skips_missing, dealing does not read scores, which may still be pending.
+  // rank and without skips_missing, no score is read, which may still be pending.
   std::vector<double> row_weights;
   // The micro-batches of each of this rank's shares, as ranges of the items.
   std::vector<std::vector<SequenceRange>> micro_batches;
@@ -50,6 +50,6 @@ struct DealtMiniBatch {
 };
 
 // All ranks must call it. Returns the errors of the group.
-absl::StatusOr<DealtMiniBatch> DealMiniBatch(const DealInput& input, ProcessGroup* group);
+absl::StatusOr<RankMiniBatch> PartitionMiniBatch(const PartitionInput& input, ProcessGroup* group);
 
 }  // namespace taopd
