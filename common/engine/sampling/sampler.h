@@ -112,7 +112,7 @@ class Sampler {
   Distribution processed_;               // unused if it equals the raw one
   const Distribution* drawn_ = nullptr;  // the distribution from which the token is drawn
   const Distribution* top_ = nullptr;    // the distribution of ranks and alternatives
-  Truncation truncation_;
+  RowTruncation truncation_;
   std::vector<float> logits_N_;  // used if something changes the row
   std::vector<float> weights_N_;
   std::vector<int32_t> top_places_;

@@ -42,12 +42,11 @@ float MiddleFloat(float low, float high) {
 float BoundOfTop(std::span<const float> lane_max_L, int64_t count) {
   const cpu::RowMath& math = cpu::BestRowMath();
   const auto num_lanes = static_cast<int64_t>(lane_max_L.size());
-  constexpr float kLowest = std::numeric_limits<float>::lowest();
   const auto reaches = [&](float bound) {
     return math.count_at_least(lane_max_L.data(), num_lanes, bound) >= count;
   };
-  if (!reaches(kLowest)) return kMinusInfinity;
-  return LargestThreshold(kLowest, std::numeric_limits<float>::infinity(), reaches);
+  if (!reaches(kLowestFloat)) return kMinusInfinity;
+  return LargestThreshold(kLowestFloat, std::numeric_limits<float>::infinity(), reaches);
 }
 
 bool CollectAtLeast(std::span<const float> logits_V, std::span<const float> lane_max_L, float bound,

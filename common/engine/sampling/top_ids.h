@@ -16,6 +16,7 @@ namespace taopd {
 // `reaches` must be true up to some number and false beyond it.
 float LargestThreshold(float low, float high, const std::function<bool(float)>& reaches);
 
+inline constexpr float kLowestFloat = std::numeric_limits<float>::lowest();
 // Returns the next larger float. REQUIRES: value is finite.
 float NextAbove(float value);
 // Returns a float about halfway between two finite floats, counted in floats, or `low` if they are

@@ -1,8 +1,6 @@
 // Truncates a row by min_p, top_k and top_p, and draws from the ids that remain. All three keep an
-// upper set: the ids whose logit is above a threshold, and those at the threshold up to some id.
-// The row is never sorted. A few ids are collected and sorted. If they do not suffice, a sample of
-// the row gives an interval that probably holds the threshold, and the threshold is found among the
-// ids in it. A wrong interval only costs time.
+// upper set (cut_search.h). The row is never sorted: a few of its largest ids are collected and
+// sorted, and if they do not suffice, the threshold is searched for in the whole row.
 //
 // If a row has a rest (logit_row.h), V counts its candidates, and a place stands for an id.
 //
@@ -11,17 +9,15 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "common/engine/engine.h"
+#include "common/engine/sampling/cut_search.h"
 #include "common/engine/sampling/logit_row.h"
 
 namespace taopd {
-namespace cpu {  // kernels/cpu/math/weight_row.h
-struct SplitRow;
-struct WeightRow;
-}  // namespace cpu
 
 // A row of logits with its weights and their sums.
 struct WeightedRow {
@@ -32,16 +28,8 @@ struct WeightedRow {
   double total = 0.0;                    // sum of the weights, with those of the rest
   float max = 0.0f;                      // largest logit
   LogitRow::Rest rest;
-};
 
-// An upper set.
-struct Cut {
-  float threshold = -std::numeric_limits<float>::infinity();
-  int32_t last_id = std::numeric_limits<int32_t>::max();  // the last id kept at the threshold
-
-  bool Keeps(float logit, int32_t id) const {
-    return logit > threshold || (logit == threshold && id <= last_id);
-  }
+  int64_t vocab_size() const { return static_cast<int64_t>(logits_V.size()) + rest.size; }
 };
 
 // The block into which a draw falls, and the cumulative sum before the block.
@@ -63,9 +51,9 @@ int32_t DrawInBlock(const BlockPlace& place, std::span<const float> logits,
 bool IsTruncated(const SamplingParams& params, int64_t vocab_size);
 
 // Reuses scratch memory between calls. Not thread-safe.
-class Truncation {
+class RowTruncation {
  public:
-  explicit Truncation(const cpu::WeightRow& math) : math_(math) {}
+  explicit RowTruncation(const cpu::WeightRow& math) : math_(math), search_(math) {}
 
   // Determines the ids that the parameters keep. Returns false if the rest may hold one of them.
   // The row must live until the last Draw.
@@ -76,38 +64,37 @@ class Truncation {
   int32_t Draw(double uniform) const;
 
  private:
-  // Tries to keep only a few ids, few_ids_, from which Draw then chooses. Returns whether they
-  // suffice.
-  bool KeepFew(const SamplingParams& params, int64_t top_k);
-  void KeepMany(const SamplingParams& params, int64_t top_k);
+  // The ids of a row that are certainly its largest, in descending order of logit; ties go to the
+  // lower id.
+  struct Top {
+    std::vector<int32_t> ids;
+    // If true, the ids are all that min_p and top_k leave.
+    bool is_all = false;
+    // The weight of the ids. Unless top_k has removed some, they are all whose logit is at least
+    // `bound`.
+    double weight = 0.0;
+    float bound = std::numeric_limits<float>::infinity();
+  };
 
-  // Returns the smallest upper set whose `measure` sums to at least `target`; `total` is the sum
-  // over all ids. Sets kept_sums_ to the sums over the set, by block.
-  Cut FindCut(const float* measure, double total, double target);
-  // Finds an interval low <= t < high that is likely to hold FindCut's threshold.
-  void Bracket(const float* measure, double total, double target, float* low, float* high);
-  // Narrows the band until it holds at most `max_band` ids or is a single float.
-  void Narrow(double target, int64_t max_band, cpu::SplitRow* band, int64_t* num_band);
-  // Finds the cut in the band, of which num_band ids are in band_.
-  Cut CutInBand(const cpu::SplitRow& band, int64_t num_band, double above, double target);
-  // Finds the cut among the ids whose logit equals the single float of the band.
-  Cut CutAmongEquals(const cpu::SplitRow& band, double above, double target);
+  // Sets top_. Returns false if there are too many ids to sort, or if the rest may hold one that
+  // top_k leaves.
+  bool FindTop(int64_t top_k);
+  // Keeps only ids of top_. Returns whether the parameters keep no others.
+  bool KeepFew(int64_t top_k, float top_p);
+  // Sets cut_ and kept_sums_ by searching the whole row.
+  void KeepMany(int64_t top_k, float top_p);
+  // Returns the weight of all ids that min_p leaves, or nullopt if the rest may hold one of them.
+  std::optional<double> WeightAfterMinP() const;
   // Sets kept_sums_ to the weights of cut_.
   void SumKept();
 
   const cpu::WeightRow& math_;
   WeightedRow row_;
-  Cut cut_;
-  bool few_ = false;
-  std::vector<int32_t> few_ids_;
-  // The weight of all ids whose logit is at least few_bound_.
-  double few_weight_ = 0.0;
-  float few_bound_ = std::numeric_limits<float>::infinity();
-  std::vector<double> kept_sums_;  // [B]
-  std::vector<double> band_sums_;  // [B]
-  std::vector<int32_t> band_;
-  std::vector<float> band_logits_, band_measure_;
-  std::vector<float> sample_logits_, sample_measure_, sample_squares_;
+  Top top_;
+  bool few_ = false;               // the kept ids are top_.ids, in ascending order
+  Cut cut_;                        // otherwise, they are this upper set
+  std::vector<double> kept_sums_;  // [B], of the weights in cut_
+  CutSearch search_;
   std::vector<float> ones_V_;
 };
 

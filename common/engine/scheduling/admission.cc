@@ -1,4 +1,5 @@
-// The part of the Scheduler that admits sequences, makes room for them and shares prefixes.
+// The part of the Scheduler that admits sequences, makes room for them and finds prefixes. The rest
+// is in scheduler.cc.
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -20,17 +21,17 @@ void Scheduler::AdmitOverdue(Step* step) {
   if (overdue == nullptr || overdue->scheduling.uncached ||
       overdue->scheduling.preempted_in == num_plans_)
     return;
-  int64_t num_reserved = NumReservedBlocks();
-  Admit(overdue, PreemptionLimit::kAll, &num_reserved, step);
+  step->num_reserved = NumReservedBlocks();
+  Admit(overdue, PreemptionLimit::kAll, step);
 }
 
 void Scheduler::AdmitAll(Step* step) {
   // The sequences of a single client form one line: one that finds no room stops those after it,
   // and room that was just taken away is not given to others in the same step.
-  const bool shared = waiting_.num_active_clients() > 1;
+  const bool shared = IsShared();
   if (step->preempted && !shared) return;
   bool others_wait = step->preempted;  // for blocks
-  int64_t num_reserved = NumReservedBlocks();
+  step->num_reserved = NumReservedBlocks();
   waiting_.BeginRound();
   int num_skipped = 0;
   int num_refused = 0;
@@ -40,15 +41,7 @@ void Scheduler::AdmitAll(Step* step) {
       waiting_.Close(*next);
       continue;
     }
-    const bool may_run_uncached = MayRunUncached(*next);
-    Admission admission = Admission::kNoRoom;
-    if (may_run_uncached && step->crowded && next->num_rows_needed() > step->budget) {
-      admission = Admission::kNoRows;
-    } else if (!others_wait || MayPass(*next)) {
-      const PreemptionLimit limit =
-          shared && !may_run_uncached ? PreemptionLimit::kShare : PreemptionLimit::kNothing;
-      admission = Admit(next, limit, &num_reserved, step);
-    }
+    const Admission admission = AdmitInTurn(next, others_wait, step);
     if (admission == Admission::kAdmitted) continue;
     if (admission == Admission::kWaitsForPrefix) {
       waiting_.Skip(*next);
@@ -57,25 +50,35 @@ void Scheduler::AdmitAll(Step* step) {
     }
     if (!shared && admission != Admission::kNoSlot) return;
     // The prompts of one step leave rows in the next one; sequences that decode do not.
-    Sequence::Scheduling& notes = next->scheduling;
-    notes.passed_over = admission != Admission::kNoRows || step->crowded || notes.num_rowless > 0;
-    notes.num_rowless += admission == Admission::kNoRows;
+    Sequence::Scheduling& scheduling = next->scheduling;
+    const bool no_rows = admission == Admission::kNoRows;
+    scheduling.passed_over = !no_rows || step->crowded || scheduling.num_rowless > 0;
+    scheduling.num_rowless += no_rows;
     others_wait |= admission == Admission::kNoRoom;
     waiting_.Close(*next);
     if (++num_refused >= kMaxRefused) return;
   }
 }
 
-Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit,
-                                      int64_t* num_reserved, Step* step) {
-  const Admission admission = TryAdmit(sequence, num_reserved, step);
+Scheduler::Admission Scheduler::AdmitInTurn(Sequence* next, bool others_wait, Step* step) {
+  const bool may_run_uncached = MayRunUncached(*next);
+  if (may_run_uncached && step->crowded && next->num_rows_needed() > step->budget)
+    return Admission::kNoRows;
+  if (others_wait && !SharesWith(*next, NumBlocksToAdmit(*next)).OtherHoldsAsMuch())
+    return Admission::kNoRoom;
+  const bool may_preempt = IsShared() && !may_run_uncached;
+  return Admit(next, may_preempt ? PreemptionLimit::kShare : PreemptionLimit::kNothing, step);
+}
+
+Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit, Step* step) {
+  const Admission admission = TryAdmit(sequence, step);
   const bool lacks_room = admission == Admission::kNoSlot || admission == Admission::kNoRoom ||
                           (admission == Admission::kNoRows &&
                            (step->full_of_decodes || limit == PreemptionLimit::kAll));
   if (!lacks_room || limit == PreemptionLimit::kNothing || !MakeRoom(sequence, limit, step))
     return admission;
-  *num_reserved = NumReservedBlocks();
-  return TryAdmit(sequence, num_reserved, step);
+  step->num_reserved = NumReservedBlocks();
+  return TryAdmit(sequence, step);
 }
 
 Sequence* Scheduler::FindOverdue() {
@@ -87,33 +90,34 @@ Sequence* Scheduler::FindOverdue() {
   return waits && ++first_waited_ > kPatience ? first : nullptr;
 }
 
-Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, int64_t* num_reserved, Step* step) {
+Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, Step* step) {
   if (sequence->generates() && num_generating_ >= NumSlots()) return Admission::kNoSlot;
-  const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark();
+  const int64_t num_spare = NumSpareBlocks(step->num_reserved);
   if (Sequence* const leader = LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
-    StartFollowing(sequence, leader, num_reserved);
+    StartFollowing(sequence, leader, step);
     return Admission::kAdmitted;
   }
   const CachedPrefix prefix = FindPrefix(*sequence);
   if (step->budget > 0 && WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
-  const int64_t num_shared =
-      std::count_if(prefix.blocks.begin(), prefix.blocks.end(),
-                    [&](int32_t block) { return pool_.num_references(block) > 0; });
-  const int64_t num_rows = sequence->num_rows_needed();
-  const int64_t num_blocks = pool_.NumBlocksFor(num_rows);
   // A single sequence may take everything.
-  if (pool_.num_in_use() > 0 && num_blocks - num_shared > num_spare) return Admission::kNoRoom;
+  if (pool_.num_in_use() > 0 && NumNewBlocks(*sequence, prefix) > num_spare)
+    return Admission::kNoRoom;
   if (step->budget == 0) return Admission::kNoRows;
+  StartPrompt(sequence, prefix, step);
+  return Admission::kAdmitted;
+}
 
+void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step* step) {
+  const int64_t num_rows = sequence->num_rows_needed();
   const int64_t num_cached = static_cast<int64_t>(prefix.blocks.size()) * pool_.block_tokens();
   Run(sequence, num_rows - num_cached, /*uncached=*/false);
-  Sequence::Scheduling& notes = sequence->scheduling;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
   for (int32_t block : prefix.blocks) pool_.AddReference(block);
   sequence->blocks = prefix.blocks;
   sequence->num_computed = num_cached;
-  notes.num_published = static_cast<int64_t>(prefix.blocks.size());
-  notes.prefix_entry = prefix.entry;
+  scheduling.num_published = static_cast<int64_t>(prefix.blocks.size());
+  scheduling.prefix_entry = prefix.entry;
   if (pool_.prefix_caching()) {
     stats_.prefix_query_tokens += static_cast<uint64_t>(num_rows);
     stats_.prefix_hit_tokens += static_cast<uint64_t>(num_cached);
@@ -122,14 +126,14 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, int64_t* num_reserv
   const int64_t count = std::min(num_rows - num_cached, step->budget);
   while (static_cast<int64_t>(sequence->blocks.size()) < pool_.NumBlocksFor(num_cached + count))
     sequence->blocks.push_back(pool_.Allocate());
-  *num_reserved += num_blocks - static_cast<int64_t>(sequence->blocks.size());
+  step->num_reserved +=
+      pool_.NumBlocksFor(num_rows) - static_cast<int64_t>(sequence->blocks.size());
   AddRows(sequence, count, step);
   Announce(sequence);
   if (SharesPrompt(*sequence, *sequence)) {
-    leaders_[notes.prompt_hash] = sequence;
-    JoinWaitingFollowers(sequence, num_reserved);
+    leaders_[scheduling.prompt_hash] = sequence;
+    JoinWaitingFollowers(sequence, step);
   }
-  return Admission::kAdmitted;
 }
 
 int64_t Scheduler::NumReservedBlocks() const {
@@ -151,9 +155,17 @@ ClientShares Scheduler::SharesOfClients() const {
   return shares;
 }
 
+ClientShares Scheduler::SharesWith(const Sequence& sequence, int64_t num_blocks) const {
+  ClientShares shares = SharesOfClients();
+  shares.AddRequest(sequence, num_blocks);
+  return shares;
+}
+
 int64_t Scheduler::NumBlocksToAdmit(const Sequence& sequence) const {
-  if (LeaderOf(sequence) != nullptr) return 1;
-  const CachedPrefix prefix = FindPrefix(sequence);
+  return LeaderOf(sequence) != nullptr ? 1 : NumNewBlocks(sequence, FindPrefix(sequence));
+}
+
+int64_t Scheduler::NumNewBlocks(const Sequence& sequence, const CachedPrefix& prefix) const {
   return pool_.NumBlocksFor(sequence.num_rows_needed()) -
          std::count_if(prefix.blocks.begin(), prefix.blocks.end(),
                        [&](int32_t block) { return pool_.num_references(block) > 0; });
@@ -162,11 +174,10 @@ int64_t Scheduler::NumBlocksToAdmit(const Sequence& sequence) const {
 bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step) {
   using Resource = ClientShares::Resource;
   const int64_t num_blocks = NumBlocksToAdmit(*sequence);
-  ClientShares shares = SharesOfClients();
-  shares.AddRequest(*sequence, num_blocks);
+  ClientShares shares = SharesWith(*sequence, num_blocks);
   // A sequence that gives up its slot also leaves its row of the step.
   bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || step->budget == 0;
-  int64_t num_missing = num_blocks - (pool_.num_available() - NumReservedBlocks() - Watermark());
+  int64_t num_missing = num_blocks - NumSpareBlocks(NumReservedBlocks());
   std::vector<Sequence*> victims;
   while (lacks_slot || num_missing > 0) {
     const Resource resource = lacks_slot ? Resource::kSlots : Resource::kBlocks;
@@ -184,53 +195,45 @@ bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step) 
   return true;
 }
 
-bool Scheduler::MayPass(const Sequence& sequence) const {
-  ClientShares shares = SharesOfClients();
-  shares.AddRequest(sequence, NumBlocksToAdmit(sequence));
-  return shares.OtherHoldsAsMuch();
-}
-
 bool Scheduler::MayRunUncached(const Sequence& sequence) const {
-  const Sequence::Scheduling& notes = sequence.scheduling;
+  const Sequence::Scheduling& scheduling = sequence.scheduling;
   const bool one_pass = !sequence.generates() || (sequence.request.sampling->max_new_tokens == 1 &&
                                                   sequence.request.sampling->mask == nullptr);
-  return one_pass && notes.state == State::kWaiting && !notes.uncached &&
-         waiting_.num_active_clients() > 1 &&
+  return one_pass && scheduling.state == State::kWaiting && !scheduling.uncached && IsShared() &&
          sequence.num_rows_needed() <= limits_.max_num_batched_tokens &&
          !prompt_clients_.contains(sequence.request.client);
 }
 
-void Scheduler::JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved) {
+void Scheduler::JoinWaitingFollowers(Sequence* leader, Step* step) {
   const int64_t num_slots = NumSlots() - num_generating_;
   for (Sequence* follower : waiting_.WithPromptOf(*leader, num_slots)) {
-    const int64_t num_spare = pool_.num_available() - *num_reserved - Watermark();
-    if (num_spare < 1) return;
-    StartFollowing(follower, leader, num_reserved);
+    if (NumSpareBlocks(step->num_reserved) < 1) return;
+    StartFollowing(follower, leader, step);
   }
 }
 
-void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved) {
+void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, Step* step) {
   Run(sequence, 1, /*uncached=*/false);
   sequence->scheduling.leader = leader;
   leader->scheduling.followers.push_back(sequence);
-  ++*num_reserved;
+  ++step->num_reserved;
 }
 
 void Scheduler::Run(Sequence* sequence, int64_t charged_tokens, bool uncached) {
-  Sequence::Scheduling& notes = sequence->scheduling;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
   std::unique_ptr<Sequence> owned = waiting_.Remove(*sequence);
-  if (notes.state == State::kWaiting) {
+  if (scheduling.state == State::kWaiting) {
     waiting_.Charge(sequence->request.client, charged_tokens);
-    notes.admission = next_admission_++;
+    scheduling.admission = next_admission_++;
   }
-  notes.state = State::kRunning;
-  notes.uncached = uncached;
-  notes.num_planned = 0;
+  scheduling.state = State::kRunning;
+  scheduling.uncached = uncached;
+  scheduling.num_planned = 0;
   num_generating_ += !uncached && sequence->generates();
   num_uncached_running_ += uncached;
   if (sequence->generates() && sequence->request.sampling->mask != nullptr)
     sequence->request.sampling->mask->Prepare(sequence->generated.ids);
-  running_[notes.admission] = std::move(owned);
+  running_[scheduling.admission] = std::move(owned);
 }
 
 int64_t Scheduler::NumSlots() const {
@@ -272,12 +275,12 @@ bool Scheduler::WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) c
   if ((next + 1) * pool_.block_tokens() > NumReusableTokens(*sequence)) return false;
   const auto found = announced_.find(KeyOf(*sequence, next, prefix.entry));
   if (found == announced_.end()) return false;
-  Sequence::Scheduling& notes = sequence->scheduling;
-  if (notes.waited_for != found->second->handle) {
-    notes.waited_for = found->second->handle;
-    ++notes.num_waits;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
+  if (scheduling.waited_for != found->second->handle) {
+    scheduling.waited_for = found->second->handle;
+    ++scheduling.num_waits;
   }
-  return notes.num_waits <= kMaxPrefixWaits;
+  return scheduling.num_waits <= kMaxPrefixWaits;
 }
 
 PrefixKey Scheduler::KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const {
@@ -294,31 +297,33 @@ PrefixKey Scheduler::KeyOf(const Sequence& sequence, int64_t block, uint64_t par
 }
 
 void Scheduler::PublishComputed(Sequence* sequence) {
-  Sequence::Scheduling& notes = sequence->scheduling;
-  if (!pool_.prefix_caching() || notes.stale) return;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
+  if (!pool_.prefix_caching() || scheduling.stale) return;
   Withdraw(sequence);
   const int64_t num_full = sequence->num_computed / pool_.block_tokens();
-  for (; notes.num_published < num_full; ++notes.num_published) {
-    notes.prefix_entry = pool_.Publish(sequence->blocks[notes.num_published],
-                                       KeyOf(*sequence, notes.num_published, notes.prefix_entry));
+  for (; scheduling.num_published < num_full; ++scheduling.num_published) {
+    scheduling.prefix_entry =
+        pool_.Publish(sequence->blocks[scheduling.num_published],
+                      KeyOf(*sequence, scheduling.num_published, scheduling.prefix_entry));
   }
   Announce(sequence);
 }
 
 void Scheduler::Announce(Sequence* sequence) {
-  Sequence::Scheduling& notes = sequence->scheduling;
+  Sequence::Scheduling& scheduling = sequence->scheduling;
   const bool computes_next_block =
-      (notes.num_published + 1) * pool_.block_tokens() <= sequence->num_rows_needed();
-  if (!pool_.prefix_caching() || notes.stale || !computes_next_block) return;
-  notes.announced =
-      announced_.emplace(KeyOf(*sequence, notes.num_published, notes.prefix_entry), sequence)
+      (scheduling.num_published + 1) * pool_.block_tokens() <= sequence->num_rows_needed();
+  if (!pool_.prefix_caching() || scheduling.stale || !computes_next_block) return;
+  scheduling.announced =
+      announced_
+          .emplace(KeyOf(*sequence, scheduling.num_published, scheduling.prefix_entry), sequence)
           .second;
 }
 
 void Scheduler::Withdraw(Sequence* sequence) {
-  Sequence::Scheduling& notes = sequence->scheduling;
-  if (!std::exchange(notes.announced, false)) return;
-  announced_.erase(KeyOf(*sequence, notes.num_published, notes.prefix_entry));
+  Sequence::Scheduling& scheduling = sequence->scheduling;
+  if (!std::exchange(scheduling.announced, false)) return;
+  announced_.erase(KeyOf(*sequence, scheduling.num_published, scheduling.prefix_entry));
 }
 
 void Scheduler::SetWeightVersion(uint64_t version) {

@@ -196,6 +196,7 @@ class Scheduler {
   struct Step {
     StepPlan plan;
     int64_t budget = 0;                 // rows that may still be added
+    int64_t num_reserved = 0;           // NumReservedBlocks() during admission
     std::vector<Sequence*> copiers;     // copiers[i] asked for plan.copies[i]
     std::vector<int32_t> held_sources;  // blocks that are released when the plan is complete
     bool preempted = false;
@@ -216,6 +217,8 @@ class Scheduler {
     uint64_t entry = 0;  // of the last block
   };
 
+  // Functions of scheduler.cc: what a step computes of the running sequences, and how they end.
+
   void DropEnding();
   StepPlan ScheduleUncached();
   StepPlan SchedulePooled();
@@ -233,52 +236,75 @@ class Scheduler {
   void Preempt(Sequence* sequence, Step* step);
   void RemoveFromPlan(Sequence* sequence, Step* step);
   void ReleaseBlocks(Sequence* sequence, Step* step);
-
-  // Admits the sequence that was added first by force, if it has waited for too long.
-  void AdmitOverdue(Step* step);
-  void AdmitAll(Step* step);
-  Admission Admit(Sequence* sequence, PreemptionLimit limit, int64_t* num_reserved, Step* step);
-  Admission TryAdmit(Sequence* sequence, int64_t* num_reserved, Step* step);
-  void StartFollowing(Sequence* sequence, Sequence* leader, int64_t* num_reserved);
-  void JoinWaitingFollowers(Sequence* leader, int64_t* num_reserved);
-  // Moves a waiting or preempted sequence to the running ones.
-  void Run(Sequence* sequence, int64_t charged_tokens, bool uncached);
-  int64_t NumSlots() const;  // sequences that may generate at once
-  // Blocks that admission leaves free, so that running sequences can grow without a preemption.
-  int64_t Watermark() const { return std::max<int64_t>(1, pool_.num_blocks() / 64); }
-  // The sequence that was added first, if it has waited for too long.
-  Sequence* FindOverdue();
-
-  // Returns the clients' shares of slots and blocks.
-  ClientShares SharesOfClients() const;
-  // Returns the number of blocks that the admission of a sequence takes.
-  int64_t NumBlocksToAdmit(const Sequence& sequence) const;
-  // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
-  // whether there is room.
-  bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
-  // Returns whether a sequence may pass others that found no room.
-  bool MayPass(const Sequence& sequence) const;
-  // Returns whether a waiting sequence may run without the pool although the pool could hold it.
-  bool MayRunUncached(const Sequence& sequence) const;
-
-  Sequence* LeaderOf(const Sequence& sequence) const;
-  CachedPrefix FindPrefix(const Sequence& sequence) const;
-  bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;
-  // Blocks that running sequences will still take until their prompts are computed.
-  int64_t NumReservedBlocks() const;
-
-  PrefixKey KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const;
-  int64_t NumReusableTokens(const Sequence& sequence) const;
-  void PublishComputed(Sequence* sequence);
-  void Announce(Sequence* sequence);
-  void Withdraw(Sequence* sequence);
+  // Gives the followers of a leader, whose prompt is complete, its blocks.
   void Fork(Sequence* leader);
+  // Makes the first follower of a leader that leaves the new leader.
   void Promote(Sequence* leader);
   // Removes a sequence from the running ones.
   std::unique_ptr<Sequence> RemoveRunning(Sequence* sequence);
   // Forgets a sequence that is done or dropped.
   std::unique_ptr<Sequence> End(std::unique_ptr<Sequence> sequence);
   void DropWaiting(Sequence* sequence, const absl::Status& status);
+
+  // Functions of admission.cc: which waiting sequences a step admits.
+
+  // Admits the sequence that was added first by force, if it has waited for too long.
+  void AdmitOverdue(Step* step);
+  // Admits waiting sequences in turns while they find room.
+  void AdmitAll(Step* step);
+  // Admits the sequence whose turn it is, by the rules on clients that share the engine. If
+  // `others_wait`, sequences before it have found too few blocks.
+  Admission AdmitInTurn(Sequence* next, bool others_wait, Step* step);
+  // Admits a sequence, after others have been preempted for it if that is necessary and allowed.
+  Admission Admit(Sequence* sequence, PreemptionLimit limit, Step* step);
+  Admission TryAdmit(Sequence* sequence, Step* step);
+  // These move a waiting or preempted sequence to the running ones.
+  void StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step* step);
+  void StartFollowing(Sequence* sequence, Sequence* leader, Step* step);
+  void JoinWaitingFollowers(Sequence* leader, Step* step);
+  void Run(Sequence* sequence, int64_t charged_tokens, bool uncached);
+  // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
+  // whether there is room.
+  bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
+  // The sequence that was added first, if it has waited for too long.
+  Sequence* FindOverdue();
+  // Returns whether a waiting sequence may run without the pool although the pool could hold it.
+  bool MayRunUncached(const Sequence& sequence) const;
+
+  // Returns whether several clients have work.
+  bool IsShared() const { return waiting_.num_active_clients() > 1; }
+  int64_t NumSlots() const;  // sequences that may generate at once
+  // Blocks that running sequences will still take until their prompts are computed.
+  int64_t NumReservedBlocks() const;
+  // Blocks that admission may hand out. It leaves some free, so that running sequences can grow
+  // without a preemption.
+  int64_t NumSpareBlocks(int64_t num_reserved) const {
+    return pool_.num_available() - num_reserved - std::max<int64_t>(1, pool_.num_blocks() / 64);
+  }
+  // Returns the number of blocks that the admission of a sequence takes: in all, and if it computes
+  // its prompt itself after this prefix.
+  int64_t NumBlocksToAdmit(const Sequence& sequence) const;
+  int64_t NumNewBlocks(const Sequence& sequence, const CachedPrefix& prefix) const;
+  // Returns the clients' shares of slots and blocks, without and with a sequence to be admitted.
+  ClientShares SharesOfClients() const;
+  ClientShares SharesWith(const Sequence& sequence, int64_t num_blocks) const;
+
+  // Functions of admission.cc, too: prefixes that sequences share.
+
+  // Returns the running sequence that computes the same prompt, or null.
+  Sequence* LeaderOf(const Sequence& sequence) const;
+  CachedPrefix FindPrefix(const Sequence& sequence) const;
+  // Returns whether another sequence is computing the next block after the prefix. Counts how often
+  // the sequence waits.
+  bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;
+  PrefixKey KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const;
+  // Returns how many tokens of a cached prefix the sequence could use.
+  int64_t NumReusableTokens(const Sequence& sequence) const;
+  // Makes the blocks findable that the sequence has computed in full.
+  void PublishComputed(Sequence* sequence);
+  // Records that others may wait for the sequence's next block, or that they may not any more.
+  void Announce(Sequence* sequence);
+  void Withdraw(Sequence* sequence);
 
   const SchedulerLimits limits_;
   BlockPool pool_;

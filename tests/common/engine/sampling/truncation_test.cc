@@ -101,7 +101,7 @@ WeightedRow Weighted(const std::vector<float>& logits, float temperature, Scratc
 }
 
 void ExpectDrawsFromKept(const std::vector<float>& logits, const SamplingParams& params,
-                         Truncation* truncation) {
+                         RowTruncation* truncation) {
   const Kept kept = Oracle(logits, params);
   std::vector<double> cdf(logits.size());
   std::partial_sum(kept.p.begin(), kept.p.end(), cdf.begin());
@@ -121,8 +121,8 @@ void ExpectDrawsFromKept(const std::vector<float>& logits, const SamplingParams&
   }
 }
 
-TEST(Truncation, KeepsWhatSortingKeeps) {
-  Truncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
+TEST(RowTruncation, KeepsWhatSortingKeeps) {
+  RowTruncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
   RandomStream random(41, "truncation");
   for (const int64_t size : {1, 5, 100, 1023, 1025, 5000, 20011}) {
     for (int shape = 0; shape < kNumShapes; ++shape) {
@@ -147,7 +147,7 @@ TEST(Truncation, KeepsWhatSortingKeeps) {
 }
 
 // The result is exact, because the weights are powers of two.
-TEST(Truncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
+TEST(RowTruncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
   const float log_2 = std::log(2.0f);
   for (const int64_t size : {4, 6000}) {  // collected, and searched
     std::vector<float> logits(size, -kInfinity);
@@ -155,7 +155,7 @@ TEST(Truncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
     SamplingParams params;
     params.top_p = 0.5f;
     Scratch scratch;
-    Truncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
+    RowTruncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
     truncation.Apply(Weighted(logits, 1.0f, &scratch), params);
     EXPECT_EQ(truncation.Draw(1 - 1e-12), size / 2 - 1);
     params.top_p = 1.0f;
