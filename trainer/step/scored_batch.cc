@@ -15,7 +15,7 @@ ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, 
       timeline_(timeline),
       views_(std::move(views)),
       rewards_(std::move(rewards)),
-      start_(absl::Now()),
+      start_(timeline != nullptr ? timeline->Now() : absl::InfinitePast()),
       items_(size),
       handed_over_(timeline != nullptr ? size : 0),
       generated_(size, false),
@@ -75,7 +75,7 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Continue(
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (KeepRollout(index, std::move(rollout))) {
     if (timeline_ != nullptr) {
-      timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_, absl::Now());
+      timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_, timeline_->Now());
     }
     AskTeacherAfter(index);
     if (rewards_ != nullptr) AskForRewards(index);
@@ -97,7 +97,7 @@ void ScoredBatch::AskTeacher(TeacherView view) {
   ScoredRollout& item = items_[index];
   item.teacher_prompt_ids = std::move(view.prompt_ids);
   item.lacks_teacher_prompt = view.is_missing;
-  if (timeline_ != nullptr) handed_over_[index] = absl::Now();
+  if (timeline_ != nullptr) handed_over_[index] = timeline_->Now();
   {
     absl::MutexLock lock(&mutex_);
     if (scored_[index]) return;
@@ -134,7 +134,7 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
                  : absl::StatusOr<SupportScores>(reply.status());
   if (timeline_ != nullptr) {
     timeline_->Add(TimelineTrack::kTeacher, Concat(name_, "-", index), handed_over_[index],
-                   absl::Now());
+                   timeline_->Now());
   }
   absl::MutexLock lock(&mutex_);
   --num_scoring_;

@@ -1,6 +1,8 @@
 #include "trainer/step/scored_batch.h"
 
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/byte_tokenizer.h"
 #include "tests/support/scripted_teacher.h"
@@ -37,11 +39,12 @@ class ManualRollouts final : public RolloutEngine {
 
 class ScoredBatchTest : public ::testing::Test {
  protected:
-  std::shared_ptr<ScoredBatch> Start(int count, std::unique_ptr<TeacherViews> views = nullptr) {
+  std::shared_ptr<ScoredBatch> Start(int count, std::unique_ptr<TeacherViews> views = nullptr,
+                                     Timeline* timeline = nullptr) {
     std::vector<RolloutRequest> requests(count);
     for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
     const SupportOptions support = {.teacher_top_k = 2, .vocab_size = 10};
-    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test", nullptr,
+    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test", timeline,
                               std::move(views));
   }
   static absl::Status GoOn() { return absl::OkStatus(); }
@@ -81,6 +84,24 @@ TEST_F(ScoredBatchTest, AFinishedRolloutGoesToTheTeacherAtOnce) {
   ASSERT_OK(batch->WaitScored(0, 2, GoOn));
   EXPECT_EQ(batch->item(1).scores.log_tail.size(), 3u);
   EXPECT_EQ(batch->item(0).rollout.response_ids.size(), 1u);
+}
+
+TEST_F(ScoredBatchTest, TheTimelineHasTheTimesOfGenerationAndOfScoring) {
+  ManualClock clock;
+  Timeline timeline(&clock);
+  auto batch = Start(1, nullptr, &timeline);
+  clock.Advance(absl::Seconds(3));
+  rollouts_.Finish(0, 1);
+  clock.Advance(absl::Seconds(2));
+  Answer(0);
+  ASSERT_OK(batch->WaitScored(0, 1, GoOn));
+  const auto trace = nlohmann::json::parse(timeline.Json());
+  std::map<std::string, std::pair<double, double>> spans;  // start and duration in microseconds
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X") spans[event.at("cat")] = {event.at("ts"), event.at("dur")};
+  }
+  EXPECT_EQ(spans["rollout"], std::pair(0.0, 3e6));
+  EXPECT_EQ(spans["teacher"], std::pair(3e6, 2e6));
 }
 
 // Makes views of one prompt: the rollout of one token is wrong, the others are right.

@@ -1,7 +1,5 @@
 #include "trainer/rollout/endpoints/remote_rollout_engine.h"
 
-#include <absl/time/clock.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -50,9 +48,12 @@ absl::Status CheckAnswer(const WorkerRollout& answer, const RolloutRequest& requ
 }  // namespace
 
 RemoteRolloutEngine::RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWorker>> workers,
-                                         RolloutNeeds needs, const RemoteRolloutOptions& options)
+                                         RolloutNeeds needs, const RemoteRolloutOptions& options,
+                                         Clock* clock)
     : needs_(std::move(needs)),
       options_(options),
+      clock_(clock),
+      last_ready_(clock->Now()),
       pool_(static_cast<int>(static_cast<int64_t>(workers.size()) * options.max_in_flight)) {
   TAOPD_CHECK(!workers.empty());
   for (std::unique_ptr<RolloutWorker>& worker : workers) {
@@ -77,7 +78,7 @@ RemoteRolloutEngine::~RemoteRolloutEngine() {
 }
 
 absl::Status RemoteRolloutEngine::Connect(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = clock_->Now() + timeout;
   absl::MutexLock lock(&mutex_);
   const auto all_asked = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::all_of(workers_.begin(), workers_.end(),
@@ -87,8 +88,8 @@ absl::Status RemoteRolloutEngine::Connect(absl::Duration timeout) {
     return std::any_of(workers_.begin(), workers_.end(),
                        [](const auto& w) { return w->state != State::kLost; });
   };
-  mutex_.AwaitWithDeadline(absl::Condition(&all_asked), deadline);
-  mutex_.AwaitWithDeadline(absl::Condition(&any_answered), deadline);
+  mutex_.AwaitWithTimeout(absl::Condition(&all_asked), timeout);
+  mutex_.AwaitWithTimeout(absl::Condition(&any_answered), deadline - clock_->Now());
   for (const auto& worker : workers_) {
     if (worker->state == State::kLeftOut) return Annotate(worker->error, worker->worker->address());
   }
@@ -109,7 +110,7 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
   std::vector<Job> given;
   {
     absl::MutexLock lock(&mutex_);
-    if (waiting_.empty()) last_ready_ = absl::Now();
+    if (waiting_.empty()) last_ready_ = clock_->Now();
     for (size_t i = 0; i < requests.size(); ++i) {
       Job job = {static_cast<int64_t>(i), std::move(requests[i]), shared_done,
                  requests_stop_.get_token()};
@@ -177,15 +178,15 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
       const auto has_work = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return is_stopping_ || NeedsWeights(*worker);
       };
-      const absl::Time retry_at =
-          worker->state == State::kLost ? worker->retry_at : absl::InfiniteFuture();
-      mutex_.AwaitWithDeadline(absl::Condition(&has_work), std::min(retry_at, absl::Now() + kTick));
+      const absl::Duration pause = worker->state == State::kLost ? worker->retry_at - clock_->Now()
+                                                                 : absl::InfiniteDuration();
+      mutex_.AwaitWithTimeout(absl::Condition(&has_work), std::min(pause, kTick));
       if (is_stopping_) return;
       if (NeedsWeights(*worker)) {
         weights = *weights_;
         worker->weights = nullptr;  // releases the files of the previous version
       }
-      checks = worker->state == State::kLost && absl::Now() >= worker->retry_at;
+      checks = worker->state == State::kLost && clock_->Now() >= worker->retry_at;
     }
     absl::Status status;
     if (weights != nullptr)
@@ -234,7 +235,7 @@ void RemoteRolloutEngine::MarkLost(const absl::Status& error, Worker* worker) {
   worker->state = State::kLost;
   worker->weights = nullptr;
   worker->error = error;
-  worker->retry_at = absl::Now() + worker->pause;
+  worker->retry_at = clock_->Now() + worker->pause;
   worker->pause = std::min(2 * worker->pause, options_.max_pause);
 }
 
@@ -252,7 +253,7 @@ void RemoteRolloutEngine::Dispatch() {
     Worker* best = nullptr;
     for (const auto& worker : workers_) {
       if (!IsReady(*worker)) continue;
-      last_ready_ = absl::Now();
+      last_ready_ = clock_->Now();
       if (worker->num_running >= options_.max_in_flight) continue;
       if (best == nullptr || worker->num_running < best->num_running) best = worker.get();
     }
@@ -332,7 +333,7 @@ RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::TakeUnanswerable() {
   const bool all_left_out = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
     return worker->state == State::kLeftOut;
   });
-  const bool is_late = absl::Now() - last_ready_ > options_.outage_budget;
+  const bool is_late = clock_->Now() - last_ready_ > options_.outage_budget;
   FinishedJobs ended;
   if (waiting_.empty() || (!all_left_out && !is_late)) return ended;
   const absl::Status status = all_left_out

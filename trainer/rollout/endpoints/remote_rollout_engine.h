@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/worker_pool.h"
 #include "trainer/rollout/endpoints/rollout_worker.h"
 #include "trainer/rollout/rollout_engine.h"
@@ -61,9 +62,10 @@ struct RemoteRolloutStats {
 
 class RemoteRolloutEngine final : public RolloutEngine {
  public:
-  // REQUIRES: there is a worker.
+  // `clock`, which must outlive the object, tells when a lost worker is asked again and when the
+  // outage budget is used up. REQUIRES: there is a worker.
   RemoteRolloutEngine(std::vector<std::unique_ptr<RolloutWorker>> workers, RolloutNeeds needs,
-                      const RemoteRolloutOptions& options);
+                      const RemoteRolloutOptions& options, Clock* clock = Clock::Real());
   // Cancels the unfinished requests.
   ~RemoteRolloutEngine() override;
 
@@ -140,6 +142,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
 
   const RolloutNeeds needs_;
   const RemoteRolloutOptions options_;
+  Clock* const clock_;
   std::stop_source maintenance_stop_;
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_;  // the pointers do not change
@@ -148,7 +151,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
   uint64_t next_order_ ABSL_GUARDED_BY(mutex_) = 0;
   std::stop_source requests_stop_ ABSL_GUARDED_BY(mutex_);
   // The last time at which a worker was ready, or at which nothing waited.
-  absl::Time last_ready_ ABSL_GUARDED_BY(mutex_) = absl::Now();
+  absl::Time last_ready_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   RemoteRolloutStats stats_ ABSL_GUARDED_BY(mutex_);
   WorkerPool pool_;  // last, because its threads use the rest

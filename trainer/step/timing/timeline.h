@@ -1,7 +1,7 @@
 // A timeline of a run in Chrome's Trace Event format, which chrome://tracing and Perfetto open: the
 // work of the training thread, and the times at which each response was generated and scored.
 //
-// Thread-safe. Spans are kept in memory until Write, at most kMaxSpans of them.
+// Spans are kept in memory, at most kMaxSpans of them.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace taopd {
@@ -19,10 +20,15 @@ namespace taopd {
 // and are then drawn in several rows.
 enum class TimelineTrack { kTrainer, kRollout, kTeacher };
 
+// Thread-safe.
 class Timeline {
  public:
   static constexpr size_t kMaxSpans = 200'000;
 
+  // `clock` must outlive the object.
+  explicit Timeline(Clock* clock = Clock::Real()) : clock_(clock) {}
+
+  absl::Time Now() const { return clock_->Now(); }
   // Records that `name` took from `start` to `end`. Spans beyond the limit are dropped; the name of
   // the process in the JSON says how many.
   void Add(TimelineTrack track, std::string name, absl::Time start, absl::Time end);
@@ -37,6 +43,7 @@ class Timeline {
     std::string name;
     absl::Time start, end;
   };
+  Clock* const clock_;
   mutable absl::Mutex mutex_;
   std::vector<Span> spans_ ABSL_GUARDED_BY(mutex_);
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -142,7 +142,7 @@ class RemoteRolloutEngineTest : public ::testing::Test {
     options_.first_pause = options_.max_pause = absl::Milliseconds(1);
     RolloutNeeds needs;
     needs.vocab_size = 100;
-    engine_ = std::make_unique<RemoteRolloutEngine>(std::move(workers_), needs, options_);
+    engine_ = std::make_unique<RemoteRolloutEngine>(std::move(workers_), needs, options_, clock_);
     return engine_.get();
   }
   // Starts the engine and gives it the weights of a step.
@@ -163,6 +163,7 @@ class RemoteRolloutEngineTest : public ::testing::Test {
   static bool HasSeedOne(const RolloutRequest& request) { return request.sampling.seed == 1; }
 
   RemoteRolloutOptions options_;
+  Clock* clock_ = Clock::Real();
   std::vector<std::unique_ptr<RolloutWorker>> workers_;
   std::unique_ptr<RemoteRolloutEngine> engine_;
 };
@@ -378,13 +379,21 @@ TEST_F(RemoteRolloutEngineTest, AProbeIsNeededIfOneWorkerComparesIt) {
 TEST_F(RemoteRolloutEngineTest, WithoutAnyWorkerTheRequestsFailAfterTheBudget) {
   ScriptedWorker* const a = Add("a");
   a->fails_checks = 1 << 30;
-  options_.outage_budget = absl::Milliseconds(50);
+  ManualClock clock;
+  clock_ = &clock;
   RemoteRolloutEngine* const engine = Start();
   EXPECT_ERROR(engine->Connect(absl::Milliseconds(20)), absl::StatusCode::kUnavailable,
                "a: not there");
   engine->SetWeights(Weights(0));
-  for (const auto& answer : Batch(engine, 3, 0).Wait())
-    EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, "a: not there");
+  Batch first(engine, 3, 0);
+  clock.Advance(options_.outage_budget);
+  Batch second(engine, 1, 0);
+  EXPECT_EQ(engine->stats().num_unfinished, 4) << "the budget is not used up yet";
+  clock.Advance(absl::Milliseconds(1));
+  for (Batch* batch : {&first, &second}) {
+    for (const auto& answer : batch->Wait())
+      EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, "a: not there");
+  }
 }
 
 TEST_F(RemoteRolloutEngineTest, AWorkerThatCanNeverBeUsedIsRefusedAtTheStart) {
