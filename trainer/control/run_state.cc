@@ -37,6 +37,10 @@ ExitCode RunState::stop_code() const {
   return stop_;
 }
 
+void RunState::SetPhase(TrainerPhase phase) {
+  Update([phase](RunStatus& status) { status.phase = phase; });
+}
+
 bool RunState::pause_requested() const {
   absl::MutexLock lock(&mutex_);
   return pause_;

@@ -60,6 +60,7 @@ class RunState {
 
   // Changes the status. `change` runs under the lock: it must not call this object.
   void Update(const std::function<void(RunStatus&)>& change);
+  void SetPhase(TrainerPhase phase);
   // Returns the exit code of the requested stop, kExitStopped or kExitStoppedByUser, or kExitOk if
   // no stop was requested.
   ExitCode stop_code() const;

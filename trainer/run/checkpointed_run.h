@@ -16,7 +16,7 @@
 // results. Rank 0 owns the directory; every rank reads checkpoints. All ranks must see the same
 // RUN_DIR.
 //
-// Not thread-safe.
+// Not thread-safe, except for PrometheusText.
 #pragma once
 
 #include <functional>
@@ -152,6 +152,8 @@ class CheckpointedRun {
   // Returns the records of a resumed run; those of a new run are empty.
   const RecordedMetrics& recorded() const { return records_.recorded(); }
   RunOutput& output() { return records_.output(); }
+  // Returns the page /metrics of the records; empty before OpenOutput. Any thread may call it.
+  std::string PrometheusText() const { return records_.PrometheusText(); }
 
  private:
   // Returns the checkpoint to resume from, or an empty path. Used on rank 0.

@@ -58,12 +58,22 @@ absl::Status RunRecords::OpenOwn(const TrainState& state, bool continues) {
     options_.samples_bytes = recorded_.samples_bytes;
   }
   if (!group_->is_root()) {
-    outputs_.push_back(RunOutput::None());
+    Use(RunOutput::None());
     return absl::OkStatus();
   }
   TAOPD_ASSIGN_OR_RETURN(std::unique_ptr<RunOutput> output, RunOutput::Open(options_));
-  outputs_.push_back(std::move(output));
+  Use(std::move(output));
   return absl::OkStatus();
+}
+
+void RunRecords::Use(std::unique_ptr<RunOutput> output) {
+  outputs_.push_back(std::move(output));
+  newest_output_.store(outputs_.back().get());
+}
+
+std::string RunRecords::PrometheusText() const {
+  const RunOutput* const output = newest_output_.load();
+  return output != nullptr ? output->PrometheusText() : std::string();
 }
 
 void RunRecords::Sync(TrainState* state) {

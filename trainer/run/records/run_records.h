@@ -1,9 +1,11 @@
 // The records of a run over its whole life: RunOutput, which is opened when the run begins and
 // again after a roll-back, and what a resumed run finds recorded.
 //
-// All ranks call Open together; rank 0 writes, the others record nothing. Not thread-safe.
+// All ranks call Open together; rank 0 writes, the others record nothing. Not thread-safe, except
+// for PrometheusText.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,9 +38,12 @@ class RunRecords {
   // Returns what was recorded when the records were opened; empty for a new run.
   const RecordedMetrics& recorded() const { return recorded_; }
   RunOutput& output() { return *outputs_.back(); }
+  // Returns the metrics of the open records as a page; empty before Open. Any thread may call it.
+  std::string PrometheusText() const;
 
  private:
   absl::Status OpenOwn(const TrainState& state, bool continues);
+  void Use(std::unique_ptr<RunOutput> output);
 
   ProcessGroup* const group_;
   const std::string watched_metric_;
@@ -48,6 +53,7 @@ class RunRecords {
   // The open output comes last. Other threads may still be reading the earlier ones, from before a
   // roll-back.
   std::vector<std::unique_ptr<RunOutput>> outputs_;
+  std::atomic<const RunOutput*> newest_output_ = nullptr;
 };
 
 }  // namespace taopd

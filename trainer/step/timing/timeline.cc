@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "common/base/log.h"
+#include "common/io/file.h"
 #include "common/metrics/trace_event.h"
 
 namespace taopd {
@@ -76,6 +78,23 @@ std::string Timeline::Json() const {
   }
   std::move(complete.begin(), complete.end(), std::back_inserter(events));
   return TraceText(events);
+}
+
+Timeline* RunTrace::BeginStep() {
+  is_on_ = num_steps_left_ > 0;
+  if (!is_on_) return nullptr;
+  --num_steps_left_;
+  return &timeline_;
+}
+
+void RunTrace::Add(const char* name, absl::Time start) {
+  if (is_on_) timeline_.Add(TimelineTrack::kTrainer, name, start, timeline_.Now());
+}
+
+void RunTrace::Write() const {
+  if (!is_on_ || path_.empty()) return;
+  const absl::Status written = WriteFileAtomically(path_, timeline_.Json());
+  if (!written.ok()) LogWarning("the timeline could not be written", {{"error", written}});
 }
 
 }  // namespace taopd

@@ -49,4 +49,26 @@ class Timeline {
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// The timeline of the first steps of a process. The training thread uses it.
+class RunTrace {
+ public:
+  // Traces `num_steps` steps. `path` is the file that Write replaces; empty: it writes nothing.
+  RunTrace(int64_t num_steps, std::string path)
+      : num_steps_left_(num_steps), path_(std::move(path)) {}
+
+  // Begins the next step. Returns the timeline that gets its spans, or null if it is not traced.
+  Timeline* BeginStep();
+  // Adds a span of the training thread that ends now, if the current step is traced.
+  void Add(const char* name, absl::Time start);
+  // Writes the file if the current step is traced. Called after each step, so that a killed run
+  // leaves a file that can be opened. A failure is logged.
+  void Write() const;
+
+ private:
+  int64_t num_steps_left_;
+  const std::string path_;
+  bool is_on_ = false;  // for the current step
+  Timeline timeline_;
+};
+
 }  // namespace taopd
