@@ -2,7 +2,6 @@
 // as distillation, with cross-entropy on the response tokens.
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <cmath>
 
 #include "common/base/log.h"
@@ -13,10 +12,10 @@
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
+#include "trainer/commands/run_saves.h"
 #include "trainer/commands/sft/sft_data.h"
 #include "trainer/commands/start_control.h"
 #include "trainer/commands/train/setup/run_facts.h"
-#include "trainer/commands/until_stored.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/loss/aggregation.h"
@@ -49,26 +48,21 @@ struct LossSums {
 class SftRun {
  public:
   SftRun(SftConfig config, RunState* state)
-      : config_(std::move(config)), run_state_(state), run_(MakeSftRunOptions(&config_)) {}
+      : config_(std::move(config)),
+        run_state_(state),
+        run_(MakeSftRunOptions(&config_)),
+        saves_(&run_, run_state_, {}) {}
 
   absl::Status Run(const StartMode& mode) {
     TAOPD_RETURN_IF_ERROR(SetUp(mode));
-    if (is_untouched_) return absl::OkStatus();
+    if (is_finished_) return absl::OkStatus();
     // A resumed run may have been stopped before its validation.
     bool stops = validation_is_due() && !run_.recorded().has_evaluation && !Validate();
     while (!stops && !run_.is_last()) {
-      WaitWhilePaused();
-      TAOPD_RETURN_IF_ERROR(Step(&stops));
+      TAOPD_ASSIGN_OR_RETURN(stops, saves_.WaitForNextStep());
+      if (!stops) TAOPD_RETURN_IF_ERROR(Step(&stops));
     }
-    if (stops) {
-      SetPhase(TrainerPhase::kStopping);
-      TAOPD_RETURN_IF_ERROR(SaveOrWait());
-      return run_.Stopped(run_state_->stop_code());
-    }
-    TAOPD_RETURN_IF_ERROR(
-        UntilStored("the model", &run_, run_state_, [this] { return run_.Export(); }));
-    SetPhase(TrainerPhase::kFinished);
-    return absl::OkStatus();
+    return stops ? saves_.Stopped() : saves_.Finished();
   }
 
  private:
@@ -88,7 +82,7 @@ class SftRun {
         run_.Start(mode, {"model", [this](const AdamWOptions&) { return MakeStudent(); }}));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
         run_.IsExported().value_or(false)) {
-      is_untouched_ = true;
+      is_finished_ = true;
       LogInfo("the run is finished and stays as it is",
               {{"dir", run_.run_dir()}, {"step", run_.state().step}});
       return absl::OkStatus();
@@ -100,18 +94,25 @@ class SftRun {
     const auto facts = FactsOfData(train_, {}, config_.data.val, run_.student(),
                                    model.tokenizer.empty() ? model.init : model.tokenizer);
     if (!facts.ok()) return run_.WithChangedSettings(BadData(facts.status()));
-    if (absl::Status started = StartControl(); !started.ok())
-      return run_.WithChangedSettings(started);
+    // The server starts before the run's records are opened, so that a port that is in use does not
+    // destroy an old run.
+    ControlPages pages;
+    pages.prometheus_text = [this] { return run_.PrometheusText(); };
+    auto control =
+        StartControlServer(config_.trainer, run_.run_dir(), run_state_, std::move(pages));
+    if (!control.ok()) return run_.WithChangedSettings(control.status());
+    control_ = *std::move(control);
     TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
     TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
-    output_.store(&run_.output());
     run_state_->Update([&](RunStatus& status) {
       status.run_name = config_.run.name;
       status.total_steps = config_.trainer.total_steps;
       status.step = run_.state().step;
       status.phase = TrainerPhase::kRunning;
+      if (!run_.resumed()) return;
+      status.last_checkpoint = run_.resumed_from();
+      status.saved_step = status.step;
     });
-    if (run_.resumed()) NoteSaved(run_.resumed_from());
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},
              {"dir", run_.run_dir()},
@@ -180,19 +181,6 @@ class SftRun {
                             "the checkpoint does not fit data.train"));
   }
 
-  // The server starts before the run's records are opened, so that a port that is in use does not
-  // destroy an old run.
-  absl::Status StartControl() {
-    ControlPages pages;
-    pages.prometheus_text = [this] {
-      const RunOutput* output = output_.load();
-      return output != nullptr ? output->PrometheusText() : std::string();
-    };
-    TAOPD_ASSIGN_OR_RETURN(control_, StartControlServer(config_.trainer, run_.run_dir(), run_state_,
-                                                        std::move(pages)));
-    return absl::OkStatus();
-  }
-
   // Loss over the response tokens of `records`; with gradients when `train`. Returns nullopt if the
   // run is asked to stop before the last micro-batch.
   std::optional<LossSums> Pass(const std::vector<const PromptRecord*>& records, bool train) {
@@ -244,13 +232,15 @@ class SftRun {
     const double loss = sums->loss / static_cast<double>(sums->num_rows);
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-      TAOPD_RETURN_IF_ERROR(SaveOrWait());  // the state from before the step
-      return WithExitCode(kExitNumerics, Internal("step ", state.step + 1, ": loss ", loss,
-                                                  ", gradient norm ", grad_norm));
+      // The state is that from before the step.
+      return saves_.FailSaved(WithExitCode(
+          kExitNumerics,
+          Internal("step ", state.step + 1, ": loss ", loss, ", gradient norm ", grad_norm)));
     }
     optimizer().Update(lr, grad_norm);
 
     ++state.step;
+    saves_.MarkChanged();
     state.epoch = order_->epoch();
     state.epoch_index = order_->index();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
@@ -266,13 +256,7 @@ class SftRun {
             {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
     // Save before the validation, which may fail or take long.
-    const bool is_asked_to_save = run_state_->TakeSaveRequest();
-    if (run_.is_last()) {
-      TAOPD_RETURN_IF_ERROR(SaveOrWait());
-    } else if (is_asked_to_save || run_.is_due(config_.trainer.save_every) ||
-               run_.checkpoints().num_failed_saves() > 0) {
-      Save();
-    }
+    TAOPD_RETURN_IF_ERROR(saves_.SaveIfDue(config_.trainer.save_every));
     *stops = validation_is_due() && !Validate();
     return absl::OkStatus();
   }
@@ -285,7 +269,7 @@ class SftRun {
   // Returns false if the run is asked to stop before the validation is done.
   bool Validate() {
     at::NoGradGuard no_grad;
-    SetPhase(TrainerPhase::kEvaluating);
+    run_state_->SetPhase(TrainerPhase::kEvaluating);
     std::vector<const PromptRecord*> records;
     for (const PromptRecord& record : val_) records.push_back(&record);
     const std::optional<LossSums> sums = Pass(records, /*train=*/false);
@@ -293,7 +277,7 @@ class SftRun {
     run_.output().Write(run_.state().step,
                         {{"eval/loss", sums->loss / static_cast<double>(sums->num_rows)},
                          {"eval/n", static_cast<double>(val_.size())}});
-    SetPhase(TrainerPhase::kRunning);
+    run_state_->SetPhase(TrainerPhase::kRunning);
     return true;
   }
 
@@ -310,58 +294,19 @@ class SftRun {
     });
   }
 
-  // Requests for a save are carried out during the pause, because no step is in progress.
-  void WaitWhilePaused() {
-    if (!run_state_->pause_requested()) return;
-    SetPhase(TrainerPhase::kPaused);
-    run_state_->WaitWhilePaused([this] { Save(); });
-    SetPhase(TrainerPhase::kRunning);
-  }
-
-  void SetPhase(TrainerPhase phase) {
-    run_state_->Update([&](RunStatus& status) { status.phase = phase; });
-  }
-  void NoteSaved(const std::string& path) {
-    run_state_->Update([&](RunStatus& status) {
-      status.saved_step = run_.state().step;
-      status.last_checkpoint = path;
-      status.storage_problem.clear();
-    });
-  }
-  // A failure is logged; the next step tries again.
-  void Save() {
-    if (const auto saved = run_.checkpoints().Save(); saved.ok()) {
-      NoteSaved(*saved);
-    } else {
-      LogWarning("the save is tried again after the next step", {{"error", saved.status()}});
-      run_state_->Update([&](RunStatus& status) {
-        status.storage_problem = std::string(saved.status().message());
-      });
-    }
-  }
-  absl::Status SaveOrWait() {
-    return UntilStored(Concat("the checkpoint of step ", run_.state().step), &run_, run_state_,
-                       [this]() -> absl::Status {
-                         const auto saved = run_.checkpoints().Save();
-                         if (saved.ok()) NoteSaved(*saved);
-                         return saved.status();
-                       });
-  }
-
   Decoder& decoder() { return *run_.student().decoder; }
   AdamW& optimizer() { return *run_.student().optimizer; }
 
   SftConfig config_;
   RunState* const run_state_;
   CheckpointedRun run_;
-  bool is_untouched_ = false;  // a finished run that was resumed
+  RunSaves saves_;
+  bool is_finished_ = false;  // as the resumed run was found
   HeadOptions head_;
   std::vector<PromptRecord> train_;
   std::vector<PromptRecord> val_;
   std::optional<EpochOrder> order_;
-  // Null until the run has begun; read by the control server's threads, which end first.
-  std::atomic<const RunOutput*> output_ = nullptr;
-  std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<ControlServer> control_;  // last, because its threads use the run
 };
 
 absl::Status CheckIsAlone() {

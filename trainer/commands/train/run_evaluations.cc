@@ -21,29 +21,35 @@ const double* Find(const Metrics& metrics, const std::string& name) {
 
 }  // namespace
 
-RunEvaluations::RunEvaluations(TrainingParts* parts, RunSaves* saves)
-    : parts_(*parts),
+RunEvaluations::RunEvaluations(const RunContext& context, const TrainingData* data,
+                               RolloutSide* rollouts, TeacherSide* teacher, RunSaves* saves)
+    : context_(context),
+      config_(context.config),
+      run_(context.run),
+      group_(context.run.group()),
+      data_(*data),
+      rollouts_(*rollouts),
+      teacher_(*teacher),
       saves_(*saves),
-      run_(parts->run),
-      smallest_is_best_(parts->config.trainer.best_is == BestIs::kSmallest),
+      smallest_is_best_(config_.trainer.best_is == BestIs::kSmallest),
       best_(smallest_is_best_) {}
 
 bool RunEvaluations::is_due() const {
-  if (!parts_.evaluates()) return false;
-  if (parts_.state.step == 0) return parts_.config.trainer.eval_at_start;
-  return run_.is_last() || run_.is_due(parts_.config.trainer.eval_every);
+  if (!data_.IsEvaluated(config_.eval)) return false;
+  if (run_.state().step == 0) return config_.trainer.eval_at_start;
+  return run_.is_last() || run_.is_due(config_.trainer.eval_every);
 }
 
 bool RunEvaluations::ends_run() const { return run_.is_last() || EndsEarly(); }
 
 bool RunEvaluations::EndsEarly() const {
-  const int64_t limit = parts_.config.trainer.early_stop_evaluations;
+  const int64_t limit = config_.trainer.early_stop_evaluations;
   if (limit == 0) return false;
   if (!is_beside()) return best_.num_since_best() >= limit;
-  if (!run_.is_due(parts_.config.trainer.eval_every)) return false;
+  if (!run_.is_due(config_.trainer.eval_every)) return false;
   BestEvaluation earlier(smallest_is_best_);
   for (const auto& [step, value] : values_) {
-    if (step < parts_.state.step) earlier.Observe(step, value);
+    if (step < run_.state().step) earlier.Observe(step, value);
   }
   return earlier.num_since_best() >= limit;
 }
@@ -56,17 +62,16 @@ void RunEvaluations::Observe(const RecordedMetrics& records) {
 }
 
 std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double train_seconds) {
-  const ProcessGroup& group = *parts_.group;
-  auto evaluation = DescribeQuestions(parts_.config);
+  auto evaluation = DescribeQuestions(config_);
   if (evaluation.ok()) {
     (*evaluation)["step"] = step;
     // The time distinguishes a step that a roll-back has repeated.
     (*evaluation)["train_seconds"] = train_seconds;
-    (*evaluation)["teacher"] = parts_.teacher_info.Identity();
-    (*evaluation)["teacher.top_k"] = parts_.config.teacher.top_k;
-    (*evaluation)["ranks"] = {group.rank(), group.world_size()};
+    (*evaluation)["teacher"] = teacher_.info.Identity();
+    (*evaluation)["teacher.top_k"] = config_.teacher.top_k;
+    (*evaluation)["ranks"] = {group_.rank(), group_.world_size()};
   }
-  const std::string path = Concat(JournalDir(), "/step-", step, "-rank-", group.rank(), ".jsonl");
+  const std::string path = Concat(JournalDir(), "/step-", step, "-rank-", group_.rank(), ".jsonl");
   auto journal = evaluation.ok() ? EvalJournal::Open(path, *evaluation, /*overwrite=*/false)
                                  : absl::StatusOr<EvalJournal>(evaluation.status());
   if (absl::IsFailedPrecondition(journal.status()))  // of another evaluation
@@ -83,46 +88,45 @@ std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double trai
 }
 
 absl::Status RunEvaluations::OnWait(int64_t num_added) {
-  TAOPD_RETURN_IF_ERROR(parts_.group->health());
-  if (parts_.run_state->stop_requested())
+  TAOPD_RETURN_IF_ERROR(group_.health());
+  if (context_.run_state.stop_requested())
     return absl::CancelledError("asked to stop during an evaluation");
   // Every start makes progress by at least one response.
-  if (num_added == 0 || !parts_.wall_time.MustSaveNow(absl::Now())) return absl::OkStatus();
-  parts_.run_state->RequestStop(kExitStoppedByUser);
+  if (num_added == 0 || !saves_.wall_time().MustSaveNow(absl::Now())) return absl::OkStatus();
+  context_.run_state.RequestStop(kExitStoppedByUser);
   return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
 }
 
 absl::StatusOr<EvalResult> RunEvaluations::Measure() {
-  ProcessGroup* const group = parts_.group;
-  std::optional<EvalJournal> opened = OpenJournal(parts_.state.step, parts_.state.train_seconds);
+  std::optional<EvalJournal> opened = OpenJournal(run_.state().step, run_.state().train_seconds);
   EvalJournal* const journal = opened ? &*opened : nullptr;
-  const EvaluationPart part(parts_.config, parts_.data.problems, group);
+  const EvaluationPart part(config_, data_.problems, &group_);
   absl::StatusOr<EvalResult> result = EvalResult();
   if (part.has_work) {
-    const EvaluatedModel model = {.decoder = parts_.student.decoder.get(),
-                                  .engine = &*parts_.rollout_engine,
-                                  .tokenizer = parts_.student.tokenizer.get(),
-                                  .teacher = parts_.teacher.get()};
+    const EvaluatedModel model = {.decoder = run_.student().decoder.get(),
+                                  .engine = &*rollouts_.local,
+                                  .tokenizer = run_.student().tokenizer.get(),
+                                  .teacher = teacher_.client.get()};
     AccuracyPart shared;
     if (part.exchanges) {
-      shared = {group->rank(), group->world_size(),
-                [group](const auto& mine) { return GatherOutcomes(group, mine); }};
+      shared = {group_.rank(), group_.world_size(),
+                [this](const auto& mine) { return GatherOutcomes(&group_, mine); }};
     }
     result = MeasureStudent(
-        parts_.config, *part.records, model,
+        config_, *part.records, model,
         [&] { return OnWait(journal == nullptr ? 0 : journal->num_added()); }, shared, journal);
   }
-  return CombineParts(part, group, std::move(result));
+  return CombineParts(part, &group_, std::move(result));
 }
 
 absl::Status RunEvaluations::Run() {
   if (!is_beside()) return RunBlocking();
-  if (!open_ || open_->step() != parts_.state.step) {
+  if (!open_ || open_->step() != run_.state().step) {
     TAOPD_RETURN_IF_ERROR(Finish());
     if (EndsEarly()) LogEarlyStop();
     Begin();
   }
-  return parts_.state.step == 0 || run_.is_last() ? Finish() : absl::OkStatus();
+  return run_.state().step == 0 || run_.is_last() ? Finish() : absl::OkStatus();
 }
 
 absl::Status RunEvaluations::RunIfMissing() {
@@ -131,45 +135,47 @@ absl::Status RunEvaluations::RunIfMissing() {
 
 absl::Status RunEvaluations::RunBlocking() {
   const absl::Time start = absl::Now();
-  const int64_t step = parts_.state.step;
-  parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
+  const int64_t step = run_.state().step;
+  context_.run_state.SetPhase(TrainerPhase::kEvaluating);
   absl::StatusOr<EvalResult> result = Measure();
   time_ += absl::Now() - start;
-  parts_.Trace("evaluation", start);
-  if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
+  context_.trace.Add("evaluation", start);
+  if (!group_.health().ok()) return WithExitCode(kExitUnavailable, group_.health());
   return result.ok() ? Record(step, *result) : Failed(step, result.status());
 }
 
 void RunEvaluations::Begin() {
-  TrainState& state = parts_.state;
+  TrainState& state = run_.state();
   // If the run is killed, the resumed run evaluates the weights of this checkpoint.
   if (state.step > 0 && !saves_.is_saved_or_saving()) saves_.StartSave();
   state.open_evaluation = state.step;
   saves_.PinEvaluated(state.step);
-  parts_.evaluation_snapshot->Take(state.step);
-  open_.emplace(&parts_, state.step, OpenJournal(state.step, state.train_seconds));
+  rollouts_.evaluation_snapshot->Take(state.step);
+  open_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
+                teacher_.client.get(), state.step, OpenJournal(state.step, state.train_seconds));
 }
 
 absl::Status RunEvaluations::ResumeInterrupted() {
-  TrainState& state = parts_.state;
+  TrainState& state = run_.state();
   const int64_t step = std::exchange(state.open_evaluation, -1);
   saves_.PinEvaluated(-1);
   if (step < 0 || run_.recorded().evaluated.contains(step)) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(const std::string dir, run_.checkpoints().Find(step));
-  if (dir.empty() || parts_.evaluation_snapshot == nullptr) {
+  if (dir.empty() || rollouts_.evaluation_snapshot == nullptr) {
     LogWarning("an evaluation that was interrupted is left out",
                {{"step", step},
                 {"reason", dir.empty() ? "the checkpoint of its weights does not exist"
                                        : "there are no evaluations beside training any more"}});
     return absl::OkStatus();
   }
-  absl::Status loaded = parts_.evaluation_snapshot->Load(step, dir + "/model");
+  absl::Status loaded = rollouts_.evaluation_snapshot->Load(step, dir + "/model");
   const absl::StatusOr<TrainState> then = ReadTrainState(dir);
   if (loaded.ok()) loaded = then.status();
-  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, loaded.ok() ? loaded : BadData(loaded)));
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, loaded.ok() ? loaded : BadData(loaded)));
   state.open_evaluation = step;
   saves_.PinEvaluated(step);
-  open_.emplace(&parts_, step, OpenJournal(step, then->train_seconds));
+  open_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
+                teacher_.client.get(), step, OpenJournal(step, then->train_seconds));
   return absl::OkStatus();
 }
 
@@ -177,19 +183,19 @@ absl::Status RunEvaluations::RecordIfReady() {
   if (!open_) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(
       const int64_t unready,
-      WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(open_->IsReady() ? 0 : 1)));
+      WithExitCode(kExitUnavailable, group_.AgreeOnLargest(open_->IsReady() ? 0 : 1)));
   return unready > 0 ? absl::OkStatus() : RecordReady();
 }
 
 absl::Status RunEvaluations::Finish() {
   if (!open_) return absl::OkStatus();
   const absl::Time start = absl::Now();
-  parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
+  context_.run_state.SetPhase(TrainerPhase::kEvaluating);
   while (!open_->IsReady(absl::Seconds(1))) {
     if (const absl::Status status = OnWait(open_->num_added()); !status.ok()) open_->Cancel(status);
   }
   time_ += absl::Now() - start;
-  parts_.Trace("evaluation", start);
+  context_.trace.Add("evaluation", start);
   return RecordReady();
 }
 
@@ -199,36 +205,33 @@ absl::Status RunEvaluations::RecordReady() {
   const int64_t step = open_->step();
   const absl::StatusOr<EvalResult> result = open_->Take();
   open_.reset();
-  if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
+  if (!group_.health().ok()) return WithExitCode(kExitUnavailable, group_.health());
   if (!result.ok()) return Failed(step, result.status());
   TAOPD_RETURN_IF_ERROR(Record(step, *result));
-  parts_.state.open_evaluation = -1;
+  run_.state().open_evaluation = -1;
   saves_.PinEvaluated(-1);
   return absl::OkStatus();
 }
 
 absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
-  const bool is_after = step >= parts_.config.trainer.total_steps;
+  const bool is_after = step >= config_.trainer.total_steps;
   const std::string when = step == 0 ? "before" : is_after ? "after" : "eval";
   // The line of metrics comes last: it says that the evaluation is complete (recorded_metrics.h).
   run_.output().WriteSamples(step, when, result.samples);
-  TAOPD_ASSIGN_OR_RETURN(
-      const Metrics metrics,
-      WithExitCode(kExitUnavailable, MetricsOfRoot(parts_.group, result.metrics)));
+  TAOPD_ASSIGN_OR_RETURN(const Metrics metrics,
+                         WithExitCode(kExitUnavailable, MetricsOfRoot(&group_, result.metrics)));
   run_.output().Write(step, metrics);
   std::error_code error;  // leftovers do not match any later evaluation
-  if (parts_.is_root()) std::filesystem::remove_all(JournalDir(), error);
+  if (group_.is_root()) std::filesystem::remove_all(JournalDir(), error);
   ObserveMetrics(step, metrics);
   return absl::OkStatus();
 }
 
 absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   // The step is done, and a resumed run repeats only the evaluation.
-  if (parts_.state.step > 0 && !saves_.WaitUntilSaved()) {
-    TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
-  }
+  if (run_.state().step > 0 && !saves_.WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemory(parts_.state, parts_.student.optimizer->num_changes(),
+    return saves_.OutOfMemory(run_.state(), run_.student().optimizer->num_changes(),
                               Concat("the evaluation after step ", step),
                               std::string(status.message()));
   }
@@ -241,7 +244,7 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
 }
 
 void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
-  const std::string& name = parts_.config.trainer.best_metric;
+  const std::string& name = config_.trainer.best_metric;
   if (name.empty()) return;
   const double* value = Find(metrics, name);
   if (value == nullptr) {
@@ -255,7 +258,7 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
     saves_.Pin(best_.step(), named_best_step_);
     if (step == 0) return;  // there is no checkpoint of no step
     // best.json names checkpoints that exist.
-    if (step == parts_.state.step) {
+    if (step == run_.state().step) {
       if (!saves_.WaitUntilSaved() && !saves_.Save().ok()) return;
     } else if (run_.checkpoints().Find(step).value_or("").empty()) {
       LogWarning("best.json does not name the best evaluation: its checkpoint does not exist",
@@ -270,19 +273,19 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
 
 void RunEvaluations::LogEarlyStop() const {
   LogInfo("finishing early: trainer.best_metric has not improved",
-          {{"step", parts_.state.step},
+          {{"step", run_.state().step},
            {"evaluations", best_.num_since_best()},
            {"best_step", best_.step()},
-           {parts_.config.trainer.best_metric, best_.value()}});
+           {config_.trainer.best_metric, best_.value()}});
 }
 
 void RunEvaluations::WriteBest(int64_t step, double value) {
   const std::string path = run_.run_dir() + "/best.json";
   named_best_step_ = step;
   saves_.Pin(best_.step(), named_best_step_);
-  if (!parts_.is_root()) return;
+  if (!group_.is_root()) return;
   const nlohmann::ordered_json json = {
-      {"step", step}, {"metric", parts_.config.trainer.best_metric}, {"value", value}};
+      {"step", step}, {"metric", config_.trainer.best_metric}, {"value", value}};
   const absl::Status written = WriteFileAtomically(path, json.dump() + "\n");
   if (!written.ok()) LogWarning("best.json could not be written", {{"error", written}});
 }
@@ -300,14 +303,13 @@ absl::Status RunEvaluations::Restore() {
   }
   TAOPD_RETURN_IF_ERROR(ResumeInterrupted());
   saves_.Pin(best_.step(), named_best_step_);
-  if (parts_.config.trainer.best_metric.empty() || run_.checkpoint_dir().empty())
-    return absl::OkStatus();
+  if (config_.trainer.best_metric.empty() || run_.checkpoint_dir().empty()) return absl::OkStatus();
   if (named.step() >= 0) {
     WriteBest(named.step(), named.value());
     return absl::OkStatus();
   }
   std::error_code error;
-  if (parts_.is_root()) std::filesystem::remove(run_.run_dir() + "/best.json", error);
+  if (group_.is_root()) std::filesystem::remove(run_.run_dir() + "/best.json", error);
   return error ? Internal("cannot remove ", run_.run_dir(), "/best.json: ", error.message())
                : absl::OkStatus();
 }

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/commands/run_saves.h"
 #include "trainer/commands/train/evaluation/beside_evaluation.h"
-#include "trainer/commands/train/run_saves.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/guard/best_evaluation.h"
 
@@ -27,8 +27,9 @@ namespace taopd {
 
 class RunEvaluations {
  public:
-  // Both must outlive the object.
-  RunEvaluations(TrainingParts* parts, RunSaves* saves);
+  // All must outlive the object.
+  RunEvaluations(const RunContext& context, const TrainingData* data, RolloutSide* rollouts,
+                 TeacherSide* teacher, RunSaves* saves);
 
   // Returns whether the run evaluates the weights after the current step.
   bool is_due() const;
@@ -57,7 +58,7 @@ class RunEvaluations {
   absl::Duration TakeElapsed() { return std::exchange(time_, absl::ZeroDuration()); }
 
  private:
-  bool is_beside() const { return parts_.config.eval.mode == EvalMode::kBeside; }
+  bool is_beside() const { return config_.eval.mode == EvalMode::kBeside; }
   absl::Status RunBlocking();
   // Begins to evaluate the current weights beside training.
   void Begin();
@@ -83,9 +84,14 @@ class RunEvaluations {
   // Writes best.json and keeps the checkpoint that it names.
   void WriteBest(int64_t step, double value);
 
-  TrainingParts& parts_;
-  RunSaves& saves_;
+  const RunContext context_;
+  const TrainConfig& config_;
   CheckpointedRun& run_;
+  ProcessGroup& group_;
+  const TrainingData& data_;
+  RolloutSide& rollouts_;
+  TeacherSide& teacher_;
+  RunSaves& saves_;
   const bool smallest_is_best_;
   BestEvaluation best_;
   std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step

@@ -6,18 +6,24 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "trainer/commands/train/setup/ranks.h"
-#include "trainer/commands/until_stored.h"
 #include "trainer/step/kl_probe.h"
 
 namespace taopd {
-RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
+
+RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherSide* teacher,
+                   const StepContext* step_context, RunSaves* saves, RunEvaluations* evaluations,
                    RunPipeline* pipeline)
-    : parts_(*parts),
+    : config_(context.config),
+      run_(context.run),
+      group_(context.run.group()),
+      run_state_(context.run_state),
+      data_(*data),
+      teacher_(*teacher),
+      step_context_(*step_context),
       saves_(*saves),
       evaluations_(*evaluations),
       pipeline_(*pipeline),
-      run_(parts->run),
-      guard_(parts->config.guard) {
+      guard_(config_.guard) {
   saves_.OnPrepare([this] {
     run_.checkpoints().SetFile("guard.json", guard_.State());
     if (!probe_.empty()) run_.checkpoints().SetFile("probe.json", WriteProbe(probe_));
@@ -26,17 +32,17 @@ RunGuard::RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evalua
 }
 
 absl::Status RunGuard::Restore() {
-  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts_.group, RestoreFiles()));
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, RestoreFiles()));
   TAOPD_RETURN_IF_ERROR(pipeline_.Restart(skips_prompts_));
   return evaluations_.Restore();
 }
 
 absl::Status RunGuard::RestoreFiles() {
-  TAOPD_ASSIGN_OR_RETURN(rollbacks_, BadData(ReadRollbacks(run_.run_dir(), parts_.state.step)));
+  TAOPD_ASSIGN_OR_RETURN(rollbacks_, BadData(ReadRollbacks(run_.run_dir(), run_.state().step)));
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return absl::OkStatus();
-  TAOPD_RETURN_IF_ERROR(saves_.Restore());
-  guard_ = CollapseGuard(parts_.config.guard);
+  TAOPD_RETURN_IF_ERROR(saves_.Restore(config_, step_context_.shares));
+  guard_ = CollapseGuard(config_.guard);
   if (const std::string path = dir + "/guard.json"; FileExists(path)) {
     TAOPD_ASSIGN_OR_RETURN(const std::string text, BadData(ReadFileToString(path)));
     TAOPD_RETURN_IF_ERROR(BadData(Annotate(guard_.Restore(text), path)));
@@ -51,12 +57,11 @@ absl::Status RunGuard::RestoreFiles() {
 // The steps that a roll-back has undone would raise the same alarm on the same prompts. A step that
 // is half done needs its prompts, however.
 absl::Status RunGuard::SkipUndonePrompts() {
-  skips_prompts_ = rollbacks_.SkipsAt(parts_.state.step) && saves_.pending() == nullptr;
+  skips_prompts_ = rollbacks_.SkipsAt(run_.state().step) && saves_.pending() == nullptr;
   if (!skips_prompts_) return absl::OkStatus();
-  parts_.state.epoch = rollbacks_.epoch;
-  parts_.state.epoch_index = rollbacks_.epoch_index;
-  const absl::Status position =
-      parts_.data.order->Restore(parts_.state.epoch, parts_.state.epoch_index);
+  run_.state().epoch = rollbacks_.epoch;
+  run_.state().epoch_index = rollbacks_.epoch_index;
+  const absl::Status position = data_.order->Restore(run_.state().epoch, run_.state().epoch_index);
   return BadData(Annotate(position, "rollbacks.json"));
 }
 
@@ -67,10 +72,10 @@ void RunGuard::ClearRollbackIntent() {
 }
 
 void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
-  const GuardConfig& config = parts_.config.guard;
-  const int64_t step = parts_.state.step;
+  const GuardConfig& config = config_.guard;
+  const int64_t step = run_.state().step;
   // All ranks get rank 0's metrics.
-  if (config.kl_to_start.limit == 0 || !parts_.is_root()) return;
+  if (config.kl_to_start.limit == 0 || !group_.is_root()) return;
   if (probe_.empty()) {
     // They were generated before the step's first update. A resumed run may have switched the
     // metric on, or a skipped step may have had none.
@@ -83,12 +88,12 @@ void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
   }
   if (probe_.empty() || step % config.kl_every != 0) return;
   metrics->emplace_back("policy/kl_to_start",
-                        MeasureKlToStart(parts_.student.decoder.get(), parts_.context.head, probe_,
-                                         parts_.config.trainer.MicroBatchTokens()));
+                        MeasureKlToStart(run_.student().decoder.get(), step_context_.head, probe_,
+                                         config_.trainer.MicroBatchTokens()));
 }
 
 void RunGuard::LogAlarm(const GuardAlarm& alarm) {
-  const int64_t step = parts_.state.step;
+  const int64_t step = run_.state().step;
   LogWarning("guard", {{"guard", alarm.guard},
                        {"step", step},
                        {"metric", alarm.metric},
@@ -107,11 +112,11 @@ void RunGuard::LogAlarm(const GuardAlarm& alarm) {
 }
 
 absl::Status RunGuard::Observe(const Metrics& metrics) {
-  const GuardConfig& config = parts_.config.guard;
+  const GuardConfig& config = config_.guard;
   GuardAlarm worst;
-  const std::vector<GuardAlarm> alarms = guard_.Observe(parts_.state.step, metrics);
+  const std::vector<GuardAlarm> alarms = guard_.Observe(run_.state().step, metrics);
   // The step's rollouts came from the weights of the step before.
-  if (guard_.last_good_step() == parts_.state.step) saves_.MarkNewestGood();
+  if (guard_.last_good_step() == run_.state().step) saves_.MarkNewestGood();
   for (const GuardAlarm& alarm : alarms) {
     // Log an alarm at its first step and when the guard begins to act; in between it would only be
     // repeated.
@@ -127,7 +132,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
       return absl::OkStatus();
     case GuardAction::kPause:
       // Pause only once, because the user who resumes the run has seen the alarm.
-      if (worst.num_in_a_row == config.patience) parts_.run_state->RequestPause(true);
+      if (worst.num_in_a_row == config.patience) run_state_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
       return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(what)));
@@ -143,19 +148,19 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
 
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
-  const int64_t from = parts_.state.step, good = guard_.last_good_step() - 1;
+  const int64_t from = run_.state().step, good = guard_.last_good_step() - 1;
   saves_.RecordFinishedSave(/*waits=*/true);
   evaluations_.Abandon();
   pipeline_.Drop();
-  Rollbacks after = rollbacks_.Next(parts_.config.guard.rollback_lr_factor, parts_.state.epoch,
-                                    parts_.state.epoch_index);
+  Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor, run_.state().epoch,
+                                    run_.state().epoch_index);
   absl::Status given_up;
   bool has_begun = false;
   const auto path = run_.RollBack(good, [&](int64_t to_step) {
     has_begun = true;
     after.to_step = to_step;
-    given_up = UntilStored("rollbacks.json", &run_, parts_.run_state,
-                           [&] { return RecordRollback(rollbacks_, after); });
+    given_up =
+        saves_.UntilStored("rollbacks.json", [&] { return RecordRollback(rollbacks_, after); });
     return given_up;
   });
   TAOPD_RETURN_IF_ERROR(given_up);
@@ -170,15 +175,13 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
     return WithExitCode(absl::IsNotFound(path.status()) ? kExitNumerics : kExitData,
                         Annotate(path.status(), what));
   }
-  parts_.output.store(&run_.output());
-  if (parts_.self_teacher) {
-    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, parts_.self_teacher->LoadAverage()));
-  }
+  if (teacher_.self)
+    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, teacher_.self->LoadAverage()));
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json still marks the roll-back as begun; a resumed run treats it as done",
                {{"error", done}});
   TAOPD_RETURN_IF_ERROR(
-      BadData(parts_.data.order->Restore(parts_.state.epoch, parts_.state.epoch_index)));
+      BadData(data_.order->Restore(run_.state().epoch, run_.state().epoch_index)));
   TAOPD_RETURN_IF_ERROR(Restore());
   saves_.MarkSaved();
   LogRollback(alarm, from, *path);
@@ -187,9 +190,9 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
 }
 
 void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path) {
-  const int64_t to_step = parts_.state.step;
+  const int64_t to_step = run_.state().step;
   const int64_t skipped =
-      skips_prompts_ ? (from_step - to_step) * parts_.config.data.train_batch_size : 0;
+      skips_prompts_ ? (from_step - to_step) * config_.data.train_batch_size : 0;
   LogWarning("rolled back", {{"guard", alarm.guard},
                              {"from_step", from_step},
                              {"to_step", to_step},
@@ -204,7 +207,7 @@ void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std
               {"skipped_prompts", skipped},
               {"lr_factor", rollbacks_.lr_factor},
               {"rollbacks", rollbacks_.count}});
-  parts_.run_state->Update([&](RunStatus& status) {
+  run_state_.Update([&](RunStatus& status) {
     status.step = to_step;
     status.last_checkpoint = path;
     status.saved_step = to_step;
@@ -213,13 +216,13 @@ void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std
 
 absl::Status RunGuard::RecordRollback(const Rollbacks& rollbacks,
                                       const std::optional<Rollbacks>& intent) {
-  return parts_.group->AgreeOnStatus(
-      parts_.is_root() ? WriteRollbacks(rollbacks, run_.run_dir(), intent) : absl::OkStatus());
+  return group_.AgreeOnStatus(group_.is_root() ? WriteRollbacks(rollbacks, run_.run_dir(), intent)
+                                               : absl::OkStatus());
 }
 
 // Events are kept even if a roll-back cuts the metrics.
 void RunGuard::WriteEvent(nlohmann::ordered_json event) {
-  if (!parts_.is_root()) return;
+  if (!group_.is_root()) return;
   event["time"] = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   auto writer = JsonlWriter::Open(run_.run_dir() + "/events.jsonl");
   const absl::Status written = writer.ok() ? writer->Write(event) : writer.status();

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "trainer/commands/run_saves.h"
 #include "trainer/commands/train/run_evaluations.h"
 #include "trainer/commands/train/run_pipeline.h"
-#include "trainer/commands/train/run_saves.h"
 #include "trainer/guard/collapse_guard.h"
 #include "trainer/guard/rollbacks.h"
 #include "trainer/step/train_step.h"
@@ -20,7 +20,8 @@ class RunGuard {
  public:
   // All must outlive the object. Checkpoints of `saves` hold the guard's state and what is in
   // flight.
-  RunGuard(TrainingParts* parts, RunSaves* saves, RunEvaluations* evaluations,
+  RunGuard(const RunContext& context, TrainingData* data, TeacherSide* teacher,
+           const StepContext* step_context, RunSaves* saves, RunEvaluations* evaluations,
            RunPipeline* pipeline);
 
   // Restores what a resumed or rolled back run remembers besides its state: the guard, the
@@ -45,11 +46,16 @@ class RunGuard {
   void LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path);
   void WriteEvent(nlohmann::ordered_json event);
 
-  TrainingParts& parts_;
+  const TrainConfig& config_;
+  CheckpointedRun& run_;
+  ProcessGroup& group_;
+  RunState& run_state_;
+  TrainingData& data_;
+  TeacherSide& teacher_;
+  const StepContext& step_context_;
   RunSaves& saves_;
   RunEvaluations& evaluations_;
   RunPipeline& pipeline_;
-  CheckpointedRun& run_;
   CollapseGuard guard_;
   Rollbacks rollbacks_;
   bool skips_prompts_ = false;  // whether the prompts of steps that were undone are left out

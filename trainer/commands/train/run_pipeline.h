@@ -6,7 +6,8 @@
 
 #include <optional>
 
-#include "trainer/commands/train/run_saves.h"
+#include "trainer/commands/run_saves.h"
+#include "trainer/commands/train/training_parts.h"
 #include "trainer/pipeline/rollout_pipeline.h"
 
 namespace taopd {
@@ -14,8 +15,9 @@ namespace taopd {
 // Without either of them, all calls do nothing.
 class RunPipeline {
  public:
-  // Both must outlive the object.
-  RunPipeline(TrainingParts* parts, RunSaves* saves) : parts_(*parts), saves_(*saves) {}
+  // All must outlive the object. Restart makes the steps of `step_context` use the rollouts.
+  RunPipeline(const RunContext& context, const TrainingData* data, const RolloutSide* rollouts,
+              TeacherSide* teacher, StepContext* step_context, RunSaves* saves);
 
   // Begins with the current weights and, unless the run continues with `other_prompts`, the
   // rollouts of the checkpoint from which they come. Call it after saves->Restore().
@@ -30,7 +32,13 @@ class RunPipeline {
   // Warns of what the loss does not correct.
   void WarnOfStaleness() const;
 
-  TrainingParts& parts_;
+  const TrainConfig& config_;
+  CheckpointedRun& run_;
+  ProcessGroup& group_;
+  const TrainingData& data_;
+  const RolloutSide& rollouts_;
+  TeacherSide& teacher_;
+  StepContext& step_context_;
   RunSaves& saves_;
   std::optional<RolloutPipeline> pipeline_;
 };

@@ -48,45 +48,27 @@ nlohmann::ordered_json TextOrIds(const Tokenizer* tokenizer, const std::vector<i
 
 }  // namespace
 
-void RolloutLog::Write(int64_t step, const std::vector<const PromptRecord*>& prompts,
-                       const std::vector<Rollout>& rollouts, const Tokenizer* tokenizer) {
-  const auto size = static_cast<int64_t>(rollouts.size());
-  const int64_t count = std::min(per_step_, size);
-  if (count == 0) return;
-  const std::string path = run_dir_ + "/rollouts.jsonl";
-  std::error_code error;
-  if (std::filesystem::exists(path, error) &&
-      static_cast<int64_t>(std::filesystem::file_size(path, error)) >
-          TrainerConfig::kMaxRolloutLogBytes) {
-    std::filesystem::rename(path, run_dir_ + "/rollouts.1.jsonl", error);
-  }
-  absl::StatusOr<JsonlWriter> writer = JsonlWriter::Open(path);
-  absl::Status status = writer.status();
-  for (int64_t i = 0; status.ok() && i < count; ++i) {
-    const int64_t index = i * size / count;
-    const Rollout& rollout = rollouts[index];
-    const double sum =
-        std::accumulate(rollout.behavior_log_probs.begin(), rollout.behavior_log_probs.end(), 0.0);
-    const auto num_tokens = static_cast<int64_t>(rollout.response_ids.size());
-    status = writer->Write(
-        {{"step", step},
-         {"prompt_id", prompts[index * static_cast<int64_t>(prompts.size()) / size]->id},
-         {"prompt", TextOrIds(tokenizer, rollout.prompt_ids)},
-         {"response", TextOrIds(tokenizer, rollout.response_ids)},
-         {"num_tokens", num_tokens},
-         {"truncated", rollout.finish == FinishReason::kLength},
-         {"mean_log_prob", sum / static_cast<double>(num_tokens)}});
-  }
-  if (!status.ok()) LogWarning("rollouts could not be written", {{"error", status}});
-}
+RunReport::RunReport(const RunContext& context, const TrainingData* data,
+                     const RolloutSide* rollouts, const TeacherSide* teacher)
+    : config_(context.config),
+      run_(context.run),
+      group_(context.run.group()),
+      run_state_(context.run_state),
+      data_(*data),
+      rollouts_(*rollouts),
+      teacher_(*teacher) {}
 
-RunReport::RunReport(TrainingParts* parts)
-    : parts_(*parts), rollout_log_(parts->run.run_dir(), parts->config.trainer.rollout_dumps) {}
+void RunReport::MeasureDevice() {
+  const Decoder& decoder = *run_.student().decoder;
+  peak_flops_ = config_.trainer.peak_flops;
+  if (peak_flops_ == 0 && decoder.device().is_cpu())
+    peak_flops_ = MeasurePeakFlops(decoder.lm_head().scalar_type());
+}
 
 RunReport::Answers RunReport::Grade(const StepResult& result) const {
   Answers answers;
-  const Tokenizer* tokenizer = parts_.student.tokenizer.get();
-  const bool can_grade = tokenizer != nullptr && parts_.grader != nullptr;
+  const Tokenizer* tokenizer = run_.student().tokenizer.get();
+  const bool can_grade = tokenizer != nullptr && data_.grader != nullptr;
   for (size_t i = 0; can_grade && i < result.rollouts.size(); ++i) {
     const PromptRecord& problem = *result.prompts[i];
     if (problem.answer.empty()) continue;
@@ -94,8 +76,8 @@ RunReport::Answers RunReport::Grade(const StepResult& result) const {
     const Rollout& rollout = result.rollouts[i];
     const std::string text = tokenizer->Decode(rollout.response_ids);
     const bool truncated = rollout.finish != FinishReason::kStop;
-    const EvalConfig& eval = parts_.config.eval;
-    const grading::Verdict verdict = GradeResponse(*parts_.grader, eval, text, truncated, problem);
+    const EvalConfig& eval = config_.eval;
+    const grading::Verdict verdict = GradeResponse(*data_.grader, eval, text, truncated, problem);
     answers.correct += verdict.correct ? 1 : 0;
     if (FoundAnswer(eval, verdict)) {
       ++answers.found;
@@ -112,17 +94,16 @@ void RunReport::WarnIfNeverFound(const Answers& answers) {
   constexpr int64_t kMinGraded = 32;
   num_graded_ += answers.graded;
   num_found_ += answers.found;
-  if (num_found_ > 0 || num_graded_ < kMinGraded || has_warned_ || !parts_.is_root()) return;
+  if (num_found_ > 0 || num_graded_ < kMinGraded || has_warned_ || !group_.is_root()) return;
   has_warned_ = true;
-  WarnOfNoAnswers(parts_.config.eval, num_graded_, answers.unread, answers.expected);
+  WarnOfNoAnswers(config_.eval, num_graded_, answers.unread, answers.expected);
 }
 
 absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
-  ProcessGroup* const group = parts_.group;
-  RunOutput& output = parts_.run.output();
+  RunOutput& output = run_.output();
   Answers answers = Grade(result);
-  double flops = ModelFlops(parts_.student.decoder->config(), result.rollouts);
-  double peak = parts_.peak_flops;
+  double flops = ModelFlops(run_.student().decoder->config(), result.rollouts);
+  double peak = peak_flops_;
   RankSums sums;
   sums.Add(&answers.graded);
   sums.Add(&answers.correct);
@@ -130,54 +111,86 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   sums.Add(&flops);
   sums.Add(&peak);
   RemoteRolloutStats remote;
-  if (parts_.remote.engine != nullptr) remote = parts_.remote.engine->stats();
+  if (rollouts_.servers != nullptr) remote = rollouts_.servers->stats();
   for (int64_t* count :
        {&remote.num_ready, &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
     sums.Add(count);
   }
-  TAOPD_RETURN_IF_ERROR(sums.Reduce(group));
+  TAOPD_RETURN_IF_ERROR(sums.Reduce(&group_));
   if (answers.graded > 0) {
     metrics->emplace_back("rollout/accuracy", static_cast<double>(answers.correct) /
                                                   static_cast<double>(answers.graded));
   }
   WarnIfNeverFound(answers);
-  TeacherClientStats teacher_stats = parts_.teacher->stats();
-  TAOPD_RETURN_IF_ERROR(SumOverRanks(group, &teacher_stats));
+  TeacherClientStats teacher_stats = teacher_.client->stats();
+  TAOPD_RETURN_IF_ERROR(SumOverRanks(&group_, &teacher_stats));
   const Metrics teacher_metrics = TeacherMetrics(teacher_stats);
   metrics->insert(metrics->end(), teacher_metrics.begin(), teacher_metrics.end());
-  if (parts_.remote.engine != nullptr) {
+  if (rollouts_.servers != nullptr) {
     metrics->emplace_back("rollout/workers_ready", static_cast<double>(remote.num_ready));
     metrics->emplace_back("rollout/workers_left_out", static_cast<double>(remote.num_left_out));
     metrics->emplace_back("rollout/workers_lost", static_cast<double>(remote.num_lost));
     metrics->emplace_back("rollout/asked_again", static_cast<double>(remote.num_asked_again));
   }
-  metrics->emplace_back("data/epoch", static_cast<double>(parts_.data.order->epoch()));
-  metrics->insert(metrics->end(), parts_.data.metrics.begin(), parts_.data.metrics.end());
+  metrics->emplace_back("data/epoch", static_cast<double>(data_.order->epoch()));
+  metrics->insert(metrics->end(), data_.metrics.begin(), data_.metrics.end());
   metrics->emplace_back("disk/failed_saves",
-                        static_cast<double>(parts_.run.checkpoints().num_failed_saves()));
+                        static_cast<double>(run_.checkpoints().num_failed_saves()));
   metrics->emplace_back("disk/records_waiting", static_cast<double>(output.num_waiting()));
   metrics->emplace_back("disk/records_lost", static_cast<double>(output.num_dropped()));
-  AddMemoryMetrics(parts_.student.decoder->device(), metrics);
-  TAOPD_RETURN_IF_ERROR(CombineRankMetrics(group, metrics));
+  AddMemoryMetrics(run_.student().decoder->device(), metrics);
+  TAOPD_RETURN_IF_ERROR(CombineRankMetrics(&group_, metrics));
   AddRate(flops, peak, metrics);
-  TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(group, *metrics));
-  output.Write(parts_.state.step, *metrics);
-  if (parts_.is_root()) {
-    rollout_log_.Write(parts_.state.step, result.prompts, result.rollouts,
-                       parts_.student.tokenizer.get());
-  }
+  TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(&group_, *metrics));
+  output.Write(run_.state().step, *metrics);
+  if (group_.is_root()) WriteRollouts(result);
   UpdateStatus(*metrics);
   return absl::OkStatus();
 }
 
+// Each line of RUN_DIR/rollouts.jsonl has: step, prompt_id, prompt and response as text (as ids
+// without a tokenizer), num_tokens, truncated, mean_log_prob (of the response tokens under the
+// policy that sampled them). A large file becomes rollouts.1.jsonl and replaces an older one. A
+// resumed run appends, so steps that it repeats occur twice. A failure to write is logged.
+void RunReport::WriteRollouts(const StepResult& result) const {
+  const auto size = static_cast<int64_t>(result.rollouts.size());
+  const int64_t count = std::min(config_.trainer.rollout_dumps, size);
+  if (count == 0) return;
+  const std::string path = run_.run_dir() + "/rollouts.jsonl";
+  std::error_code error;
+  if (std::filesystem::exists(path, error) &&
+      static_cast<int64_t>(std::filesystem::file_size(path, error)) >
+          TrainerConfig::kMaxRolloutLogBytes) {
+    std::filesystem::rename(path, run_.run_dir() + "/rollouts.1.jsonl", error);
+  }
+  const Tokenizer* const tokenizer = run_.student().tokenizer.get();
+  absl::StatusOr<JsonlWriter> writer = JsonlWriter::Open(path);
+  absl::Status status = writer.status();
+  for (int64_t i = 0; status.ok() && i < count; ++i) {
+    const int64_t index = i * size / count;
+    const Rollout& rollout = result.rollouts[index];
+    const double sum =
+        std::accumulate(rollout.behavior_log_probs.begin(), rollout.behavior_log_probs.end(), 0.0);
+    const auto num_tokens = static_cast<int64_t>(rollout.response_ids.size());
+    status = writer->Write({{"step", run_.state().step},
+                            {"prompt_id", result.prompts[index]->id},
+                            {"prompt", TextOrIds(tokenizer, rollout.prompt_ids)},
+                            {"response", TextOrIds(tokenizer, rollout.response_ids)},
+                            {"num_tokens", num_tokens},
+                            {"truncated", rollout.finish == FinishReason::kLength},
+                            {"mean_log_prob", sum / static_cast<double>(num_tokens)}});
+  }
+  if (!status.ok()) LogWarning("rollouts could not be written", {{"error", status}});
+}
+
 void RunReport::UpdateStatus(const Metrics& metrics) {
-  const TrainState& state = parts_.state;
+  const TrainState& state = run_.state();
   const double seconds_per_step = state.train_seconds / static_cast<double>(state.step);
-  const int64_t steps_left = parts_.config.trainer.total_steps - state.step;
-  parts_.run_state->Update([&](RunStatus& status) {
+  const int64_t steps_left = config_.trainer.total_steps - state.step;
+  run_state_.Update([&](RunStatus& status) {
     status.step = state.step;
     status.metrics = metrics;
-    status.teacher = parts_.Health();
+    status.teacher = teacher_.Health();
     status.eta_seconds = seconds_per_step * static_cast<double>(steps_left);
   });
 }

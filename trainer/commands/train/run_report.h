@@ -11,31 +11,15 @@
 
 namespace taopd {
 
-// Logs some rollouts of each step as JSON Lines for inspection: RUN_DIR/rollouts.jsonl. A large
-// file becomes rollouts.1.jsonl and replaces an older one. A failure to write is logged.
-class RolloutLog {
- public:
-  // Writes `per_step` rollouts of each step (0 for none), spread over the step's prompts.
-  RolloutLog(std::string run_dir, int64_t per_step)
-      : run_dir_(std::move(run_dir)), per_step_(per_step) {}
-
-  // Each line has: step, prompt_id, prompt and response as text (as ids without a tokenizer),
-  // num_tokens, truncated, mean_log_prob (of the response tokens under the policy that sampled
-  // them). `rollouts` has the same number of rollouts for each prompt. A resumed run appends, so
-  // steps that it repeats occur twice.
-  void Write(int64_t step, const std::vector<const PromptRecord*>& prompts,
-             const std::vector<Rollout>& rollouts, const Tokenizer* tokenizer);
-
- private:
-  const std::string run_dir_;
-  const int64_t per_step_;
-};
-
 class RunReport {
  public:
-  // `parts` must outlive the object.
-  explicit RunReport(TrainingParts* parts);
+  // All must outlive the object.
+  RunReport(const RunContext& context, const TrainingData* data, const RolloutSide* rollouts,
+            const TeacherSide* teacher);
 
+  // Finds the peak rate of this rank's device, for perf/mfu. Call it before the first step, while
+  // nothing else computes.
+  void MeasureDevice();
   // Adds metrics to those of the step, makes them those of rank 0 on all ranks, and writes them.
   absl::Status Write(const StepResult& result, Metrics* metrics);
 
@@ -49,10 +33,18 @@ class RunReport {
   Answers Grade(const StepResult& result) const;
   // `answers` are of this step and all ranks.
   void WarnIfNeverFound(const Answers& answers);
+  // Logs trainer.rollout_dumps rollouts of the step, spread over its prompts, for inspection.
+  void WriteRollouts(const StepResult& result) const;
   void UpdateStatus(const Metrics& metrics);
 
-  TrainingParts& parts_;
-  RolloutLog rollout_log_;
+  const TrainConfig& config_;
+  CheckpointedRun& run_;
+  ProcessGroup& group_;
+  RunState& run_state_;
+  const TrainingData& data_;
+  const RolloutSide& rollouts_;
+  const TeacherSide& teacher_;
+  double peak_flops_ = 0;                   // of this rank's device; 0: not known
   int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
   bool has_warned_ = false;
 };

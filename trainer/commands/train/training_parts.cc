@@ -21,12 +21,16 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
 
 }  // namespace
 
-ExitCode CodeOfFailedStep(const absl::Status& status) {
-  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
-  const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
-                          absl::IsInvalidArgument(status);
-  if (is_of_data) return kExitData;
-  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
+std::vector<const PromptRecord*> TrainingData::NextBatch(int64_t size) {
+  std::vector<const PromptRecord*> batch;
+  for (const int64_t index : order->Next(size)) batch.push_back(&prompts[index]);
+  return batch;
+}
+
+TeacherHealth TeacherSide::Health() const {
+  const TeacherClientStats stats = client->stats();
+  return {info.model_name, stats.waiting,   stats.requests, stats.retries,
+          stats.failures,  stats.in_flight, stats.queued};
 }
 
 TrainingParts::TrainingParts(TrainConfig given, RunState* run_state, ProcessGroup* group)
@@ -34,37 +38,21 @@ TrainingParts::TrainingParts(TrainConfig given, RunState* run_state, ProcessGrou
       run_state(run_state),
       group(group),
       run(MakeTrainingRunOptions(config, group)),
-      wall_time(start, absl::Seconds(config.trainer.max_wall_time_s)) {}
-
-TeacherHealth TrainingParts::Health() const {
-  const TeacherClientStats stats = teacher->stats();
-  return {teacher_info.model_name, stats.waiting,   stats.requests, stats.retries,
-          stats.failures,          stats.in_flight, stats.queued};
-}
+      trace(config.trainer.trace_steps,
+            group->is_root() ? run.run_dir() + "/trace.json" : std::string()) {}
 
 Liveness::Activity TrainingParts::CurrentActivity() const {
   if (run_state->is_paused()) return std::nullopt;
-  const TeacherClientStats stats = teacher->stats();
-  int64_t num_remote = remote.engine != nullptr ? remote.engine->stats().num_done : int64_t{0};
-  absl::Time last_beat = engine->stats().last_step;
-  if (evaluation_snapshot) {
-    last_beat = std::max(last_beat, evaluation_snapshot->last_beat());
-    num_remote += evaluation_snapshot->num_remote();
+  const TeacherClientStats stats = teacher.client->stats();
+  int64_t num_remote = rollouts.servers != nullptr ? rollouts.servers->stats().num_done : 0;
+  absl::Time last_beat = rollouts.engine->stats().last_step;
+  if (const EvaluationSnapshot* const snapshot = rollouts.evaluation_snapshot.get()) {
+    last_beat = std::max(last_beat, snapshot->last_beat());
+    num_remote += snapshot->num_remote();
   }
   return {{run_state->num_progress(), num_remote, absl::ToUnixNanos(last_beat),
            static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
            static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};
-}
-
-absl::Status TrainingParts::UndoStep(const TrainState& before) {
-  state = before;
-  TAOPD_RETURN_IF_ERROR(
-      WithExitCode(kExitInternal, data.order->Restore(state.epoch, state.epoch_index)));
-  return absl::OkStatus();
-}
-
-void TrainingParts::Trace(const char* name, absl::Time start) {
-  if (context.timeline != nullptr) timeline.Add(TimelineTrack::kTrainer, name, start, absl::Now());
 }
 
 }  // namespace taopd

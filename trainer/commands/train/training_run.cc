@@ -1,49 +1,91 @@
 #include "trainer/commands/train/training_run.h"
 
+#include <absl/strings/str_format.h>
+
+#include <iostream>
+
 #include "common/base/log.h"
-#include "common/io/file.h"
 #include "kernels/cpu/isa/isa.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/commands/process.h"
-#include "trainer/commands/train/dry_run.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/training_setup.h"
-#include "trainer/commands/until_stored.h"
+#include "trainer/dist/rank_metrics.h"
 #include "trainer/optim/lr_schedule.h"
 
 namespace taopd {
-
 namespace {
 
-// The next action, which rank 0 chooses for all ranks.
-enum Command : int64_t { kStep = 0, kSave = 1 };
-// The kind of save after a step, which rank 0 chooses for all ranks.
-enum SaveKind : int64_t { kNoSave = 0, kStartSave = 1, kSaveNow = 2 };
+RunSavesOptions SavesOptionsOf(TrainingParts& parts) {
+  const TrainerConfig& trainer = parts.config.trainer;
+  return {.start = parts.start,
+          .save_interval = absl::Minutes(trainer.save_minutes),
+          .wall_time_limit = absl::Seconds(trainer.max_wall_time_s),
+          .memory = &parts.memory,
+          .trace = &parts.trace,
+          .service_manager = &parts.control.service_manager};
+}
+
+// Returns the exit code of a run whose step has failed with `status`.
+ExitCode CodeOfFailedStep(const absl::Status& status) {
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
+  const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
+                          absl::IsInvalidArgument(status);
+  if (is_of_data) return kExitData;
+  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
+}
+
+std::string MetricLines(const Metrics& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics) text += absl::StrFormat("  %-32s %.9g\n", name, value);
+  return text;
+}
+
+// Returns one rollout as text, or as ids if there is no tokenizer.
+std::string RolloutText(const Tokenizer* tokenizer, const PromptRecord& prompt,
+                        const Rollout& rollout) {
+  std::string text = Concat("  --- a response to ", prompt.id, "\n");
+  if (tokenizer != nullptr) {
+    return text + tokenizer->Decode(rollout.prompt_ids, /*skip_special_tokens=*/false) +
+           "\n  ---\n" + tokenizer->Decode(rollout.response_ids, /*skip_special_tokens=*/false) +
+           "\n";
+  }
+  text += "  ids";
+  for (const int32_t id : rollout.prompt_ids) text += Concat(" ", id);
+  text += " |";
+  for (const int32_t id : rollout.response_ids) text += Concat(" ", id);
+  return text + "\n";
+}
 
 }  // namespace
 
 TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group)
     : parts_(std::move(config), state, group),
-      saves_(&parts_),
-      evaluations_(&parts_, &saves_),
-      pipeline_(&parts_, &saves_),
-      guard_(&parts_, &saves_, &evaluations_, &pipeline_),
-      report_(&parts_) {}
+      saves_(&parts_.run, state, SavesOptionsOf(parts_)),
+      evaluations_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher, &saves_),
+      pipeline_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher,
+                &parts_.step_context, &saves_),
+      guard_(parts_.Context(), &parts_.data, &parts_.teacher, &parts_.step_context, &saves_,
+             &evaluations_, &pipeline_),
+      report_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher) {}
 
 absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_ASSIGN_OR_RETURN(const bool is_finished, SetUp(mode));
-  parts_.service.Ready();
+  parts_.control.service_manager.Ready();
   if (is_finished) return absl::OkStatus();
   // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
-  parts_.service.WatchWith([this] { return !parts_.is_root() || parts_.liveness->Check().ok(); });
+  ControlSide& control = parts_.control;
+  control.service_manager.WatchWith(
+      [this, &control] { return !parts_.group->is_root() || control.liveness->Check().ok(); });
   try {
-    return mode.dry_run ? DryRun(parts_) : Loop();
+    return mode.dry_run ? DryRun() : Loop();
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     // A step handles its own exceptions, so the state here is that of the end of a step.
-    const int64_t changes_before = may_go_back_ ? -1 : parts_.student.optimizer->num_changes();
-    return saves_.OutOfMemory(parts_.state, changes_before,
-                              Concat("after step ", parts_.state.step), error.what());
+    CheckpointedRun& run = parts_.run;
+    const int64_t changes_before = may_go_back_ ? -1 : run.student().optimizer->num_changes();
+    return saves_.OutOfMemory(run.state(), changes_before, Concat("after step ", run.state().step),
+                              error.what());
   }
 }
 
@@ -66,12 +108,12 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
     TAOPD_RETURN_IF_ERROR(pipeline_.Restart(/*other_prompts=*/false));
     return false;
   }
+  report_.MeasureDevice();
   // From here on there is something to save: a stop is for the loop.
   parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run.OpenOutput());
   TAOPD_RETURN_IF_ERROR(guard_.Restore());
   guard_.ClearRollbackIntent();
-  parts_.output.store(&run.output());
   Announce();
   return false;
 }
@@ -87,10 +129,10 @@ absl::StatusOr<bool> TrainingRun::IsFinished() {
                             config.eval.measure == EvalMeasure::kNone || !run.is_last();
   TAOPD_ASSIGN_OR_RETURN(const bool is_exported, WithExitCode(kExitUnavailable, run.IsExported()));
   const bool is_finished = evaluations_.ends_run() && is_evaluated && is_exported;
-  if (is_finished && parts_.is_root()) {
+  if (is_finished && parts_.group->is_root()) {
     LogInfo(
         "the run is finished and stays as it is",
-        {{"dir", run.run_dir()}, {"step", parts_.state.step}, {"model", run.run_dir() + "/model"}});
+        {{"dir", run.run_dir()}, {"step", run.state().step}, {"model", run.run_dir() + "/model"}});
   }
   return is_finished;
 }
@@ -98,28 +140,28 @@ absl::StatusOr<bool> TrainingRun::IsFinished() {
 void TrainingRun::Announce() {
   const CheckpointedRun& run = parts_.run;
   const TrainConfig& config = parts_.config;
-  const int64_t step = parts_.state.step;
+  const int64_t step = parts_.run.state().step;
   parts_.run_state->Update([&](RunStatus& status) {
     status.run_name = config.run.name;
     status.total_steps = config.trainer.total_steps;
     status.step = step;
     status.phase = TrainerPhase::kRunning;
-    status.teacher = parts_.Health();
+    status.teacher = parts_.teacher.Health();
     status.plan_gb = parts_.memory.gb;
     if (run.resumed()) {
       status.last_checkpoint = run.resumed_from();
       status.saved_step = step;
     }
   });
-  if (!parts_.is_root()) return;
+  if (!parts_.group->is_root()) return;
   LogInfo(run.resumed() ? "resumed" : "started",
           {{"run", config.run.name},
            {"dir", run.run_dir()},
            {"step", step},
-           {"parameters", parts_.student.decoder->config().NumParameters()},
+           {"parameters", parts_.run.student().decoder->config().NumParameters()},
            {"prompts", parts_.data.prompts.size()},
            {"objective", NameOf(config.LossTerms())},
-           {"teacher", parts_.teacher_info.model_name},
+           {"teacher", parts_.teacher.info.model_name},
            {"ranks", parts_.group->world_size()},
            {"cpu_kernels", cpu::NameOf(cpu::WidestInstructionSet())}});
 }
@@ -127,38 +169,68 @@ void TrainingRun::Announce() {
 absl::Status TrainingRun::Loop() {
   TAOPD_RETURN_IF_ERROR(evaluations_.RunIfMissing());
   while (!evaluations_.ends_run()) {
-    TAOPD_ASSIGN_OR_RETURN(const bool stops, WithExitCode(kExitUnavailable, WaitForNextStep()));
+    TAOPD_ASSIGN_OR_RETURN(const bool stops,
+                           WithExitCode(kExitUnavailable, saves_.WaitForNextStep()));
     if (stops) return saves_.Stopped();
     TAOPD_RETURN_IF_ERROR(Step());
   }
   TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
-  if (!saves_.WaitUntilSaved()) {
-    TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  if (!saves_.WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  return saves_.Finished();
+}
+
+absl::Status TrainingRun::DryRun() {
+  CheckpointedRun& run = parts_.run;
+  const int64_t batch_size = parts_.config.data.train_batch_size;
+  parts_.step_context.on_bad_batch = [](const BadBatch&) {};
+  absl::StatusOr<StepResult> result;
+  try {
+    result = TrainOneStep(parts_.step_context, run.state().step, /*lr=*/0,
+                          parts_.data.NextBatch(batch_size));
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    result = ResourceExhausted("out of memory: ", MessageOf(error), ". The plan was:\n",
+                               parts_.memory.table);
   }
-  RunState* const run_state = parts_.run_state;
-  TAOPD_RETURN_IF_ERROR(
-      UntilStored("the model", &parts_.run, run_state, [this] { return parts_.run.Export(); }));
-  run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
+  if (!result.ok()) {
+    return WithExitCode(CodeOfFailedStep(result.status()),
+                        Annotate(result.status(), "the step of the dry run"));
+  }
+  TAOPD_RETURN_IF_ERROR(CombineRankMetrics(parts_.group, &result->metrics));
+  if (parts_.group->is_root()) {
+    std::cout << "dry run: " << batch_size << " of " << parts_.data.prompts.size() << " prompts, "
+              << batch_size * parts_.config.rollout.n
+              << " responses; no weight has changed, and nothing is written\n"
+              << MetricLines(result->metrics);
+    if (!result->rollouts.empty()) {
+      std::cout << RolloutText(run.student().tokenizer.get(), *result->prompts.front(),
+                               result->rollouts.front());
+    }
+    std::cout << std::flush;
+  }
+  if (result->num_skipped_updates > 0) {
+    return WithExitCode(kExitNumerics,
+                        Internal("the loss or its gradient is not finite in ",
+                                 result->num_skipped_updates, " mini-batches of the dry run"));
+  }
   return absl::OkStatus();
 }
 
 absl::Status TrainingRun::Step() {
   const absl::Time start = absl::Now();
-  TrainState& state = parts_.state;
-  parts_.run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kRunning; });
-  std::vector<const PromptRecord*> batch;
-  for (int64_t index : parts_.data.order->Next(parts_.config.data.train_batch_size))
-    batch.push_back(&parts_.data.prompts[index]);
-  TAOPD_ASSIGN_OR_RETURN(const StepResult result, TrainOn(batch));
+  TrainState& state = parts_.run.state();
+  parts_.run_state->SetPhase(TrainerPhase::kRunning);
+  TAOPD_ASSIGN_OR_RETURN(const StepResult result,
+                         TrainOn(parts_.data.NextBatch(parts_.config.data.train_batch_size)));
   StepDone(result);
   Metrics metrics = result.metrics;
   guard_.AddMetrics(result, &metrics);
-  parts_.wall_time.ObserveStep(absl::Now() - start);
+  saves_.wall_time().ObserveStep(absl::Now() - start);
   state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
   metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeElapsed()));
   metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeElapsed()));
   TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, report_.Write(result, &metrics)));
-  WriteTimeline();
+  parts_.trace.Write();
   if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
     return saves_.FailSaved(
         WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
@@ -172,20 +244,20 @@ absl::Status TrainingRun::Step() {
   may_go_back_ = false;
   if (state.step != step) return absl::OkStatus();  // rolled back
   // Save before the evaluation, which may fail or take long.
-  TAOPD_RETURN_IF_ERROR(SaveIfDue());
+  TAOPD_RETURN_IF_ERROR(saves_.SaveIfDue(parts_.config.trainer.save_every));
   return evaluations_.is_due() ? evaluations_.Run() : absl::OkStatus();
 }
 
 absl::Status TrainingRun::AverageWeights(int64_t step) {
   // The pipeline updates a teacher that scores responses of later steps.
-  if (!parts_.self_teacher || parts_.context.rollouts_ahead != nullptr) return absl::OkStatus();
-  const absl::Status taken = parts_.self_teacher->StepDone(step);
-  return taken.ok() ? taken : WithExitCode(kExitUnavailable, taken);
+  if (!parts_.teacher.self || parts_.step_context.rollouts_ahead != nullptr)
+    return absl::OkStatus();
+  return WithExitCode(kExitUnavailable, parts_.teacher.self->StepDone(step));
 }
 
 void TrainingRun::StepDone(const StepResult& result) {
   const TrainConfig& config = parts_.config;
-  TrainState& state = parts_.state;
+  TrainState& state = parts_.run.state();
   parts_.run_state->Progress();
   ++state.step;
   saves_.MarkChanged();
@@ -196,43 +268,25 @@ void TrainingRun::StepDone(const StepResult& result) {
       result.num_skipped_updates == num_minis ? state.nonfinite_in_a_row + 1 : 0;
 }
 
-absl::Status TrainingRun::SaveIfDue() {
-  const SaveKind own_request = !parts_.is_root()                     ? kNoSave
-                               : parts_.run_state->TakeSaveRequest() ? kSaveNow
-                               : saves_.IsDue(absl::Now())           ? kStartSave
-                                                                     : kNoSave;
-  TAOPD_ASSIGN_OR_RETURN(const int64_t request,
-                         WithExitCode(kExitUnavailable, parts_.group->AgreeOnLargest(own_request)));
-  if (parts_.run.is_last()) return saves_.SaveOrWait();
-  if (request == kSaveNow || parts_.run.checkpoints().num_failed_saves() > 0) {
-    saves_.Save().IgnoreError();
-  } else if (request == kStartSave || parts_.run.is_due(parts_.config.trainer.save_every)) {
-    saves_.StartSave();
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRecord*>& batch) {
   const TrainerConfig& trainer = parts_.config.trainer;
-  TrainState& state = parts_.state;
+  TrainState& state = parts_.run.state();
   const double lr =
       guard_.lr_factor() * LearningRate(parts_.config.optimizer, state.step, trainer.total_steps);
   const TrainState before = state;
-  const int64_t changes_before = parts_.student.optimizer->num_changes();
-  const bool is_traced = num_traced_steps_ < trainer.trace_steps;
-  parts_.context.timeline = is_traced ? &parts_.timeline : nullptr;
-  num_traced_steps_ += is_traced ? 1 : 0;
+  const int64_t changes_before = parts_.run.student().optimizer->num_changes();
+  parts_.step_context.timeline = parts_.trace.BeginStep();
   try {
     const absl::Time start = absl::Now();
     absl::StatusOr<StepResult> result =
-        TrainOneStep(parts_.context, state.step, lr, batch, saves_.pending());
+        TrainOneStep(parts_.step_context, state.step, lr, batch, saves_.pending());
     if (!result.ok()) return StepFailed(before, result.status());
     saves_.SetPending(result->pending);
     if (result->pending == nullptr) {
       TAOPD_RETURN_IF_ERROR(AverageWeights(before.step + 1));
       return *std::move(result);
     }
-    const absl::Status undone = parts_.UndoStep(before);
+    const absl::Status undone = UndoStep(before);
     state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
     return undone.ok() ? saves_.Stopped() : undone;
   } catch (const std::exception& error) {
@@ -246,54 +300,22 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   // Without the other ranks nothing can be saved; the newest checkpoint is intact.
   if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
   // A step that fails has changed nothing but the position in the data.
-  TAOPD_RETURN_IF_ERROR(parts_.UndoStep(before));
+  TAOPD_RETURN_IF_ERROR(UndoStep(before));
   if (absl::IsCancelled(status)) return saves_.Stopped();
   TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
   // Only the engine can be out of memory here, because a teacher's RESOURCE_EXHAUSTED is retried
   // until its outage budget is used up.
   if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemory(before, parts_.student.optimizer->num_changes(),
+    return saves_.OutOfMemory(before, parts_.run.student().optimizer->num_changes(),
                               Concat("step ", before.step + 1), std::string(status.message()));
   }
   return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));
 }
 
-absl::StatusOr<bool> TrainingRun::WaitForNextStep() {
-  RunState* const run_state = parts_.run_state;
-  ProcessGroup* const group = parts_.group;
-  if (parts_.is_root()) {
-    if (run_state->pause_requested()) {
-      run_state->Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
-    }
-    // Save requests during the pause are carried out at once, because no step is in progress.
-    run_state->WaitWhilePaused([this] {
-      if (parts_.group->AgreeOnLargest(kSave).ok()) saves_.Save().IgnoreError();
-    });
-    if (parts_.wall_time.IsUp(absl::Now())) {
-      LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
-              {{"step", parts_.state.step},
-               {"max_wall_time_s", parts_.config.trainer.max_wall_time_s}});
-      run_state->RequestStop(kExitStoppedByUser);
-    }
-    TAOPD_RETURN_IF_ERROR(group->AgreeOnLargest(kStep).status());
-  } else {
-    int64_t command = kStep;
-    do {
-      TAOPD_ASSIGN_OR_RETURN(command, group->AgreeOnLargest(kStep));
-      if (command == kSave) saves_.Save().IgnoreError();
-    } while (command == kSave);
-  }
-  // A signal may have reached any rank.
-  TAOPD_ASSIGN_OR_RETURN(const int64_t code, group->AgreeOnLargest(run_state->stop_code()));
-  return code != kExitOk;
-}
-
-// Written after each traced step, so that a killed run leaves a file that can be opened.
-void TrainingRun::WriteTimeline() {
-  if (parts_.context.timeline == nullptr || !parts_.is_root()) return;
-  const absl::Status written =
-      WriteFileAtomically(parts_.run.run_dir() + "/trace.json", parts_.timeline.Json());
-  if (!written.ok()) LogWarning("the timeline could not be written", {{"error", written}});
+absl::Status TrainingRun::UndoStep(const TrainState& before) {
+  TrainState& state = parts_.run.state();
+  state = before;
+  return WithExitCode(kExitInternal, parts_.data.order->Restore(state.epoch, state.epoch_index));
 }
 
 }  // namespace taopd

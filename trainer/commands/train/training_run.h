@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "trainer/commands/run_saves.h"
 #include "trainer/commands/train/run_evaluations.h"
 #include "trainer/commands/train/run_guard.h"
 #include "trainer/commands/train/run_pipeline.h"
 #include "trainer/commands/train/run_report.h"
-#include "trainer/commands/train/run_saves.h"
 #include "trainer/commands/train/training_parts.h"
 #include "trainer/step/train_step.h"
 
@@ -34,6 +34,12 @@ class TrainingRun {
   absl::StatusOr<bool> IsFinished();
   void Announce();
 
+  // With --dry-run: takes one batch through the first step of the run, with the same prompts,
+  // seeds, rollouts and scores, the same forward and backward pass, and the same memory, and prints
+  // what it measured. The learning rate is 0, and nothing is written, neither records nor a skipped
+  // mini-batch.
+  absl::Status DryRun();
+
   // ---- The loop ----
   absl::Status Loop();
   absl::Status Step();
@@ -43,12 +49,8 @@ class TrainingRun {
   // Counts the step that is done.
   void StepDone(const StepResult& result);
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);
-  // Saves after a step if a checkpoint is due or asked for.
-  absl::Status SaveIfDue();
-  // Rank 0 waits while the run is paused; the others wait for rank 0 and save when it does. Returns
-  // whether the run should stop before the next step.
-  absl::StatusOr<bool> WaitForNextStep();
-  void WriteTimeline();
+  // Puts state and position in the data back to where a step began.
+  absl::Status UndoStep(const TrainState& before);
 
   TrainingParts parts_;
   RunSaves saves_;
@@ -56,7 +58,6 @@ class TrainingRun {
   RunPipeline pipeline_;
   RunGuard guard_;
   RunReport report_;
-  int64_t num_traced_steps_ = 0;
   // While the guard may go back to a checkpoint, the weights and the optimizer's state may belong
   // to two steps. What fails then is not saved.
   bool may_go_back_ = false;

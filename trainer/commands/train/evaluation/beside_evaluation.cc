@@ -77,11 +77,16 @@ absl::StatusOr<EvalResult> CombineParts(const EvaluationPart& part, ProcessGroup
   return mine;
 }
 
-BesideEvaluation::BesideEvaluation(TrainingParts* parts, int64_t step,
-                                   std::optional<EvalJournal> journal)
-    : parts_(*parts),
+BesideEvaluation::BesideEvaluation(const RunContext& context,
+                                   const std::vector<PromptRecord>& problems,
+                                   EvaluationSnapshot* snapshot, TeacherClient* teacher,
+                                   int64_t step, std::optional<EvalJournal> journal)
+    : context_(context),
+      group_(&context.run.group()),
+      snapshot_(snapshot),
+      teacher_(teacher),
       step_(step),
-      part_(parts->config, parts->data.problems, parts->group),
+      part_(context.config, problems, group_),
       journal_(std::move(journal)) {
   thread_.emplace([this](const EvaluationThread::Exchange& exchange,
                          const std::function<absl::Status()>& cancelled) {
@@ -94,19 +99,19 @@ BesideEvaluation::~BesideEvaluation() {
 }
 
 void BesideEvaluation::Cancel(const absl::Status& why) {
-  parts_.evaluation_snapshot->StopYielding();
+  snapshot_->StopYielding();
   thread_->Cancel(why);
 }
 
 absl::Status BesideEvaluation::OnWait(const std::function<absl::Status()>& cancelled) {
   if (journal_ && journal_->num_added() > num_added_.load()) {
     num_added_.store(journal_->num_added());
-    parts_.run_state->Progress();
+    context_.run_state.Progress();
   }
   // An engine gives way by itself; here a forward pass does.
-  const bool computes_passes = parts_.config.eval.measure == EvalMeasure::kKl;
+  const bool computes_passes = context_.config.eval.measure == EvalMeasure::kKl;
   absl::Status status = cancelled();
-  while (status.ok() && computes_passes && parts_.evaluation_snapshot->Yields()) {
+  while (status.ok() && computes_passes && snapshot_->Yields()) {
     absl::SleepFor(kYieldPoll);
     status = cancelled();
   }
@@ -117,18 +122,17 @@ absl::StatusOr<EvalResult> BesideEvaluation::Measure(
     const EvaluationThread::Exchange& exchange, const std::function<absl::Status()>& cancelled) {
   if (!part_.has_work) return EvalResult();
   at::init_num_threads();  // at::set_num_threads reaches a new thread only through this
-  EvaluationSnapshot& snapshot = *parts_.evaluation_snapshot;
-  const EvaluatedModel model = {.decoder = snapshot.decoder(),
-                                .engine = snapshot.rollout_engine(),
-                                .tokenizer = parts_.student.tokenizer.get(),
-                                .teacher = parts_.teacher.get()};
-  const AccuracyPart part =
-      part_.exchanges ? AccuracyPart{parts_.group->rank(), parts_.group->world_size(), exchange}
-                      : AccuracyPart();
+  const EvaluatedModel model = {.decoder = snapshot_->decoder(),
+                                .engine = snapshot_->rollout_engine(),
+                                .tokenizer = context_.run.student().tokenizer.get(),
+                                .teacher = teacher_};
+  const AccuracyPart part = part_.exchanges
+                                ? AccuracyPart{group_->rank(), group_->world_size(), exchange}
+                                : AccuracyPart();
   absl::StatusOr<EvalResult> result = EvalResult();
   const absl::Status ran = Guarded([&] {
     result = MeasureStudent(
-        parts_.config, *part_.records, model, [&] { return OnWait(cancelled); }, part,
+        context_.config, *part_.records, model, [&] { return OnWait(cancelled); }, part,
         journal_ ? &*journal_ : nullptr);
   });
   if (!ran.ok()) return ran;
@@ -139,10 +143,10 @@ absl::StatusOr<EvalResult> BesideEvaluation::Take() {
   EvaluationThread::Exchange exchange;
   if (part_.exchanges) {
     exchange = [this](const absl::StatusOr<std::string>& mine) {
-      return GatherOutcomes(parts_.group, mine);
+      return GatherOutcomes(group_, mine);
     };
   }
-  return CombineParts(part_, parts_.group, thread_->Take(exchange));
+  return CombineParts(part_, group_, thread_->Take(exchange));
 }
 
 }  // namespace taopd

@@ -48,10 +48,12 @@ absl::StatusOr<EvalResult> CombineParts(const EvaluationPart& part, ProcessGroup
 // A thread that measures the weights of the EvaluationSnapshot.
 class BesideEvaluation {
  public:
-  // Starts the evaluation of the weights after `step` steps, which parts->evaluation_snapshot has.
-  // `journal` keeps the results. `parts` must outlive the object, and its snapshot must not change
-  // before Take has returned or the object is destroyed.
-  BesideEvaluation(TrainingParts* parts, int64_t step, std::optional<EvalJournal> journal);
+  // Starts the evaluation of the weights after `step` steps, which `snapshot` has. `journal` keeps
+  // the results. Everything must outlive the object, and the snapshot must not change before Take
+  // has returned or the object is destroyed.
+  BesideEvaluation(const RunContext& context, const std::vector<PromptRecord>& problems,
+                   EvaluationSnapshot* snapshot, TeacherClient* teacher, int64_t step,
+                   std::optional<EvalJournal> journal);
   // Ends the evaluation without a result; the journal keeps what there is.
   ~BesideEvaluation();
   BesideEvaluation(const BesideEvaluation&) = delete;
@@ -72,7 +74,10 @@ class BesideEvaluation {
                                      const std::function<absl::Status()>& cancelled);
   absl::Status OnWait(const std::function<absl::Status()>& cancelled);
 
-  TrainingParts& parts_;
+  const RunContext context_;
+  ProcessGroup* const group_;
+  EvaluationSnapshot* const snapshot_;
+  TeacherClient* const teacher_;
   const int64_t step_;
   const EvaluationPart part_;
   std::optional<EvalJournal> journal_;  // used by the thread

@@ -107,24 +107,26 @@ absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& all) {
 
 absl::Status MakeRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;
-  TAOPD_ASSIGN_OR_RETURN(parts->remote.workers,
+  TAOPD_ASSIGN_OR_RETURN(parts->rollouts.workers,
                          WorkersOfRank(kRolloutServers, config.endpoints, *parts));
-  TAOPD_ASSIGN_OR_RETURN(parts->remote.evaluation_workers,
+  TAOPD_ASSIGN_OR_RETURN(parts->rollouts.evaluation_workers,
                          WorkersOfRank(kEvaluationServers, config.eval_endpoints, *parts));
   return absl::OkStatus();
 }
 
 absl::Status ConnectRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;
-  const bool evaluates = parts->evaluation_snapshot != nullptr && !config.eval_endpoints.empty();
+  const bool evaluates =
+      parts->rollouts.evaluation_snapshot != nullptr && !config.eval_endpoints.empty();
   if (!config.IsElsewhere() && !evaluates) return absl::OkStatus();
-  RolloutNeeds needs = RolloutNeedsOf(parts->config, parts->student);
+  RolloutNeeds needs = RolloutNeedsOf(parts->config, parts->run.student());
   if (config.IsElsewhere()) {
     TAOPD_ASSIGN_OR_RETURN(
-        parts->remote.engine,
-        ConnectEngine(kRolloutServers, config, std::move(parts->remote.workers), needs));
-    parts->remote.weights = std::make_unique<PublishedWeights>(
-        parts->student.decoder.get(), parts->remote.engine.get(), WeightsDirectory(*parts));
+        parts->rollouts.servers,
+        ConnectEngine(kRolloutServers, config, std::move(parts->rollouts.workers), needs));
+    parts->rollouts.published_weights =
+        std::make_unique<PublishedWeights>(parts->run.student().decoder.get(),
+                                           parts->rollouts.servers.get(), WeightsDirectory(*parts));
   }
   if (!evaluates) return absl::OkStatus();
   needs.max_model_len =
@@ -133,9 +135,9 @@ absl::Status ConnectRemoteRollouts(TrainingParts* parts) {
   needs.sampling = SamplingParams();
   TAOPD_ASSIGN_OR_RETURN(auto engine,
                          ConnectEngine(kEvaluationServers, config,
-                                       std::move(parts->remote.evaluation_workers), needs));
-  parts->evaluation_snapshot->GenerateElsewhere(std::move(engine),
-                                                WeightsDirectory(*parts) + "-eval");
+                                       std::move(parts->rollouts.evaluation_workers), needs));
+  parts->rollouts.evaluation_snapshot->GenerateElsewhere(std::move(engine),
+                                                         WeightsDirectory(*parts) + "-eval");
   return absl::OkStatus();
 }
 

@@ -12,7 +12,7 @@ namespace {
 absl::Status CheckBestMetric(const TrainingParts& parts) {
   const std::string& name = parts.config.trainer.best_metric;
   if (name.empty()) return absl::OkStatus();
-  if (!parts.evaluates()) {
+  if (!parts.data.IsEvaluated(parts.config.eval)) {
     return InvalidArgument("trainer.best_metric = ", name,
                            ": nothing is evaluated: eval.measure is none or data.val is empty");
   }
@@ -45,7 +45,7 @@ Metrics DataMetrics(const TrainConfig& config, const PromptDataset& dataset) {
 absl::Status LoadData(TrainingParts& parts) {
   TAOPD_ASSIGN_OR_RETURN(
       const PromptModel model,
-      BadData(Annotate(PromptModelOf(parts.config.data, parts.student), "student.model")));
+      BadData(Annotate(PromptModelOf(parts.config.data, parts.run.student()), "student.model")));
   TAOPD_ASSIGN_OR_RETURN(
       TrainingPrompts training,
       BadData(Annotate(LoadTrainingPrompts(parts.config.data, model), "data.train")));
@@ -66,11 +66,12 @@ absl::Status LoadData(TrainingParts& parts) {
                            parts.config.data.shuffle);
   parts.data.metrics = DataMetrics(parts.config, training.dataset);
   parts.data.prompts = std::move(training.dataset.records);
-  return BadData(Annotate(parts.data.order->Restore(parts.state.epoch, parts.state.epoch_index),
-                          "the checkpoint does not fit data.train"));
+  return BadData(
+      Annotate(parts.data.order->Restore(parts.run.state().epoch, parts.run.state().epoch_index),
+               "the checkpoint does not fit data.train"));
 }
 
-absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts) {
+absl::StatusOr<RunFacts> FactsOfRun(TrainingParts& parts) {
   const StudentConfig& student = parts.config.student;
   const DataUse use = {.sources_choose_teachers = !parts.config.teachers.empty(),
                        .has_teacher_prompts = parts.config.data.HasTeacherPrompt(),
@@ -78,9 +79,11 @@ absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts) {
   TAOPD_ASSIGN_OR_RETURN(
       RunFacts facts,
       FactsOfData(parts.data.prompts, use,
-                  parts.evaluates() ? parts.config.data.val : std::vector<std::string>(),
-                  parts.student, student.tokenizer.empty() ? student.model : student.tokenizer));
-  facts.push_back({"teacher_revision", parts.teacher_info.Identity(), false});
+                  parts.data.IsEvaluated(parts.config.eval) ? parts.config.data.val
+                                                            : std::vector<std::string>(),
+                  parts.run.student(),
+                  student.tokenizer.empty() ? student.model : student.tokenizer));
+  facts.push_back({"teacher_revision", parts.teacher.info.Identity(), false});
   return facts;
 }
 

@@ -14,7 +14,6 @@
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/reward/grader_reward.h"
 #include "trainer/reward/http_reward.h"
-#include "trainer/step/timing/model_flops.h"
 
 namespace taopd {
 namespace {
@@ -47,16 +46,17 @@ absl::Status ConnectRewards(const RewardConfig& config, const Student& student,
 
 absl::Status MakeConfiguredParts(TrainingParts& parts) {
   if (HasSelfTeacher(parts.config.teacher, parts.config.teachers))
-    parts.self_teacher.emplace(MakeSelfTeacherOptions(parts.config), &parts.student, parts.group);
-  TAOPD_ASSIGN_OR_RETURN(parts.teacher,
+    parts.teacher.self.emplace(MakeSelfTeacherOptions(parts.config), &parts.run.student(),
+                               parts.group);
+  TAOPD_ASSIGN_OR_RETURN(parts.teacher.client,
                          BadUsage(MakeTeacherClient(
-                             parts.config, parts.self_teacher ? &*parts.self_teacher : nullptr)));
-  TAOPD_ASSIGN_OR_RETURN(parts.reward_source, BadUsage(MakeRewardSource(parts.config.reward)));
+                             parts.config, parts.teacher.self ? &*parts.teacher.self : nullptr)));
+  TAOPD_ASSIGN_OR_RETURN(parts.rewards.source, BadUsage(MakeRewardSource(parts.config.reward)));
   TAOPD_RETURN_IF_ERROR(BadUsage(MakeRemoteRollouts(&parts)));
   const EvalConfig& eval = parts.config.eval;
   if (!eval.IsJudgedByServer()) {
     TAOPD_ASSIGN_OR_RETURN(
-        parts.grader,
+        parts.data.grader,
         BadUsage(Annotate(grading::Grader::Make(eval.grader, eval.answer_pattern), "eval")));
   }
   TAOPD_RETURN_IF_ERROR(BadUsage(CheckPromptSettings(parts.config.data, eval)));
@@ -146,7 +146,7 @@ KernelUse KernelUseOf(const TrainConfig& config) {
 
 absl::Status OnWait(TrainingParts& parts) {
   TAOPD_RETURN_IF_ERROR(parts.group->health());
-  const TeacherHealth health = parts.Health();
+  const TeacherHealth health = parts.teacher.Health();
   const bool waiting = health.waiting;
   parts.run_state->Update([&](RunStatus& status) {
     status.teacher = health;
@@ -159,58 +159,56 @@ absl::Status OnWait(TrainingParts& parts) {
 absl::Status MakeGenerationWeights(TrainingParts& parts) {
   if (parts.config.trainer.async_steps == 0 || parts.config.rollout.IsElsewhere())
     return absl::OkStatus();
-  auto weights = GenerationWeights::Make(parts.student.decoder.get());
+  auto weights = GenerationWeights::Make(parts.run.student().decoder.get());
   if (!weights.ok()) {
     const absl::Status refused = Annotate(weights.status(), "trainer.async_steps");
     return absl::IsInvalidArgument(refused) ? BadUsage(refused) : BadModel(refused);
   }
-  parts.generation_weights = *std::move(weights);
-  if (parts.self_teacher && parts.config.teacher.weights == TeacherWeights::kLive)
-    parts.self_teacher->UseForLive(parts.generation_weights->decoder());
+  parts.rollouts.generation_weights = *std::move(weights);
+  if (parts.teacher.self && parts.config.teacher.weights == TeacherWeights::kLive)
+    parts.teacher.self->UseForLive(parts.rollouts.generation_weights->decoder());
   return absl::OkStatus();
 }
 
 absl::Status StartEngine(TrainingParts& parts) {
-  const std::unique_ptr<GenerationWeights>& ahead = parts.generation_weights;
+  const std::unique_ptr<GenerationWeights>& ahead = parts.rollouts.generation_weights;
   TAOPD_ASSIGN_OR_RETURN(
-      parts.engine,
-      BadUsage(MakeRolloutEngine(parts.config, ahead ? ahead->decoder() : parts.student.decoder)));
+      parts.rollouts.engine,
+      BadUsage(
+          MakeRolloutEngine(parts.config, ahead ? ahead->decoder() : parts.run.student().decoder)));
   const std::function<int64_t()> version = [&ahead] { return ahead->version(); };
-  parts.rollout_engine.emplace(parts.engine.get(), ahead ? version : nullptr);
-  if (parts.evaluates() && parts.config.eval.mode == EvalMode::kBeside) {
+  parts.rollouts.local.emplace(parts.rollouts.engine.get(), ahead ? version : nullptr);
+  if (parts.data.IsEvaluated(parts.config.eval) && parts.config.eval.mode == EvalMode::kBeside) {
     TAOPD_ASSIGN_OR_RETURN(
-        parts.evaluation_snapshot,
-        BadUsage(Annotate(
-            EvaluationSnapshot::Make(parts.config, parts.student.decoder.get(), parts.engine.get()),
-            "eval.mode = beside")));
-  }
-  parts.peak_flops = parts.config.trainer.peak_flops;
-  if (parts.peak_flops == 0 && parts.student.decoder->device().is_cpu()) {
-    parts.peak_flops = MeasurePeakFlops(parts.student.decoder->lm_head().scalar_type());
+        parts.rollouts.evaluation_snapshot,
+        BadUsage(Annotate(EvaluationSnapshot::Make(parts.config, parts.run.student().decoder.get(),
+                                                   parts.rollouts.engine.get()),
+                          "eval.mode = beside")));
   }
   return absl::OkStatus();
 }
 
 void FillContext(TrainingParts& parts) {
-  StepContext& context = parts.context;
+  StepContext& context = parts.step_context;
   context.config = &parts.config;
-  context.student = parts.student.decoder.get();
-  context.optimizer = parts.student.optimizer.get();
+  context.student = parts.run.student().decoder.get();
+  context.optimizer = parts.run.student().optimizer.get();
   context.group = parts.group;
   context.shares = *Shares::Make(parts.config.dist.deterministic ? parts.config.dist.shares : 0,
                                  parts.group->rank(), parts.group->world_size());
-  context.rollout_engine = &*parts.rollout_engine;
-  if (parts.remote.engine != nullptr) context.rollout_engine = parts.remote.engine.get();
-  context.teacher = parts.teacher.get();
+  context.rollout_engine = &*parts.rollouts.local;
+  if (parts.rollouts.servers != nullptr) context.rollout_engine = parts.rollouts.servers.get();
+  context.teacher = parts.teacher.client.get();
   if (parts.config.data.HasTeacherPrompt()) {
-    parts.teacher_views = MakeTeacherViewOptions(parts.config, parts.student, parts.grader.get());
+    parts.teacher_views =
+        MakeTeacherViewOptions(parts.config, parts.run.student(), parts.data.grader.get());
     context.teacher_views = &parts.teacher_views;
   }
-  if (parts.reward_source != nullptr) {
+  if (parts.rewards.source != nullptr) {
     const RewardConfig& reward = parts.config.reward;
-    parts.step_rewards = {parts.reward_source.get(), parts.student.tokenizer.get(), reward.baseline,
-                          reward.scale};
-    context.rewards = &parts.step_rewards;
+    parts.rewards.options = {parts.rewards.source.get(), parts.run.student().tokenizer.get(),
+                             reward.baseline, reward.scale};
+    context.rewards = &parts.rewards.options;
   }
   context.head = MakeHeadOptions(parts.config);
   context.aggregation = parts.config.objective.aggregation;
@@ -229,27 +227,25 @@ void FillContext(TrainingParts& parts) {
 }
 
 // A port that is in use must not destroy an old run, so the server starts before the first record.
-// Until then its metrics page is empty.
+// Until then its page has no metrics of the run.
 absl::Status StartControl(TrainingParts& parts) {
   ControlPages pages;
   pages.prometheus_text = [&parts] {
-    const RunOutput* output = parts.output.load();
-    if (output == nullptr) return std::string();
     // An alert on runs that have failed leaves out what a person has stopped.
-    std::string text = Concat(output->PrometheusText(),
+    std::string text = Concat(parts.run.PrometheusText(),
                               "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
                               static_cast<int>(parts.run_state->stop_code()), "\n");
-    if (parts.remote.engine != nullptr) {  // by which the servers of rollouts are scaled
+    if (parts.rollouts.servers != nullptr) {  // by which the servers of rollouts are scaled
       text += Concat(
           "# TYPE taopd_trainer_rollouts_unfinished gauge\ntaopd_trainer_rollouts_unfinished ",
-          parts.remote.engine->stats().num_unfinished, "\n");
+          parts.rollouts.servers->stats().num_unfinished, "\n");
     }
     return text;
   };
-  pages.health = [&parts] { return parts.liveness->Check(); };
-  TAOPD_ASSIGN_OR_RETURN(
-      parts.control, StartControlServer(parts.config.trainer, parts.run.run_dir(), parts.run_state,
-                                        std::move(pages)));
+  pages.health = [&parts] { return parts.control.liveness->Check(); };
+  TAOPD_ASSIGN_OR_RETURN(parts.control.server,
+                         StartControlServer(parts.config.trainer, parts.run.run_dir(),
+                                            parts.run_state, std::move(pages)));
   return absl::OkStatus();
 }
 
@@ -280,21 +276,22 @@ absl::Status Connect(TrainingParts* parts) {
   TAOPD_RETURN_IF_ERROR(LoadData(*parts));
   // This comes before the wait for the teacher, whose limit may be the same number.
   TAOPD_RETURN_IF_ERROR(BadUsage(
-      Annotate(CheckLengthFits(parts->config, parts->student.decoder->config()), "rollout")));
+      Annotate(CheckLengthFits(parts->config, parts->run.student().decoder->config()), "rollout")));
   TAOPD_RETURN_IF_ERROR(MakeGenerationWeights(*parts));
-  TAOPD_ASSIGN_OR_RETURN(parts->teacher_info, ConnectTeacher(parts->config, parts->teacher.get()));
-  TAOPD_RETURN_IF_ERROR(BadUsage(
-      CheckTeacherFits(parts->config, *parts->teacher, parts->teacher_info, parts->student)));
-  const absl::Status judged = ConnectRewards(parts->config.reward, parts->student,
-                                             parts->data.prompts, parts->reward_source.get());
+  TAOPD_ASSIGN_OR_RETURN(parts->teacher.info,
+                         ConnectTeacher(parts->config, parts->teacher.client.get()));
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckTeacherFits(parts->config, *parts->teacher.client,
+                                                  parts->teacher.info, parts->run.student())));
+  const absl::Status judged = ConnectRewards(parts->config.reward, parts->run.student(),
+                                             parts->data.prompts, parts->rewards.source.get());
   TAOPD_RETURN_IF_ERROR(
       WithExitCode(absl::IsInvalidArgument(judged) ? kExitUsage : kExitUnavailable, judged));
   TAOPD_RETURN_IF_ERROR(StartEngine(*parts));
   TAOPD_RETURN_IF_ERROR(ConnectRemoteRollouts(parts));
   FillContext(*parts);
-  parts->liveness.emplace(absl::Seconds(parts->config.trainer.stall_timeout_s),
-                          [parts] { return parts->CurrentActivity(); });
-  return parts->is_root() ? StartControl(*parts) : absl::OkStatus();
+  parts->control.liveness.emplace(absl::Seconds(parts->config.trainer.stall_timeout_s),
+                                  [parts] { return parts->CurrentActivity(); });
+  return parts->group->is_root() ? StartControl(*parts) : absl::OkStatus();
 }
 
 }  // namespace taopd

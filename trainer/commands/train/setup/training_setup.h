@@ -18,7 +18,7 @@ absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts);
 // data is that of the state.
 absl::Status LoadData(TrainingParts& parts);
 // Returns the facts, besides the settings, that a resumed run shares with its checkpoint's run.
-absl::StatusOr<RunFacts> FactsOfRun(const TrainingParts& parts);
+absl::StatusOr<RunFacts> FactsOfRun(TrainingParts& parts);
 // Loads the data, connects to the teacher, and starts the engine and, on rank 0, the control
 // server.
 absl::Status Connect(TrainingParts* parts);

@@ -1,5 +1,8 @@
-// The checkpoints of a distillation run while it trains, and the ways in which a run ends, which
-// save first.
+// The part of a training loop that `train` and `sft` share: the requests of other threads between
+// two steps, the checkpoints, and the ways in which a run ends, which save first.
+//
+// A run whose state must be written, at its end or for a roll-back, does not end because the disk
+// is full: the weights stay in memory and the write is repeated until it succeeds.
 //
 // All ranks call the same functions in the same order. Not thread-safe.
 #pragma once
@@ -9,34 +12,60 @@
 #include <string>
 #include <utility>
 
-#include "trainer/commands/train/training_parts.h"
+#include "common/base/service/service_manager.h"
+#include "trainer/config/train_config.h"
+#include "trainer/control/run_state.h"
 #include "trainer/guard/wall_time.h"
+#include "trainer/run/checkpointed_run.h"
 #include "trainer/step/pending/pending_step.h"
+#include "trainer/step/timing/timeline.h"
 
 namespace taopd {
 
+// The results of the memory plan.
+struct PlannedMemory {
+  std::string table;             // for a failure
+  double gb = 0;                 // of the device, in GiB; 0 without a plan
+  int64_t copy_limit_bytes = 0;  // the limit of a checkpoint's copy; 0: saves do not copy
+};
+
+struct RunSavesOptions {
+  absl::Time start;                           // of the process
+  absl::Duration save_interval;               // trainer.save_minutes; zero: none
+  absl::Duration wall_time_limit;             // trainer.max_wall_time_s; zero: none
+  const PlannedMemory* memory = nullptr;      // null: there is no plan, and saves do not copy
+  RunTrace* trace = nullptr;                  // may be null
+  ServiceManager* service_manager = nullptr;  // may be null
+};
+
 class RunSaves {
  public:
-  // `parts` must outlive the object.
-  explicit RunSaves(TrainingParts* parts);
+  // All of them, and what the options point to, must outlive the object.
+  RunSaves(CheckpointedRun* run, RunState* run_state, const RunSavesOptions& options);
 
   // Calls `prepare` before each save: it gives the checkpoint its further files. An error means
   // that there can be no checkpoint.
   void OnPrepare(std::function<absl::Status()> prepare) { prepare_ = std::move(prepare); }
   // Restores the rest of a step from the checkpoint that the state was loaded from, if it has one.
-  absl::Status Restore();
+  absl::Status Restore(const TrainConfig& config, const Shares& shares);
 
+  // Waits while the run is paused: rank 0 for a person, and the others for rank 0. Saves that are
+  // requested meanwhile are carried out. Returns whether the run should stop before the next step,
+  // because a rank was asked to or the wall time has no room for one more step.
+  absl::StatusOr<bool> WaitForNextStep();
+
+  // Saves after a step if a checkpoint is due, every `save_every` steps or by the time, or asked
+  // for. The state after the last step is saved in any case.
+  absl::Status SaveIfDue(int64_t save_every);
   // Saves the current state. A failure is logged, and the next step tries again.
   absl::Status Save();
-  // Saves the current state before the run ends, however long that takes (until_stored.h).
+  // Saves the current state before the run ends, as UntilStored does.
   absl::Status SaveOrWait();
   // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
   void StartSave();
   // Records a checkpoint that was written during a step, if there is one. If `waits` is true, waits
   // until it is written.
   void RecordFinishedSave(bool waits);
-  // Returns whether trainer.save_minutes asks for a checkpoint.
-  bool IsDue(absl::Time now) const { return save_interval_.IsDue(now); }
   // Waits for a checkpoint that is being written. Returns whether the current step is saved.
   bool WaitUntilSaved();
   bool is_saved_or_saving() const { return is_saved_or_saving_; }
@@ -46,6 +75,8 @@ class RunSaves {
   void MarkSaved() { is_saved_or_saving_ = true; }
   // Returns the time that saves took since the last call.
   absl::Duration TakeElapsed() { return std::exchange(save_time_, absl::ZeroDuration()); }
+  // The limit of the process's time, which knows how long a save takes.
+  WallTimeLimit& wall_time() { return wall_time_; }
 
   // Records that the weights of the newest checkpoint have made a step without an alarm.
   void MarkNewestGood();
@@ -61,7 +92,16 @@ class RunSaves {
   // The rest of the step after state.step that a stopped run has left; null if there is none.
   const PendingStep* pending() const { return pending_.get(); }
 
+  // Calls `attempt`, a collective with the same result on all ranks, until it succeeds. After a
+  // failure the phase is kWaitingForStorage, the log says what to do, and the next attempt follows
+  // about a second later. Returns kExitStorage if a stop is requested on any rank while it waits:
+  // the message names `what`, such as "the checkpoint of step 20", and the newest step that is
+  // saved.
+  absl::Status UntilStored(const std::string& what, const std::function<absl::Status()>& attempt);
+
   // ---- Each of these returns the status with which the run ends ----
+  // Writes the model after the last step.
+  absl::Status Finished();
   // Ends a run that was asked to stop.
   absl::Status Stopped();
   // Saves the current step, if it can be saved, and returns the failure.
@@ -73,13 +113,18 @@ class RunSaves {
 
  private:
   absl::Status Prepare();
+  void RecordSaved(int64_t step, const std::string& path);
   void ReportFailure(const absl::Status& status);
+  void Trace(const char* name, absl::Time start);
   void PinAll();
 
-  TrainingParts& parts_;
   CheckpointedRun& run_;
+  RunState& run_state_;
+  ProcessGroup& group_;
   RunCheckpoints& checkpoints_;
+  const RunSavesOptions options_;
   std::function<absl::Status()> prepare_;
+  WallTimeLimit wall_time_;
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;
   bool is_saved_or_saving_ = false;  // the current step

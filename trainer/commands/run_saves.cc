@@ -1,0 +1,290 @@
+#include "trainer/commands/run_saves.h"
+
+#include "common/base/log.h"
+#include "common/io/file.h"
+
+namespace taopd {
+namespace {
+
+// The next action, which rank 0 chooses for all ranks.
+enum Command : int64_t { kStep = 0, kSave = 1 };
+// The kind of save after a step, which rank 0 chooses for all ranks.
+enum SaveKind : int64_t { kNoSave = 0, kStartSave = 1, kSaveNow = 2 };
+
+// The pause between two attempts to write to a full disk.
+constexpr absl::Duration kStoragePause = absl::Seconds(1);
+
+}  // namespace
+
+RunSaves::RunSaves(CheckpointedRun* run, RunState* run_state, const RunSavesOptions& options)
+    : run_(*run),
+      run_state_(*run_state),
+      group_(run->group()),
+      checkpoints_(run->checkpoints()),
+      options_(options),
+      wall_time_(options.start, options.wall_time_limit),
+      save_interval_(options.start, options.save_interval) {}
+
+absl::Status RunSaves::Restore(const TrainConfig& config, const Shares& shares) {
+  const std::string dir = run_.checkpoint_dir();
+  if (dir.empty()) return absl::OkStatus();
+  SetPending(nullptr);
+  if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
+    TAOPD_ASSIGN_OR_RETURN(PendingStep pending,
+                           BadData(ReadPendingStep(left, config, shares, group_.is_root())));
+    SetPending(std::make_shared<const PendingStep>(std::move(pending)));
+  }
+  newest_ = run_.state().step;
+  last_good_ = -1;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RunSaves::WaitForNextStep() {
+  if (group_.is_root()) {
+    const TrainerPhase before = run_state_.status().phase;
+    const bool is_paused = run_state_.pause_requested();
+    if (is_paused) run_state_.SetPhase(TrainerPhase::kPaused);
+    // Save requests during the pause are carried out at once, because no step is in progress.
+    run_state_.WaitWhilePaused([this] {
+      if (group_.AgreeOnLargest(kSave).ok()) Save().IgnoreError();
+    });
+    if (is_paused) run_state_.SetPhase(before);
+    if (wall_time_.IsUp(absl::Now())) {
+      LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
+              {{"step", run_.state().step},
+               {"max_wall_time_s", absl::ToDoubleSeconds(options_.wall_time_limit)}});
+      run_state_.RequestStop(kExitStoppedByUser);
+    }
+    TAOPD_RETURN_IF_ERROR(group_.AgreeOnLargest(kStep).status());
+  } else {
+    int64_t command = kStep;
+    do {
+      TAOPD_ASSIGN_OR_RETURN(command, group_.AgreeOnLargest(kStep));
+      if (command == kSave) Save().IgnoreError();
+    } while (command == kSave);
+  }
+  // A signal may have reached any rank.
+  TAOPD_ASSIGN_OR_RETURN(const int64_t code, group_.AgreeOnLargest(run_state_.stop_code()));
+  return code != kExitOk;
+}
+
+absl::Status RunSaves::SaveIfDue(int64_t save_every) {
+  const SaveKind own_request = !group_.is_root()                   ? kNoSave
+                               : run_state_.TakeSaveRequest()      ? kSaveNow
+                               : save_interval_.IsDue(absl::Now()) ? kStartSave
+                                                                   : kNoSave;
+  TAOPD_ASSIGN_OR_RETURN(const int64_t request,
+                         WithExitCode(kExitUnavailable, group_.AgreeOnLargest(own_request)));
+  if (run_.is_last()) return SaveOrWait();
+  if (request == kSaveNow || checkpoints_.num_failed_saves() > 0) {
+    Save().IgnoreError();
+  } else if (request == kStartSave || run_.is_due(save_every)) {
+    StartSave();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunSaves::Prepare() {
+  RecordFinishedSave(/*waits=*/true);
+  if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
+  PinAll();
+  return absl::OkStatus();
+}
+
+void RunSaves::StartSave() {
+  const absl::Time start = absl::Now();
+  const int64_t limit_bytes = options_.memory != nullptr ? options_.memory->copy_limit_bytes : 0;
+  const bool has_room = CheckpointCopyBytes(run_.student()) <= limit_bytes;
+  // A single rank without room prevents the copy.
+  if (group_.AgreeOnLargest(has_room ? 0 : 1).value_or(1) > 0) {
+    Save().IgnoreError();
+    return;
+  }
+  absl::Status begun = Prepare();
+  if (begun.ok()) begun = checkpoints_.StartSave();
+  if (!begun.ok()) {
+    LogWarning("the checkpoint is written before the next step", {{"error", begun}});
+    Save().IgnoreError();
+    return;
+  }
+  is_saved_or_saving_ = true;
+  save_interval_.Saved(absl::Now());
+  newest_before_ = std::exchange(newest_, run_.state().step);
+  save_time_ += absl::Now() - start;
+  Trace("save", start);
+}
+
+void RunSaves::RecordFinishedSave(bool waits) {
+  const absl::Time start = absl::Now();
+  const std::optional<SaveResult> saved = checkpoints_.TakeFinishedSave(waits);
+  if (!saved) return;
+  wall_time_.ObserveSave(saved->duration);
+  if (saved->path.ok()) {
+    RecordSaved(saved->step, *saved->path);
+  } else {
+    ReportFailure(saved->path.status());
+    if (saved->step == run_.state().step) is_saved_or_saving_ = false;
+    if (last_good_ == saved->step) last_good_ = newest_before_;
+    newest_ = newest_before_;
+  }
+  if (waits) save_time_ += absl::Now() - start;
+}
+
+bool RunSaves::WaitUntilSaved() {
+  RecordFinishedSave(/*waits=*/true);
+  return is_saved_or_saving_;
+}
+
+void RunSaves::RecordSaved(int64_t step, const std::string& path) {
+  run_state_.Update([&](RunStatus& status) {
+    status.last_checkpoint = path;
+    status.storage_problem.clear();
+    status.saved_step = step;
+  });
+}
+
+void RunSaves::ReportFailure(const absl::Status& status) {
+  if (group_.is_root()) {
+    LogWarning("the weights stay in memory; the save is tried again after each step",
+               {{"step", run_.state().step},
+                {"saved_step", checkpoints_.newest_saved_step()},
+                {"failed_saves", checkpoints_.num_failed_saves()},
+                {"error", status}});
+  }
+  run_state_.Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
+}
+
+void RunSaves::Trace(const char* name, absl::Time start) {
+  if (options_.trace != nullptr) options_.trace->Add(name, start);
+}
+
+absl::Status RunSaves::SaveOrWait() {
+  // Waiting does not help if rollouts that the checkpoint needs have failed.
+  if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
+  return UntilStored(Concat("the checkpoint of step ", run_.state().step),
+                     [this] { return Save(); });
+}
+
+absl::Status RunSaves::UntilStored(const std::string& what,
+                                   const std::function<absl::Status()>& attempt) {
+  absl::Status stored = attempt();
+  if (stored.ok()) return absl::OkStatus();
+  const int64_t saved_step = checkpoints_.newest_saved_step();
+  const std::string saved = saved_step < 0
+                                ? std::string("nothing is saved")
+                                : Concat("nothing newer than step ", saved_step, " is saved");
+  const TrainerPhase phase = run_state_.status().phase;
+  run_state_.Update([&](RunStatus& status) {
+    status.phase = TrainerPhase::kWaitingForStorage;
+    status.storage_problem = std::string(stored.message());
+  });
+  if (group_.is_root()) {
+    LogError(
+        "the run waits until it can write its state: make room, and it continues by itself; "
+        "POST /stop or a signal ends it without writing",
+        {{"dir", run_.run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
+  }
+  while (!stored.ok()) {
+    const bool gives_up = run_state_.WaitToGiveUp(kStoragePause);
+    TAOPD_ASSIGN_OR_RETURN(const int64_t any_gives_up,
+                           WithExitCode(kExitUnavailable, group_.AgreeOnLargest(gives_up ? 1 : 0)));
+    if (any_gives_up > 0)
+      return WithExitCode(kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved)));
+    stored = attempt();
+  }
+  run_state_.Update([&](RunStatus& status) {
+    status.phase = phase;
+    status.storage_problem.clear();
+  });
+  if (group_.is_root()) LogInfo("written after a wait for disk space", {{"what", what}});
+  return absl::OkStatus();
+}
+
+absl::Status RunSaves::Save() {
+  const absl::Time start = absl::Now();
+  // A run that waits for room stays in that phase, in which a stop request abandons the state.
+  const TrainerPhase before = run_state_.status().phase;
+  const bool waits = before == TrainerPhase::kWaitingForStorage;
+  if (!waits) run_state_.SetPhase(TrainerPhase::kSaving);
+  run_state_.Progress();
+  const absl::Status prepared = Prepare();
+  auto saved = prepared.ok() ? checkpoints_.Save() : absl::StatusOr<std::string>(prepared);
+  run_state_.Progress();
+  is_saved_or_saving_ = saved.ok();
+  if (saved.ok()) {
+    newest_ = run_.state().step;
+    save_interval_.Saved(absl::Now());
+  }
+  wall_time_.ObserveSave(absl::Now() - start);
+  save_time_ += absl::Now() - start;
+  Trace("save", start);
+  if (saved.ok()) RecordSaved(run_.state().step, *saved);
+  run_state_.SetPhase(before);
+  if (saved.ok()) return absl::OkStatus();
+  // Tried once for each step, and more often at the end of a run.
+  if (!waits) ReportFailure(saved.status());
+  return WithExitCode(kExitStorage, saved.status());
+}
+
+void RunSaves::MarkNewestGood() {
+  if (newest_ >= 0) last_good_ = newest_;
+}
+
+void RunSaves::Pin(int64_t best_step, int64_t named_best_step) {
+  best_ = best_step;
+  named_best_ = named_best_step;
+  PinAll();
+}
+
+void RunSaves::PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
+
+void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
+  pending_ = std::move(pending);
+  if (pending_ == nullptr) return checkpoints_.SetPending(0, nullptr);
+  checkpoints_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
+    return WritePendingStep(*pending_, group_.rank(), dir + "/" + kPendingDir);
+  });
+}
+
+absl::Status RunSaves::Finished() {
+  TAOPD_RETURN_IF_ERROR(UntilStored("the model", [this] { return run_.Export(); }));
+  run_state_.SetPhase(TrainerPhase::kFinished);
+  return absl::OkStatus();
+}
+
+absl::Status RunSaves::Stopped() {
+  if (options_.service_manager != nullptr) options_.service_manager->Stopping();
+  run_state_.SetPhase(TrainerPhase::kStopping);
+  TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  TAOPD_ASSIGN_OR_RETURN(
+      const int64_t code,
+      WithExitCode(kExitUnavailable, group_.AgreeOnLargest(run_state_.stop_code())));
+  return run_.Stopped(static_cast<ExitCode>(code));
+}
+
+absl::Status RunSaves::FailSaved(const absl::Status& failure) {
+  if (!WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  return failure;
+}
+
+absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_before,
+                                   const std::string& where, const std::string& what) {
+  AdamW& optimizer = *run_.student().optimizer;
+  optimizer.ClearGradients();
+  std::string saved = "the newest checkpoint is intact";
+  // After an update the weights, or their average, are between two steps, so the older checkpoint
+  // must suffice. A single rank of several cannot save without the others, which do not know of the
+  // failure yet.
+  if (optimizer.num_changes() == changes_before && group_.world_size() == 1) {
+    run_.state() = before;
+    if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");
+  }
+  return WithExitCode(
+      kExitOutOfMemory,
+      ResourceExhausted(where, ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
+                        ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
+                        "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
+                        options_.memory->table));
+}
+
+}  // namespace taopd
