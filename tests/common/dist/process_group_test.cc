@@ -26,10 +26,7 @@ using testing::OnRanks;
 using testing::TempDir;
 
 ProcessGroupOptions TestOptions() {
-  ProcessGroupOptions options;
-  options.connect_timeout = absl::Seconds(20);
-  options.collective_timeout = absl::Seconds(20);
-  return options;
+  return {.connect_timeout = absl::Seconds(20), .collective_timeout = absl::Seconds(20)};
 }
 
 // Returns rank r's part of the sums.
@@ -320,9 +317,7 @@ TEST(ProcessGroupMeetingTest, AnInterfaceThatThisMachineLacksIsRefused) {
 
 TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {
   const TempDir dir;
-  Rendezvous where;
-  where.world_size = 3;
-  where.store_file = dir.File("store");
+  const Rendezvous where = {.world_size = 3, .store_file = dir.File("store")};
   ProcessGroupOptions options = TestOptions();
   options.connect_timeout = absl::Milliseconds(300);
   EXPECT_ERROR(ProcessGroup::Connect(where, options), absl::StatusCode::kUnavailable,
@@ -330,11 +325,8 @@ TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {
 }
 
 TEST(ProcessGroupFaultTest, AStoreThatNobodyServesIsNamed) {
-  Rendezvous where;
-  where.rank = 1;
-  where.world_size = 2;
-  where.master_addr = "127.0.0.1";
-  where.master_port = 1;
+  const Rendezvous where = {
+      .rank = 1, .world_size = 2, .master_addr = "127.0.0.1", .master_port = 1};
   ProcessGroupOptions options = TestOptions();
   options.connect_timeout = absl::Milliseconds(300);
   EXPECT_ERROR(ProcessGroup::Connect(where, options), absl::StatusCode::kUnavailable,

@@ -28,11 +28,10 @@ inline void OnRanks(int64_t world_size, ProcessGroupOptions options,
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      Rendezvous where;
-      where.rank = rank;
-      where.world_size = world_size;
-      where.store_file = dir.File("store");
-      where.prefix = "test";
+      const Rendezvous where = {.rank = rank,
+                                .world_size = world_size,
+                                .store_file = dir.File("store"),
+                                .prefix = "test"};
       auto group = ProcessGroup::Connect(where, options);
       EXPECT_OK(group);
       if (group.ok()) body(**group);

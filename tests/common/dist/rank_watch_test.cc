@@ -17,13 +17,11 @@ namespace {
 using testing::PollUntil;
 
 RankWatchOptions Options(int64_t rank, int64_t world_size) {
-  RankWatchOptions options;
-  options.rank = rank;
-  options.world_size = world_size;
-  options.beat = absl::Milliseconds(20);
-  options.silence = absl::Seconds(10);
-  options.token = "secret";
-  return options;
+  return {.rank = rank,
+          .world_size = world_size,
+          .beat = absl::Milliseconds(20),
+          .silence = absl::Seconds(10),
+          .token = "secret"};
 }
 
 // A rank that says what a test makes it say.

@@ -71,8 +71,7 @@ void ExpectSameAnswers(InferenceEngine* a, InferenceEngine* b) {
 class DecoderWeightsTest : public ::testing::Test {
  protected:
   LoadedEngine Load(const std::string& name, bool takes_weights = false) {
-    EngineOptions options;
-    options.kv_cache_bytes = 1 << 20;
+    const EngineOptions options = {.kv_cache_bytes = 1 << 20};
     auto loaded = LoadEngine(dir_.File(name), "auto", "cpu", 1, options, "", takes_weights);
     EXPECT_OK(loaded);
     return *std::move(loaded);

@@ -49,8 +49,7 @@ TEST(LoadEngine, NamesWhatIsWrong) {
                absl::StatusCode::kInvalidArgument, "num_threads -1");
   EXPECT_ERROR(LoadEngine(dir.File("model"), "float7", "cpu", 0, EngineOptions()),
                absl::StatusCode::kInvalidArgument, "float7");
-  EngineOptions options;
-  options.max_model_len = 1000;
+  const EngineOptions options = {.max_model_len = 1000};
   EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options),
                absl::StatusCode::kInvalidArgument, "max_position_embeddings 64");
 }
@@ -58,9 +57,7 @@ TEST(LoadEngine, NamesWhatIsWrong) {
 TEST(LoadEngine, TakesThePoolFromThePlan) {
   testing::TempDir dir;
   ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
-  EngineOptions options;
-  options.kv_cache_bytes = kAutoKvCache;
-  options.max_num_seqs = 5;
+  EngineOptions options = {.max_num_seqs = 5, .kv_cache_bytes = kAutoKvCache};
   ASSERT_OK_AND_ASSIGN(const LoadedEngine loaded,
                        LoadEngine(dir.File("model"), "auto", "cpu", 0, options));
   EXPECT_TRUE(loaded.engine->limits().can_generate);

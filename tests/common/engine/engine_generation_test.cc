@@ -246,8 +246,7 @@ TEST_F(EngineChainTest, ReportsAlternatives) {
 // 4,000 rollouts of one prompt, sampled in chunks of rows, follow the softmax.
 TEST(EngineGeneration, RolloutsOfAPromptFollowTheSoftmax) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, 64, 0.7);
-  EngineOptions options;
-  options.head_workspace_bytes = 1 << 10;
+  const EngineOptions options = {.head_workspace_bytes = 1 << 10};
   const auto engine = MakeEngine(decoder, options);
   constexpr int kRollouts = 4000;
   std::vector<InferenceRequest> requests;

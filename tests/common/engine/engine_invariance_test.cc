@@ -170,9 +170,7 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
   std::iota(order.begin(), order.end(), 0);
 
   // Run each request alone.
-  EngineOptions options;
-  options.max_model_len = kMaxLen;
-  options.prefix_caching = false;
+  EngineOptions options = {.max_model_len = kMaxLen, .prefix_caching = false};
   std::vector<Result> expected;
   {
     const auto engine = Make(options);

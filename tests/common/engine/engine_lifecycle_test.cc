@@ -29,11 +29,7 @@ class EngineLifecycleTest : public ::testing::Test {
     engine_ = *std::move(engine);
   }
   // One sequence generates, and all others wait.
-  static EngineOptions OneAtATime() {
-    EngineOptions options;
-    options.max_num_seqs = 1;
-    return options;
-  }
+  static EngineOptions OneAtATime() { return {.max_num_seqs = 1}; }
   // Returns a request that does not end before 60 tokens, because eos is ignored.
   static InferenceRequest LongGeneration() {
     InferenceRequest request = Generation({1}, 60);
@@ -320,8 +316,7 @@ TEST_F(EngineLifecycleTest, TheHeartbeatStartsWithTheWork) {
 }
 
 TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
-  EngineOptions options;
-  options.max_num_seqs = 64;
+  const EngineOptions options = {.max_num_seqs = 64};
   Make(options);
   for (int round = 0; round < 20; ++round) {
     std::vector<InferenceRequest> requests;
@@ -335,8 +330,7 @@ TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
 }
 
 TEST_F(EngineLifecycleTest, OptionsAreChecked) {
-  EngineOptions options;
-  options.max_model_len = 65;
+  EngineOptions options = {.max_model_len = 65};
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
                "max_model_len 65 exceeds the model's max_position_embeddings 64");
   options = EngineOptions();
@@ -352,9 +346,7 @@ constexpr int64_t kBlockBytes = (4 + 32) * 4 * 32;
 TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
   ASSERT_EQ(KvPages::BytesPerBlock(decoder_->config(), at::kFloat, KvPages::Layout::kKernel),
             kBlockBytes);
-  EngineOptions options;
-  options.kv_cache_bytes = 2 * kBlockBytes - 1;
-  options.max_model_len = 64;
+  EngineOptions options = {.max_model_len = 64, .kv_cache_bytes = 2 * kBlockBytes - 1};
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
                absl::StrCat("kv_cache_bytes ", options.kv_cache_bytes,
                             " holds no sequence of max_model_len 64, which takes ", 2 * kBlockBytes,
@@ -385,8 +377,7 @@ TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
 }
 
 TEST_F(EngineLifecycleTest, WithoutAKvCacheTheEngineOnlyScores) {
-  EngineOptions options;
-  options.kv_cache_bytes = 0;
+  const EngineOptions options = {.kv_cache_bytes = 0};
   Make(options);
   EXPECT_FALSE(engine_->limits().can_generate);
   EXPECT_OK(RunAll(engine_.get(), {Scoring({1, 2}, 1)})[0]);
@@ -397,8 +388,7 @@ TEST_F(EngineLifecycleTest, WithoutAKvCacheTheEngineOnlyScores) {
 // By default, a long model scores sequences of its whole length and generates sequences that fit in
 // the cache.
 TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
-  EngineOptions options;
-  options.kv_cache_bytes = kBlockBytes + 31;
+  EngineOptions options = {.kv_cache_bytes = kBlockBytes + 31};
   Make(options);
   EXPECT_EQ(engine_->limits().max_model_len, 64);
   EXPECT_EQ(engine_->limits().max_generation_len, 32);
@@ -428,9 +418,7 @@ TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {
 // answered exactly once, and nothing is left behind.
 TEST_F(EngineLifecycleTest, Soak) {
   decoder_->poison_id = 13;
-  EngineOptions options;
-  options.max_num_seqs = 32;
-  options.max_num_batched_tokens = 64;
+  const EngineOptions options = {.max_num_seqs = 32, .max_num_batched_tokens = 64};
   Make(options);
   constexpr int kThreads = 4;
   constexpr int kRequests = 2500;

@@ -97,8 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Models, BehaviorLogProbs,
 
 TEST(SharedPrompts, AreComputedOnce) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/2048);
-  EngineOptions options;
-  options.max_num_batched_tokens = 300;
+  const EngineOptions options = {.max_num_batched_tokens = 300};
   const auto engine = MakeEngine(decoder, options);
   RandomStream random(1);
   const std::vector<int32_t> prompt = RandomTokens(1024, 16, &random);

@@ -181,9 +181,7 @@ TEST_P(EngineScoresTest, EqualFloat64LogSoftmax) {
 // A head workspace of a few rows changes only the rounding.
 TEST(EngineScores, AreRightInSmallChunks) {
   const auto decoder = MakeTiny();
-  EngineOptions options;
-  options.head_workspace_bytes = 1000;
-  options.max_num_batched_tokens = 8;
+  const EngineOptions options = {.max_num_batched_tokens = 8, .head_workspace_bytes = 1000};
   const auto engine = MakeEngine(decoder, options);
   const InferenceRequest request = Scoring(RandomIds(50, 1), 7);
   const auto results = RunAll(engine.get(), {request});

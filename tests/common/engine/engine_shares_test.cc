@@ -12,10 +12,8 @@ using testing::MarkovDecoder;
 using testing::ResultBox;
 
 TEST(EngineSharesTest, AClientOverItsShareIsRefusedAndANewcomerIsNot) {
-  EngineOptions options;
-  options.max_queued_tokens = 8;
-  options.max_client_queue_share = 0.5;
-  options.max_num_seqs = 1;
+  const EngineOptions options = {
+      .max_num_seqs = 1, .max_queued_tokens = 8, .max_client_queue_share = 0.5};
   const auto decoder = std::make_shared<MarkovDecoder>(16);
   ResultBox box;  // outlives the engine
   ASSERT_OK_AND_ASSIGN(const auto engine, MakeTorchEngine(decoder, options, Clock::Real()));

@@ -121,18 +121,16 @@ class MarkovDecoder final : public Decoder {
   }
 
   static ModelConfig Config(int64_t vocab_size, int64_t max_position_embeddings) {
-    ModelConfig config;
-    config.architecture = "MarkovForTests";
-    config.vocab_size = vocab_size;
-    config.hidden_size = vocab_size;
-    config.intermediate_size = 4;
-    config.num_hidden_layers = 1;
-    config.num_attention_heads = 1;
-    config.num_key_value_heads = 1;
-    config.head_dim = 4;
-    config.max_position_embeddings = max_position_embeddings;
-    config.eos_token_ids = {0};
-    return config;
+    return {.architecture = "MarkovForTests",
+            .vocab_size = vocab_size,
+            .hidden_size = vocab_size,
+            .intermediate_size = 4,
+            .num_hidden_layers = 1,
+            .num_attention_heads = 1,
+            .num_key_value_heads = 1,
+            .head_dim = 4,
+            .max_position_embeddings = max_position_embeddings,
+            .eos_token_ids = {0}};
   }
 
   at::Tensor logits_VV_;

@@ -8,22 +8,18 @@ namespace taopd {
 namespace {
 
 EngineLimits Limits() {
-  EngineLimits limits;
-  limits.vocab_size = 100;
-  limits.max_model_len = 16;
-  limits.max_logprobs = 8;
-  limits.max_candidates = 2;
-  limits.max_dense_vocab_size = 99;
-  limits.max_num_seqs = 4;
-  limits.max_queued_tokens = 1000;
-  return limits;
+  return {.vocab_size = 100,
+          .max_model_len = 16,
+          .max_logprobs = 8,
+          .max_candidates = 2,
+          .max_dense_vocab_size = 99,
+          .max_num_seqs = 4,
+          .max_queued_tokens = 1000};
 }
 
 InferenceRequest Request() {
-  InferenceRequest request;
-  request.token_ids = {1, 2, 3, 99};
-  request.score = ScoreParams();
-  request.sampling = SamplingParams();
+  InferenceRequest request = {
+      .token_ids = {1, 2, 3, 99}, .score = ScoreParams(), .sampling = SamplingParams()};
   request.sampling->max_new_tokens = 12;
   return request;
 }
@@ -194,8 +190,7 @@ TEST(ValidateRequest, RefusesSamplingOnAnEngineThatOnlyScores) {
 
 TEST(ValidateEngineOptions, NamesTheOption) {
   EXPECT_OK(ValidateEngineOptions(EngineOptions()));
-  EngineOptions options;
-  options.max_num_seqs = 0;
+  EngineOptions options = {.max_num_seqs = 0};
   EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
                "max_num_seqs 0");
   options = EngineOptions();

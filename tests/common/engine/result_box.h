@@ -84,9 +84,7 @@ inline std::vector<Result> RunAll(InferenceEngine* engine, std::vector<Inference
 
 inline InferenceRequest Generation(std::vector<int32_t> token_ids, int64_t max_new_tokens,
                                    float temperature = 1.0f, uint64_t seed = 0) {
-  InferenceRequest request;
-  request.token_ids = std::move(token_ids);
-  request.sampling = SamplingParams();
+  InferenceRequest request = {.token_ids = std::move(token_ids), .sampling = SamplingParams()};
   request.sampling->max_new_tokens = max_new_tokens;
   request.sampling->temperature = temperature;
   request.sampling->seed = seed;
@@ -94,9 +92,7 @@ inline InferenceRequest Generation(std::vector<int32_t> token_ids, int64_t max_n
 }
 
 inline InferenceRequest Scoring(std::vector<int32_t> token_ids, int32_t top_k, int64_t start = 1) {
-  InferenceRequest request;
-  request.token_ids = std::move(token_ids);
-  request.score = ScoreParams();
+  InferenceRequest request = {.token_ids = std::move(token_ids), .score = ScoreParams()};
   request.score->top_k = top_k;
   request.score->start = start;
   return request;

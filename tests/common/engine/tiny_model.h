@@ -14,28 +14,23 @@
 namespace taopd::testing {
 
 inline ModelConfig SmallConfig(const std::string& architecture = "Qwen3ForCausalLM") {
-  ModelConfig config;
-  config.architecture = architecture;
-  config.vocab_size = 61;
-  config.hidden_size = 32;
-  config.intermediate_size = 48;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 8;
-  config.max_position_embeddings = 64;
-  config.qk_norm = architecture == "Qwen3ForCausalLM";
-  config.initializer_range = 0.3;
-  return config;
+  return {.architecture = architecture,
+          .vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 48,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .qk_norm = architecture == "Qwen3ForCausalLM",
+          .initializer_range = 0.3};
 }
 
 inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = SmallConfig(),
                                          bool requires_grad = false,
                                          const std::string& dtype = "float32") {
-  DecoderOptions options;
-  options.device = "cpu";
-  options.dtype = dtype;
-  options.requires_grad = requires_grad;
+  const DecoderOptions options = {.dtype = dtype, .device = "cpu", .requires_grad = requires_grad};
   auto decoder = MakeDecoder(config, options, RandomStream(5, "tiny model"));
   EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
   return decoder.ok() ? std::shared_ptr<Decoder>(*std::move(decoder)) : nullptr;

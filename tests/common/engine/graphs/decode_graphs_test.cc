@@ -60,11 +60,10 @@ bool SameBytes(const at::Tensor& a, const at::Tensor& b) {
 class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
  protected:
   void Make(std::vector<int64_t> sizes, int64_t num_sequences) {
-    DecodeGraphs::Options options;
-    options.sizes = std::move(sizes);
-    options.max_seq_len = kMaxSeqLen;
-    options.max_model_len = kMaxSeqLen;
-    options.scratch_block = kNumBlocks;
+    const DecodeGraphs::Options options = {.sizes = std::move(sizes),
+                                           .max_seq_len = kMaxSeqLen,
+                                           .max_model_len = kMaxSeqLen,
+                                           .scratch_block = kNumBlocks};
     graphs_ = std::make_unique<DecodeGraphs>(
         decoder_, std::make_unique<FunctionBackend>(decoder_.get(), &log_), options);
     std::vector<int32_t> free_blocks(kNumBlocks);
@@ -73,9 +72,8 @@ class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
       std::swap(free_blocks[i - 1], free_blocks[random_.NextBelow(i)]);
     }
     for (int64_t s = 0; s < num_sequences; ++s) {
-      InferenceRequest request;
-      request.token_ids = RandomTokens(kMaxSeqLen + 1, kVocabulary, &random_);
-      request.sampling = SamplingParams();
+      InferenceRequest request = {.token_ids = RandomTokens(kMaxSeqLen + 1, kVocabulary, &random_),
+                                  .sampling = SamplingParams()};
       auto& sequence = sequences_.emplace_back(std::make_unique<Sequence>(
           RequestHandle{1}, std::move(request), nullptr, std::vector<int32_t>()));
       for (int64_t b = 0; b < KvBlocksFor(kMaxSeqLen + 1); ++b) {
@@ -250,8 +248,7 @@ TEST_P(DecodeGraphsTest, WhatHasMovedIsRecordedAgain) {
   EXPECT_EQ(log_.num_sets, 2);
   // A longer sequence makes a new rotary table.
   Sequence& sequence = *sequences_[0];
-  PagedBatch longer;
-  longer.token_ids_T = at::zeros({1}, at::kLong);
+  PagedBatch longer = {.token_ids_T = at::zeros({1}, at::kLong)};
   std::vector<int32_t> table(KvBlocksFor(500), sequence.blocks[3]);
   Pages elsewhere(*decoder_, kNumBlocks);
   longer.sequences = {{0, 1, 499, table.data()}};

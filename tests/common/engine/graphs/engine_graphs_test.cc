@@ -25,8 +25,7 @@ class EngineGraphsTest : public ::testing::Test {
   EngineGraphsTest() { testing::UseOneThread(); }
 
   static EngineOptions WithGraphs() {
-    EngineOptions options;
-    options.max_num_seqs = 12;
+    EngineOptions options = {.max_num_seqs = 12};
     options.cuda_graphs.enabled = true;
     return options;
   }

@@ -37,9 +37,7 @@ RowSampler EmulatedSampler() {
 }
 
 std::unique_ptr<Sequence> MakeSequence(const SamplingParams& params) {
-  InferenceRequest request;
-  request.token_ids = {1, 2, 3};
-  request.sampling = params;
+  InferenceRequest request = {.token_ids = {1, 2, 3}, .sampling = params};
   return std::make_unique<Sequence>(RequestHandle{1}, std::move(request), nullptr,
                                     std::vector<int32_t>());
 }
@@ -58,10 +56,10 @@ at::Tensor RandomLogits(int64_t num_rows) {
 std::vector<std::unique_ptr<Sequence>> MixedSequences(int64_t num) {
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int64_t i = 0; i < num; ++i) {
-    SamplingParams params;
-    params.seed = 100 + i;
-    params.temperature = i % 3 == 0 ? 0.0f : 0.4f + 0.3f * static_cast<float>(i % 5);
-    params.raw_log_probs = i % 2 == 0;
+    SamplingParams params = {
+        .temperature = i % 3 == 0 ? 0.0f : 0.4f + 0.3f * static_cast<float>(i % 5),
+        .seed = 100 + i,
+        .raw_log_probs = i % 2 == 0};
     if (i % 8 == 1) {
       params.top_k = 20;
       params.temperature = 1.0f;
@@ -116,8 +114,7 @@ class LastIdsOnly final : public LogitMask {
 };
 
 TEST(TokenDraws, AMaskIsAppliedToTheWholeRow) {
-  SamplingParams params;
-  params.mask = std::make_shared<LastIdsOnly>();
+  const SamplingParams params = {.mask = std::make_shared<LastIdsOnly>()};
   const auto sequence = MakeSequence(params);
   const at::Tensor logits = RandomLogits(1);
   const std::vector<Draw> host = DrawTokens(logits, RowSampler(), {{sequence.get(), 0}});

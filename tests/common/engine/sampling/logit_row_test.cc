@@ -132,8 +132,7 @@ Problem RandomProblem(int64_t size, RandomStream* random) {
     return of.begin()[random->NextBelow(of.size())];
   };
   const auto with_chance = [&](double p) { return random->NextUniform() < p; };
-  Problem problem;
-  problem.logits = Row(static_cast<int>(random->NextBelow(kNumShapes)), size, random);
+  Problem problem = {.logits = Row(static_cast<int>(random->NextBelow(kNumShapes)), size, random)};
   // Often a likely id.
   const auto some_id = [&] {
     if (with_chance(0.5)) return static_cast<int32_t>(random->NextBelow(size));
@@ -307,8 +306,7 @@ const Border kBorders[] = {
 TEST(LogitRow, WhatDependsOnTheRestIsNotAnswered) {
   for (const Border& border : kBorders) {
     SCOPED_TRACE(border.name);
-    Problem problem;
-    problem.logits = border.logits();
+    Problem problem = {.logits = border.logits()};
     border.answered(problem.params);
     ASSERT_OK(SampleFromCandidates(problem).token);
     ExpectSame(SampleFromCandidates(problem), SampleWhole(problem));
@@ -319,8 +317,7 @@ TEST(LogitRow, WhatDependsOnTheRestIsNotAnswered) {
 }
 
 TEST(LogitRow, ADrawThatFallsIntoTheRestIsNotAnswered) {
-  Problem problem;
-  problem.logits = Falling();
+  Problem problem = {.logits = Falling()};
   int num_answered = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);

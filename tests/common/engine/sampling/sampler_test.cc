@@ -21,10 +21,7 @@ std::vector<float> RandomLogits(int64_t size, uint64_t seed, double scale = 2.0)
 }
 
 TEST(Sampler, GreedyTakesTheLargestAndTheLowestOfEquals) {
-  SamplingParams params;
-  params.temperature = 0.0f;
-  params.top_k = 3;
-  params.top_p = 0.1f;
+  const SamplingParams params = {.temperature = 0.0f, .top_k = 3, .top_p = 0.1f};
   Sampler sampler;
   const std::vector<float> logits = {0.0f, 2.0f, 1.0f, 2.0f};
   ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 3));
@@ -35,8 +32,7 @@ TEST(Sampler, GreedyTakesTheLargestAndTheLowestOfEquals) {
 
 TEST(Sampler, ADrawDependsOnSeedAndStepOnly) {
   const std::vector<float> logits = RandomLogits(64, 7, 0.5);
-  SamplingParams params;
-  params.seed = 11;
+  SamplingParams params = {.seed = 11};
   Sampler one;
   std::vector<int32_t> forward;
   for (int i = 0; i < 32; ++i) forward.push_back(one.Sample(logits, params, nullptr, i)->id);
@@ -68,8 +64,7 @@ TEST(Sampler, NeverDrawsTheImpossible) {
 
 TEST(Sampler, TinyTemperaturesAreGreedy) {
   const std::vector<float> logits = RandomLogits(50, 8);
-  SamplingParams params;
-  params.temperature = 1e-38f;
+  const SamplingParams params = {.temperature = 1e-38f};
   Sampler sampler;
   const auto largest = std::max_element(logits.begin(), logits.end()) - logits.begin();
   ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 0));
@@ -84,8 +79,7 @@ TEST(Sampler, RefusesLogitsThatAreNotFinite) {
        {std::vector<float>{nan, 1.0f}, std::vector<float>{1.0f, nan},
         std::vector<float>{1.0f, kInfinity}, std::vector<float>{-kInfinity, -kInfinity}}) {
     for (const float temperature : {0.0f, 1.0f}) {
-      SamplingParams params;
-      params.temperature = temperature;
+      const SamplingParams params = {.temperature = temperature};
       EXPECT_ERROR(sampler.Sample(logits, params, nullptr, 0), absl::StatusCode::kInternal,
                    "not finite");
     }

@@ -317,8 +317,7 @@ TEST(SamplingParams, ReportsBothLogProbsAndRanks) {
 // The cases are made by hand: every other order gives another token.
 TEST(SamplingParams, OrderOfApplication) {
   Sampler sampler;
-  SamplingParams params;
-  params.temperature = 0.0f;
+  SamplingParams params = {.temperature = 0.0f};
   // The bias makes the logit 1, which the penalty divides to 0.5. The other order gives -1 * 2 + 2
   // = 0.
   params.logit_bias = {{0, 2.0f}};
@@ -329,9 +328,7 @@ TEST(SamplingParams, OrderOfApplication) {
   EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.4f}, params, &state, 0)->id, 0);
 
   // A penalty comes before the temperature: (1 - 2) / 4 is below 0 / 4.
-  SamplingParams cold;
-  cold.presence_penalty = 2.0f;
-  cold.temperature = 4.0f;
+  const SamplingParams cold = {.presence_penalty = 2.0f, .temperature = 4.0f};
   SamplingState with_0(cold, {}, {});
   with_0.Append(0);
   ASSERT_OK_AND_ASSIGN(const SampledToken token,
@@ -341,8 +338,7 @@ TEST(SamplingParams, OrderOfApplication) {
 
   // top_p applies to the ids that top_k keeps: the first two of 0.4, 0.3, 0.2 and 0.1, of which the
   // first has 0.57 >= 0.5. Of all four, two would be needed.
-  SamplingParams nucleus;
-  nucleus.top_p = 0.5f;
+  SamplingParams nucleus = {.top_p = 0.5f};
   std::vector<float> logits;
   for (const double p : {0.4, 0.3, 0.2, 0.1}) logits.push_back(static_cast<float>(std::log(p)));
   for (const int32_t top_k : {0, 2}) {
@@ -375,8 +371,7 @@ TEST(SamplingParams, AMaskMayForbidManyIds) {
   const std::vector<float> logits(200, 1.0f);
   Sampler sampler;
   for (const int32_t id : {0, 63, 64, 130, 191, 199}) {
-    SamplingParams params;
-    params.mask = std::make_shared<OneIdOnly>(id);
+    const SamplingParams params = {.mask = std::make_shared<OneIdOnly>(id)};
     ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 0));
     EXPECT_EQ(token.id, id);
     EXPECT_EQ(token.log_prob, 0.0f);
@@ -384,8 +379,7 @@ TEST(SamplingParams, AMaskMayForbidManyIds) {
 }
 
 TEST(SamplingParams, BiasesAreClampedTo100) {
-  SamplingParams params;
-  params.temperature = 0.0f;
+  SamplingParams params = {.temperature = 0.0f};
   Sampler sampler;
   for (const float bias : {100.0f, 1000.0f}) {
     params.logit_bias = {{0, bias}};
@@ -413,12 +407,10 @@ TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {
   Sampler sampler;
   EXPECT_ERROR(sampler.Sample(problem.logits, problem.params, &state, 7),
                absl::StatusCode::kInvalidArgument, "allowed_token_ids, min_tokens");
-  SamplingParams failing;
-  failing.mask = std::make_shared<Failing>();
+  const SamplingParams failing = {.mask = std::make_shared<Failing>()};
   EXPECT_ERROR(sampler.Sample(problem.logits, failing, &state, 7), absl::StatusCode::kInternal,
                "the grammar failed");
-  SamplingParams extreme;
-  extreme.repetition_penalty = 1e-38f;
+  const SamplingParams extreme = {.repetition_penalty = 1e-38f};
   SamplingState seen(extreme, Ids{0}, {});
   EXPECT_ERROR(sampler.Sample(std::vector<float>{30.0f, 1.0f}, extreme, &seen, 0),
                absl::StatusCode::kInvalidArgument, "repetition_penalty");
@@ -435,11 +427,8 @@ TEST(SamplingParams, SameBitsOnEveryInstructionSetAndAtEveryAddress) {
     std::copy(row.begin(), row.end(), moved.begin() + 1);
     for (const float top_p : {1.0f, 0.3f, 0.99f}) {
       for (const int32_t top_k : {0, 40, 5000}) {
-        SamplingParams params;
-        params.temperature = 1.7f;
-        params.top_p = top_p;
-        params.top_k = top_k;
-        params.raw_log_probs = true;
+        const SamplingParams params = {
+            .temperature = 1.7f, .top_k = top_k, .top_p = top_p, .raw_log_probs = true};
         for (int step = 0; step < 5; ++step) {
           Sampler base(cpu::InstructionSet::kBase);
           ASSERT_OK_AND_ASSIGN(const SampledToken expected,

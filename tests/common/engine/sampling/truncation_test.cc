@@ -152,8 +152,7 @@ TEST(RowTruncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
   for (const int64_t size : {4, 6000}) {  // collected, and searched
     std::vector<float> logits(size, -kInfinity);
     for (int64_t v = 0; v < size; ++v) logits[v] = size == 4 ? 0.0f : -log_2;
-    SamplingParams params;
-    params.top_p = 0.5f;
+    SamplingParams params = {.top_p = 0.5f};
     Scratch scratch;
     RowTruncation truncation(cpu::WeightRowOf(cpu::WidestInstructionSet()));
     truncation.Apply(Weighted(logits, 1.0f, &scratch), params);

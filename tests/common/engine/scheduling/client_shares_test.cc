@@ -17,8 +17,7 @@ class ClientSharesTest : public ::testing::Test {
  protected:
   // Makes a sequence that generates from a prompt of `num_blocks` blocks.
   Sequence* Make(const std::string& client, int64_t num_blocks) {
-    InferenceRequest request;
-    request.client = client;
+    InferenceRequest request = {.client = client};
     request.token_ids.assign(num_blocks * pool_.block_tokens(), 1);
     request.sampling = SamplingParams();
     sequences_.push_back(std::make_unique<Sequence>(sequences_.size() + 1, std::move(request),

@@ -18,21 +18,15 @@ std::vector<int32_t> RandomPrompt(int64_t length, RandomStream* random) {
 
 InferenceRequest Generation(const std::string& client, std::vector<int32_t> prompt,
                             int64_t max_new_tokens, uint64_t seed) {
-  InferenceRequest request;
-  request.client = client;
-  request.token_ids = std::move(prompt);
-  request.sampling = SamplingParams();
+  InferenceRequest request = {
+      .token_ids = std::move(prompt), .sampling = SamplingParams(), .client = client};
   request.sampling->max_new_tokens = max_new_tokens;
   request.sampling->seed = seed;
   return request;
 }
 
 InferenceRequest Score(const std::string& client, std::vector<int32_t> prompt) {
-  InferenceRequest request;
-  request.client = client;
-  request.token_ids = std::move(prompt);
-  request.score = ScoreParams();
-  return request;
+  return {.token_ids = std::move(prompt), .score = ScoreParams(), .client = client};
 }
 
 SchedulerLimits RandomLimits(RandomStream* random) {

@@ -22,13 +22,11 @@ class SchedulerFixture : public ::testing::Test {
  protected:
   static SchedulerLimits Limits(int64_t max_num_seqs, int64_t num_blocks, int64_t budget,
                                 bool prefix_caching = true) {
-    SchedulerLimits limits;
-    limits.max_num_seqs = max_num_seqs;
-    limits.num_blocks = num_blocks;
-    limits.block_tokens = 4;
-    limits.max_num_batched_tokens = budget;
-    limits.prefix_caching = prefix_caching;
-    return limits;
+    return SchedulerLimits{.max_num_seqs = max_num_seqs,
+                           .num_blocks = num_blocks,
+                           .block_tokens = 4,
+                           .max_num_batched_tokens = budget,
+                           .prefix_caching = prefix_caching};
   }
   void Make(const SchedulerLimits& limits) {
     scheduler_ = std::make_unique<Scheduler>(limits);
@@ -42,16 +40,12 @@ class SchedulerFixture : public ::testing::Test {
     return prompt;
   }
   static InferenceRequest Generation(std::vector<int32_t> prompt, int64_t max_new_tokens = 4) {
-    InferenceRequest request;
-    request.token_ids = std::move(prompt);
-    request.sampling = SamplingParams();
+    InferenceRequest request = {.token_ids = std::move(prompt), .sampling = SamplingParams()};
     request.sampling->max_new_tokens = max_new_tokens;
     return request;
   }
   static InferenceRequest Score(std::vector<int32_t> prompt, int64_t start = 1) {
-    InferenceRequest request;
-    request.token_ids = std::move(prompt);
-    request.score = ScoreParams();
+    InferenceRequest request = {.token_ids = std::move(prompt), .score = ScoreParams()};
     request.score->start = start;
     return request;
   }

@@ -6,9 +6,7 @@ namespace taopd {
 namespace {
 
 InferenceRequest Request() {
-  InferenceRequest request;
-  request.token_ids = {1, 2};
-  request.sampling = SamplingParams();
+  InferenceRequest request = {.token_ids = {1, 2}, .sampling = SamplingParams()};
   request.sampling->max_new_tokens = 4;
   return request;
 }

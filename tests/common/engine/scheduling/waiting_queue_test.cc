@@ -13,9 +13,7 @@ using ::testing::IsEmpty;
 class WaitingQueueTest : public ::testing::Test {
  protected:
   RequestHandle Add(const std::string& client, bool generates = true, bool uncached = false) {
-    InferenceRequest request;
-    request.client = client;
-    request.token_ids = {1, 2, 3};
+    InferenceRequest request = {.token_ids = {1, 2, 3}, .client = client};
     if (generates) request.sampling = SamplingParams();
     if (!generates) request.score = ScoreParams();
     auto sequence =

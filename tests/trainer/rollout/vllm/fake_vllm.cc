@@ -31,8 +31,7 @@ float FakeLogProb(const std::string& weights, const std::string& head, int32_t t
 }
 
 WeightProbe FakeProbe(const std::string& weights) {
-  WeightProbe probe;
-  probe.token_ids = {1, 5, 9, 200, 17};
+  WeightProbe probe = {.token_ids = {1, 5, 9, 200, 17}};
   for (size_t i = 1; i < probe.token_ids.size(); ++i) {
     probe.log_probs.push_back(FakeLogProb(weights, weights, probe.token_ids[i]));
   }

@@ -21,17 +21,11 @@ Json Recorded(const std::string& name) {
 }
 
 RolloutNeeds Needs() {
-  RolloutNeeds needs;
-  needs.vocab_size = 275;
-  needs.max_model_len = 200;
-  needs.dtype = "float32";
-  needs.eos_token_ids = {273, 274};
-  return needs;
+  return {.vocab_size = 275, .max_model_len = 200, .dtype = "float32", .eos_token_ids = {273, 274}};
 }
 
 RolloutRequest FourTokens(int32_t num_top_ids) {
-  RolloutRequest request;
-  request.prompt_ids = {257, 32, 99, 97, 116};
+  RolloutRequest request = {.prompt_ids = {257, 32, 99, 97, 116}};
   request.sampling.max_new_tokens = 4;
   request.sampling.num_log_probs = num_top_ids;
   return request;

@@ -49,10 +49,8 @@ class VllmWorkerTest : public ::testing::Test {
   }
   // Weights whose content is `text`.
   PolicyWeights Weights(const std::string& version, const std::string& text) {
-    PolicyWeights weights;
-    weights.version = version;
-    weights.directory = dir_.File(version);
-    weights.probe = FakeProbe(text);
+    PolicyWeights weights = {
+        .version = version, .directory = dir_.File(version), .probe = FakeProbe(text)};
     std::filesystem::create_directory(weights.directory);
     WriteFile(weights.directory + "/weights", text);
     return weights;
