@@ -1,6 +1,6 @@
 // Macros for expectations on absl::Status and absl::StatusOr:
 //   EXPECT_OK(status_or_value);
-//   EXPECT_ERROR(status_or_value, code, "part of the message");
+//   EXPECT_ERROR(status_or_value, kNotFound, "part of the message");
 //   ASSERT_OK_AND_ASSIGN(auto value, MakeValue());
 #pragma once
 
@@ -10,6 +10,8 @@
 #include "common/base/status.h"
 
 namespace taopd::testing {
+using enum absl::StatusCode;
+
 inline absl::Status StatusOf(const absl::Status& status) { return status; }
 template <typename T>
 absl::Status StatusOf(const absl::StatusOr<T>& value) {

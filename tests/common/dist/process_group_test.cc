@@ -18,12 +18,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::Barrier;
-using testing::OnRanks;
-using testing::TempDir;
 
 ProcessGroupOptions TestOptions() {
   return {.connect_timeout = absl::Seconds(20), .collective_timeout = absl::Seconds(20)};
@@ -93,7 +89,7 @@ TEST_P(ProcessGroupTest, AgreesOnTheFirstFailure) {
     const bool fails = group.rank() == world - 1;
     const absl::Status agreed =
         group.AgreeOnStatus(fails ? DataLoss("a torn file") : absl::OkStatus());
-    EXPECT_ERROR(agreed, absl::StatusCode::kDataLoss,
+    EXPECT_ERROR(agreed, kDataLoss,
                  world == 1 ? "a torn file" : Concat("rank ", world - 1, ": a torn file"));
     group.Leave();
   });
@@ -124,7 +120,7 @@ TEST_P(ProcessGroupTest, TreeSumsDoNotDependOnTheRanks) {
 
 // A number's sum is the same bits at every place of a buffer, and on every rank.
 TEST_P(ProcessGroupTest, AllReduceTreeDoesNotDependOnThePlaceInTheBuffer) {
-  testing::OnRanks(GetParam(), {}, [&](ProcessGroup& group) {
+  OnRanks(GetParam(), {}, [&](ProcessGroup& group) {
     constexpr int64_t kNumbers = 1000;
     const at::Tensor numbers =
         at::arange(kNumbers, at::kFloat)
@@ -153,9 +149,9 @@ TEST(ProcessGroupFaultTest, AFailureOfOneRankEndsTheOthersWithItsName) {
       group.Fail(ResourceExhausted("out of memory"));
       return;
     }
-    EXPECT_ERROR(Barrier(group), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
-    EXPECT_ERROR(group.health(), absl::StatusCode::kResourceExhausted, "rank 2: out of memory");
-    EXPECT_ERROR(Barrier(group), absl::StatusCode::kResourceExhausted, "rank 2");
+    EXPECT_ERROR(Barrier(group), kResourceExhausted, "rank 2: out of memory");
+    EXPECT_ERROR(group.health(), kResourceExhausted, "rank 2: out of memory");
+    EXPECT_ERROR(Barrier(group), kResourceExhausted, "rank 2");
   });
 }
 
@@ -163,7 +159,7 @@ TEST(ProcessGroupFaultTest, ARankThatGoesWithoutAWordIsNamed) {
   OnRanks(3, TestOptions(), [](ProcessGroup& group) {
     EXPECT_OK(Barrier(group));
     if (group.rank() == 1) return;  // its connections end as those of a killed process do
-    EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "rank 1 has died");
+    EXPECT_ERROR(Barrier(group), kUnavailable, "rank 1 has died");
   });
 }
 
@@ -171,7 +167,7 @@ TEST(ProcessGroupFaultTest, RankZeroIsWatchedToo) {
   OnRanks(2, TestOptions(), [](ProcessGroup& group) {
     EXPECT_OK(Barrier(group));
     if (group.rank() == 0) return;
-    EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "rank 0 has died");
+    EXPECT_ERROR(Barrier(group), kUnavailable, "rank 0 has died");
   });
 }
 
@@ -183,10 +179,10 @@ TEST(ProcessGroupFaultTest, ARankThatDoesNotComeToACollectiveIsNamed) {
     EXPECT_OK(Barrier(group));
     if (group.rank() == 1) {  // lives, but is busy with something else
       while (group.health().ok()) absl::SleepFor(absl::Milliseconds(10));
-      EXPECT_ERROR(group.health(), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
+      EXPECT_ERROR(group.health(), kUnavailable, "for rank 1, which has begun 1");
       return;
     }
-    EXPECT_ERROR(Barrier(group), absl::StatusCode::kUnavailable, "for rank 1, which has begun 1");
+    EXPECT_ERROR(Barrier(group), kUnavailable, "for rank 1, which has begun 1");
   });
 }
 
@@ -281,9 +277,9 @@ TEST(ProcessGroupMeetingTest, ARankWithAnotherSecretIsTurnedAwayByName) {
   options.connect_timeout = absl::Seconds(3);
   OnMetRanks(ranks, options, [](int64_t rank, auto group) {
     if (rank == 0) {
-      EXPECT_ERROR(group, absl::StatusCode::kUnavailable, "rank 1 of 2 has not connected");
+      EXPECT_ERROR(group, kUnavailable, "rank 1 of 2 has not connected");
     } else {
-      EXPECT_ERROR(group, absl::StatusCode::kPermissionDenied, "their TAOPD_RANK_SECRET differs");
+      EXPECT_ERROR(group, kPermissionDenied, "their TAOPD_RANK_SECRET differs");
     }
   });
 }
@@ -311,7 +307,7 @@ TEST(ProcessGroupMeetingTest, TheStoreListensAtOneAddress) {
 TEST(ProcessGroupMeetingTest, AnInterfaceThatThisMachineLacksIsRefused) {
   ProcessGroupOptions options = TestOptions();
   options.interface = "eth77";
-  EXPECT_ERROR(ProcessGroup::Connect(Meet(2)[0], options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ProcessGroup::Connect(Meet(2)[0], options), kInvalidArgument,
                "dist.interface = eth77");
 }
 
@@ -320,8 +316,7 @@ TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {
   const Rendezvous where = {.world_size = 3, .store_file = dir.File("store")};
   ProcessGroupOptions options = TestOptions();
   options.connect_timeout = absl::Milliseconds(300);
-  EXPECT_ERROR(ProcessGroup::Connect(where, options), absl::StatusCode::kUnavailable,
-               "rank 1, 2 of 3");
+  EXPECT_ERROR(ProcessGroup::Connect(where, options), kUnavailable, "rank 1, 2 of 3");
 }
 
 TEST(ProcessGroupFaultTest, AStoreThatNobodyServesIsNamed) {
@@ -329,9 +324,9 @@ TEST(ProcessGroupFaultTest, AStoreThatNobodyServesIsNamed) {
       .rank = 1, .world_size = 2, .master_addr = "127.0.0.1", .master_port = 1};
   ProcessGroupOptions options = TestOptions();
   options.connect_timeout = absl::Milliseconds(300);
-  EXPECT_ERROR(ProcessGroup::Connect(where, options), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ProcessGroup::Connect(where, options), kUnavailable,
                "rank 1 of 2 cannot join the others at 127.0.0.1:1");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,10 +11,8 @@
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::PollUntil;
 
 RankWatchOptions Options(int64_t rank, int64_t world_size) {
   return {.rank = rank,
@@ -78,7 +76,7 @@ TEST_F(RankWatchTest, AFarewellIsNoFailure) {
   one.reset();
   two->Fail(DataLoss("torn\nfile"));  // what comes after it still arrives
   ASSERT_TRUE(Fails(*root_));
-  EXPECT_ERROR(root_->failure(), absl::StatusCode::kDataLoss, "rank 2: torn file");
+  EXPECT_ERROR(root_->failure(), kDataLoss, "rank 2: torn file");
 }
 
 TEST_F(RankWatchTest, ADeathReachesAllOthers) {
@@ -87,8 +85,8 @@ TEST_F(RankWatchTest, ADeathReachesAllOthers) {
   ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
   one.reset();
   ASSERT_TRUE(Fails(*two));
-  EXPECT_ERROR(two->failure(), absl::StatusCode::kUnavailable, "rank 1 has died");
-  EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable, "rank 1 has died");
+  EXPECT_ERROR(two->failure(), kUnavailable, "rank 1 has died");
+  EXPECT_ERROR(root_->failure(), kUnavailable, "rank 1 has died");
 }
 
 // Any rank may be asked; all hear it, those that come late as well, and the largest code counts.
@@ -121,8 +119,7 @@ TEST_F(RankWatchTest, SilenceIsAFailure) {
   peer.Say("hello 1 secret\n");
   ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
   ASSERT_TRUE(Fails(*root_));
-  EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable,
-               "rank 1 has sent no heartbeat for 300ms");
+  EXPECT_ERROR(root_->failure(), kUnavailable, "rank 1 has sent no heartbeat for 300ms");
 }
 
 TEST_F(RankWatchTest, StrangersAreTurnedAway) {
@@ -152,7 +149,7 @@ TEST_F(RankWatchTest, ARankWithAnotherTokenIsToldWhy) {
   RankWatchOptions options = Options(1, 2);
   options.token = "another";
   EXPECT_ERROR(RankWatch::Connect(options, "127.0.0.1", root_->port(), absl::Seconds(10)),
-               absl::StatusCode::kPermissionDenied, "their TAOPD_RANK_SECRET differs");
+               kPermissionDenied, "their TAOPD_RANK_SECRET differs");
   auto one = Join(1, 2);
   EXPECT_OK(root_->AwaitAll(absl::Seconds(10)));
   one->Leave(), root_->Leave();
@@ -166,7 +163,7 @@ TEST_F(RankWatchTest, LinesInPieces) {
   peer.Say("4 no mo");
   peer.Say("re teacher\n");
   ASSERT_TRUE(Fails(*root_));
-  EXPECT_ERROR(root_->failure(), absl::StatusCode::kUnavailable, "no more teacher");
+  EXPECT_ERROR(root_->failure(), kUnavailable, "no more teacher");
 }
 
 TEST_F(RankWatchTest, TheSlowestIsKnownToAll) {
@@ -200,8 +197,8 @@ TEST_F(RankWatchTest, NobodyListens) {
   const int port = root_->port();
   root_.reset();
   EXPECT_ERROR(RankWatch::Connect(Options(1, 2), "127.0.0.1", port, absl::Milliseconds(50)),
-               absl::StatusCode::kUnavailable, "rank 1 cannot connect to rank 0");
+               kUnavailable, "rank 1 cannot connect to rank 0");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,7 +10,7 @@
 #include "common/base/file_descriptor.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 Resolver Knows(const std::string& name, std::vector<std::string> addresses) {
@@ -91,11 +91,11 @@ TEST(RendezvousAddresses, AnInterfaceIsNamedOrAnAddress) {
     EXPECT_EQ(addresses.own_address, "127.0.0.1");
     EXPECT_EQ(addresses.master, "127.0.0.1");
   }
-  EXPECT_ERROR(FindRendezvousAddresses("eth77", "127.0.0.1"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(FindRendezvousAddresses("eth77", "127.0.0.1"), kInvalidArgument,
                "dist.interface = eth77: this machine has no such interface or address; it has lo "
                "(127.0.0.1)");
-  EXPECT_ERROR(FindRendezvousAddresses("192.0.2.7", "127.0.0.1"),
-               absl::StatusCode::kInvalidArgument, "dist.interface = 192.0.2.7");
+  EXPECT_ERROR(FindRendezvousAddresses("192.0.2.7", "127.0.0.1"), kInvalidArgument,
+               "dist.interface = 192.0.2.7");
 }
 
 TEST(RendezvousAddresses, ListensAtOneAddressAlone) {
@@ -105,9 +105,9 @@ TEST(RendezvousAddresses, ListensAtOneAddressAlone) {
   socklen_t size = sizeof(address);
   ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
   EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
-  EXPECT_ERROR(ListenAt("127.0.0.1", ntohs(address.sin_port)), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ListenAt("127.0.0.1", ntohs(address.sin_port)), kUnavailable,
                "rank 0 cannot listen on 127.0.0.1:");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

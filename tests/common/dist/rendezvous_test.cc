@@ -4,7 +4,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -78,12 +78,10 @@ TEST(RendezvousTest, Kubeflow) {
   EXPECT_EQ(where.rank, 2);
   EXPECT_EQ(where.world_size, 3);
   EXPECT_EQ(where.master_addr, "trainer-node-0-0.trainer");
-  EXPECT_ERROR(Read(With(variables, "PET_NPROC_PER_NODE", "2")), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read(With(variables, "PET_NPROC_PER_NODE", "2")), kInvalidArgument,
                "PET_NPROC_PER_NODE = \"2\"");
-  EXPECT_ERROR(Read(With(variables, "PET_NODE_RANK", "3")), absl::StatusCode::kInvalidArgument,
-               "PET_NODE_RANK = 3");
-  EXPECT_ERROR(Read(With(variables, "PET_NNODES", "1:4")), absl::StatusCode::kInvalidArgument,
-               "PET_NNODES");
+  EXPECT_ERROR(Read(With(variables, "PET_NODE_RANK", "3")), kInvalidArgument, "PET_NODE_RANK = 3");
+  EXPECT_ERROR(Read(With(variables, "PET_NNODES", "1:4")), kInvalidArgument, "PET_NNODES");
 }
 
 TEST(RendezvousTest, IndexedJobs) {
@@ -102,7 +100,7 @@ TEST(RendezvousTest, IndexedJobs) {
   // Indices without a world are runs of their own.
   ASSERT_OK_AND_ASSIGN(const Rendezvous alone, Read({{"JOB_COMPLETION_INDEX", "1"}}));
   EXPECT_EQ(alone.world_size, 1);
-  EXPECT_ERROR(Read(With(jobset, "JOB_COMPLETION_INDEX", "2")), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read(With(jobset, "JOB_COMPLETION_INDEX", "2")), kInvalidArgument,
                "JOB_COMPLETION_INDEX = 2 is not in [0, 1]");
 }
 
@@ -137,12 +135,11 @@ TEST(RendezvousTest, SlurmSaysHowManyTasksTheNodeHas) {
   EXPECT_EQ(Read(step)->local_world_size, 2);
   EXPECT_EQ(Read(With(step, "SLURM_NODEID", "0"))->local_world_size, 4);
   EXPECT_EQ(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "3(x2)"))->local_world_size, 3);
-  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "6")),
-               absl::StatusCode::kInvalidArgument, "no node 1");
-  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "4(x")),
-               absl::StatusCode::kInvalidArgument, "SLURM_STEP_TASKS_PER_NODE");
-  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "5,1")),
-               absl::StatusCode::kInvalidArgument, "SLURM_LOCALID = 1 is not in [0, 0]");
+  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "6")), kInvalidArgument, "no node 1");
+  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "4(x")), kInvalidArgument,
+               "SLURM_STEP_TASKS_PER_NODE");
+  EXPECT_ERROR(Read(With(step, "SLURM_STEP_TASKS_PER_NODE", "5,1")), kInvalidArgument,
+               "SLURM_LOCALID = 1 is not in [0, 0]");
   // Without the node's number a list of several entries says nothing.
   EXPECT_EQ(Read(With(step, "SLURM_NODEID", ""))->local_world_size, 0);
 
@@ -162,7 +159,7 @@ TEST(RendezvousTest, TasksOfANode) {
   EXPECT_EQ(*TasksOfNode("2(x3),1", 3), 1);
   EXPECT_EQ(*TasksOfNode("12", 0), 12);
   for (const char* list : {"", "x", "2(", "2(x", "2(x)", "2(x0)", "0", "-1", "2(x3", "2,", "2;3"}) {
-    EXPECT_ERROR(TasksOfNode(list, 5), absl::StatusCode::kInvalidArgument, "");
+    EXPECT_ERROR(TasksOfNode(list, 5), kInvalidArgument, "");
   }
 }
 
@@ -182,8 +179,8 @@ TEST(RendezvousTest, FirstHosts) {
   EXPECT_EQ(*FirstHostOf("a1,b2"), "a1");
   EXPECT_EQ(*FirstHostOf("gpu[03-05,9],login"), "gpu03");
   EXPECT_EQ(*FirstHostOf("rack[7]-eth0,x"), "rack7-eth0");
-  EXPECT_ERROR(FirstHostOf("gpu[03"), absl::StatusCode::kInvalidArgument, "[ without a ]");
-  EXPECT_ERROR(FirstHostOf(""), absl::StatusCode::kInvalidArgument, "names no host");
+  EXPECT_ERROR(FirstHostOf("gpu[03"), kInvalidArgument, "[ without a ]");
+  EXPECT_ERROR(FirstHostOf(""), kInvalidArgument, "names no host");
 }
 
 TEST(RendezvousTest, AFileTakesThePlaceOfTheAddress) {
@@ -213,10 +210,9 @@ TEST(RendezvousTest, RefusesByName) {
         Case{"LOCAL_WORLD_SIZE", "9", "LOCAL_WORLD_SIZE = 9"},
         Case{"MASTER_ADDR", "", "MASTER_ADDR is not set"},
         Case{"MASTER_PORT", "65536", "MASTER_PORT = 65536"}}) {
-    EXPECT_ERROR(Read(With(kTorchrun, c.name, c.value)), absl::StatusCode::kInvalidArgument,
-                 c.message);
+    EXPECT_ERROR(Read(With(kTorchrun, c.name, c.value)), kInvalidArgument, c.message);
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -15,12 +15,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RandomIds;
-using testing::RunAll;
-using testing::SmallConfig;
 
 std::shared_ptr<Decoder> RandomModel(const ModelConfig& config, uint64_t seed,
                                      const std::string& dtype = "float32") {
@@ -79,7 +75,7 @@ class DecoderWeightsTest : public ::testing::Test {
   void Save(const Decoder& decoder, const std::string& name) {
     ASSERT_OK(SaveDecoder(decoder, dir_.File(name)));
   }
-  testing::TempDir dir_;
+  TempDir dir_;
 };
 
 TEST_F(DecoderWeightsTest, TheEngineComputesWithTheNewWeightsBitForBit) {
@@ -143,40 +139,39 @@ TEST_F(DecoderWeightsTest, DamagedOrOtherWeightsAreRefusedByName) {
   const auto error = [&](const std::string& name, const std::vector<TensorSum>& of) {
     return engine.weights->Stage(dir_.File(name), of).status();
   };
-  EXPECT_ERROR(error("absent", sums), absl::StatusCode::kNotFound, "absent");
+  EXPECT_ERROR(error("absent", sums), kNotFound, "absent");
   std::vector<TensorSum> fewer = sums;
   fewer.pop_back();
-  EXPECT_ERROR(error("new", fewer), absl::StatusCode::kInvalidArgument, "the checksum of tensor");
+  EXPECT_ERROR(error("new", fewer), kInvalidArgument, "the checksum of tensor");
   std::vector<TensorSum> more = sums;
   more.push_back({"other", ""});
-  EXPECT_ERROR(error("new", more), absl::StatusCode::kInvalidArgument, "checksums are given for");
+  EXPECT_ERROR(error("new", more), kInvalidArgument, "checksums are given for");
 
   // One flipped bit anywhere among the numbers, two tensors exchanged, and a file that ends early.
   const std::string path = dir_.File("new/model.safetensors");
-  const std::string whole = testing::ReadFile(path);
+  const std::string whole = ReadFile(path);
   for (const double place : {0.5, 0.75, 0.999}) {
     std::string damaged = whole;
     damaged[static_cast<size_t>(static_cast<double>(whole.size()) * place)] ^= 1;
-    testing::WriteFile(path, damaged);
-    EXPECT_ERROR(error("new", sums), absl::StatusCode::kDataLoss, "has the checksum");
+    WriteFile(path, damaged);
+    EXPECT_ERROR(error("new", sums), kDataLoss, "has the checksum");
   }
-  testing::WriteFile(path, whole.substr(0, whole.size() - 8));
-  EXPECT_EQ(error("new", sums).code(), absl::StatusCode::kDataLoss) << error("new", sums);
-  testing::WriteFile(path, whole);
+  WriteFile(path, whole.substr(0, whole.size() - 8));
+  EXPECT_EQ(error("new", sums).code(), kDataLoss) << error("new", sums);
+  WriteFile(path, whole);
   std::vector<TensorSum> exchanged = sums;
   std::swap(exchanged[3].sha256, exchanged[4].sha256);
-  EXPECT_ERROR(error("new", exchanged), absl::StatusCode::kDataLoss, "has the checksum");
+  EXPECT_ERROR(error("new", exchanged), kDataLoss, "has the checksum");
 
   ModelConfig other = config;
   other.rms_norm_eps = 1e-3;
   const auto other_model = RandomModel(other, 2);
   Save(*other_model, "other");
-  EXPECT_ERROR(error("other", SumsOf(other_model->Parameters())),
-               absl::StatusCode::kFailedPrecondition, "config.json");
+  EXPECT_ERROR(error("other", SumsOf(other_model->Parameters())), kFailedPrecondition,
+               "config.json");
   const auto half = RandomModel(config, 2, "bfloat16");
   Save(*half, "half");
-  EXPECT_ERROR(error("half", SumsOf(half->Parameters())), absl::StatusCode::kFailedPrecondition,
-               "bfloat16");
+  EXPECT_ERROR(error("half", SumsOf(half->Parameters())), kFailedPrecondition, "bfloat16");
   ExpectSameAnswers(engine.engine.get(), untouched.engine.get());
 }
 
@@ -206,10 +201,10 @@ TEST_F(DecoderWeightsTest, AnAdapterIsMergedIntoTheBaseOfTheStart) {
         engine.weights->Stage(dir_.File(name), SumsOf(SnapshotOf(*student, false).parameters)));
     EXPECT_EQ(staged->num_changed(), 2 * config.num_hidden_layers + 2);
     ASSERT_OK(staged->Apply());
-    const auto fresh = testing::MakeEngine(std::shared_ptr<Decoder>(student.get(), [](auto*) {}));
+    const auto fresh = MakeEngine(std::shared_ptr<Decoder>(student.get(), [](auto*) {}));
     ExpectSameAnswers(engine.engine.get(), fresh.get());
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,16 +6,11 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::MakeTiny;
-using testing::RunAll;
-using testing::Scoring;
-using testing::SmallConfig;
-
 TEST(LoadEngine, ServesASavedModel) {
-  testing::TempDir dir;
+  TempDir dir;
   ModelConfig config = SmallConfig();
   config.eos_token_ids = {7};
   const auto decoder = MakeTiny(config);
@@ -39,23 +34,23 @@ TEST(LoadEngine, ServesASavedModel) {
 }
 
 TEST(LoadEngine, NamesWhatIsWrong) {
-  testing::TempDir dir;
+  TempDir dir;
   ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
   const absl::Status absent =
       LoadEngine(dir.File("absent"), "auto", "cpu", 0, EngineOptions()).status();
-  EXPECT_ERROR(absent, absl::StatusCode::kNotFound, "config.json");
-  EXPECT_EQ(testing::NumMentions(absent, dir.File("absent")), 1) << absent;
-  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", -1, EngineOptions()),
-               absl::StatusCode::kInvalidArgument, "num_threads -1");
-  EXPECT_ERROR(LoadEngine(dir.File("model"), "float7", "cpu", 0, EngineOptions()),
-               absl::StatusCode::kInvalidArgument, "float7");
+  EXPECT_ERROR(absent, kNotFound, "config.json");
+  EXPECT_EQ(NumMentions(absent, dir.File("absent")), 1) << absent;
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", -1, EngineOptions()), kInvalidArgument,
+               "num_threads -1");
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "float7", "cpu", 0, EngineOptions()), kInvalidArgument,
+               "float7");
   const EngineOptions options = {.max_model_len = 1000};
-  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options),
-               absl::StatusCode::kInvalidArgument, "max_position_embeddings 64");
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options), kInvalidArgument,
+               "max_position_embeddings 64");
 }
 
 TEST(LoadEngine, TakesThePoolFromThePlan) {
-  testing::TempDir dir;
+  TempDir dir;
   ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
   EngineOptions options = {.max_num_seqs = 5, .kv_cache_bytes = kAutoKvCache};
   ASSERT_OK_AND_ASSIGN(const LoadedEngine loaded,
@@ -64,9 +59,9 @@ TEST(LoadEngine, TakesThePoolFromThePlan) {
   EXPECT_EQ(loaded.engine->limits().max_num_seqs, 5);
   EXPECT_EQ(loaded.engine->limits().max_generation_len, 64);
   options.memory.cpu_memory_limit_bytes = 1 << 20;
-  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options),
-               absl::StatusCode::kResourceExhausted, "(cpu_memory_limit)");
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options), kResourceExhausted,
+               "(cpu_memory_limit)");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,18 +8,10 @@
 #include "tests/common/engine/tiny_model.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::Generation;
-using testing::LogitsOf;
-using testing::MakeEngine;
-using testing::MakeTiny;
-using testing::MarkovDecoder;
-using testing::RandomIds;
-using testing::RunAll;
-using testing::SmallConfig;
 
 // The tolerance between decoding through the cache and one pass over everything, in fp32 with
 // logits near 10.
@@ -144,7 +136,7 @@ TEST(EngineGeneration, RecoversFromNanWeights) {
   const at::Tensor saved = weight.clone();
   weight.fill_(std::nan(""));
   for (const auto& result : RunAll(engine.get(), {requests[1], requests[1]})) {
-    EXPECT_ERROR(result, absl::StatusCode::kInternal, "not finite");
+    EXPECT_ERROR(result, kInternal, "not finite");
   }
   weight.copy_(saved);
   const auto after = RunAll(engine.get(), requests);
@@ -284,4 +276,4 @@ TEST(EngineGeneration, RolloutsOfAPromptFollowTheSoftmax) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

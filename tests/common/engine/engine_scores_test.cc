@@ -10,17 +10,8 @@
 #include "tests/common/engine/tiny_model.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::Generation;
-using testing::LogitsOf;
-using testing::MakeEngine;
-using testing::MakeTiny;
-using testing::RandomIds;
-using testing::RunAll;
-using testing::Scoring;
-using testing::SmallConfig;
 
 // The tolerance between fp32 and float64 logits and sums: a few units in the last place of numbers
 // near 10.
@@ -190,7 +181,7 @@ TEST(EngineScores, AreRightInSmallChunks) {
 }
 
 TEST(EngineScores, WholeVocabularyLeavesNoTail) {
-  const auto decoder = std::make_shared<testing::MarkovDecoder>(16);
+  const auto decoder = std::make_shared<MarkovDecoder>(16);
   const auto engine = MakeEngine(decoder);
   EXPECT_EQ(engine->limits().max_logprobs, 16);  // there are no more ids
   const auto results = RunAll(engine.get(), {Scoring({1, 2}, 16)});
@@ -199,7 +190,7 @@ TEST(EngineScores, WholeVocabularyLeavesNoTail) {
 }
 
 TEST(EngineScores, ScoreAndGenerationTakeOnePrefill) {
-  const auto decoder = std::make_shared<testing::MarkovDecoder>(16);
+  const auto decoder = std::make_shared<MarkovDecoder>(16);
   const auto engine = MakeEngine(decoder);
   InferenceRequest both = Generation({3, 1, 4, 1, 5}, 1, 0.0f);
   both.score = Scoring({}, 4, 2).score;
@@ -214,4 +205,4 @@ TEST(EngineScores, ScoreAndGenerationTakeOnePrefill) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

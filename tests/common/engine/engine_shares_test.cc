@@ -4,12 +4,8 @@
 #include "tests/common/engine/result_box.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::Generation;
-using testing::MarkovDecoder;
-using testing::ResultBox;
 
 TEST(EngineSharesTest, AClientOverItsShareIsRefusedAndANewcomerIsNot) {
   const EngineOptions options = {
@@ -29,11 +25,11 @@ TEST(EngineSharesTest, AClientOverItsShareIsRefusedAndANewcomerIsNot) {
   decoder->WaitForCalls(1);  // it runs, and the queue is empty
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(submit("flooder", 1)) << i;
   EXPECT_FALSE(submit("flooder", 1));
-  EXPECT_ERROR(box.Wait(5), absl::StatusCode::kResourceExhausted, "max_client_queue_share 0.5");
+  EXPECT_ERROR(box.Wait(5), kResourceExhausted, "max_client_queue_share 0.5");
   EXPECT_TRUE(submit("polite", 2));
   EXPECT_FALSE(submit("polite", 2));
   EXPECT_FALSE(submit("third", 3));
-  EXPECT_ERROR(box.Wait(8), absl::StatusCode::kResourceExhausted, "max_queued_tokens 8");
+  EXPECT_ERROR(box.Wait(8), kResourceExhausted, "max_queued_tokens 8");
   EXPECT_EQ(engine->stats().refused_client_share, 2u);
   EXPECT_EQ(engine->stats().refused_queue_full, 1u);
   decoder->OpenGate();
@@ -41,4 +37,4 @@ TEST(EngineSharesTest, AClientOverItsShareIsRefusedAndANewcomerIsNot) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,12 +7,8 @@
 #include "tests/common/engine/result_box.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::Generation;
-using testing::MarkovDecoder;
-using testing::ResultBox;
 
 // As an evaluation beside training does while there are rollouts.
 TEST(EngineYields, NoStepBeginsWhileOtherWorkIsThere) {
@@ -48,8 +44,8 @@ TEST(EngineYields, NoStepBeginsWhileOtherWorkIsThere) {
   EXPECT_EQ(decoder->calls().size(), num_calls + 1);
   EXPECT_FALSE(box.Has(1));
   engine.reset();
-  EXPECT_ERROR(box.Wait(1), absl::StatusCode::kUnavailable, "shut down");
+  EXPECT_ERROR(box.Wait(1), kUnavailable, "shut down");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,7 +5,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::absl::StatusCode;
@@ -23,7 +23,7 @@ class PlanModelTest : public ::testing::Test {
  protected:
   PlanModelTest() {
     budget_.limit_bytes = int64_t{64} << 30;
-    testing::WriteFile(dir_.File("config.json"), kTiny);
+    WriteFile(dir_.File("config.json"), kTiny);
   }
   // Writes a file that holds only the embedding, which is all that a plan needs.
   void WriteEmbedding(const std::string& dtype, int64_t value_bytes) {
@@ -41,7 +41,7 @@ class PlanModelTest : public ::testing::Test {
     return -1;
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   MemoryBudget budget_;
   EngineOptions options_;
 };
@@ -62,16 +62,16 @@ TEST_F(PlanModelTest, AutoIsWhatTheFilesStore) {
 }
 
 TEST_F(PlanModelTest, ConfigAloneIsEnoughWithAWarning) {
-  EXPECT_ERROR(Plan("auto"), StatusCode::kInvalidArgument, "dtype auto");
-  EXPECT_ERROR(Plan("float8"), StatusCode::kInvalidArgument, "float8");
+  EXPECT_ERROR(Plan("auto"), kInvalidArgument, "dtype auto");
+  EXPECT_ERROR(Plan("float8"), kInvalidArgument, "float8");
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, Plan("float32"));
   EXPECT_EQ(BytesOfLine(plan, "embedding"), 32 * 8 * 4);
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("there are no weights in " + dir_.path())));
 }
 
 TEST_F(PlanModelTest, BrokenFilesAreErrors) {
-  testing::WriteFile(dir_.File("model.safetensors"), "nonsense");
-  EXPECT_ERROR(Plan("float32"), StatusCode::kDataLoss, "model.safetensors");
+  WriteFile(dir_.File("model.safetensors"), "nonsense");
+  EXPECT_ERROR(Plan("float32"), kDataLoss, "model.safetensors");
 }
 
 TEST_F(PlanModelTest, TakesTheEnginesOptions) {
@@ -101,7 +101,7 @@ TEST(PoolBeside, GivesWayToWhatThePlanDidNotKnow) {
   EXPECT_EQ(PoolBeside(0, 1000).value(), 1000);
   EXPECT_EQ(PoolBeside(300, 1000).value(), 700);
   EXPECT_EQ(PoolBeside(300, 0).value(), 0);  // the engine only scores
-  EXPECT_ERROR(PoolBeside(1000, 1000), absl::StatusCode::kResourceExhausted, "more than planned");
+  EXPECT_ERROR(PoolBeside(1000, 1000), kResourceExhausted, "more than planned");
 }
 
 TEST(EngineOptions, StepsAndLogitsHaveTheSizeOfTheDeviceUnlessTheyAreGiven) {
@@ -119,4 +119,4 @@ TEST(EngineOptions, StepsAndLogitsHaveTheSizeOfTheDeviceUnlessTheyAreGiven) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,7 +4,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 EngineLimits Limits() {
@@ -30,7 +30,7 @@ void ExpectRefused(Change change, std::initializer_list<const char*> parts) {
   InferenceRequest request = Request();
   change(request);
   const absl::Status status = ValidateRequest(request, Limits());
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status.ToString();
+  EXPECT_EQ(status.code(), kInvalidArgument) << status.ToString();
   for (const char* part : parts)
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(part));
 }
@@ -182,8 +182,7 @@ TEST(ValidateRequest, RefusesSamplingOnAnEngineThatOnlyScores) {
   EngineLimits limits = Limits();
   limits.can_generate = false;
   InferenceRequest request = Request();
-  EXPECT_ERROR(ValidateRequest(request, limits), absl::StatusCode::kFailedPrecondition,
-               "kv_cache_bytes is 0");
+  EXPECT_ERROR(ValidateRequest(request, limits), kFailedPrecondition, "kv_cache_bytes is 0");
   request.sampling.reset();
   EXPECT_OK(ValidateRequest(request, limits));
 }
@@ -191,21 +190,17 @@ TEST(ValidateRequest, RefusesSamplingOnAnEngineThatOnlyScores) {
 TEST(ValidateEngineOptions, NamesTheOption) {
   EXPECT_OK(ValidateEngineOptions(EngineOptions()));
   EngineOptions options = {.max_num_seqs = 0};
-  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
-               "max_num_seqs 0");
+  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "max_num_seqs 0");
   options = EngineOptions();
   options.kv_cache_bytes = -2;
-  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
-               "kv_cache_bytes -2");
+  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "kv_cache_bytes -2");
   options = EngineOptions();
   options.head_workspace_bytes = -1;
-  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
-               "head_workspace_bytes -1");
+  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "head_workspace_bytes -1");
   options = EngineOptions();
   options.memory.gpu_memory_utilization = 1.5;
-  EXPECT_ERROR(ValidateEngineOptions(options), absl::StatusCode::kInvalidArgument,
-               "gpu_memory_utilization 1.5");
+  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "gpu_memory_utilization 1.5");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,22 +7,14 @@
 #include "tests/common/model/tiny_models.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::absl::StatusCode;
-using testing::BackendLog;
-using testing::FunctionBackend;
-using testing::Generation;
-using testing::MakeTiny;
-using testing::RandomIds;
-using testing::Result;
-using testing::RunAll;
-using testing::SmallConfig;
 
 class EngineGraphsTest : public ::testing::Test {
  protected:
-  EngineGraphsTest() { testing::UseOneThread(); }
+  EngineGraphsTest() { UseOneThread(); }
 
   static EngineOptions WithGraphs() {
     EngineOptions options = {.max_num_seqs = 12};
@@ -41,7 +33,7 @@ class EngineGraphsTest : public ::testing::Test {
       requests.back().sampling->seed = seed + i;
       requests.back().sampling->ignore_eos = true;
     }
-    const auto eager = testing::MakeEngine(decoder_);
+    const auto eager = MakeEngine(decoder_);
     const std::vector<Result> expected = RunAll(eager.get(), requests);
     const std::vector<Result> results = RunAll(engine, requests);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -77,7 +69,7 @@ TEST_F(EngineGraphsTest, AnUpdateInPlaceIsSeenAndAReleaseRecordsAgain) {
   ExpectAnswersOfEagerSteps(engine.get(), 1);
   EXPECT_EQ(engine->stats().graphs.num_captures, 1u);
   engine->ReleaseKvCache();
-  EXPECT_OK(RunAll(engine.get(), {testing::Scoring(RandomIds(5, 1), 1)})[0]);
+  EXPECT_OK(RunAll(engine.get(), {Scoring(RandomIds(5, 1), 1)})[0]);
   EXPECT_EQ(engine->stats().graphs.num_graphs, 0);  // no decode step has needed them
   ExpectAnswersOfEagerSteps(engine.get(), 2);
   EXPECT_EQ(engine->stats().graphs.num_captures, 2u);
@@ -123,26 +115,26 @@ TEST_F(EngineGraphsTest, SizesFollowTheLimits) {
 
 TEST_F(EngineGraphsTest, WhereThereCanBeNoneTheyAreRefused) {
   EngineOptions options = WithGraphs();
-  EXPECT_ERROR(MakeTorchEngine(decoder_, options), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument,
                "cuda_graphs = true needs a CUDA device, but the model is on a CPU");
   options.kv_cache_bytes = 0;
-  EXPECT_ERROR(Make(options), StatusCode::kInvalidArgument, "only scores");
+  EXPECT_ERROR(Make(options), kInvalidArgument, "only scores");
   options = WithGraphs();
   options.tensor_parallel_size = 2;
-  EXPECT_ERROR(Make(options), StatusCode::kInvalidArgument, "tensor_parallel_size 2: must be 1");
+  EXPECT_ERROR(Make(options), kInvalidArgument, "tensor_parallel_size 2: must be 1");
   options = WithGraphs();
   options.cuda_graphs.max_capture_size = 13;
-  EXPECT_ERROR(Make(options), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Make(options), kInvalidArgument,
                "max_cudagraph_capture_size 13 exceeds max_num_seqs 12");
   options = WithGraphs();
   decoder_ = MakeTiny(SmallConfig(), /*requires_grad=*/false, "float16");
-  EXPECT_ERROR(Make(options), StatusCode::kInvalidArgument, "this model has float16");
+  EXPECT_ERROR(Make(options), kInvalidArgument, "this model has float16");
   EXPECT_EQ(log_.num_sets, 0);
 }
 
 TEST_F(EngineGraphsTest, AFailureWhileRecordingIsTheEnginesError) {
   log_.fails_after = 1;
-  EXPECT_ERROR(Make(WithGraphs()), StatusCode::kInternal, "this cannot be recorded");
+  EXPECT_ERROR(Make(WithGraphs()), kInternal, "this cannot be recorded");
   // A later failure costs the graphs, but no answer.
   log_.fails_after = -1;
   ASSERT_OK_AND_ASSIGN(const auto engine, Make(WithGraphs()));
@@ -154,4 +146,4 @@ TEST_F(EngineGraphsTest, AFailureWhileRecordingIsTheEnginesError) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -15,7 +15,7 @@
 #include "common/base/random.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::FloatNear;
@@ -150,7 +150,7 @@ TEST(TokenDraws, ARowThatIsNotFiniteFailsItsSequenceAlone) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     SCOPED_TRACE(i);
     if (i == 2 || i == 5) {
-      EXPECT_ERROR(draws[i].token.status(), absl::StatusCode::kInternal, "not finite");
+      EXPECT_ERROR(draws[i].token.status(), kInternal, "not finite");
     } else {
       EXPECT_OK(draws[i].token.status());
     }
@@ -158,4 +158,4 @@ TEST(TokenDraws, ARowThatIsNotFiniteFailsItsSequenceAlone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

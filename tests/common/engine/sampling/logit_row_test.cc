@@ -15,7 +15,7 @@
 #include "kernels/torch/sampling/row_candidates.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -192,7 +192,7 @@ TEST(LogitRow, CandidatesShowThatARowIsNotFinite) {
       problem.params.temperature = temperature;
       problem.params.top_k = 5;
       ExpectSame(SampleFromCandidates(problem), SampleWhole(problem));
-      EXPECT_ERROR(SampleFromCandidates(problem).token, absl::StatusCode::kInternal, "not finite");
+      EXPECT_ERROR(SampleFromCandidates(problem).token, kInternal, "not finite");
     }
   }
 }
@@ -203,8 +203,7 @@ TEST(LogitRow, CandidatesShowThatNoTokenIsPossible) {
   problem.params.allowed_token_ids = Ids{7, 8};
   problem.params.bad_words_ids = {{7}, {8}};
   const Sampled actual = SampleFromCandidates(problem);
-  EXPECT_ERROR(actual.token, absl::StatusCode::kInvalidArgument,
-               "allowed_token_ids, bad_words_ids");
+  EXPECT_ERROR(actual.token, kInvalidArgument, "allowed_token_ids, bad_words_ids");
   EXPECT_EQ(actual.token.status(), SampleWhole(problem).token.status());
 }
 
@@ -312,7 +311,7 @@ TEST(LogitRow, WhatDependsOnTheRestIsNotAnswered) {
     ExpectSame(SampleFromCandidates(problem), SampleWhole(problem));
     problem.params = SamplingParams();
     border.needs_the_rest(problem.params);
-    EXPECT_ERROR(SampleFromCandidates(problem).token, absl::StatusCode::kOutOfRange, "suffice");
+    EXPECT_ERROR(SampleFromCandidates(problem).token, kOutOfRange, "suffice");
   }
 }
 
@@ -339,9 +338,9 @@ TEST(LogitRow, AGreedyTokenAmongManyEqualsIsNotAnswered) {
   for (const float temperature : {0.0f, 1.0f}) {
     problem.params.temperature = temperature;
     problem.params.bad_words_ids = {{0}};
-    EXPECT_ERROR(SampleFromCandidates(problem).token, absl::StatusCode::kOutOfRange, "suffice");
+    EXPECT_ERROR(SampleFromCandidates(problem).token, kOutOfRange, "suffice");
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

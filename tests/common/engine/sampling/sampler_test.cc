@@ -8,7 +8,7 @@
 #include "common/base/random.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -80,11 +80,10 @@ TEST(Sampler, RefusesLogitsThatAreNotFinite) {
         std::vector<float>{1.0f, kInfinity}, std::vector<float>{-kInfinity, -kInfinity}}) {
     for (const float temperature : {0.0f, 1.0f}) {
       const SamplingParams params = {.temperature = temperature};
-      EXPECT_ERROR(sampler.Sample(logits, params, nullptr, 0), absl::StatusCode::kInternal,
-                   "not finite");
+      EXPECT_ERROR(sampler.Sample(logits, params, nullptr, 0), kInternal, "not finite");
     }
   }
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -13,7 +13,7 @@
 #include "kernels/cpu/math/weight_row.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -405,15 +405,14 @@ TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {
   problem.params.min_tokens = 8;
   SamplingState state = problem.State();
   Sampler sampler;
-  EXPECT_ERROR(sampler.Sample(problem.logits, problem.params, &state, 7),
-               absl::StatusCode::kInvalidArgument, "allowed_token_ids, min_tokens");
+  EXPECT_ERROR(sampler.Sample(problem.logits, problem.params, &state, 7), kInvalidArgument,
+               "allowed_token_ids, min_tokens");
   const SamplingParams failing = {.mask = std::make_shared<Failing>()};
-  EXPECT_ERROR(sampler.Sample(problem.logits, failing, &state, 7), absl::StatusCode::kInternal,
-               "the grammar failed");
+  EXPECT_ERROR(sampler.Sample(problem.logits, failing, &state, 7), kInternal, "the grammar failed");
   const SamplingParams extreme = {.repetition_penalty = 1e-38f};
   SamplingState seen(extreme, Ids{0}, {});
-  EXPECT_ERROR(sampler.Sample(std::vector<float>{30.0f, 1.0f}, extreme, &seen, 0),
-               absl::StatusCode::kInvalidArgument, "repetition_penalty");
+  EXPECT_ERROR(sampler.Sample(std::vector<float>{30.0f, 1.0f}, extreme, &seen, 0), kInvalidArgument,
+               "repetition_penalty");
 }
 
 // The token and all its numbers have the same bits on every instruction set and at every address of
@@ -450,4 +449,4 @@ TEST(SamplingParams, SameBitsOnEveryInstructionSetAndAtEveryAddress) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

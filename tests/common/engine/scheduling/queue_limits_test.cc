@@ -7,7 +7,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr QueueLimits kLimits = {.max_tokens = 120, .max_requests = 1000, .max_client_share = 0.5};
@@ -65,13 +65,13 @@ TEST(QueueLimitsTest, ANewcomersFirstRequestNeedsOnlyRoom) {
   EXPECT_EQ(queue.tokens("flooder"), 59);
   const QueueDecision long_one = queue.Offer("newcomer", 59);
   EXPECT_FALSE(long_one.only_client_share);
-  EXPECT_ERROR(long_one.status, absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(long_one.status, kResourceExhausted,
                "the queue holds 59 tokens: 59 more exceed max_queued_tokens 120 less 3 for shorter "
                "requests");
   EXPECT_OK(queue.Offer("newcomer", 58).status);
   const QueueDecision second = queue.Offer("newcomer", 1);
   EXPECT_TRUE(second.only_client_share);
-  EXPECT_ERROR(second.status, absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(second.status, kResourceExhausted,
                "this client has 58 tokens queued; 1 more would exceed its share "
                "(max_client_queue_share 0.5 of max_queued_tokens 120 less 1 for shorter requests)");
   const QueueDecision full = queue.Offer("third", 4);
@@ -89,20 +89,19 @@ TEST(QueueLimitsTest, ABatchIsBoundByTheShareFromTheStart) {
 TEST(QueueLimitsTest, OneRequestOfAnyLengthFindsTheEmptyQueueOpen) {
   FillingQueue queue(kLimits);
   EXPECT_OK(queue.Offer("a", 500).status);
-  EXPECT_ERROR(queue.Offer("b", 1).status, absl::StatusCode::kResourceExhausted, "500 tokens");
+  EXPECT_ERROR(queue.Offer("b", 1).status, kResourceExhausted, "500 tokens");
 }
 
 TEST(QueueLimitsTest, RequestsHaveSharesToo) {
   FillingQueue queue({.max_tokens = 1 << 20, .max_requests = 4, .max_client_share = 0.5});
   EXPECT_OK(queue.Offer("a", 1).status);
   EXPECT_OK(queue.Offer("a", 1).status);
-  EXPECT_ERROR(queue.Offer("a", 1).status, absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(queue.Offer("a", 1).status, kResourceExhausted,
                "2 requests queued; 1 more would exceed its share (max_client_queue_share 0.5 of "
                "max_queued_requests 4)");
   EXPECT_OK(queue.Offer("b", 1).status);
   EXPECT_OK(queue.Offer("c", 1).status);
-  EXPECT_ERROR(queue.Offer("d", 1).status, absl::StatusCode::kResourceExhausted,
-               "the queue holds 4 requests");
+  EXPECT_ERROR(queue.Offer("d", 1).status, kResourceExhausted, "the queue holds 4 requests");
 }
 
 // The lengths include each that could fill the limit without a rest, and others between them.
@@ -155,4 +154,4 @@ TEST(QueueLimitsTest, WithoutAShareOneClientMayTakeEverything) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -72,7 +72,7 @@ TEST(UntiedHeadTest, RefusesAModelWithoutAnEmbedding) {
   const std::vector<float> norm = {7};
   ASSERT_OK(WriteSafetensors(dir.File("a/model.safetensors"),
                              {{"model.norm.weight", "F32", {1}, std::as_bytes(std::span(norm))}}));
-  EXPECT_ERROR(UntiedHead::Make(dir.File("a"), dir.File("b")), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(UntiedHead::Make(dir.File("a"), dir.File("b")), kDataLoss,
                "no tensor model.embed_tokens.weight");
   EXPECT_FALSE(std::filesystem::exists(dir.File("b")));
 }

@@ -47,8 +47,7 @@ TEST(VllmMessagesTest, ReadsTheSettingsOfARealServer) {
   EXPECT_EQ(info.load_format, "auto");
   EXPECT_TRUE(info.is_on_cpu);
   EXPECT_FALSE(info.unties_head);
-  EXPECT_ERROR(ParseVllmServerInfo(R"({"vllm_config": {}})"), absl::StatusCode::kDataLoss,
-               "logprobs_mode");
+  EXPECT_ERROR(ParseVllmServerInfo(R"({"vllm_config": {}})"), kDataLoss, "logprobs_mode");
 }
 
 TEST(VllmMessagesTest, ReadsARealResponse) {
@@ -77,7 +76,7 @@ TEST(VllmMessagesTest, ReadsTheEndOfASequence) {
   RolloutNeeds needs = Needs();
   RolloutRequest request = FourTokens(0);
   request.sampling.max_new_tokens = 40;
-  EXPECT_ERROR(ParseVllmRollout(recorded.dump(), request, needs), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(ParseVllmRollout(recorded.dump(), request, needs), kDataLoss,
                "which ends no sequence of the student");
   const Json& ids = recorded["choices"][0]["token_ids"];
   needs.eos_token_ids = {ids.back().get<int32_t>()};
@@ -98,9 +97,9 @@ TEST(VllmMessagesTest, ReadsTheProbe) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> second,
                        ParseVllmProbe(Recorded("second_probe").dump(), ids));
   EXPECT_NE(log_probs, second);
-  EXPECT_ERROR(ParseVllmProbe(Recorded("probe").dump(), {257, 32, 99, 97, 117}),
-               absl::StatusCode::kDataLoss, "prompt_logprobs has a logprob that is not a number");
-  EXPECT_ERROR(ParseVllmProbe(Recorded("probe").dump(), {257, 32}), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(ParseVllmProbe(Recorded("probe").dump(), {257, 32, 99, 97, 117}), kDataLoss,
+               "prompt_logprobs has a logprob that is not a number");
+  EXPECT_ERROR(ParseVllmProbe(Recorded("probe").dump(), {257, 32}), kDataLoss,
                "one entry for each token");
 }
 
@@ -133,38 +132,37 @@ TEST(VllmMessagesTest, WhatAReplyLacksOrContradictsIsNamed) {
     };
   };
   const std::vector<std::tuple<std::function<void(Json&)>, absl::StatusCode, std::string>> cases = {
-      {set({"finish_reason"}, "abort"), absl::StatusCode::kAborted, "dropped the sequence"},
-      {set({"finish_reason"}, "error"), absl::StatusCode::kDataLoss, "finish_reason is \"error\""},
-      {set({"token_ids"}, {1, 2, 3}), absl::StatusCode::kDataLoss, "after 3 of 4 tokens"},
-      {set({"token_ids"}, {1, 2, 3, 4, 5}), absl::StatusCode::kDataLoss, "a list of 1 to 4 ids"},
-      {set({"token_ids", "1"}, 275), absl::StatusCode::kDataLoss, "in [0, 275)"},
-      {set({"token_ids", "1"}, -1), absl::StatusCode::kDataLoss, "in [0, 275)"},
-      {set({"token_ids", "1"}, 0), absl::StatusCode::kDataLoss,
-       "another token than token_ids at 1"},
-      {set({"logprobs"}, nullptr), absl::StatusCode::kDataLoss, "one entry for each token"},
-      {set({"logprobs", "content", "2", "logprob"}, nullptr), absl::StatusCode::kDataLoss,
+      {set({"finish_reason"}, "abort"), kAborted, "dropped the sequence"},
+      {set({"finish_reason"}, "error"), kDataLoss, "finish_reason is \"error\""},
+      {set({"token_ids"}, {1, 2, 3}), kDataLoss, "after 3 of 4 tokens"},
+      {set({"token_ids"}, {1, 2, 3, 4, 5}), kDataLoss, "a list of 1 to 4 ids"},
+      {set({"token_ids", "1"}, 275), kDataLoss, "in [0, 275)"},
+      {set({"token_ids", "1"}, -1), kDataLoss, "in [0, 275)"},
+      {set({"token_ids", "1"}, 0), kDataLoss, "another token than token_ids at 1"},
+      {set({"logprobs"}, nullptr), kDataLoss, "one entry for each token"},
+      {set({"logprobs", "content", "2", "logprob"}, nullptr), kDataLoss,
        "not a number in (-9999, 0]: null"},
-      {set({"logprobs", "content", "2", "logprob"}, -9999.0), absl::StatusCode::kDataLoss,
+      {set({"logprobs", "content", "2", "logprob"}, -9999.0), kDataLoss,
        "not a number in (-9999, 0]: -9999"},
-      {set({"logprobs", "content", "2", "logprob"}, 1.5), absl::StatusCode::kDataLoss,
+      {set({"logprobs", "content", "2", "logprob"}, 1.5), kDataLoss,
        "not a number in (-9999, 0]: 1.5"},
-      {set({"logprobs", "content", "2", "top_logprobs"}, Json::array()),
-       absl::StatusCode::kDataLoss, "top_logprobs does not have 2 entries"},
-      {set({"weight_versions"}, nullptr), absl::StatusCode::kDataLoss, "no weight_versions"},
-      {set({"weight_versions", "0", "end"}, 3), absl::StatusCode::kDataLoss, "of all tokens"},
+      {set({"logprobs", "content", "2", "top_logprobs"}, Json::array()), kDataLoss,
+       "top_logprobs does not have 2 entries"},
+      {set({"weight_versions"}, nullptr), kDataLoss, "no weight_versions"},
+      {set({"weight_versions", "0", "end"}, 3), kDataLoss, "of all tokens"},
       {set({"weight_versions"}, {{{"version", "a"}, {"start", 0}, {"end", 2}},
                                  {{"version", "b"}, {"start", 2}, {"end", 4}}}),
-       absl::StatusCode::kAborted, "two versions"},
+       kAborted, "two versions"},
   };
   for (const auto& [change, code, words] : cases) EXPECT_ERROR(ParseChanged(change), code, words);
   std::string text = Recorded("length").dump();
   text.resize(text.size() - 9);
-  EXPECT_ERROR(ParseVllmRollout(text, FourTokens(2), Needs()), absl::StatusCode::kDataLoss, "");
+  EXPECT_ERROR(ParseVllmRollout(text, FourTokens(2), Needs()), kDataLoss, "");
   // A server that writes NaN, which is no JSON.
   const size_t at = text.find("\"logprob\":");
   const std::string nan =
       text.substr(0, at) + "\"logprob\":NaN" + text.substr(text.find(',', at)) + "}]}";
-  EXPECT_ERROR(ParseVllmRollout(nan, FourTokens(2), Needs()), absl::StatusCode::kDataLoss, "");
+  EXPECT_ERROR(ParseVllmRollout(nan, FourTokens(2), Needs()), kDataLoss, "");
 }
 
 TEST(VllmMessagesTest, RefusesWhatVllmCannotGive) {
@@ -210,7 +208,7 @@ TEST(VllmMessagesTest, RefusesWhatVllmCannotGive) {
     if (cases[i].words.empty()) {
       EXPECT_OK(status);
     } else {
-      EXPECT_ERROR(status, absl::StatusCode::kInvalidArgument, cases[i].words);
+      EXPECT_ERROR(status, kInvalidArgument, cases[i].words);
     }
   }
 }

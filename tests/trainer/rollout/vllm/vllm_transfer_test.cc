@@ -155,7 +155,7 @@ TEST_F(VllmTransferTest, AnErrorOfTheServerEndsWhatWaitsForIt) {
   for (const char* path : {"/init_weight_transfer_engine", "/update_weights"}) {
     SCOPED_TRACE(path);
     fails_at_ = path;
-    EXPECT_ERROR(transfer.Send(dir_.path(), never_), absl::StatusCode::kInternal, path);
+    EXPECT_ERROR(transfer.Send(dir_.path(), never_), kInternal, path);
     EXPECT_EQ(events_.Take().back(), "/shutdown_weight_transfer_engine");
   }
   // Then they meet again.
@@ -168,22 +168,20 @@ TEST_F(VllmTransferTest, StopsAndNamesWhatItCannotSend) {
   VllmTransfer transfer = MakeTransfer();
   std::stop_source stopped;
   stopped.request_stop();
-  EXPECT_EQ(transfer.Send(dir_.path(), stopped.get_token()).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(transfer.Send(dir_.path(), stopped.get_token()).code(), kCancelled);
   const std::vector<float> value = {1};
   ASSERT_OK(WriteSafetensors(dir_.File("model.safetensors"),
                              {{"a", "I32", {1}, std::as_bytes(std::span(value))}}));
-  EXPECT_ERROR(transfer.Send(dir_.path(), never_), absl::StatusCode::kInvalidArgument,
-               "the type I32");
+  EXPECT_ERROR(transfer.Send(dir_.path(), never_), kInvalidArgument, "the type I32");
 }
 
 // This build has no NCCL, or the trainer no GPU.
 TEST(VllmTransferOptions, RefusesByName) {
   RolloutWorkerOptions options;
   options.transfer = WeightTransfer::kNccl;
-  EXPECT_ERROR(MakeVllmRolloutWorker(options), absl::StatusCode::kInvalidArgument,
-               "rollout.weight_transfer = nccl");
+  EXPECT_ERROR(MakeVllmRolloutWorker(options), kInvalidArgument, "rollout.weight_transfer = nccl");
   options.transfer = WeightTransfer::kStream;
-  EXPECT_ERROR(MakeVllmRolloutWorker(options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeVllmRolloutWorker(options), kInvalidArgument,
                "rollout.weight_transfer = stream");
 }
 

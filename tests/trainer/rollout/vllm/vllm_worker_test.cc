@@ -89,15 +89,15 @@ TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
   EXPECT_EQ(vllm_.calls().size(), num_calls + 1);
   ASSERT_OK(Worker().SetWeights(second, never_));
   EXPECT_EQ(vllm_.version(), "000002-b");
-  EXPECT_ERROR(Worker().Generate(request_, first, never_), absl::StatusCode::kAborted,
+  EXPECT_ERROR(Worker().Generate(request_, first, never_), kAborted,
                "\"000002-b\" instead of \"000001-a\"");
 }
 
 TEST_F(VllmWorkerTest, AServerThatHasStartedAgainIsGivenItsWeights) {
   ASSERT_OK(Worker().Check(needs_, never_));
   // Its version is "default".
-  EXPECT_ERROR(Worker().Generate(request_, Weights("000001-a", "one"), never_),
-               absl::StatusCode::kAborted, "\"default\" instead of \"000001-a\"");
+  EXPECT_ERROR(Worker().Generate(request_, Weights("000001-a", "one"), never_), kAborted,
+               "\"default\" instead of \"000001-a\"");
 }
 
 TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
@@ -106,8 +106,7 @@ TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
   ASSERT_OK(Worker().SetWeights(first, never_));
   PolicyWeights missing = Weights("000002-b", "two");
   std::filesystem::remove_all(missing.directory);
-  EXPECT_ERROR(Worker().SetWeights(missing, never_), absl::StatusCode::kInternal,
-               "/collective_rpc: HTTP 500");
+  EXPECT_ERROR(Worker().SetWeights(missing, never_), kInternal, "/collective_rpc: HTTP 500");
   EXPECT_EQ(vllm_.version(), "updating");
   // After a roll-back: the server may hold half of the other weights, so it reads the first again.
   vllm_.SetHandler("/collective_rpc", nullptr);
@@ -119,14 +118,14 @@ TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
 TEST_F(VllmWorkerTest, AHeadThatDoesNotFollowIsFound) {
   vllm_.head_stays = true;
   ASSERT_OK(Worker().Check(needs_, never_));
-  EXPECT_ERROR(Worker().SetWeights(Weights("000001-a", "one"), never_),
-               absl::StatusCode::kFailedPrecondition, "vLLM has not taken every tensor");
+  EXPECT_ERROR(Worker().SetWeights(Weights("000001-a", "one"), never_), kFailedPrecondition,
+               "vLLM has not taken every tensor");
   EXPECT_EQ(vllm_.version(), "updating");
 }
 
 TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
   needs_.has_tied_head = true;
-  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Worker().Check(needs_, never_), kInvalidArgument,
                "--load-format dummy --hf-overrides '{\"tie_word_embeddings\": false}'");
   vllm_.server_info["vllm_config"]["model_config"]["hf_overrides"] = {
       {"tie_word_embeddings", false}};
@@ -146,14 +145,13 @@ TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
 
 TEST_F(VllmWorkerTest, WhatTheServerWasStartedWithoutIsNamed) {
   vllm_.is_scale_out = false;
-  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(Worker().Check(needs_, never_), kFailedPrecondition,
                "start vLLM with --enable-scale-out");
   vllm_.is_dev_mode = false;
-  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(Worker().Check(needs_, never_), kFailedPrecondition,
                "start vLLM with VLLM_SERVER_DEV_MODE=1");
   vllm_.api_key = "k";
-  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kPermissionDenied,
-               "no API key was sent");
+  EXPECT_ERROR(Worker().Check(needs_, never_), kPermissionDenied, "no API key was sent");
   vllm_.is_dev_mode = vllm_.is_scale_out = true;
   RolloutWorkerOptions options = Options();
   options.api_key = "k";
@@ -162,11 +160,9 @@ TEST_F(VllmWorkerTest, WhatTheServerWasStartedWithoutIsNamed) {
 
 TEST_F(VllmWorkerTest, AnotherVocabularyIsRefused) {
   needs_.vocab_size = 276;
-  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kInvalidArgument,
-               "out of vocabulary");
+  EXPECT_ERROR(Worker().Check(needs_, never_), kInvalidArgument, "out of vocabulary");
   needs_.vocab_size = 274;
-  EXPECT_ERROR(Worker().Check(needs_, never_), absl::StatusCode::kInvalidArgument,
-               "more than the student's 274 ids");
+  EXPECT_ERROR(Worker().Check(needs_, never_), kInvalidArgument, "more than the student's 274 ids");
 }
 
 TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
@@ -174,7 +170,7 @@ TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
   const PolicyWeights weights = Weights("000001-a", "one");
   vllm_.SetHandler("/collective_rpc",
                    [](const httplib::Request&, httplib::Response& reply) { reply.status = 503; });
-  EXPECT_ERROR(Worker().SetWeights(weights, never_), absl::StatusCode::kUnavailable, "503");
+  EXPECT_ERROR(Worker().SetWeights(weights, never_), kUnavailable, "503");
   EXPECT_TRUE(vllm_.is_paused());
   ASSERT_OK(Worker().Check(needs_, never_));
   EXPECT_FALSE(vllm_.is_paused());
@@ -193,19 +189,15 @@ TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
   };
   const std::string error = R"({"error":{"message":"engine","type":"x","param":null,"code":0}})";
   answer(500, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kInternal,
-               "HTTP 500: engine");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kInternal, "HTTP 500: engine");
   answer(503, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kUnavailable,
-               "HTTP 503: engine");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kUnavailable, "HTTP 503: engine");
   answer(400, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kInvalidArgument,
-               "HTTP 400: engine");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kInvalidArgument, "HTTP 400: engine");
   answer(200, "{\"choices\": [{\"token_ids\": [1");
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kDataLoss, "");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kDataLoss, "");
   answer(200, std::string(1 << 20, ' '));
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kDataLoss,
-               "the reply is longer than");
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kDataLoss, "the reply is longer than");
 }
 
 TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
@@ -222,15 +214,13 @@ TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
     came.WaitForNotification();
     mine.request_stop();
   });
-  EXPECT_ERROR(Worker().Generate(request_, weights, mine.get_token()), absl::StatusCode::kCancelled,
-               "");
+  EXPECT_ERROR(Worker().Generate(request_, weights, mine.get_token()), kCancelled, "");
   canceller.join();
-  EXPECT_ERROR(Worker().Generate(request_, weights, mine.get_token()), absl::StatusCode::kCancelled,
-               "");
+  EXPECT_ERROR(Worker().Generate(request_, weights, mine.get_token()), kCancelled, "");
   RolloutWorkerOptions options = Options();
   options.timeout = absl::Milliseconds(100);
   EXPECT_ERROR((*MakeVllmRolloutWorker(options))->Generate(request_, weights, never_),
-               absl::StatusCode::kDeadlineExceeded, "time limit");
+               kDeadlineExceeded, "time limit");
   ends.Notify();
   // The cancellation was of one request: the worker goes on.
   vllm_.SetHandler("/inference/v1/generate", nullptr);
@@ -277,7 +267,7 @@ TEST_F(VllmWorkerTest, ACheckBesideGenerateDoesNotAffectIt) {
   first.join();
   second.join();
   EXPECT_EQ(num_answered, 1);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kDataLoss,
                "which ends no sequence of the student");
 }
 
@@ -304,7 +294,7 @@ TEST(MakeVllmRolloutWorkerTest, RefusesByName) {
   options.server = *ParseHttpUrl("http://127.0.0.1:1");
   EXPECT_OK(MakeVllmRolloutWorker(options));
   options.transfer = WeightTransfer::kStream;
-  EXPECT_ERROR(MakeVllmRolloutWorker(options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeVllmRolloutWorker(options), kInvalidArgument,
                "rollout.weight_transfer = stream");
 }
 
