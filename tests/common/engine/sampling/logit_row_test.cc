@@ -225,92 +225,66 @@ std::vector<float> Steps() {
   return logits;
 }
 
-// Makes the first ids impossible and takes the most probable of the others.
-void ForbidFirst(int32_t num, SamplingParams* params) {
-  params->temperature = 0.0f;
-  for (int32_t id = 0; id < num; ++id) params->bad_words_ids.push_back({id});
+// The greedy choice among the ids after the first `num`, which are impossible.
+SamplingParams WithoutFirst(int32_t num) {
+  SamplingParams params = {.temperature = 0.0f};
+  for (int32_t id = 0; id < num; ++id) params.bad_words_ids.push_back({id});
+  return params;
 }
 
-// A parameter that the candidates answer, and one that needs the rest of the row.
+// The greedy choice where the first `num` ids are less likely by 100.
+SamplingParams BiasedFirst(int32_t num) {
+  std::vector<LogitBias::Entry> entries;
+  for (int32_t id = 0; id < num; ++id) entries.push_back({id, -100.0f});
+  return {.logit_bias = LogitBias(entries), .temperature = 0.0f};
+}
+
+// Parameters that the candidates answer, and some that need the rest of the row.
 struct Border {
   const char* name;
-  std::vector<float> (*logits)();
-  void (*answered)(SamplingParams& params);
-  void (*needs_the_rest)(SamplingParams& params);
-};
-
-const Border kBorders[] = {
-    {"top_k above the number of candidates", Falling, [](SamplingParams& p) { p.top_k = 512; },
-     [](SamplingParams& p) { p.top_k = 513; }},
-    {"top_k at ties", Steps, [](SamplingParams& p) { p.top_k = 20; },
-     [](SamplingParams& p) { p.top_k = 21; }},
-    {"top_p of more weight than the candidates have", Falling,
-     [](SamplingParams& p) { p.top_p = 0.46f; }, [](SamplingParams& p) { p.top_p = 0.47f; }},
-    // The largest logit of the rest is 0.512 below the first: exp(-0.512) = 0.5993.
-    {"min_p of ids after the candidates", Falling, [](SamplingParams& p) { p.min_p = 0.5995f; },
-     [](SamplingParams& p) { p.min_p = 0.599f; }},
-    {"min_p at ties", Steps, [](SamplingParams& p) { p.min_p = 1e-4f; },
-     [](SamplingParams& p) { p.min_p = 1e-7f; }},
-    {"min_p of ids after the candidates, with top_p", Falling,
-     [](SamplingParams& p) {
-       p.min_p = 0.5995f;
-       p.top_p = 0.3f;
-     },
-     [](SamplingParams& p) {
-       p.min_p = 0.599f;
-       p.top_p = 0.3f;
-     }},
-    {"more alternatives than candidates", Falling,
-     [](SamplingParams& p) {
-       p.top_k = 1;
-       p.num_log_probs = 512;
-     },
-     [](SamplingParams& p) {
-       p.top_k = 1;
-       p.num_log_probs = 513;
-     }},
-    {"alternatives at ties", Steps,
-     [](SamplingParams& p) {
-       p.top_k = 1;
-       p.num_log_probs = 20;
-     },
-     [](SamplingParams& p) {
-       p.top_k = 1;
-       p.num_log_probs = 21;
-     }},
-    {"the rank of an unlikely token", Falling,
-     [](SamplingParams& p) {
-       p.allowed_token_ids = Ids{511};
-       p.ranks = true;
-     },
-     [](SamplingParams& p) {
-       p.allowed_token_ids = Ids{513};
-       p.ranks = true;
-     }},
-    {"all candidates forbidden", Falling, [](SamplingParams& p) { ForbidFirst(511, &p); },
-     [](SamplingParams& p) { ForbidFirst(512, &p); }},
-    {"a greedy token that a bias makes less likely than others", Falling,
-     [](SamplingParams& p) {
-       p.temperature = 0.0f;
-       p.logit_bias = {{0, -0.51f}, {1, -100.0f}};
-     },
-     [](SamplingParams& p) {
-       p.temperature = 0.0f;
-       std::vector<LogitBias::Entry> entries;
-       for (int32_t id = 0; id < 512; ++id) entries.push_back({id, -100.0f});
-       p.logit_bias = LogitBias(entries);
-     }},
+  std::vector<float> logits;
+  SamplingParams answered, needs_the_rest;
 };
 
 TEST(LogitRow, WhatDependsOnTheRestIsNotAnswered) {
-  for (const Border& border : kBorders) {
+  const Border borders[] = {
+      {"top_k above the number of candidates", Falling(), {.top_k = 512}, {.top_k = 513}},
+      {"top_k at ties", Steps(), {.top_k = 20}, {.top_k = 21}},
+      {"top_p of more weight than the candidates have",
+       Falling(),
+       {.top_p = 0.46f},
+       {.top_p = 0.47f}},
+      // The largest logit of the rest is 0.512 below the first: exp(-0.512) = 0.5993.
+      {"min_p of ids after the candidates", Falling(), {.min_p = 0.5995f}, {.min_p = 0.599f}},
+      {"min_p at ties", Steps(), {.min_p = 1e-4f}, {.min_p = 1e-7f}},
+      {"min_p of ids after the candidates, with top_p",
+       Falling(),
+       {.min_p = 0.5995f, .top_p = 0.3f},
+       {.min_p = 0.599f, .top_p = 0.3f}},
+      {"more alternatives than candidates",
+       Falling(),
+       {.top_k = 1, .num_log_probs = 512},
+       {.top_k = 1, .num_log_probs = 513}},
+      {"alternatives at ties",
+       Steps(),
+       {.top_k = 1, .num_log_probs = 20},
+       {.top_k = 1, .num_log_probs = 21}},
+      {"the rank of an unlikely token",
+       Falling(),
+       {.allowed_token_ids = Ids{511}, .ranks = true},
+       {.allowed_token_ids = Ids{513}, .ranks = true}},
+      {"all candidates forbidden", Falling(), WithoutFirst(511), WithoutFirst(512)},
+      {"a greedy token that a bias makes less likely than others",
+       Falling(),
+       {.logit_bias = {{0, -0.51f}, {1, -100.0f}}, .temperature = 0.0f},
+       BiasedFirst(512)},
+  };
+  for (const Border& border : borders) {
     SCOPED_TRACE(border.name);
-    Problem problem = {.logits = border.logits()};
-    border.answered(problem.params);
+    Problem problem = {.logits = border.logits, .params = border.answered};
     ASSERT_OK(SampleFromCandidates(problem).token);
     ExpectSame(SampleFromCandidates(problem), SampleWhole(problem));
-    problem.params = SamplingParams();
-    border.needs_the_rest(problem.params);
+    problem.params = border.needs_the_rest;
     EXPECT_ERROR(SampleFromCandidates(problem).token, kOutOfRange, "suffice");
   }
 }

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
-#include <string>
 
 #include "common/base/random.h"
 #include "common/engine/sampling/sampler.h"
-#include "kernels/cpu/math/weight_row.h"
+#include "kernels/cpu/isa/isa.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -54,8 +52,8 @@ struct Problem {
 };
 
 // The prompt and the generated ids are chosen to hold likely and unlikely ids.
-Problem SomeProblem() {
-  Problem problem;
+Problem SomeProblem(const SamplingParams& params = {}) {
+  Problem problem = {.params = params};
   RandomStream random(51, "logits");
   for (int v = 0; v < kVocabSize; ++v)
     problem.logits.push_back(static_cast<float>(random.NextNormal()));
@@ -177,87 +175,57 @@ void ExpectDraws(const Problem& problem) {
 
 struct Case {
   const char* name;
-  std::function<void(SamplingParams&)> change;
+  SamplingParams params;
 };
 
-const Case kCases[] = {
-    {"plain", [](auto&) {}},
-    {"temperature", [](auto& p) { p.temperature = 0.6f; }},
-    {"min_p", [](auto& p) { p.min_p = 0.2f; }},
-    {"top_k", [](auto& p) { p.top_k = 5; }},
-    {"top_p", [](auto& p) { p.top_p = 0.7f; }},
-    {"top_k and top_p",
-     [](auto& p) {
-       p.temperature = 1.3f;
-       p.top_k = 9;
-       p.top_p = 0.6f;
-     }},
-    {"top_k of one", [](auto& p) { p.top_k = 1; }},
-    {"top_k beyond the vocabulary", [](auto& p) { p.top_k = 500; }},
-    {"tiny top_p", [](auto& p) { p.top_p = 1e-6f; }},
-    {"repetition_penalty", [](auto& p) { p.repetition_penalty = 1.8f; }},
-    {"frequency_penalty", [](auto& p) { p.frequency_penalty = 0.7f; }},
-    {"presence_penalty", [](auto& p) { p.presence_penalty = -0.9f; }},
-    {"logit_bias",
-     [](auto& p) {
-       p.logit_bias = {{2, 1.5f}, {7, -2.0f}, {11, -500.0f}};
-     }},
-    {"allowed_token_ids",
-     [](auto& p) {
-       p.allowed_token_ids = Ids{1, 3, 7, 20, 20};
-     }},
-    {"bad_words_ids",
-     [](auto& p) {
-       p.bad_words_ids = {{2}, {7, 8, 3}, {8, 4}, {7, 5}};
-     }},
-    {"min_tokens",
-     [](auto& p) {
-       p.min_tokens = 8;
-       p.stop_token_ids = {3, 12};
-     }},
-    {"min_tokens reached",
-     [](auto& p) {
-       p.min_tokens = 7;
-       p.stop_token_ids = {3, 12};
-     }},
-    {"min_tokens, ignore_eos",
-     [](auto& p) {
-       p.min_tokens = 8;
-       p.ignore_eos = true;
-     }},
-    {"mask", [](auto& p) { p.mask = std::make_shared<EvenIdsOnly>(); }},
-    {"all of them",
-     [](auto& p) {
-       p.mask = std::make_shared<EvenIdsOnly>();
-       p.allowed_token_ids = Ids{0, 1, 2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20};
-       p.bad_words_ids = {{7, 8, 4}};
-       p.min_tokens = 20;
-       p.stop_token_ids = {12};
-       p.logit_bias = {{6, 1.0f}, {8, 0.5f}};
-       p.repetition_penalty = 1.3f;
-       p.frequency_penalty = 0.2f;
-       p.presence_penalty = 0.3f;
-       p.temperature = 1.4f;
-       p.min_p = 0.05f;
-       p.top_k = 8;
-       p.top_p = 0.9f;
-     }},
-};
+std::vector<Case> Cases() {
+  return {{"plain", {}},
+          {"temperature", {.temperature = 0.6f}},
+          {"min_p", {.min_p = 0.2f}},
+          {"top_k", {.top_k = 5}},
+          {"top_p", {.top_p = 0.7f}},
+          {"top_k and top_p", {.temperature = 1.3f, .top_k = 9, .top_p = 0.6f}},
+          {"top_k of one", {.top_k = 1}},
+          {"top_k beyond the vocabulary", {.top_k = 500}},
+          {"tiny top_p", {.top_p = 1e-6f}},
+          {"repetition_penalty", {.repetition_penalty = 1.8f}},
+          {"frequency_penalty", {.frequency_penalty = 0.7f}},
+          {"presence_penalty", {.presence_penalty = -0.9f}},
+          {"logit_bias", {.logit_bias = {{2, 1.5f}, {7, -2.0f}, {11, -500.0f}}}},
+          {"allowed_token_ids", {.allowed_token_ids = Ids{1, 3, 7, 20, 20}}},
+          {"bad_words_ids", {.bad_words_ids = {{2}, {7, 8, 3}, {8, 4}, {7, 5}}}},
+          {"min_tokens", {.min_tokens = 8, .stop_token_ids = {3, 12}}},
+          {"min_tokens reached", {.min_tokens = 7, .stop_token_ids = {3, 12}}},
+          {"min_tokens, ignore_eos", {.min_tokens = 8, .ignore_eos = true}},
+          {"mask", {.mask = std::make_shared<EvenIdsOnly>()}},
+          {"all of them",
+           {.mask = std::make_shared<EvenIdsOnly>(),
+            .allowed_token_ids = Ids{0, 1, 2, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20},
+            .bad_words_ids = {{7, 8, 4}},
+            .min_tokens = 20,
+            .logit_bias = {{6, 1.0f}, {8, 0.5f}},
+            .repetition_penalty = 1.3f,
+            .frequency_penalty = 0.2f,
+            .presence_penalty = 0.3f,
+            .temperature = 1.4f,
+            .min_p = 0.05f,
+            .top_k = 8,
+            .top_p = 0.9f,
+            .stop_token_ids = {12}}}};
+}
 
 TEST(SamplingParams, DrawsFollowTheDistribution) {
-  for (const Case& c : kCases) {
+  for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);
-    Problem problem = SomeProblem();
-    c.change(problem.params);
+    Problem problem = SomeProblem(c.params);
     ExpectDraws(problem);
   }
 }
 
 TEST(SamplingParams, GreedyTakesTheLargestProcessedLogit) {
-  for (const Case& c : kCases) {
+  for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);
-    Problem problem = SomeProblem();
-    c.change(problem.params);
+    Problem problem = SomeProblem(c.params);
     problem.params.temperature = 0.0f;
     const std::vector<double> z = ProcessedLogits(problem);
     const auto largest = std::max_element(z.begin(), z.end()) - z.begin();
@@ -278,11 +246,10 @@ TEST(SamplingParams, GreedyTakesTheLargestProcessedLogit) {
 }
 
 TEST(SamplingParams, ReportsBothLogProbsAndRanks) {
-  for (const Case& c : kCases) {
+  for (const Case& c : Cases()) {
     for (const LogProbsMode mode : {LogProbsMode::kRaw, LogProbsMode::kProcessed}) {
       SCOPED_TRACE(c.name);
-      Problem problem = SomeProblem();
-      c.change(problem.params);
+      Problem problem = SomeProblem(c.params);
       problem.params.raw_log_probs = true;
       problem.params.ranks = true;
       problem.params.num_log_probs = 3;
