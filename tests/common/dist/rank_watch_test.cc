@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <thread>
 
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"

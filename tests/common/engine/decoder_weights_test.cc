@@ -8,7 +8,6 @@
 
 #include "common/engine/engine_factory.h"
 #include "common/io/sha256_all.h"
-#include "common/model/weights/lora_weights.h"
 #include "common/model/weights/model_snapshot.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"

@@ -1,8 +1,6 @@
 // Tests of rollouts: greedy ones equal those of transformers, log-probs equal those of the training
 // pass, and prompts are computed once and fit in small pools.
-#include <numeric>
 
-#include "common/engine/torch_engine.h"
 #include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"

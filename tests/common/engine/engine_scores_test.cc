@@ -4,7 +4,6 @@
 #include <cstring>
 #include <limits>
 
-#include "common/engine/torch_engine.h"
 #include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"

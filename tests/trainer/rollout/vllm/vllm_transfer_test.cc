@@ -4,7 +4,6 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/synchronization/mutex.h>
-#include <absl/synchronization/notification.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
