@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import io
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -12,7 +13,7 @@ import tempfile
 import unittest
 
 from documented_commands import Clone
-from environment import BIN_DIR, DEPS, ROOT, load_script, run, temporary_path
+from environment import DEPS, ROOT, load_script, loaded_bin_dir, run, temporary_path
 from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,
                    string_literals, torn_rows)
 
@@ -20,6 +21,10 @@ PAGES = read_pages(ROOT)
 docs_reference = load_script("deploy/tools/docs_reference")
 MAX_README_LINES = 150
 SECTIONS = "run|student|model|teacher|data|rollout|objective|optimizer|trainer|eval"
+
+
+def setUpModule():
+    os.environ["TAOPD_BIN_DIR"] = str(loaded_bin_dir())  # for docs_reference
 
 
 def reference(root):
@@ -114,7 +119,7 @@ class DocsTest(unittest.TestCase):
                 for block in blocks(text, "yaml"):
                     path = pathlib.Path(directory, "example.yaml")
                     path.write_text(block)
-                    done = run([BIN_DIR / "taopd-trainer", "data", "--config", path, "--set", "student.model=no-such-model"])
+                    done = run([loaded_bin_dir() / "taopd-trainer", "data", "--config", path, "--set", "student.model=no-such-model"])
                     # 64 would be the configuration's; the model is what is missing.
                     self.assertEqual(done.returncode, 65, f"{page}: {done.stderr}")
                 for block in blocks(text, "json"):
@@ -166,11 +171,11 @@ class DocsTest(unittest.TestCase):
 class CommandsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.tiny = Clone(ROOT, BIN_DIR, DEPS, temporary_path(cls))
+        cls.tiny = Clone(ROOT, loaded_bin_dir(), DEPS, temporary_path(cls))
 
     def run_page(self, text):
         with tempfile.TemporaryDirectory() as directory:
-            clone = Clone(ROOT, BIN_DIR, DEPS, directory, self.tiny)
+            clone = Clone(ROOT, loaded_bin_dir(), DEPS, directory, self.tiny)
             return clone.run(text, blocks_with_names(PAGES["README.md"]))
 
     def test_commands_run(self):

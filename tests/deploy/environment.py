@@ -1,5 +1,6 @@
 """Where the tests of deployment find the tree, the programs, and the packages of tests/requirements-deploy.txt."""
 
+import atexit
 import functools
 import importlib.machinery
 import importlib.util
@@ -7,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,6 +55,30 @@ def load_script(path):
     script = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(script)
     return script
+
+
+@functools.cache
+def loaded_bin_dir():
+    """BIN_DIR for tests that start taopd-teacher and taopd-trainer often. Its programs are stand-ins for two that are loaded
+    once (tests/support/stand_in.cc). What is told by a process, by its limits or by the file of a program needs BIN_DIR."""
+    helpers = BIN_DIR.parent / "tests-bin"
+    if not (helpers / "stand_in").exists():
+        return BIN_DIR
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="taopd-bin-"))
+    atexit.register(shutil.rmtree, directory)
+    for program in BIN_DIR.iterdir():
+        if program.name not in ("taopd-teacher", "taopd-trainer"):
+            (directory / program.name).symlink_to(program)
+            continue
+        shutil.copy(helpers / "stand_in", directory / program.name)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{directory / program.name}.socket")
+            listener.listen(100)
+            environment = {**os.environ, "LD_PRELOAD": helpers / "libloaded_program.so", "GOMP_SPINCOUNT": "1000",
+                           "OMP_NUM_THREADS": "1", "TAOPD_START_LISTENER": str(listener.fileno())}
+            loaded = subprocess.Popen([program], stdin=subprocess.PIPE, pass_fds=[listener.fileno()], env=environment)
+        atexit.register(loaded.communicate)  # the end of its input is its end
+    return directory
 
 
 @functools.cache  # a program loads LibTorch first

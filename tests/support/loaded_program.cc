@@ -1,19 +1,26 @@
 // Preloaded into a program (LD_PRELOAD), starts it again and again although it is loaded only once:
 // loading LibTorch takes longer than most runs of tests.
 //
-// In place of main, the program reads requests from the socket TAOPD_START_SOCKET until its end
-// (loaded_program.h). For each of them it forks a process, a child of the test, that calls main
-// with the arguments, the environment and the files of the request. A process of this kind that
-// executes its own program, as a launcher of ranks does, calls main again, too.
+// In place of main, the program takes requests until their end, and forks a process for each of
+// them, which calls main with the arguments, the environment and the files of the request:
+//   - from the socket TAOPD_START_SOCKET (loaded_program.h): the process is a child of the test.
+//   - from stand-ins (stand_in.cc), which connect to the socket TAOPD_START_LISTENER, until
+//     standard input ends: the process is a child of one that passes on signals and its status.
+// A process of this kind that executes its own program, as a launcher of ranks does, calls main
+// again, too.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -80,11 +87,10 @@ void OpenFiles(Request* request) {
   }
 }
 
-[[noreturn]] void Run(Request* request, pid_t parent, pid_t test) {
-  // The parent ends at once, and the test adopts this process.
-  while (getppid() == parent) sched_yield();
+// Calls main with the arguments and the environment of a request. The process ends with `parent`.
+[[noreturn]] void Run(Request* request, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != test) _exit(126);
+  if (getppid() != parent) _exit(126);
   const std::vector<char*> argv = request->NextList();
   static std::vector<char*> environment;
   environment = request->NextList();
@@ -92,8 +98,7 @@ void OpenFiles(Request* request) {
   CallMain(argv);
 }
 
-int Serve(int, char**, char**) {
-  const int socket = std::atoi(std::getenv("TAOPD_START_SOCKET"));
+int ServeTest(int socket) {
   const pid_t test = getppid();
   for (uint64_t size = 0; ReadAll(socket, &size, sizeof(size));) {
     std::string bytes(size, '\0');
@@ -105,7 +110,9 @@ int Serve(int, char**, char**) {
       const pid_t parent = getpid(), pid = fork();
       if (pid == 0) {
         close(socket);
-        Run(&request, parent, test);
+        // The parent ends at once, and the test adopts this process.
+        while (getppid() == parent) sched_yield();
+        Run(&request, test);
       }
       _exit(write(socket, &pid, sizeof(pid)) == sizeof(pid) ? 0 : 1);
     }
@@ -115,6 +122,82 @@ int Serve(int, char**, char**) {
     if (write(socket, &adopted, 1) != 1) break;
   }
   return 0;
+}
+
+using Streams = std::array<int, 3>;
+
+// Receives the size of a stand-in's request and its standard streams.
+bool ReceiveStreams(int connection, uint64_t* size, Streams* streams) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(Streams))] = {};
+  iovec bytes = {size, sizeof(*size)};
+  msghdr message = {};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  if (recvmsg(connection, &message, MSG_WAITALL) != sizeof(*size)) return false;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof(Streams))) return false;
+  std::memcpy(streams->data(), CMSG_DATA(header), sizeof(Streams));
+  return true;
+}
+
+// Passes on the signals of a stand-in to `pid` until that ends. Returns its status.
+int PassOnSignals(int connection, pid_t pid) {
+  const auto process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  pollfd files[] = {{process, POLLIN, 0}, {connection, POLLIN, 0}};
+  while (poll(files, 2, -1) > 0 && files[0].revents == 0) {
+    char number = 0;
+    if (read(connection, &number, 1) != 1) {  // the stand-in was killed
+      number = SIGKILL;
+      files[1].fd = -1;
+    }
+    kill(pid, number);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status;
+}
+
+[[noreturn]] void ServeStandIn(int connection) {
+  uint64_t size = 0;
+  Streams streams;
+  if (!ReceiveStreams(connection, &size, &streams)) _exit(1);
+  std::string bytes(size, '\0');
+  if (!ReadAll(connection, bytes.data(), size)) _exit(1);
+  const pid_t parent = getpid(), pid = fork();
+  for (int file = 0; file < 3; ++file) {
+    if (pid == 0) dup2(streams[static_cast<size_t>(file)], file);
+    close(streams[static_cast<size_t>(file)]);
+  }
+  if (pid == 0) {
+    close(connection);
+    Request request(std::move(bytes));
+    if (chdir(request.Next()) != 0) _exit(126);
+    Run(&request, parent);
+  }
+  const int status = PassOnSignals(connection, pid);
+  _exit(write(connection, &status, sizeof(status)) == sizeof(status) ? 0 : 1);
+}
+
+int ServeStandIns(int listener) {
+  pollfd files[] = {{listener, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
+  while (poll(files, 2, -1) > 0 && files[1].revents == 0) {
+    const int connection = accept(listener, nullptr, nullptr);
+    if (fork() == 0) {
+      close(listener);
+      ServeStandIn(connection);
+    }
+    close(connection);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+  return 0;
+}
+
+int Serve(int, char**, char**) {
+  if (const char* socket = std::getenv("TAOPD_START_SOCKET")) return ServeTest(std::atoi(socket));
+  return ServeStandIns(std::atoi(std::getenv("TAOPD_START_LISTENER")));
 }
 
 void CloseOnExec() {
