@@ -2,10 +2,11 @@
 
 The programs are real. What a page takes for granted is replaced by something small: each /models/NAME is one tiny
 random model, each /data/NAME.jsonl a few problems, and a shim in front of taopd-trainer shortens every run to two steps
-and every evaluation to two problems. Scripts that install, build or test are not run: their arguments are checked
-against their --help. The default ports are replaced by free ones.
+and every evaluation to two problems. Scripts that install, build or test are not run: their arguments are noted, and then
+checked against their --help. The default ports are replaced by free ones.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -50,7 +51,7 @@ url, data = next(a for a in arguments if a.startswith("http")), arguments[-1].en
 request = urllib.request.Request(url, data, {{"Content-Type": "application/json"}})
 print(urllib.request.urlopen(request).read().decode())'
 export QUICKSTART_IS_BUILT=1
-check() {{ {python} {checker} {root} "$@"; }}
+check() {{ printf '%s\\0' $# "$@" >>{noted}; }}
 {checked}
 command -v curl >/dev/null || curl() {{ {python} -c "$CURL" "$@"; }}
 # A comparison is many runs: only its arguments are checked.
@@ -63,41 +64,54 @@ deploy/quickstart() {{
 """
 
 
-def fail(words, problem):
-    sys.exit(f"{shlex.join(words)}: {problem}")
+@functools.cache
+def help_of(command):
+    """What a script prints for --help: (path, subcommand if there is one)."""
+    return subprocess.run([*command, "--help"], check=True, capture_output=True, text=True).stdout
 
 
-def check_flags(root, words):
+def flag_problems(root, words):
     """Each flag of a script must be in its --help; ctest's own pass through tests/run."""
     has_subcommand = words[0] == "tests/bench/run" and len(words) > 1 and not words[1].startswith("-")
     command = words[:2] if has_subcommand else words[:1]
-    help_command = [root / command[0], *command[1:], "--help"]
-    text = subprocess.run(help_command, check=True, capture_output=True, text=True).stdout
+    text = help_of((root / command[0], *command[1:]))
     for word in words[len(command):]:
         if word.startswith("-") and not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text):
-            fail(words, f"{word} is not in its --help")
+            yield f"{word} is not in its --help"
     for flag, label in zip(words, words[1:]):
         if words[0] == "tests/run" and flag == "-L" and label not in text:
-            fail(words, f"there is no label {label}")
+            yield f"there is no label {label}"
 
 
-def check_tool(root, words):
+def tool_problems(root, words):
     """Presets, options and targets must exist in the tree."""
     lists = "\n".join(path.read_text(encoding="utf-8") for folder in ("common", "kernels", "server", "trainer", "tests")
                       for path in (root / folder).rglob("CMakeLists.txt"))
     presets = {preset["name"] for preset in json.loads((root / "CMakePresets.json").read_text())["configurePresets"]}
     for flag, value in zip(words, words[1:]):
         if flag == "--preset" and value not in presets:
-            fail(words, f"there is no preset {value}")
+            yield f"there is no preset {value}"
     modules = "\n".join(path.read_text(encoding="utf-8") for path in (root / "common/cmake").glob("*.cmake"))
     for word in words[1:]:
         option = re.match(r"-D(TAOPD_\w+)=", word)
         if option and option[1] not in modules:
-            fail(words, f"there is no option {option[1]}")
+            yield f"there is no option {option[1]}"
     if words[0] == "ninja":
         for target in words[3 if words[1] == "-C" else 1:]:
             if not re.search(rf"\b(taopd_binary|taopd_test|add_executable)\({re.escape(target)}\b", lists):
-                fail(words, f"there is no target {target}")
+                yield f"there is no target {target}"
+
+
+def problems_of(root, words):
+    """What is wrong with a command of a script or a tool."""
+    for problem in (tool_problems if words[0] in TOOLS else flag_problems)(root, words):
+        yield f"{shlex.join(words)}: {problem}"
+
+
+def commands_of(noted):
+    """The commands that a page's shell has noted: for each, the number of its words and the words."""
+    fields = iter(noted.split("\0")[:-1])
+    return [[next(fields) for _ in range(int(count))] for count in fields]
 
 
 def free_ports(count):
@@ -115,7 +129,7 @@ class Clone:
     """A directory with the tree's folders, the programs, and stand-ins for models and data."""
 
     def __init__(self, root, bin_dir, deps, path, tiny=None):
-        """`tiny`: another clone, whose model this one uses."""
+        """`tiny`: another clone, whose model and generated examples this one uses."""
         self.root, self.path = root, pathlib.Path(path)
         for entry in root.iterdir():
             if entry.name not in ("build", "runs", ".git"):
@@ -133,9 +147,11 @@ class Clone:
         self.environment = {**os.environ, "TAOPD_DEPS": str(self.path / "deps"), "PYTHONDONTWRITEBYTECODE": "1",
                             "OMP_NUM_THREADS": "1"}
         if tiny is None:
+            (self.path / "deps/examples").mkdir()
             self.make_model()
         else:
-            (self.path / "tiny").symlink_to(tiny.path / "tiny")
+            for part in ("tiny", "deps/examples"):
+                (self.path / part).symlink_to(tiny.path / part)
         rows = "".join(json.dumps({"prompt": f"{i} + {i} =", "answer": str(2 * i), "solution": f"{i} * 2"}) + "\n"
                        for i in range(4))
         self.write("data/rows.jsonl", rows)
@@ -211,8 +227,9 @@ class Clone:
         if not self.has_test_python:  # made by tests/run
             script = re.sub(r"^(\. .*test-venv|(PYTHONPATH=\S+ )?python ).*\n", "", script, flags=re.M)
         checked = "\n".join(f'{name}() {{ check {name} "$@"; }}' for name in SCRIPTS + TOOLS)
-        checker = os.path.abspath(__file__)
-        prelude = PRELUDE.format(python=sys.executable, checker=checker, root=self.root, checked=checked)
+        noted = self.path / "noted"
+        noted.touch()
+        prelude = PRELUDE.format(python=sys.executable, noted=noted, checked=checked)
         process = subprocess.Popen(["bash", "-c", prelude + self.localize(script, ports)], cwd=self.path,
                                    env={**self.environment, "GRPC_PORT": str(ports["50051"])}, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
@@ -231,8 +248,6 @@ class Clone:
         process.wait()
         reader.join()
         process.stdout.close()
-        return process.returncode, output[0].decode(errors="replace")
-
-
-if __name__ == "__main__":
-    (check_tool if sys.argv[2] in TOOLS else check_flags)(pathlib.Path(sys.argv[1]), sys.argv[2:])
+        commands = commands_of(noted.read_text(encoding="utf-8"))
+        problems = [problem for words in commands for problem in problems_of(self.root, words)]
+        return process.returncode or len(problems), "\n".join([output[0].decode(errors="replace"), *problems])

@@ -127,11 +127,8 @@ def skopeo_findings(words):
 
 def script_findings(words):
     """What documented_commands checks of scripts and tools of the tree."""
-    check = documented_commands.check_tool if words[0] == "cmake" else documented_commands.check_flags
     try:
-        check(ROOT, words)
-    except SystemExit as error:
-        yield str(error)
+        yield from documented_commands.problems_of(ROOT, words)
     except (OSError, subprocess.CalledProcessError) as error:
         yield f"{words[0]}: {error}"
 
