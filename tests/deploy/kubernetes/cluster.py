@@ -5,7 +5,7 @@ import shutil
 import unittest
 
 import manifests
-from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
+from environment import MODEL, ROOT, loaded_bin_dir, run, temporary_path, tool
 from kubelet import Deployment, Pod
 from manifests import find, of_kind
 from programs import wait_for
@@ -34,7 +34,7 @@ class Cluster(unittest.TestCase):
 
     def pod(self, template, objects, runs=None, settings=()):
         volumes = self.volumes | ({"/runs": runs} if runs else {})
-        pod = Pod(template, objects, BIN_DIR, volumes, self.path, settings)
+        pod = Pod(template, objects, loaded_bin_dir(), volumes, self.path, settings)
         self.addCleanup(pod.kill)
         return pod
 
@@ -59,7 +59,7 @@ class Cluster(unittest.TestCase):
         """The objects of the experiment, as a user renders them."""
         settings = [word for key, value in EXPERIMENT.items() for word in ("--set", f"{key}={value}")]
         done = run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student", "student", "--overlay",
-                    overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"), "--program", BIN_DIR / "taopd-trainer",
+                    overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"), "--program", loaded_bin_dir() / "taopd-trainer",
                     *settings, *flags], cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stderr)
         return manifests.parse(done.stdout)

@@ -8,7 +8,7 @@ import named_results
 import policies
 import schemas
 import sizing_test
-from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
+from environment import MODEL, ROOT, loaded_bin_dir, run, temporary_path, tool
 from manifests import find, get, of_kind
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
@@ -23,7 +23,7 @@ class ExperimentTest(unittest.TestCase):
 
     def experiment(self, *arguments, **environment):
         return run([ROOT / "deploy/experiment", *map(str, arguments)], cwd=ROOT,
-                   env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
+                   env={**os.environ, "TAOPD_BIN_DIR": str(loaded_bin_dir()), **environment})
 
     def render(self, *arguments):
         done = self.experiment(*arguments, "--kubectl", tool("kubectl"))

@@ -53,6 +53,22 @@ def expand(text, values):
     return re.sub(r"\$\((\w+)\)", lambda match: values.get(match[1], match[0]), text)
 
 
+class Process(subprocess.Popen):
+    """A process whose end includes that of everything that it has started, which holds its standard input: the program
+    behind a killed stand-in lives for a moment longer."""
+
+    def __init__(self, command, **options):
+        ended, running = os.pipe()
+        self._ended = open(ended, "rb")
+        super().__init__(command, stdin=running, **options)
+        os.close(running)
+
+    def wait(self, timeout=None):
+        code = super().wait(timeout)
+        self._ended.read()
+        return code
+
+
 class Pod:
     """One pod with one container. Thread-safe to look at; start, terminate and wait are for one thread."""
 
@@ -115,8 +131,8 @@ class Pod:
 
     def start(self):
         with open(self.log, "a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment,
-                                            cwd=self.paths["/tmp"], start_new_session=True)
+            self.process = Process(self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment,
+                                   cwd=self.paths["/tmp"], start_new_session=True)
         self.started = "startupProbe" not in self.container
         self.ready = self.started and "readinessProbe" not in self.container
         self._stop_probing.clear()

@@ -1,11 +1,12 @@
 """Sizes: the table of docs/deploy/operations.md is what the teacher plans, and the overlays' pods hold their teachers."""
 
+import os
 import re
 import unittest
 
 import manifests
 import named_results
-from environment import ROOT, load_script, temporary_path
+from environment import ROOT, load_script, loaded_bin_dir, temporary_path
 from manifests import find, of_kind, quantity
 from rules import flag
 
@@ -16,6 +17,10 @@ GIB = 2**30
 
 
 sizing = load_script("deploy/tools/sizing_table")
+
+
+def setUpModule():
+    os.environ["TAOPD_BIN_DIR"] = str(loaded_bin_dir())  # for sizing_table
 
 
 class SizingTest(unittest.TestCase):
