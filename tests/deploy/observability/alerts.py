@@ -104,7 +104,7 @@ LIVES = {
     "a run that never started": (HEALTHY + job("1x600"), {"85m": [], "95m": ["ExperimentNotRunning"]}),
     "a JobSet whose pods end again and again": (
         HEALTHY + job("1x600", name="trainer-e-trainer-0"), {"85m": [], "95m": ["ExperimentNotRunning"]}),
-    "a run that waits in its queue": (HEALTHY + job("0x600"), {"4h": []}),
+    "a run that waits in its queue": (HEALTHY + job("0x600"), {"3h": []}),
     "an evaluation of an hour": (
         HEALTHY + job("1x600") + [(STEP, "0+1x120 120x130 120+1x300")], {"119m": [], "125m": [], "3h": []}),
     "a run that hangs": (
@@ -120,7 +120,7 @@ LIVES = {
     "a teacher that is gone from a machine on which somebody trains": (
         [(READY, "1x120 stale"), (STEP, "0+1x600")], {"1h": [], "68m": ["TeacherNotReady"]}),
     "a teacher that somebody switched off": (
-        [SERVICE, (READY, "1x120 stale")] + deployment("1x120 0x480", "1x120 0x480"), {"4h": []}),
+        [SERVICE, (READY, "1x120 stale")] + deployment("1x120 0x480", "1x120 0x480"), {"3h": []}),
     "a rollout of one teacher among two": (
         [SERVICE, (READY, "1x600"), ('taopd_teacher_ready{namespace="a",pod="q"}', "0x600")] + deployment("1x600", "2x600"),
         {"1h": []}),
@@ -156,11 +156,11 @@ def lives_of_exit_codes(spec, codes):
     for code in codes:
         action = job_action(spec, code)
         if action == "Complete":
-            life = job("1x120 0x480") + [(STEP, steps)], {"70m": [], "4h": []}
+            life = job("1x120 0x480") + [(STEP, steps)], {"70m": [], "3h": []}
         elif action == "FailJob":
             said, firing = (code, []) if code == STOPPED_BY_USER else (0, ["ExperimentFailed"])
             life = (job("1x120 0x480", "0x120 1x480") + [(STEP, steps), (STOP_CODE, f"0x118 {said}x2 stale")],
-                    {"65m": [], "75m": firing, "4h": firing})
+                    {"65m": [], "75m": firing, "3h": firing})
         elif action == "Ignore":  # another pod goes on
             life = job("1x600") + [(STEP, f"{steps} {again}")], {"65m": [], "75m": [], "3h": []}
         else:  # six more pods end before their first step
@@ -168,7 +168,7 @@ def lives_of_exit_codes(spec, codes):
         yield f"exit code {code}", (HEALTHY + life[0], life[1])
 
 
-def test_file(rules, groups, lives):
+def test_file(rules, groups, lives, cases):
     """The text of a file for promtool test rules (JSON is YAML). Labels of alerts are not compared."""
     def test(name, series, questions):
         return {"interval": "30s", "name": name, "input_series": [{"series": key, "values": values} for key, values in series],
@@ -177,9 +177,9 @@ def test_file(rules, groups, lives):
         {"expr": 'group by (alertname) (ALERTS{alertstate="firing"})', "eval_time": at,
          "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in alerts]}
         for at, alerts in times.items()]) for name, (series, times) in lives.items()]
-    for alert, (firing, quiet) in CASES.items():
-        for cases, expected in ((firing, 1), (quiet, 0)):
-            for series, at in cases:
+    for alert, (firing, quiet) in cases.items():
+        for examples, expected in ((firing, 1), (quiet, 0)):
+            for series, at in examples:
                 tests.append(test(f"{alert} at {at}", series, [{
                     "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)',
                     "eval_time": at, "exp_samples": [{"labels": "{}", "value": expected}]}]))
