@@ -129,8 +129,13 @@ def prepare(day):
         day.run([day.program("taopd-trainer"), "sft", "--config", f"deploy/recipes/addition/{name}_sft.yaml",
                  *settings({"run.dir": day.work / name, "model.tokenizer": data / "tokenizer",
                             "data.train": f"[{data / f'{name}_sft.jsonl'}]", "trainer.total_steps": 6,
-                            "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
+                            "trainer.num_threads": num_threads(day), "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
     return "the quickstart's data and two small models"
+
+
+def num_threads(day):
+    """0, which means one per core, or one for small shapes, which threads only slow down."""
+    return 1 if day.small else 0
 
 
 def settings(values):
@@ -183,7 +188,7 @@ def train(day, name, device_flags, values, launcher=(), steps=NUM_STEPS):
                                   "data.val": f"[{data / 'val.jsonl'}]", "data.train_batch_size": 6,
                                   "trainer.mini_batch_size": 3, "trainer.total_steps": steps, "trainer.eval_every": steps,
                                   "trainer.save_every": steps, "eval.num_prompts": 8, "optimizer.warmup_steps": 0,
-                                  "trainer.device": kind, "trainer.kernels": kernels,
+                                  "trainer.num_threads": num_threads(day), "trainer.device": kind, "trainer.kernels": kernels,
                                   "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]", **values})])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [row["loss/mean"] for row in rows if "loss/mean" in row]
@@ -285,7 +290,8 @@ def shape(day):
     overrides.write_text(f"run: {{dir: {run}}}\n", encoding="utf-8")
     day.run([day.program("taopd-trainer"), "sft", "--config", overrides,
              *settings({"model.config": path, "model.dtype": "bfloat16", "data.train": f"[{pairs}]", "trainer.total_steps": 3,
-                        "trainer.batch_size": 8, "trainer.device": kind, "trainer.kernels": kernels})])
+                        "trainer.batch_size": 8, "trainer.num_threads": num_threads(day), "trainer.device": kind,
+                        "trainer.kernels": kernels})])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row]
     if not rates:

@@ -15,9 +15,10 @@ import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/gpu"))
+sys.path += [str(ROOT / "tests/gpu"), str(ROOT / "tests/deploy")]
 import day  # noqa: E402
 import day_parts  # noqa: E402
+import environment  # noqa: E402
 import ran  # noqa: E402
 from day_parts import Failed, Part, Skipped  # noqa: E402
 
@@ -172,9 +173,9 @@ def write_script(path, text):
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def run_script(arguments, wrong=None):
-    """tests/gpu/run with the stand-ins in PATH. `wrong` is a program of the build that fails. Returns exit code, {part:
-    (verdict, text)}, the results file and what the failed parts have logged."""
+def run_script(build, arguments, wrong=None):
+    """tests/gpu/run with the stand-ins in PATH, which use the programs of `build`. `wrong` is a program of the build that
+    fails. Returns exit code, {part: (verdict, text)}, the results file and what the failed parts have logged."""
     with tempfile.TemporaryDirectory() as folder:
         tools, stand_ins, out = (pathlib.Path(folder, name) for name in ("tools", "stand_ins", "out"))
         for name, text in TOOLS.items():
@@ -189,7 +190,7 @@ def run_script(arguments, wrong=None):
         arguments = [*arguments, "--limit", "1500"]
         if "--rehearse" not in arguments:
             arguments = [*arguments, "--build-dir", pathlib.Path(folder, "build")]
-        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", STAND_INS=str(stand_ins), REAL=BUILD_DIR)
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", STAND_INS=str(stand_ins), REAL=str(build))
         result = subprocess.run([ROOT / "tests/gpu/run", *arguments, "--out", out], env=environment, capture_output=True,
                                 text=True, timeout=1700, check=False)
         files = list(out.glob("*.md"))
@@ -204,6 +205,13 @@ def run_script(arguments, wrong=None):
 class RehearsalTest(unittest.TestCase):
     """The whole script with the real programs, on this machine's CPU."""
 
+    @classmethod
+    def setUpClass(cls):
+        """A build whose programs are loaded once."""
+        cls.build = environment.temporary_path(cls)
+        (cls.build / "bin").symlink_to(environment.loaded_bin_dir())
+        (cls.build / "tests-bin").symlink_to(pathlib.Path(BUILD_DIR, "tests-bin"))
+
     def check_passed(self, verdicts, skipped, text, logs):
         self.assertEqual(list(verdicts), [part.name for part in day_parts.PARTS])
         for name, (verdict, found) in verdicts.items():
@@ -214,14 +222,14 @@ class RehearsalTest(unittest.TestCase):
             self.assertIn(head, text)
 
     def test_rehearse(self):
-        code, verdicts, text, logs = run_script(["--rehearse", "--build-dir", BUILD_DIR])
+        code, verdicts, text, logs = run_script(self.build, ["--rehearse", "--build-dir", self.build])
         self.check_passed(verdicts, ("heads",), text, logs)  # the benchmark of the heads is a program for GPUs
         self.assertEqual(code, 0)
         self.assertTrue(text.startswith("# Rehearsal on a CPU: "))
 
     def test_the_branches_for_a_gpu(self):
         """The commands that a GPU gets, which the stand-ins pass on to the CPU."""
-        code, verdicts, text, logs = run_script(["--small"])
+        code, verdicts, text, logs = run_script(self.build, ["--small"])
         self.check_passed(verdicts, (), text, logs)
         self.assertEqual(code, 0)
         self.assertTrue(text.startswith("# GPU: Stand-in GPU\n"))
@@ -230,7 +238,7 @@ class RehearsalTest(unittest.TestCase):
         self.assertIn("every kernel is trusted: norms: custom", verdicts["self check"][1])
 
     def test_a_fault_in_one_part_leaves_the_others(self):
-        code, verdicts, text, _ = run_script(["--small", "--only", "sanitizer", "--only", "heads", "--only", "graphs"],
+        code, verdicts, text, _ = run_script(self.build, ["--small", "--only", "sanitizer", "--only", "heads", "--only", "graphs"],
                                              wrong="tests-bin/gpu_attention_test")
         self.assertEqual(code, 1)
         self.assertEqual(verdicts["kernel tests"], ("failed", "gpu_attention_test ended with 3, not 0: planted fault"), text)
