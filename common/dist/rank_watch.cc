@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
+#include <tuple>
 
 #include "common/base/exit_code.h"
 #include "common/base/log.h"

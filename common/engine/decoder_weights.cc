@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <map>
 #include <set>
 #include <utility>

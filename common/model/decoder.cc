@@ -1,5 +1,7 @@
 #include "common/model/decoder.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 
 #ifdef TAOPD_CUDA

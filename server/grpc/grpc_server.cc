@@ -9,6 +9,7 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 #include <vector>

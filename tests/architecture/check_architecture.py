@@ -21,6 +21,8 @@ Rules:
      a room, and a room has tests in its own folder of tests or in one above it, unless TESTED_ELSEWHERE names it.
      TESTED_ELSEWHERE names no room that has tests. The contracts in kernels/include/taopd/X are tested in
      tests/kernels/X.
+ 12. The programs include what declares the names of NAMES_BY_HEADER that they use, directly or through headers of the
+     tree. The build would not notice: sources of a target are compiled together, with precompiled headers.
 """
 
 import pathlib
@@ -28,6 +30,7 @@ import re
 import sys
 
 import cpp_source
+from names_by_header import NAMES_BY_HEADER
 
 MAX_LINES = 500
 MAX_FILES = 20
@@ -143,6 +146,17 @@ class Tree:
             if (self.root / candidate).is_file():
                 return number, candidate, included
         return number, None, included
+
+    def included_by(self, name):
+        """The names of all files that `name` includes, directly or through files of the tree."""
+        stack, seen, names = [name], {name}, set()
+        while stack:
+            for _, path, included in self.includes.get(stack.pop(), ()):
+                names.add(included)
+                if path and path not in seen:
+                    seen.add(path)
+                    stack.append(path)
+        return names
 
     def reaches(self, name, pattern):
         """The chain of files from `name` to the first include that matches, or None."""
@@ -305,7 +319,7 @@ def check_comment_width(tree):
         lines = data.decode("latin-1").split("\n")
         for number, text in cpp_source.comments(lines):
             width = len(lines[number - 1])
-            if width > MAX_COLUMNS and "://" not in text and "NOLINT" not in text:
+            if width > MAX_COLUMNS and "://" not in text:
                 yield f"{name}:{number}: a comment's line of {width} columns, the limit is {MAX_COLUMNS}"
 
 
@@ -344,9 +358,28 @@ def check_tests_mirror(tree):
             yield f"{tests[room][0]}:1: TESTED_ELSEWHERE names {room}, which has tests"
 
 
+HEADER_BY_NAME = {space + name: header for header, names in NAMES_BY_HEADER.items()
+                  for space, listed in (names.rstrip(")").split("("),) for name in listed.split()}
+USED_NAME = re.compile(r"(?<![\w:])(?:std|absl)::\w+")
+
+
+def check_names_are_included(tree):
+    for name, data in tree.texts.items():
+        if not name.endswith((".cc", ".h")) or name.split("/")[0] not in MIRRORED:
+            continue
+        included, missing = tree.included_by(name), {}
+        for number, line in enumerate(data.decode("latin-1").split("\n"), 1):
+            for used in USED_NAME.findall(re.sub(r'//.*|"(\\.|[^"\\])*"', "", line)):
+                header = HEADER_BY_NAME.get(used)
+                if header and header not in included:
+                    missing.setdefault(header, (number, used))
+        for header, (number, used) in missing.items():
+            yield f"{name}:{number}: uses {used} without <{header}>"
+
+
 RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
          check_functions, check_headers_are_used, check_comment_files, check_lists, check_comment_width,
-         check_tests_mirror)
+         check_tests_mirror, check_names_are_included)
 
 
 def violations(root, rules=RULES):

@@ -179,6 +179,12 @@ class CheckArchitectureTest(unittest.TestCase):
         self.expect_one("common/base/a.cc", '#include "common/base/statsu.h"\n', "does not exist")
         self.expect_one("common/base/a.cc", '#include "../base/status.h"\n', "not relative to the root")
 
+    def test_names_are_included(self):
+        self.expect_one("common/base/a.cc", "std::vector<int> a;\nstd::vector<int> b;\n", "a.cc:1: uses std::vector without <vector>")
+        self.expect_one("common/base/a.cc", "#include <map>\nabsl::StatusOr<int> a();\n", "without <absl/status/statusor.h>")
+        through_a_header = {"common/base/a.cc": '#include "common/base/status.h"\nstd::string a;  // not std::vector\n'}
+        self.assertEqual(self.violations_with(files=through_a_header), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
 
 #include <cstdint>
 #include <functional>

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <absl/synchronization/mutex.h>
+#include <absl/time/time.h>
 
 #include <functional>
 #include <optional>

@@ -1,5 +1,6 @@
 #include "trainer/eval/journal.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 

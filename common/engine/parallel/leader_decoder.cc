@@ -4,6 +4,7 @@
 #include <absl/synchronization/mutex.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "common/dist/rendezvous_addresses.h"

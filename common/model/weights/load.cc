@@ -1,6 +1,7 @@
 // The loading of weights from safetensors.
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <set>
 
 #include "common/base/memory.h"

@@ -1,6 +1,7 @@
 #include "common/text/bpe/bpe.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 #include <span>
 #include <tuple>

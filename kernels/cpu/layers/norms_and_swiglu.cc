@@ -1,6 +1,7 @@
 #include "kernels/cpu/layers/norms_and_swiglu.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/layers/layer_loops.h"
 #include "kernels/cpu/layers/rows.h"

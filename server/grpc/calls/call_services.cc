@@ -1,5 +1,6 @@
 #include "server/grpc/calls/call_services.h"
 
+#include <chrono>
 #include <string_view>
 #include <vector>
 

@@ -5,6 +5,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/accessor.h>
 
+#include <exception>
 #include <new>
 #include <stdexcept>
 #include <utility>

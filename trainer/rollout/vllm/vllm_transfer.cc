@@ -2,6 +2,7 @@
 
 #include <absl/strings/escaping.h>
 
+#include <chrono>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -3,6 +3,7 @@
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 

@@ -1,6 +1,7 @@
 // Filters on texts and numbers. Filters on sequences are in sequence_filters.cc.
 #include <absl/strings/numbers.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>

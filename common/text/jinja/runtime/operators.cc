@@ -1,4 +1,5 @@
 // Arithmetic, comparison, membership and concatenation.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
