@@ -26,7 +26,7 @@ class LimitedBuilder {
   LimitedBuilder(Json* root, int64_t max_bytes) : root_(root), max_bytes_(max_bytes) {}
   const std::string& error() const { return error_; }
 
-  // NOLINTBEGIN(readability-identifier-naming): the names are the library's.
+  // The names are the library's.
   bool null() { return Add(nullptr) != nullptr; }
   bool boolean(bool value) { return Add(value) != nullptr; }
   bool number_integer(typename Json::number_integer_t value) { return Add(value) != nullptr; }
@@ -62,7 +62,6 @@ class LimitedBuilder {
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) {
     return Fail(e.what());
   }
-  // NOLINTEND(readability-identifier-naming)
 
  private:
   bool Fail(std::string error) {

@@ -111,7 +111,7 @@ int64_t NumRuns(int64_t num_rows, int64_t chunk_rows, int64_t logits_rows) {
 }  // namespace cuda
 
 FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_bytes) {
-  using namespace cuda;  // NOLINT: for the names of the layout
+  using namespace cuda;  // for the names of the layout
   // With more rows of logits than this, reading lm_head takes little of the product's time.
   constexpr int64_t kMostLogitsRows = 1024;
   // Runs of logits have a multiple of this many rows where that adds no run.

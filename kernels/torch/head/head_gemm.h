@@ -18,7 +18,7 @@ namespace taopd {
 // A head, as a tensor or packed for inference on the CPU.
 struct HeadMatrix {
   // Implicit: a tensor is a head.
-  HeadMatrix(at::Tensor head_VH) : lm_head_VH(std::move(head_VH)) {}  // NOLINT
+  HeadMatrix(at::Tensor head_VH) : lm_head_VH(std::move(head_VH)) {}
   // Refers to a packed copy, which must outlive this object.
   explicit HeadMatrix(const PackedWeight& head) : packed(&head) {}
 

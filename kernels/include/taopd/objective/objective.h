@@ -186,10 +186,9 @@ struct ObjectiveTerm {
 // sum_i weight_i objective_i; one objective is a combination of one. Trivially copyable, so that
 // kernels take it by value.
 struct ObjectiveTerms {
-  ObjectiveTerms() = default;                   // ta_opd
-  ObjectiveTerms(const Objective& objective) {  // NOLINT: an objective is a combination of one
-    term[0].objective = objective;
-  }
+  ObjectiveTerms() = default;  // ta_opd
+  // Implicit: an objective is a combination of one.
+  ObjectiveTerms(const Objective& objective) { term[0].objective = objective; }
 
   int32_t num_terms = 1;  // 1..kMaxObjectiveTerms
   ObjectiveTerm term[kMaxObjectiveTerms];
