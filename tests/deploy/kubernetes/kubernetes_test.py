@@ -151,6 +151,8 @@ mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
         trainer = find(objects, "Job", "trainer")["spec"]["template"]
         self.assertIn("rollout.endpoints=[grpc://rollout-worker-0.", " ".join(trainer["spec"]["containers"][0]["args"]))
         self.assertEqual(trainer["metadata"]["labels"]["taopd/rollout-client"], "true")
+        secrets = {each["name"]: get(each, "valueFrom", "secretKeyRef") for each in trainer["spec"]["containers"][0]["env"]}
+        self.assertEqual(secrets["TAOPD_RANK_SECRET"], {"name": "trainer-ranks", "key": "secret"})
         workers = find(objects, "StatefulSet", "rollout-worker")["spec"]["template"]["spec"]["containers"][0]
         self.assertIn("--trainable", workers["args"])
         self.assertEqual(workers["resources"]["limits"]["nvidia.com/gpu"], "1")

@@ -59,13 +59,15 @@ def no_secret_is_stored(objects):
     for secret in of_kind(objects, "Secret"):
         yield f"{name_of(secret)}: secrets do not belong into manifests"
     for where, container in all_containers(objects):
-        # The program reads this one from the environment alone.
-        token = next((argument.split("=")[2] for argument in container.get("args", []) if "=trainer.token_env=" in argument), None)
+        # The programs read these two from the environment alone.
+        tokens = {argument.split("=")[2] for argument in container.get("args", []) if "=trainer.token_env=" in argument}
+        tokens.add("TAOPD_RANK_SECRET")
         for variable in container.get("env", []):
+            is_from_secret = "secretKeyRef" in str(variable)
             named = re.search("key|secret|token|password", variable["name"], re.I)
-            if variable["name"] == token and "secretKeyRef" not in str(variable):
-                yield f"{where}: {token} does not come from a Secret"
-            elif variable["name"] != token and (named or "secretKeyRef" in str(variable)):
+            if variable["name"] in tokens and not is_from_secret:
+                yield f"{where}: {variable['name']} does not come from a Secret"
+            elif variable["name"] not in tokens and (named or is_from_secret):
                 yield f"{where}: {variable['name']}: secrets are mounted as files"
 
 
