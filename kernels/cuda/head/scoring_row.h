@@ -9,11 +9,10 @@
 #include <limits>
 
 #include "kernels/cuda/block.h"
+#include "kernels/cuda/head/logit_keys.h"
 #include "kernels/cuda/head/radix_select.h"
 #include "kernels/cuda/head/scoring_tiles.h"
-#include "kernels/cuda/head/sort_keys.h"
 #include "taopd/head/fused_scoring.h"
-#include "taopd/head/logit_key.h"
 #include "taopd/objective/log_math.h"
 
 namespace taopd::cuda {
@@ -171,7 +170,7 @@ __device__ inline void TakeTopK(const ScoringArguments& args, const ScoringRowVi
   __syncthreads();
   const int32_t power = NextPowerOfTwo(k);
   for (int32_t j = k + row.thread; j < power; j += kScoringThreads) shared->top[j] = 0;
-  SortFalling<kScoringThreads>(shared->top, power);
+  SortDescending<kScoringThreads>(shared->top, power);
   for (int32_t j = row.thread; j < k; j += kScoringThreads) {
     const int32_t id = IdOfKey(shared->top[j]);
     args.out.ids_Nk[row.n * k + j] = id;

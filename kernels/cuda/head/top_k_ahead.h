@@ -8,9 +8,8 @@
 #include <limits>
 
 #include "kernels/cuda/block.h"
-#include "kernels/cuda/head/sort_keys.h"
+#include "kernels/cuda/head/logit_keys.h"
 #include "kernels/cuda/head/student_sweep_arguments.h"
-#include "taopd/head/logit_key.h"
 #include "taopd/objective/log_math.h"
 
 namespace taopd::cuda {
@@ -58,7 +57,7 @@ __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int
     keys[j] = j < size ? LogitKey(taken[j], ids[j]) : 0;
     counts[j] = 0;
   }
-  SortFalling<kSweepThreads>(keys, power);
+  SortDescending<kSweepThreads>(keys, power);
   float lowest = kInfinity;
   for (int32_t j = thread; j < size; j += kSweepThreads) {
     // A NaN is read as -inf, as in the keys.
