@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/cuda/attention/plain_pages.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 namespace {
@@ -22,9 +23,7 @@ void CountPartitions(PagedTiles* plan, const NumPartitions& num_partitions) {
   plan->counts.num_partitions = sum;
 }
 
-int64_t PartitionsOf(int64_t num_positions) {
-  return (num_positions + kPartitionTokens - 1) / kPartitionTokens;
-}
+int64_t PartitionsOf(int64_t num_positions) { return CeilDiv(num_positions, kPartitionTokens); }
 
 int64_t NumBlocks(const PagedSequence& sequence) {
   return KvBlocksFor(sequence.past_len + sequence.num_rows);

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/attention/plain_pages.h"
 #include "kernels/cuda/block.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cuda {
 
@@ -98,7 +99,7 @@ __device__ inline void LoadWholeChunk(const __nv_bfloat16* from, float* to) {
 template <typename Element, typename Shared>
 __device__ void LoadQueries(const TileView& view, const Element* q_TND, int64_t row_stride,
                             int32_t head_size, float scale, Shared* shared) {
-  const int32_t padded_size = (head_size + kChunk - 1) / kChunk * kChunk;
+  const auto padded_size = static_cast<int32_t>(RoundUp(head_size, kChunk));
   for (int32_t query = 0; query < view.num_queries; ++query) {
     const Element* from = q_TND + (view.tile.first_row + query / view.heads) * row_stride +
                           (view.first_head + query % view.heads) * head_size;
