@@ -1,12 +1,26 @@
 #include "common/metrics/event_file.h"
 
+#include <array>
 #include <bit>
 #include <utility>
 
-#include "common/metrics/crc32c.h"
-
 namespace taopd {
 namespace {
+
+constexpr std::array<uint32_t, 256> kCrcOfByte = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0u);
+    table[byte] = crc;
+  }
+  return table;
+}();
+
+uint32_t MaskedCrc32c(std::string_view bytes) {
+  const uint32_t crc = Crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
 
 // The protobuf wire format: https://protobuf.dev/programming-guides/encoding
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
@@ -85,6 +99,12 @@ std::string TensorEvent(double wall_time_s, int64_t step, const std::string& tag
 }
 
 }  // namespace
+
+uint32_t Crc32c(std::string_view bytes) {
+  uint32_t crc = 0xffffffffu;
+  for (const char c : bytes) crc = kCrcOfByte[(crc ^ static_cast<uint8_t>(c)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
 
 std::string TfRecordFrame(std::string_view payload) {
   std::string frame;

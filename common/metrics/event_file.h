@@ -15,11 +15,16 @@
 
 namespace taopd {
 
+// CRC-32C (Castagnoli polynomial 0x1EDC6F41, reflected; RFC 3720, appendix B.4).
+uint32_t Crc32c(std::string_view bytes);
+
 // Returns a frame, which contains in this order, little-endian:
 //   - the payload's length
 //   - the masked CRC-32C of the length
 //   - the payload
 //   - the masked CRC-32C of the payload
+// A masked checksum is rotated and offset, so that a checksum of data that contains such checksums
+// stays meaningful (TensorFlow, lib/hash/crc32c.h).
 std::string TfRecordFrame(std::string_view payload);
 
 // The functions below return Event messages. `wall_time_s` is in seconds since 1970.

@@ -15,7 +15,7 @@
 namespace taopd {
 namespace {
 
-// CRC-32C bit by bit, independent of the table in crc32c.cc.
+// CRC-32C bit by bit, independent of the table in event_file.cc.
 uint32_t SlowMaskedCrc(const std::string& bytes) {
   uint32_t crc = ~0u;
   for (const unsigned char byte : bytes) {
