@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/http/answer.h"
 #include "server/http/front/front_handler.h"
 #include "server/http/http_error.h"
+#include "server/http/response/answer.h"
 
 namespace taopd {
 

@@ -1,7 +1,7 @@
 // Fuzz entry: the body of a POST, for the protocols that generate and score. A body that is
 // accepted is within the model's limits.
 #include "common/base/check.h"
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 #include "server/http/request/request_body.h"
 #include "tests/server/fake_engine.h"
 

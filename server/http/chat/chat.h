@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "server/generation/generation.h"
 #include "server/generation/generation_request.h"
-#include "server/http/answer.h"
 #include "server/http/chat/tool_calls.h"
-#include "server/http/generation/generation.h"
 #include "server/http/request/json_fields.h"
+#include "server/http/response/answer.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {

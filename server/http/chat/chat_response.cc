@@ -4,9 +4,9 @@
 
 #include "server/generation/generated_text.h"
 #include "server/http/chat/tool_calls.h"
-#include "server/http/generation/chunk_frame.h"
-#include "server/http/generation/logprob_json.h"
-#include "server/http/generation/token_text.h"
+#include "server/http/response/chunk_frame.h"
+#include "server/http/response/logprob_json.h"
+#include "server/http/response/token_text.h"
 
 namespace taopd {
 namespace {

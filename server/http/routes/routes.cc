@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/metrics/prometheus.h"
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 #include "server/http/request/field_table.h"
 #include "server/http/request/json_fields.h"
 #include "server/http/routes/tokenize.h"

@@ -6,10 +6,10 @@
 
 #include "common/io/jsonl.h"
 #include "server/http/chat/chat.h"
-#include "server/http/generation/logprob_json.h"
-#include "server/http/generation/token_text.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
+#include "server/http/response/logprob_json.h"
+#include "server/http/response/token_text.h"
 
 namespace taopd {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "server/generation/generation_request.h"
-#include "server/http/answer.h"
 #include "server/http/request/json_fields.h"
+#include "server/http/response/answer.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {

@@ -1,11 +1,11 @@
 // Chat completions without sockets: messages, templates, answers and streams.
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 
 #include <nlohmann/json.hpp>
 
 #include "server/generation/request_fields.h"
 #include "server/http/chat/chat.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {
@@ -20,7 +20,7 @@ constexpr char kTemplate[] =
     "{%- if tools -%}t{{ tools[0].function.name }}{%- endif -%}"
     "{%- if add_generation_prompt -%}{{ 'z' if enable_thinking else 'y' }}{%- endif -%}";
 
-class ChatTest : public testing::DialectTest {
+class ChatTest : public testing::ProtocolTest {
  protected:
   ChatTest() { SetTemplate(kTemplate); }
   void SetTemplate(const std::string& source) {
@@ -31,9 +31,9 @@ class ChatTest : public testing::DialectTest {
     return body;
   }
   json Chat(const json& body) { return Ask(RunChat, WithMessages(body)); }
-  HttpError Refused(const json& body) { return DialectTest::Refused(RunChat, WithMessages(body)); }
+  HttpError Refused(const json& body) { return ProtocolTest::Refused(RunChat, WithMessages(body)); }
   std::vector<json> Events(const json& body) {
-    return DialectTest::Events(RunChat, WithMessages(body));
+    return ProtocolTest::Events(RunChat, WithMessages(body));
   }
   std::string PromptText(json body) {
     body["return_prompt_text"] = true;

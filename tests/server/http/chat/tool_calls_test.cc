@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/http/dialects/protocols.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "server/http/protocols/protocols.h"
+#include "tests/server/http/protocol_fixture.h"
 #include "tests/support/stub_engine.h"
 
 namespace taopd {
@@ -216,7 +216,7 @@ class PieceTokenizer final : public testing::FakeTokenizer {
   const std::vector<std::string> pieces_;
 };
 
-class ToolChatTest : public testing::DialectTest {
+class ToolChatTest : public testing::ProtocolTest {
  protected:
   void Serve(ToolCallFormat format, std::vector<std::string> pieces) {
     auto model = std::make_shared<ServedModel>();

@@ -3,12 +3,12 @@
 #include <set>
 
 #include "server/http/chat/chat.h"
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 #include "server/http/request/field_table.h"
 #include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/config_json.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "server/generation/engine_requests.h"
+#include "server/generation/generation.h"
 #include "server/generation/request_fields.h"
-#include "server/http/generation/generation.h"
-#include "server/http/generation/logprob_json.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
+#include "server/http/response/logprob_json.h"
 
 namespace taopd {
 namespace {

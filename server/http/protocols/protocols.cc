@@ -1,15 +1,15 @@
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "server/generation/engine_requests.h"
+#include "server/generation/generation.h"
 #include "server/http/chat/chat.h"
-#include "server/http/generation/generation.h"
-#include "server/http/generation/logprob_json.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
+#include "server/http/response/logprob_json.h"
 
 namespace taopd {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // The functions with which a protocol reads its requests and writes its answers. `Request` derives
 // from GenerationRequest.
 template <typename Request>
-struct Dialect {
+struct Protocol {
   const char* path;
   absl::Status (*read)(JsonFields& fields, const ServedModel& model, Request* request);
   // An estimate, from above, of the whole answer's bytes.
@@ -35,9 +35,9 @@ struct Dialect {
 };
 
 // Waits for the first token, so that an error before it is an answer of its own, and returns the
-// stream that the dialect then sends. What is unfinished when it returns is cancelled.
+// stream that the protocol then sends. What is unfinished when it returns is cancelled.
 template <typename Request>
-absl::StatusOr<Answer> StreamAnswer(const Dialect<Request>& dialect, Request request,
+absl::StatusOr<Answer> StreamAnswer(const Protocol<Request>& protocol, Request request,
                                     const Caller& caller, std::shared_ptr<const ServedModel> model,
                                     int64_t created_unix_s) {
   struct Job {
@@ -47,13 +47,13 @@ absl::StatusOr<Answer> StreamAnswer(const Dialect<Request>& dialect, Request req
     std::unique_ptr<Generation> generation;
   };
   auto job = std::make_shared<Job>(Job{std::move(request), std::move(model), {}, nullptr});
-  if (dialect.streams_scores(job->request)) {
+  if (protocol.streams_scores(job->request)) {
     TAOPD_ASSIGN_OR_RETURN(job->scores, ScorePrompts(job->request, caller, job->model));
   }
   job->generation =
       std::make_unique<Generation>(job->request, caller, job->model, /*streams=*/true);
   TAOPD_RETURN_IF_ERROR(job->generation->AwaitFirst());
-  return EventStream{[job, stream = dialect.stream, created_unix_s](const SendPiece& send) {
+  return EventStream{[job, stream = protocol.stream, created_unix_s](const SendPiece& send) {
     stream(job->request, *job->model, job->scores, created_unix_s, job->generation.get(), send);
     job->generation.reset();
   }};
@@ -61,26 +61,28 @@ absl::StatusOr<Answer> StreamAnswer(const Dialect<Request>& dialect, Request req
 
 // The one way from a body to an answer.
 template <typename Request>
-absl::StatusOr<Answer> RunDialect(const Dialect<Request>& dialect, const std::string& body,
-                                  const Caller& caller, ServingState& state) {
+absl::StatusOr<Answer> RunProtocol(const Protocol<Request>& protocol, const std::string& body,
+                                   const Caller& caller, ServingState& state) {
   TAOPD_ASSIGN_OR_RETURN(const auto model, state.Admit());
   Request request;
-  TAOPD_RETURN_IF_ERROR(ReadBodyInTurn(body, caller, state, dialect.path, [&](JsonFields& fields) {
-    return dialect.read(fields, *model, &request);
+  TAOPD_RETURN_IF_ERROR(ReadBodyInTurn(body, caller, state, protocol.path, [&](JsonFields& fields) {
+    return protocol.read(fields, *model, &request);
   }));
-  if (dialect.takes_header_id && !caller.request_id.empty()) request.request_id = caller.request_id;
+  if (protocol.takes_header_id && !caller.request_id.empty())
+    request.request_id = caller.request_id;
   TAOPD_ASSIGN_OR_RETURN(
       auto memory,
-      ReserveMemory(request, {.whole = dialect.answer_bytes(request)}, *model, caller, &state));
+      ReserveMemory(request, {.whole = protocol.answer_bytes(request)}, *model, caller, &state));
   caller.hold_memory(std::move(memory));
   TAOPD_RETURN_IF_ERROR(CompileGrammar(caller, *model, &request));
   const int64_t created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
   const bool generates = request.prompts.front().max_new_tokens > 0;
   if (request.stream && generates)
-    return StreamAnswer(dialect, std::move(request), caller, model, created_unix_s);
+    return StreamAnswer(protocol, std::move(request), caller, model, created_unix_s);
   Generation generation(request, caller, model, /*streams=*/false);
   TAOPD_ASSIGN_OR_RETURN(const auto results, generation.Finish());
-  TAOPD_ASSIGN_OR_RETURN(std::string json, dialect.write(request, *model, results, created_unix_s));
+  TAOPD_ASSIGN_OR_RETURN(std::string json,
+                         protocol.write(request, *model, results, created_unix_s));
   if (!request.stream) return json;
   return EventStream{[event = Event(json)](const SendPiece& send) {
     if (send(event)) send(kLastEvent);
@@ -98,42 +100,42 @@ int64_t ChatAnswerBytes(const ChatRequest& request) {
 
 absl::StatusOr<Answer> RunCompletion(const std::string& body, const Caller& caller,
                                      ServingState& state) {
-  constexpr Dialect<CompletionRequest> kDialect = {
+  constexpr Protocol<CompletionRequest> kProtocol = {
       .path = "/v1/completions",
       .read = ReadCompletionRequest,
       .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, asked.echo); },
       .write = CompletionResponseJson,
       .stream = StreamCompletion,
       .streams_scores = [](const auto& asked) { return asked.echo && asked.prompt_logprobs; }};
-  return RunDialect(kDialect, body, caller, state);
+  return RunProtocol(kProtocol, body, caller, state);
 }
 
 absl::StatusOr<Answer> RunChat(const std::string& body, const Caller& caller, ServingState& state) {
-  constexpr Dialect<ChatRequest> kDialect = {.path = "/v1/chat/completions",
-                                             .read = ReadChatRequest,
-                                             .answer_bytes = ChatAnswerBytes,
-                                             .write = ChatResponseJson,
-                                             .stream = StreamChat,
-                                             .streams_scores = [](const auto&) { return false; }};
-  return RunDialect(kDialect, body, caller, state);
+  constexpr Protocol<ChatRequest> kProtocol = {.path = "/v1/chat/completions",
+                                               .read = ReadChatRequest,
+                                               .answer_bytes = ChatAnswerBytes,
+                                               .write = ChatResponseJson,
+                                               .stream = StreamChat,
+                                               .streams_scores = [](const auto&) { return false; }};
+  return RunProtocol(kProtocol, body, caller, state);
 }
 
 absl::StatusOr<Answer> RunTokenGeneration(const std::string& body, const Caller& caller,
                                           ServingState& state) {
-  constexpr Dialect<TokenRequest> kDialect = {
+  constexpr Protocol<TokenRequest> kProtocol = {
       .path = "/inference/v1/generate",
       .read = ReadTokenRequest,
       .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, /*echo=*/false); },
       .write = TokenResponseJson,
       .stream = StreamTokens,
       .streams_scores = [](const auto&) { return false; }};
-  return RunDialect(kDialect, body, caller, state);
+  return RunProtocol(kProtocol, body, caller, state);
 }
 
 // The events of a stream repeat everything so far, but only one of them exists at a time.
 absl::StatusOr<Answer> RunSglang(const std::string& body, const Caller& caller,
                                  ServingState& state) {
-  constexpr Dialect<SglangRequest> kDialect = {
+  constexpr Protocol<SglangRequest> kProtocol = {
       .path = "/generate",
       .read = ReadSglangRequest,
       .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, /*echo=*/true); },
@@ -141,7 +143,7 @@ absl::StatusOr<Answer> RunSglang(const std::string& body, const Caller& caller,
       .stream = StreamSglang,
       .streams_scores = [](const auto& asked) { return asked.return_logprob; },
       .takes_header_id = false};
-  return RunDialect(kDialect, body, caller, state);
+  return RunProtocol(kProtocol, body, caller, state);
 }
 
 }  // namespace taopd

@@ -1,10 +1,10 @@
 // Exact texts for results made by hand.
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 
 #include <nlohmann/json.hpp>
 
-#include "server/http/generation/logprob_json.h"
-#include "server/http/generation/token_text.h"
+#include "server/http/response/logprob_json.h"
+#include "server/http/response/token_text.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 

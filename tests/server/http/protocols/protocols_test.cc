@@ -4,9 +4,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 #include "server/http/routes/tokenize.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {
@@ -25,7 +25,7 @@ std::vector<T> Decode(const json& base64) {
   return values;
 }
 
-class ProtocolsTest : public testing::DialectTest {
+class ProtocolsTest : public testing::ProtocolTest {
  protected:
   // Returns the fake engine's log-prob.
   static float LogProb(const std::vector<int32_t>& ids, size_t position, int32_t id) {

@@ -1,4 +1,4 @@
-#include "server/http/generation/token_text.h"
+#include "server/http/response/token_text.h"
 
 #include <algorithm>
 #include <charconv>

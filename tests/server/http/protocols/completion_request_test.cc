@@ -1,9 +1,9 @@
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 
 #include <nlohmann/json.hpp>
 
 #include "server/generation/request_fields.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/http/generation/generation.h"
+#include "server/generation/generation.h"
 
 #include <absl/synchronization/mutex.h>
 

@@ -1,17 +1,17 @@
 // Streams of completions without sockets.
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/protocols.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "server/http/protocols/protocols.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::json;
 
-class CompletionStreamTest : public testing::DialectTest {
+class CompletionStreamTest : public testing::ProtocolTest {
  protected:
-  std::vector<json> Events(const json& body) { return DialectTest::Events(RunCompletion, body); }
+  std::vector<json> Events(const json& body) { return ProtocolTest::Events(RunCompletion, body); }
   // The same, with an engine that generates a token only when the client has all tokens before it.
   std::vector<json> SteppedEvents(const json& body) {
     absl::Mutex mutex;
@@ -21,7 +21,7 @@ class CompletionStreamTest : public testing::DialectTest {
       const auto allowed = [&] { return index < num_allowed; };
       mutex.Await(absl::Condition(&allowed));
     });
-    const std::vector<json> events = DialectTest::Events(RunCompletion, body, [&] {
+    const std::vector<json> events = ProtocolTest::Events(RunCompletion, body, [&] {
       absl::MutexLock lock(&mutex);
       ++num_allowed;
     });

@@ -1,8 +1,8 @@
-#include "server/http/generation/chunk_frame.h"
+#include "server/http/response/chunk_frame.h"
 
 #include <utility>
 
-#include "server/http/generation/logprob_json.h"
+#include "server/http/response/logprob_json.h"
 
 namespace taopd {
 

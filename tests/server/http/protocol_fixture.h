@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "server/http/answer.h"
 #include "server/http/http_error.h"
 #include "server/http/request/request_body.h"
+#include "server/http/response/answer.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
@@ -36,7 +36,7 @@ absl::StatusOr<Request> ReadAs(absl::Status (*read)(JsonFields&, const ServedMod
   return request;
 }
 
-class DialectTest : public ::testing::Test {
+class ProtocolTest : public ::testing::Test {
  protected:
   using Run = absl::StatusOr<Answer> (*)(const std::string&, const Caller&, ServingState&);
 

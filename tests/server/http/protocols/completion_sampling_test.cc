@@ -1,8 +1,8 @@
 // The sampling fields of a completion request: names, ranges, defaults and messages.
 #include <nlohmann/json.hpp>
 
-#include "server/http/dialects/protocols.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "server/http/protocols/protocols.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {
@@ -52,7 +52,7 @@ HttpError Refused(const json& fields, bool with_tokenizer = true) {
   return FromStatus(parsed.status());
 }
 
-// tests/server/generation/dialects_test.cc has the fields that all protocols share.
+// tests/server/generation/every_protocol_test.cc has the fields that all protocols share.
 TEST(CompletionSamplingTest, ReadsTheFieldsOfTexts) {
   const CompletionRequest request = Accepted({{"top_p", 0.5},
                                               {"logit_bias", {{"4", -200}, {"5", 1.5}}},

@@ -1,10 +1,10 @@
 // Completions without sockets: what the engine is asked, and what becomes of its results.
-#include "server/http/dialects/protocols.h"
+#include "server/http/protocols/protocols.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/server/http/dialect_fixture.h"
+#include "tests/server/http/protocol_fixture.h"
 
 namespace taopd {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-class CompletionTest : public testing::DialectTest {
+class CompletionTest : public testing::ProtocolTest {
  protected:
   json Complete(const json& body) { return Ask(RunCompletion, body); }
   std::vector<uint64_t> Seeds() const {

@@ -13,7 +13,7 @@
 #include "server/http/http_server.h"
 #include "server/structured/grammar_compiler.h"
 #include "tests/server/generation/every_protocol.h"
-#include "tests/server/http/dialect_fixture.h"
+#include "tests/server/http/protocol_fixture.h"
 #include "tests/support/files.h"
 
 namespace taopd {
@@ -88,7 +88,7 @@ std::vector<std::string> StreamedByVllmInference(Servers& servers) {
   return texts;
 }
 
-class DialectsTest : public ::testing::Test {
+class EveryProtocolTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.model->chat_template = testing::MakeChatTemplate("{{ messages[0].content }}");
@@ -135,7 +135,7 @@ class DialectsTest : public ::testing::Test {
 };
 
 // The context holds 64 tokens. taopd.v1 promises max_new_tokens or an error (teacher.proto).
-TEST_F(DialectsTest, MaxTokensIsCutToWhatTheContextLeaves) {
+TEST_F(EveryProtocolTest, MaxTokensIsCutToWhatTheContextLeaves) {
   for (const Protocol& protocol : kProtocols) {
     if (!protocol.cuts_max_tokens) {
       ExpectRefused(protocol, {.max_tokens = 62}, "exceeds max_model_len 64");
@@ -152,7 +152,7 @@ TEST_F(DialectsTest, MaxTokensIsCutToWhatTheContextLeaves) {
   }
 }
 
-TEST_F(DialectsTest, EveryFieldReachesTheEngine) {
+TEST_F(EveryProtocolTest, EveryFieldReachesTheEngine) {
   fake_.model->sampling_defaults.top_p = 0.75f;
   for (const Protocol& protocol : kProtocols) {
     SCOPED_TRACE(protocol.name);
@@ -180,7 +180,7 @@ TEST_F(DialectsTest, EveryFieldReachesTheEngine) {
 }
 
 // Each form becomes a mask of every choice, which follows the text to its end.
-TEST_F(DialectsTest, FormsBecomeMasks) {
+TEST_F(EveryProtocolTest, FormsBecomeMasks) {
   fake_.model->grammar_compiler = LettersCompiler();
   const Form forms[] = {
       {"regex", "[ab]c+", "ac", {"ab", "c", "$c"}},
@@ -219,7 +219,7 @@ TEST_F(DialectsTest, FormsBecomeMasks) {
   }
 }
 
-TEST_F(DialectsTest, CacheSaltsHaveOneLimit) {
+TEST_F(EveryProtocolTest, CacheSaltsHaveOneLimit) {
   const std::string longest(128, 's');
   for (const Protocol& protocol : kProtocols) {
     if (!protocol.has_salt) continue;
@@ -234,7 +234,7 @@ TEST_F(DialectsTest, CacheSaltsHaveOneLimit) {
   }
 }
 
-TEST_F(DialectsTest, ChoicesHaveOneLimit) {
+TEST_F(EveryProtocolTest, ChoicesHaveOneLimit) {
   for (const Protocol& protocol : kProtocols) {
     if (!protocol.has_n) continue;
     EXPECT_EQ(Seen(protocol, {.max_tokens = 1, .n = 1025}).size(), 1025u) << protocol.name;
@@ -249,7 +249,7 @@ TEST_F(DialectsTest, ChoicesHaveOneLimit) {
 }
 
 // Choice i has seed + i. -1 is no seed where the field has a sign, and other negative numbers are.
-TEST_F(DialectsTest, SeedsMeanTheSame) {
+TEST_F(EveryProtocolTest, SeedsMeanTheSame) {
   for (const Protocol& protocol : kProtocols) {
     const int64_t n = protocol.has_n ? 3 : 1;
     const std::optional<int64_t> asked_n = protocol.has_n ? std::optional(n) : std::nullopt;
@@ -267,7 +267,7 @@ TEST_F(DialectsTest, SeedsMeanTheSame) {
   }
 }
 
-TEST_F(DialectsTest, PromptsAreTruncatedWhereTheFieldExists) {
+TEST_F(EveryProtocolTest, PromptsAreTruncatedWhereTheFieldExists) {
   for (const Protocol& protocol : kProtocols) {
     if (!protocol.has_truncation) continue;
     const auto seen = Seen(protocol, {.truncate = 2});
@@ -278,7 +278,7 @@ TEST_F(DialectsTest, PromptsAreTruncatedWhereTheFieldExists) {
   }
 }
 
-TEST_F(DialectsTest, AnEngineErrorEndsTheRequest) {
+TEST_F(EveryProtocolTest, AnEngineErrorEndsTheRequest) {
   fake_.engine->FailWith(Internal("the logits are not finite"));
   for (const Protocol& protocol : kProtocols)
     EXPECT_EQ(protocol.send(*servers_, {}), "the logits are not finite") << protocol.name;
@@ -286,7 +286,7 @@ TEST_F(DialectsTest, AnEngineErrorEndsTheRequest) {
 
 // The second of three tokens is a broken character: it waits for the third, which might have
 // completed it.
-TEST_F(DialectsTest, TextThatEndsInABrokenCharacterIsHeldBack) {
+TEST_F(EveryProtocolTest, TextThatEndsInABrokenCharacterIsHeldBack) {
   InferenceRequest greedy;
   greedy.token_ids = {3, 5, 7};
   greedy.sampling.emplace();

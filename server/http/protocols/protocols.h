@@ -1,12 +1,13 @@
-// The HTTP protocols that generate and score. Unknown fields are logged and ignored;
-// fields that would change the answer and are not supported here are refused by name. Answers have
-// the protocol's keys in its order, nulls kept, and compact separators.
+// The HTTP protocols that generate and score. Unknown fields are logged and ignored; fields that
+// would change the answer and are not supported here are refused by name. Answers have the
+// protocol's keys in its order, nulls kept, and compact separators.
 //
-// Each protocol has three functions. ReadX reads and checks a body. XResponseJson writes a whole
-// answer from the results of the choices, in their order, of which the first of each prompt holds
-// the prompt's rows; it returns INTERNAL if a log-probability is NaN or +inf, which JSON cannot
-// express. StreamX sends all updates of `generation`, then the end of the stream; errors become an
-// event. Its `scores` are the prompts' rows if the protocol streams them, and else empty.
+// Each protocol has three functions in a source of its own. ReadX reads and checks a body.
+// XResponseJson writes a whole answer from the results of the choices, in their order, of which the
+// first of each prompt holds the prompt's rows; it returns INTERNAL if a log-probability is NaN or
+// +inf, which JSON cannot express. StreamX sends all updates of `generation`, then the end of the
+// stream; errors become an event. Its `scores` are the prompts' rows if the protocol streams them,
+// and else empty. The functions that answer a route with them are in protocols.cc.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@
 #include <vector>
 
 #include "common/engine/engine.h"
+#include "server/generation/generation.h"
 #include "server/generation/generation_request.h"
-#include "server/http/answer.h"
-#include "server/http/generation/generation.h"
 #include "server/http/request/json_fields.h"
+#include "server/http/response/answer.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {

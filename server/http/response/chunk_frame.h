@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "server/generation/generated_text.h"
-#include "server/http/answer.h"
-#include "server/http/generation/generation.h"
+#include "server/generation/generation.h"
+#include "server/http/response/answer.h"
 
 namespace taopd {
 

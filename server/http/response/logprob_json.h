@@ -11,7 +11,7 @@
 
 #include "common/engine/engine.h"
 #include "server/generation/generation_request.h"
-#include "server/http/generation/token_text.h"
+#include "server/http/response/token_text.h"
 #include "server/serving/serving_state.h"
 
 namespace taopd {
