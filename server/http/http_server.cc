@@ -126,8 +126,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       }
       address = proxies.ClientAddress(peer, hops, forwarded);
     }
-    std::string name = NameOf(head, address);
-    return {std::move(address), std::move(name)};
+    return {address, SubscriberOf(address), NameOf(head, address)};
   }
 
   WireAnswer Refuse(const Refusal& refusal) override {

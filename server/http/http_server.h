@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "server/http/front/front_limits.h"
+#include "server/http/front/front_handler.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
 #include "server/security/tls_files.h"

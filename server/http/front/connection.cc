@@ -32,24 +32,22 @@ Connection::Connection(uint64_t id, const AcceptedSocket& socket, SSL_CTX* tls, 
                        Shared* shared, absl::Time now)
     : id_(id),
       transport_(socket.fd, tls),
-      address_(socket.address),
-      socket_subscriber_(socket.subscriber),
-      subscriber_(socket.subscriber),
+      peer_{socket.address, socket.subscriber, socket.subscriber},
+      client_(peer_),
       access_(access),
       shared_(shared),
       state_(tls == nullptr ? State::kReading : State::kHandshake),
       waits_for_(EPOLLIN),
       state_since_(now),
       last_progress_at_(now),
-      parser_(shared->limits.request),
-      client_{address_, socket_subscriber_} {
-  shared_->connections.Add(subscriber_, 1);
+      parser_(shared->limits.request) {
+  shared_->connections.Add(client_.subscriber, 1);
 }
 
 Connection::~Connection() {
   ReleaseMemory();
   if (is_counted_) shared_->tracker.End();
-  shared_->connections.Add(subscriber_, -1);
+  shared_->connections.Add(client_.subscriber, -1);
 }
 
 void Connection::Run(absl::Time now) {
@@ -126,16 +124,16 @@ bool Connection::AdmitHead(absl::Time now) {
     StartSending(*std::move(answer), now);
     return false;
   }
-  client_ = shared_->handler.Identify(head, address_);
-  if (client_.address != address_) {
-    const std::string client = SubscriberOf(client_.address);
-    if (shared_->connections.Of(client) >= shared_->limits.max_connections_per_client &&
-        !shared_->handler.IsProbe(head)) {
-      Refuse({429, "the client has too many requests at once; try again later"}, now);
-      return false;
-    }
-    CountFor(client);
+  ClientIdentity client = shared_->handler.Identify(head, peer_.address);
+  if (client.address == peer_.address) {
+    client.subscriber = peer_.subscriber;
+  } else if (shared_->connections.Of(client.subscriber) >=
+                 shared_->limits.max_connections_per_client &&
+             !shared_->handler.IsProbe(head)) {
+    Refuse({429, "the client has too many requests at once; try again later"}, now);
+    return false;
   }
+  SetClient(std::move(client));
   if (head.expects_continue && parser_.state() == RequestParser::State::kBody) {
     // It is lost if it does not fit. The client then sends its body after a while anyway.
     transport_.Write(std::string_view(kContinue));
@@ -162,10 +160,10 @@ bool Connection::ReserveArrived() {
   return shared_->make_room(*this, ExceedsShare(missing)) && TryReserveArrived(missing);
 }
 
-void Connection::CountFor(const std::string& subscriber) {
-  shared_->connections.Add(subscriber_, -1);
-  subscriber_ = subscriber;
-  shared_->connections.Add(subscriber_, 1);
+void Connection::SetClient(ClientIdentity client) {
+  shared_->connections.Add(client_.subscriber, -1);
+  client_ = std::move(client);
+  shared_->connections.Add(client_.subscriber, 1);
 }
 
 void Connection::BeginCall() {
@@ -228,8 +226,7 @@ void Connection::EndExchange(absl::Time now) {
   if (is_counted_) shared_->tracker.End();
   is_counted_ = false;
   head_ended_ = false;
-  client_ = {address_, socket_subscriber_};
-  CountFor(socket_subscriber_);
+  SetClient(peer_);
   state_since_ = now;
   waits_for_ = EPOLLIN;
   state_ = answer_.close ? State::kLingering : State::kReading;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "server/http/front/front_handler.h"
-#include "server/http/front/front_limits.h"
 #include "server/http/parser/request_parser.h"
 #include "server/net/listener.h"
 #include "server/security/transport.h"
@@ -58,9 +57,9 @@ class Connection final : public Exchange {
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
   Access access() const { return access_; }
-  // The client that it counts for: who has connected or, while a trusted proxy's request is read
-  // and answered, the client that the proxy names.
-  const std::string& subscriber() const { return subscriber_; }
+  // The subscriber that the connection counts for: the one that has connected or, while a trusted
+  // proxy's request is read and answered, the one that the proxy names.
+  const std::string& subscriber() const { return client_.subscriber; }
   // The client whose request is read or answered; before its head is read, the one that connected.
   const std::string& client_name() const { return client_.name; }
   // The event that Run waits for: EPOLLIN, EPOLLOUT or 0.
@@ -119,13 +118,13 @@ class Connection final : public Exchange {
   bool IsTooSlow(absl::Duration length, absl::Time now);
   void ReleaseMemory();
   void BeginCall();
-  void CountFor(const std::string& subscriber);
+  // Sets the client, which the connection counts for from now on.
+  void SetClient(ClientIdentity client);
 
   const uint64_t id_;
   Transport transport_;
-  const std::string address_;
-  const std::string socket_subscriber_;  // the subscriber of the AcceptedSocket
-  std::string subscriber_;
+  const ClientIdentity peer_;  // the client that has connected
+  ClientIdentity client_;      // the client of the current request; peer_ before its head is read
   const Access access_;
   Shared* const shared_;
 
@@ -142,7 +141,6 @@ class Connection final : public Exchange {
   int64_t arrived_bytes_ = 0;  // bytes reserved for the current request
   size_t discarded_bytes_ = 0;
 
-  ClientIdentity client_;
   ParsedRequest request_;
   WireAnswer answer_;
   size_t sent_bytes_ = 0;  // bytes of answer_ that are sent

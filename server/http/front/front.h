@@ -20,7 +20,6 @@
 #include "common/base/worker_pool.h"
 #include "server/http/front/connection.h"
 #include "server/http/front/front_handler.h"
-#include "server/http/front/front_limits.h"
 #include "server/net/listener.h"
 #include "server/net/poller.h"
 #include "server/serving/byte_budget.h"

@@ -1,18 +1,49 @@
-// The interface between the front, which speaks HTTP, and the program behind it.
+// The interface between the front, which speaks HTTP, and the program behind it, and the front's
+// limits.
 #pragma once
 
 #include <absl/time/time.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "server/http/front/answer.h"
 #include "server/http/parser/request_parser.h"
 #include "server/net/client_name.h"
 #include "server/serving/byte_budget.h"
 
 namespace taopd {
+
+struct FrontLimits {
+  RequestLimits request;
+  // The limits of all clients together and of one. If one more connection arrives, the one that has
+  // been idle for the longest time is closed; if all have requests in progress, the new one may
+  // only request probes.
+  int max_connections = 4096;
+  int max_connections_per_client = 1024;
+  int num_threads = 256;  // worker threads, started on demand
+  // The share of these threads that one client may hold (TurnQueue).
+  double max_client_worker_share = 0.5;
+  int num_probe_threads = 2;
+
+  absl::Duration handshake_timeout = absl::Seconds(10);  // TLS handshake
+  absl::Duration idle_timeout = absl::Seconds(60);       // between requests
+  absl::Duration head_timeout = absl::Seconds(10);       // from a request's first byte
+  absl::Duration request_timeout = absl::Seconds(60);    // head and body
+  absl::Duration linger_timeout = absl::Seconds(2);      // after the last answer
+  // In each of these windows a body, or an answer, must make progress at this rate.
+  absl::Duration read_window = absl::Seconds(5);
+  absl::Duration write_window = absl::Seconds(30);
+  int64_t min_bytes_per_second = 1024;
+};
+
+// An answer in the form in which it is sent.
+struct WireAnswer {
+  std::string head;  // including the empty line
+  std::string body;
+  bool close = false;  // the connection ends after the answer, as its head says
+};
 
 // A complete request while a worker thread answers it. It belongs to the front and lives until the
 // answer has been sent.
@@ -44,8 +75,9 @@ inline constexpr size_t kNumAccesses = 3;
 
 // The client of a request.
 struct ClientIdentity {
-  std::string address;  // for logs: the connection's, or the one that a trusted proxy names
-  std::string name;     // for turns and shares (server/net/client_name.h)
+  std::string address;     // for logs: the connection's, or the one that a trusted proxy names
+  std::string subscriber;  // for the limit of connections: SubscriberOf the address
+  std::string name;        // for turns and shares (server/net/client_name.h)
 };
 
 // Checks that do not block run on the front's own thread, which serves all connections.
@@ -57,7 +89,7 @@ class FrontHandler {
   virtual bool IsTrustedProxy(const std::string& /*peer*/) const { return false; }
   // Called when a head was admitted; `peer` is the connection's address. Must not block.
   virtual ClientIdentity Identify(const RequestHead& head, const std::string& peer) const {
-    return {peer, SubscriberOf(peer)};
+    return {peer, SubscriberOf(peer), SubscriberOf(peer)};
   }
   // Called when a head is complete, before its body is read. Returns the answer if the request is
   // refused; it must close if the request has a body. Must not block.

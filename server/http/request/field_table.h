@@ -1,10 +1,8 @@
-// The purposes of the HTTP server's routes and the fields of their bodies, from which GET
-// /openapi.json and GET /docs are made. ReadBody reads the fields that no protocol reads. A test
-// compares the others, and the routes, with the code.
+// The purposes of the HTTP server's routes and the fields of their bodies. GET /openapi.json and
+// GET /docs are made from them (routes/openapi.h). ReadBody reads the fields that no protocol
+// reads. A test compares the others, and the routes, with the code.
 #pragma once
 
-#include <span>
-#include <string>
 #include <vector>
 
 namespace taopd {
@@ -34,10 +32,5 @@ struct RouteDoc {
 };
 
 const std::vector<RouteDoc>& RouteDocs();
-
-// Returns an OpenAPI 3.1 document.
-std::string OpenApiJson();
-// Returns a plain page that lists routes and fields and loads nothing from elsewhere.
-std::string DocsPage();
 
 }  // namespace taopd

@@ -1,3 +1,5 @@
+#include "server/http/routes/openapi.h"
+
 #include <absl/strings/str_replace.h>
 
 #include <nlohmann/json.hpp>

@@ -4,8 +4,8 @@
 
 #include "common/metrics/prometheus.h"
 #include "server/http/protocols/protocols.h"
-#include "server/http/request/field_table.h"
 #include "server/http/request/json_fields.h"
+#include "server/http/routes/openapi.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/version.h"
 

@@ -37,7 +37,7 @@ class EchoHandler final : public FrontHandler {
   ClientIdentity Identify(const RequestHead& head, const std::string& peer) const override {
     const std::string* client = head.Find("x-client");
     const std::string& address = client == nullptr ? peer : *client;
-    return {address, SubscriberOf(address)};
+    return {address, SubscriberOf(address), SubscriberOf(address)};
   }
   WireAnswer Refuse(const Refusal& refusal) override {
     return Plain(refusal.status, refusal.message, true);
@@ -81,11 +81,7 @@ class EchoHandler final : public FrontHandler {
 
  private:
   static WireAnswer Plain(int status, std::string body, bool close) {
-    WireAnswer answer;
-    answer.head = AnswerHead(status, {}, {BodyFraming::kLength, body.size()}, close);
-    answer.body = std::move(body);
-    answer.close = close;
-    return answer;
+    return WholeAnswer({.status = status, .body = std::move(body)}, {.close = close});
   }
 
   std::string proxy_;

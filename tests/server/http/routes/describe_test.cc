@@ -5,6 +5,7 @@
 #include "server/http/chat/chat.h"
 #include "server/http/protocols/protocols.h"
 #include "server/http/request/field_table.h"
+#include "server/http/routes/openapi.h"
 #include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/config_json.h"
