@@ -58,9 +58,6 @@ absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& m
 // Returns a 400 that names the message otherwise.
 absl::Status NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
 
-// The text of a message's content after NormalizeMessages.
-std::string ContentText(const nlohmann::ordered_json& message);
-
 // Checks tools and tool_choice, with vLLM's messages.
 absl::Status ReadToolChoice(JsonFields& fields);
 

@@ -7,8 +7,8 @@
 #include "server/generation/engine_requests.h"
 #include "server/generation/generation.h"
 #include "server/http/chat/chat.h"
-#include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
+#include "server/http/request/structured_output.h"
 #include "server/http/response/logprob_json.h"
 
 namespace taopd {

@@ -43,19 +43,6 @@ absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, Generatio
 absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedModel& model,
                             PromptScoring* scoring);
 
-// Reads response_format and structured_outputs, the form that a generated text has. The keys of a
-// schema keep their order, which is that of the generated text.
-absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request);
-
-// Returns the text of a structural tag in xgrammar's current form. `field` names it in messages.
-absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std::string& field);
-
-// Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a
-// request that the engine would refuse. To be called once the request is complete, on the thread
-// that answers it.
-absl::Status CompileGrammar(const Caller& caller, const ServedModel& model,
-                            GenerationRequest* request);
-
 // truncate_prompt_tokens and truncation_side. Call it before prompts are added.
 absl::Status ReadTruncation(JsonFields& fields, GenerationRequest* request);
 

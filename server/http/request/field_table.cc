@@ -43,7 +43,7 @@ const Fields kSamplingFieldDocs =
         {"stop_token_ids", "array", "Token ids that end the answer."},
         {"include_stop_str_in_output", "boolean", "Keep the stop text or token in the answer."},
         {"skip_special_tokens", "boolean", "Leave special tokens out of the text."},
-        {"spaces_between_special_tokens", "boolean", "Only true is supported."},
+        {"spaces_between_special_tokens", "boolean", "Must be true."},
         {"logit_bias", "object", "Map from token id to the number that is added to its logit."},
         {"allowed_token_ids", "array", "The only tokens that may be generated."},
         {"bad_words", "array", "Texts that may not be generated."},
@@ -90,7 +90,7 @@ const Fields kChatTemplateFields = {
      "\"none\", \"auto\" (--tool-call-parser takes calls out of the text), \"required\" or a named "
      "function."},
     {"documents", "array", "Shown to the model if its template does."},
-    {"chat_template", "string", "Not accepted."},
+    {"chat_template", "string", "Not supported: the model's own is used.", kRefused},
     {"chat_template_kwargs", "object", "Variables of the template, as enable_thinking."},
     {"add_generation_prompt", "boolean", "Begin the assistant's message."},
     {"continue_final_message", "boolean", "Continue the last message."},

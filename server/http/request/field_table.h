@@ -8,7 +8,7 @@
 namespace taopd {
 
 enum class FieldUse {
-  kRead,     // by the function that reads the body
+  kRead,     // by the function that reads the body, which may refuse values
   kIgnored,  // has no effect; its type is checked
   kRefused,  // not supported: only a value that changes nothing is accepted
 };

@@ -1,4 +1,4 @@
-#include "server/http/request/common_fields.h"
+#include "server/http/request/structured_output.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -6,6 +6,7 @@
 #include "common/io/jsonl.h"
 #include "server/generation/engine_requests.h"
 #include "server/generation/request_fields.h"
+#include "server/http/http_error.h"
 #include "server/http/request/request_body.h"
 #include "server/serving/excerpt.h"
 

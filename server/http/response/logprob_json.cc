@@ -244,23 +244,6 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
           names + "],\"top_logprobs\":[" + tops + "]}";
 }
 
-void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
-                        const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
-                        std::string* out) {
-  *out += "{\"content\":";
-  AppendList(positions.size(), out, [&](size_t i) {
-    const std::span<const int32_t> context = Before(token_ids, first + i);
-    AppendChatEntry(positions[i].front(), /*names_text=*/false, context, tokens, out);
-    *out += ",\"top_logprobs\":";
-    AppendList(std::min(positions[i].size(), static_cast<size_t>(top_k)), out, [&](size_t j) {
-      AppendChatEntry(positions[i][j], /*names_text=*/true, context, tokens, out);
-      *out += '}';
-    });
-    *out += '}';
-  });
-  *out += '}';
-}
-
 absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vector<int32_t>& ids,
                                 const GeneratedTokens& generated, TokenText& tokens,
                                 std::string* out) {
@@ -270,8 +253,20 @@ absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vec
   }
   const std::vector<Position> positions = GeneratedPositions(generated, *request.logprobs);
   TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
-  AppendChatLogprobs(ids, ids.size() - generated.ids.size(), positions, *request.logprobs, tokens,
-                     out);
+  const size_t first = ids.size() - generated.ids.size();
+  const auto top_k = static_cast<size_t>(*request.logprobs);
+  *out += "{\"content\":";
+  AppendList(positions.size(), out, [&](size_t i) {
+    const std::span<const int32_t> context = Before(ids, first + i);
+    AppendChatEntry(positions[i].front(), /*names_text=*/false, context, tokens, out);
+    *out += ",\"top_logprobs\":";
+    AppendList(std::min(positions[i].size(), top_k), out, [&](size_t j) {
+      AppendChatEntry(positions[i][j], /*names_text=*/true, context, tokens, out);
+      *out += '}';
+    });
+    *out += '}';
+  });
+  *out += '}';
   return absl::OkStatus();
 }
 

@@ -71,13 +71,9 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
                               const std::vector<Position>& positions, int32_t top_k,
                               TokenText& tokens, int64_t* text_offset, std::string* out);
 
-// The `logprobs` object of chat completions:
-// {"content":[{"token","logprob","bytes","top_logprobs"}]}.
-void AppendChatLogprobs(const std::vector<int32_t>& token_ids, size_t first,
-                        const std::vector<Position>& positions, int32_t top_k, TokenText& tokens,
-                        std::string* out);
-// Appends this object for the tokens that `generated` holds, which are the last of `ids`; null if
-// no log-probs were asked for. Returns INTERNAL if a log-prob is NaN or +inf.
+// Appends the `logprobs` object of chat completions for the tokens that `generated` holds, which
+// are the last of `ids`: {"content":[{"token","logprob","bytes","top_logprobs"}]}, or null if no
+// log-probs were asked for. Returns INTERNAL if a log-prob is NaN or +inf.
 absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vector<int32_t>& ids,
                                 const GeneratedTokens& generated, TokenText& tokens,
                                 std::string* out);

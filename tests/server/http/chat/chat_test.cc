@@ -182,7 +182,7 @@ TEST_F(ChatTest, ErrorsNameTheField) {
       {{{"tools", {{{"type", "function"}}}}, {"tool_choice", "must"}},
        "tool_choice",
        "Invalid value for `tool_choice`: must!"},
-      {{{"chat_template", "x"}}, "chat_template", "not accepted"},
+      {{{"chat_template", "x"}}, "chat_template", "not supported"},
       {{{"reasoning_effort", "a lot"}}, "body.reasoning_effort", "'none', 'minimal'"},
       {{{"chat_template_kwargs", {{"messages", 5}}}}, "messages", "kwargs holds \"messages\""},
       {{{"stream", true}, {"prompt_logprobs", 1}}, "prompt_logprobs", "not available"},
