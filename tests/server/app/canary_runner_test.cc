@@ -34,8 +34,7 @@ class ProbedEngine final : public testing::StubEngine {
   void Answer(float change) {
     auto [request, done] = std::move(waiting_.front());
     waiting_.pop_front();
-    InferenceResult result;
-    result.score = testing::FakeScore(request.token_ids, *request.score);
+    InferenceResult result = {.score = testing::FakeScore(request.token_ids, *request.score)};
     result.score->sampled_log_probs[0] -= change;
     done(std::move(result));
   }

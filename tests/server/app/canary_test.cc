@@ -17,9 +17,7 @@ using ::testing::HasSubstr;
 EngineLimits Limits() { return testing::FakeEngine().limits(); }
 
 InferenceResult Answer(const InferenceRequest& request) {
-  InferenceResult result;
-  result.score = testing::FakeScore(request.token_ids, *request.score);
-  return result;
+  return {.score = testing::FakeScore(request.token_ids, *request.score)};
 }
 
 // The verdict on `answer`; a missing verdict is CANCELLED.

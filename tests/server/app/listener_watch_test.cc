@@ -85,10 +85,8 @@ TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
     mutex.Await(absl::Condition(&reached));
     return reports[index];
   };
-  ListenerWatch::Options options;
-  options.interval = absl::Milliseconds(1);
-  options.timeout = kShort;
-  options.num_failures = 2;
+  const ListenerWatch::Options options = {
+      .interval = absl::Milliseconds(1), .timeout = kShort, .num_failures = 2};
   ListenerWatch watch({backlog.AsListener()}, options, [&](const absl::Status& status) {
     absl::MutexLock lock(&mutex);
     reports.push_back(status);

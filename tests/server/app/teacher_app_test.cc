@@ -196,8 +196,7 @@ TEST_F(TeacherAppTest, SighupOpensTheAccessLogAgain) {
 
 TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
   Serve();
-  EngineStats stats;
-  stats.device_failed = true;
+  const EngineStats stats = {.device_failed = true};
   fake_.engine->SetStats(stats);
   server_.join();
   EXPECT_EQ(exit_code_, kExitInternal);
@@ -205,9 +204,7 @@ TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
 
 TEST_F(TeacherAppTest, ADeviceThatRefusesAllWorkHasItsOwnExitCode) {
   Serve();
-  EngineStats stats;
-  stats.device_failed = true;
-  stats.device_kernel = "paged attention";
+  const EngineStats stats = {.device_failed = true, .device_kernel = "paged attention"};
   fake_.engine->SetStats(stats);
   server_.join();
   EXPECT_EQ(exit_code_, kExitDevice);

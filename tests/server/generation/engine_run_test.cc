@@ -17,8 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 InferenceRequest Generating() {
-  InferenceRequest request;
-  request.token_ids = {3, 5, 7};
+  InferenceRequest request = {.token_ids = {3, 5, 7}};
   request.sampling.emplace();
   request.sampling->max_new_tokens = 2;
   request.sampling->ignore_eos = true;
@@ -71,8 +70,7 @@ TEST(EngineRunTest, TheEngineOnlyHandsOver) {
 TEST(EngineRunTest, ARequestThatAsksForNothingHasAnEmptyResult) {
   testing::FakeModel fake = testing::MakeFakeModel();
   Diary diary;
-  InferenceRequest nothing;
-  nothing.token_ids = {3};
+  const InferenceRequest nothing = {.token_ids = {3}};
   std::make_shared<EngineRun>(fake.engine, nullptr, diary.Events())->Start({nothing, nothing});
   EXPECT_THAT(diary.events, ElementsAre("result 0", "result 1", ""));
   EXPECT_THAT(fake.engine->seen(), IsEmpty());

@@ -287,8 +287,7 @@ TEST_F(EveryProtocolTest, AnEngineErrorEndsTheRequest) {
 // The second of three tokens is a broken character: it waits for the third, which might have
 // completed it.
 TEST_F(EveryProtocolTest, TextThatEndsInABrokenCharacterIsHeldBack) {
-  InferenceRequest greedy;
-  greedy.token_ids = {3, 5, 7};
+  InferenceRequest greedy = {.token_ids = {3, 5, 7}};
   greedy.sampling.emplace();
   greedy.sampling->max_new_tokens = 3;
   greedy.sampling->ignore_eos = true;

@@ -38,8 +38,7 @@ class GrpcConnectionsTest : public testing::GrpcServerFixture {
   void SetUp() override {}
   void Start(const GrpcConnectionLimits& limits) {
     Ready();
-    GrpcServerOptions options;
-    options.limits = limits;
+    const GrpcServerOptions options = {.limits = limits};
     Listen(options);
   }
   Client Connect() {

@@ -13,9 +13,7 @@ class GrpcKeysTest : public testing::GrpcServerFixture {
  protected:
   void SetUp() override {
     Ready();
-    GrpcServerOptions options;
-    options.keys = &keys_;
-    options.reflection = true;
+    const GrpcServerOptions options = {.keys = &keys_, .reflection = true};
     Listen(options);
     server_->SetHealth(true, true);
   }

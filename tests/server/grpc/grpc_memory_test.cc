@@ -40,8 +40,7 @@ class GrpcMemoryTest : public testing::GrpcServerFixture {
  protected:
   void SetUp() override {
     Ready();
-    GrpcServerOptions options;
-    options.reflection = true;
+    const GrpcServerOptions options = {.reflection = true};
     Listen(options);
   }
 

@@ -43,8 +43,7 @@ class SteppedEngine final : public StubEngine {
     Item item = std::move(open_.extract(handle).mapped());
     used_callbacks_.push_back(std::move(item.done));
     if (status.ok()) {
-      InferenceResult result;
-      result.score = FakeScore(item.request.token_ids, *item.request.score);
+      InferenceResult result = {.score = FakeScore(item.request.token_ids, *item.request.score)};
       used_callbacks_.back()(std::move(result));
     } else {
       used_callbacks_.back()(status);

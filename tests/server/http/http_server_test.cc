@@ -133,8 +133,7 @@ TEST_F(HttpServerTest, Ipv4ClientOfAnIpv6ServerKeepsItsAddress) {
 
 TEST_F(HttpServerTest, FailedDeviceIs503) {
   Ready();
-  EngineStats stats;
-  stats.device_failed = true;
+  const EngineStats stats = {.device_failed = true};
   fake_.engine->SetStats(stats);
   const auto health = client_->Get("/health");
   EXPECT_EQ(health->status, 503);

@@ -31,8 +31,7 @@ class SteppedEngine final : public testing::StubEngine {
       done(answer_);
       return 0;
     }
-    InferenceResult result;
-    result.started_at = clock_->Now();
+    InferenceResult result = {.started_at = clock_->Now()};
     clock_->Advance(absl::Seconds(2));  // the prompt
     if (request.score) result.score.emplace();
     if (request.sampling) {
@@ -62,10 +61,7 @@ class MeteredEngineTest : public ::testing::Test {
     engine_ = MakeMeteredEngine(std::move(stepped), &metrics_, &trace_, &clock_);
   }
   static InferenceRequest Generation() {
-    InferenceRequest request;
-    request.token_ids = {1, 2, 3, 4, 5};
-    request.sampling = SamplingParams();
-    return request;
+    return {.token_ids = {1, 2, 3, 4, 5}, .sampling = SamplingParams()};
   }
   absl::Status Run(InferenceRequest request) {
     absl::Status status = absl::UnknownError("no answer");

@@ -25,9 +25,7 @@ class ServerMetricsTest : public ::testing::Test {
 TEST_F(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
   ExpectTextHas({"taopd_teacher_ready 0"});
   state_.SetReady(fake_.model);
-  InferenceRequest request;
-  request.token_ids = {1, 2, 3};
-  request.score = ScoreParams();
+  const InferenceRequest request = {.token_ids = {1, 2, 3}, .score = ScoreParams()};
   fake_.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
   fake_.engine->Drain(absl::InfiniteFuture());
   metrics_.RecordRequest("grpc/Score", "OK", absl::Milliseconds(3));
@@ -45,12 +43,11 @@ TEST_F(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
 TEST_F(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
   state_.SetReady(fake_.model);
   EXPECT_THAT(metrics_.Text(state_), Not(HasSubstr("cuda_graph")));
-  EngineStats stats;
-  stats.graphs = {.num_graphs = 35,
-                  .num_captures = 2,
-                  .replayed_steps = 70,
-                  .padding_rows = 11,
-                  .eager_steps = 30};
+  const EngineStats stats = {.graphs = {.num_graphs = 35,
+                                        .num_captures = 2,
+                                        .replayed_steps = 70,
+                                        .padding_rows = 11,
+                                        .eager_steps = 30}};
   fake_.engine->SetStats(stats);
   ExpectTextHas({"taopd_teacher_cuda_graphs 35\n", "taopd_teacher_cuda_graph_captures_total 2\n",
                  "taopd_teacher_cuda_graph_steps_total{mode=\"replayed\"} 70\n",
@@ -61,12 +58,11 @@ TEST_F(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
 TEST_F(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
   state_.SetReady(fake_.model);
   ExpectTextHas({"vllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n"});
-  EngineStats stats;
-  stats.num_preempted = 3;
-  stats.prefix_query_tokens = 70;
-  stats.prefix_hit_tokens = 32;
-  stats.kv_blocks_in_use = 3;
-  stats.num_kv_blocks = 4;
+  const EngineStats stats = {.num_preempted = 3,
+                             .prefix_query_tokens = 70,
+                             .prefix_hit_tokens = 32,
+                             .kv_blocks_in_use = 3,
+                             .num_kv_blocks = 4};
   fake_.engine->SetStats(stats);
   ExpectTextHas({"# TYPE vllm:kv_cache_usage_perc gauge",
                  "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.75\n",

@@ -51,17 +51,12 @@ class SecureServersTest : public ::testing::Test {
     tls_ = std::make_unique<TlsFiles>(paths);
     ASSERT_OK(tls_->Reload());
     keys_ = std::make_unique<ApiKeys>(keys, "");
-    HttpServerOptions options;
-    options.tls = tls_.get();
-    options.keys = keys_.get();
-    options.health_port = -1;
+    const HttpServerOptions options = {.health_port = -1, .tls = tls_.get(), .keys = keys_.get()};
     auto http = HttpServer::Listen(
         "127.0.0.1", 0, &state_, &metrics_, [] {}, options);
     ASSERT_OK(http);
     http_ = *std::move(http);
-    GrpcServerOptions grpc_options;
-    grpc_options.tls = paths;
-    grpc_options.keys = keys_.get();
+    const GrpcServerOptions grpc_options = {.tls = paths, .keys = keys_.get()};
     auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, grpc_options);
     ASSERT_OK(grpc);
     grpc_ = *std::move(grpc);

@@ -40,9 +40,7 @@ TEST(ServingStateTest, StallCountsFromTheFirstLookAtWaitingWork) {
   EXPECT_OK(state.Health());  // idle for an hour
 
   fake.engine->Hold(true);
-  InferenceRequest request;
-  request.token_ids = {1, 2};
-  request.score = ScoreParams();
+  const InferenceRequest request = {.token_ids = {1, 2}, .score = ScoreParams()};
   const RequestHandle handle = fake.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
   EXPECT_OK(state.Health());
   clock.Advance(absl::Seconds(10));
@@ -61,8 +59,7 @@ TEST(ServingStateTest, FailedDeviceIsNotHealthy) {
   const FakeModel fake = MakeFakeModel();
   state.SetReady(fake.model);
   EXPECT_OK(state.Health());
-  EngineStats stats;
-  stats.device_failed = true;
+  const EngineStats stats = {.device_failed = true};
   fake.engine->SetStats(stats);
   EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "the device no longer computes");
 }
@@ -75,8 +72,7 @@ TEST(ServingStateTest, OnlyFailuresCallForAnotherProcess) {
   EXPECT_OK(state.Alive());
   const FakeModel fake = MakeFakeModel();
   state.SetReady(fake.model);
-  EngineStats stats;
-  stats.num_running = 1;
+  const EngineStats stats = {.num_running = 1};
   fake.engine->SetStats(stats);
   state.SetDraining();
   EXPECT_OK(state.Alive());
@@ -94,8 +90,7 @@ TEST(ServingStateTest, BeatsDuringAStepAreHealthy) {
   ServingState state(&clock, absl::Seconds(10));
   const FakeModel fake = MakeFakeModel();
   state.SetReady(fake.model);
-  EngineStats stats;
-  stats.num_running = 1;
+  EngineStats stats = {.num_running = 1};
   for (int layer = 0; layer < 5; ++layer) {
     stats.last_step = clock.Now();
     fake.engine->SetStats(stats);

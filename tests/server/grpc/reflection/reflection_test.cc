@@ -20,9 +20,7 @@ class ReflectionTest : public testing::GrpcServerFixture {
  protected:
   void SetUp() override {}
   void Start(bool reflection, const ApiKeys* keys = nullptr) {
-    GrpcServerOptions options;
-    options.keys = keys;
-    options.reflection = reflection;
+    const GrpcServerOptions options = {.keys = keys, .reflection = reflection};
     Listen(options);
   }
   // Sends the requests on one stream, one after another.

@@ -49,8 +49,7 @@ class VllmEngineServiceTest : public testing::GrpcServerFixture {
     EXPECT_TRUE(messages.empty());
   }
   std::vector<uint32_t> Greedy() {
-    InferenceRequest request;
-    request.token_ids = {3, 5, 7, 2};
+    InferenceRequest request = {.token_ids = {3, 5, 7, 2}};
     request.sampling.emplace();
     request.sampling->temperature = 0.0f;
     request.sampling->max_new_tokens = 3;
@@ -79,8 +78,7 @@ TEST_F(VllmEngineServiceTest, OneMessageHoldsTheWholeAnswer) {
   EXPECT_EQ(complete.completion_tokens(), 3u);
   EXPECT_EQ(complete.matched_stop_case(), engine::GenerateComplete::MATCHED_STOP_NOT_SET);
 
-  ScoreParams params;
-  params.top_k = 2;
+  const ScoreParams params = {.top_k = 2};
   const ScoreRows rows = testing::FakeScore({3, 5, 7, 2}, params);
   const engine::InputLogProbs& input = complete.input_logprobs();
   EXPECT_THAT(input.token_ids(), ElementsAre(3, 5, 7, 2));
@@ -288,10 +286,7 @@ TEST_F(VllmEngineServiceTest, AGatewayLearnsWhatIsServed) {
   fake_.model->model_config_json =
       R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"eos_token_id":[2,7],"bos_token_id":1})";
   fake_.model->sampling_defaults.temperature = 0.5f;
-  EngineStats stats;
-  stats.num_running = 2;
-  stats.kv_blocks_in_use = 1;
-  stats.num_kv_blocks = 4;
+  const EngineStats stats = {.num_running = 2, .kv_blocks_in_use = 1, .num_kv_blocks = 4};
   fake_.engine->SetStats(stats);
   Ready();
   ASSERT_TRUE(gateway_->HealthCheck(&contexts[2], {}, &health).ok());

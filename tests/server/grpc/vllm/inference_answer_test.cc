@@ -44,8 +44,7 @@ struct Feed {
 };
 
 TEST(InferenceOutputTest, APieceOfTextIsHeldBackWhileItMayBecomeAStopString) {
-  GenerationRequest request;
-  request.stop = {"cd"};
+  const GenerationRequest request = {.stop = {"cd"}};
   Feed feed(request);
   const auto pieces = feed.Run({0, 1, 2, 3, 4}, FinishReason::kLength);  // a b c d
   ASSERT_EQ(pieces.size(), 4u);
@@ -58,9 +57,7 @@ TEST(InferenceOutputTest, APieceOfTextIsHeldBackWhileItMayBecomeAStopString) {
 }
 
 TEST(InferenceOutputTest, StopStringsCanBeIncludedAndDoNotCountWithinMinTokens) {
-  GenerationRequest request;
-  request.stop = {"b"};
-  request.include_stop_str_in_output = true;
+  GenerationRequest request = {.stop = {"b"}, .include_stop_str_in_output = true};
   request.sampling.min_tokens = 2;
   Feed feed(request);
   EXPECT_EQ(Feed::Text(feed.Run({0, 1, 2, 1, 5}, FinishReason::kLength)), "abcb");
@@ -68,8 +65,7 @@ TEST(InferenceOutputTest, StopStringsCanBeIncludedAndDoNotCountWithinMinTokens) 
 
 TEST(InferenceOutputTest, TheTextOfAStopIdIsNoPartUnlessAskedFor) {
   for (const bool include : {false, true}) {
-    GenerationRequest request;
-    request.include_stop_str_in_output = include;
+    GenerationRequest request = {.include_stop_str_in_output = include};
     request.sampling.stop_token_ids = {7};
     Feed feed(request);
     const auto pieces = feed.Run({0, 1, 7}, FinishReason::kStop);
@@ -100,12 +96,11 @@ TEST(InferenceOutputTest, SeveralTokensInOneTake) {
   const testing::BrokenTokenizer tokenizer{kBroken};
   const GenerationRequest request;
   InferenceOutput output(&tokenizer, options, request);
-  GeneratedTokens tokens;
-  tokens.ids = {2, 3};
-  tokens.raw_log_probs = {-0.5f, -1.5f};
-  tokens.ranks = {1, 4};
-  tokens.top_ids = {2, 5, 6, 3};
-  tokens.top_log_probs = {-0.5f, -1.0f, -0.25f, -1.5f};
+  const GeneratedTokens tokens = {.ids = {2, 3},
+                                  .raw_log_probs = {-0.5f, -1.5f},
+                                  .ranks = {1, 4},
+                                  .top_ids = {2, 5, 6, 3},
+                                  .top_log_probs = {-0.5f, -1.0f, -0.25f, -1.5f}};
   const vllm::SequenceOutput out = output.Take(tokens);
   EXPECT_EQ(out.num_tokens(), 2u);
   EXPECT_EQ(out.text(), "cd");
@@ -119,19 +114,16 @@ TEST(InferenceOutputTest, SeveralTokensInOneTake) {
 }
 
 TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
-  InferenceAnswerOptions options;
-  options.prompt_ids = true;
-  GenerationRequest request;
-  request.prompt_logprobs = 2;
+  const InferenceAnswerOptions options = {.prompt_ids = true};
+  GenerationRequest request = {.prompt_logprobs = 2};
   request.prompts.resize(1);
   request.prompts[0].token_ids = {3, 8};
-  ScoreRows rows;
-  rows.num_rows = 1;
-  rows.top_k = 2;
-  rows.ids = {4, 5};
-  rows.log_probs = {-0.5f, -0.75f};
-  rows.sampled_log_probs = {-2.0f};
-  rows.sampled_ranks = {9};
+  const ScoreRows rows = {.num_rows = 1,
+                          .top_k = 2,
+                          .ids = {4, 5},
+                          .log_probs = {-0.5f, -0.75f},
+                          .sampled_log_probs = {-2.0f},
+                          .sampled_ranks = {9}};
   const vllm::PromptInfo info = ToPromptInfo(request, options, rows);
   EXPECT_EQ(info.num_prompt_tokens(), 2u);
   EXPECT_THAT(info.token_ids(), ElementsAre(3, 8));

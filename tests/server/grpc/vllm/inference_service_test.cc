@@ -65,9 +65,7 @@ TEST_F(VllmServiceTest, PromptLogProbsAreFlatArrays) {
   vllm::GenerateResponse response;
   const grpc::Status status = Generate(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  ScoreParams params;
-  params.top_k = 2;
-  params.rank = true;
+  const ScoreParams params = {.top_k = 2, .rank = true};
   const ScoreRows rows = testing::FakeScore({3, 5, 7, 2}, params);
   const vllm::PromptInfo& info = response.prompt_info();
   ASSERT_EQ(info.logprobs_size(), 4);

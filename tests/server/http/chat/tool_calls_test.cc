@@ -177,16 +177,14 @@ class ScriptEngine final : public testing::StubEngine {
   }
   RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     threads_.emplace_back([this, request = std::move(request), done = std::move(done)] {
-      GeneratedTokens out;
-      out.finish = FinishReason::kStop;
+      GeneratedTokens out = {.finish = FinishReason::kStop};
       for (int32_t i = 1; i <= num_tokens_ + 1; ++i) {
         const bool is_last = i > num_tokens_;
         out.ids.push_back(is_last ? 0 : i);
         if (request.should_stop) request.should_stop(out.ids.back());
         if (request.on_token) request.on_token(out, is_last);
       }
-      InferenceResult result;
-      result.generated = std::move(out);
+      InferenceResult result = {.generated = std::move(out)};
       done(std::move(result));
     });
     return threads_.size();

@@ -55,12 +55,11 @@ class EchoHandler final : public FrontHandler {
     if (path != "/stream" && path != "/endless") {
       return exchange.Finish(Plain(200, request.body, style.close));
     }
-    HttpResponse response;
-    response.stream = [endless = path == "/endless"](const SendPiece& send) {
+    HttpResponse response = {.stream = [endless = path == "/endless"](const SendPiece& send) {
       while (endless && send(std::string(1 << 16, 'x'))) continue;
       if (endless) return;
       for (const char* piece : {"one", "", "two"}) send(piece);
-    };
+    }};
     WireAnswer rest = SendAnswer(std::move(response), style, exchange);
     if (path == "/endless") endless_ended_.Notify();
     exchange.Finish(std::move(rest));

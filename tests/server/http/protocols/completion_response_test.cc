@@ -28,19 +28,16 @@ CompletionRequest MakeRequest() {
 // Row 0 (position 1): the actual token 1 is not in the top 2. Row 1 (position 2): token 2 is
 // second.
 InferenceResult MakeResult(int32_t k) {
-  ScoreRows rows;
-  rows.num_rows = 2;
-  rows.top_k = k;
-  rows.log_tail = {-1, -1};
-  rows.sampled_log_probs = {-3.5f, -0.75f};
-  rows.sampled_ranks = {9, 2};
+  ScoreRows rows = {.num_rows = 2,
+                    .top_k = k,
+                    .log_tail = {-1, -1},
+                    .sampled_log_probs = {-3.5f, -0.75f},
+                    .sampled_ranks = {9, 2}};
   if (k == 2) {
     rows.ids = {5, 6, 7, 2};
     rows.log_probs = {-0.5f, -1.25f, -0.1f, -0.75f};
   }
-  GeneratedTokens generated;
-  generated.ids = {3};
-  generated.raw_log_probs = {-0.25f};
+  GeneratedTokens generated = {.ids = {3}, .raw_log_probs = {-0.25f}};
   return {std::move(rows), std::move(generated)};
 }
 

@@ -61,11 +61,8 @@ class PolicyUpdatesTest : public ::testing::Test {
   }
   PolicyUpdate UpdateOf(const std::string& version, const std::string& content,
                         const std::string& directory = "") {
-    PolicyUpdate update;
-    update.version = version;
-    update.directory = directory;
-    update.sums = {{"t", Sha256Hex(content)}};
-    return update;
+    return PolicyUpdate{
+        .version = version, .directory = directory, .sums = {{"t", Sha256Hex(content)}}};
   }
   std::string Directory(const std::string& name, const std::string& content) {
     std::filesystem::create_directories(dir_.File(name));
@@ -77,8 +74,7 @@ class PolicyUpdatesTest : public ::testing::Test {
   }
   // Submits a request to score. Its result comes to box_ under `key`.
   void Submit(const std::shared_ptr<const ServedModel>& model, int key) {
-    InferenceRequest request;
-    request.token_ids = {1, 2};
+    InferenceRequest request = {.token_ids = {1, 2}};
     request.score.emplace();
     model->engine->Submit(request, box_.Done(key));
   }

@@ -12,8 +12,7 @@ namespace taopd {
 namespace {
 
 InferenceRequest Generating() {
-  InferenceRequest request;
-  request.token_ids = {1, 2};
+  InferenceRequest request = {.token_ids = {1, 2}};
   request.sampling.emplace();
   request.sampling->max_new_tokens = 3;
   return request;
