@@ -11,11 +11,11 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/stub_engine.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Answers the first requests at once, each with a number moved by so much, and keeps the others.
-class ProbedEngine final : public testing::StubEngine {
+class ProbedEngine final : public StubEngine {
  public:
   RequestHandle SubmitOne(InferenceRequest request, InferenceDone done) override {
     waiting_.emplace_back(std::move(request), std::move(done));
@@ -27,14 +27,14 @@ class ProbedEngine final : public testing::StubEngine {
     }
     return num_asked_;
   }
-  EngineLimits limits() const override { return testing::FakeEngine().limits(); }
+  EngineLimits limits() const override { return FakeEngine().limits(); }
 
   void AnswerAtOnce(std::deque<float> changes) { at_once_ = std::move(changes); }
   // REQUIRES: a request waits.
   void Answer(float change) {
     auto [request, done] = std::move(waiting_.front());
     waiting_.pop_front();
-    InferenceResult result = {.score = testing::FakeScore(request.token_ids, *request.score)};
+    InferenceResult result = {.score = FakeScore(request.token_ids, *request.score)};
     result.score->sampled_log_probs[0] -= change;
     done(std::move(result));
   }
@@ -68,7 +68,7 @@ class CanaryRunnerTest : public ::testing::Test {
 TEST_F(CanaryRunnerTest, AnEngineThatAnswersTwiceDifferentlyIsNotServed) {
   StartWith({0.0f, 0.5f, 0.5f});
   EXPECT_EQ(engine_->num_asked(), 3);
-  EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
+  EXPECT_ERROR(state_.canary(), kInternal, "at position 1 was");
 }
 
 TEST_F(CanaryRunnerTest, ProbesAreAnIntervalApartAndOneAtATime) {
@@ -91,7 +91,7 @@ TEST_F(CanaryRunnerTest, ProbesAreAnIntervalApartAndOneAtATime) {
   EXPECT_OK(state_.canary());
   engine_->Answer(0.5f);
   EXPECT_EQ(tick(0), 5);
-  EXPECT_ERROR(state_.canary(), absl::StatusCode::kInternal, "at position 1 was");
+  EXPECT_ERROR(state_.canary(), kInternal, "at position 1 was");
   EXPECT_EQ(tick(9), 5);
   EXPECT_EQ(tick(1), 6);
   engine_->Answer(0.0f);
@@ -117,4 +117,4 @@ TEST_F(CanaryRunnerTest, AWrongAnswerThatIsNotConfirmedIsCountedAndRefusesNothin
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

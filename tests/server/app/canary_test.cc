@@ -9,15 +9,15 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-EngineLimits Limits() { return testing::FakeEngine().limits(); }
+EngineLimits Limits() { return FakeEngine().limits(); }
 
 InferenceResult Answer(const InferenceRequest& request) {
-  return {.score = testing::FakeScore(request.token_ids, *request.score)};
+  return {.score = FakeScore(request.token_ids, *request.score)};
 }
 
 // The verdict on `answer`; a missing verdict is CANCELLED.
@@ -72,7 +72,7 @@ TEST(CanaryTest, ALogProbMayMoveBySomeRoundingsOfTheDtypeAndNoFurther) {
     answer.score->sampled_log_probs[4] -= 0.9f * Canary::ToleranceOf(dtype);
     EXPECT_OK(Verdict(&canary, answer));
     answer.score->sampled_log_probs[4] -= 0.2f * Canary::ToleranceOf(dtype);
-    EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 5 was");
+    EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 5 was");
   }
 }
 
@@ -80,31 +80,31 @@ TEST(CanaryTest, NumbersThatAreNotFiniteNameTheRow) {
   Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->entropy[7] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 8 are not finite");
+  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 8 are not finite");
 }
 
 TEST(CanaryTest, NoProbabilityIsAboveOne) {
   Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->log_probs[0] = 0.01f;
-  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "position 1 are not finite");
+  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 1 are not finite");
 }
 
 TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
   Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   for (auto* values : {&answer.score->log_probs, &answer.score->sampled_log_probs})
-    std::fill(values->begin(), values->end(), -std::log(static_cast<float>(testing::kFakeVocab)));
-  EXPECT_ERROR(Verdict(&canary, answer), absl::StatusCode::kInternal, "weights are lost");
+    std::fill(values->begin(), values->end(), -std::log(static_cast<float>(kFakeVocab)));
+  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "weights are lost");
 }
 
 TEST(CanaryTest, ABusyEngineSaysNothingAndABrokenOneDoes) {
   Canary canary(Limits(), true, "float32");
   EXPECT_FALSE(canary.Judge(ResourceExhausted("the queue is full")).has_value());
   EXPECT_FALSE(canary.Judge(Unavailable("draining")).has_value());
-  EXPECT_ERROR(Verdict(&canary, Internal("logits are not finite")), absl::StatusCode::kInternal,
+  EXPECT_ERROR(Verdict(&canary, Internal("logits are not finite")), kInternal,
                "logits are not finite");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

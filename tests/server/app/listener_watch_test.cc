@@ -11,7 +11,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr absl::Duration kShort = absl::Milliseconds(50);
@@ -63,15 +63,13 @@ TEST(ProbeListenerTest, AByteAndAHangUpAreAnswers) {
 
 TEST(ProbeListenerTest, AListenerThatNobodyAcceptsFromIsDead) {
   const Backlog backlog;
-  EXPECT_ERROR(ProbeListener(backlog.AsListener(), kShort), absl::StatusCode::kUnavailable,
-               "does not answer");
+  EXPECT_ERROR(ProbeListener(backlog.AsListener(), kShort), kUnavailable, "does not answer");
 }
 
 TEST(ProbeListenerTest, AClosedPortIsDead) {
   Backlog backlog;
   backlog.Close();
-  EXPECT_ERROR(ProbeListener(backlog.AsListener(), kLong), absl::StatusCode::kUnavailable,
-               "cannot connect");
+  EXPECT_ERROR(ProbeListener(backlog.AsListener(), kLong), kUnavailable, "cannot connect");
 }
 
 TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
@@ -91,8 +89,7 @@ TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
     absl::MutexLock lock(&mutex);
     reports.push_back(status);
   });
-  EXPECT_ERROR(report(0), absl::StatusCode::kUnavailable,
-               "the test listener has not answered 2 times");
+  EXPECT_ERROR(report(0), kUnavailable, "the test listener has not answered 2 times");
   // From now on connections are answered; those of the failed probes come first.
   absl::Notification end;
   std::thread server([&] {
@@ -104,4 +101,4 @@ TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

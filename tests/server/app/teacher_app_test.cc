@@ -17,12 +17,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::FakeModel;
-using testing::MakeFakeModel;
-using testing::TempDir;
 
 // Holds the server's output, and waits for the line that names the ports.
 class PortLine : public std::stringbuf {
@@ -124,7 +120,7 @@ TEST_F(TeacherAppTest, ListensWhileLoadingThenServesThenDrains) {
   WaitUntilHealthy();
   EXPECT_EQ(Complete(), 200);
   EXPECT_EQ(Terminate(), kExitOk);
-  const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
+  const auto ready = nlohmann::json::parse(ReadFile(options_.ready_file));
   EXPECT_EQ(ready["pid"], ::getpid());
   EXPECT_EQ(ready.size(), 3u);
   EXPECT_GT(ready["http_port"], 0);
@@ -191,7 +187,7 @@ TEST_F(TeacherAppTest, SighupOpensTheAccessLogAgain) {
   ::kill(::getpid(), SIGHUP);
   while (!std::filesystem::exists(options_.access_log)) client_->Get("/health");
   EXPECT_EQ(Terminate(), kExitOk);
-  EXPECT_THAT(testing::ReadFile(options_.access_log + ".1"), ::testing::HasSubstr("GET /health"));
+  EXPECT_THAT(ReadFile(options_.access_log + ".1"), ::testing::HasSubstr("GET /health"));
 }
 
 TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
@@ -257,7 +253,7 @@ TEST_F(TeacherAppTest, PortInUseIsAnExitCode) {
   for (const bool http : {true, false}) {
     TeacherOptions second = options_;
     while (!std::filesystem::exists(options_.ready_file)) std::this_thread::yield();
-    const auto ready = nlohmann::json::parse(testing::ReadFile(options_.ready_file));
+    const auto ready = nlohmann::json::parse(ReadFile(options_.ready_file));
     (http ? second.port : second.grpc_port) =
         ready[http ? "http_port" : "grpc_port"].get<int64_t>();
     std::ostringstream out;
@@ -269,4 +265,4 @@ TEST_F(TeacherAppTest, PortInUseIsAnExitCode) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

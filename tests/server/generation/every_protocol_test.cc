@@ -16,29 +16,23 @@
 #include "tests/server/http/protocol_fixture.h"
 #include "tests/support/files.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using testing::Ask;
 using ::testing::ElementsAre;
-using testing::Form;
 using ::testing::HasSubstr;
-using testing::IdsOf;
-using testing::kProtocols;
 using ::testing::Pair;
-using testing::Protocol;
-using testing::Servers;
 
 // Token v is the letter v; token 0 ends a text.
 constexpr char kLetters[] = "$123456789abcdefghijklmnopqr\"{}:";
-static_assert(sizeof(kLetters) == testing::kFakeVocab + 1);
+static_assert(sizeof(kLetters) == kFakeVocab + 1);
 
 std::unique_ptr<GrammarCompiler> LettersCompiler() {
-  std::vector<std::string> token_bytes(testing::kFakeVocab);
-  for (int v = 1; v < testing::kFakeVocab; ++v) token_bytes[v] = std::string(1, kLetters[v]);
+  std::vector<std::string> token_bytes(kFakeVocab);
+  for (int v = 1; v < kFakeVocab; ++v) token_bytes[v] = std::string(1, kLetters[v]);
   GrammarCompilerOptions options;
-  options.host.program = testing::BinaryPath("taopd-grammar");
+  options.host.program = BinaryPath("taopd-grammar");
   return std::make_unique<GrammarCompiler>(token_bytes, std::vector<int32_t>{0}, options);
 }
 
@@ -51,7 +45,7 @@ absl::StatusOr<std::string> LettersBehind(const std::string& text, LogitMask& ma
   TAOPD_ASSIGN_OR_RETURN(const bool restricts, mask.Mask(ids, bits));
   if (!restricts) return std::string(kLetters);
   std::string letters;
-  for (int v = 0; v < testing::kFakeVocab; ++v) {
+  for (int v = 0; v < kFakeVocab; ++v) {
     if ((bits[0] >> v & 1) != 0) letters += kLetters[v];
   }
   return letters;
@@ -91,7 +85,7 @@ std::vector<std::string> StreamedByVllmInference(Servers& servers) {
 class EveryProtocolTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    fake_.model->chat_template = testing::MakeChatTemplate("{{ messages[0].content }}");
+    fake_.model->chat_template = MakeChatTemplate("{{ messages[0].content }}");
     state_.SetReady(fake_.model);
     auto http =
         HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
@@ -126,7 +120,7 @@ class EveryProtocolTest : public ::testing::Test {
     EXPECT_EQ(fake_.engine->seen().size(), before) << protocol.name;
   }
 
-  testing::FakeModel fake_ = testing::MakeFakeModel(/*with_tokenizer=*/true);
+  FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
   ServingState state_{Clock::Real(), absl::Seconds(60)};
   ServerMetrics metrics_;
   std::unique_ptr<HttpServer> http_;
@@ -199,7 +193,7 @@ TEST_F(EveryProtocolTest, FormsBecomeMasks) {
     const std::optional<int64_t> n = protocol.has_n ? std::optional(2) : std::nullopt;
     for (const Form& form : forms) {
       const bool is_sglangs = form.kind != "choice" && form.kind != "json_object";
-      if (protocol.send == testing::Sglang && !is_sglangs) continue;
+      if (protocol.send == Sglang && !is_sglangs) continue;
       SCOPED_TRACE(form.kind);
       const auto seen = Seen(protocol, {.n = n, .form = form});
       ASSERT_EQ(seen.size(), protocol.has_n ? 2u : 1u);
@@ -291,14 +285,14 @@ TEST_F(EveryProtocolTest, TextThatEndsInABrokenCharacterIsHeldBack) {
   greedy.sampling.emplace();
   greedy.sampling->max_new_tokens = 3;
   greedy.sampling->ignore_eos = true;
-  const std::vector<int32_t> ids = testing::FakeGenerate(greedy).ids;
+  const std::vector<int32_t> ids = FakeGenerate(greedy).ids;
   ASSERT_TRUE(ids[1] != ids[0] && ids[1] != ids[2]);
-  fake_.model->tokenizer = std::make_unique<testing::BrokenTokenizer>(ids[1]);
+  fake_.model->tokenizer = std::make_unique<BrokenTokenizer>(ids[1]);
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   const auto letter = [](int32_t id) { return std::string(1, static_cast<char>('a' + id)); };
   const std::string whole = letter(ids[0]) + std::string(kReplacement) + letter(ids[2]);
 
-  const json fields = testing::VllmFields({.max_tokens = 3});
+  const json fields = VllmFields({.max_tokens = 3});
   json completion = fields, chat = fields;
   completion["prompt"] = {3, 5, 7};
   chat["messages"] = {{{"role", "user"}, {"content", "dfh"}}};
@@ -328,4 +322,4 @@ TEST_F(EveryProtocolTest, TextThatEndsInABrokenCharacterIsHeldBack) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

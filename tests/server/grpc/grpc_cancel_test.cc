@@ -10,11 +10,10 @@
 
 #include "tests/server/grpc/grpc_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using GrpcCancelTest = testing::GrpcServerFixture;
-using testing::MakeScoreRequest;
+using GrpcCancelTest = GrpcServerFixture;
 
 constexpr int kNumClients = 4;
 constexpr int kNumCallsOfAClient = 500;
@@ -103,4 +102,4 @@ TEST_F(GrpcCancelTest, ShutdownAmidOpenStreamsEndsThemAll) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,14 +9,12 @@
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/server/http/raw_client.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::MakeScoreRequest;
 
 constexpr std::chrono::seconds kLongest{20};
 
-class GrpcConnectionsTest : public testing::GrpcServerFixture {
+class GrpcConnectionsTest : public GrpcServerFixture {
  protected:
   // A connection of its own, and its stub.
   struct Client {
@@ -96,7 +94,7 @@ TEST_F(GrpcConnectionsTest, CallsThatOutlastTheGraceAreCancelled) {
 // The SETTINGS frame (RFC 9113, section 6.5) that the server sends first.
 TEST_F(GrpcConnectionsTest, TellsHowManyCallsAConnectionMayHold) {
   Start({.max_concurrent_streams = 7});
-  testing::RawClient client(server_->port());
+  RawClient client(server_->port());
   ASSERT_TRUE(client.Send(Http2Hello()));
   // MAX_CONCURRENT_STREAMS is setting 3, two bytes; its value has four.
   const std::string setting("\x00\x03\x00\x00\x00\x07", 6);
@@ -108,10 +106,10 @@ TEST_F(GrpcConnectionsTest, ConnectionsOfATrustedProxyAreNotCountedAsOneClients)
     SCOPED_TRACE(trusted);
     if (trusted) ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
     Start({});
-    std::vector<testing::RawClient> idle;
+    std::vector<RawClient> idle;
     for (int i = 0; i < GrpcGuard::kMaxConnectionsPerClient; ++i)
       idle.emplace_back(server_->port());
-    testing::RawClient last(server_->port());
+    RawClient last(server_->port());
     last.Send(Http2Hello());
     const std::string settings(1, '\4');  // the type of the frame that a server sends first
     EXPECT_EQ(last.ReadUntil(settings).ends_with(settings), trusted);
@@ -119,4 +117,4 @@ TEST_F(GrpcConnectionsTest, ConnectionsOfATrustedProxyAreNotCountedAsOneClients)
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

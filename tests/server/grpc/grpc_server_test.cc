@@ -8,14 +8,12 @@
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
-using testing::MakeScoreRequest;
 
-using GrpcServerTest = testing::GrpcServerFixture;
+using GrpcServerTest = GrpcServerFixture;
 
 // The call is refused; protobuf would also write a line for each such string, which a client could
 // fill a disk with.
@@ -77,7 +75,7 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
                      .dense = true,
                      .num_candidates = 2,
                      .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
-  const ScoreRows rows = testing::FakeScore({3, 1, 4, 1, 5, 9}, params);
+  const ScoreRows rows = FakeScore({3, 1, 4, 1, 5, 9}, params);
   const auto expect_equal = [](const auto& actual, const auto& expected, size_t size) {
     ASSERT_EQ(expected.size(), size);
     ASSERT_EQ(static_cast<size_t>(actual.size()), size);
@@ -129,10 +127,10 @@ TEST(PeerAddressTest, HasNeitherSchemeNorPort) {
 }
 
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
-  EngineLimits limits = testing::kFakeLimits;
+  EngineLimits limits = kFakeLimits;
   limits.max_num_seqs = 4;
   limits.max_queued_tokens = 6;
-  fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
+  fake_ = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
   Ready();
   fake_.engine->Hold(true);
   std::thread first([&] {
@@ -224,8 +222,8 @@ TEST_F(GrpcServerTest, HealthTellsReadyFromAlive) {
 }
 
 TEST_F(GrpcServerTest, PortInUseIsUnavailable) {
-  EXPECT_ERROR(GrpcServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_),
-               absl::StatusCode::kUnavailable, Concat("port ", server_->port()));
+  EXPECT_ERROR(GrpcServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_), kUnavailable,
+               Concat("port ", server_->port()));
 }
 
 TEST_F(GrpcServerTest, RequestsAreCounted) {
@@ -251,4 +249,4 @@ TEST(HostPortTest, BracketsIpv6) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

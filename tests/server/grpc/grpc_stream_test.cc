@@ -5,13 +5,12 @@
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/process.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::MakeScoreRequest;
 
-class GrpcStreamTest : public testing::GrpcServerFixture {
+class GrpcStreamTest : public GrpcServerFixture {
  protected:
   using Stream = grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreStreamResponse>;
 
@@ -105,7 +104,7 @@ TEST_F(GrpcStreamTest, WhatWaitsInTheEngineDoesNotOwnIt) {
   grpc::ClientContext context;
   const auto stream = StreamWithThreeRequestsInTheEngine(&context);
   // This test, the state and the stream; the handler of the last request may still be leaving.
-  EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return fake_.model.use_count() == 3; }))
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return fake_.model.use_count() == 3; }))
       << fake_.model.use_count();
   context.TryCancel();
 }
@@ -150,4 +149,4 @@ TEST_F(GrpcStreamTest, ShutdownAnswersAcceptedWorkAndEndsIdleStreams) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,12 +8,8 @@
 #include "tests/server/grpc/score_requests.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::FakeModel;
-using testing::MakeFakeModel;
-using testing::MakeScoreRequest;
 
 class ScoreAdmissionTest : public ::testing::Test {
  protected:
@@ -68,12 +64,11 @@ TEST_F(ScoreAdmissionTest, BadFieldsAreRefusedByName) {
   for (const auto& [edit, message] : cases) {
     v1::ScoreRequest request = MakeScoreRequest();
     edit(request);
-    EXPECT_ERROR(Admit(request), absl::StatusCode::kInvalidArgument, message);
+    EXPECT_ERROR(Admit(request), kInvalidArgument, message);
   }
   v1::ScoreRequest request = MakeScoreRequest();
   request.set_expected_revision("other");
-  EXPECT_ERROR(Admit(request), absl::StatusCode::kFailedPrecondition,
-               "expected_revision other is not served");
+  EXPECT_ERROR(Admit(request), kFailedPrecondition, "expected_revision other is not served");
 }
 
 TEST_F(ScoreAdmissionTest, TemperatureZeroMeansOne) {
@@ -89,11 +84,10 @@ TEST_F(ScoreAdmissionTest, TemperatureZeroMeansOne) {
 // it again otherwise.
 TEST_F(ScoreAdmissionTest, RequestsAreJudgedBeforeMemoryIsTaken) {
   const auto all = state_.message_budget().TryReserve(state_.message_budget().max_bytes());
-  EXPECT_ERROR(Admit(MakeScoreRequest()), absl::StatusCode::kResourceExhausted,
-               "max_message_memory_bytes");
+  EXPECT_ERROR(Admit(MakeScoreRequest()), kResourceExhausted, "max_message_memory_bytes");
   v1::ScoreRequest request = MakeScoreRequest();
   request.set_top_k(9);
-  EXPECT_ERROR(Admit(request), absl::StatusCode::kInvalidArgument, "top_k 9");
+  EXPECT_ERROR(Admit(request), kInvalidArgument, "top_k 9");
 }
 
 TEST_F(ScoreAdmissionTest, AnswersHoldTheirMemoryUntilTheyAreGone) {
@@ -110,7 +104,7 @@ TEST(ScoreAdmissionSizeTest, ResponseLargerThanAMessageIsRefused) {
                                .max_logprobs = 128,
                                .max_candidates = 4,
                                .max_dense_vocab_size = 1000};
-  const FakeModel fake = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
+  const FakeModel fake = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
   ServingState state(Clock::Real(), absl::Seconds(60));
   state.SetReady(fake.model);
   const auto admit = [&](const v1::ScoreRequest& request) {
@@ -120,14 +114,14 @@ TEST(ScoreAdmissionSizeTest, ResponseLargerThanAMessageIsRefused) {
   for (int i = 0; i < 70000; ++i) request.add_token_ids(1);
   request.set_score_start(1);
   request.set_top_k(128);
-  EXPECT_ERROR(admit(request), absl::StatusCode::kInvalidArgument, "the limit is 67108864");
+  EXPECT_ERROR(admit(request), kInvalidArgument, "the limit is 67108864");
   request.set_top_k(64);
   EXPECT_OK(admit(request));
   // Dense rows count, too, and only a small vocabulary may have them.
   request.mutable_options()->set_dense(true);
-  EXPECT_ERROR(admit(request), absl::StatusCode::kInvalidArgument, "dense over 1000");
+  EXPECT_ERROR(admit(request), kInvalidArgument, "dense over 1000");
   fake.model->limits.max_dense_vocab_size = 999;
-  EXPECT_ERROR(admit(request), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(admit(request), kInvalidArgument,
                "options.dense: the vocabulary of 1000 exceeds max_dense_vocab_size 999");
 }
 
@@ -143,7 +137,7 @@ TEST(ScoreReplyBytesTest, BoundsTheMessageFromAboveAndItsArraysFromBelow) {
                                 .dense = (asked & 16) != 0,
                                 .num_candidates = asked & 32 ? 3 : 0,
                                 .candidate_ids = std::vector<int32_t>(3 * kNumRows, 2)};
-    const ScoreRows rows = testing::FakeScore(std::vector<int32_t>(kNumRows + 1, 4), params);
+    const ScoreRows rows = FakeScore(std::vector<int32_t>(kNumRows + 1, 4), params);
     const v1::ScoreResponse message =
         ToScoreResponse(std::string(kMaxRequestIdBytes, 'x'), std::string(64, 'a'), rows);
     const int64_t array_bytes =
@@ -152,7 +146,7 @@ TEST(ScoreReplyBytesTest, BoundsTheMessageFromAboveAndItsArraysFromBelow) {
                               .entropy = params.entropy,
                               .rank = params.rank,
                               .support_stats = params.support_stats,
-                              .dense_vocab_size = params.dense ? testing::kFakeVocab : 0},
+                              .dense_vocab_size = params.dense ? kFakeVocab : 0},
                              kNumRows);
     const int64_t message_bytes = static_cast<int64_t>(message.ByteSizeLong());
     EXPECT_LT(array_bytes, message_bytes) << asked;
@@ -163,4 +157,4 @@ TEST(ScoreReplyBytesTest, BoundsTheMessageFromAboveAndItsArraysFromBelow) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

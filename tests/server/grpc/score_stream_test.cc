@@ -8,11 +8,8 @@
 
 #include "tests/server/grpc/stepped_stream.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::MakeScoreRequest;
-using testing::SteppedStream;
 
 TEST(ScoreStreamTest, AnswersAndEnds) {
   SteppedStream step;
@@ -248,4 +245,4 @@ TEST(ScoreStreamTest, EveryOrderOfEventsEndsOnce) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,16 +5,14 @@
 
 #include "tests/server/http/http_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
-using testing::RawClient;
 using ::testing::StartsWith;
 
-using HttpServerTest = testing::HttpServerFixture;
+using HttpServerTest = HttpServerFixture;
 
 TEST_F(HttpServerTest, LoadingReadyDraining) {
   EXPECT_EQ(client_->Get("/health")->status, 503);
@@ -85,7 +83,7 @@ TEST_F(HttpServerTest, LogprobsOfSampledTokensAreUnderTemperatureOne) {
   std::vector<int32_t> ids = {3, 1};
   for (size_t i = 0; i < 2; ++i) {
     const int32_t id = choice["token_ids"][i];
-    const float expected = static_cast<float>(testing::FakeLogProbs(ids, ids.size(), 1.0)[id]);
+    const float expected = static_cast<float>(FakeLogProbs(ids, ids.size(), 1.0)[id]);
     EXPECT_EQ(choice["logprobs"]["token_logprobs"][i].get<float>(), expected);
     EXPECT_EQ(choice["logprobs"]["top_logprobs"][i]["token_id:" + std::to_string(id)].get<float>(),
               expected);
@@ -160,10 +158,10 @@ TEST_F(HttpServerTest, LongRequestIdHeadersAreRefused) {
 }
 
 TEST_F(HttpServerTest, FullQueueIs429) {
-  EngineLimits limits = testing::kFakeLimits;
+  EngineLimits limits = kFakeLimits;
   limits.max_num_seqs = 4;
   limits.max_queued_tokens = 3;
-  fake_ = MakeFakeModel(false, std::make_unique<testing::FakeEngine>(limits));
+  fake_ = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
   Ready();
   fake_.engine->Hold(true);
   std::thread first([&] {
@@ -308,8 +306,8 @@ TEST_F(HttpServerTest, ShutdownCutsWhatTheDeadlineLeaves) {
 
 TEST_F(HttpServerTest, PortInUseIsUnavailable) {
   EXPECT_ERROR(HttpServer::Listen("127.0.0.1", server_->port(), &state_, &metrics_, [] {}),
-               absl::StatusCode::kUnavailable, Concat("port ", server_->port()));
+               kUnavailable, Concat("port ", server_->port()));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -14,14 +14,14 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/stub_engine.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Answers each request inside of Submit; the test's clock moves between the parts of an answer.
-class SteppedEngine final : public testing::StubEngine {
+class SteppedEngine final : public StubEngine {
  public:
   explicit SteppedEngine(ManualClock* clock) : clock_(clock) {}
 
@@ -155,9 +155,9 @@ TEST_F(MeteredEngineTest, RefusalsAndFailuresHaveReasons) {
 
 TEST_F(MeteredEngineTest, TheTraceHasTheStretchesOfASequence) {
   ASSERT_OK(Run(Generation()));
-  const testing::TempDir dir;
+  const TempDir dir;
   ASSERT_OK(trace_.WriteTo(dir.File("trace.json")));
-  const auto trace = nlohmann::json::parse(testing::ReadFile(dir.File("trace.json")));
+  const auto trace = nlohmann::json::parse(ReadFile(dir.File("trace.json")));
   const auto& events = trace["traceEvents"];
   ASSERT_EQ(events.size(), 3u);
   const char* names[] = {"waiting", "prompt", "tokens"};
@@ -172,7 +172,7 @@ TEST_F(MeteredEngineTest, TheTraceHasTheStretchesOfASequence) {
 }
 
 TEST(AccessLogTest, OneLineOfJsonPerRequest) {
-  const testing::TempDir dir;
+  const TempDir dir;
   const std::string path = dir.File("access.jsonl");
   {
     ASSERT_OK_AND_ASSIGN(const auto log, AccessLog::Open(path));
@@ -184,7 +184,7 @@ TEST(AccessLogTest, OneLineOfJsonPerRequest) {
     metrics.RecordRequest("GET /health", "200", absl::ZeroDuration());
     EXPECT_EQ(log->num_lost(), 0u);
   }
-  const std::string first = testing::ReadFile(path + ".1"), second = testing::ReadFile(path);
+  const std::string first = ReadFile(path + ".1"), second = ReadFile(path);
   EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1);
   const auto line = nlohmann::json::parse(first);
   EXPECT_EQ(line["client"], "10.0.0.7");
@@ -195,7 +195,7 @@ TEST(AccessLogTest, OneLineOfJsonPerRequest) {
   EXPECT_EQ(std::string(line["time"]).size(), 24u);
   EXPECT_EQ(nlohmann::json::parse(second)["method"], "GET /health");
   // A directory cannot be appended to.
-  EXPECT_ERROR(AccessLog::Open(dir.File("")), absl::StatusCode::kInvalidArgument, "access_log");
+  EXPECT_ERROR(AccessLog::Open(dir.File("")), kInvalidArgument, "access_log");
 }
 
 TEST(StepSizesTest, BoundsBelongToTheirBucket) {
@@ -210,4 +210,4 @@ TEST(StepSizesTest, BoundsBelongToTheirBucket) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

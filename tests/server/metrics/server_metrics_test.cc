@@ -3,12 +3,10 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::FakeModel;
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
 using ::testing::Not;
 
 class ServerMetricsTest : public ::testing::Test {
@@ -73,4 +71,4 @@ TEST_F(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

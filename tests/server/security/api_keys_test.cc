@@ -7,11 +7,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::TempDir;
-using testing::WriteFile;
 
 TEST(ApiKeysTest, NoKeyIsAskedForUnlessThereIsOne) {
   const ApiKeys keys({}, "");
@@ -58,7 +55,7 @@ TEST(ApiKeysTest, FileIsReadAgainAndBadFilesAreNot) {
   EXPECT_FALSE(keys.Accepts("Bearer old"));
   for (const char* bad : {"", "# nothing\n", "two words\n", "good\nb\x01\n"}) {
     WriteFile(path, bad);
-    EXPECT_ERROR(keys.Reload(), absl::StatusCode::kInvalidArgument, path);
+    EXPECT_ERROR(keys.Reload(), kInvalidArgument, path);
     EXPECT_EQ(std::string(keys.Reload().message()).find("words"), std::string::npos);
   }
   std::filesystem::remove(path);
@@ -67,4 +64,4 @@ TEST(ApiKeysTest, FileIsReadAgainAndBadFilesAreNot) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

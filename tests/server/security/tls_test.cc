@@ -22,14 +22,10 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::Certificate;
 using ::testing::HasSubstr;
-using testing::ReadFile;
-using testing::TempDir;
-using testing::WriteFile;
 
 class SecureServersTest : public ::testing::Test {
  protected:
@@ -101,7 +97,7 @@ class SecureServersTest : public ::testing::Test {
 
   TempDir dir_;
   const Certificate authority_{"authority", nullptr, true};
-  testing::FakeModel fake_ = testing::MakeFakeModel();
+  FakeModel fake_ = MakeFakeModel();
   ServingState state_{Clock::Real(), absl::Seconds(60)};
   ServerMetrics metrics_;
   std::unique_ptr<TlsFiles> tls_;
@@ -115,7 +111,7 @@ TEST_F(SecureServersTest, SpeaksTls) {
   EXPECT_EQ(Complete(""), 200);
   EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
   EXPECT_EQ(Info(grpc::InsecureChannelCredentials()), grpc::StatusCode::UNAVAILABLE);
-  testing::RawClient plain(http_->port());
+  RawClient plain(http_->port());
   plain.Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(plain.ReadAll().find("HTTP"), std::string::npos);
   // The port of the probes stays plain.
@@ -151,11 +147,11 @@ TEST_F(SecureServersTest, LargeGrpcMessagesPassThroughTls) {
 // gRPC's clients refuse a server that does not speak h2 behind TLS; the server does the same.
 TEST_F(SecureServersTest, GrpcSpeaksHttp2AloneBehindTlsAndJudgesItsFrames) {
   Start(ServerPaths(/*mutual=*/false), {});
-  const std::string flood = testing::kHttp2Preface + MakeFrame(FrameType::kSettings, 0, 0) +
+  const std::string flood = kHttp2Preface + MakeFrame(FrameType::kSettings, 0, 0) +
                             MakeFrame(FrameType::kHeaders, 0, 1) +
                             MakeFrame(FrameType::kHeaders, 0, 1);
   for (const std::string& offered : {std::string(), std::string("\x02h2")}) {
-    testing::RawClient client(grpc_->port());
+    RawClient client(grpc_->port());
     const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                                &SSL_CTX_free);
     const std::unique_ptr<SSL, void (*)(SSL*)> ssl(SSL_new(context.get()), &SSL_free);
@@ -190,7 +186,7 @@ TEST_F(SecureServersTest, NewCertificatesAreUsedAndBadOnesAreNot) {
   Start(ServerPaths(/*mutual=*/false), {});
   const Certificate other("other", nullptr, true);
   WriteFile(Path("server.crt"), "no certificate");
-  EXPECT_ERROR(tls_->Reload(), absl::StatusCode::kInvalidArgument, Path("server.crt"));
+  EXPECT_ERROR(tls_->Reload(), kInvalidArgument, Path("server.crt"));
   EXPECT_EQ(Complete(""), 200);
   Certificate("localhost", &other, false).Write(Path("server"));
   ASSERT_OK(tls_->Reload());
@@ -221,7 +217,7 @@ TEST_F(SecureServersTest, BadFilesAreRefusedAtTheStart) {
         TlsPaths{Path("server.crt"), Path("none.key"), ""},
         TlsPaths{Path("server.crt"), Path("another.key"), ""},
         TlsPaths{Path("server.crt"), Path("server.key"), Path("none.crt")}}) {
-    EXPECT_ERROR(TlsFiles(paths).Reload(), absl::StatusCode::kInvalidArgument, "ssl_");
+    EXPECT_ERROR(TlsFiles(paths).Reload(), kInvalidArgument, "ssl_");
   }
 }
 
@@ -247,4 +243,4 @@ TEST_F(SecureServersTest, KeysOpenEverythingButTheProbes) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -3,17 +3,17 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 class SamplingDefaultsTest : public ::testing::Test {
  protected:
   absl::StatusOr<SamplingParams> Load(const std::string& text) {
-    testing::WriteFile(dir_.File("generation_config.json"), text);
+    WriteFile(dir_.File("generation_config.json"), text);
     return LoadSamplingDefaults(dir_.path());
   }
 
-  const testing::TempDir dir_;
+  const TempDir dir_;
 };
 
 TEST_F(SamplingDefaultsTest, FileReplacesDefaults) {
@@ -41,14 +41,13 @@ TEST_F(SamplingDefaultsTest, AbsentValuesAndFilesChangeNothing) {
 }
 
 TEST_F(SamplingDefaultsTest, BadValuesNameFileKeyAndValue) {
-  EXPECT_ERROR(Load("{\"temperature\":\"warm\"}"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"temperature\":\"warm\"}"), kInvalidArgument,
                "generation_config.json: temperature is \"warm\": must be a number");
-  EXPECT_ERROR(Load("{\"top_k\":1.5}"), absl::StatusCode::kInvalidArgument,
-               "top_k is 1.5: must be an integer");
-  EXPECT_ERROR(Load("{\"top_p\":1.5}"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"top_k\":1.5}"), kInvalidArgument, "top_k is 1.5: must be an integer");
+  EXPECT_ERROR(Load("{\"top_p\":1.5}"), kInvalidArgument,
                "generation_config.json: top_p must be in (0, 1], got 1.5");
-  EXPECT_ERROR(Load("[]"), absl::StatusCode::kInvalidArgument, "must be a JSON object");
+  EXPECT_ERROR(Load("[]"), kInvalidArgument, "must be a JSON object");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -3,31 +3,29 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::FakeModel;
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
 using ::testing::Not;
 
 TEST(ServingStateTest, AdmitsOnlyWhenReady) {
   ServingState state(Clock::Real(), absl::Seconds(1));
-  EXPECT_ERROR(state.Admit(), absl::StatusCode::kUnavailable, "loading");
-  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "loading");
+  EXPECT_ERROR(state.Admit(), kUnavailable, "loading");
+  EXPECT_ERROR(state.Health(), kUnavailable, "loading");
   state.SetReady(MakeFakeModel().model);
   EXPECT_OK(state.Admit());
   EXPECT_OK(state.Health());
   state.SetDraining();
-  EXPECT_ERROR(state.Admit(), absl::StatusCode::kUnavailable, "draining");
-  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "draining");
+  EXPECT_ERROR(state.Admit(), kUnavailable, "draining");
+  EXPECT_ERROR(state.Health(), kUnavailable, "draining");
   EXPECT_NE(state.model(), nullptr);
 }
 
 TEST(ServingStateTest, FailedLoadIsNotReadyAndHidesTheReason) {
   ServingState state(Clock::Real(), absl::Seconds(1));
   state.SetFailed(NotFound("/secret/path"));
-  EXPECT_ERROR(state.Admit(), absl::StatusCode::kUnavailable, "could not be loaded");
+  EXPECT_ERROR(state.Admit(), kUnavailable, "could not be loaded");
   EXPECT_THAT(std::string(state.Admit().status().message()), Not(HasSubstr("secret")));
 }
 
@@ -47,7 +45,7 @@ TEST(ServingStateTest, StallCountsFromTheFirstLookAtWaitingWork) {
   EXPECT_OK(state.Health());
   EXPECT_EQ(state.HeartbeatAgeSeconds(), 10.0);
   clock.Advance(absl::Seconds(1));
-  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "no step for 11 s");
+  EXPECT_ERROR(state.Health(), kUnavailable, "no step for 11 s");
 
   fake.engine->Cancel(handle);
   fake.engine->Drain(absl::InfiniteFuture());
@@ -61,14 +59,14 @@ TEST(ServingStateTest, FailedDeviceIsNotHealthy) {
   EXPECT_OK(state.Health());
   const EngineStats stats = {.device_failed = true};
   fake.engine->SetStats(stats);
-  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "the device no longer computes");
+  EXPECT_ERROR(state.Health(), kUnavailable, "the device no longer computes");
 }
 
 // A process that loads or drains is not to be started again.
 TEST(ServingStateTest, OnlyFailuresCallForAnotherProcess) {
   ManualClock clock;
   ServingState state(&clock, absl::Seconds(10));
-  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "loading");
+  EXPECT_ERROR(state.Health(), kUnavailable, "loading");
   EXPECT_OK(state.Alive());
   const FakeModel fake = MakeFakeModel();
   state.SetReady(fake.model);
@@ -77,11 +75,11 @@ TEST(ServingStateTest, OnlyFailuresCallForAnotherProcess) {
   state.SetDraining();
   EXPECT_OK(state.Alive());
   clock.Advance(absl::Seconds(11));
-  EXPECT_ERROR(state.Alive(), absl::StatusCode::kUnavailable, "no step for 11 s");
+  EXPECT_ERROR(state.Alive(), kUnavailable, "no step for 11 s");
   fake.engine->SetStats(EngineStats());
   EXPECT_OK(state.Alive());
   state.SetListeners(absl::InternalError("HTTP does not answer"));
-  EXPECT_ERROR(state.Alive(), absl::StatusCode::kUnavailable, "HTTP does not answer");
+  EXPECT_ERROR(state.Alive(), kUnavailable, "HTTP does not answer");
 }
 
 // A long step beats after each layer.
@@ -99,8 +97,8 @@ TEST(ServingStateTest, BeatsDuringAStepAreHealthy) {
     EXPECT_OK(state.Health());
   }
   clock.Advance(absl::Seconds(2));
-  EXPECT_ERROR(state.Health(), absl::StatusCode::kUnavailable, "no step for 11 s");
+  EXPECT_ERROR(state.Health(), kUnavailable, "no step for 11 s");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -19,7 +19,7 @@
 #include "proto/vllm/inference.pb.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using google::protobuf::Message;
@@ -163,7 +163,7 @@ TEST(ParsedSizeTest, TheLimitIsExactAndNamed) {
     SCOPED_TRACE(Concat(sample.type->GetTypeName(), ": ", sample.name));
     ASSERT_OK_AND_ASSIGN(const int64_t bound, SizeOf(*sample.type, sample.bytes));
     EXPECT_OK(SizeOf(*sample.type, sample.bytes, bound));
-    EXPECT_ERROR(SizeOf(*sample.type, sample.bytes, bound - 1), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(SizeOf(*sample.type, sample.bytes, bound - 1), kInvalidArgument,
                  Concat(sample.type->GetTypeName(), " of ", sample.bytes.size(),
                         " bytes would take more than ", bound - 1, " bytes of memory, the limit"));
   }
@@ -194,7 +194,7 @@ TEST(ParsedSizeTest, MalformedBytesAreRefused) {
     SCOPED_TRACE(::testing::PrintToString(bytes));
     v1::ScoreRequest message;
     EXPECT_FALSE(Parse(bytes, &message));
-    EXPECT_ERROR(SizeOf(message, bytes), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(SizeOf(message, bytes), kInvalidArgument,
                  Concat("taopd.v1.ScoreRequest of ", bytes.size(), " bytes is malformed"));
   }
 }
@@ -221,7 +221,7 @@ TEST(ParsedSizeTest, DepthIsLimited) {
       EXPECT_EQ(SizeOf(*type, bytes).ok(), Parse(bytes, message.get()));
     }
     if (depth > 101) {
-      EXPECT_ERROR(SizeOf(v1::ScoreRequest(), groups), absl::StatusCode::kInvalidArgument,
+      EXPECT_ERROR(SizeOf(v1::ScoreRequest(), groups), kInvalidArgument,
                    "nested more than 100 levels deep, the limit");
     }
   }
@@ -254,4 +254,4 @@ TEST(ParsedSizeTest, AgreesWithProtobufOnDamagedMessages) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,12 +10,10 @@
 #include "tests/server/grpc/guard/raw_http2.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::GrpcHeaders;
 using ::testing::HasSubstr;
-using testing::MessagePrefix;
 
 constexpr int64_t kBudgetBytes = 4 << 20;
 constexpr int64_t kMaxMessage = 2 << 20;
@@ -40,7 +38,7 @@ class FrameGuardTest : public ::testing::Test {
     return guard_->FromServer(bytes, now_, &to_client_);
   }
   absl::Status CheckDeadlines() { return guard_->CheckDeadlines(now_, &to_server_); }
-  void Begin() { ASSERT_OK(FromClient(testing::kHttp2Preface + kSettingsFrame)); }
+  void Begin() { ASSERT_OK(FromClient(kHttp2Preface + kSettingsFrame)); }
   static std::string Headers(uint32_t stream) {
     return MakeFrame(FrameType::kHeaders, kEndHeadersFlag, stream, GrpcHeaders());
   }
@@ -71,7 +69,7 @@ class FrameGuardTest : public ::testing::Test {
 
 // However the bytes are cut.
 TEST_F(FrameGuardTest, AGoodConnectionPassesUnchanged) {
-  const std::string request = testing::kHttp2Preface + kSettingsFrame + Headers(1) +
+  const std::string request = kHttp2Preface + kSettingsFrame + Headers(1) +
                               Message(1, 100'000, 100'000) + Headers(3) +
                               MakeFrame(FrameType::kPing, 0, 0, "12345678");
   const std::string answer = kSettingsFrame + kAck + Window(1, 70'000) + Trailers(1) +
@@ -102,16 +100,16 @@ TEST_F(FrameGuardTest, HeaderBlocksAreBoundedInBytesAndFrames) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_OK(FromClient(MakeFrame(FrameType::kContinuation, 0, 3, part)));
   }
-  EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 3, "x")),
-               absl::StatusCode::kResourceExhausted, "65537 bytes");
+  EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 3, "x")), kResourceExhausted,
+               "65537 bytes");
   Reset();
   Begin();
   EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 1)));
   for (int i = 1; i < FrameGuard::kMaxHeaderFrames; ++i) {
     EXPECT_OK(FromClient(MakeFrame(FrameType::kContinuation, 0, 1)));
   }
-  EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 1)),
-               absl::StatusCode::kResourceExhausted, "65 frames");
+  EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 1)), kResourceExhausted,
+               "65 frames");
 }
 
 TEST_F(FrameGuardTest, NothingComesBetweenThePartsOfAHeaderBlock) {
@@ -120,22 +118,22 @@ TEST_F(FrameGuardTest, NothingComesBetweenThePartsOfAHeaderBlock) {
     Reset();
     Begin();
     EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 1, "x")));
-    EXPECT_ERROR(FromClient(other), absl::StatusCode::kInvalidArgument, "header block");
+    EXPECT_ERROR(FromClient(other), kInvalidArgument, "header block");
   }
   Reset();
   Begin();
-  EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 1)),
-               absl::StatusCode::kInvalidArgument, "header block");
+  EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 1)), kInvalidArgument,
+               "header block");
 }
 
 TEST_F(FrameGuardTest, NonsenseAndLargeFramesNeverReachTheServer) {
-  EXPECT_ERROR(FromClient("GET / HTTP/1.1\r\n"), absl::StatusCode::kInvalidArgument, "preface");
+  EXPECT_ERROR(FromClient("GET / HTTP/1.1\r\n"), kInvalidArgument, "preface");
   EXPECT_EQ(to_server_, "");
   Reset();
   Begin();
   EXPECT_ERROR(FromClient(MakeFrame(FrameType::kSettings, 0, 0, std::string(16385, 'x'))),
-               absl::StatusCode::kInvalidArgument, "16385 bytes");
-  EXPECT_EQ(to_server_, testing::kHttp2Preface + kSettingsFrame);
+               kInvalidArgument, "16385 bytes");
+  EXPECT_EQ(to_server_, kHttp2Preface + kSettingsFrame);
 }
 
 TEST_F(FrameGuardTest, StreamsAreBounded) {
@@ -143,7 +141,7 @@ TEST_F(FrameGuardTest, StreamsAreBounded) {
   for (uint32_t stream = 1; stream < 17; stream += 2) EXPECT_OK(FromClient(Headers(stream)));
   EXPECT_OK(FromServer(Trailers(5)));
   EXPECT_OK(FromClient(Headers(17)));
-  EXPECT_ERROR(FromClient(Headers(19)), absl::StatusCode::kResourceExhausted, "8 open streams");
+  EXPECT_ERROR(FromClient(Headers(19)), kResourceExhausted, "8 open streams");
 }
 
 // The refusal reaches the client after all frames that the server has sent on the stream.
@@ -157,7 +155,7 @@ TEST_F(FrameGuardTest, AMessageBeyondTheBudgetIsRefusedAlone) {
   EXPECT_TRUE(refusals_.empty());
   EXPECT_OK(FromClient(Headers(5) + Message(5, kMaxMessage, kMaxMessage - 1)));
   ASSERT_EQ(refusals_.size(), 1u);
-  EXPECT_EQ(refusals_[0].code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refusals_[0].code(), kResourceExhausted);
   EXPECT_LE(budget_.num_used(), kBudgetBytes);
   EXPECT_THAT(to_server_,
               HasSubstr(MakeFrame(FrameType::kResetStream, 0, 5, std::string("\0\0\0\x08", 4)) +
@@ -237,7 +235,7 @@ TEST_F(FrameGuardTest, AStalledMessageIsRefusedUnlessTheServerHoldsItBack) {
   now_ += absl::Seconds(10);
   EXPECT_OK(CheckDeadlines());
   ASSERT_EQ(refusals_.size(), 1u);  // of stream 3
-  EXPECT_EQ(refusals_[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(refusals_[0].code(), kDeadlineExceeded);
   now_ += absl::Hours(1);
   EXPECT_OK(CheckDeadlines());
   EXPECT_EQ(refusals_.size(), 1u);
@@ -252,15 +250,15 @@ TEST_F(FrameGuardTest, AStalledMessageIsRefusedUnlessTheServerHoldsItBack) {
 
 TEST_F(FrameGuardTest, PrefacesFramesAndHeaderBlocksEndInTime) {
   for (const std::string& begun :
-       {std::string(), std::string("PRI"), testing::kHttp2Preface + std::string(1, '\0'),
-        testing::kHttp2Preface + kSettingsFrame + Headers(1) + Message(1, 9, 9).substr(0, 15),
-        testing::kHttp2Preface + MakeFrame(FrameType::kHeaders, 0, 1, "x")}) {
+       {std::string(), std::string("PRI"), kHttp2Preface + std::string(1, '\0'),
+        kHttp2Preface + kSettingsFrame + Headers(1) + Message(1, 9, 9).substr(0, 15),
+        kHttp2Preface + MakeFrame(FrameType::kHeaders, 0, 1, "x")}) {
     Reset();
     EXPECT_OK(FromClient(begun));
     now_ += FrameGuard::kFrameTimeout;
     EXPECT_OK(CheckDeadlines());
     now_ += absl::Milliseconds(1);
-    EXPECT_ERROR(CheckDeadlines(), absl::StatusCode::kResourceExhausted, "10s");
+    EXPECT_ERROR(CheckDeadlines(), kResourceExhausted, "10s");
   }
   Reset();
   Begin();
@@ -282,7 +280,7 @@ TEST_F(FrameGuardTest, ResetsAreBoundedWhoeverSendsThem) {
       return by_server ? FromServer(frame) : FromClient(frame);
     };
     for (int i = 0; i < ResetRate::kBurst; ++i) ASSERT_OK(reset());
-    EXPECT_ERROR(reset(), absl::StatusCode::kResourceExhausted, "streams reset");
+    EXPECT_ERROR(reset(), kResourceExhausted, "streams reset");
     now_ += absl::Seconds(1);
     EXPECT_OK(reset());
   }
@@ -294,7 +292,7 @@ TEST_F(FrameGuardTest, UnreadAnswersAreBounded) {
     Begin();
     EXPECT_OK(FromServer(kAck));
     for (int i = 0; i < FrameGuard::kMaxUnreadAnswers; ++i) ASSERT_OK(FromClient(frame));
-    EXPECT_ERROR(FromClient(frame), absl::StatusCode::kResourceExhausted, "unread");
+    EXPECT_ERROR(FromClient(frame), kResourceExhausted, "unread");
   }
 }
 
@@ -306,4 +304,4 @@ TEST_F(FrameGuardTest, SaysGoodbyeBetweenFramesAlone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

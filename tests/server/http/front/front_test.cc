@@ -15,13 +15,12 @@
 #include "tests/server/http/raw_client.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::RawClient;
 using ::testing::StartsWith;
 
 // Answers with the request's body. Paths: /wait waits until Release; /stream sends chunks;
@@ -442,4 +441,4 @@ TEST_F(FrontTest, ShutdownCutsIdleAndHalfSentRequests) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,15 +5,14 @@
 #include "server/generation/request_fields.h"
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
 
 absl::StatusOr<CompletionRequest> Parse(const std::string& body, bool with_tokenizer = false) {
-  return testing::ReadAs(ReadCompletionRequest, body, *MakeFakeModel(with_tokenizer).model);
+  return ReadAs(ReadCompletionRequest, body, *MakeFakeModel(with_tokenizer).model);
 }
 
 TEST(CompletionRequestTest, DefaultsAreVllms) {
@@ -60,7 +59,7 @@ TEST(CompletionRequestTest, ReadsEveryField) {
 
 TEST(CompletionRequestTest, TextPromptsNeedATokenizer) {
   const auto refused = Parse("{\"prompt\":\"bc\"}");
-  EXPECT_ERROR(refused, absl::StatusCode::kInvalidArgument, "no tokenizer.json");
+  EXPECT_ERROR(refused, kInvalidArgument, "no tokenizer.json");
   const auto parsed = Parse("{\"prompt\":[\"bc\",\"d\"]}", true);
   ASSERT_OK(parsed);
   const CompletionRequest& request = *parsed;
@@ -345,4 +344,4 @@ TEST(HttpErrorTest, JsonShape) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

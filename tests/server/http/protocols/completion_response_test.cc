@@ -8,11 +8,10 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -99,8 +98,8 @@ TEST(CompletionResponseTest, MinusInfinityIsMinus9999AndNanIsAnError) {
   EXPECT_THAT(Render(request, result), HasSubstr("\"logprob\":-9999.0,"));
   for (float bad : {std::nanf(""), kInf}) {
     result.score->sampled_log_probs[0] = bad;
-    EXPECT_ERROR(CompletionResponseJson(request, *MakeFakeModel().model, {result}, 0),
-                 absl::StatusCode::kInternal, "token 1 at position 1");
+    EXPECT_ERROR(CompletionResponseJson(request, *MakeFakeModel().model, {result}, 0), kInternal,
+                 "token 1 at position 1");
   }
 }
 
@@ -250,7 +249,7 @@ TEST(CompletionResponseTest, EqualTokenTextsMerge) {
 }
 
 TEST(TokenTextTest, CompletesACharacterFromItsContext) {
-  testing::FakeTokenizer tokenizer;
+  FakeTokenizer tokenizer;
   TokenText tokens(&tokenizer, false);
   const std::vector<int32_t> context = {1, 30};
   EXPECT_EQ(tokens.Decode(31, context), "\xC3\xA9");
@@ -285,4 +284,4 @@ TEST(EstimateTest, BoundsTheAnswer) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,17 +4,15 @@
 #include "server/http/protocols/protocols.h"
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
-using testing::FakeModel;
 using ::testing::HasSubstr;
-using testing::MakeFakeModel;
 
 // Knows " a" to " o" as single tokens, 16 to 30.
-class SpacedTokenizer final : public testing::FakeTokenizer {
+class SpacedTokenizer final : public FakeTokenizer {
  public:
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int32_t> ids;
@@ -33,7 +31,7 @@ class SpacedTokenizer final : public testing::FakeTokenizer {
 // The request of a prompt of one token and these fields.
 absl::StatusOr<CompletionRequest> ParseFields(json fields, const ServedModel& model) {
   fields["prompt"] = {1};
-  return testing::ReadAs(ReadCompletionRequest, fields.dump(), model);
+  return ReadAs(ReadCompletionRequest, fields.dump(), model);
 }
 
 CompletionRequest Accepted(const json& fields, const ServedModel& model) {
@@ -124,9 +122,9 @@ TEST(CompletionSamplingTest, MaxTokensIsCutToTheContext) {
 
 TEST(CompletionSamplingTest, ChoicesOfAllPromptsAreLimited) {
   const std::string body = R"({"prompt":[[1],[2]],"n":8193})";
-  const auto parsed = testing::ReadAs(ReadCompletionRequest, body, *MakeFakeModel().model);
-  EXPECT_ERROR(parsed, absl::StatusCode::kInvalidArgument, "at most 16384 choices");
+  const auto parsed = ReadAs(ReadCompletionRequest, body, *MakeFakeModel().model);
+  EXPECT_ERROR(parsed, kInvalidArgument, "at most 16384 choices");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

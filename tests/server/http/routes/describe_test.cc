@@ -11,12 +11,10 @@
 #include "server/options/config_json.h"
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using testing::FakeModel;
-using testing::MakeFakeModel;
 
 using Names = std::set<std::string>;
 
@@ -42,7 +40,7 @@ const RouteDoc& DocOf(const std::string& path) {
 
 class DescribeTest : public ::testing::Test {
  protected:
-  void SetUp() override { fake_.model->chat_template = testing::MakeChatTemplate("a"); }
+  void SetUp() override { fake_.model->chat_template = MakeChatTemplate("a"); }
   const ServedModel& model() const { return *fake_.model; }
   FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
 };
@@ -128,4 +126,4 @@ TEST(ConfigJsonTest, SecretsAreLeftOut) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

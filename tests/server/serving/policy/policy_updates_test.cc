@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Takes any directory that holds a file "model.safetensors", and remembers its content.
@@ -52,7 +52,7 @@ class PolicyUpdatesTest : public ::testing::Test {
   void SetUp() override { Start(""); }
   void Start(const std::string& weights_dir) {
     updates_ = std::make_unique<PolicyUpdates>(&state_, weights_dir);
-    testing::FakeModel fake = testing::MakeFakeModel();
+    FakeModel fake = MakeFakeModel();
     engine_ = fake.engine;
     weights_ = std::make_shared<FakeWeights>();
     fake.model->weights = weights_;
@@ -66,7 +66,7 @@ class PolicyUpdatesTest : public ::testing::Test {
   }
   std::string Directory(const std::string& name, const std::string& content) {
     std::filesystem::create_directories(dir_.File(name));
-    testing::WriteFile(dir_.File(name + "/model.safetensors"), content);
+    WriteFile(dir_.File(name + "/model.safetensors"), content);
     return dir_.File(name);
   }
   absl::StatusOr<int64_t> Set(const PolicyUpdate& update) {
@@ -87,12 +87,12 @@ class PolicyUpdatesTest : public ::testing::Test {
             .sha256 = Sha256Hex(data)};
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   ServingState state_{Clock::Real(), absl::Seconds(60)};
   std::unique_ptr<PolicyUpdates> updates_;
-  testing::FakeEngine* engine_ = nullptr;
+  FakeEngine* engine_ = nullptr;
   std::shared_ptr<FakeWeights> weights_;
-  testing::ResultBox box_;
+  ResultBox box_;
 };
 
 TEST_F(PolicyUpdatesTest, AnUpdateIsANewVersionOfTheServedModel) {
@@ -108,7 +108,7 @@ TEST_F(PolicyUpdatesTest, AnUpdateIsANewVersionOfTheServedModel) {
   // A request that was admitted before cannot reach the new weights under the old name.
   Submit(before, 0);
   Submit(after, 1);
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "replaced");
+  EXPECT_ERROR(box_.Wait(0), kUnavailable, "replaced");
   EXPECT_OK(box_.Wait(1));
   ASSERT_OK_AND_ASSIGN(const std::string base, updates_->base_revision());
   EXPECT_EQ(base, "0123456789abcdef");
@@ -122,10 +122,9 @@ TEST_F(PolicyUpdatesTest, SettingTheServedVersionDoesNothing) {
 
 TEST_F(PolicyUpdatesTest, DamagedWeightsLeaveTheOldVersionServing) {
   const PolicyUpdate damaged = UpdateOf("v", "other", Directory("one", "one"));
-  EXPECT_ERROR(Set(damaged), absl::StatusCode::kDataLoss, "tensor t");
-  EXPECT_ERROR(Set(UpdateOf("v", "x", "/absent")), absl::StatusCode::kNotFound, "/absent");
-  EXPECT_ERROR(Set(UpdateOf("../v", "x", "/absent")), absl::StatusCode::kInvalidArgument,
-               "version");
+  EXPECT_ERROR(Set(damaged), kDataLoss, "tensor t");
+  EXPECT_ERROR(Set(UpdateOf("v", "x", "/absent")), kNotFound, "/absent");
+  EXPECT_ERROR(Set(UpdateOf("../v", "x", "/absent")), kInvalidArgument, "version");
   EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
   Submit(state_.model(), 0);
   EXPECT_OK(box_.Wait(0));
@@ -135,21 +134,21 @@ TEST_F(PolicyUpdatesTest, SequencesInFlightFinishOrTheOldVersionServesOn) {
   engine_->Hold(true);
   Submit(state_.model(), 0);
   PolicyUpdate update = UpdateOf("v", "one", Directory("one", "one"));
-  EXPECT_ERROR(updates_->SetWeights(update, absl::Now()), absl::StatusCode::kDeadlineExceeded,
+  EXPECT_ERROR(updates_->SetWeights(update, absl::Now()), kDeadlineExceeded,
                "still being computed");
   EXPECT_EQ(weights_->applied, "start");
   EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
   update.drops = true;
   ASSERT_OK(Set(update));
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kAborted, "replaced");
+  EXPECT_ERROR(box_.Wait(0), kAborted, "replaced");
 }
 
 TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {
   weights_->fails_to_apply = Internal("no memory");
   const PolicyUpdate update = UpdateOf("v", "one", Directory("one", "one"));
-  EXPECT_ERROR(Set(update), absl::StatusCode::kInternal, "no memory");
+  EXPECT_ERROR(Set(update), kInternal, "no memory");
   Submit(state_.model(), 0);
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "replaced");
+  EXPECT_ERROR(box_.Wait(0), kUnavailable, "replaced");
   weights_->fails_to_apply = absl::OkStatus();
   ASSERT_OK(Set(update));
   Submit(state_.model(), 1);
@@ -164,21 +163,20 @@ TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {
   ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 0, view.substr(0, 4))));
   EXPECT_EQ(next, 4);
   // Out of order, and once more.
-  EXPECT_ERROR(updates_->PutPart(Part(content, 6, view.substr(6))), absl::StatusCode::kOutOfRange,
-               "offset 6");
-  EXPECT_ERROR(updates_->PutPart(Part(content, 0, view.substr(0, 4))),
-               absl::StatusCode::kOutOfRange, "4 of its 10 bytes have arrived");
+  EXPECT_ERROR(updates_->PutPart(Part(content, 6, view.substr(6))), kOutOfRange, "offset 6");
+  EXPECT_ERROR(updates_->PutPart(Part(content, 0, view.substr(0, 4))), kOutOfRange,
+               "4 of its 10 bytes have arrived");
   // Damaged on its way.
   WeightPart damaged = Part(content, 4, view.substr(4));
   damaged.data = "456x89";
-  EXPECT_ERROR(updates_->PutPart(damaged), absl::StatusCode::kDataLoss, "model.safetensors");
+  EXPECT_ERROR(updates_->PutPart(damaged), kDataLoss, "model.safetensors");
   // Not yet whole.
-  EXPECT_ERROR(Set(UpdateOf("v", content)), absl::StatusCode::kNotFound, "");
+  EXPECT_ERROR(Set(UpdateOf("v", content)), kNotFound, "");
   ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 0, "")));
   EXPECT_EQ(next, 4);
   ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 4, view.substr(4))));
   EXPECT_EQ(next, 10);
-  EXPECT_ERROR(Set(UpdateOf("v", "another content")), absl::StatusCode::kDataLoss, "tensor t");
+  EXPECT_ERROR(Set(UpdateOf("v", "another content")), kDataLoss, "tensor t");
   ASSERT_OK(Set(UpdateOf("v", content)));
   EXPECT_EQ(weights_->applied, content);
   EXPECT_EQ(state_.model()->revision, "v");
@@ -188,12 +186,12 @@ TEST_F(PolicyUpdatesTest, WeightsMustBeUnderWeightsDir) {
   Start(dir_.File("root"));
   Directory("root/one", "one");
   Directory("outside", "one");
-  EXPECT_ERROR(Set(UpdateOf("v", "one", dir_.File("outside"))), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Set(UpdateOf("v", "one", dir_.File("outside"))), kInvalidArgument,
                "not under weights_dir");
-  EXPECT_ERROR(Set(UpdateOf("v", "one", dir_.File("root/../outside"))),
-               absl::StatusCode::kInvalidArgument, "not under weights_dir");
+  EXPECT_ERROR(Set(UpdateOf("v", "one", dir_.File("root/../outside"))), kInvalidArgument,
+               "not under weights_dir");
   EXPECT_OK(Set(UpdateOf("v", "one", dir_.File("root/one"))));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

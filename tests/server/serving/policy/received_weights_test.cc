@@ -9,7 +9,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr int64_t kModelBytes = 1000;
@@ -31,23 +31,22 @@ class ReceivedWeightsTest : public ::testing::Test {
   std::string ReadReceived(const std::string& version, const std::string& file) {
     const absl::StatusOr<std::string> dir = received_->DirectoryOf(version);
     EXPECT_OK(dir);
-    return dir.ok() ? testing::ReadFile(*dir + "/" + file) : "";
+    return dir.ok() ? ReadFile(*dir + "/" + file) : "";
   }
 
-  const testing::TempDir dir_;
+  const TempDir dir_;
   std::optional<ReceivedWeights> received_{std::in_place, dir_.path()};
 };
 
 TEST_F(ReceivedWeightsTest, NamesAndSizesOfFilesAreChecked) {
   for (const char* file : {"../x", "", ".x", "a/b", "a\n"})
-    EXPECT_ERROR(Put("v", file, "0123"), absl::StatusCode::kInvalidArgument, "file \"");
-  EXPECT_ERROR(Put("../v", "x", "0123"), absl::StatusCode::kInvalidArgument, "version \"");
-  EXPECT_ERROR(Put("v", "x", "0123", 0, int64_t{1} << 40), absl::StatusCode::kInvalidArgument,
-               "file_bytes");
-  EXPECT_ERROR(Put("v", "x", "0123", 0, -1), absl::StatusCode::kInvalidArgument, "file_bytes -1");
-  EXPECT_ERROR(Put("v", "y", "0123", 0, 3), absl::StatusCode::kOutOfRange, "of its 3 bytes");
+    EXPECT_ERROR(Put("v", file, "0123"), kInvalidArgument, "file \"");
+  EXPECT_ERROR(Put("../v", "x", "0123"), kInvalidArgument, "version \"");
+  EXPECT_ERROR(Put("v", "x", "0123", 0, int64_t{1} << 40), kInvalidArgument, "file_bytes");
+  EXPECT_ERROR(Put("v", "x", "0123", 0, -1), kInvalidArgument, "file_bytes -1");
+  EXPECT_ERROR(Put("v", "y", "0123", 0, 3), kOutOfRange, "of its 3 bytes");
   const std::string large(static_cast<size_t>(ReceivedWeights::kMaxPartBytes) + 1, 'x');
-  EXPECT_ERROR(Put("v", "z", large), absl::StatusCode::kInvalidArgument, "data has 16777217 bytes");
+  EXPECT_ERROR(Put("v", "z", large), kInvalidArgument, "data has 16777217 bytes");
 }
 
 // A file that is asked for and not sent takes no room.
@@ -55,17 +54,17 @@ TEST_F(ReceivedWeightsTest, AQuestionMakesNothing) {
   ASSERT_OK_AND_ASSIGN(const int64_t here, Put("v", "x", "", 0, 10));
   EXPECT_EQ(here, 0);
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
-  EXPECT_ERROR(received_->DirectoryOf("v"), absl::StatusCode::kNotFound, "\"v\"");
+  EXPECT_ERROR(received_->DirectoryOf("v"), kNotFound, "\"v\"");
 }
 
 TEST_F(ReceivedWeightsTest, AVersionHasNoMoreBytesThanItsModel) {
   constexpr int64_t kLimit = kModelBytes + ReceivedWeights::kOtherBytes;
   ASSERT_OK(Put("v", "a", "0123", 0, kLimit - 10));
-  EXPECT_ERROR(Put("v", "b", "0123", 0, 11), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Put("v", "b", "0123", 0, 11), kInvalidArgument,
                "file_bytes 11 of b and the 268436446 of the version's other files exceed");
   EXPECT_OK(Put("v", "b", "0123", 0, 10));
   EXPECT_OK(Put("v", "b", "45", 4, 10));
-  EXPECT_ERROR(Put("v", "c", "0", 0, 1), absl::StatusCode::kInvalidArgument, "of c");
+  EXPECT_ERROR(Put("v", "c", "0", 0, 1), kInvalidArgument, "of c");
   // Another version has as many of its own.
   EXPECT_OK(Put("w", "c", "0", 0, kLimit));
 }
@@ -73,7 +72,7 @@ TEST_F(ReceivedWeightsTest, AVersionHasNoMoreBytesThanItsModel) {
 TEST_F(ReceivedWeightsTest, AVersionHasNoMoreFilesThanTheLimit) {
   for (size_t i = 0; i < ReceivedWeights::kMaxFiles; ++i)
     ASSERT_OK(Put("v", Concat("f", i), "0", 0, 2));
-  EXPECT_ERROR(Put("v", "more", "0"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Put("v", "more", "0"), kInvalidArgument,
                "file \"more\": the version has 1024 files");
   EXPECT_OK(Put("v", "f7", "1", 1, 2));  // a file that is known goes on
 }
@@ -84,11 +83,10 @@ TEST_F(ReceivedWeightsTest, AThirdVersionTakesThePlaceOfTheOneThatRestsLongest) 
   ASSERT_OK(Put("a", "x", "aa", 2, 4));
   ASSERT_OK(Put("c", "x", "cc", 0, 4));
   EXPECT_EQ(ReadReceived("a", "x"), "aaaa");
-  EXPECT_ERROR(received_->DirectoryOf("b"), absl::StatusCode::kNotFound, "\"b\"");
+  EXPECT_ERROR(received_->DirectoryOf("b"), kNotFound, "\"b\"");
   EXPECT_EQ(BytesOnDisk(dir_.path()), 6);
   // Its sender learns that it must start over.
-  EXPECT_ERROR(Put("b", "x", "bb", 2, 4), absl::StatusCode::kOutOfRange,
-               "but 0 of its 4 bytes have arrived");
+  EXPECT_ERROR(Put("b", "x", "bb", 2, 4), kOutOfRange, "but 0 of its 4 bytes have arrived");
   // However many come, two are held.
   for (int i = 0; i < 20; ++i) ASSERT_OK(Put(Concat("v", i), "x", "0123"));
   EXPECT_EQ(BytesOnDisk(dir_.path()), 8);
@@ -108,11 +106,11 @@ TEST_F(ReceivedWeightsTest, NothingIsLeft) {
   ASSERT_OK(Put("v", "x", "0123"));
   received_->Clear();
   EXPECT_EQ(BytesOnDisk(dir_.path()), 0);
-  EXPECT_ERROR(received_->DirectoryOf("v"), absl::StatusCode::kNotFound, "\"v\"");
+  EXPECT_ERROR(received_->DirectoryOf("v"), kNotFound, "\"v\"");
   ASSERT_OK(Put("v", "x", "01", 0, 4));
   received_.reset();
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,7 +8,7 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 InferenceRequest Generating() {
@@ -22,9 +22,9 @@ class VersionedEngineTest : public ::testing::Test {
  protected:
   void Submit(int key) { version_->Submit(Generating(), box_.Done(key)); }
 
-  const std::shared_ptr<testing::FakeEngine> fake_ = std::make_shared<testing::FakeEngine>();
+  const std::shared_ptr<FakeEngine> fake_ = std::make_shared<FakeEngine>();
   const std::shared_ptr<VersionedEngine> version_ = std::make_shared<VersionedEngine>(fake_);
-  testing::ResultBox box_;
+  ResultBox box_;
 };
 
 TEST_F(VersionedEngineTest, ClosingWaitsForWhatWasTakenAndRefusesTheRest) {
@@ -41,7 +41,7 @@ TEST_F(VersionedEngineTest, ClosingWaitsForWhatWasTakenAndRefusesTheRest) {
     ++key;
     absl::SleepFor(absl::Milliseconds(1));  // polls: nothing tells when Close has begun
   }
-  EXPECT_ERROR(box_.Wait(key), absl::StatusCode::kUnavailable, "weights are being replaced");
+  EXPECT_ERROR(box_.Wait(key), kUnavailable, "weights are being replaced");
   EXPECT_FALSE(box_.Has(0));
   fake_->Hold(false);
   closing.join();
@@ -52,22 +52,20 @@ TEST_F(VersionedEngineTest, ClosingWaitsForWhatWasTakenAndRefusesTheRest) {
   next.Submit(Generating(), box_.Done(-1));
   EXPECT_OK(box_.Wait(-1));
   Submit(-2);
-  EXPECT_ERROR(box_.Wait(-2), absl::StatusCode::kUnavailable, "ask again");
+  EXPECT_ERROR(box_.Wait(-2), kUnavailable, "ask again");
 }
 
 TEST_F(VersionedEngineTest, DroppedRequestsEndWithAborted) {
   fake_->Hold(true);
   for (int i = 0; i < 5; ++i) Submit(i);
   ASSERT_OK(version_->Close(/*drops=*/true, absl::InfiniteFuture()));
-  for (int i = 0; i < 5; ++i)
-    EXPECT_ERROR(box_.Wait(i), absl::StatusCode::kAborted, "weights were replaced");
+  for (int i = 0; i < 5; ++i) EXPECT_ERROR(box_.Wait(i), kAborted, "weights were replaced");
 }
 
 TEST_F(VersionedEngineTest, OpensAgainIfRequestsDoNotEndInTime) {
   fake_->Hold(true);
   Submit(0);
-  EXPECT_ERROR(version_->Close(/*drops=*/false, absl::Now()), absl::StatusCode::kDeadlineExceeded,
-               "1 sequences");
+  EXPECT_ERROR(version_->Close(/*drops=*/false, absl::Now()), kDeadlineExceeded, "1 sequences");
   fake_->Hold(false);
   Submit(1);
   EXPECT_OK(box_.Wait(0));
@@ -78,8 +76,8 @@ TEST_F(VersionedEngineTest, ACancelledRequestIsNoAbortedOne) {
   fake_->Hold(true);
   const RequestHandle handle = version_->Submit(Generating(), box_.Done(0));
   version_->Cancel(handle);
-  EXPECT_EQ(box_.Wait(0).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(box_.Wait(0).status().code(), kCancelled);
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
