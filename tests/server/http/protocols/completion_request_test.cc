@@ -16,9 +16,7 @@ absl::StatusOr<CompletionRequest> Parse(const std::string& body, bool with_token
 }
 
 TEST(CompletionRequestTest, DefaultsAreVllms) {
-  const auto parsed = Parse("{\"prompt\":[1,2,3]}");
-  ASSERT_OK(parsed);
-  const CompletionRequest& request = *parsed;
+  ASSERT_OK_AND_ASSIGN(const CompletionRequest request, Parse(R"({"prompt":[1,2,3]})"));
   EXPECT_EQ(request.model, "fake");
   EXPECT_EQ(request.request_id.size(), 32u);
   ASSERT_EQ(request.prompts.size(), 1u);
@@ -31,16 +29,14 @@ TEST(CompletionRequestTest, DefaultsAreVllms) {
 }
 
 TEST(CompletionRequestTest, ReadsEveryField) {
-  const auto parsed = Parse(
-      "{\"model\":\"fake\",\"prompt\":[[1],[2,3]],\"max_tokens\":0,\"echo\":true,\"logprobs\":4,"
-      "\"temperature\":0.5,\"top_p\":0.25,\"top_k\":-1,\"seed\":7,\"stop_token_ids\":[5],\"ignore_"
-      "eos\":true,"
-      "\"n\":1,\"return_token_ids\":true,\"return_tokens_as_token_ids\":true,\"skip_special_"
-      "tokens\":false,"
-      "\"request_id\":\"mine\",\"stream\":false,\"stop\":[],\"user\":\"x\",\"an_unknown_field\":{"
-      "\"a\":1}}");
-  ASSERT_OK(parsed);
-  const CompletionRequest& request = *parsed;
+  ASSERT_OK_AND_ASSIGN(
+      const CompletionRequest request,
+      Parse(R"({"model":"fake","prompt":[[1],[2,3]],"max_tokens":0,"echo":true,"logprobs":4,)"
+            R"("temperature":0.5,"top_p":0.25,"top_k":-1,"seed":7,"stop_token_ids":[5],)"
+            R"("ignore_eos":true,"n":1,"return_token_ids":true,)"
+            R"("return_tokens_as_token_ids":true,"skip_special_tokens":false,)"
+            R"("request_id":"mine","stream":false,"stop":[],"user":"x",)"
+            R"("an_unknown_field":{"a":1}})"));
   EXPECT_EQ(request.prompts.size(), 2u);
   EXPECT_EQ(request.max_tokens, 0);
   EXPECT_EQ(request.prompts[0].max_new_tokens, 1);
@@ -58,15 +54,13 @@ TEST(CompletionRequestTest, ReadsEveryField) {
 }
 
 TEST(CompletionRequestTest, TextPromptsNeedATokenizer) {
-  const auto refused = Parse("{\"prompt\":\"bc\"}");
+  const auto refused = Parse(R"({"prompt":"bc"})");
   EXPECT_ERROR(refused, kInvalidArgument, "no tokenizer.json");
-  const auto parsed = Parse("{\"prompt\":[\"bc\",\"d\"]}", true);
-  ASSERT_OK(parsed);
-  const CompletionRequest& request = *parsed;
+  ASSERT_OK_AND_ASSIGN(const CompletionRequest request, Parse(R"({"prompt":["bc","d"]})", true));
   EXPECT_EQ(request.prompts[0].token_ids,
             (std::vector<int32_t>{1, 1, 2}));  // with the special token
   EXPECT_EQ(request.prompts[1].text, "d");
-  const auto plain = Parse("{\"prompt\":\"bc\",\"add_special_tokens\":false}", true);
+  const auto plain = Parse(R"({"prompt":"bc","add_special_tokens":false})", true);
   EXPECT_EQ(plain->prompts[0].token_ids, (std::vector<int32_t>{1, 2}));
 }
 
@@ -95,7 +89,7 @@ void ExpectRefusals(const std::vector<Refusal>& cases) {
 
 TEST(CompletionRequestTest, ErrorsOfPromptsAreVllms) {
   const auto repeated = [](const char* item, size_t count) {
-    return "\"prompt\":" + json(count, json::parse(item)).dump();
+    return R"("prompt":)" + json(count, json::parse(item)).dump();
   };
   ExpectRefusals({
       {R"("prompt":null)", "prompt",
@@ -203,7 +197,7 @@ TEST(CompletionRequestTest, ErrorsOfSamplingAreVllms) {
        "min_tokens must be less than or equal to max_tokens=16, got 17."},
       {R"("n":0)", "n", "n must be at least 1, got 0."},
       {R"("logit_bias":{"x":1})", "logit_bias", "cannot be converted to integer token IDs: ['x']"},
-      {"\"logit_bias\":{\"" + std::string(100000, 'x') + "\":1}", "logit_bias", nullptr},
+      {R"("logit_bias":{")" + std::string(100000, 'x') + "\":1}", "logit_bias", nullptr},
       {R"("logit_bias":{"32":1})", "logit_bias",
        "token_id(s) [32] in logit_bias contain out-of-vocab token ids. Vocabulary size: 32"},
       {R"("allowed_token_ids":[])", "allowed_token_ids",
@@ -244,7 +238,7 @@ TEST(CompletionRequestTest, ValuesOfAWrongTypeNameTheField) {
 // The requested form becomes a spec, with the keys of a schema in their order.
 TEST(CompletionRequestTest, TheFormOfTheTextBecomesAGrammar) {
   const auto grammar = [](const std::string& fields) {
-    const auto parsed = Parse("{\"prompt\":[1]," + fields + "}");
+    const auto parsed = Parse(R"({"prompt":[1],)" + fields + "}");
     EXPECT_OK(parsed);
     return parsed.ok() ? parsed->grammar : std::nullopt;
   };
@@ -287,7 +281,7 @@ TEST(CompletionRequestTest, FormsThatContradictEachOtherAreRefused) {
         R"("structured_outputs":{"regex":"a","whitespace_pattern":" "})",
         R"("structured_outputs":{"structural_tag":"["})",
         R"("structured_outputs":{"regex":"a"},"response_format":{"type":"json_object"})"}) {
-    const auto parsed = Parse(std::string("{\"prompt\":[1],") + fields + "}");
+    const auto parsed = Parse(std::string(R"({"prompt":[1],)") + fields + "}");
     EXPECT_EQ(FromStatus(parsed.status()).status, 400) << fields;
   }
 }
@@ -295,47 +289,46 @@ TEST(CompletionRequestTest, FormsThatContradictEachOtherAreRefused) {
 TEST(CompletionRequestTest, UnsupportedFieldsAreRefusedByNameUnlessNeutral) {
   const std::vector<std::pair<std::string, std::string>> fields = {
       {"use_beam_search", "true"},
-      {"prompt_embeds", "\"x\""},
+      {"prompt_embeds", R"("x")"},
       {"logprob_token_ids", "[1]"},
       {"spaces_between_special_tokens", "false"}};
   for (const auto& [name, value] : fields) {
-    const auto parsed = Parse("{\"prompt\":[1],\"" + name + "\":" + value + "}");
+    const auto parsed = Parse(R"({"prompt":[1],")" + name + "\":" + value + "}");
     EXPECT_EQ(FieldOf(parsed.status()), name);
     EXPECT_THAT(parsed.status().message(), HasSubstr(name + " is not supported"));
-    EXPECT_OK(Parse("{\"prompt\":[1],\"" + name + "\":null}"));
+    EXPECT_OK(Parse(R"({"prompt":[1],")" + name + "\":null}"));
   }
 }
 
 TEST(CompletionRequestTest, ValuesAreConvertedAsInVllm) {
-  const auto parsed = Parse(
-      "{\"prompt\":[1],\"max_tokens\":\"3\",\"echo\":\"Yes\",\"temperature\":\"0.5\",\"n\":true}");
-  ASSERT_OK(parsed);
-  const CompletionRequest& request = *parsed;
+  ASSERT_OK_AND_ASSIGN(
+      const CompletionRequest request,
+      Parse(R"({"prompt":[1],"max_tokens":"3","echo":"Yes","temperature":"0.5","n":true})"));
   EXPECT_EQ(request.max_tokens, 3);
   EXPECT_TRUE(request.echo);
   EXPECT_EQ(request.sampling.temperature, 0.5f);
   EXPECT_EQ(request.n, 1);
   for (const char* name : {"best_of", "guided_regex", "nonsense", "priority", "session_id"}) {
-    const std::string value = std::string(name) == "session_id" ? "\"s\"" : "7";
-    EXPECT_OK(Parse("{\"prompt\":[1],\"" + std::string(name) + "\":" + value + "}"));
+    const std::string value = std::string(name) == "session_id" ? R"("s")" : "7";
+    EXPECT_OK(Parse(R"({"prompt":[1],")" + std::string(name) + "\":" + value + "}"));
   }
 }
 
 TEST(CompletionRequestTest, PromptsAreTruncatedAsAsked) {
   const auto truncated = [](const std::string& fields) {
-    const auto parsed = Parse("{\"prompt\":[1,2,3,4]," + fields + "}");
+    const auto parsed = Parse(R"({"prompt":[1,2,3,4],)" + fields + "}");
     return parsed.ok() ? parsed->prompts[0].token_ids : std::vector<int32_t>();
   };
-  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":2"), (std::vector<int32_t>{3, 4}));
-  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":2,\"truncation_side\":\"right\""),
+  EXPECT_EQ(truncated(R"("truncate_prompt_tokens":2)"), (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(truncated(R"("truncate_prompt_tokens":2,"truncation_side":"right")"),
             (std::vector<int32_t>{1, 2}));
-  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":9"), (std::vector<int32_t>{1, 2, 3, 4}));
-  EXPECT_EQ(truncated("\"truncate_prompt_tokens\":-1"), (std::vector<int32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(truncated(R"("truncate_prompt_tokens":9)"), (std::vector<int32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(truncated(R"("truncate_prompt_tokens":-1)"), (std::vector<int32_t>{1, 2, 3, 4}));
 }
 
 TEST(HttpErrorTest, JsonShape) {
   EXPECT_EQ(FromStatus(FieldStatus("f", "m \xFF")).Json(),
-            "{\"error\":{\"message\":\"m "
+            R"({"error":{"message":"m )"
             "\xEF\xBF\xBD\",\"type\":\"BadRequestError\",\"param\":\"f\",\"code\":400}}");
   EXPECT_EQ(FromStatus(ResourceExhausted("q")).status, 429);
   EXPECT_EQ(FromStatus(Unavailable("u")).status, 503);

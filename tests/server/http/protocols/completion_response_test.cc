@@ -40,118 +40,105 @@ InferenceResult MakeResult(int32_t k) {
   return {std::move(rows), std::move(generated)};
 }
 
-std::string Render(const CompletionRequest& request, const InferenceResult& result,
-                   bool with_tokenizer = false) {
-  const auto json =
-      CompletionResponseJson(request, *MakeFakeModel(with_tokenizer).model, {result}, 1755000000);
-  EXPECT_OK(json);
-  return json.value_or("");
+class CompletionResponseTest : public ::testing::Test {
+ protected:
+  std::string Render(const InferenceResult& result, bool with_tokenizer = false) {
+    const auto json = CompletionResponseJson(request_, *MakeFakeModel(with_tokenizer).model,
+                                             {result}, 1755000000);
+    EXPECT_OK(json);
+    return json.value_or("");
+  }
+  CompletionRequest request_ = MakeRequest();
+};
+
+TEST_F(CompletionResponseTest, WholeAnswerInVllmsKeyOrder) {
+  request_.prompt_logprobs = 2;
+  EXPECT_EQ(Render(MakeResult(2)),
+            R"({"id":"cmpl-id","object":"text_completion","created":1755000000,"model":"fake",)"
+            R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length",)"
+            R"("stop_reason":null,"token_ids":null,"prompt_logprobs":[null,{"1":{"logprob":-3.5,)"
+            R"("rank":9,"decoded_token":null},"5":{"logprob":-0.5,"rank":1,)"
+            R"("decoded_token":null},"6":{"logprob":-1.25,"rank":2,"decoded_token":null}},)"
+            R"({"2":{"logprob":-0.75,"rank":2,"decoded_token":null},)"
+            R"("7":{"logprob":-0.10000000149011612,"rank":1,"decoded_token":null}}],)"
+            R"("prompt_token_ids":null,"routed_experts":null}],"service_tier":null,)"
+            R"("system_fingerprint":"taopd-)" TAOPD_VERSION
+            R"(-01234567","usage":{"prompt_tokens":3,"total_tokens":4,"completion_tokens":1,)"
+            R"("prompt_tokens_details":null,"completion_tokens_details":null},)"
+            R"("kv_transfer_params":null,"ec_transfer_params":null,"metrics":null})");
 }
 
-TEST(CompletionResponseTest, WholeAnswerInVllmsKeyOrder) {
-  CompletionRequest request = MakeRequest();
-  request.prompt_logprobs = 2;
-  EXPECT_EQ(Render(request, MakeResult(2)),
-            "{\"id\":\"cmpl-id\",\"object\":\"text_completion\",\"created\":1755000000,\"model\":"
-            "\"fake\",\"choices\":["
-            "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\",\"stop_"
-            "reason\":null,"
-            "\"token_ids\":null,\"prompt_logprobs\":[null,"
-            "{\"1\":{\"logprob\":-3.5,\"rank\":9,\"decoded_token\":null},"
-            "\"5\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":null},"
-            "\"6\":{\"logprob\":-1.25,\"rank\":2,\"decoded_token\":null}},"
-            "{\"2\":{\"logprob\":-0.75,\"rank\":2,\"decoded_token\":null},"
-            "\"7\":{\"logprob\":-0.10000000149011612,\"rank\":1,\"decoded_token\":null}}],"
-            "\"prompt_token_ids\":null,\"routed_experts\":null}],"
-            "\"service_tier\":null,\"system_fingerprint\":\"taopd-" TAOPD_VERSION
-            "-01234567\","
-            "\"usage\":{\"prompt_tokens\":3,\"total_tokens\":4,\"completion_tokens\":1,\"prompt_"
-            "tokens_details\":null,"
-            "\"completion_tokens_details\":null},"
-            "\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}");
-}
-
-TEST(CompletionResponseTest, ZeroPromptLogprobsGivesTheActualToken) {
-  CompletionRequest request = MakeRequest();
-  request.prompt_logprobs = 0;
+TEST_F(CompletionResponseTest, ZeroPromptLogprobsGivesTheActualToken) {
+  request_.prompt_logprobs = 0;
   EXPECT_THAT(
-      Render(request, MakeResult(0)),
-      HasSubstr(
-          "\"prompt_logprobs\":[null,{\"1\":{\"logprob\":-3.5,\"rank\":9,\"decoded_token\":null}},"
-          "{\"2\":{\"logprob\":-0.75,\"rank\":2,\"decoded_token\":null}}]"));
+      Render(MakeResult(0)),
+      HasSubstr(R"("prompt_logprobs":[null,{"1":{"logprob":-3.5,"rank":9,"decoded_token":null}},)"
+                R"({"2":{"logprob":-0.75,"rank":2,"decoded_token":null}}])"));
 }
 
-TEST(CompletionResponseTest, OneTokenPromptGivesNull) {
-  CompletionRequest request = MakeRequest();
-  request.prompts[0].token_ids = {4};
-  request.prompt_logprobs = 2;
+TEST_F(CompletionResponseTest, OneTokenPromptGivesNull) {
+  request_.prompts[0].token_ids = {4};
+  request_.prompt_logprobs = 2;
   InferenceResult result = MakeResult(2);
   result.score.reset();
-  EXPECT_THAT(Render(request, result), HasSubstr("\"prompt_logprobs\":[null]"));
+  EXPECT_THAT(Render(result), HasSubstr(R"("prompt_logprobs":[null])"));
 }
 
-TEST(CompletionResponseTest, MinusInfinityIsMinus9999AndNanIsAnError) {
-  CompletionRequest request = MakeRequest();
-  request.prompt_logprobs = 0;
+TEST_F(CompletionResponseTest, MinusInfinityIsMinus9999AndNanIsAnError) {
+  request_.prompt_logprobs = 0;
   InferenceResult result = MakeResult(0);
   result.score->sampled_log_probs[0] = -kInf;
-  EXPECT_THAT(Render(request, result), HasSubstr("\"logprob\":-9999.0,"));
+  EXPECT_THAT(Render(result), HasSubstr(R"("logprob":-9999.0,)"));
   for (float bad : {std::nanf(""), kInf}) {
     result.score->sampled_log_probs[0] = bad;
-    EXPECT_ERROR(CompletionResponseJson(request, *MakeFakeModel().model, {result}, 0), kInternal,
+    EXPECT_ERROR(CompletionResponseJson(request_, *MakeFakeModel().model, {result}, 0), kInternal,
                  "token 1 at position 1");
   }
 }
 
-TEST(CompletionResponseTest, EchoedLogprobsCoverPromptAndGeneratedTokens) {
-  CompletionRequest request = MakeRequest();
-  request.echo = true;
-  request.logprobs = 2;
-  request.prompt_logprobs = 2;
+TEST_F(CompletionResponseTest, EchoedLogprobsCoverPromptAndGeneratedTokens) {
+  request_.echo = true;
+  request_.logprobs = 2;
+  request_.prompt_logprobs = 2;
   InferenceResult result = MakeResult(2);
   result.generated->top_ids = {3, 9};
   result.generated->top_log_probs = {-0.25f, -2.0f};
-  const std::string json = Render(request, result, /*with_tokenizer=*/true);
-  EXPECT_THAT(json, HasSubstr("\"text\":\"abcd\""));
+  const std::string json = Render(result, /*with_tokenizer=*/true);
+  EXPECT_THAT(json, HasSubstr(R"("text":"abcd")"));
   EXPECT_THAT(
       json,
-      HasSubstr(
-          "\"logprobs\":{\"text_offset\":[0,1,2,3],\"token_logprobs\":[null,-3.5,-0.75,-0.25],"
-          "\"tokens\":[\"a\",\"b\",\"c\",\"d\"],\"top_logprobs\":[null,"
-          "{\"b\":-3.5,\"f\":-0.5,\"g\":-1.25},"
-          "{\"c\":-0.75,\"h\":-0.10000000149011612},{\"d\":-0.25,\"j\":-2.0}]}"));
-  EXPECT_THAT(json, HasSubstr("\"decoded_token\":\"b\""));
+      HasSubstr(R"("logprobs":{"text_offset":[0,1,2,3],"token_logprobs":[null,-3.5,-0.75,-0.25],)"
+                R"("tokens":["a","b","c","d"],"top_logprobs":[null,{"b":-3.5,"f":-0.5,"g":-1.25},)"
+                R"({"c":-0.75,"h":-0.10000000149011612},{"d":-0.25,"j":-2.0}]})"));
+  EXPECT_THAT(json, HasSubstr(R"("decoded_token":"b")"));
 }
 
-TEST(CompletionResponseTest, LogprobsZeroReportsOnlyTheChosenToken) {
-  CompletionRequest request = MakeRequest();
-  request.logprobs = 0;
-  EXPECT_THAT(Render(request, MakeResult(0)),
-              HasSubstr("\"logprobs\":{\"text_offset\":[0],\"token_logprobs\":[-0.25],\"tokens\":["
-                        "\"token_id:3\"],"
-                        "\"top_logprobs\":[{\"token_id:3\":-0.25}]}"));
+TEST_F(CompletionResponseTest, LogprobsZeroReportsOnlyTheChosenToken) {
+  request_.logprobs = 0;
+  EXPECT_THAT(
+      Render(MakeResult(0)),
+      HasSubstr(R"("logprobs":{"text_offset":[0],"token_logprobs":[-0.25],"tokens":["token_id:3"],)"
+                R"("top_logprobs":[{"token_id:3":-0.25}]})"));
 }
 
-TEST(CompletionResponseTest, EchoedLogprobsAreCutToTheirOwnCount) {
-  CompletionRequest request = MakeRequest();
-  request.echo = true;
-  request.logprobs = 0;
-  request.prompt_logprobs = 2;  // asks for more than logprobs does
-  EXPECT_THAT(Render(request, MakeResult(2)),
-              HasSubstr("\"top_logprobs\":[null,{\"token_id:1\":-3.5},{\"token_id:2\":-0.75},{"
-                        "\"token_id:3\":-0.25}]"));
+TEST_F(CompletionResponseTest, EchoedLogprobsAreCutToTheirOwnCount) {
+  request_.echo = true;
+  request_.logprobs = 0;
+  request_.prompt_logprobs = 2;  // asks for more than logprobs does
+  EXPECT_THAT(Render(MakeResult(2)),
+              HasSubstr(R"("top_logprobs":[null,{"token_id:1":-3.5},{"token_id:2":-0.75},)"
+                        R"({"token_id:3":-0.25}])"));
 }
 
-TEST(CompletionResponseTest, MaxTokensZeroHidesTheGeneratedToken) {
-  CompletionRequest request = MakeRequest();
-  request.echo = true;
-  request.max_tokens = 0;
-  request.logprobs = 0;
-  request.prompt_logprobs = 0;
-  request.return_token_ids = true;
+TEST_F(CompletionResponseTest, MaxTokensZeroHidesTheGeneratedToken) {
+  request_.echo = true;
+  request_.max_tokens = 0;
+  request_.logprobs = 0;
+  request_.prompt_logprobs = 0;
+  request_.return_token_ids = true;
   InferenceResult result = MakeResult(0);
   result.generated->finish = FinishReason::kStop;
-  const auto json = nlohmann::json::parse(Render(request, result, true));
+  const auto json = nlohmann::json::parse(Render(result, true));
   const auto& choice = json["choices"][0];
   EXPECT_EQ(choice["text"], "");  // return_token_ids drops the echoed text
   EXPECT_EQ(choice["logprobs"]["tokens"].size(), 3u);
@@ -161,70 +148,60 @@ TEST(CompletionResponseTest, MaxTokensZeroHidesTheGeneratedToken) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 1);
 }
 
-TEST(CompletionResponseTest, StopReasonIsTheAskedIdOnly) {
-  CompletionRequest request = MakeRequest();
+TEST_F(CompletionResponseTest, StopReasonIsTheAskedIdOnly) {
   InferenceResult result = MakeResult(0);
   result.generated->ids = {4, 3};
   result.generated->finish = FinishReason::kStop;
-  EXPECT_THAT(
-      Render(request, result, true),
-      HasSubstr(
-          "\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null"));
-  request.sampling.stop_token_ids = {3};
-  EXPECT_THAT(Render(request, result), HasSubstr("\"finish_reason\":\"stop\",\"stop_reason\":3"));
+  EXPECT_THAT(Render(result, true),
+              HasSubstr(R"("text":"e","logprobs":null,"finish_reason":"stop","stop_reason":null)"));
+  request_.sampling.stop_token_ids = {3};
+  EXPECT_THAT(Render(result), HasSubstr(R"("finish_reason":"stop","stop_reason":3)"));
 }
 
-TEST(CompletionResponseTest, StopStringsCutTheTextOverTokenBorders) {
-  CompletionRequest request = MakeRequest();
-  request.stop = {"zz", "fg"};
+TEST_F(CompletionResponseTest, StopStringsCutTheTextOverTokenBorders) {
+  request_.stop = {"zz", "fg"};
   InferenceResult result = MakeResult(0);
   result.generated->ids = {4, 5, 6};  // "e", "f", "g"
   result.generated->finish = FinishReason::kStop;
-  EXPECT_THAT(Render(request, result, true),
-              HasSubstr("\"text\":\"e\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_"
-                        "reason\":\"fg\""));
-  request.include_stop_str_in_output = true;
-  EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"efg\""));
+  EXPECT_THAT(Render(result, true),
+              HasSubstr(R"("text":"e","logprobs":null,"finish_reason":"stop","stop_reason":"fg")"));
+  request_.include_stop_str_in_output = true;
+  EXPECT_THAT(Render(result, true), HasSubstr(R"("text":"efg")"));
   // A stop token, whose text is a part of the output now, too.
-  request.stop = {"zz"};
-  request.sampling.stop_token_ids = {6};
-  EXPECT_THAT(Render(request, result, true),
-              HasSubstr("\"text\":\"efg\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_"
-                        "reason\":6"));
+  request_.stop = {"zz"};
+  request_.sampling.stop_token_ids = {6};
+  EXPECT_THAT(Render(result, true),
+              HasSubstr(R"("text":"efg","logprobs":null,"finish_reason":"stop","stop_reason":6)"));
   // vLLM drops the stop token before it looks for stop strings.
-  request.stop = {"fg"};
-  request.include_stop_str_in_output = false;
-  EXPECT_THAT(Render(request, result, true),
-              HasSubstr("\"text\":\"ef\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_"
-                        "reason\":6"));
+  request_.stop = {"fg"};
+  request_.include_stop_str_in_output = false;
+  EXPECT_THAT(Render(result, true),
+              HasSubstr(R"("text":"ef","logprobs":null,"finish_reason":"stop","stop_reason":6)"));
 }
 
-TEST(CompletionResponseTest, StopStringsWithinMinTokensDoNotCount) {
-  CompletionRequest request = MakeRequest();
-  request.stop = {"e"};
-  request.sampling.min_tokens = 1;
+TEST_F(CompletionResponseTest, StopStringsWithinMinTokensDoNotCount) {
+  request_.stop = {"e"};
+  request_.sampling.min_tokens = 1;
   InferenceResult result = MakeResult(0);
   result.generated->ids = {4, 5, 4};  // "e", "f", "e"
   result.generated->finish = FinishReason::kStop;
-  EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"ef\""));
+  EXPECT_THAT(Render(result, true), HasSubstr(R"("text":"ef")"));
 }
 
-TEST(CompletionResponseTest, TokensAfterAStopStringHaveNoText) {
-  CompletionRequest request = MakeRequest();
-  request.stop = {"e"};
+TEST_F(CompletionResponseTest, TokensAfterAStopStringHaveNoText) {
+  request_.stop = {"e"};
   InferenceResult result = MakeResult(0);
   result.generated->ids = {5, 4, 6, 4};
-  EXPECT_THAT(Render(request, result, true), HasSubstr("\"text\":\"f\",\"logprobs\":null"));
+  EXPECT_THAT(Render(result, true), HasSubstr(R"("text":"f","logprobs":null)"));
 }
 
-TEST(CompletionResponseTest, ChoicesOfAPromptShareItsLogprobs) {
-  CompletionRequest request = MakeRequest();
-  request.n = 2;
-  request.prompts.push_back({{7}, std::nullopt});
-  request.prompt_logprobs = 0;
+TEST_F(CompletionResponseTest, ChoicesOfAPromptShareItsLogprobs) {
+  request_.n = 2;
+  request_.prompts.push_back({{7}, std::nullopt});
+  request_.prompt_logprobs = 0;
   InferenceResult unscored = MakeResult(0);
   unscored.score.reset();
-  const auto text = CompletionResponseJson(request, *MakeFakeModel().model,
+  const auto text = CompletionResponseJson(request_, *MakeFakeModel().model,
                                            {MakeResult(0), unscored, unscored, unscored}, 0);
   ASSERT_OK(text);
   const auto json = nlohmann::json::parse(*text);
@@ -238,14 +215,12 @@ TEST(CompletionResponseTest, ChoicesOfAPromptShareItsLogprobs) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 4);
 }
 
-TEST(CompletionResponseTest, EqualTokenTextsMerge) {
-  CompletionRequest request = MakeRequest();
-  request.logprobs = 2;
+TEST_F(CompletionResponseTest, EqualTokenTextsMerge) {
+  request_.logprobs = 2;
   InferenceResult result = MakeResult(0);
   result.generated->top_ids = {30, 31};  // both incomplete characters: empty text
   result.generated->top_log_probs = {-1.0f, -2.0f};
-  EXPECT_THAT(Render(request, result, true),
-              HasSubstr("\"top_logprobs\":[{\"d\":-0.25,\"\":-2.0}]"));
+  EXPECT_THAT(Render(result, true), HasSubstr(R"("top_logprobs":[{"d":-0.25,"":-2.0}])"));
 }
 
 TEST(TokenTextTest, CompletesACharacterFromItsContext) {
