@@ -17,27 +17,24 @@ class SamplingDefaultsTest : public ::testing::Test {
 };
 
 TEST_F(SamplingDefaultsTest, FileReplacesDefaults) {
-  const auto defaults = Load(
-      "{\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20,\"min_p\":0.125,"
-      "\"repetition_penalty\":1.05,\"eos_token_id\":[1,2],\"do_sample\":true,"
-      "\"presence_penalty\":1.5,\"transformers_version\":\"4.51.0\"}");
-  ASSERT_OK(defaults);
-  EXPECT_EQ(defaults->temperature, 0.6f);
-  EXPECT_EQ(defaults->top_p, 0.95f);
-  EXPECT_EQ(defaults->top_k, 20);
-  EXPECT_EQ(defaults->min_p, 0.125f);
-  EXPECT_EQ(defaults->repetition_penalty, 1.05f);
-  EXPECT_EQ(defaults->presence_penalty, 0.0f);  // vLLM takes no default of this one
-  EXPECT_TRUE(defaults->stop_token_ids.empty());
+  ASSERT_OK_AND_ASSIGN(const auto defaults,
+                       Load("{\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20,\"min_p\":0.125,"
+                            "\"repetition_penalty\":1.05,\"eos_token_id\":[1,2],\"do_sample\":true,"
+                            "\"presence_penalty\":1.5,\"transformers_version\":\"4.51.0\"}"));
+  EXPECT_EQ(defaults.temperature, 0.6f);
+  EXPECT_EQ(defaults.top_p, 0.95f);
+  EXPECT_EQ(defaults.top_k, 20);
+  EXPECT_EQ(defaults.min_p, 0.125f);
+  EXPECT_EQ(defaults.repetition_penalty, 1.05f);
+  EXPECT_EQ(defaults.presence_penalty, 0.0f);  // vLLM takes no default of this one
+  EXPECT_TRUE(defaults.stop_token_ids.empty());
 }
 
 TEST_F(SamplingDefaultsTest, AbsentValuesAndFilesChangeNothing) {
-  const auto silent = Load("{\"temperature\":null}");
-  ASSERT_OK(silent);
-  EXPECT_EQ(silent->temperature, 1.0f);
-  const auto no_file = LoadSamplingDefaults(dir_.File("no_such_dir"));
-  ASSERT_OK(no_file);
-  EXPECT_EQ(no_file->top_k, 0);
+  ASSERT_OK_AND_ASSIGN(const auto silent, Load("{\"temperature\":null}"));
+  EXPECT_EQ(silent.temperature, 1.0f);
+  ASSERT_OK_AND_ASSIGN(const auto no_file, LoadSamplingDefaults(dir_.File("no_such_dir")));
+  EXPECT_EQ(no_file.top_k, 0);
 }
 
 TEST_F(SamplingDefaultsTest, BadValuesNameFileKeyAndValue) {

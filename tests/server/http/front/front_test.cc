@@ -169,14 +169,13 @@ TEST_F(FrontTest, ServesOneRequestAfterTheOther) {
 }
 
 TEST(ListenerTest, NameOfThisMachineIsItsIpv4Address) {
-  auto listener = Listener::Open("localhost", 0);
-  ASSERT_OK(listener);
-  RawClient client(listener->port());  // of 127.0.0.1
+  ASSERT_OK_AND_ASSIGN(auto listener, Listener::Open("localhost", 0));
+  RawClient client(listener.port());  // of 127.0.0.1
   AcceptedSocket socket;
-  ASSERT_EQ(listener->Accept(&socket), Listener::Result::kAccepted);
+  ASSERT_EQ(listener.Accept(&socket), Listener::Result::kAccepted);
   EXPECT_EQ(socket.address, "127.0.0.1");
   ::close(socket.fd);
-  EXPECT_EQ(listener->Accept(&socket), Listener::Result::kNone);
+  EXPECT_EQ(listener.Accept(&socket), Listener::Result::kNone);
 }
 
 TEST_F(FrontTest, PipelinedRequestsAreAnsweredInOrder) {
