@@ -6,7 +6,6 @@
 #include "common/base/check.h"
 #include "common/model/batch_parts.h"
 #include "common/model/layers/attention.h"
-#include "common/model/layers/attention_plan.h"
 #include "common/model/layers/paged_attention.h"
 #include "common/model/parallel/sharded_head.h"
 #include "common/model/weights/lora_weights.h"

@@ -1,6 +1,6 @@
 // A sequence's numbers do not depend on the rest of the pack: packs against single sequences, bit
 // for bit.
-#include "common/model/layers/attention_plan.h"
+#include "common/model/layers/attention.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/grad_mode.h>
