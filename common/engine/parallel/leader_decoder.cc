@@ -10,7 +10,6 @@
 #include "common/dist/rendezvous_addresses.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
-#include "common/engine/parallel/parallel_options.h"
 #include "common/engine/parallel/worker_processes.h"
 #include "common/model/weights/weights.h"
 
