@@ -12,6 +12,7 @@
 #include "kernels/cpu/attention/softmax_isa.h"
 #include "kernels/cpu/attention/tile_product_isa.h"
 #include "taopd/base/always_inline.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
@@ -143,7 +144,7 @@ struct Attention {
   static void SumValues(const TokenRange* ranges, int64_t num_rows, const Sums& out) {
     int64_t begin = 0, end = kPartitionTokens / kNumbers;
     for (int64_t row = 0; row < num_rows; ++row) {
-      const int64_t row_begin = (ranges[row].begin + kNumbers - 1) / kNumbers;
+      const int64_t row_begin = CeilDiv(ranges[row].begin, kNumbers);
       const int64_t row_end = ranges[row].end / kNumbers;
       begin = begin < row_begin ? row_begin : begin;
       end = end > row_end ? row_end : end;
@@ -182,7 +183,7 @@ struct Attention {
     if (all.begin >= all.end) return;
     alignas(64) float scores[kTileRows * kScoreStride];
     const int64_t panel = all.begin / kPanelWidth;
-    const int64_t num_panels = (all.end + kPanelWidth - 1) / kPanelWidth - panel;
+    const int64_t num_panels = CeilDiv(all.end, kPanelWidth) - panel;
     const int64_t words = QueryWords(tile.head_size);
     const int64_t num_steps = tile.head_size / kNumbers;
     Multiply<Arithmetic>(tile.queries + first * words, words, num_rows,

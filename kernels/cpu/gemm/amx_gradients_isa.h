@@ -8,9 +8,7 @@
 
 // The first factor of AddTransposedAmx: tile (r / 32, m / 16) has the 32 numbers of its rows of A
 // for each of its 16 columns, tiles[((r / 32 * 4 + m / 16) * 16 + m % 16) * 32 + r % 32].
-int64_t ElementsOfAmxFactor(int64_t num_r) {
-  return (num_r + kAmxInputs - 1) / kAmxInputs * kAmxInputs * kWidth;
-}
+int64_t ElementsOfAmxFactor(int64_t num_r) { return RoundUp(num_r, kAmxInputs) * kWidth; }
 
 // Transposes 16 rows of 16 words; the rows of `from` are kStepBytes apart.
 TAOPD_INLINE void TransposeAmxTile(const char* from, char* to) {
@@ -75,7 +73,7 @@ void AddTransposedAmx(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_
   const int64_t groups = num_r / kAmxInputs, rest = num_r % kAmxInputs;
   alignas(kLineBytes) char last[kAmxWeightBytes];
   if (rest > 0) {
-    const int64_t bytes = (rest + 1) / 2 * kStepBytes;
+    const int64_t bytes = CeilDiv(rest, 2) * kStepBytes;
     __builtin_memcpy(last, panel + groups * kAmxWeightBytes, bytes);
     __builtin_memset(last + bytes, 0, kAmxWeightBytes - bytes);
   }

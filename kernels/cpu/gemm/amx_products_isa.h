@@ -26,8 +26,8 @@ inline void MultiplyAmxSteps(const Bfloat16Bits* x, int64_t x_stride, int64_t nu
     __builtin_memset(last_weights + bytes, 0, kAmxWeightBytes - bytes);
   }
   const int64_t x_bytes = x_stride * static_cast<int64_t>(sizeof(Bfloat16Bits));
-  const int64_t num_blocks = (num_m + kAmxRowBlock - 1) / kAmxRowBlock;
-  const int64_t lines_of_block = (ahead_bytes / kLineBytes + num_blocks - 1) / num_blocks;
+  const int64_t num_blocks = CeilDiv(num_m, kAmxRowBlock);
+  const int64_t lines_of_block = CeilDiv(ahead_bytes / kLineBytes, num_blocks);
   for (int64_t m = 0; m < num_m; m += kAmxRowBlock) {
     const int64_t rows = num_m - m < kAmxRowBlock ? num_m - m : kAmxRowBlock;
     const Bfloat16Bits* const rows_x = x + m * x_stride;
@@ -41,7 +41,7 @@ inline void MultiplyAmxSteps(const Bfloat16Bits* x, int64_t x_stride, int64_t nu
     }
     // Blocks of more than 16 rows go through the inputs twice.
     const int64_t passes = whole * (rows > kAmxRows ? 2 : 1);
-    AmxPrefetch prefetch{ahead, passes > 0 ? (lines_of_block + passes - 1) / passes : 0};
+    AmxPrefetch prefetch{ahead, passes > 0 ? CeilDiv(lines_of_block, passes) : 0};
     MultiplyAmxBlock(block, rows, columns, registers, &prefetch);
     block.c += rows * block.c_stride;
     ahead += lines_of_block * kLineBytes;
@@ -79,13 +79,13 @@ void MultiplyAmxPanels(const Bfloat16Bits* x, int64_t x_stride, const Bfloat16Bi
   constexpr int64_t kTileBytes = kAmxRowBlock * kAmxRowBytes;
   alignas(kLineBytes) char rows_of_x[kAmxBlockSteps / kAmxSteps * kTileBytes];
   alignas(kLineBytes) char last_weights[kAmxWeightBytes];
-  const int64_t all_steps = (num_k + 1) / 2, panel_bytes = all_steps * kStepBytes;
+  const int64_t all_steps = CeilDiv(num_k, 2), panel_bytes = all_steps * kStepBytes;
   // The next rows are fetched meanwhile, also those after the last: callers often continue there. A
   // block of rows goes through its inputs twice per panel.
-  const int64_t passes = num_k / kAmxInputs * 2 * ((num_n + kWidth - 1) / kWidth);
+  const int64_t passes = num_k / kAmxInputs * 2 * CeilDiv(num_n, kWidth);
   const int64_t lines_of_rows =
       kAmxRowBlock * x_stride * static_cast<int64_t>(sizeof(Bfloat16Bits)) / kLineBytes;
-  const int64_t lines = passes > 0 ? (lines_of_rows + passes - 1) / passes : 0;
+  const int64_t lines = passes > 0 ? CeilDiv(lines_of_rows, passes) : 0;
   AmxRegisters registers;
   for (int64_t m = 0; m < num_m; m += kAmxRowBlock) {
     const int64_t rows = num_m - m < kAmxRowBlock ? num_m - m : kAmxRowBlock;
@@ -99,7 +99,7 @@ void MultiplyAmxPanels(const Bfloat16Bits* x, int64_t x_stride, const Bfloat16Bi
       const char* weights = reinterpret_cast<const char*>(panels) + step * kStepBytes;
       for (int64_t n = 0; n < num_n; n += kWidth, weights += panel_bytes) {
         if (rest > 0) {
-          const int64_t bytes = (rest + 1) / 2 * kStepBytes;
+          const int64_t bytes = CeilDiv(rest, 2) * kStepBytes;
           __builtin_memcpy(last_weights, weights + whole * kAmxWeightBytes, bytes);
           __builtin_memset(last_weights + bytes, 0, kAmxWeightBytes - bytes);
         }
@@ -168,7 +168,8 @@ class AmxWeights {
 // order.
 void MultiplyAmxFewRows(const Bfloat16Bits* x, int64_t x_stride, PairPanels panels, int64_t num_m,
                         int64_t num_n, int64_t num_k, float* c, int64_t c_stride, bool accumulate) {
-  const int64_t all_steps = (num_k + 1) / 2, whole = num_k / kAmxInputs, rest = num_k % kAmxInputs;
+  const int64_t all_steps = CeilDiv(num_k, 2), whole = num_k / kAmxInputs,
+                rest = num_k % kAmxInputs;
   const int64_t x_bytes = x_stride * static_cast<int64_t>(sizeof(Bfloat16Bits));
   alignas(kLineBytes) char last_x[kAmxTileBytes];
   if (rest > 0) {
@@ -211,7 +212,7 @@ void MultiplyAmx(const Bfloat16Bits* x, int64_t x_stride, PairPanels panels, int
   }
   const bool few_rows = num_m <= kAmxRowBlock;
   const int64_t block_steps = few_rows ? kAmxFewRowsBlockSteps : kAmxBlockSteps;
-  const int64_t all_steps = (num_k + 1) / 2;
+  const int64_t all_steps = CeilDiv(num_k, 2);
   const auto* plain = reinterpret_cast<const char*>(panels.plain);
   const CodedPanel* coded = panels.coded;
   constexpr uint8_t kNoHighBytes[kHighBytes] = {};  // an expander reads them

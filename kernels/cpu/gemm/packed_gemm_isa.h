@@ -1,7 +1,8 @@
 // The loops of packed_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
-// This file may not include inline functions of other files: they would be compiled for this
-// instruction set, and the linker might pick that copy for the whole program.
+// This file may use only those inline functions of other files that are always inlined. Any other
+// would be compiled for this instruction set, and the linker might pick that copy for the whole
+// program.
 #pragma once
 
 #include <stdint.h>
@@ -12,6 +13,7 @@
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/gemm/pair_instructions_isa.h"
 #include "kernels/cpu/isa/compiled_isa.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
@@ -28,9 +30,9 @@ TAOPD_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m, int6
                               float* c, const MultiplyTile& multiply) {
   int64_t tiles = NumTiles(num_m);
   tile->period = tiles;
-  const int64_t share_bytes = (tile->steps + tiles - 1) / tiles * ahead_bytes;
+  const int64_t share_bytes = CeilDiv(tile->steps, tiles) * ahead_bytes;
   for (int64_t m = 0; m < num_m; --tiles) {
-    const int64_t rows = (num_m - m + tiles - 1) / tiles;
+    const int64_t rows = CeilDiv(num_m - m, tiles);
     tile->x = x + m * tile->x_stride;
     tile->c = c + m * tile->c_stride;
     multiply(*tile, rows);
@@ -225,7 +227,7 @@ void AddSteps(TileSums<typename Products::X>* tile, const typename Products::X* 
   tile->ahead = tile->weights;
   int64_t tiles = NumTiles(num_m);
   for (int64_t m = 0; m < num_m; --tiles) {
-    const int64_t rows = (num_m - m + tiles - 1) / tiles;
+    const int64_t rows = CeilDiv(num_m - m, tiles);
     tile->x = x + m * tile->x_stride;
     tile->c = c + m * tile->c_stride;
     MultiplyRows<Products>(*tile, rows, num_n);
@@ -273,7 +275,7 @@ void AddTransposedOfFloats(const float* a, int64_t a_stride, const float* b, int
                            int64_t num_r, int64_t num_m, int64_t num_n, float* c,
                            int64_t c_stride) {
   alignas(kLineBytes) float panel[kAddedSteps * kWidth];
-  const int64_t columns = (num_n + kLanes - 1) / kLanes * kLanes;
+  const int64_t columns = RoundUp(num_n, kLanes);
   for (int64_t i = 0; i < kAddedSteps; ++i) {
     for (int64_t n = num_n; n < columns; ++n) panel[i * kWidth + n] = 0;
   }
@@ -306,7 +308,7 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
 }
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-int64_t ElementsOfPairPanel(int64_t num_r) { return (num_r + 1) / 2 * 2 * kWidth; }
+int64_t ElementsOfPairPanel(int64_t num_r) { return RoundUp(num_r, 2) * kWidth; }
 #endif
 
 #undef TAOPD_INLINE

@@ -19,7 +19,7 @@ constexpr int64_t kExpandedSteps = (64 << 10) / kStepBytes;
 constexpr int64_t kFewExpandedSteps = (8 << 10) / kStepBytes;
 constexpr int64_t kLineBytes = 64;
 
-inline int64_t NumTiles(int64_t num_m) { return (num_m + kTileRows - 1) / kTileRows; }
+inline int64_t NumTiles(int64_t num_m) { return CeilDiv(num_m, kTileRows); }
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
@@ -288,6 +288,6 @@ void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int6
     return;
   }
   WithWholePanel(tile, rows, columns, [&](const TileSums<typename Products::X>& whole) {
-    multiply(whole, (columns + kLanes - 1) / kLanes * kLanes);
+    multiply(whole, RoundUp(columns, kLanes));
   });
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/cpu/attention/causal/head_task.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
 
@@ -22,7 +23,7 @@ class PairHeadProducts {
 
   // The numbers of keys of a block in whole panels.
   static int64_t PaddedKeys(const QueryBlock& block) {
-    return (block.num_keys() + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs;
+    return RoundUp(block.num_keys(), kPanelOutputs);
   }
   // Rows at distances of a power of two would share few of a cache's sets.
   static int64_t ScoreStride(const QueryBlock& block) { return PaddedKeys(block) + 16; }
