@@ -1,11 +1,13 @@
 #include "server/grpc/grpc_server.h"
 
 #include <absl/strings/str_cat.h>
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/auth_metadata_processor.h>
 #include <grpcpp/security/server_credentials.h>
 
 #include <algorithm>
@@ -19,10 +21,9 @@
 #include "proto/grpc/reflection_v1.grpc.pb.h"
 #include "proto/grpc/reflection_v1alpha.grpc.pb.h"
 #include "server/grpc/guard/grpc_guard.h"
-#include "server/grpc/key_check.h"
-#include "server/grpc/policy/policy_service.h"
-#include "server/grpc/reflection/reflection.h"
-#include "server/grpc/teacher_service.h"
+#include "server/grpc/policy_service.h"
+#include "server/grpc/reflection.h"
+#include "server/grpc/teacher/teacher_service.h"
 #include "server/grpc/vllm/engine_service.h"
 #include "server/grpc/vllm/inference_service.h"
 #include "server/net/listener.h"
@@ -32,6 +33,9 @@ namespace {
 
 constexpr char kServiceName[] = "taopd.v1.Teacher";
 constexpr char kLivenessName[] = "liveness";
+constexpr char kHealthPath[] = "/grpc.health.v1.Health/";
+constexpr char kTeacherPath[] = "/taopd.v1.Teacher/";
+constexpr char kReflectionPath[] = "/grpc.reflection.";
 constexpr int kHandshakeTimeoutMs = 20'000;
 constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // for all connections together
 
@@ -41,6 +45,42 @@ void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
                    const std::string& message) {
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
 }
+
+// Returns the handlers' name of the method in the metrics. Clients may send any path, but the
+// labels must be a fixed set.
+std::string MethodLabel(const std::string& path) {
+  std::string name = path.substr(std::min<size_t>(path.size(), 1));
+  std::replace(name.begin(), name.end(), '/', '.');
+  const auto* pool = google::protobuf::DescriptorPool::generated_pool();
+  if (pool->FindMethodByName(name) == nullptr) return "grpc/unknown";
+  if (path.starts_with(kReflectionPath)) return "grpc/Reflection";
+  return "grpc/" + path.substr(path.starts_with(kTeacherPath) ? sizeof(kTeacherPath) - 1 : 1);
+}
+
+// Refuses calls that show no key at the end of their headers, before gRPC reads their message: a
+// client without a key cannot make the server hold one.
+class KeyCheck final : public grpc::AuthMetadataProcessor {
+ public:
+  KeyCheck(const ApiKeys* keys, ServerMetrics* metrics) : keys_(keys), metrics_(metrics) {}
+
+  // The check takes microseconds: gRPC's thread may do it.
+  bool IsBlocking() const override { return false; }
+  // Returns UNAUTHENTICATED, recorded under the call's method, unless the call shows one of the
+  // keys or is for the health service. The client's address is not known here.
+  grpc::Status Process(const InputMetadata& headers, grpc::AuthContext*, OutputMetadata*,
+                       OutputMetadata*) override {
+    const std::string path = OnlyValueOf(headers, ":path");
+    if (path.starts_with(kHealthPath) || keys_->Accepts(OnlyValueOf(headers, "authorization"))) {
+      return grpc::Status::OK;
+    }
+    metrics_->RecordRequest(MethodLabel(path), "UNAUTHENTICATED", absl::ZeroDuration());
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "Unauthorized");
+  }
+
+ private:
+  const ApiKeys* const keys_;
+  ServerMetrics* const metrics_;
+};
 
 // gRPC speaks with the guard alone, over pairs of sockets.
 std::shared_ptr<grpc::ServerCredentials> Credentials(const ApiKeys* keys, ServerMetrics* metrics) {

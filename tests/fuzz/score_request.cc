@@ -7,7 +7,7 @@
 
 #include "common/base/check.h"
 #include "server/grpc/calls/parsed_size.h"
-#include "server/grpc/score_admission.h"
+#include "server/grpc/teacher/score_admission.h"
 #include "tests/server/fake_engine.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,11 +1,12 @@
 // The state that the handlers of all gRPC services share, and their view of gRPC's own types. If
-// the server has keys, a handler runs only for calls that have shown one
-// (server/grpc/key_check.h). Any thread may call the functions.
+// the server has keys, a handler runs only for calls that have shown one (KeyCheck in
+// grpc_server.cc). Any thread may call the functions.
 #pragma once
 
 #include <absl/time/time.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -62,6 +63,21 @@ std::string AddressOf(const CallServices& services, const CallContext& context);
 
 // The name of the client (server/net/client_name.h) for the engine's turns and for shares.
 std::string ClientOf(const CallServices& services, const CallContext& context);
+
+// gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside of its
+// library orders the two, which ThreadSanitizer does not see: a reactor that frees in OnDone what
+// OnCancel uses repeats the order here.
+class ReactionOrder {
+ public:
+  // Call it last in OnCancel.
+  void CancelEnds() { cancel_ended_.store(true, std::memory_order_release); }
+  // Call it first in OnDone. It does not wait, because a call that is not cancelled has no
+  // OnCancel.
+  void DoneBegins() const { (void)cancel_ended_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<bool> cancel_ended_{false};
+};
 
 // Runs `work`, records the request under `method`, and finishes with its status.
 UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,

@@ -19,7 +19,6 @@
 #include "server/grpc/calls/call_services.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/calls/message_stream.h"
-#include "server/grpc/calls/reaction_order.h"
 
 namespace taopd {
 

@@ -17,7 +17,6 @@
 #include "common/base/status.h"
 #include "server/grpc/calls/call_services.h"
 #include "server/grpc/calls/message_bytes.h"
-#include "server/grpc/calls/reaction_order.h"
 
 namespace taopd {
 

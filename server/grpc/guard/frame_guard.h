@@ -27,9 +27,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "server/grpc/guard/client_limits.h"
 #include "server/grpc/guard/http2_frames.h"
-#include "server/grpc/guard/memory_account.h"
-#include "server/grpc/guard/reset_rate.h"
 
 namespace taopd {
 

@@ -23,9 +23,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/grpc/guard/client_limits.h"
 #include "server/grpc/guard/frame_guard.h"
 #include "server/grpc/guard/guarded_connection.h"
-#include "server/grpc/guard/reset_rate.h"
 #include "server/net/client_name.h"
 #include "server/net/listener.h"
 #include "server/net/poller.h"

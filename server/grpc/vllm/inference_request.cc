@@ -10,7 +10,7 @@
 #include "server/generation/engine_requests.h"
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
-#include "server/grpc/generate/sampling_conversion.h"
+#include "server/grpc/calls/sampling_conversion.h"
 
 namespace taopd {
 namespace {
@@ -22,21 +22,18 @@ constexpr int64_t kBytesOfTokenMessage = 512;
 constexpr int64_t kBytesPerCandidate = 32;
 
 absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
-  const auto refuse = [](bool is_set, const char* name) {
-    return is_set ? InvalidArgument(name, " is not supported") : absl::OkStatus();
-  };
-  TAOPD_RETURN_IF_ERROR(refuse(request.sampling().num_sequences() > 1, "num_sequences > 1"));
-  TAOPD_RETURN_IF_ERROR(refuse(request.priority() != 0, "priority"));
-  TAOPD_RETURN_IF_ERROR(refuse(request.media_size() > 0, "media"));
-  TAOPD_RETURN_IF_ERROR(refuse(!request.lora_name().empty(), "lora_name"));
+  TAOPD_RETURN_IF_ERROR(RefuseIf(request.sampling().num_sequences() > 1, "num_sequences > 1"));
+  TAOPD_RETURN_IF_ERROR(RefuseIf(request.priority() != 0, "priority"));
+  TAOPD_RETURN_IF_ERROR(RefuseIf(request.media_size() > 0, "media"));
+  TAOPD_RETURN_IF_ERROR(RefuseIf(!request.lora_name().empty(), "lora_name"));
   const vllm::ResponseOptions& response = request.response();
+  TAOPD_RETURN_IF_ERROR(RefuseIf(response.prompt_candidates().has_token_ids(),
+                                 "prompt_candidates token_ids selector"));
+  TAOPD_RETURN_IF_ERROR(RefuseIf(response.output_candidates().has_token_ids(),
+                                 "output_candidates token_ids selector"));
   TAOPD_RETURN_IF_ERROR(
-      refuse(response.prompt_candidates().has_token_ids(), "prompt_candidates token_ids selector"));
-  TAOPD_RETURN_IF_ERROR(
-      refuse(response.output_candidates().has_token_ids(), "output_candidates token_ids selector"));
-  TAOPD_RETURN_IF_ERROR(
-      refuse(request.kv().kv_transfer_params().fields_size() > 0, "kv_transfer_params"));
-  return refuse(request.kv().ec_transfer_params().fields_size() > 0, "ec_transfer_params");
+      RefuseIf(request.kv().kv_transfer_params().fields_size() > 0, "kv_transfer_params"));
+  return RefuseIf(request.kv().ec_transfer_params().fields_size() > 0, "ec_transfer_params");
 }
 
 absl::Status ReadPrompt(const vllm::GenerateRequest& request, const ServedModel& model,
@@ -204,6 +201,10 @@ absl::StatusOr<int64_t> MessageBytes(const GenerationRequest& request) {
 }
 
 }  // namespace
+
+absl::Status RefuseIf(bool is_set, const char* what) {
+  return is_set ? InvalidArgument(what, " is not supported") : absl::OkStatus();
+}
 
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
                                                  absl::Time deadline, const std::string& client,

@@ -41,4 +41,7 @@ absl::StatusOr<AdmittedInference> AdmitInference(
     const vllm::GenerateRequest& request, absl::Time deadline, const std::string& client,
     ServingState& state, const vllm::grpc::engine::SamplingParams* gateway = nullptr);
 
+// Returns INVALID_ARGUMENT, naming `what` as not supported, if `is_set`.
+absl::Status RefuseIf(bool is_set, const char* what);
+
 }  // namespace taopd

@@ -124,13 +124,8 @@ UnaryCall* VllmControlService::GetModelInfo(CallContext* context, const CallByte
 
 UnaryCall* VllmControlService::Abort(CallContext* context, const CallBytes* request,
                                      CallBytes* answer) {
-  return AnswerAtOnce<vllm::AbortResponse>(
-      services_, context, "grpc/vllm.Control/Abort", answer, [&](auto*) -> absl::Status {
-        TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<vllm::AbortRequest>(request));
-        const std::string client = ClientOf(services_, *context);
-        for (const std::string& id : message.request_ids()) runs_->Abort(client, id);
-        return absl::OkStatus();
-      });
+  return AbortRuns<vllm::AbortRequest, vllm::AbortResponse>(
+      services_, context, "grpc/vllm.Control/Abort", request, answer, runs_);
 }
 
 UnaryCall* VllmControlService::IsPaused(CallContext* context, const CallBytes*, CallBytes* answer) {

@@ -29,6 +29,18 @@ class RunRegistry {
   std::multimap<Id, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Answers a call of Abort: ends the runs of the client that the request names by `request_ids`.
+template <typename Request, typename Response>
+UnaryCall* AbortRuns(const CallServices& services, CallContext* context, const char* method,
+                     const CallBytes* request, CallBytes* answer, RunRegistry* runs) {
+  return AnswerAtOnce<Response>(services, context, method, answer, [&](auto*) -> absl::Status {
+    TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<Request>(request));
+    const std::string client = ClientOf(services, *context);
+    for (const std::string& id : message.request_ids()) runs->Abort(client, id);
+    return absl::OkStatus();
+  });
+}
+
 // Starts the sequences of an admitted request as one run, whose events come from `delivery`, and
 // keeps in `work` what belongs to it. If the request has a grammar, the run starts when that is
 // compiled, on another thread. `runs` outlives the call.

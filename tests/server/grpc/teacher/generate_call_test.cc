@@ -4,7 +4,7 @@
 #include <set>
 #include <thread>
 
-#include "server/grpc/generate/generate_call.h"
+#include "server/grpc/teacher/generate_call.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
 namespace taopd {

@@ -11,7 +11,7 @@
 
 namespace taopd {
 
-// Thread-safe. Errors are those of AdmitScore (server/grpc/score_admission.h), and
+// Thread-safe. Errors are those of AdmitScore (server/grpc/teacher/score_admission.h), and
 // FAILED_PRECONDITION if the engine only scores.
 absl::StatusOr<AdmittedRequest> AdmitGeneration(const v1::GenerateRequest& request,
                                                 absl::Time deadline, const std::string& client,

@@ -1,4 +1,4 @@
-#include "server/grpc/score_admission.h"
+#include "server/grpc/teacher/score_admission.h"
 
 #include <cmath>
 #include <functional>

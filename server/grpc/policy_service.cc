@@ -1,4 +1,4 @@
-#include "server/grpc/policy/policy_service.h"
+#include "server/grpc/policy_service.h"
 
 #include <algorithm>
 #include <memory>

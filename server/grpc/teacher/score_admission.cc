@@ -1,4 +1,4 @@
-#include "server/grpc/score_admission.h"
+#include "server/grpc/teacher/score_admission.h"
 
 #include <limits>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "common/engine/request_validation.h"
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/request_fields.h"
-#include "server/grpc/generate/sampling_conversion.h"
+#include "server/grpc/calls/sampling_conversion.h"
 #include "server/serving/excerpt.h"
 
 namespace taopd {

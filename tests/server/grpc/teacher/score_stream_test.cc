@@ -1,12 +1,12 @@
 // When a ScoreStream may end, and what it may no longer do then.
-#include "server/grpc/score_stream.h"
+#include "server/grpc/teacher/score_stream.h"
 
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 
 #include <random>
 
-#include "tests/server/grpc/stepped_stream.h"
+#include "tests/server/grpc/teacher/stepped_stream.h"
 
 namespace taopd::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/grpc/generate/sampling_conversion.h"
+#include "server/grpc/calls/sampling_conversion.h"
 
 #include <utility>
 #include <vector>

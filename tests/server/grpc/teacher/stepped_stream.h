@@ -17,7 +17,7 @@
 
 #include "proto/taopd/v1/teacher.pb.h"
 #include "server/grpc/calls/message_bytes.h"
-#include "server/grpc/score_stream.h"
+#include "server/grpc/teacher/score_stream.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/support/status_matchers.h"

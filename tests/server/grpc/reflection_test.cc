@@ -5,7 +5,7 @@
 
 #include "proto/grpc/reflection_v1.grpc.pb.h"
 #include "proto/grpc/reflection_v1alpha.grpc.pb.h"
-#include "server/grpc/reflection/reflection.h"
+#include "server/grpc/reflection.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
 namespace taopd {

@@ -1,10 +1,10 @@
-#include "server/grpc/score_stream.h"
+#include "server/grpc/teacher/score_stream.h"
 
 #include <utility>
 #include <vector>
 
 #include "common/wire/teacher_protocol.h"
-#include "server/grpc/score_admission.h"
+#include "server/grpc/teacher/score_admission.h"
 
 namespace taopd {
 

@@ -1,4 +1,4 @@
-#include "server/grpc/teacher_service.h"
+#include "server/grpc/teacher/teacher_service.h"
 
 #include <memory>
 #include <string>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "server/grpc/calls/engine_calls.h"
-#include "server/grpc/generate/generate_call.h"
-#include "server/grpc/score_admission.h"
+#include "server/grpc/teacher/generate_call.h"
+#include "server/grpc/teacher/score_admission.h"
 
 namespace taopd {
 namespace {

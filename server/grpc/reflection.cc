@@ -1,4 +1,4 @@
-#include "server/grpc/reflection/reflection.h"
+#include "server/grpc/reflection.h"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>

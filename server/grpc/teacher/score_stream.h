@@ -24,7 +24,6 @@
 
 #include "proto/taopd/v1/teacher.pb.h"
 #include "server/grpc/calls/call_services.h"
-#include "server/grpc/calls/reaction_order.h"
 
 namespace taopd {
 

@@ -1,4 +1,4 @@
-#include "server/grpc/generate/generate_call.h"
+#include "server/grpc/teacher/generate_call.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "common/wire/teacher_protocol.h"
 #include "server/generation/engine_requests.h"
 #include "server/generation/request_fields.h"
-#include "server/grpc/generate/sampling_conversion.h"
-#include "server/grpc/score_admission.h"
+#include "server/grpc/calls/sampling_conversion.h"
+#include "server/grpc/teacher/score_admission.h"
 
 namespace taopd {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/calls/call_services.h"
-#include "server/grpc/score_stream.h"
+#include "server/grpc/teacher/score_stream.h"
 
 namespace taopd {
 
