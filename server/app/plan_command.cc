@@ -4,7 +4,7 @@
 
 #include "common/engine/model_plan.h"
 #include "common/io/file.h"
-#include "server/app/exit_code_of.h"
+#include "server/app/teacher_app.h"
 #include "server/structured/limits.h"
 
 namespace taopd {

@@ -14,12 +14,13 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/service/service_manager.h"
 #include "common/io/file.h"
+#include "common/model/device_failure.h"
 #include "server/app/canary_runner.h"
 #include "server/app/end_watch.h"
-#include "server/app/exit_code_of.h"
 #include "server/app/listener_watch.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -365,6 +366,23 @@ int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostr
     left_behind = app.release();
   }
   return exit_code;
+}
+
+int ExitCodeOf(const absl::Status& status) {
+  if (IsDeviceFailure(status)) return kExitDevice;
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kUnavailable:
+      return kExitUnavailable;
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return kExitInternal;
+    case absl::StatusCode::kResourceExhausted:
+      return kExitOutOfMemory;
+    default:
+      return kExitData;
+  }
 }
 
 }  // namespace taopd

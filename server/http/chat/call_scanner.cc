@@ -47,48 +47,63 @@ void CallScanner::Take(char c) {
   if (state_ == State::kBefore) {
     if (IsSpace(c)) return;
     state_ = c == '{' ? State::kInside : State::kFailed;
-    depth_ = 1;
-    return;
-  }
-  // Inside of the arguments, if they are an object or an array, every byte is theirs.
-  const bool in_arguments = value_ == Value::kArguments && depth_ > 1;
-  if (in_string_) {
-    if (in_arguments) new_arguments_ += c;
-    if (depth_ == 1) token_ += c;
-    if (is_escaped_) {
-      is_escaped_ = false;
-    } else if (c == '\\') {
-      is_escaped_ = true;
-    } else if (c == '"') {
-      in_string_ = false;
-      if (depth_ == 1) EndString();
+  } else if (in_string_) {
+    TakeInString(c);
+  } else {
+    if (c == '{' || c == '[') ++depth_;
+    if (depth_ > 1) {
+      TakeInNested(c);
+    } else {
+      TakeInCall(c);
     }
-    return;
   }
-  if (c == '"') {
-    in_string_ = true;
-    if (in_arguments) new_arguments_ += c;
-    if (depth_ == 1) token_ = c;
-  } else if (c == '{' || c == '[') {
-    ++depth_;
-    if (value_ == Value::kArguments) new_arguments_ += c;
-  } else if (c == '}' || c == ']') {
-    if (in_arguments) new_arguments_ += c;
-    if (--depth_ > 0) return;
-    EndValue();
-    state_ = State::kComplete;
-  } else if (depth_ > 1) {
-    if (in_arguments) new_arguments_ += c;
-  } else if (c == ':') {
-    in_value_ = true;
-    value_ = key_ == "name"                                ? Value::kName
-             : key_ == "arguments" || key_ == "parameters" ? Value::kArguments
-                                                           : Value::kOther;
-    token_.clear();
-  } else if (c == ',') {
-    EndValue();
-  } else if (!IsSpace(c)) {
+}
+
+void CallScanner::TakeInString(char c) {
+  if (depth_ == 1) {
     token_ += c;
+  } else if (value_ == Value::kArguments) {
+    new_arguments_ += c;
+  }
+  if (is_escaped_) {
+    is_escaped_ = false;
+  } else if (c == '\\') {
+    is_escaped_ = true;
+  } else if (c == '"') {
+    in_string_ = false;
+    if (depth_ == 1) EndString();
+  }
+}
+
+void CallScanner::TakeInNested(char c) {
+  if (value_ == Value::kArguments) new_arguments_ += c;
+  if (c == '"') in_string_ = true;
+  if (c == '}' || c == ']') --depth_;
+}
+
+void CallScanner::TakeInCall(char c) {
+  switch (c) {
+    case '"':
+      in_string_ = true;
+      token_ = c;
+      break;
+    case ':':
+      in_value_ = true;
+      value_ = key_ == "name"                                ? Value::kName
+               : key_ == "arguments" || key_ == "parameters" ? Value::kArguments
+                                                             : Value::kOther;
+      token_.clear();
+      break;
+    case ',':
+      EndValue();
+      break;
+    case '}':
+    case ']':
+      EndValue();
+      state_ = State::kComplete;
+      break;
+    default:
+      if (!IsSpace(c)) token_ += c;
   }
 }
 

@@ -33,11 +33,16 @@ class CallScanner {
   enum class Value { kOther, kName, kArguments };
 
   void Take(char c);
+  void TakeInString(char c);
+  // Takes a byte of an object or array that is a value of the call, outside strings.
+  void TakeInNested(char c);
+  // Takes a byte of the call's own object, outside strings and nested values.
+  void TakeInCall(char c);
   void EndString();
   void EndValue();
 
   State state_ = State::kBefore;
-  int depth_ = 0;
+  int depth_ = 1;  // brackets that are open, from the call's own on
   bool in_string_ = false;
   bool is_escaped_ = false;
   bool in_value_ = false;  // after the colon of a key of the outer object

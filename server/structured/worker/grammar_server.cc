@@ -1,5 +1,13 @@
-#include "server/structured/worker/grammar_server.h"
-
+// taopd-grammar: the part of taopd-teacher that compiles grammars and computes masks of the ids
+// that may come next (wire.h), as a process of its own. Only the teacher starts it.
+//
+// Only this process parses, compiles and matches what clients send. It runs in a sandbox
+// (sandbox.h), so that no grammar can hurt the server. The main thread reads, one thread compiles
+// and one computes masks, so that the server's messages are read at once even during a long
+// compilation.
+//
+// A compilation or a mask that takes too long, or crashes, ends the process with a crash report.
+// One that runs out of memory fails alone.
 #include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
 #include <malloc.h>
@@ -8,7 +16,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <deque>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <new>
@@ -71,6 +81,22 @@ FrameWriter CompiledFrame(uint64_t grammar_id, const absl::Status& status, int64
   FrameWriter frame(GrammarOp::kCompiled);
   frame.Add(grammar_id).Add(static_cast<int32_t>(status.code())).Add(num_bytes);
   frame.AddRest(std::string(status.message()));
+  return frame;
+}
+
+// The bits are sent if the mask restricts the ids.
+FrameWriter MaskFrame(uint64_t text_id, uint64_t position, const absl::StatusOr<bool>& restricts,
+                      const std::vector<uint64_t>& bits) {
+  FrameWriter frame(GrammarOp::kMask);
+  frame.Add(text_id).Add(position);
+  if (!restricts.ok()) {
+    frame.Add(MaskState::kFailed).AddRest(std::string(restricts.status().message()));
+  } else if (!*restricts) {
+    frame.Add(MaskState::kAllAllowed);
+  } else {
+    frame.Add(MaskState::kRestricts);
+    frame.AddRest({reinterpret_cast<const char*>(bits.data()), 8 * bits.size()});
+  }
   return frame;
 }
 
@@ -218,17 +244,7 @@ class GrammarServer {
       if (absl::Status charged = text->second->Charge(cpu_ms); !charged.ok()) restricts = charged;
     }
     if (!restricts.ok()) texts_.erase(id);
-    FrameWriter answer(GrammarOp::kMask);
-    answer.Add(id).Add(position);
-    if (!restricts.ok()) {
-      answer.Add(MaskState::kFailed).AddRest(std::string(restricts.status().message()));
-    } else if (!*restricts) {
-      answer.Add(MaskState::kAllAllowed);
-    } else {
-      answer.Add(MaskState::kRestricts);
-      answer.AddRest({reinterpret_cast<const char*>(bits_.data()), 8 * bits_.size()});
-    }
-    sender_.Send(answer);
+    sender_.Send(MaskFrame(id, position, restricts, bits_));
     return cpu_ms;
   }
 
@@ -306,8 +322,28 @@ std::string ReadFrame(int fd, FrameBuffer* buffer) {
   }
 }
 
-}  // namespace
+// Starts the two working threads, and returns when each has its guard.
+void StartThreads(GrammarServer* server) {
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  ::pthread_setattr_default_np(&attributes);
+  absl::Notification compiles, matches;
+  std::thread([&compiles, server] {
+    JobGuard guard;
+    compiles.Notify();
+    server->CompileForever(guard);
+  }).detach();
+  std::thread([&matches, server] {
+    JobGuard guard;
+    matches.Notify();
+    server->MatchForever(guard);
+  }).detach();
+  compiles.WaitForNotification();
+  matches.WaitForNotification();
+}
 
+// Serves until the server closes the socket. Returns the exit code.
 int RunGrammarServer(int fd) {
   DropPrivileges(kGrammarCrashReportFd);
   ::mallopt(M_ARENA_MAX, 1);  // address space is limited
@@ -317,23 +353,7 @@ int RunGrammarServer(int fd) {
   std::string sandbox;
   if (vocabulary.ok()) {
     CatchCrashes();  // after the library has installed its own handlers
-    pthread_attr_t attributes;
-    ::pthread_attr_init(&attributes);
-    ::pthread_attr_setstacksize(&attributes, kStackBytes);
-    ::pthread_setattr_default_np(&attributes);
-    absl::Notification compiles, matches;
-    std::thread([&compiles, &server] {
-      JobGuard guard;
-      compiles.Notify();
-      server->CompileForever(guard);
-    }).detach();
-    std::thread([&matches, &server] {
-      JobGuard guard;
-      matches.Notify();
-      server->MatchForever(guard);
-    }).detach();
-    compiles.WaitForNotification();
-    matches.WaitForNotification();
+    StartThreads(server.get());
     sandbox = EnterSandbox(vocabulary->limits.memory_bytes);
   }
   FrameWriter ready(GrammarOp::kReady);
@@ -349,4 +369,17 @@ int RunGrammarServer(int fd) {
   ::_exit(kExitOk);  // at once, wherever the other threads are
 }
 
+}  // namespace
 }  // namespace taopd
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
+    std::cout << "taopd-grammar " << TAOPD_VERSION << "\n";
+    return 0;
+  }
+  if (argc != 2 || std::strcmp(argv[1], taopd::kGrammarServeFlag) != 0) {
+    std::cerr << "taopd-grammar is started by taopd-teacher\n";
+    return 64;
+  }
+  return taopd::RunGrammarServer(taopd::kGrammarSocketFd);
+}
