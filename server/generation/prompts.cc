@@ -28,11 +28,9 @@ void Truncate(const GenerationRequest& request, const EngineLimits& limits,
   }
 }
 
-absl::Status Fit(const EngineLimits& limits, bool echo_only, const GenerationRequest& request,
-                 GenerationPrompt* prompt) {
-  const bool generates = request.max_tokens > 0 || echo_only;
-  const int64_t limit = ContextLimit(limits, generates);
-  const int64_t num_input = static_cast<int64_t>(prompt->token_ids.size());
+// Returns an error if the context does not hold the prompt and, if it `generates`, one more token.
+absl::Status CheckFits(int64_t num_input, int64_t limit, bool generates,
+                       const GenerationRequest& request) {
   if (num_input > limit) {
     return FieldValueError(
         "input_tokens", num_input, "This model's maximum context length is ", limit,
@@ -40,21 +38,26 @@ absl::Status Fit(const EngineLimits& limits, bool echo_only, const GenerationReq
         " input tokens, which exceeds this limit even without any output tokens. Please reduce the "
         "length of the input prompt.");
   }
+  if (!generates || num_input < limit) return absl::OkStatus();
+  if (request.max_tokens > 0) {
+    return FieldValueError("max_tokens", 0, "max_tokens must be at least 1, got 0: the prompt of ",
+                           num_input, " tokens fills the context.");
+  }
+  return InvalidArgument("The decoder prompt (length ", num_input,
+                         ") plus the number of requested output tokens (at least 1) is longer than "
+                         "the maximum model length of ",
+                         limit, ".");
+}
+
+absl::Status Fit(const EngineLimits& limits, bool echo_only, const GenerationRequest& request,
+                 GenerationPrompt* prompt) {
+  const bool generates = request.max_tokens > 0 || echo_only;
+  const int64_t limit = ContextLimit(limits, generates);
+  const int64_t num_input = static_cast<int64_t>(prompt->token_ids.size());
+  TAOPD_RETURN_IF_ERROR(CheckFits(num_input, limit, generates, request));
   if (!generates) {
     prompt->max_new_tokens = 0;
     return absl::OkStatus();
-  }
-  if (num_input == limit) {
-    if (request.max_tokens > 0) {
-      return FieldValueError("max_tokens", 0,
-                             "max_tokens must be at least 1, got 0: the prompt of ", num_input,
-                             " tokens fills the context.");
-    }
-    return InvalidArgument(
-        "The decoder prompt (length ", num_input,
-        ") plus the number of requested output tokens (at least 1) is longer than the "
-        "maximum model length of ",
-        limit, ".");
   }
   const int64_t asked = std::max<int64_t>(request.max_tokens, 1);
   prompt->max_new_tokens = std::min(asked, limit - num_input);

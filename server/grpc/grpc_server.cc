@@ -97,12 +97,29 @@ int ToMilliseconds(absl::Duration duration) {
       std::min<int64_t>(absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
-void Limit(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
+void LimitMessages(grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+  builder->SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
+  builder->SetResourceQuota(grpc::ResourceQuota("taopd-teacher").Resize(kMaxBufferBytes));
+  // A small message could inflate to any size.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+}
+
+void LimitConnections(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
+  // A connection must not stay that never speaks HTTP/2.
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, ToMilliseconds(limits.max_idle));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(limits.max_age));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                               ToMilliseconds(limits.max_age_grace));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
+  // Clients may send keepalive pings while they wait for a long score.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kMinPingIntervalMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // gRPC asks for a message's bytes once it has been told to read it, and for a window's before. By
   // measuring the network it would make that window as large as many messages.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
@@ -151,30 +168,9 @@ class GrpcServerImpl final : public GrpcServer {
     auto connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         Credentials(options.keys, metrics_));
-    builder.RegisterService(&service_);
-    builder.RegisterService(&vllm_inference_);
-    builder.RegisterService(&vllm_control_);
-    builder.RegisterService(&vllm_engine_);
-    if (options.policy != nullptr) builder.RegisterService(&policy_);
-    if (options.reflection) {
-      builder.RegisterService(&reflection_);
-      builder.RegisterService(&reflection_v1alpha_);
-    }
-    builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
-    builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
-    // A small message could inflate to any size.
-    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-    for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-      builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
-    }
-    // A connection must not stay that never speaks HTTP/2.
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-    Limit(options.limits, &builder);
-    // Clients may send keepalive pings while they wait for a long score.
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                               kMinPingIntervalMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.SetResourceQuota(grpc::ResourceQuota("taopd-teacher").Resize(kMaxBufferBytes));
+    RegisterServices(options, &builder);
+    LimitMessages(&builder);
+    LimitConnections(options.limits, &builder);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Unavailable("gRPC cannot start on ", host, " and port ", port);
     guard_ = std::make_unique<GrpcGuard>(
@@ -220,6 +216,18 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
+  void RegisterServices(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
+    builder->RegisterService(&service_);
+    builder->RegisterService(&vllm_inference_);
+    builder->RegisterService(&vllm_control_);
+    builder->RegisterService(&vllm_engine_);
+    if (options.policy != nullptr) builder->RegisterService(&policy_);
+    if (options.reflection) {
+      builder->RegisterService(&reflection_);
+      builder->RegisterService(&reflection_v1alpha_);
+    }
+  }
+
   ServingState* const state_;
   ServerMetrics* const metrics_;
   TeacherService service_;

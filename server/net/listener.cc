@@ -73,7 +73,7 @@ absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
     return Unavailable("cannot listen on port ", port, " of ", host, ": ", ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(infos, &::freeaddrinfo);
-  std::string reason = "is the address right?";
+  std::string reason = "the host has no usable address";
   // A name such as localhost has addresses of both families; clients expect the IPv4 address.
   for (const bool is_ipv4 : {true, false}) {
     for (const addrinfo* info = infos; info != nullptr; info = info->ai_next) {

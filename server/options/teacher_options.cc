@@ -78,12 +78,12 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
 }  // namespace
 
 void TeacherOptions::Declare(SettingTable& v) {
-  VisitModel(v);
-  VisitEngine(v);
-  VisitServing(v);
+  DeclareModel(v);
+  DeclareEngine(v);
+  DeclareServing(v);
 }
 
-void TeacherOptions::VisitModel(SettingTable& v) {
+void TeacherOptions::DeclareModel(SettingTable& v) {
   v.Setting("model", &model,
             "Model directory with config.json and safetensors files, and with tokenizer.json if "
             "requests may contain text.",
@@ -106,8 +106,8 @@ void TeacherOptions::VisitModel(SettingTable& v) {
   v.Setting("port", &port, "HTTP port. 0 lets the system choose one.", Between<int64_t>(0, 65535));
   v.Setting("grpc_port", &grpc_port, "gRPC port. 0 lets the system choose one.",
             Between<int64_t>(0, 65535));
-  VisitNetwork(v);
-  VisitGrpc(v);
+  DeclareNetwork(v);
+  DeclareGrpc(v);
   v.Setting("dtype", &dtype,
             "Data type of the weights in memory: float32, bfloat16, float16, or auto, which keeps "
             "the stored type.",
@@ -123,7 +123,7 @@ void TeacherOptions::VisitModel(SettingTable& v) {
             Between<int64_t>(1, 64));
 }
 
-void TeacherOptions::VisitEngine(SettingTable& v) {
+void TeacherOptions::DeclareEngine(SettingTable& v) {
   v.Setting("max_model_len", &max_model_len,
             "Maximum length of a sequence in tokens, prompt and generated tokens together. 0 means "
             "the model's own limit.",
@@ -191,7 +191,7 @@ void TeacherOptions::VisitEngine(SettingTable& v) {
             MemorySize());
 }
 
-void TeacherOptions::VisitServing(SettingTable& v) {
+void TeacherOptions::DeclareServing(SettingTable& v) {
   v.Setting("max_message_memory_bytes", &max_message_memory_bytes,
             "Limit of the memory that all request bodies and answers take together. Requests over "
             "this limit are refused with RESOURCE_EXHAUSTED or 429.",
@@ -236,7 +236,7 @@ void TeacherOptions::VisitServing(SettingTable& v) {
             DescribedDevice());
 }
 
-void TeacherOptions::VisitNetwork(SettingTable& v) {
+void TeacherOptions::DeclareNetwork(SettingTable& v) {
   v.Setting(
       "health_port", &health_port,
       "HTTP port for /health, /ping, /ready and /metrics only, without TLS and keys. 0 means none.",
@@ -278,7 +278,7 @@ void TeacherOptions::VisitNetwork(SettingTable& v) {
       Share());
 }
 
-void TeacherOptions::VisitGrpc(SettingTable& v) {
+void TeacherOptions::DeclareGrpc(SettingTable& v) {
   v.Setting("grpc_reflection", &grpc_reflection,
             "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
   v.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,

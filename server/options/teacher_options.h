@@ -86,11 +86,11 @@ struct TeacherOptions {
   TeacherOptions WithoutSecrets() const;
 
  private:
-  void VisitModel(SettingTable& v);
-  void VisitEngine(SettingTable& v);
-  void VisitServing(SettingTable& v);
-  void VisitNetwork(SettingTable& v);
-  void VisitGrpc(SettingTable& v);
+  void DeclareModel(SettingTable& v);
+  void DeclareEngine(SettingTable& v);
+  void DeclareServing(SettingTable& v);
+  void DeclareNetwork(SettingTable& v);
+  void DeclareGrpc(SettingTable& v);
 };
 
 // Checks each setting by itself and in combination. Returns INVALID_ARGUMENT naming the setting,

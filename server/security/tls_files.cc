@@ -36,6 +36,27 @@ int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_siz
   return SSL_TLSEXT_ERR_OK;
 }
 
+absl::Status UseFiles(const TlsPaths& paths, SSL_CTX* context) {
+  if (SSL_CTX_use_certificate_chain_file(context, paths.certificate.c_str()) != 1) {
+    return Wrong("ssl_certfile", paths.certificate);
+  }
+  if (SSL_CTX_use_PrivateKey_file(context, paths.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(context) != 1) {
+    return Wrong("ssl_keyfile", paths.key);
+  }
+  if (paths.client_authorities.empty()) return absl::OkStatus();
+  const char* path = paths.client_authorities.c_str();
+  if (SSL_CTX_load_verify_locations(context, path, nullptr) != 1) {
+    return Wrong("ssl_ca_certs", paths.client_authorities);
+  }
+  SSL_CTX_set_client_CA_list(context, SSL_load_client_CA_file(path));
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  // A resumed session must have been verified by this server.
+  static constexpr unsigned char kSessions[] = "taopd-teacher";
+  SSL_CTX_set_session_id_context(context, kSessions, sizeof(kSessions) - 1);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status TlsFiles::Reload() {
@@ -59,24 +80,7 @@ absl::Status TlsFiles::Reload() {
                              const_cast<char*>(protocol_ == Protocol::kHttp2 ? kHttp2 : kHttp11));
   // A key with a passphrase must fail instead of asking on the terminal.
   SSL_CTX_set_default_passwd_cb(context.get(), [](char*, int, int, void*) { return 0; });
-  if (SSL_CTX_use_certificate_chain_file(context.get(), paths_.certificate.c_str()) != 1) {
-    return Wrong("ssl_certfile", paths_.certificate);
-  }
-  if (SSL_CTX_use_PrivateKey_file(context.get(), paths_.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
-      SSL_CTX_check_private_key(context.get()) != 1) {
-    return Wrong("ssl_keyfile", paths_.key);
-  }
-  if (!paths_.client_authorities.empty()) {
-    const char* path = paths_.client_authorities.c_str();
-    if (SSL_CTX_load_verify_locations(context.get(), path, nullptr) != 1) {
-      return Wrong("ssl_ca_certs", paths_.client_authorities);
-    }
-    SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(path));
-    SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    // A resumed session must have been verified by this server.
-    static constexpr unsigned char kSessions[] = "taopd-teacher";
-    SSL_CTX_set_session_id_context(context.get(), kSessions, sizeof(kSessions) - 1);
-  }
+  TAOPD_RETURN_IF_ERROR(UseFiles(paths_, context.get()));
   absl::MutexLock lock(&mutex_);
   context_ = std::move(context);
   return absl::OkStatus();

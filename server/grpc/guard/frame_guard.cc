@@ -315,14 +315,14 @@ absl::Status FrameGuard::CheckDeadlines(absl::Time now, std::string* to_server) 
                              absl::FormatDuration(kFrameTimeout));
   }
   for (auto stream = streams_.begin(); stream != streams_.end();) {
-    const auto present = stream++;
-    const Stream& state = present->second;
+    const auto current = stream++;
+    const Stream& state = current->second;
     if (!state.is_unfinished() || state.window_bytes <= 0) continue;
     const absl::Duration time =
         kMessageTimeout + absl::Seconds(state.num_since / kMinBytesPerSecond);
     if (now - state.begun_at <= time) continue;
     TAOPD_RETURN_IF_ERROR(
-        Refuse(present, absl::DeadlineExceededError("the message has not been sent in time"), now));
+        Refuse(current, absl::DeadlineExceededError("the message has not been sent in time"), now));
   }
   Inject(to_server);
   return absl::OkStatus();

@@ -63,8 +63,8 @@ bool GuardedConnection::PassToServer(absl::Time now) {
   if (got.status != Transport::Status::kOk) return false;
   if (state_ == State::kLingering) return true;
   const std::string_view bytes(buffer_->read.data(), got.num_bytes);
-  if (const absl::Status judged = guard_->FromClient(bytes, now, &to_server_); !judged.ok()) {
-    End(judged, now);
+  if (const absl::Status checked = guard_->FromClient(bytes, now, &to_server_); !checked.ok()) {
+    End(checked, now);
     return false;
   }
   if (server_fd() < 0 && guard_->has_preface()) {
@@ -104,8 +104,8 @@ bool GuardedConnection::PassToClient(absl::Time now) {
     return true;
   }
   const std::string_view bytes(buffer_->read.data(), static_cast<size_t>(got));
-  if (const absl::Status judged = guard_->FromServer(bytes, now, &to_client_); !judged.ok()) {
-    End(judged, now);
+  if (const absl::Status checked = guard_->FromServer(bytes, now, &to_client_); !checked.ok()) {
+    End(checked, now);
     return true;
   }
   return FlushToClient();

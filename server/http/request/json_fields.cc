@@ -31,39 +31,39 @@ std::optional<Number> ParseNumber(const std::string& text) {
 constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
 constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
 
-struct Whole {
+struct Integral {
   int64_t nearest = 0;
   bool fits = true;  // `nearest` is the value itself
 };
 
-Whole Beyond(bool is_negative) { return {is_negative ? kLowest : kHighest, false}; }
+Integral OutOfRange(bool is_negative) { return {is_negative ? kLowest : kHighest, false}; }
 
 // nullopt unless it is a number without a fraction.
-std::optional<Whole> WholeOf(const ordered_json& value) {
+std::optional<Integral> IntegralOf(const ordered_json& value) {
   if (value.is_number_unsigned()) {
     const uint64_t number = value.get<uint64_t>();
-    return number > uint64_t{kHighest} ? Beyond(false) : Whole{static_cast<int64_t>(number)};
+    return number > uint64_t{kHighest} ? OutOfRange(false) : Integral{static_cast<int64_t>(number)};
   }
-  if (value.is_number_integer()) return Whole{value.get<int64_t>()};
+  if (value.is_number_integer()) return Integral{value.get<int64_t>()};
   if (!value.is_number_float()) return std::nullopt;
   const double number = value.get<double>();
   if (!std::isfinite(number) || number != std::floor(number)) return std::nullopt;
-  if (std::abs(number) >= 0x1p63) return Beyond(number < 0.0);
-  return Whole{static_cast<int64_t>(number)};
+  if (std::abs(number) >= 0x1p63) return OutOfRange(number < 0.0);
+  return Integral{static_cast<int64_t>(number)};
 }
 
-std::optional<Whole> WholeOfText(const std::string& text) {
+std::optional<Integral> IntegralOfText(const std::string& text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
-  return error == std::errc() ? Whole{number} : Beyond(text.front() == '-');
+  return error == std::errc() ? Integral{number} : OutOfRange(text.front() == '-');
 }
 
 // Reads booleans and texts, too, as vLLM does.
-std::optional<Whole> WholeOfField(const ordered_json& value) {
-  if (value.is_boolean()) return Whole{value.get<bool>() ? 1 : 0};
-  if (value.is_string()) return WholeOfText(value.get_ref<const std::string&>());
-  return WholeOf(value);
+std::optional<Integral> IntegralOfField(const ordered_json& value) {
+  if (value.is_boolean()) return Integral{value.get<bool>() ? 1 : 0};
+  if (value.is_string()) return IntegralOfText(value.get_ref<const std::string&>());
+  return IntegralOf(value);
 }
 
 }  // namespace
@@ -73,8 +73,8 @@ std::string JsonText(const ordered_json& value) {
 }
 
 std::optional<int64_t> AsClampedInteger(const ordered_json& value) {
-  const std::optional<Whole> whole = WholeOf(value);
-  return whole ? std::optional(whole->nearest) : std::nullopt;
+  const std::optional<Integral> integral = IntegralOf(value);
+  return integral ? std::optional(integral->nearest) : std::nullopt;
 }
 
 ordered_json* JsonFields::FindMutable(const std::string& name) {
@@ -120,7 +120,7 @@ std::optional<bool> JsonFields::Bool(const std::string& name) {
 std::optional<int64_t> JsonFields::Integer(const std::string& name, int64_t low, int64_t high) {
   const ordered_json* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  const std::optional<Whole> number = WholeOfField(*value);
+  const std::optional<Integral> number = IntegralOfField(*value);
   if (number && number->fits && number->nearest >= low && number->nearest <= high)
     return number->nearest;
   if (!number) {
@@ -136,7 +136,7 @@ std::optional<int64_t> JsonFields::Integer(const std::string& name, int64_t low,
 std::optional<int64_t> JsonFields::ClampedInteger(const std::string& name) {
   const ordered_json* value = Find(name);
   if (value == nullptr) return std::nullopt;
-  const std::optional<Whole> number = WholeOfField(*value);
+  const std::optional<Integral> number = IntegralOfField(*value);
   if (number) return number->nearest;
   Fail(WrongType(prefix_ + name, "a valid integer"));
   return std::nullopt;

@@ -22,7 +22,7 @@ constexpr size_t kMaxChoices = 10'000;
 
 // xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the
 // current one.
-ordered_json PresentForm(const ordered_json& tag) {
+ordered_json CurrentForm(const ordered_json& tag) {
   const auto structures = tag.find("structures");
   const auto triggers = tag.find("triggers");
   if (structures == tag.end() || triggers == tag.end() || !structures->is_array()) return tag;
@@ -41,7 +41,7 @@ ordered_json PresentForm(const ordered_json& tag) {
 }
 
 // The form that the fields ask for. A request may ask for one only.
-struct Asked {
+struct RequestedForm {
   int num_kinds = 0;
   RequestedGrammar grammar;
 
@@ -56,7 +56,7 @@ struct Asked {
   }
 };
 
-absl::Status ReadFormat(JsonFields& fields, Asked* asked) {
+absl::Status ReadFormat(JsonFields& fields, RequestedForm* form) {
   const ordered_json* format = fields.Find(kFormat);
   if (format == nullptr) return absl::OkStatus();
   const char* const types = "'text', 'json_object', 'json_schema' or 'structural_tag'";
@@ -66,12 +66,12 @@ absl::Status ReadFormat(JsonFields& fields, Asked* asked) {
   if (!type) return WrongType("response_format.type", types);
   if (*type == "text") return absl::OkStatus();
   if (*type == "json_object") {
-    asked->Set(GrammarOfAnyObject(), kFormat);
+    form->Set(GrammarOfAnyObject(), kFormat);
     return absl::OkStatus();
   }
   if (*type == "structural_tag") {
     for (const char* name : {"format", "structures", "triggers"}) nested.Find(name);
-    asked->Set(Kind::kStructuralTag, kFormat, JsonText(PresentForm(*format)));
+    form->Set(Kind::kStructuralTag, kFormat, JsonText(CurrentForm(*format)));
     return absl::OkStatus();
   }
   if (*type != "json_schema") return WrongType("response_format.type", types);
@@ -90,11 +90,21 @@ absl::Status ReadFormat(JsonFields& fields, Asked* asked) {
   TAOPD_RETURN_IF_ERROR(schema.error());
   if (value == nullptr || !value->is_object())
     return WrongType("response_format.json_schema.schema", "a valid dictionary");
-  asked->Set(Kind::kJsonSchema, "response_format.json_schema.schema", JsonText(*value));
+  form->Set(Kind::kJsonSchema, "response_format.json_schema.schema", JsonText(*value));
   return absl::OkStatus();
 }
 
-absl::Status ReadChoices(JsonFields& nested, Asked* asked) {
+absl::Status ReadSchema(const ordered_json* schema, RequestedForm* form) {
+  if (schema == nullptr) return absl::OkStatus();
+  constexpr char kSchema[] = "structured_outputs.json";
+  if (!schema->is_string() && !schema->is_object())
+    return WrongType(kSchema, "a valid string or dictionary");
+  form->Set(Kind::kJsonSchema, kSchema,
+            schema->is_string() ? schema->get<std::string>() : JsonText(*schema));
+  return absl::OkStatus();
+}
+
+absl::Status ReadChoices(JsonFields& nested, RequestedForm* form) {
   if (nested.Find("choice") == nullptr) return absl::OkStatus();
   const std::vector<std::string> choices = nested.Texts("choice");
   TAOPD_RETURN_IF_ERROR(nested.error());
@@ -103,11 +113,11 @@ absl::Status ReadChoices(JsonFields& nested, Asked* asked) {
     return FieldError(kOutputs, "structured_outputs.choice has ", choices.size(),
                       " choices, the limit is ", kMaxChoices);
   }
-  asked->Set(GrammarOfChoices(choices), "structured_outputs.choice");
+  form->Set(GrammarOfChoices(choices), "structured_outputs.choice");
   return absl::OkStatus();
 }
 
-absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
+absl::Status ReadOutputs(JsonFields& fields, RequestedForm* form) {
   if (fields.Find(kOutputs) == nullptr) return absl::OkStatus();
   JsonFields& nested = fields.Nested(kOutputs);
   TAOPD_RETURN_IF_ERROR(fields.error());
@@ -118,26 +128,20 @@ absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
                       "You can only use one kind of constraints for structured outputs ('json', "
                       "'regex' or 'choice').");
   }
-  const int before = asked->num_kinds;
-  if (schema != nullptr && schema->is_string()) {
-    asked->Set(Kind::kJsonSchema, "structured_outputs.json", schema->get<std::string>());
-  } else if (schema != nullptr) {
-    if (!schema->is_object())
-      return WrongType("structured_outputs.json", "a valid string or dictionary");
-    asked->Set(Kind::kJsonSchema, "structured_outputs.json", JsonText(*schema));
-  }
-  if (regex) asked->Set(Kind::kRegex, "structured_outputs.regex", *regex);
-  TAOPD_RETURN_IF_ERROR(ReadChoices(nested, asked));
+  const int before = form->num_kinds;
+  TAOPD_RETURN_IF_ERROR(ReadSchema(schema, form));
+  if (regex) form->Set(Kind::kRegex, "structured_outputs.regex", *regex);
+  TAOPD_RETURN_IF_ERROR(ReadChoices(nested, form));
   if (auto grammar = nested.Text("grammar"))
-    asked->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
+    form->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
   if (nested.Bool("json_object").value_or(false))
-    asked->Set(GrammarOfAnyObject(), "structured_outputs.json_object");
+    form->Set(GrammarOfAnyObject(), "structured_outputs.json_object");
   if (const auto tag = nested.Text("structural_tag")) {
     constexpr char kTag[] = "structured_outputs.structural_tag";
     TAOPD_ASSIGN_OR_RETURN(std::string text, StructuralTagText(*tag, kTag));
-    asked->Set(Kind::kStructuralTag, kTag, std::move(text));
+    form->Set(Kind::kStructuralTag, kTag, std::move(text));
   }
-  asked->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
+  form->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
   for (const char* name : {"whitespace_pattern", "disable_additional_properties"}) {
     const ordered_json* value = nested.Find(name);
     if (value != nullptr && *value != ordered_json(false)) {
@@ -145,7 +149,7 @@ absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
     }
   }
   TAOPD_RETURN_IF_ERROR(nested.error());
-  if (asked->num_kinds == before) {
+  if (form->num_kinds == before) {
     return FieldError(
         kOutputs, "You must use one kind of structured outputs constraint but none are specified");
   }
@@ -155,16 +159,16 @@ absl::Status ReadOutputs(JsonFields& fields, Asked* asked) {
 }  // namespace
 
 absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request) {
-  Asked asked;
-  TAOPD_RETURN_IF_ERROR(ReadOutputs(fields, &asked));
-  TAOPD_RETURN_IF_ERROR(ReadFormat(fields, &asked));
-  if (asked.num_kinds == 0) return absl::OkStatus();
-  if (asked.num_kinds > 1) {
+  RequestedForm form;
+  TAOPD_RETURN_IF_ERROR(ReadOutputs(fields, &form));
+  TAOPD_RETURN_IF_ERROR(ReadFormat(fields, &form));
+  if (form.num_kinds == 0) return absl::OkStatus();
+  if (form.num_kinds > 1) {
     return FieldError(
         kOutputs,
         "You can only use one kind of structured outputs constraint but multiple are specified");
   }
-  request->grammar = std::move(asked.grammar);
+  request->grammar = std::move(form.grammar);
   return absl::OkStatus();
 }
 
@@ -172,7 +176,7 @@ absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std
   const auto parsed = ParseOrderedJson(text, field, kMaxBodyValueBytes);
   if (!parsed.ok() || !parsed->is_object())
     return FieldError(kOutputs, "Invalid structured_outputs structural_tag specification.");
-  return JsonText(PresentForm(*parsed));
+  return JsonText(CurrentForm(*parsed));
 }
 
 absl::Status CompileGrammar(const Caller& caller, const ServedModel& model,

@@ -15,8 +15,8 @@ void PolicyUpdates::Begin(ServedModel* model) {
     absl::MutexLock base_lock(&base_mutex_);
     base_revision_ = model->revision;
   }
-  present_ = std::make_shared<VersionedEngine>(engine_);
-  model->engine = present_;
+  current_ = std::make_shared<VersionedEngine>(engine_);
+  model->engine = current_;
 }
 
 absl::StatusOr<std::string> PolicyUpdates::base_revision() const {
@@ -40,7 +40,7 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
   absl::MutexLock lock(&mutex_);
   const std::shared_ptr<const ServedModel> model = state_->model();
   if (model == nullptr) return Unavailable("the model is loading");
-  if (model->revision == update.version && model->engine == present_) return 0;
+  if (model->revision == update.version && model->engine == current_) return 0;
   std::string directory = update.directory;
   if (directory.empty()) {
     TAOPD_ASSIGN_OR_RETURN(directory, received_.DirectoryOf(update.version));
@@ -51,17 +51,17 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
   TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<StagedWeights> staged,
                          model->weights->Stage(directory, update.sums));
   const absl::Time read_at = absl::Now();
-  TAOPD_RETURN_IF_ERROR(present_->Close(update.drops, deadline));
+  TAOPD_RETURN_IF_ERROR(current_->Close(update.drops, deadline));
   const absl::Time idle_at = absl::Now();
   if (const absl::Status applied = staged->Apply(); !applied.ok()) {
     LogError("no work is accepted until weights are set again",
              {{"error", std::string(applied.message())}});
     return applied;
   }
-  present_ = std::make_shared<VersionedEngine>(engine_);
+  current_ = std::make_shared<VersionedEngine>(engine_);
   auto next = std::make_shared<ServedModel>(*model);
   next->revision = update.version;
-  next->engine = present_;
+  next->engine = current_;
   state_->SetReady(std::move(next));
   // Files of other versions were never completed.
   if (update.directory.empty()) received_.Clear();

@@ -56,7 +56,7 @@ class PolicyUpdates {
   const std::string weights_dir_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<InferenceEngine> engine_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<VersionedEngine> present_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<VersionedEngine> current_ ABSL_GUARDED_BY(mutex_);
   ReceivedWeights received_ ABSL_GUARDED_BY(mutex_);
   mutable absl::Mutex base_mutex_;  // never held for long
   std::string base_revision_ ABSL_GUARDED_BY(base_mutex_);

@@ -36,17 +36,25 @@ class VersionedEngine final : public InferenceEngine {
   absl::Status Close(bool drops, absl::Time deadline);
 
  private:
-  // The state of the callbacks of requests, which may outlive the object.
-  struct Open {
+  // The requests that were taken. Their callbacks share it, and may outlive the object.
+  struct Requests {
     absl::Mutex mutex;
     bool is_closed ABSL_GUARDED_BY(mutex) = false;
     bool is_dropping ABSL_GUARDED_BY(mutex) = false;
-    int64_t num_requests ABSL_GUARDED_BY(mutex) = 0;
+    int64_t num_open ABSL_GUARDED_BY(mutex) = 0;
     std::set<RequestHandle> handles ABSL_GUARDED_BY(mutex);
   };
+  // A request may be done before its handle is known.
+  struct Request {
+    RequestHandle handle = 0;
+    bool is_done = false;
+  };
+
+  // Returns a callback that records the end of the request and then calls `done`.
+  InferenceDone Recorded(std::shared_ptr<Request> request, InferenceDone done) const;
 
   const std::shared_ptr<InferenceEngine> engine_;
-  const std::shared_ptr<Open> open_ = std::make_shared<Open>();
+  const std::shared_ptr<Requests> requests_ = std::make_shared<Requests>();
 };
 
 }  // namespace taopd
