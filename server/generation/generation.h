@@ -30,9 +30,9 @@ class Generation {
   // Waits for the first update or the end. Returns the error of a request that has failed without
   // an update. REQUIRES: streams.
   absl::Status AwaitFirst();
-  // The next update; nullopt when all choices have ended. Returns the first error of any choice
-  // when the updates before it are taken, and CANCELLED soon after the client has gone. REQUIRES:
-  // streams.
+  // Returns the next update, or nullopt when all choices have ended. Returns the first error of any
+  // choice when the updates before it are taken, and CANCELLED soon after the client has gone.
+  // REQUIRES: streams.
   absl::StatusOr<std::optional<ChoiceUpdate>> Next();
   // Waits for all choices and returns their results in order, or the first error.
   absl::StatusOr<std::vector<InferenceResult>> Finish();

@@ -34,10 +34,10 @@ struct GrpcServerOptions {
   // Read at the start, and again within two seconds after a file has changed; bad files are
   // ignored.
   TlsPaths tls;
-  // Asked for by all calls but those of the health service; null if there are none. Must outlive
-  // the server.
+  // The keys of which all calls but those of the health service require one; null requires none.
+  // Must outlive the server.
   const ApiKeys* keys = nullptr;
-  // If true, grpc.reflection.v1 and v1alpha are served; they ask for a key, too.
+  // If true, grpc.reflection.v1 and v1alpha are served; they require a key, too.
   bool reflection = false;
   GrpcConnectionLimits limits;
   // If not null, taopd.v1.Policy is served. Must outlive the server.

@@ -23,10 +23,10 @@ absl::Status WrongType(const std::string& field, const std::string& expected);
 absl::Status MissingField(const std::string& field);
 absl::Status BadBody(const std::string& message);
 
-// An error with this status, and the type that goes with it.
+// Returns an error with this status and the type that vLLM gives it.
 HttpError ErrorOf(int status, std::string message);
 
-// The HTTP form of a status: 400, 404, 429, 499, 500, 503 or 504. The error of a field
+// Returns the HTTP form of a status: 400, 404, 429, 499, 500, 503 or 504. The error of a field
 // (server/generation/request_fields.h) has its name in `param`.
 HttpError FromStatus(const absl::Status& status);
 

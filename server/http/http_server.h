@@ -25,7 +25,8 @@ struct HttpServerOptions {
   // The certificate of the main port; null or not enabled for plain HTTP. The port of the probes is
   // always plain. Must outlive the server, and have been loaded.
   const TlsFiles* tls = nullptr;
-  // Asked for by all routes but the probes; null if there are none. Must outlive the server.
+  // The keys of which all routes but the probes require one; null requires none. Must outlive the
+  // server.
   const ApiKeys* keys = nullptr;
 };
 

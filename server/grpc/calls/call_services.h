@@ -38,11 +38,11 @@ struct CallServices {
 std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>& headers,
                         const char* name);
 
-// InfiniteFuture if the client has set no deadline.
+// Returns the call's deadline, or InfiniteFuture if the client has set none.
 absl::Time DeadlineOf(const CallContext& context);
 
-// The address of a peer as gRPC writes it: "127.0.0.1" of "unix-abstract:taopd/12-1/127.0.0.1", the
-// name that a connection has from GrpcGuard, and of "ipv4:127.0.0.1:4000"; "::1" of
+// Returns the address in gRPC's name of a peer: "127.0.0.1" of "ipv4:127.0.0.1:4000" and of
+// "unix-abstract:taopd/12-1/127.0.0.1", the name that GrpcGuard gives a connection; "::1" of
 // "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
 std::string PeerAddress(const std::string& peer);
 
@@ -54,14 +54,14 @@ inline constexpr int kRetryPushbackMs = 500;
 void AddRetryPushback(const absl::Status& status, CallContext* context);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
-// "OK", "INVALID_ARGUMENT", ...
+// Returns "OK", "INVALID_ARGUMENT", ...
 std::string StatusCodeName(const absl::Status& status);
 
-// The address of the client, without the port, for logs: the connection's, or the one that a
-// trusted proxy names.
+// Returns the address of the client, without the port, for logs: the connection's, or the one that
+// a trusted proxy names.
 std::string AddressOf(const CallServices& services, const CallContext& context);
 
-// The name of the client (server/net/client_name.h) for the engine's turns and for shares.
+// Returns the name of the client (server/net/client_name.h) for the engine's turns and for shares.
 std::string ClientOf(const CallServices& services, const CallContext& context);
 
 // gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside of its

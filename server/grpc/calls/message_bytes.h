@@ -1,4 +1,4 @@
-// Messages to and from their bytes. The services take their requests as bytes (gRPC's
+// Converts messages to and from their bytes. The services take their requests as bytes (gRPC's
 // WithRawCallbackMethod classes): gRPC would parse them before a handler could look at them, and
 // one message could take gigabytes. Any thread may call.
 #pragma once
@@ -30,7 +30,7 @@ inline constexpr int64_t kMaxParsedBytes = 2 * kMaxMessageBytes + (64 << 10);
 // type, if the bytes are malformed or the message would take more than kMaxParsedBytes.
 absl::Status ParseMessage(CallBytes* bytes, google::protobuf::Message* message);
 
-// The request of a handler, which gRPC gives as `bytes`.
+// Parses the request of a handler, which gRPC gives as `bytes`.
 template <typename Request>
 absl::StatusOr<Request> ParseRequest(const CallBytes* bytes) {
   Request request;

@@ -1,4 +1,4 @@
-// Sampling parameters from the wire's messages. Pure functions, any thread.
+// Converts the sampling parameters of messages. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<int32_t>> TokenIds(const char* field, const Ids& ids)
   return out;
 }
 
-// Sets what `options` says and leaves the rest.
+// Sets the parameters that `options` has, and keeps the others.
 absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingParams* sampling);
 
 }  // namespace taopd

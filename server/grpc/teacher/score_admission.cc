@@ -21,9 +21,9 @@ absl::Status Convert(const char* field, uint32_t value, int32_t* out) {
   return absl::OkStatus();
 }
 
-// The request as the engine takes it. A temperature of 0 becomes 1. Returns INVALID_ARGUMENT for a
-// number that the engine's types cannot hold, naming the field and the value; every other check is
-// left to ValidateRequest.
+// Returns the request as the engine takes it. A temperature of 0 becomes 1. Returns
+// INVALID_ARGUMENT for a number that the engine's types cannot hold, naming the field and the
+// value; every other check is left to ValidateRequest.
 absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request,
                                                     absl::Time deadline) {
   InferenceRequest out;

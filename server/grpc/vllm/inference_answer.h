@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// The prompt_info of a request; `score` is set if the engine scored its prompt.
+// Returns the prompt_info of a request; `score` is set if the engine scored its prompt.
 vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
                               const InferenceAnswerOptions& options,
                               const std::optional<ScoreRows>& score);
@@ -23,7 +23,8 @@ class InferenceOutput {
   InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
                   const GenerationRequest& request);
 
-  // The message of an update's tokens, or of all at once, with the end if they are the last.
+  // Returns the message of an update's tokens, or of all at once, with the end if they are the
+  // last.
   vllm::SequenceOutput Take(const GeneratedTokens& tokens, bool is_last = true);
 
  private:

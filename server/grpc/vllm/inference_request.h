@@ -1,4 +1,4 @@
-// Requests of vllm.Inference (proto/vllm/inference.proto): from the wire to the engine.
+// Converts requests of vllm.Inference (proto/vllm/inference.proto) for the engine.
 #pragma once
 
 #include <memory>

@@ -23,10 +23,10 @@ struct ChatRequest : GenerationRequest {
   bool return_prompt_text = false;
   // The format of tool calls, which are taken out of the answer's text; kNone leaves them there.
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
-  // All of the text is calls, because the request says so.
+  // kNone unless tool_choice demands that all of the text is calls.
   ForcedCalls forced_calls = ForcedCalls::kNone;
   std::string forced_function;      // name of the function, for ForcedCalls::kFunction
-  bool parallel_tool_calls = true;  // false: the first call alone is answered
+  bool parallel_tool_calls = true;  // if false, only the first call is returned
 };
 
 // These three functions are explained in protocols.h. Messages are rendered with the model's chat
@@ -55,7 +55,7 @@ absl::StatusOr<RenderedChat> RenderChat(JsonFields& fields, const ServedModel& m
 //   list of parts {"type":"text","text":..}, for templates that loop over it;
 // - the arguments of tool calls, which are JSON texts, become values;
 // - "reasoning" and "reasoning_content" are the same.
-// Returns a 400 that names the message otherwise.
+// Returns INVALID_ARGUMENT naming the message if it is malformed.
 absl::Status NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
 
 // Checks tools and tool_choice, with vLLM's messages.

@@ -27,13 +27,13 @@ struct SplitAnswer {
 // comma and colon.
 void AppendPythonJson(const nlohmann::ordered_json& value, std::string* out);
 
-// A new id of a call, as vLLM's.
+// Returns a new id for a call, like vLLM's.
 std::string NewToolCallId();
 
 // Splits a whole text. If anything that should be a call is malformed, all of the text is content.
 SplitAnswer SplitToolCalls(ToolCallFormat format, const std::string& text);
 
-// One step of a call that is streamed. The first of an index has the name and no arguments.
+// One step of a call that is streamed. The first step of a call has its name and no arguments.
 struct ToolCallDelta {
   int64_t index = 0;  // index of the call in the answer
   std::optional<std::string> name;
@@ -56,7 +56,7 @@ class ToolCallStream {
       : format_(format),
         state_(format == ToolCallFormat::kHermes ? State::kContent : State::kStart) {}
 
-  // The next piece of the text; `is_last` is true once, for the last one.
+  // Takes the next piece of the text; `is_last` is true once, for the last piece.
   AnswerDelta Push(std::string_view text, bool is_last);
   bool has_calls() const { return num_calls_ > 0; }
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The fields that are single numbers. Those that are absent keep the model's defaults.
+// Reads the fields that are single numbers. Absent ones keep the model's defaults.
 absl::Status ReadNumbers(JsonFields& fields, SamplingParams* sampling) {
   for (const SamplingField& field : SamplingFields()) {
     const std::optional<double> value = field.is_integer
@@ -33,7 +33,7 @@ absl::Status ReadNumbers(JsonFields& fields, SamplingParams* sampling) {
   return absl::OkStatus();
 }
 
-// Ids that the vocabulary has; the first other one is described by `what`.
+// Reads ids of the vocabulary. `what` begins the error of an id that is outside it.
 absl::Status ReadIds(JsonFields& fields, const char* name, const char* what, int64_t max_ids,
                      const ServedModel& model, std::vector<int32_t>* out) {
   const std::vector<int64_t> ids = fields.Integers(name);
@@ -95,8 +95,8 @@ absl::Status ReadStop(JsonFields& fields, const ServedModel& model, GenerationRe
   return NeedsTokenizer("stop", model);
 }
 
-// Bad words as ids, by vLLM's rules: each word as it stands at the beginning of a text, and as it
-// stands after a space if that has as many ids and another first one.
+// Reads bad words as ids, by vLLM's rules: the ids of each word at the beginning of a text, and
+// those after a space if they are as many and begin with another id.
 absl::Status ReadBadWords(JsonFields& fields, const ServedModel& model,
                           std::vector<std::vector<int32_t>>* out) {
   constexpr char kName[] = "bad_words";

@@ -16,34 +16,34 @@ namespace taopd {
 // Returns NOT_FOUND if another model is served.
 absl::Status CheckModelName(const std::string& name, const ServedModel& model);
 
-// model, request_id, cache_salt, stream, stream_options.
+// Reads model, request_id, cache_salt, stream and stream_options.
 absl::Status ReadEnvelope(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
 
 // Reads the fields of sampling, the end of the text, n and the seed. Absent fields keep `defaults`.
 absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
                           const ServedModel& model, GenerationRequest* request);
 
-// `name` is logprobs, top_logprobs or prompt_logprobs; `kind` is "sample" or "prompt".
+// Reads a number of log-probs. `name` is logprobs, top_logprobs or prompt_logprobs; `kind` is
+// "sample" or "prompt".
 absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
                           const ServedModel& model, std::optional<int32_t>* out);
 
 // Returns the error of a max_tokens below 1.
 absl::Status CheckMaxTokens(int64_t max_tokens);
 
-// prompt_logprobs of a protocol that does not stream them.
+// Reads prompt_logprobs for a protocol that does not stream them.
 absl::Status ReadPromptLogprobs(JsonFields& fields, const ServedModel& model,
                                 GenerationRequest* request);
 
-// prompt_logprobs_start, prompt_logprob_token_ids and prompt_logprobs_format, which vLLM does not
-// have. Call it when the prompts and prompt_logprobs are known.
+// Reads prompt_logprobs_start, prompt_logprob_token_ids and prompt_logprobs_format, which vLLM does
+// not have. Call it when the prompts and prompt_logprobs are known.
 absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, GenerationRequest* request);
 
-// The list of ids, or of lists of ids with one for each scored position, whose log-probs are asked
-// for.
+// Reads the ids whose log-probs are requested: one list, or one list per scored position.
 absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedModel& model,
                             PromptScoring* scoring);
 
-// truncate_prompt_tokens and truncation_side. Call it before prompts are added.
+// Reads truncate_prompt_tokens and truncation_side. Call it before prompts are added.
 absl::Status ReadTruncation(JsonFields& fields, GenerationRequest* request);
 
 // Adds a prompt of token ids, truncated as the request asks. `field` names it in messages.

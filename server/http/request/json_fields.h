@@ -30,12 +30,12 @@ class JsonFields {
   const absl::Status& error() const { return error_; }
   void Fail(const absl::Status& error) { error_.Update(error); }
 
-  // The value; null if it is absent or JSON's null. The object must outlive it.
+  // Returns the value, or null if it is absent or JSON's null. The object must outlive it.
   const nlohmann::ordered_json* Find(const std::string& name) { return FindMutable(name); }
-  // Moves the value out, which is null afterwards. Returns null if it is absent.
+  // Moves the value out, and leaves null in its place. Returns null if it is absent.
   nlohmann::ordered_json Take(const std::string& name);
-  // The fields of the value, which must be an object; none if it is absent. Their errors are their
-  // own. The result lives as long as this object.
+  // Returns the fields of the value, which must be an object; none if it is absent. Their errors
+  // are not errors of this object. The result lives as long as this object.
   JsonFields& Nested(const std::string& name);
   std::optional<bool> Bool(const std::string& name);
   // A value outside [low, high] is an error, and so is a whole number that does not fit 64 bits.
@@ -47,11 +47,11 @@ class JsonFields {
   std::optional<int64_t> ClampedInteger(const std::string& name);
   std::optional<double> Number(const std::string& name);
   std::optional<std::string> Text(const std::string& name);
-  // Numbers as AsClampedInteger reads them: the caller checks their range.
+  // Reads numbers as AsClampedInteger does: the caller checks their range.
   std::vector<int64_t> Integers(const std::string& name);
   std::vector<std::string> Texts(const std::string& name);
 
-  // The names that were asked for so far.
+  // Returns the names that were asked for so far.
   const std::set<std::string>& asked() const { return asked_; }
   // Logs the fields that were not asked for, and those of nested objects: each once in the life of
   // the process, and the first 100 different ones only.
@@ -59,7 +59,8 @@ class JsonFields {
 
  private:
   nlohmann::ordered_json* FindMutable(const std::string& name);
-  // The parts of a list. The error of a part that `convert` cannot read says what is `expected`.
+  // Reads the parts of a list. The error of a part that `convert` cannot read says what is
+  // `expected`.
   template <typename Item>
   std::vector<Item> List(const std::string& name, const char* expected,
                          std::optional<Item> (*convert)(const nlohmann::ordered_json&));
@@ -74,9 +75,9 @@ class JsonFields {
 // Returns the value as a text without white space. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonText(const nlohmann::ordered_json& value);
 
-// The value as an integer, if it is a number without a fraction; the nearest one where 64 bits do
-// not hold it. For ids and counts, whose range is checked next. JSON texts are parsed with integers
-// beyond 2^64 as floating point numbers.
+// Returns the value as an integer if it is a number without a fraction, or the nearest integer if
+// 64 bits do not hold it. Use it for ids and counts, whose range is checked next. The JSON parser
+// reads integers beyond 2^64 as floating point numbers.
 std::optional<int64_t> AsClampedInteger(const nlohmann::ordered_json& value);
 
 }  // namespace taopd

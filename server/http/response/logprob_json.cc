@@ -16,18 +16,19 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "arrays are sent as they lie in memory");
 
-// The tokens before position i.
+// Returns the tokens before position i.
 std::span<const int32_t> Before(const std::vector<int32_t>& ids, size_t i) {
   return std::span<const int32_t>(ids).first(i);
 }
 
-// Does the same for the tokens of a prompt. vLLM does not count the first token, which has no
-// log-prob.
+// Returns the tokens of a prompt before position i without the first one: as in vLLM, a token
+// without a log-prob is no context.
 std::span<const int32_t> BeforeInPrompt(const std::vector<int32_t>& ids, size_t i) {
   return Before(ids, i).subspan(std::min<size_t>(i, 1));
 }
 
-// {"name":logprob,...}; equal names keep the first place and the last value, as Python's dict does.
+// Appends {"name":logprob,...}. Equal names keep the first place and the last value, as in Python's
+// dict.
 void AppendTopLogprobs(const Position& position, size_t num_entries,
                        std::span<const int32_t> context, TokenText& tokens, std::string* out) {
   std::vector<std::pair<std::string, float>> named;

@@ -26,10 +26,10 @@ struct PositionEntry {
 // Empty: nothing to report, as for the first token of a prompt.
 using Position = std::vector<PositionEntry>;
 
-// One for each token of the prompt. `rows` begin at position `start`.
+// Returns one position for each token of the prompt. `rows` begin at position `start`.
 std::vector<Position> PromptPositions(const std::vector<int32_t>& token_ids, int64_t start,
                                       const std::optional<ScoreRows>& rows);
-// One for each generated token, with `top_k` alternatives.
+// Returns one position for each generated token, with `top_k` alternatives.
 std::vector<Position> GeneratedPositions(const GeneratedTokens& generated, int32_t top_k);
 
 // Return INTERNAL if a log-prob is NaN or +inf, which JSON cannot express.
@@ -46,8 +46,8 @@ std::string Base64Json(const std::vector<T>& values) {
   return "\"" + absl::Base64Escape(bytes) + "\"";
 }
 
-// The value of "prompt_logprobs" of one prompt: null if it was not asked for, else objects keyed by
-// token ids, or the arrays of `compact`:
+// Appends the value of "prompt_logprobs" of one prompt: null if it was not asked for, else objects
+// keyed by token ids, or the arrays of `compact`:
 //   {"format":"base64","start":s,"shape":[R,k],"token_ids":..,"logprobs":..,"tail_logprobs":..,
 //    "sampled_logprobs":..,"sampled_ranks":..,"candidate_logprobs":..,"candidates_shape":[R,M]}
 // Each array is the base64 text of little-endian int32 or float32 values. `tokens` decodes
@@ -56,17 +56,17 @@ absl::Status AppendPromptLogprobs(const GenerationRequest& request, const Genera
                                   const std::optional<ScoreRows>& rows, TokenText& tokens,
                                   std::string* out);
 
-// The log-probs of the candidates, [rows, candidates], with -inf for filler.
+// Returns the log-probs of the candidates, [rows, candidates], with -inf for padding.
 std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows);
 
-// The value of "prompt_token_id_logprobs": for each position of the prompt, null or the log-probs
-// of the candidates.
+// Appends the value of "prompt_token_id_logprobs": for each position of the prompt, null or the
+// log-probs of the candidates.
 void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                              const std::optional<ScoreRows>& rows, std::string* out);
 
-// The `logprobs` object of completions over `positions`, which belong to token_ids from `first` on.
-// The tokens before it are context only. On entry, `text_offset` is the offset of the first token
-// in the text; on return, that of the token after the last one.
+// Appends the `logprobs` object of completions over `positions`, which belong to token_ids from
+// `first` on. The tokens before it are only context. On entry, `text_offset` is the offset of the
+// first token in the text; on return, that of the token after the last one.
 void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t first,
                               const std::vector<Position>& positions, int32_t top_k,
                               TokenText& tokens, int64_t* text_offset, std::string* out);
@@ -78,23 +78,23 @@ absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vec
                                 const GeneratedTokens& generated, TokenText& tokens,
                                 std::string* out);
 
-// {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..}, with the two details, which are
-// null, if `with_details`.
+// Returns {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..}. If `with_details`, it has
+// the two details, which are null.
 std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details);
 
-// The value of "system_fingerprint".
+// Returns the value of "system_fingerprint".
 std::string SystemFingerprintJson(const ServedModel& model);
 
-// The value of "stop_reason": the stop string or the stop id that the request named and that has
-// ended the choice, else null. `stop_string` is GeneratedText::stop_string().
+// Returns the value of "stop_reason": the stop string or the stop id of the request that has ended
+// the choice, else null. `stop_string` is GeneratedText::stop_string().
 std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
                            const GenerationRequest& request);
 
-// "stop" or "length".
+// Returns "stop" or "length".
 const char* FinishReasonName(FinishReason reason);
 
-// An estimate, from above, of the bytes of an answer with these parts. `echo` reports the prompt's
-// tokens, too.
+// Returns an upper estimate of the bytes of an answer with these parts. If `echo`, it also reports
+// the prompt's tokens.
 int64_t EstimateAnswerBytes(const GenerationRequest& request, bool echo);
 
 }  // namespace taopd

@@ -17,12 +17,12 @@ class TokenText {
   TokenText(const Tokenizer* tokenizer, bool as_token_ids)
       : tokenizer_(tokenizer), as_token_ids_(as_token_ids) {}
 
-  // The text of the id. If it is only a part of a character, up to four tokens of `context`, which
-  // stand before the id, complete it; the text is empty if it stays incomplete.
+  // Returns the text of the id. If it is only a part of a character, up to four tokens of
+  // `context`, which stand before the id, complete it; the text is empty if it stays incomplete.
   std::string Decode(int32_t id, std::span<const int32_t> context);
-  // The "decoded_token" of prompt_logprobs: a JSON string, or null without a tokenizer.
+  // Returns the "decoded_token" of prompt_logprobs: a JSON string, or null without a tokenizer.
   std::string DecodedTokenJson(int32_t id, std::span<const int32_t> context);
-  // The token in the `logprobs` object: its text, or "token_id:<id>".
+  // Returns the token in the `logprobs` object: its text, or "token_id:<id>".
   std::string Name(int32_t id, std::span<const int32_t> context);
   // Does the same for a token without a context: a part of a character is U+FFFD.
   std::string NameAlone(int32_t id);
@@ -48,7 +48,7 @@ void AppendList(size_t size, std::string* out, const Append& append) {
 // Appends a float, widened to double and printed as Python does, so that it reads back as the same
 // float. -inf becomes -9999.0, vLLM's value. REQUIRES: neither NaN nor +inf.
 void AppendLogprob(float value, std::string* out);
-// The number of code points in UTF-8 text.
+// Returns the number of code points in UTF-8 text.
 int64_t NumCodePoints(const std::string& text);
 
 }  // namespace taopd

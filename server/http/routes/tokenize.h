@@ -15,7 +15,7 @@ absl::StatusOr<Answer> RunTokenize(const std::string& body, const Caller& caller
                                    ServingState& state);
 absl::StatusOr<Answer> RunDetokenize(const std::string& body, const Caller& caller,
                                      ServingState& state);
-// tokenizer_config.json as transformers would have read it, or an error if there is no tokenizer.
+// Returns tokenizer_config.json as transformers reads it, or an error if there is no tokenizer.
 absl::StatusOr<Answer> DescribeTokenizer(const ServedModel& model);
 
 struct TokenizeRequest {
