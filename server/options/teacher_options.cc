@@ -337,13 +337,15 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
     }
   }
   if (options.ssl_certfile.empty() != options.ssl_keyfile.empty()) {
-    return InvalidArgument("ssl_certfile and ssl_keyfile must be given together");
+    return InvalidArgument("ssl_certfile = \"", options.ssl_certfile, "\" and ssl_keyfile = \"",
+                           options.ssl_keyfile, "\": must be given together");
   }
   if (!options.ssl_ca_certs.empty() && options.ssl_certfile.empty()) {
-    return InvalidArgument("ssl_ca_certs needs ssl_certfile and ssl_keyfile");
+    return InvalidArgument("ssl_ca_certs = \"", options.ssl_ca_certs,
+                           "\": needs ssl_certfile and ssl_keyfile");
   }
   for (const std::string& key : options.api_key) {
-    if (key.empty()) return InvalidArgument("api_key must not be empty");
+    if (key.empty()) return InvalidArgument("api_key = \"\": must not be empty");
   }
   if (!options.trainable && !options.weights_dir.empty()) {
     return InvalidArgument("weights_dir = \"", options.weights_dir, "\": only --trainable uses it");
