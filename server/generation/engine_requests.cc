@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{256} << 20;  // of the copies and of the answer
 
-// The request of each choice of the prompt, without what differs between them.
+// Returns the request of each choice of the prompt, without the fields that differ between them.
 InferenceRequest PromptRequest(const GenerationRequest& request, const GenerationPrompt& prompt) {
   InferenceRequest out;
   out.request_id = request.request_id;
@@ -52,8 +52,8 @@ std::optional<ScoreParams> ScoreParamsOf(const GenerationRequest& request,
   return score;
 }
 
-// Estimates of the memory of a copy. Each choice has its own copy of the sampling fields and of the
-// stop strings, so a small request for many choices may need much memory.
+// Returns an estimate of the memory of a copy. Each choice has its own copy of the sampling fields
+// and of the stop strings, so a small request for many choices may need much memory.
 int64_t SamplingBytes(const SamplingParams& sampling) {
   constexpr size_t kBytesPerWord = 64;  // a vector in a vector
   size_t num_ids = sampling.stop_token_ids.size();
@@ -69,7 +69,7 @@ int64_t StringsBytes(std::span<const std::string> strings) {
   return static_cast<int64_t>(num_bytes);
 }
 
-// An estimate of the memory of what all choices have copies of.
+// Returns an estimate of the memory of the copies of all choices.
 int64_t BytesOfChoices(const GenerationRequest& request) {
   const int64_t names = static_cast<int64_t>(request.request_id.size() + request.cache_salt.size());
   const int64_t mask =

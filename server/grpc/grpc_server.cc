@@ -109,7 +109,7 @@ void LimitMessages(grpc::ServerBuilder* builder) {
 }
 
 void LimitConnections(const GrpcConnectionLimits& limits, grpc::ServerBuilder* builder) {
-  // A connection must not stay that never speaks HTTP/2.
+  // A connection that never speaks HTTP/2 must not stay open.
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, ToMilliseconds(limits.max_idle));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(limits.max_age));
@@ -127,8 +127,8 @@ void LimitConnections(const GrpcConnectionLimits& limits, grpc::ServerBuilder* b
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
 }
 
-// The services that reflection lists. The health service has no descriptor here, so a tool that
-// was told of it could not describe it.
+// Returns the services that reflection lists. The health service has no descriptor here, so a tool
+// that was told of it could not describe it.
 std::vector<std::string> ServiceNames(bool has_policy) {
   std::vector<std::string> names = {
       v1::Teacher::service_full_name(),

@@ -32,7 +32,8 @@ std::string_view MethodOfRoute(std::string_view method) {
   return method == "HEAD" ? "GET" : method;
 }
 
-// X-Request-Timeout: how many seconds after the request's first byte its client waits.
+// Returns the deadline of X-Request-Timeout, the seconds for which the client waits, counted from
+// the request's first byte.
 std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Time begun_at) {
   const std::string* text = head.Find("x-request-timeout");
   if (text == nullptr) return absl::InfiniteFuture();
@@ -178,7 +179,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
                                    }});
   }
 
-  // The head may have left already: nothing may follow what was begun, so the connection ends.
+  // Returns the answer after an exception. The head may have been sent already, so the connection
+  // ends.
   WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
     style.close = true;
@@ -192,7 +194,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return nullptr;
   }
 
-  // This answers the head alone; a body that follows is not read.
+  // Return the answer to a head alone. A body that follows is not read.
   WireAnswer Early(const RequestHead& head, const HttpError& error) {
     return Early(head, ErrorResponse(error));
   }
@@ -216,7 +218,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return ClientName(address, has_name ? keys_->NameOf(AuthorizationOf(head)) : std::string());
   }
 
-  // vLLM's answer.
+  // Returns vLLM's answer to a request without a key.
   WireAnswer Unauthorized(const RequestHead& head) {
     HttpResponse response = JsonResponse("{\"error\":\"Unauthorized\"}", 401);
     response.headers.emplace_back("WWW-Authenticate", "Bearer");

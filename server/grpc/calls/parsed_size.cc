@@ -103,7 +103,8 @@ int64_t InlineBytes(const FieldDescriptor& field) {
   }
 }
 
-// An object, and the first allocations of its arrays as if each had an element.
+// Returns the size of an object and of the first allocations of its arrays, as if each had an
+// element.
 int64_t ComputeObjectBytes(const Descriptor& type) {
   if (const FieldDescriptor* key = type.map_key(); key != nullptr)
     return Allocated(kPointerBytes + InlineBytes(*key) + InlineBytes(*type.map_value()));
@@ -203,7 +204,7 @@ class SizeWalk {
     return true;
   }
 
-  // All numbers of an array in one go.
+  // Skips all numbers of an array at once.
   bool Packed(const FieldDescriptor& field, int length) {
     if (WireTypeOf(field) != kVarint) return Add(kGrowth * length) && input_.Skip(length);
     int64_t num_values = 0;

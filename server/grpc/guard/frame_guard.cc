@@ -19,13 +19,13 @@ std::string Bytes32(uint32_t value) {
   return bytes;
 }
 
-// RFC 7541, section 5.2, without Huffman coding.
+// Returns a string of RFC 7541, section 5.2, without Huffman coding.
 std::string HeaderString(std::string_view text) {
   text = text.substr(0, kMaxStringBytes);
   return static_cast<char>(text.size()) + std::string(text);
 }
 
-// RFC 7541, section 6.2.2: a literal without indexing and with a new name.
+// Returns a header of RFC 7541, section 6.2.2: a literal without indexing and with a new name.
 std::string Literal(std::string_view name, std::string_view value) {
   return std::string(1, '\0') + HeaderString(name) + HeaderString(value);
 }

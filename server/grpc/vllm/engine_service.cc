@@ -58,7 +58,7 @@ absl::Status SetDecoding(const engine::SamplingParams& sampling, vllm::GenerateR
   return absl::OkStatus();
 }
 
-// One of config.json's numbers, or a list of them.
+// Returns the ids of a key of config.json, which has one number or a list of them.
 std::vector<int32_t> IdsOf(const json& config, const char* key) {
   std::vector<int32_t> ids;
   const auto found = config.find(key);

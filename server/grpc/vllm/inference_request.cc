@@ -184,7 +184,7 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const Gateway* ga
   return ValidateChoices(*out, model.limits);
 }
 
-// Estimates, from above, of the messages that wait to be sent.
+// Returns an upper estimate of the bytes of messages that wait to be sent.
 absl::StatusOr<int64_t> MessageBytes(const GenerationRequest& request) {
   const GenerationPrompt& prompt = request.prompts[0];
   const int64_t num_prompt = static_cast<int64_t>(prompt.token_ids.size());

@@ -8,7 +8,7 @@ namespace {
 
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// The value of a JSON string with its quotes; empty if it is malformed.
+// Returns the value of a JSON string that has its quotes, or an empty text if it is malformed.
 std::string Unquoted(const std::string& quoted) {
   const nlohmann::json value = nlohmann::json::parse(quoted, nullptr, /*allow_exceptions=*/false);
   return value.is_string() ? value.get<std::string>() : std::string();

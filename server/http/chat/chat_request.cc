@@ -63,7 +63,7 @@ absl::Status NormalizeContent(bool as_parts, const std::string& where, ordered_j
   return absl::OkStatus();
 }
 
-// `bytes_left` is what texts of arguments may still have.
+// Parses the arguments of tool calls. Their texts may have `bytes_left` more bytes together.
 absl::Status NormalizeToolCalls(const std::string& where, size_t* bytes_left,
                                 ordered_json* message) {
   if (!message->contains("tool_calls") || (*message)["tool_calls"].is_null())

@@ -11,7 +11,7 @@
 namespace taopd {
 namespace {
 
-// The value of "prompt_text".
+// Returns the value of "prompt_text".
 std::string PromptTextJson(const ChatRequest& request) {
   return request.return_prompt_text ? JsonString(request.prompt_text) : "null";
 }
@@ -68,7 +68,7 @@ class ChatChunks {
     }
   }
 
-  // The chunk that opens a choice.
+  // Returns the chunk that opens a choice.
   std::string Role(size_t index) const {
     return Concat(
         frame_.head(), "{\"index\":", index, ",\"delta\":{\"role\":", JsonString(request_.role),
@@ -112,7 +112,7 @@ class ChatChunks {
   std::string UsageChunk() const { return frame_.UsageChunk(choices_); }
 
  private:
-  // The inside of "delta". False if it is empty.
+  // Appends the inside of "delta". Returns false if it is empty.
   bool AppendDelta(const ChoiceUpdate& update, const std::string& text, std::string* out) {
     const bool forced = request_.forced_calls != ForcedCalls::kNone;
     if (!forced && request_.tool_calls == ToolCallFormat::kNone) {

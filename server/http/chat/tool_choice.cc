@@ -13,7 +13,7 @@ using nlohmann::ordered_json;
 constexpr char kUsage[] =
     "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";
 
-// The name of a tool's function; null if it has none.
+// Returns the name of a tool's function, or null if it has none.
 const std::string* NameOf(const ordered_json& tool) {
   if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object())
     return nullptr;
@@ -61,7 +61,7 @@ ordered_json ParametersOf(const ordered_json& tool) {
   return {{"type", "object"}, {"properties", ordered_json::object()}};
 }
 
-// The schema of a list of calls.
+// Sets the schema of a list of calls.
 absl::Status SchemaOfCalls(const ordered_json& tools, bool parallel, ordered_json* schema) {
   ordered_json any_of = ordered_json::array(), definitions = ordered_json::object();
   for (const ordered_json& tool : tools) {

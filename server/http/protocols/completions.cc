@@ -88,7 +88,7 @@ absl::Status AppendLogprobs(const CompletionRequest& request, const GenerationPr
   return absl::OkStatus();
 }
 
-// The text of a choice's prompt as echo repeats it; empty where echo shows no text.
+// Returns the text of a choice's prompt as echo repeats it; empty where echo shows no text.
 std::string EchoedText(const CompletionRequest& request, const GenerationPrompt& prompt,
                        const Tokenizer* tokenizer) {
   if (tokenizer == nullptr || !request.echo || request.return_token_ids) return "";
@@ -105,7 +105,7 @@ class ChoiceWriter {
         plain_(tokenizer_, /*as_token_ids=*/false),
         named_(tokenizer_, request.return_tokens_as_token_ids) {}
 
-  // `rows` are those of the choice's prompt.
+  // Appends a choice. `rows` are those of its prompt.
   absl::Status Append(size_t index, const std::optional<ScoreRows>& rows,
                       const GeneratedTokens& generated, std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(index);

@@ -53,7 +53,7 @@ absl::Status ReadSequences(JsonFields& fields, const ServedModel& model,
   return absl::OkStatus();
 }
 
-// Row r of a completion that begins at `length`; -1 for the first token of a sequence.
+// Returns the row of a position; -1 for the first token of a sequence, which nothing precedes.
 int64_t RowOf(int64_t position, const GenerationPrompt& prompt) {
   return position - prompt.score_start;
 }
@@ -65,7 +65,7 @@ struct Arrays {
   std::vector<int32_t> ids, actual_ids;
 };
 
-// Padded with -inf and 0.
+// Copies the rows into arrays, which are padded with -inf and 0.
 Arrays MakeArrays(const SequenceLogprobsRequest& request,
                   const std::vector<std::optional<ScoreRows>>& rows) {
   Arrays arrays;
@@ -116,7 +116,7 @@ std::string BinaryJson(const SequenceLogprobsRequest& request,
   return out + "}";
 }
 
-// In order of rank: the top k, then the actual token unless it is among them.
+// Returns the entries in order of rank: the top k, then the actual token unless it is among them.
 Position SortedByRank(Position sorted) {
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const PositionEntry& a, const PositionEntry& b) { return a.rank < b.rank; });

@@ -71,7 +71,7 @@ absl::Status ReadGrammar(JsonFields& sampling, SglangRequest* request) {
   return absl::OkStatus();
 }
 
-// max_new_tokens, min_new_tokens and no_stop_trim have names of their own.
+// Reads sampling_params. max_new_tokens, min_new_tokens and no_stop_trim are SGLang's own names.
 absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, SglangRequest* request) {
   TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->include_stop_str_in_output |= sampling.Bool("no_stop_trim").value_or(false);
@@ -128,7 +128,7 @@ class SglangWriter {
         tokenizer_(model.tokenizer.get()),
         tokens_(request.text_in_logprobs ? tokenizer_ : nullptr, /*as_token_ids=*/false) {}
 
-  // One choice. `is_last` is false in a stream that continues.
+  // Appends one choice. `is_last` is false in a stream that continues.
   absl::Status Append(size_t choice, const std::optional<ScoreRows>& rows,
                       const GeneratedTokens& generated, bool is_last, std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(choice);
@@ -165,7 +165,7 @@ class SglangWriter {
   }
 
  private:
-  // [log-prob, id, text or null]
+  // Appends [log-prob, id, text or null].
   void AppendTriple(const float* log_prob, int32_t id, std::span<const int32_t> context,
                     std::string* out) {
     *out += '[';
@@ -177,7 +177,7 @@ class SglangWriter {
     *out += "," + std::to_string(id) + "," + tokens_.DecodedTokenJson(id, context) + "]";
   }
 
-  // Rows of k triples each, the first `num_null` of them null.
+  // Appends rows of k triples each, after `num_null` rows that are null.
   void AppendRows(const char* name, size_t num_null, int64_t num_rows, int32_t k,
                   const int32_t* ids, bool same_ids, const float* values, std::string* out) {
     *out += Concat(",\"", name, "\":");
@@ -193,7 +193,7 @@ class SglangWriter {
     });
   }
 
-  // Each token of the prompt and each generated one. The token at logprob_start_len has no
+  // Appends the tokens of the prompt and the generated ones. The token at logprob_start_len has no
   // log-prob.
   void AppendTokens(const GenerationPrompt& prompt, const ScoreRows& rows,
                     const GeneratedTokens& generated, std::string* out) {
@@ -224,8 +224,8 @@ class SglangWriter {
                generated.top_ids.data(), false, generated.top_log_probs.data(), out);
   }
 
-  // The engine has these of the prompt alone: a request that generates gets no list of the
-  // output's.
+  // Appends the log-probs of chosen ids. The engine has them for the prompt only, so a request that
+  // generates gets no list for its output.
   void AppendCandidates(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
     const PromptScoring& scoring = request_.scoring;
     if (scoring.num_candidates == 0) return;

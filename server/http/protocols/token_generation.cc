@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 constexpr char kParams[] = "sampling_params";
 constexpr char kTokens[] = "token_ids";
 
-// vLLM's own way to ask for log-probs of chosen ids: row i belongs to position start + i + 1.
+// Reads vLLM's own fields for the log-probs of chosen ids: row i belongs to position start + i + 1.
 absl::Status ReadChosenIds(JsonFields& sampling, const ServedModel& model, TokenRequest* request) {
   constexpr char kStart[] = "prompt_logprob_start";
   const std::optional<int64_t> start = sampling.Integer(kStart);
@@ -69,7 +69,7 @@ void AppendEntry(const PositionEntry& entry, std::string* out) {
   *out += ",\"rank\":" + std::to_string(entry.rank);
 }
 
-// {"content":[{"token_id","logprob","rank","top_logprobs"}]}
+// Appends {"content":[{"token_id","logprob","rank","top_logprobs"}]}.
 void AppendIdLogprobs(const std::vector<Position>& positions, int32_t top_k, std::string* out) {
   *out += "{\"content\":";
   AppendList(positions.size(), out, [&](size_t i) {
@@ -114,7 +114,7 @@ absl::Status AppendChoice(const TokenRequest& request, size_t index,
   return absl::OkStatus();
 }
 
-// The log-probs of the candidates as a NumPy file, float32 [rows, candidates].
+// Returns the log-probs of the candidates as a NumPy file, float32 [rows, candidates].
 std::string NpyJson(const TokenRequest& request, const std::optional<ScoreRows>& rows) {
   const PromptScoring& scoring = request.scoring;
   const std::vector<float> values = rows ? CandidateLogProbs(scoring, *rows) : std::vector<float>();

@@ -177,8 +177,8 @@ absl::Status CheckScoring(const GenerationRequest& request) {
   return absl::OkStatus();
 }
 
-// vLLM reports log-probs under softmax(logits), whatever the temperature: its logprobs_mode
-// raw_logprobs.
+// Sets what is reported of generated tokens. As in vLLM with its default logprobs_mode,
+// raw_logprobs, log-probs are those under softmax(logits), whatever the temperature.
 void SetReports(GenerationRequest* request) {
   SamplingParams& sampling = request->sampling;
   sampling.log_probs = false;

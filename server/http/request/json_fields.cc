@@ -38,7 +38,7 @@ struct Integral {
 
 Integral OutOfRange(bool is_negative) { return {is_negative ? kLowest : kHighest, false}; }
 
-// nullopt unless it is a number without a fraction.
+// Returns nullopt unless the value is a number without a fraction.
 std::optional<Integral> IntegralOf(const ordered_json& value) {
   if (value.is_number_unsigned()) {
     const uint64_t number = value.get<uint64_t>();

@@ -20,8 +20,8 @@ constexpr char kFormat[] = "response_format";
 constexpr char kOutputs[] = "structured_outputs";
 constexpr size_t kMaxChoices = 10'000;
 
-// xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]}, as the
-// current one.
+// Converts xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]},
+// into the current one. Returns other tags unchanged.
 ordered_json CurrentForm(const ordered_json& tag) {
   const auto structures = tag.find("structures");
   const auto triggers = tag.find("triggers");

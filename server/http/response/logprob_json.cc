@@ -96,8 +96,8 @@ void AppendCompact(const GenerationRequest& request, const ScoreRows& rows, std:
   *out += '}';
 }
 
-// `names_text` is false for the token itself, whose bytes are those of its text whatever its name
-// is.
+// Appends an entry without its closing brace. `names_text` is false for the token itself, whose
+// bytes are those of its text whatever its name is.
 void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<const int32_t> context,
                      TokenText& tokens, std::string* out) {
   const std::string name = tokens.Name(entry.id, context);

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// GET /v1/models, as vLLM's.
+// Answers GET /v1/models as vLLM does.
 absl::StatusOr<Answer> Models(const ServedModel& model) {
   ordered_json permission;
   permission["id"] = "modelperm-" + model.revision.substr(0, 32);
@@ -41,7 +41,7 @@ absl::StatusOr<Answer> Models(const ServedModel& model) {
   return JsonText({{"object", "list"}, {"data", ordered_json::array({entry})}});
 }
 
-// GET /get_model_info and /model_info, as SGLang's.
+// Answers GET /get_model_info and /model_info as SGLang does.
 absl::StatusOr<Answer> SglangModelInfo(const ServedModel& model) {
   ordered_json info;
   info["model_path"] = model.root;
@@ -52,7 +52,7 @@ absl::StatusOr<Answer> SglangModelInfo(const ServedModel& model) {
   return JsonText(info);
 }
 
-// GET /server_info and /get_server_info, as SGLang's.
+// Answers GET /server_info and /get_server_info as SGLang does.
 absl::StatusOr<Answer> SglangServerInfo(const ServedModel& model) {
   const EngineStats stats = model.engine->stats();
   ordered_json info;
@@ -76,7 +76,7 @@ absl::StatusOr<Answer> Load(const ServedModel& model) {
   return Concat("{\"server_load\":", stats.num_running + stats.num_waiting, "}");
 }
 
-// A GET route that describes the served model, or says why there is none.
+// Returns a GET route that describes the served model, or says why there is none.
 Route Describing(const char* path, ServingState* state,
                  absl::StatusOr<Answer> (*describe)(const ServedModel&)) {
   const auto answer = [state, describe]() -> absl::StatusOr<Answer> {
@@ -87,7 +87,7 @@ Route Describing(const char* path, ServingState* state,
           [answer](const std::string&, const Caller&) { return ToResponse(answer()); }};
 }
 
-// A GET route whose answer is always the same.
+// Returns a GET route whose answer is always the same.
 Route Fixed(const char* path, const HttpResponse& response) {
   return {"GET", path, RouteKind::kWork,
           [response](const std::string&, const Caller&) { return response; }};

@@ -37,7 +37,8 @@ absl::Status HoldAnswer(size_t num_tokens, const Caller& caller, ServingState& s
   return absl::OkStatus();
 }
 
-// A special token is its text, or an object with the text as content.
+// Returns the value with each special token as its text. In the file, a special token is its text
+// or an object with the text as content.
 ordered_json Plain(const ordered_json& value) {
   if (value.is_object() && value.contains("content")) return value["content"];
   if (!value.is_structured()) return value;

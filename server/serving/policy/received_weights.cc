@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 128;
 
-// The size of a file, or 0 if there is none.
+// Returns the size of a file, or 0 if there is none.
 int64_t SizeOf(const std::string& path) {
   struct stat info;
   return ::stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : 0;
@@ -57,7 +57,7 @@ absl::Status CheckPart(const WeightPart& part) {
   return absl::OkStatus();
 }
 
-// Whether a version with these files may have this file as well.
+// Checks that a version with these files may have this file as well.
 absl::Status CheckFits(const std::map<std::string, int64_t>& files, const WeightPart& part,
                        int64_t model_bytes) {
   int64_t others = 0;

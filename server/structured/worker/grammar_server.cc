@@ -84,7 +84,7 @@ FrameWriter CompiledFrame(uint64_t grammar_id, const absl::Status& status, int64
   return frame;
 }
 
-// The bits are sent if the mask restricts the ids.
+// Returns the answer to a request for a mask. The bits are sent if the mask restricts the ids.
 FrameWriter MaskFrame(uint64_t text_id, uint64_t position, const absl::StatusOr<bool>& restricts,
                       const std::vector<uint64_t>& bits) {
   FrameWriter frame(GrammarOp::kMask);
