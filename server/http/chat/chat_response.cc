@@ -4,8 +4,8 @@
 
 #include "server/generation/generated_text.h"
 #include "server/http/chat/tool_calls.h"
+#include "server/http/response/answer_json.h"
 #include "server/http/response/chunk_frame.h"
-#include "server/http/response/logprob_json.h"
 #include "server/http/response/token_text.h"
 
 namespace taopd {

@@ -8,8 +8,8 @@
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
 #include "server/http/request/common_fields.h"
+#include "server/http/response/answer_json.h"
 #include "server/http/response/chunk_frame.h"
-#include "server/http/response/logprob_json.h"
 #include "server/http/response/token_text.h"
 
 namespace taopd {

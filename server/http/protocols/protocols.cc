@@ -9,7 +9,7 @@
 #include "server/http/chat/chat.h"
 #include "server/http/request/request_body.h"
 #include "server/http/request/structured_output.h"
-#include "server/http/response/logprob_json.h"
+#include "server/http/response/answer_json.h"
 
 namespace taopd {
 namespace {

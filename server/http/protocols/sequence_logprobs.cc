@@ -10,7 +10,7 @@
 #include "server/generation/request_fields.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/response/logprob_json.h"
+#include "server/http/response/answer_json.h"
 
 namespace taopd {
 namespace {

@@ -9,8 +9,8 @@
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
 #include "server/http/request/structured_output.h"
+#include "server/http/response/answer_json.h"
 #include "server/http/response/chunk_frame.h"
-#include "server/http/response/logprob_json.h"
 #include "server/http/response/token_text.h"
 
 namespace taopd {

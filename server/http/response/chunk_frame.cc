@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/http/response/logprob_json.h"
+#include "server/http/response/answer_json.h"
 
 namespace taopd {
 

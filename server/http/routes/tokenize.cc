@@ -8,7 +8,7 @@
 #include "server/http/chat/chat.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/response/logprob_json.h"
+#include "server/http/response/answer_json.h"
 #include "server/http/response/token_text.h"
 
 namespace taopd {

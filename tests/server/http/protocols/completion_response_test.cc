@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/http/response/logprob_json.h"
+#include "server/http/response/answer_json.h"
 #include "server/http/response/token_text.h"
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"

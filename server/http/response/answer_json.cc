@@ -1,4 +1,4 @@
-#include "server/http/response/logprob_json.h"
+#include "server/http/response/answer_json.h"
 
 #include <algorithm>
 #include <bit>
