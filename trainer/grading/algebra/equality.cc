@@ -5,9 +5,7 @@
 
 #include "trainer/grading/algebra/exact_value.h"
 #include "trainer/grading/algebra/expression.h"
-#include "trainer/grading/algebra/matrix.h"
 #include "trainer/grading/algebra/numeric_value.h"
-#include "trainer/grading/algebra/operation_budget.h"
 #include "trainer/grading/algebra/real_set.h"
 
 namespace taopd::grading {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "trainer/grading/algebra/expression.h"
-#include "trainer/grading/algebra/operation_budget.h"
 
 namespace taopd::grading {
 

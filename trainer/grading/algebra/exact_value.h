@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "trainer/grading/algebra/expression.h"
-#include "trainer/grading/algebra/operation_budget.h"
 
 namespace taopd::grading {
 

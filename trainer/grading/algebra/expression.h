@@ -5,12 +5,21 @@
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace taopd::grading {
+
+// Bounds the work for one verdict by a number of operations. It does not depend on a clock, so
+// every machine reaches the same verdict. An evaluation that would exceed it has no value.
+struct OperationBudget {
+  int64_t left = 60000;
+  // Returns false if the budget is exceeded.
+  bool Spend(int64_t operations = 1) { return (left -= operations) >= 0; }
+};
 
 using Rational = boost::multiprecision::cpp_rational;
 using BigInteger = boost::multiprecision::cpp_int;
@@ -135,5 +144,12 @@ bool HasCalls(const Expr& e);
 // Returns true if all leaves are symbols: x, f(x), (x, y), x + y. The left side of an assignment is
 // such a tree.
 bool IsSymbolsOnly(const Expr& e);
+
+// Returns `e` as one kMatrix, if it is a matrix, a product of numbers and matrices, or a sum of
+// those. Returns nullptr if it is anything else, or if the shapes do not fit.
+ExprPtr AsMatrix(const ExprPtr& e);
+
+// `m` is a kMatrix.
+ExprPtr Transposed(const Expr& m);
 
 }  // namespace taopd::grading

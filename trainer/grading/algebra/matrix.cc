@@ -1,4 +1,4 @@
-#include "trainer/grading/algebra/matrix.h"
+#include "trainer/grading/algebra/expression.h"
 
 #include <vector>
 

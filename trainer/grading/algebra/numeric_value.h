@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "trainer/grading/algebra/expression.h"
-#include "trainer/grading/algebra/operation_budget.h"
 
 namespace taopd::grading {
 

@@ -1,14 +1,174 @@
 #include "trainer/grading/graders/candidates.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
-#include "trainer/grading/graders/plain_number.h"
 #include "trainer/grading/latex/environment.h"
 #include "trainer/grading/text.h"
 
 namespace taopd::grading {
 namespace {
+
+// ---- Numbers and arithmetic in plain text: 1,234.5, .5, 12%, $100, 3*(4+1)/2 ----
+
+constexpr size_t kMaxArithmeticBytes = 400;
+
+bool EqualsFollows(std::string_view text, size_t i) {
+  i = SkipSpaces(text, i);
+  return i < text.size() && text[i] == '=';
+}
+
+// Skips the required prefix of a number (the beginning of the text, a space or "=") and an optional
+// "**". Returns the position after it, or kNone if the prefix is missing.
+size_t SkipPrefix(std::string_view text, size_t start) {
+  size_t i = start;
+  if (i < text.size() && (IsSpace(text[i]) || text[i] == '=')) {
+    ++i;
+  } else if (i != 0) {
+    return kNone;
+  }
+  return text.substr(i, 2) == "**" ? i + 2 : i;
+}
+
+// Returns the width in bytes of the character at i if it belongs to arithmetic (a digit, a space,
+// one of .+-*/^() or the signs for times and divided by), else 0.
+size_t ArithmeticWidth(std::string_view text, size_t i) {
+  const char c = text[i];
+  if (IsDigit(c) || IsSpace(c) || std::string_view(".+-*/^()").find(c) != kNone) return 1;
+  const std::string_view two = text.substr(i, 2);
+  return two == "\xC3\x97" || two == "\xC3\xB7" ? 2 : 0;
+}
+// The byte 0xC3 begins the signs for times and divided by.
+bool IsOperator(std::string_view text, size_t i) {
+  return std::string_view("+-*/^()\xC3").find(text[i]) != kNone;
+}
+
+// Returns whether a valid end of arithmetic is at i, possibly after "**".
+bool SuffixAt(std::string_view text, size_t i) {
+  if (text.substr(i, 2) == "**") {
+    const size_t after = i + 2;
+    if (after >= text.size() || IsSpace(text[after]) ||
+        std::string_view(".,:)$").find(text[after]) != kNone)
+      return true;
+  }
+  return i >= text.size() || IsSpace(text[i]) || std::string_view(".,:)$").find(text[i]) != kNone;
+}
+
+// This and MatchPlainNumber match at `start`, which must be the beginning of the text, a space or
+// "=". They return nullopt if nothing matches there. With `no_equals_after`, a match that is
+// followed by "=" is shortened until it is not.
+std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start,
+                                              bool no_equals_after) {
+  const size_t begin = SkipPrefix(text, start);
+  if (begin == kNone) return std::nullopt;
+  size_t i = begin;
+  if (i < text.size() && text[i] == '-') ++i;
+  if (i < text.size() && text[i] == '(') ++i;
+  if (i < text.size() && text[i] == '-') ++i;
+  if (i >= text.size() || !IsDigit(text[i])) return std::nullopt;
+  const size_t digit = i;
+  size_t run = digit + 1, first_operator = kNone;
+  for (size_t width; run < text.size() && run - digit < kMaxArithmeticBytes &&
+                     (width = ArithmeticWidth(text, run)) > 0;) {
+    if (first_operator == kNone && IsOperator(text, run)) first_operator = run;
+    run += width;
+  }
+  if (first_operator == kNone) return std::nullopt;
+  // Take the longest text that is followed by a suffix and has an operator before its last
+  // character.
+  size_t end = run;
+  for (; end > digit + 2; --end) {
+    if (!SuffixAt(text, end)) continue;
+    size_t after = end;
+    if (after < text.size() && (text[after] == '.' || text[after] == ',' || text[after] == ':' ||
+                                text[after] == ')' || text[after] == '$' || IsSpace(text[after]))) {
+      ++after;
+    }
+    if (no_equals_after && EqualsFollows(text, after)) continue;
+    if (first_operator + 1 >= end) return std::nullopt;
+    Candidate candidate;
+    candidate.begin = start;
+    candidate.end = after;
+    candidate.arithmetic = text.substr(begin, end - begin);
+    return candidate;
+  }
+  return std::nullopt;
+}
+
+size_t SkipCurrency(std::string_view text, size_t i) {
+  static constexpr std::array<std::string_view, 6> kCurrencies = {"$",      "\u20AC", "\u00A3",
+                                                                  "\u00A5", "\u20B9", "\u20BD"};
+  for (const std::string_view currency : kCurrencies) {
+    if (text.substr(i, currency.size()) == currency) return i + currency.size();
+  }
+  return i;
+}
+
+// For a number such as 1,234,567 or 1 234 567 with the first group [start, end), returns the end of
+// each further group of three digits.
+std::vector<size_t> GroupEnds(std::string_view text, size_t start, size_t end) {
+  std::vector<size_t> ends;
+  if (end == start || end - start > 3 || text[start] == '0') return ends;
+  while (end + 3 < text.size() && (text[end] == ',' || text[end] == ' ') &&
+         IsDigit(text[end + 1]) && IsDigit(text[end + 2]) && IsDigit(text[end + 3])) {
+    end += 4;
+    ends.push_back(end);
+  }
+  return ends;
+}
+
+std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
+                                          bool no_equals_after) {
+  size_t begin = SkipPrefix(text, start);
+  if (begin == kNone) return std::nullopt;
+  begin = SkipCurrency(text, begin);
+  if (begin >= text.size() || (begin > 0 && IsDigit(text[begin - 1]))) return std::nullopt;
+  const auto accept = [&](size_t end) -> std::optional<Candidate> {
+    Candidate candidate;
+    candidate.begin = start;
+    candidate.number = text.substr(begin, end - begin);
+    const size_t word = SkipSpaces(text, end);
+    const size_t after = text.substr(word, 1) == "\\" ? word : latex::SkipPercentWord(text, word);
+    candidate.percent = after > word;
+    candidate.end = candidate.percent ? after : end;
+    if (no_equals_after && EqualsFollows(text, candidate.end)) {
+      if (!candidate.percent || EqualsFollows(text, end)) return std::nullopt;
+      candidate.percent = false;
+      candidate.end = end;
+    }
+    return candidate;
+  };
+  // The longest match that ends at or after `first`.
+  const auto longest = [&](size_t first, size_t last) -> std::optional<Candidate> {
+    for (size_t end = last; end >= first; --end) {
+      if (auto candidate = accept(end)) return candidate;
+    }
+    return std::nullopt;
+  };
+  const auto digit_follows = [&](size_t i) { return i + 1 < text.size() && IsDigit(text[i + 1]); };
+  const size_t sign = text[begin] == '-' ? begin + 1 : begin;
+  const size_t whole = SkipDigits(text, sign);
+  // 1,234,567.5
+  const std::vector<size_t> ends = GroupEnds(text, sign, whole);
+  for (size_t k = ends.size(); k-- > 0;) {
+    if (ends[k] < text.size() && text[ends[k]] == '.') {
+      if (auto candidate = longest(ends[k] + 2, SkipDigits(text, ends[k] + 1))) return candidate;
+    }
+    if (auto candidate = accept(ends[k])) return candidate;
+  }
+  // 12.5, 12,5
+  if (whole > sign && digit_follows(whole) && (text[whole] == '.' || text[whole] == ',')) {
+    if (auto candidate = longest(whole + 2, SkipDigits(text, whole + 1))) return candidate;
+  }
+  // .5
+  if (text[begin] == '.' && digit_follows(begin)) {
+    if (auto candidate = longest(begin + 2, SkipDigits(text, begin + 1))) return candidate;
+  }
+  return longest(sign + 1, whole);
+}
+
+// ---- The places of answers ----
 
 // Returns the position after the UTF-8 character at i.
 size_t NextCharacter(std::string_view text, size_t i) {

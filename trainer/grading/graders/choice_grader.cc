@@ -1,7 +1,7 @@
 #include <re2/re2.h>
 
 #include "trainer/grading/graders/grader_rows.h"
-#include "trainer/grading/latex/boxed.h"
+#include "trainer/grading/latex/normalize.h"
 #include "trainer/grading/text.h"
 
 namespace taopd::grading {

@@ -6,7 +6,7 @@
 
 #include "trainer/grading/algebra/equality.h"
 #include "trainer/grading/graders/grader_rows.h"
-#include "trainer/grading/latex/boxed.h"
+#include "trainer/grading/latex/normalize.h"
 #include "trainer/grading/latex/parser.h"
 #include "trainer/grading/text.h"
 

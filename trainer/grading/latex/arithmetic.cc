@@ -1,4 +1,4 @@
-#include "trainer/grading/algebra/matrix.h"
+#include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/latex/grammar.h"
 
 namespace taopd::grading::latex {

@@ -5,9 +5,18 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/grading/latex/boxed.h"
-
 namespace taopd::grading::latex {
+
+// Selects boxes: \boxed{...} and \fbox{...}.
+enum class BoxedMode {
+  // The last box and the boxes directly before it.
+  kLast,
+  // Every box.
+  kAll,
+};
+
+// Returns the content of the boxes, joined by commas, or the whole text if it has no box.
+std::string BoxedContent(std::string_view text, BoxedMode mode);
 
 // Runs in time linear in the text (a constant number of passes). `mode` selects the boxes that
 // count.
