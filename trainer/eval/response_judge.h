@@ -1,5 +1,5 @@
 // Judges the responses of an evaluation by a server (eval.grader is a URL), while others are still
-// generated. The protocol is that of rewards (trainer/reward/reward_protocol.h); a response whose
+// generated. The protocol is that of rewards (trainer/reward/http_reward.h); a response whose
 // reward is above kRightReward is right.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Advantages by their formulas, and the mean of the policy gradient by enumeration of every group
 // of responses.
-#include "trainer/reward/advantage.h"
+#include "trainer/reward/step_rewards.h"
 
 #include <gtest/gtest.h>
 

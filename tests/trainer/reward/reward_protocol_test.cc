@@ -1,4 +1,4 @@
-#include "trainer/reward/reward_protocol.h"
+#include "trainer/reward/http_reward.h"
 
 #include <nlohmann/json.hpp>
 
