@@ -4,7 +4,6 @@
 #include "trainer/commands/generate/response_generator.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/eval/openai/openai_client.h"
-#include "trainer/eval/openai/openai_stream.h"
 
 namespace taopd {
 namespace {

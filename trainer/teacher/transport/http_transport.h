@@ -19,7 +19,7 @@
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
 #include "trainer/teacher/transport/endpoint.h"
-#include "trainer/teacher/transport/http_protocol.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 

@@ -1,4 +1,4 @@
-#include "trainer/eval/openai/openai_stream.h"
+#include "trainer/eval/openai/openai_client.h"
 
 #include "tests/support/status_matchers.h"
 
