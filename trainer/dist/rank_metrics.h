@@ -1,9 +1,11 @@
-// Combines the numbers that each rank measures for itself alone (its time, its memory, its client
-// of the teacher) into those of the run. All other metrics of a step are summed over the ranks
-// where they are counted, or are rank 0's by definition.
+// Combines the numbers of the ranks into those of the run. What each rank counts for its part of a
+// step is summed (RankSums). What it measures for itself alone (its time, its memory, its client of
+// the teacher) is combined by rules. All other metrics are rank 0's by definition.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/dist/process_group.h"
@@ -11,6 +13,26 @@
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
+
+// Registers numbers that each rank has counted for its part, then replaces them by those of all
+// ranks. The numbers must outlive the object. All ranks must register the same number of them.
+class RankSums {
+ public:
+  void Add(double* number) { reals_.push_back(number); }
+  // The sum must be below 2^53.
+  void Add(int64_t* number) { counts_.push_back(number); }
+  // Registers a number that is replaced by the largest of the ranks' values.
+  void AddLargest(double* number) { largest_.push_back(number); }
+
+  // Replaces each number by its sum (or its largest value) over the ranks of `group`, which is the
+  // same on all ranks. With one rank nothing changes.
+  absl::Status Reduce(ProcessGroup* group) const;
+
+ private:
+  std::vector<double*> reals_;
+  std::vector<int64_t*> counts_;
+  std::vector<double*> largest_;
+};
 
 enum class OverRanks { kLargest, kSmallest, kMean };
 

@@ -19,7 +19,7 @@
 #include "common/dist/process_group.h"
 #include "common/io/file.h"
 #include "common/model/decoder.h"
-#include "trainer/dist/rank_sums.h"
+#include "trainer/dist/rank_metrics.h"
 #include "trainer/dist/sharded_optimizer.h"
 #include "trainer/step/loss/forward_backward.h"
 

@@ -12,7 +12,6 @@
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/dist/rank_metrics.h"
-#include "trainer/dist/rank_sums.h"
 #include "trainer/step/timing/model_flops.h"
 #include "trainer/teacher/teacher_metrics.h"
 

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "trainer/dist/rank_sums.h"
+#include "trainer/dist/rank_metrics.h"
 #include "trainer/step/balance/balance_shares.h"
 #include "trainer/step/balance/move_rollouts.h"
 #include "trainer/step/loss/micro_batches.h"

@@ -8,7 +8,7 @@
 
 #include "common/base/log.h"
 #include "taopd/base/round_up.h"
-#include "trainer/dist/rank_sums.h"
+#include "trainer/dist/rank_metrics.h"
 #include "trainer/step/full_kl.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/rollouts/step_rollouts.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/engine/runner/guarded.h"
-#include "trainer/dist/rank_sums.h"
+#include "trainer/dist/rank_metrics.h"
 
 namespace taopd {
 namespace {
