@@ -193,7 +193,7 @@ MUTANTS = [
         ("the newest before a step", "return ref.step > max_step ||", "return ref.step >= max_step ||"),
         ("the step itself is deleted", "return checkpoint.step > step ||", "return checkpoint.step >= step ||")),
     # ---- trainer/step, trainer/optim ----
-    *of(STEP, "*Aggregation*:*SequenceWeights*:*Weights*", "trainer/step/loss/aggregation.cc",
+    *of(STEP, "*Aggregation*:*SequenceWeights*:*Weights*", "trainer/step/loss/micro_batches.cc",
         ("token means without lengths", "1.0 / (num_sequences * static_cast<double>(length))", "1.0 / num_sequences"),
         ("empty responses count", "[](int64_t length) { return length > 0; }", "[](int64_t) { return true; }")),
     *of(STEP, "*MicroBatch*", "trainer/step/loss/micro_batches.cc",

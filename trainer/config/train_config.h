@@ -35,7 +35,7 @@ inline EnumNames<SupportChoice> NamesOf(SupportChoice) {
           {SupportChoice::kUnion, "union"}};
 }
 // The way in which the losses of positions add up to that of a mini-batch
-// (trainer/step/loss/aggregation.h). The names are verl's.
+// (trainer/step/loss/micro_batches.h). The names are verl's.
 enum class Aggregation { kTokenMean, kSeqMeanTokenMean, kSeqMeanTokenSum };
 inline EnumNames<Aggregation> NamesOf(Aggregation) {
   return {{Aggregation::kTokenMean, "token-mean"},

@@ -39,7 +39,6 @@
 #include "trainer/data/epoch_order.h"
 #include "trainer/pipeline/rollout_weights.h"
 #include "trainer/step/pending/pending_step.h"
-#include "trainer/step/rollouts/rollouts_ahead.h"
 #include "trainer/step/step_context.h"
 
 namespace taopd {

@@ -1,7 +1,9 @@
 // The inputs of a training step.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "common/base/clock.h"
 #include "common/dist/process_group.h"
@@ -13,13 +15,29 @@
 #include "trainer/reward/step_rewards.h"
 #include "trainer/rollout/rollout_engine.h"
 #include "trainer/step/bad_batch.h"
-#include "trainer/step/loss/aggregation.h"
-#include "trainer/step/rollouts/rollouts_ahead.h"
+#include "trainer/step/loss/micro_batches.h"
+#include "trainer/step/scored_batch.h"
 #include "trainer/step/teacher_views.h"
+#include "trainer/step/timing/phase_times.h"
 #include "trainer/step/timing/timeline.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
+
+// The interface between a step and rollouts that are generated ahead of it.
+// trainer/pipeline/rollout_pipeline.h implements it.
+// Used by the training thread only. An abandoned step has cancelled the rollouts of the current
+// weights, so the implementation must be restarted before the step is tried again.
+class RolloutsAhead {
+ public:
+  virtual ~RolloutsAhead() = default;
+  // Returns the batch of step `step` (0-based), all of whose rollouts are being generated or exist.
+  virtual std::shared_ptr<ScoredBatch> Take(int64_t step) = 0;
+  // Takes the student's weights after `num_steps` steps as a new version and starts the rollouts
+  // that it generates. First waits until those of the version before are generated. Adds both times
+  // to `times`, if it is not null. Returns the errors of the ranks' group; nothing is started then.
+  virtual absl::Status StepDone(int64_t num_steps, PhaseTimes* times) = 0;
+};
 
 // Owns nothing; everything it points to must outlive the step.
 struct StepContext {

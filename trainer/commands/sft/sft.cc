@@ -18,7 +18,6 @@
 #include "trainer/commands/train/setup/run_facts.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/run/checkpointed_run.h"
-#include "trainer/step/loss/aggregation.h"
 #include "trainer/step/loss/head_targets.h"
 #include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/support.h"

@@ -15,7 +15,7 @@
 #include "common/dist/process_group.h"
 #include "common/model/config/model_config.h"
 #include "trainer/dist/shares.h"
-#include "trainer/step/loss/aggregation.h"
+#include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/scored_rollout.h"
 
 namespace taopd {

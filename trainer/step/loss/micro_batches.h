@@ -1,9 +1,11 @@
-// Cuts a mini-batch into micro-batches, which bound the memory of a forward and backward pass.
+// Cuts a mini-batch into micro-batches, which bound the memory of a forward and backward pass, and
+// weights the positions of its responses, whose losses are summed into its loss.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "trainer/config/train_config.h"
 #include "trainer/rollout/rollout_engine.h"
 
 namespace taopd {
@@ -17,5 +19,12 @@ int64_t NumInputTokens(const Rollout& rollout);
 // tokens. A sequence that exceeds the budget forms a run of its own. Returns the end index of each
 // run.
 std::vector<int64_t> MicroBatchEnds(const std::vector<int64_t>& num_tokens, int64_t budget_tokens);
+
+// Returns, for each sequence of a mini-batch, the weight of each of its response tokens in the
+// loss. `response_lengths` holds the number of response tokens of each sequence, or 0 for one that
+// is masked: it gets the weight 0 and counts in no mean, as in verl. The weights do not depend on
+// the micro-batches.
+std::vector<double> SequenceWeights(Aggregation aggregation,
+                                    const std::vector<int64_t>& response_lengths);
 
 }  // namespace taopd

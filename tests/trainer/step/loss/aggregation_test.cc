@@ -1,4 +1,4 @@
-#include "trainer/step/loss/aggregation.h"
+#include "trainer/step/loss/micro_batches.h"
 
 #include "tests/support/status_matchers.h"
 

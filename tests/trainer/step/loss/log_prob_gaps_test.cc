@@ -1,4 +1,4 @@
-#include "trainer/step/loss/log_prob_gaps.h"
+#include "trainer/step/loss/forward_backward.h"
 
 #include <gtest/gtest.h>
 
