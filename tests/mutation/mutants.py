@@ -202,7 +202,7 @@ MUTANTS = [
     *of(STEP, "*LearningRate*:*LrSchedule*:*Schedule*", "trainer/optim/lr_schedule.cc",
         ("warmup from zero", "static_cast<double>(step + 1) /", "static_cast<double>(step) /"),
         ("decay to zero", "(config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining)", "remaining")),
-    *of(STEP, "*TrainStep*:*NotFinite*:*NonFinite*", "trainer/step/phases/step_in_progress.cc",
+    *of(STEP, "*TrainStep*:*NotFinite*:*NonFinite*", "trainer/step/step_in_progress.cc",
         ("a gradient that is not finite", "if (!std::isfinite(grad_norm) ||", "if (")),
     *of(STEP, "*Support*", "trainer/step/support.cc",
         ("ids beyond the vocabulary", "if (reply_ids[j] < options.vocab_size)", "if (true)"),

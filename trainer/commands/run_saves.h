@@ -17,7 +17,7 @@
 #include "trainer/control/run_state.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/run/checkpointed_run.h"
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/timing/timeline.h"
 
 namespace taopd {

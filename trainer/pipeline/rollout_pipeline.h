@@ -22,7 +22,7 @@
 // before is done, during its evaluation and checkpoint.
 //
 // Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
-// checkpoint after t steps holds, so they are stored with it (trainer/step/pending). Those of step
+// checkpoint after t steps holds, so they are stored with it (pending_step.h). Those of step
 // t + N are generated again from the checkpoint's weights, with the same bits.
 //
 // Memory: the rollouts and scores of at most N + 1 steps. Used by the training thread only. All
@@ -38,7 +38,7 @@
 
 #include "trainer/data/epoch_order.h"
 #include "trainer/pipeline/rollout_weights.h"
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/step_context.h"
 
 namespace taopd {

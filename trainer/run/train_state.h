@@ -8,7 +8,7 @@
 //   config.yaml            the run's effective configuration
 //   identity.json          the facts with which a resumed run is compared (resume_check.h)
 //   pending/, in_flight/   rollouts that the checkpoint's weights cannot generate again (train
-//                          only; trainer/step/pending/pending_step.h)
+//                          only; trainer/step/rollouts/pending_step.h)
 //   guard.json             the state of the collapse guard (train only)
 //
 // Random numbers need no entry, because the seed and the step determine every stream.

@@ -14,7 +14,7 @@
 #include "trainer/optim/adamw.h"
 #include "trainer/reward/step_rewards.h"
 #include "trainer/rollout/rollout_engine.h"
-#include "trainer/step/bad_batch.h"
+#include "trainer/step/loss/bad_batch.h"
 #include "trainer/step/loss/micro_batches.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/teacher_views.h"

@@ -1,6 +1,6 @@
 #include "trainer/step/train_step.h"
 
-#include "trainer/step/phases/step_in_progress.h"
+#include "trainer/step/step_in_progress.h"
 
 namespace taopd {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "common/metrics/sink.h"
 #include "trainer/data/prompt_dataset.h"
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/step_context.h"
 
 namespace taopd {

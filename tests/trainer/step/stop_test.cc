@@ -9,7 +9,7 @@
 #include "tests/support/files.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/dist/optimizer_shards.h"
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 
 namespace taopd::testing {
 namespace {

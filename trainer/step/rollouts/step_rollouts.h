@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/step_context.h"
 

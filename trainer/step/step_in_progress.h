@@ -13,7 +13,7 @@
 #include "trainer/dist/sharded_optimizer.h"
 #include "trainer/step/balance/partition.h"
 #include "trainer/step/loss/forward_backward.h"
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/scored_batch.h"
 #include "trainer/step/step_context.h"
 #include "trainer/step/step_metrics.h"

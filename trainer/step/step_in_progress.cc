@@ -1,4 +1,4 @@
-#include "trainer/step/phases/step_in_progress.h"
+#include "trainer/step/step_in_progress.h"
 
 #include <c10/core/InferenceMode.h>
 

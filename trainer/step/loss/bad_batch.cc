@@ -1,4 +1,4 @@
-#include "trainer/step/bad_batch.h"
+#include "trainer/step/loss/bad_batch.h"
 
 #include <cmath>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "trainer/step/pending/pending_step.h"
+#include "trainer/step/rollouts/pending_step.h"
 
 #include <absl/strings/numbers.h>
 
