@@ -1,8 +1,26 @@
+#include <string>
+
+#include "common/base/status.h"
 #include "trainer/cli/config_flags.h"
 
 #include <CLI/CLI.hpp>
 
 namespace taopd {
+namespace {
+
+// `name` is the placeholder of the value in --help.
+template <typename Holds>
+CLI::Validator NumberCheck(const std::string& name, const std::string& what, Holds holds) {
+  return CLI::Validator(
+      [what, holds](std::string& input) {
+        double value = 0.0;
+        if (CLI::detail::lexical_cast(input, value) && holds(value)) return std::string();
+        return Concat("must be ", what, ", got ", input);
+      },
+      name);
+}
+
+}  // namespace
 
 void ConfigFlags::AddTo(CLI::App* app, bool required) {
   app->add_option("--config", path, "YAML file with the settings (see the configuration reference)")
@@ -45,6 +63,18 @@ std::shared_ptr<RunFlags> RunFlags::AddTo(CLI::App* app) {
       ->needs(resume);
   app->add_flag("--overwrite", mode->overwrite, "Replace the run in run.dir")->excludes(resume);
   return flags;
+}
+
+CLI::Validator PositiveNumber() {
+  return NumberCheck("POSITIVE", "a number above 0", [](double x) { return x > 0.0; });
+}
+CLI::Validator NonNegativeNumber() {
+  return NumberCheck("NONNEGATIVE", "a number that is at least 0",
+                     [](double x) { return x >= 0.0; });
+}
+CLI::Validator NumberIn(double low, double high) {
+  return NumberCheck(Concat("in [", low, ", ", high, "]"), Concat("between ", low, " and ", high),
+                     [low, high](double x) { return x >= low && x <= high; });
 }
 
 }  // namespace taopd

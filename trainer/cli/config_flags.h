@@ -1,5 +1,5 @@
 // The flags that subcommands share: --config and --set, from which a configuration is read, and
-// --resume and --overwrite.
+// --resume and --overwrite; and checks of numbers on the command line.
 #pragma once
 
 #include <iostream>
@@ -17,6 +17,7 @@
 
 namespace CLI {
 class App;
+class Validator;
 }  // namespace CLI
 
 namespace taopd {
@@ -62,5 +63,11 @@ struct RunFlags {
   // Adds --config and --set, and --resume, --allow-change and --overwrite.
   static std::shared_ptr<RunFlags> AddTo(CLI::App* app);
 };
+
+// Checks of numbers on the command line. CLI11's own print their limits with six decimals, and the
+// largest double with 309 digits.
+CLI::Validator PositiveNumber();
+CLI::Validator NonNegativeNumber();
+CLI::Validator NumberIn(double low, double high);
 
 }  // namespace taopd

@@ -14,7 +14,6 @@
 #include "common/base/random.h"
 #include "common/io/file.h"
 #include "trainer/cli/config_flags.h"
-#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
 #include "trainer/pipeline/published_weights.h"

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "trainer/cli/config_flags.h"
-#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/commands/sft/sft_data.h"

@@ -7,7 +7,7 @@
 #include "common/io/file.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/cli/number_checks.h"
+#include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/student/student.h"
 

@@ -26,7 +26,7 @@
 #include "common/dist/rendezvous.h"
 #include "common/dist/rendezvous_addresses.h"
 #include "common/dist/watch_token.h"
-#include "trainer/cli/number_checks.h"
+#include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/control/repeated_signals.h"
 

@@ -6,7 +6,7 @@
 #include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/run/exit_status.h"
-#include "trainer/student/student_tokenizer.h"
+#include "trainer/student/student.h"
 
 namespace taopd {
 namespace {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "common/model/config/model_config.h"
 #include "common/model/decoder.h"
 #include "common/model/weights/tokenizer_files.h"
 #include "common/text/tokenizer/tokenizer.h"
@@ -41,7 +42,7 @@ absl::Status OffloadFromCpu();
 // Loads a student from a Hugging Face directory. The student is read-only if `optimizer` is null.
 // If `tokenizer_dir` is not empty, the student takes over the tokenizer there: its embedding grows
 // if that tokenizer has more tokens, and its special tokens become that tokenizer's
-// (student_tokenizer.h). `shard` describes this rank's part of the optimizer.
+// (ReadVocabularyChange). `shard` describes this rank's part of the optimizer.
 //
 // With `lora` and an optimizer, adapters are trained instead of the weights. `model_dir` may then
 // be the directory of an adapter, such as that of a checkpoint, which is trained further; returns
@@ -61,5 +62,13 @@ absl::Status ReloadWeights(const std::string& model_dir, Decoder* decoder);
 // Creates the directory and writes the model, or its adapter alone, and its tokenizer's files in
 // Hugging Face layout.
 absl::Status SaveStudentModel(const Student& student, const std::string& model_dir);
+
+// Returns the tokenizer's size and its special tokens: bos_token, pad_token and eos_token of
+// tokenizer_config.json. An eos_token_id in a generation_config.json next to it takes precedence
+// over eos_token, because chat models end on several tokens. verl sets the same three in the
+// model's configuration. Returns INVALID_ARGUMENT for a token that the tokenizer does not have, and
+// if no token ends a response.
+absl::StatusOr<VocabularyChange> ReadVocabularyChange(const std::string& tokenizer_dir,
+                                                      const Tokenizer& tokenizer);
 
 }  // namespace taopd

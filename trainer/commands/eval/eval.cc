@@ -6,7 +6,6 @@
 #include "common/base/log.h"
 #include "common/engine/torch_engine.h"
 #include "trainer/cli/config_flags.h"
-#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/eval/evaluation_files.h"

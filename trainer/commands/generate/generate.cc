@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/cli/number_checks.h"
+#include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/generate/response_generator.h"
 #include "trainer/commands/prompts.h"

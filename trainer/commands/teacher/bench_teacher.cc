@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/io/file.h"
-#include "trainer/cli/number_checks.h"
+#include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/teacher/teacher_flags.h"

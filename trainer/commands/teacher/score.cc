@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/base/log.h"
-#include "trainer/cli/number_checks.h"
+#include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/prompts.h"

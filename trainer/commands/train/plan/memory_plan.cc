@@ -14,7 +14,7 @@
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"
-#include "trainer/student/student_tokenizer.h"
+#include "trainer/student/student.h"
 
 namespace taopd {
 namespace {

@@ -7,7 +7,6 @@
 #include "common/memory/step_estimate.h"
 #include "common/model/decoder.h"
 #include "trainer/cli/config_flags.h"
-#include "trainer/cli/number_checks.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/train/plan/memory_plan.h"
