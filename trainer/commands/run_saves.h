@@ -107,7 +107,7 @@ class RunSaves {
   // Saves the current step, if it can be saved, and returns the failure.
   absl::Status FailSaved(const absl::Status& failure);
   // Ends a run whose memory ran out `where`. Saves `before` if no update has followed it, that is,
-  // if AdamW::num_changes is still `changes_before`.
+  // if AdamW::num_changes is still `changes_before`. REQUIRES: options.memory is given.
   absl::Status OutOfMemory(const TrainState& before, int64_t changes_before,
                            const std::string& where, const std::string& what);
 

@@ -39,6 +39,17 @@ CheckpointedRunOptions MakeSftRunOptions(SftConfig* config) {
   return options;
 }
 
+KernelUse KernelUseOf(const SftConfig& config) {
+  KernelUse use;
+  use.kernels = config.trainer.kernels;
+  use.device = config.trainer.device;
+  use.dtype = config.model.dtype;
+  use.max_len = config.data.max_length;
+  use.top_k = 1;
+  use.trains = true;
+  return use;
+}
+
 struct LossSums {
   double loss = 0;
   int64_t num_rows = 0;
@@ -69,14 +80,7 @@ class SftRun {
     SetNumThreads(config_.trainer.num_threads);
     if (config_.model.lora.is_on() && !config_.model.tokenizer.empty())
       return BadUsage(LoraWithTokenizer("model"));
-    KernelUse kernels;
-    kernels.kernels = config_.trainer.kernels;
-    kernels.device = config_.trainer.device;
-    kernels.dtype = config_.model.dtype;
-    kernels.max_len = config_.data.max_length;
-    kernels.top_k = 1;
-    kernels.trains = true;
-    TAOPD_RETURN_IF_ERROR(ChooseKernels(kernels, [this] { return ReadConfig(); }));
+    TAOPD_RETURN_IF_ERROR(ChooseKernels(KernelUseOf(config_), [this] { return ReadConfig(); }));
     TAOPD_RETURN_IF_ERROR(
         run_.Start(mode, {"model", [this](const AdamWOptions&) { return MakeStudent(); }}));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
@@ -103,21 +107,7 @@ class SftRun {
     control_ = *std::move(control);
     TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
     TAOPD_RETURN_IF_ERROR(run_.OpenOutput());
-    run_state_->Update([&](RunStatus& status) {
-      status.run_name = config_.run.name;
-      status.total_steps = config_.trainer.total_steps;
-      status.step = run_.state().step;
-      status.phase = TrainerPhase::kRunning;
-      if (!run_.resumed()) return;
-      status.last_checkpoint = run_.resumed_from();
-      status.saved_step = status.step;
-    });
-    LogInfo(run_.resumed() ? "resumed" : "started",
-            {{"run", config_.run.name},
-             {"dir", run_.run_dir()},
-             {"step", run_.state().step},
-             {"rows", train_.size()},
-             {"parameters", decoder().config().NumParameters()}});
+    Announce();
     return absl::OkStatus();
   }
 
@@ -180,8 +170,26 @@ class SftRun {
                             "the checkpoint does not fit data.train"));
   }
 
-  // Loss over the response tokens of `records`; with gradients when `train`. Returns nullopt if the
-  // run is asked to stop before the last micro-batch.
+  void Announce() {
+    run_state_->Update([&](RunStatus& status) {
+      status.run_name = config_.run.name;
+      status.total_steps = config_.trainer.total_steps;
+      status.step = run_.state().step;
+      status.phase = TrainerPhase::kRunning;
+      if (!run_.resumed()) return;
+      status.last_checkpoint = run_.resumed_from();
+      status.saved_step = status.step;
+    });
+    LogInfo(run_.resumed() ? "resumed" : "started",
+            {{"run", config_.run.name},
+             {"dir", run_.run_dir()},
+             {"step", run_.state().step},
+             {"rows", train_.size()},
+             {"parameters", decoder().config().NumParameters()}});
+  }
+
+  // Returns the loss over the response tokens of `records`, with gradients if `train` is true.
+  // Returns nullopt if the run is asked to stop before the last micro-batch.
   std::optional<LossSums> Pass(const std::vector<const PromptRecord*>& records, bool train) {
     std::vector<int64_t> input_tokens, response_lengths;
     for (const PromptRecord* record : records) {

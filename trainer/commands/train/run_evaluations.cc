@@ -22,7 +22,7 @@ const double* Find(const Metrics& metrics, const std::string& name) {
 }  // namespace
 
 RunEvaluations::RunEvaluations(const RunContext& context, const TrainingData* data,
-                               RolloutSide* rollouts, TeacherSide* teacher, RunSaves* saves)
+                               RolloutParts* rollouts, TeacherParts* teacher, RunSaves* saves)
     : context_(context),
       config_(context.config),
       run_(context.run),

@@ -28,8 +28,8 @@ namespace taopd {
 class RunEvaluations {
  public:
   // All must outlive the object.
-  RunEvaluations(const RunContext& context, const TrainingData* data, RolloutSide* rollouts,
-                 TeacherSide* teacher, RunSaves* saves);
+  RunEvaluations(const RunContext& context, const TrainingData* data, RolloutParts* rollouts,
+                 TeacherParts* teacher, RunSaves* saves);
 
   // Returns whether the run evaluates the weights after the current step.
   bool is_due() const;
@@ -89,8 +89,8 @@ class RunEvaluations {
   CheckpointedRun& run_;
   ProcessGroup& group_;
   const TrainingData& data_;
-  RolloutSide& rollouts_;
-  TeacherSide& teacher_;
+  RolloutParts& rollouts_;
+  TeacherParts& teacher_;
   RunSaves& saves_;
   const bool smallest_is_best_;
   BestEvaluation best_;

@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherSide* teacher,
+RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherParts* teacher,
                    const StepContext* step_context, RunSaves* saves, RunEvaluations* evaluations,
                    RunPipeline* pipeline)
     : config_(context.config),

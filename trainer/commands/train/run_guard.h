@@ -20,7 +20,7 @@ class RunGuard {
  public:
   // All must outlive the object. Checkpoints of `saves` hold the guard's state and what is in
   // flight.
-  RunGuard(const RunContext& context, TrainingData* data, TeacherSide* teacher,
+  RunGuard(const RunContext& context, TrainingData* data, TeacherParts* teacher,
            const StepContext* step_context, RunSaves* saves, RunEvaluations* evaluations,
            RunPipeline* pipeline);
 
@@ -51,7 +51,7 @@ class RunGuard {
   ProcessGroup& group_;
   RunState& run_state_;
   TrainingData& data_;
-  TeacherSide& teacher_;
+  TeacherParts& teacher_;
   const StepContext& step_context_;
   RunSaves& saves_;
   RunEvaluations& evaluations_;

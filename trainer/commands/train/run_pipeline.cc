@@ -9,7 +9,7 @@
 namespace taopd {
 
 RunPipeline::RunPipeline(const RunContext& context, const TrainingData* data,
-                         const RolloutSide* rollouts, TeacherSide* teacher,
+                         const RolloutParts* rollouts, TeacherParts* teacher,
                          StepContext* step_context, RunSaves* saves)
     : config_(context.config),
       run_(context.run),

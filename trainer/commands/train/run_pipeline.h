@@ -16,8 +16,8 @@ namespace taopd {
 class RunPipeline {
  public:
   // All must outlive the object. Restart makes the steps of `step_context` use the rollouts.
-  RunPipeline(const RunContext& context, const TrainingData* data, const RolloutSide* rollouts,
-              TeacherSide* teacher, StepContext* step_context, RunSaves* saves);
+  RunPipeline(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
+              TeacherParts* teacher, StepContext* step_context, RunSaves* saves);
 
   // Begins with the current weights and, unless the run continues with `other_prompts`, the
   // rollouts of the checkpoint from which they come. Call it after saves->Restore().
@@ -36,8 +36,8 @@ class RunPipeline {
   CheckpointedRun& run_;
   ProcessGroup& group_;
   const TrainingData& data_;
-  const RolloutSide& rollouts_;
-  TeacherSide& teacher_;
+  const RolloutParts& rollouts_;
+  TeacherParts& teacher_;
   StepContext& step_context_;
   RunSaves& saves_;
   std::optional<RolloutPipeline> pipeline_;

@@ -48,7 +48,7 @@ nlohmann::ordered_json TextOrIds(const Tokenizer* tokenizer, const std::vector<i
 }  // namespace
 
 RunReport::RunReport(const RunContext& context, const TrainingData* data,
-                     const RolloutSide* rollouts, const TeacherSide* teacher)
+                     const RolloutParts* rollouts, const TeacherParts* teacher)
     : config_(context.config),
       run_(context.run),
       group_(context.run.group()),

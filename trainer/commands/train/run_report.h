@@ -14,8 +14,8 @@ namespace taopd {
 class RunReport {
  public:
   // All must outlive the object.
-  RunReport(const RunContext& context, const TrainingData* data, const RolloutSide* rollouts,
-            const TeacherSide* teacher);
+  RunReport(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
+            const TeacherParts* teacher);
 
   // Finds the peak rate of this rank's device, for perf/mfu. Call it before the first step, while
   // nothing else computes.
@@ -42,8 +42,8 @@ class RunReport {
   ProcessGroup& group_;
   RunState& run_state_;
   const TrainingData& data_;
-  const RolloutSide& rollouts_;
-  const TeacherSide& teacher_;
+  const RolloutParts& rollouts_;
+  const TeacherParts& teacher_;
   double peak_flops_ = 0;                   // of this rank's device; 0: not known
   int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
   bool has_warned_ = false;

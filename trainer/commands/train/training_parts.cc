@@ -27,7 +27,7 @@ std::vector<const PromptRecord*> TrainingData::NextBatch(int64_t size) {
   return batch;
 }
 
-TeacherHealth TeacherSide::Health() const {
+TeacherHealth TeacherParts::Health() const {
   const TeacherClientStats stats = client->stats();
   return {info.model_name, stats.waiting,   stats.requests, stats.retries,
           stats.failures,  stats.in_flight, stats.queued};

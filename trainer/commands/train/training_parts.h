@@ -57,7 +57,7 @@ struct TrainingData {
 };
 
 // The sources of responses, for steps and for evaluations.
-struct RolloutSide {
+struct RolloutParts {
   // With trainer.async_steps and without rollout.endpoints; otherwise null.
   std::unique_ptr<GenerationWeights> generation_weights;
   std::unique_ptr<InferenceEngine> engine;
@@ -76,9 +76,9 @@ struct RolloutSide {
   }
 };
 
-// The source of scores. It ends before the RolloutSide and the student, because the callbacks of
+// The source of scores. It ends before the RolloutParts and the student, because the callbacks of
 // its client use them.
-struct TeacherSide {
+struct TeacherParts {
   std::optional<SelfTeacher> self;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> client;
   TeacherInfo info;
@@ -87,13 +87,13 @@ struct TeacherSide {
 };
 
 // The source of rewards, if there are any.
-struct RewardSide {
+struct RewardParts {
   std::unique_ptr<RewardSource> source;
   StepRewardOptions options;
 };
 
 // What others see of the process. The server and the watchdog ask `liveness`.
-struct ControlSide {
+struct ControlParts {
   std::optional<Liveness> liveness;
   std::unique_ptr<ControlServer> server;  // of rank 0
   ServiceManager service_manager;
@@ -130,10 +130,10 @@ struct TrainingParts {
   TrainingData data;
   TeacherViewOptions teacher_views;  // used if the teacher has prompts of its own
   StepContext step_context;
-  RolloutSide rollouts;
-  TeacherSide teacher;
-  RewardSide rewards;
-  ControlSide control;
+  RolloutParts rollouts;
+  TeacherParts teacher;
+  RewardParts rewards;
+  ControlParts control;
 };
 
 }  // namespace taopd

@@ -74,7 +74,7 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   parts_.control.service_manager.Ready();
   if (is_finished) return absl::OkStatus();
   // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
-  ControlSide& control = parts_.control;
+  ControlParts& control = parts_.control;
   control.service_manager.WatchWith(
       [this, &control] { return !parts_.group->is_root() || control.liveness->Check().ok(); });
   try {
