@@ -31,9 +31,7 @@ class OptimizerShardsTest : public ::testing::Test {
     options.layout.num_shards = num_shards;
     options.layout.max_bucket_elements = 2048 * num_shards;
     options.shard = shard;
-    OptimizerConfig config;
-    config.moments = moments;
-    config.master = master;
+    const OptimizerConfig config = {.moments = moments, .master = master};
     return std::make_unique<AdamW>(StoredParameters(), config, options);
   }
   // The value of an element, which depends on its tensor and its place.

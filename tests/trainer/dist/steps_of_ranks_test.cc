@@ -33,8 +33,7 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
   result.weights.resize(world);
   OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
     const int64_t rank = group.rank();
-    TinySetting tiny;
-    tiny.dtype = setting.dtype;
+    TinySetting tiny = {.dtype = setting.dtype};
     tiny.config.trainer.recompute = setting.recompute;
     tiny.config.trainer.micro_batch_tokens = setting.micro_batch_tokens;
     tiny.config.optimizer.moments = setting.moments;

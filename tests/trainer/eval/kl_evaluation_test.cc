@@ -59,8 +59,7 @@ TEST(EvaluateKl, EqualsADenseComputation) {
     const auto student = testing::MakeTinyStudent();
     const auto teacher_model = testing::MakeTinyTeacher(teacher_vocabulary);
     const auto teacher = testing::MakeEngineTeacher(teacher_model);
-    KlEvaluationOptions options;
-    options.top_k = 6;
+    KlEvaluationOptions options = {.top_k = 6};
     const double expected = DenseKl(student.get(), teacher_model.get(), options.top_k, Records());
     for (const int64_t micro_batch_tokens : {1, 1000}) {
       options.micro_batch_tokens = micro_batch_tokens;
@@ -77,8 +76,7 @@ TEST(EvaluateKl, EqualsADenseComputation) {
 TEST(EvaluateKl, TheTeachersErrorEndsIt) {
   const auto student = testing::MakeTinyStudent();
   const auto teacher = testing::MakeEngineTeacher(testing::MakeTinyTeacher());
-  KlEvaluationOptions options;
-  options.top_k = testing::kTinyVocabulary + 1;
+  const KlEvaluationOptions options = {.top_k = testing::kTinyVocabulary + 1};
   EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), teacher.get()),
                absl::StatusCode::kInvalidArgument, "top_k");
 }
@@ -87,8 +85,7 @@ TEST(EvaluateKl, TheTeachersErrorEndsIt) {
 TEST(EvaluateKl, GoesOnFromItsJournal) {
   const auto student = testing::MakeTinyStudent();
   const auto teacher = testing::MakeEngineTeacher(testing::MakeTinyTeacher());
-  KlEvaluationOptions options;
-  options.top_k = 6;
+  KlEvaluationOptions options = {.top_k = 6};
   options.micro_batch_tokens = 1;  // a pass for each record
   ASSERT_OK_AND_ASSIGN(const Metrics whole,
                        EvaluateKl(options, Records(), student.get(), teacher.get()));
@@ -130,8 +127,8 @@ TEST(EvaluateKl, AnErrorOfTheWaitIsTheResult) {
     open.push_back(std::move(done));
   });
   const auto student = testing::MakeTinyStudent();
-  KlEvaluationOptions options;
-  options.on_wait = [] { return absl::CancelledError("asked to stop"); };
+  const KlEvaluationOptions options = {
+      .on_wait = [] { return absl::CancelledError("asked to stop"); }};
   EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
                absl::StatusCode::kCancelled, "asked to stop");
   ASSERT_EQ(open.size(), 3u);

@@ -13,13 +13,7 @@
 namespace taopd {
 namespace {
 
-OptimizerConfig Config() {
-  OptimizerConfig config;
-  config.betas = {0.9, 0.95};
-  config.weight_decay = 0.1;
-  config.max_grad_norm = 0;
-  return config;
-}
+OptimizerConfig Config() { return {.betas = {0.9, 0.95}, .weight_decay = 0.1, .max_grad_norm = 0}; }
 
 at::Tensor Leaf(at::Tensor values) { return values.clone().set_requires_grad(true); }
 
@@ -93,11 +87,10 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
   constexpr double kTolerance = 5e-6;
   const auto golden = nlohmann::json::parse(
       testing::ReadFile(testing::SourcePath("tests/trainer/optim/golden/clipped_adamw.json")));
-  OptimizerConfig config;
-  config.betas = golden.at("betas").get<std::vector<double>>();
-  config.eps = golden.at("eps");
-  config.weight_decay = golden.at("weight_decay");
-  config.max_grad_norm = golden.at("max_grad_norm");
+  const OptimizerConfig config = {.betas = golden.at("betas").get<std::vector<double>>(),
+                                  .eps = golden.at("eps"),
+                                  .weight_decay = golden.at("weight_decay"),
+                                  .max_grad_norm = golden.at("max_grad_norm")};
   const auto tensor_of = [&](const nlohmann::json& by_name, const std::string& name) {
     return at::tensor(by_name.at(name).get<std::vector<double>>())
         .reshape(golden.at("shapes").at(name).get<std::vector<int64_t>>());

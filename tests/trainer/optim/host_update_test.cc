@@ -13,8 +13,7 @@ std::vector<AdamWState> MakeStates(at::ScalarType parameters, at::ScalarType mom
   std::vector<AdamWState> states;
   // The sizes cover less than a chunk, no elements, several chunks and exactly one.
   for (const int64_t size : {5, 0, 1000, 64, 33, 1}) {
-    AdamWState state;
-    state.parameter = at::randn({size}).to(parameters);
+    AdamWState state = {.parameter = at::randn({size}).to(parameters)};
     if (has_master) state.master = state.parameter.to(at::kFloat);
     state.gradient = at::randn({size});
     state.exp_avg = at::randn({size}).mul(0.1).to(moments);

@@ -6,12 +6,8 @@ namespace taopd {
 namespace {
 
 OptimizerConfig Schedule(LrSchedule schedule, int64_t warmup_steps, double min_lr_ratio) {
-  OptimizerConfig config;
-  config.lr = 2.0;
-  config.schedule = schedule;
-  config.warmup_steps = warmup_steps;
-  config.min_lr_ratio = min_lr_ratio;
-  return config;
+  return {
+      .lr = 2.0, .schedule = schedule, .warmup_steps = warmup_steps, .min_lr_ratio = min_lr_ratio};
 }
 
 TEST(LearningRate, WarmsUpLinearly) {

@@ -25,8 +25,7 @@ namespace taopd::testing {
 inline constexpr int64_t kSteps = 6;
 
 inline TinySetting Ahead(int64_t async_steps, int64_t lora_rank = 0) {
-  TinySetting setting;
-  setting.lora_rank = lora_rank;
+  TinySetting setting = {.lora_rank = lora_rank};
   setting.config.trainer.async_steps = async_steps;
   setting.config.trainer.total_steps = kSteps;
   setting.num_threads = 1;  // the engine and the training thread have one each

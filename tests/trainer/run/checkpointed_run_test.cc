@@ -17,16 +17,14 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
  protected:
   // Starts a run in a directory of its own, always with the same student.
   std::unique_ptr<CheckpointedRun> StartRun(const std::string& name) {
-    CheckpointedRunOptions options;
-    options.name = name;
-    options.run_dir = dir_.File(name);
-    options.total_steps = 10;
-    options.dtype = GetParam();
-    options.device = "cpu";
+    const CheckpointedRunOptions options = {.name = name,
+                                            .run_dir = dir_.File(name),
+                                            .total_steps = 10,
+                                            .dtype = GetParam(),
+                                            .device = "cpu"};
     auto run = std::make_unique<CheckpointedRun>(options);
     const auto make_student = [this](const AdamWOptions&) -> absl::StatusOr<Student> {
-      Student student;
-      student.decoder = testing::MakeTinyStudent(GetParam());
+      Student student = {.decoder = testing::MakeTinyStudent(GetParam())};
       student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
       return student;
     };
@@ -116,16 +114,14 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
 TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   for (const char* name : {"in_line", "beside"}) {
     testing::OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
-      CheckpointedRunOptions options;
-      options.run_dir = dir_.File(name);
-      options.total_steps = 10;
-      options.dtype = GetParam();
-      options.device = "cpu";
-      options.group = &group;
+      const CheckpointedRunOptions options = {.run_dir = dir_.File(name),
+                                              .total_steps = 10,
+                                              .dtype = GetParam(),
+                                              .device = "cpu",
+                                              .group = &group};
       CheckpointedRun run(options);
       const auto make_student = [&](const AdamWOptions& shard) -> absl::StatusOr<Student> {
-        Student student;
-        student.decoder = testing::MakeTinyStudent(GetParam());
+        Student student = {.decoder = testing::MakeTinyStudent(GetParam())};
         student.optimizer =
             std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), shard);
         return student;

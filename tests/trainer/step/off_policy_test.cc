@@ -118,8 +118,7 @@ TEST_F(MovedBehavior, TheGradientIsMultipliedByRho) {
 }
 
 TEST_F(MovedBehavior, AVetoLeavesOutTheWholeResponseAndNoOther) {
-  ForwardBackwardOptions options;
-  options.veto_rho_below = 1e-4;
+  const ForwardBackwardOptions options = {.veto_rho_below = 1e-4};
   RowSums both, veto, fine;
   const at::Tensor gradient = Gradient(1e-5, 1, options, &veto);
   EXPECT_EQ(veto.num_vetoed, 1);

@@ -22,8 +22,7 @@ class ManualRollouts final : public RolloutEngine {
     done_ = std::move(done);
   }
   void Finish(int64_t index, int32_t num_tokens) {
-    Rollout rollout;
-    rollout.prompt_ids = requests_[index].prompt_ids;
+    Rollout rollout = {.prompt_ids = requests_[index].prompt_ids};
     rollout.response_ids.assign(num_tokens, static_cast<int32_t>(index));
     rollout.behavior_log_probs.assign(num_tokens, -1.0f);
     done_(index, std::move(rollout));
@@ -52,8 +51,7 @@ class ScoredBatchTest : public ::testing::Test {
   void Answer(size_t i, int32_t first_id = 0) {
     const TeacherRequest& request = pending_[i].first;
     const size_t rows = request.token_ids.size() - request.score_start;
-    TeacherScores scores;
-    scores.top_k = request.top_k;
+    TeacherScores scores = {.top_k = request.top_k};
     for (size_t r = 0; r < rows; ++r) {
       for (int32_t j = 0; j < request.top_k; ++j) scores.ids.push_back(first_id + j);
     }
@@ -110,12 +108,11 @@ class ScoredViewsTest : public ScoredBatchTest {
   std::unique_ptr<TeacherViews> Views(int count, bool skips_missing) {
     prompt_.teacher_prompt.has_sibling = true;
     prompt_.teacher_prompt.text = "a{sibling}";
-    TeacherViewOptions options;
-    options.tokenizer = &tokenizer_;
-    options.skips_missing = skips_missing;
-    options.is_right = [](const PromptRecord&, const Rollout& rollout) {
-      return rollout.response_ids.size() > 1;
-    };
+    const TeacherViewOptions options = {
+        .tokenizer = &tokenizer_,
+        .is_right = [](const PromptRecord&,
+                       const Rollout& rollout) { return rollout.response_ids.size() > 1; },
+        .skips_missing = skips_missing};
     return std::make_unique<TeacherViews>(options,
                                           std::vector<const PromptRecord*>(count, &prompt_), count);
   }

@@ -11,8 +11,7 @@ namespace {
 TEST(StepMetrics, ResponsesWithoutTheTeachersPromptAreAShare) {
   ScoredRollout shown, missing;
   missing.lacks_teacher_prompt = true;
-  StepRecord record;
-  record.rollouts = SumRollouts({&shown, &missing, &shown, &shown}, /*step=*/0);
+  StepRecord record = {.rollouts = SumRollouts({&shown, &missing, &shown, &shown}, /*step=*/0)};
   TrainConfig config;
   EXPECT_TRUE(MakeChosenMetrics(record, config).empty());
   config.data.teacher_prompt_key = "hint";

@@ -96,11 +96,10 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
 class ScoredStep {
  public:
   ScoredStep() : training_(TinySetting()) {
-    SupportOptions support;
-    support.kind = SupportKind::kFullVocabulary;
-    support.teacher_top_k = 4;
-    support.teacher_entropy = true;
-    support.vocab_size = testing::kTinyVocabulary;
+    const SupportOptions support = {.kind = SupportKind::kFullVocabulary,
+                                    .teacher_top_k = 4,
+                                    .teacher_entropy = true,
+                                    .vocab_size = testing::kTinyVocabulary};
     const StepContext& context = training_.context;
     batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher,
                                 MakeRolloutRequests(*context.config, 0, training_.NextPrompts()),

@@ -19,29 +19,24 @@ float LogOf(double probability) { return static_cast<float>(std::log(probability
 
 // Two rows. The student's best two ids are {1, 2} and {3, 1}.
 Rollout ExampleRollout() {
-  Rollout rollout;
-  rollout.prompt_ids = {5, 4};
-  rollout.response_ids = {0, 2};
-  rollout.behavior_log_probs = {-1, -1};
-  rollout.top_ids = {1, 2, 3, 1};
-  return rollout;
+  return {.prompt_ids = {5, 4},
+          .response_ids = {0, 2},
+          .behavior_log_probs = {-1, -1},
+          .top_ids = {1, 2, 3, 1}};
 }
 
 SupportOptions Options(SupportKind kind, int32_t teacher_top_k, int32_t student_top_k) {
-  SupportOptions options;
-  options.kind = kind;
-  options.teacher_top_k = teacher_top_k;
-  options.student_top_k = student_top_k;
-  options.teacher_temperature = 0.5f;
-  options.vocab_size = 6;
-  return options;
+  return {.kind = kind,
+          .teacher_top_k = teacher_top_k,
+          .student_top_k = student_top_k,
+          .teacher_temperature = 0.5f,
+          .vocab_size = 6};
 }
 
 // Returns the teacher's answer.
 TeacherScores Answer(const TeacherRequest& request) {
   const int32_t order[] = {3, 1, 0, 5, 2, 4};
-  TeacherScores scores;
-  scores.top_k = request.top_k;
+  TeacherScores scores = {.top_k = request.top_k};
   for (int64_t r = 0; r < 2; ++r) {
     double tail = 1, outside = 1;
     std::vector<bool> named(6, false);

@@ -15,18 +15,15 @@ namespace taopd::testing {
 namespace {
 
 Student TinyStudentOf(const std::string& dtype, bool keeps_average) {
-  Student student;
-  student.decoder = MakeTinyStudent(dtype);
-  AdamWOptions options;
-  options.keeps_average = keeps_average;
+  Student student = {.decoder = MakeTinyStudent(dtype)};
+  const AdamWOptions options = {.keeps_average = keeps_average};
   student.optimizer =
       std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), options);
   return student;
 }
 
 SelfTeacherOptions Options(TeacherWeights weights) {
-  SelfTeacherOptions options;
-  options.weights = weights;
+  SelfTeacherOptions options = {.weights = weights};
   options.engine.max_model_len = 32;
   options.engine.kv_cache_bytes = 0;
   return options;
@@ -41,14 +38,12 @@ void Move(const Student& student, double by) {
 }
 
 TeacherRequest Request() {
-  TeacherRequest request;
-  request.token_ids = {4, 9, 3, 30, 12, 7};
-  request.score_start = 2;
-  request.top_k = 4;
-  request.entropy = true;
-  request.num_candidates = 1;
-  request.candidate_ids = {1, 2, 3, 4};
-  return request;
+  return {.token_ids = {4, 9, 3, 30, 12, 7},
+          .score_start = 2,
+          .top_k = 4,
+          .entropy = true,
+          .num_candidates = 1,
+          .candidate_ids = {1, 2, 3, 4}};
 }
 
 TeacherScores Scores(TeacherClient* client) {

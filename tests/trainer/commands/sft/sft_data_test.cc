@@ -22,10 +22,8 @@ TEST(SftData, ConversationsHaveTheTokensOfTrl) {
   const Json cases =
       Json::parse(ReadFile(SourcePath("tests/trainer/commands/sft/golden/sft_rows.json")));
   const TempDir dir;
-  ModelConfig model;
-  model.vocab_size = 152000;
-  model.max_position_embeddings = 4096;
-  model.eos_token_ids = {151643};
+  const ModelConfig model = {
+      .vocab_size = 152000, .max_position_embeddings = 4096, .eos_token_ids = {151643}};
   for (const Json& golden : cases) {
     const std::string tokenizer_dir =
         SharedData("tokenizers/" + golden["tokenizer"].get<std::string>());
@@ -73,9 +71,7 @@ TEST(SftData, EachTurnIsTheLastOneOfItsBeginning) {
   WriteFile(dir.File("whole.jsonl"), Json{{"messages", whole}}.dump() + "\n");
   WriteFile(dir.File("both.jsonl"),
             Json{{"messages", beginning}}.dump() + "\n" + Json{{"messages", whole}}.dump() + "\n");
-  ModelConfig model;
-  model.vocab_size = 152000;
-  model.max_position_embeddings = 4096;
+  const ModelConfig model = {.vocab_size = 152000, .max_position_embeddings = 4096};
   SftDataConfig config;
   config.train = {dir.File("whole.jsonl")};
   config.assistant_turns = AssistantTurns::kAll;

@@ -23,8 +23,7 @@ std::string EventsOf(const std::string& run_dir) {
 // event_file_test.cc compares the bytes of such events with TensorBoard's own.
 TEST(RunOutput, TensorBoardGetsSettingsAndSamples) {
   const TempDir dir;
-  RunOutputOptions options;
-  options.run_dir = dir.path();
+  RunOutputOptions options = {.run_dir = dir.path()};
   const Hparams settings = {{"optimizer.lr", 1e-6}, {"objective.name", "ta_opd"}};
   options.settings = settings;
   ASSERT_OK_AND_ASSIGN(auto output, RunOutput::Open(options));

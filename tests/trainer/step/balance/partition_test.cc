@@ -34,13 +34,12 @@ std::vector<RankResult> PartitionOnRanks(int64_t world, int64_t num_shares, bool
   OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
     const ModelConfig model = SmallModel();
     std::vector<ScoredRollout> items(kSequences);
-    PartitionInput input;
-    input.model = &model;
-    input.shares = *Shares::Make(num_shares, group.rank(), world);
-    input.micro_batch_tokens = 40;
-    input.balances = balances;
-    input.mask_truncated = mask_truncated;
-    input.skips_missing = skips_missing;
+    PartitionInput input = {.model = &model,
+                            .shares = *Shares::Make(num_shares, group.rank(), world),
+                            .mask_truncated = mask_truncated,
+                            .skips_missing = skips_missing,
+                            .micro_batch_tokens = 40,
+                            .balances = balances};
     input.prompt_lengths.assign(kSequences, 3);
     const SequenceRange mine = input.shares.OwnRange(kSequences);
     for (int64_t i = mine.begin; i < mine.end; ++i) items[i] = TestRollout(i);

@@ -10,8 +10,7 @@ namespace {
 TEST(MakeRolloutRequests, SeedsAreNamedByStepPromptAndSample) {
   TrainConfig config;
   config.rollout.n = 3;
-  PromptRecord prompt;
-  prompt.prompt_ids = {5};
+  PromptRecord prompt = {.prompt_ids = {5}};
   std::set<uint64_t> seeds;
   for (int64_t step : {0, 1}) {
     for (const RolloutRequest& request : MakeRolloutRequests(config, step, {&prompt, &prompt}))

@@ -21,11 +21,7 @@ constexpr char kQwen25_7b[] = R"({
   "max_position_embeddings": 32768, "tie_word_embeddings": false, "torch_dtype": "bfloat16"})";
 
 MemoryBudget Gpu(int64_t bytes) {
-  MemoryBudget budget;
-  budget.device = "cuda:0";
-  budget.limit_bytes = bytes * 9 / 10;
-  budget.source = "a test";
-  return budget;
+  return {.device = "cuda:0", .limit_bytes = bytes * 9 / 10, .source = "a test"};
 }
 
 class MemoryPlanTest : public ::testing::Test {
@@ -246,11 +242,8 @@ TEST(DiskPlanOfARun, CountsTheTensorsOfACheckpoint) {
   for (const std::string dtype : {"float32", "bfloat16"}) {
     for (const MomentsDtype moments : {MomentsDtype::kFloat32, MomentsDtype::kBfloat16}) {
       for (const MasterWeights master : {MasterWeights::kFloat32, MasterWeights::kNone}) {
-        Student student;
-        student.decoder = MakeTinyStudent(dtype);
-        OptimizerConfig optimizer;
-        optimizer.moments = moments;
-        optimizer.master = master;
+        Student student = {.decoder = MakeTinyStudent(dtype)};
+        OptimizerConfig optimizer = {.moments = moments, .master = master};
         student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), optimizer);
         const bool is_float32 = dtype == "float32";
         const int64_t P = student.decoder->config().NumParameters();
