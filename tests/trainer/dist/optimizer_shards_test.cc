@@ -6,10 +6,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::TempDir;
 
 std::vector<NamedParameter> StoredParameters() {
   at::manual_seed(3);
@@ -130,8 +128,7 @@ TEST_F(OptimizerShardsTest, AMissingShardIsDataLoss) {
   }
   std::filesystem::remove(last);
   auto optimizer = Make(0, 1);
-  EXPECT_ERROR(ReadOptimizerShards(dir_.path(), optimizer.get()), absl::StatusCode::kDataLoss,
-               "exp_avg");
+  EXPECT_ERROR(ReadOptimizerShards(dir_.path(), optimizer.get()), kDataLoss, "exp_avg");
   EXPECT_EQ(optimizer->num_updates(), 0);
   EXPECT_FALSE(ReadOptimizerShards(dir_.File("nowhere"), optimizer.get()).ok());
 }
@@ -144,8 +141,7 @@ TEST_F(OptimizerShardsTest, ForeignFilesAreDataLoss) {
                                {{"exp_avg.w", "F32", shape, std::as_bytes(std::span(values))}},
                                metadata));
     auto optimizer = Make(0, 1);
-    EXPECT_ERROR(ReadOptimizerShards(dir_.path(), optimizer.get()), absl::StatusCode::kDataLoss,
-                 problem);
+    EXPECT_ERROR(ReadOptimizerShards(dir_.path(), optimizer.get()), kDataLoss, problem);
   };
   const char* place = R"({"exp_avg.w": {"saved_offsets": [0]}})";
   const char* negative = R"({"exp_avg.w": {"saved_offsets": [-1]}})";
@@ -158,4 +154,4 @@ TEST_F(OptimizerShardsTest, ForeignFilesAreDataLoss) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(SharesTest, EverySequenceHasOneRank) {
@@ -38,11 +38,10 @@ TEST(SharesTest, FixedSharesDoNotDependOnTheRanks) {
 
 TEST(SharesTest, RanksThatCannotDivideTheSharesAreRefused) {
   EXPECT_OK(Shares::Make(12, 0, 3));
-  EXPECT_ERROR(Shares::Make(4, 0, 3), absl::StatusCode::kInvalidArgument,
-               "3 ranks cannot divide dist.shares = 4");
-  EXPECT_ERROR(Shares::Make(4, 0, 8), absl::StatusCode::kInvalidArgument, "8 ranks");
-  EXPECT_ERROR(Shares::Make(12, 0, 2), absl::StatusCode::kInvalidArgument, "2 ranks");
+  EXPECT_ERROR(Shares::Make(4, 0, 3), kInvalidArgument, "3 ranks cannot divide dist.shares = 4");
+  EXPECT_ERROR(Shares::Make(4, 0, 8), kInvalidArgument, "8 ranks");
+  EXPECT_ERROR(Shares::Make(12, 0, 2), kInvalidArgument, "2 ranks");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,7 +6,7 @@
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/head_targets.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<PromptRecord> Records() {
@@ -54,11 +54,10 @@ double DenseKl(Decoder* student, Decoder* teacher, int64_t top_k,
 
 // The teachers have the student's vocabulary, without and with padding after it.
 TEST(EvaluateKl, EqualsADenseComputation) {
-  for (const int64_t teacher_vocabulary :
-       {testing::kTinyVocabulary, testing::kTinyVocabulary + 9}) {
-    const auto student = testing::MakeTinyStudent();
-    const auto teacher_model = testing::MakeTinyTeacher(teacher_vocabulary);
-    const auto teacher = testing::MakeEngineTeacher(teacher_model);
+  for (const int64_t teacher_vocabulary : {kTinyVocabulary, kTinyVocabulary + 9}) {
+    const auto student = MakeTinyStudent();
+    const auto teacher_model = MakeTinyTeacher(teacher_vocabulary);
+    const auto teacher = MakeEngineTeacher(teacher_model);
     KlEvaluationOptions options = {.top_k = 6};
     const double expected = DenseKl(student.get(), teacher_model.get(), options.top_k, Records());
     for (const int64_t micro_batch_tokens : {1, 1000}) {
@@ -74,22 +73,22 @@ TEST(EvaluateKl, EqualsADenseComputation) {
 }
 
 TEST(EvaluateKl, TheTeachersErrorEndsIt) {
-  const auto student = testing::MakeTinyStudent();
-  const auto teacher = testing::MakeEngineTeacher(testing::MakeTinyTeacher());
-  const KlEvaluationOptions options = {.top_k = testing::kTinyVocabulary + 1};
-  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), teacher.get()),
-               absl::StatusCode::kInvalidArgument, "top_k");
+  const auto student = MakeTinyStudent();
+  const auto teacher = MakeEngineTeacher(MakeTinyTeacher());
+  const KlEvaluationOptions options = {.top_k = kTinyVocabulary + 1};
+  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), teacher.get()), kInvalidArgument,
+               "top_k");
 }
 
 // The sums of an interrupted evaluation are not computed again, and the result has the same bits.
 TEST(EvaluateKl, GoesOnFromItsJournal) {
-  const auto student = testing::MakeTinyStudent();
-  const auto teacher = testing::MakeEngineTeacher(testing::MakeTinyTeacher());
+  const auto student = MakeTinyStudent();
+  const auto teacher = MakeEngineTeacher(MakeTinyTeacher());
   KlEvaluationOptions options = {.top_k = 6};
   options.micro_batch_tokens = 1;  // a pass for each record
   ASSERT_OK_AND_ASSIGN(const Metrics whole,
                        EvaluateKl(options, Records(), student.get(), teacher.get()));
-  const testing::TempDir dir;
+  const TempDir dir;
   const auto open = [&] {
     return EvalJournal::Open(dir.File("journal.jsonl"), {{"step", 3}}, /*overwrite=*/false);
   };
@@ -100,7 +99,7 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
       return journal.num_added() < 2 ? absl::OkStatus() : absl::CancelledError("asked to stop");
     };
     EXPECT_EQ(EvaluateKl(options, Records(), student.get(), teacher.get()).status().code(),
-              absl::StatusCode::kCancelled);
+              kCancelled);
   }
   options.on_wait = [] { return absl::OkStatus(); };
   for (const size_t num_left : {1, 0}) {
@@ -122,18 +121,17 @@ TEST(EvaluateKl, GoesOnFromItsJournal) {
 
 // A stop does not wait for a teacher that is away; its replies may come later.
 TEST(EvaluateKl, AnErrorOfTheWaitIsTheResult) {
-  std::vector<testing::ScriptedTeacher::Done> open;
-  testing::ScriptedTeacher teacher([&](TeacherRequest, testing::ScriptedTeacher::Done done) {
-    open.push_back(std::move(done));
-  });
-  const auto student = testing::MakeTinyStudent();
+  std::vector<ScriptedTeacher::Done> open;
+  ScriptedTeacher teacher(
+      [&](TeacherRequest, ScriptedTeacher::Done done) { open.push_back(std::move(done)); });
+  const auto student = MakeTinyStudent();
   const KlEvaluationOptions options = {
       .on_wait = [] { return absl::CancelledError("asked to stop"); }};
-  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher),
-               absl::StatusCode::kCancelled, "asked to stop");
+  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher), kCancelled,
+               "asked to stop");
   ASSERT_EQ(open.size(), 3u);
   for (auto& done : open) done(Unavailable("late"));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 OptimizerConfig Config() { return {.betas = {0.9, 0.95}, .weight_decay = 0.1, .max_grad_norm = 0}; }
@@ -85,8 +85,8 @@ TEST(AdamW, ClipsByTheGlobalNorm) {
 TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
   // There are six float32 updates of numbers up to 1, and torch divides by the norm + 1e-6.
   constexpr double kTolerance = 5e-6;
-  const auto golden = nlohmann::json::parse(
-      testing::ReadFile(testing::SourcePath("tests/trainer/optim/golden/clipped_adamw.json")));
+  const auto golden =
+      nlohmann::json::parse(ReadFile(SourcePath("tests/trainer/optim/golden/clipped_adamw.json")));
   const OptimizerConfig config = {.betas = golden.at("betas").get<std::vector<double>>(),
                                   .eps = golden.at("eps"),
                                   .weight_decay = golden.at("weight_decay"),
@@ -102,7 +102,7 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
     named.push_back({name, parameters[name]});
   }
   AdamW optimizer(named, config);
-  testing::TempDir dir;
+  TempDir dir;
   for (const auto& step : golden.at("steps")) {
     for (auto& [name, parameter] : parameters)
       AddGrad(parameter, tensor_of(step.at("gradients"), name));
@@ -145,7 +145,7 @@ struct Storage {
   MomentsDtype moments;
   MasterWeights master;
   OptimizerConfig Config() const {
-    OptimizerConfig config = taopd::Config();
+    OptimizerConfig config = testing::Config();
     config.moments = moments;
     config.master = master;
     return config;
@@ -175,7 +175,7 @@ TEST(AdamW, WithoutAMasterSmallUpdatesAddUp) {
 }
 
 TEST(AdamW, SaveAndLoadContinueBitForBit) {
-  testing::TempDir dir;
+  TempDir dir;
   for (const Storage& storage : kStorages) {
     const OptimizerConfig config = storage.Config();
     const at::ScalarType dtype = storage.dtype;
@@ -202,7 +202,7 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
 // With --allow-change optimizer.master a run may continue without its master copies, or with new
 // ones.
 TEST(AdamW, MastersAreDroppedAndMade) {
-  testing::TempDir dir;
+  TempDir dir;
   OptimizerConfig without = Config();
   without.master = MasterWeights::kNone;
   at::manual_seed(5);
@@ -233,11 +233,11 @@ TEST(AdamW, MastersAreDroppedAndMade) {
   // A state with some of the master copies does not belong to this model.
   at::Tensor r = Leaf(p.detach());
   AdamW other({{"r", r}}, Config());
-  EXPECT_ERROR(other.Load(dir.File("with.safetensors")), absl::StatusCode::kDataLoss, "missing");
+  EXPECT_ERROR(other.Load(dir.File("with.safetensors")), kDataLoss, "missing");
 }
 
 TEST(AdamW, MomentsOfTheOtherTypeAreConverted) {
-  testing::TempDir dir;
+  TempDir dir;
   at::Tensor p = Leaf(at::zeros({1000}));
   OptimizerConfig narrow = Config();
   narrow.moments = MomentsDtype::kBfloat16;
@@ -279,7 +279,7 @@ void AddGradsOfStep(std::vector<NamedParameter>* parameters, int step) {
 // Three optimizers with a shard each compute together what one optimizer computes.
 TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
   constexpr int kShards = 3;
-  testing::TempDir dir;
+  TempDir dir;
   for (const Storage& storage : kStorages) {
     const OptimizerConfig config = storage.Config();
     const at::ScalarType dtype = storage.dtype;
@@ -345,7 +345,7 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
 
 // The CPU stands in for the device. Clipping is the same as well.
 TEST(AdamW, OffloadedItHasTheSameBits) {
-  testing::TempDir dir;
+  TempDir dir;
   for (const Storage& storage : kStorages) {
     OptimizerConfig config = storage.Config();
     config.max_grad_norm = 3;
@@ -376,8 +376,7 @@ TEST(AdamW, OffloadedItHasTheSameBits) {
     // Each loads the state of the other.
     ASSERT_OK(resident.Save(dir.File("r.safetensors")));
     ASSERT_OK(offloaded.Save(dir.File("o.safetensors")));
-    EXPECT_EQ(testing::ReadFile(dir.File("r.safetensors")),
-              testing::ReadFile(dir.File("o.safetensors")));
+    EXPECT_EQ(ReadFile(dir.File("r.safetensors")), ReadFile(dir.File("o.safetensors")));
     ASSERT_OK(offloaded.Load(dir.File("r.safetensors")));
     step(3);
     expect_equal();
@@ -385,16 +384,15 @@ TEST(AdamW, OffloadedItHasTheSameBits) {
 }
 
 TEST(AdamW, StateOfAnotherModelIsRefused) {
-  testing::TempDir dir;
+  TempDir dir;
   at::Tensor p = Leaf(at::zeros({2})), q = Leaf(at::zeros({3}));
   AdamW optimizer({{"p", p}}, Config());
   ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
-  EXPECT_ERROR(AdamW({{"q", p}}, Config()).Load(dir.File("o.safetensors")),
-               absl::StatusCode::kDataLoss, "exp_avg.q is missing");
-  EXPECT_ERROR(AdamW({{"p", q}}, Config()).Load(dir.File("o.safetensors")),
-               absl::StatusCode::kDataLoss, "shape");
-  EXPECT_ERROR(AdamW({{"p", p}, {"q", q}}, Config()).Load(dir.File("o.safetensors")),
-               absl::StatusCode::kDataLoss, "holds 2 tensors");
+  EXPECT_ERROR(AdamW({{"q", p}}, Config()).Load(dir.File("o.safetensors")), kDataLoss,
+               "exp_avg.q is missing");
+  EXPECT_ERROR(AdamW({{"p", q}}, Config()).Load(dir.File("o.safetensors")), kDataLoss, "shape");
+  EXPECT_ERROR(AdamW({{"p", p}, {"q", q}}, Config()).Load(dir.File("o.safetensors")), kDataLoss,
+               "holds 2 tensors");
 }
 
 TEST(AdamW, NonFiniteGradientsShowInTheNorm) {
@@ -405,4 +403,4 @@ TEST(AdamW, NonFiniteGradientsShowInTheNorm) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

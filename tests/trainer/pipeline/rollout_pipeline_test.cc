@@ -143,7 +143,7 @@ TEST(RolloutPipeline, AnAbandonedStepKeepsItsRollouts) {
   ASSERT_OK(run.Start());
   for (int64_t step = 0; step < kSteps; ++step) {
     run.context().stop_requested = [] { return true; };
-    EXPECT_ERROR(run.Step(), absl::StatusCode::kCancelled, "stop");
+    EXPECT_ERROR(run.Step(), kCancelled, "stop");
     run.context().stop_requested = [] { return false; };
     ASSERT_NO_FATAL_FAILURE(run.SaveAndRestore());
     ASSERT_OK(run.Step());
@@ -189,7 +189,7 @@ TEST(RolloutPipeline, ARolloutOfOtherWeightsIsFound) {
   ASSERT_OK(run.Start());
   ASSERT_OK(run.Step());
   ASSERT_OK(run.Step());
-  EXPECT_ERROR(run.Step(), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(run.Step(), kFailedPrecondition,
                "rollout 4 comes from the weights after step 0 instead of step 1");
   EXPECT_EQ(run.training().optimizer().num_updates(), 4) << "nothing is trained on it";
 }
@@ -211,7 +211,7 @@ TEST(RolloutPipeline, WithARolloutThatFailedThereIsNoCheckpoint) {
   ASSERT_OK(run.pipeline().Restart({}, {}));
   // The weights of a checkpoint before the first step generate them again.
   ASSERT_OK(run.pipeline().InFlight(0, false));
-  EXPECT_ERROR(run.pipeline().InFlight(1, false), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(run.pipeline().InFlight(1, false), kResourceExhausted,
                "step 2, which the weights after step 0 generate: rollout 2: out of memory");
 }
 
@@ -221,7 +221,7 @@ TEST(RolloutPipeline, RolloutsOfOtherPromptsAreRefused) {
   ASSERT_OK(run.Step());
   ASSERT_OK_AND_ASSIGN(const auto steps, run.pipeline().InFlight(1, false));
   const PipelinePosition elsewhere = {1, 0, 1, false};
-  EXPECT_ERROR(run.pipeline().Restart(elsewhere, steps), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(run.pipeline().Restart(elsewhere, steps), kDataLoss,
                "of step 2 in the checkpoint does not belong to data.train's prompt");
 }
 
@@ -250,11 +250,11 @@ TEST(RolloutPipeline, DamagedFilesAreNamed) {
   const TempDir dir;
   steps[0].rollouts.erase(7);
   ASSERT_OK(WriteStepsInFlight(steps, 0, dir.File("in_flight")));
-  EXPECT_ERROR(ReadStepsInFlight(dir.File("in_flight"), *run.context().config, Shares()),
-               absl::StatusCode::kDataLoss, "in_flight/step-000002: stored rollouts: rollout 7");
+  EXPECT_ERROR(ReadStepsInFlight(dir.File("in_flight"), *run.context().config, Shares()), kDataLoss,
+               "in_flight/step-000002: stored rollouts: rollout 7");
   std::filesystem::create_directory(dir.File("in_flight/other"));
-  EXPECT_ERROR(ReadStepsInFlight(dir.File("in_flight"), *run.context().config, Shares()),
-               absl::StatusCode::kDataLoss, "other is not the name of a step");
+  EXPECT_ERROR(ReadStepsInFlight(dir.File("in_flight"), *run.context().config, Shares()), kDataLoss,
+               "other is not the name of a step");
 }
 
 }  // namespace

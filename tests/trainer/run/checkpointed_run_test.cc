@@ -7,11 +7,8 @@
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/run/checkpointed_run.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ReadFile;
-using testing::TempDir;
 
 class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -24,7 +21,7 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
                                             .device = "cpu"};
     auto run = std::make_unique<CheckpointedRun>(options);
     const auto make_student = [this](const AdamWOptions&) -> absl::StatusOr<Student> {
-      Student student = {.decoder = testing::MakeTinyStudent(GetParam())};
+      Student student = {.decoder = MakeTinyStudent(GetParam())};
       student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
       return student;
     };
@@ -97,7 +94,7 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   const auto run = StartRun("run");
   const std::string checkpoints = dir_.File("run/checkpoints");
   std::filesystem::rename(checkpoints, checkpoints + "-away");
-  testing::WriteFile(checkpoints, "in the way");
+  WriteFile(checkpoints, "in the way");
   ASSERT_OK(run->checkpoints().StartSave());
   const auto failed = run->checkpoints().TakeFinishedSave(/*waits=*/true);
   ASSERT_TRUE(failed.has_value());
@@ -113,7 +110,7 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
 // Two ranks write, each its part of the optimizer.
 TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   for (const char* name : {"in_line", "beside"}) {
-    testing::OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
       const CheckpointedRunOptions options = {.run_dir = dir_.File(name),
                                               .total_steps = 10,
                                               .dtype = GetParam(),
@@ -121,7 +118,7 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
                                               .group = &group};
       CheckpointedRun run(options);
       const auto make_student = [&](const AdamWOptions& shard) -> absl::StatusOr<Student> {
-        Student student = {.decoder = testing::MakeTinyStudent(GetParam())};
+        Student student = {.decoder = MakeTinyStudent(GetParam())};
         student.optimizer =
             std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), shard);
         return student;
@@ -159,4 +156,4 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, CheckpointedRunTest, ::testing::Values("float32", "bfloat16"));
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,12 +12,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::OnRanks;
-using testing::ReadFile;
-using testing::TempDir;
 
 constexpr int64_t kRanks = 3;
 
@@ -55,7 +51,7 @@ TEST(SaveInProgressTest, IsCompleteWhenAllPartsAreThere) {
     // Rank 0 has written its part, or soon will; rank 2 has not.
     for (int i = 0; i < 3; ++i) EXPECT_FALSE(save->IsDone(/*waits=*/false));
     EXPECT_FALSE(HasCheckpoint(dir.path(), 7));
-    EXPECT_OK(testing::Barrier(group));
+    EXPECT_OK(Barrier(group));
     if (group.is_root()) may_write.Notify();
     EXPECT_TRUE(save->IsDone(/*waits=*/true));
     EXPECT_TRUE(save->IsDone(/*waits=*/false)) << "and stays so";
@@ -119,4 +115,4 @@ TEST(SaveInProgressTest, WhatIsThereIsNotWrittenAgain) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,11 +11,8 @@
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::TinySetting;
-using testing::TinyTraining;
 
 // Returns the metrics of the second step of a run with a rate at which one update moves the policy
 // far.
@@ -26,7 +23,7 @@ std::map<std::string, double> SecondStep(const std::function<void(TrainConfig&)>
   setting.config.optimizer.lr = lr;
   change(setting.config);
   std::map<std::string, double> metrics;
-  testing::RunSteps(setting, 2, nullptr, &metrics);
+  RunSteps(setting, 2, nullptr, &metrics);
   return metrics;
 }
 
@@ -65,7 +62,7 @@ class MovedBehavior : public ::testing::Test {
  protected:
   MovedBehavior() : training_(TinySetting()) {
     const StepContext& context = training_.context;
-    const SupportOptions support = MakeSupportOptions(*context.config, testing::kTinyVocabulary);
+    const SupportOptions support = MakeSupportOptions(*context.config, kTinyVocabulary);
     const auto batch = ScoredBatch::Start(
         context.rollout_engine, context.teacher,
         MakeRolloutRequests(*context.config, 0, training_.NextPrompts()), support, "moved");
@@ -156,7 +153,7 @@ TEST(KlProbe, IsZeroAtTheStartAndGrows) {
   EXPECT_GT(measure(1000), near);
   for (const char* text : {"", "{}", "[1]", "[{}]",
                            R"([{"prompt_ids":[1],"response_ids":[1,2],"log_probs":[0.5]}])"}) {
-    EXPECT_ERROR(ReadProbe(text), absl::StatusCode::kDataLoss, "probe");
+    EXPECT_ERROR(ReadProbe(text), kDataLoss, "probe");
   }
 }
 
@@ -182,7 +179,7 @@ TEST_F(MovedBehavior, ScoresAreReadBehindTheForwardPassAndCarryTheirTeachersWeig
   const HeadOptions head = {.objective = *FindObjective("sampled_token")};
   EXPECT_ERROR(ForwardBackward(training_.student().get(), head, {&late[0], &late[1]}, {0.5, 0.5},
                                &nothing, options),
-               absl::StatusCode::kUnavailable, "the teacher is gone");
+               kUnavailable, "the teacher is gone");
   EXPECT_EQ(nothing.num_rows, 0);
   for (const auto& [name, parameter] : training_.student()->Parameters()) {
     EXPECT_FALSE(parameter.grad().defined()) << name;
@@ -190,4 +187,4 @@ TEST_F(MovedBehavior, ScoresAreReadBehindTheForwardPassAndCarryTheirTeachersWeig
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

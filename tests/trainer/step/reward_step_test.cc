@@ -12,13 +12,8 @@
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/teacher/no_teacher_client.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ByName;
-using testing::ByteTokenizer;
-using testing::TinySetting;
-using testing::TinyTraining;
 
 // Returns the share of the even ones of some token ids.
 template <typename Ids>
@@ -154,7 +149,7 @@ TEST(RewardStep, TheOrderOfAnswersChangesNothing) {
   const auto a = RunRewarded(RewardAlone(), 3, &in_order, &one);
   const auto b = RunRewarded(RewardAlone(), 3, &reversed, &other);
   for (int step = 0; step < 3; ++step) EXPECT_EQ(a[step].at("loss/mean"), b[step].at("loss/mean"));
-  EXPECT_TRUE(testing::SameWeights(*one, *other));
+  EXPECT_TRUE(SameWeights(*one, *other));
 }
 
 TEST(RewardStep, RanksLearnTheSame) {
@@ -163,7 +158,7 @@ TEST(RewardStep, RanksLearnTheSame) {
   for (const int64_t world : {1, 2}) {
     trained.emplace_back(world);
     rewards.emplace_back();
-    testing::OnRanks(world, ProcessGroupOptions(), [&, world](ProcessGroup& group) {
+    OnRanks(world, ProcessGroupOptions(), [&, world](ProcessGroup& group) {
       TinySetting setting = RewardAlone();
       setting.config.data.train_batch_size = 4;
       setting.config.trainer.mini_batch_size = 2;
@@ -182,8 +177,7 @@ TEST(RewardStep, RanksLearnTheSame) {
       group.Leave();
     });
   }
-  for (const auto& student : trained[1])
-    EXPECT_TRUE(testing::SameWeights(*trained[0][0], *student));
+  for (const auto& student : trained[1]) EXPECT_TRUE(SameWeights(*trained[0][0], *student));
   for (size_t step = 0; step < 3; ++step) EXPECT_NEAR(rewards[0][step], rewards[1][step], 1e-12);
 }
 
@@ -215,10 +209,10 @@ TEST(RewardStep, AFailureOfTheSourceAbandonsTheStep) {
   TinySetting setting;
   setting.config.reward.grader = "exact";
   RewardedTraining training(setting, &source);
-  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
-               absl::StatusCode::kDataLoss, "rewards of the rollouts from");
+  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()), kDataLoss,
+               "rewards of the rollouts from");
   EXPECT_EQ(training.optimizer().num_updates(), 0);
-  EXPECT_TRUE(testing::SameWeights(*training.student(), *testing::MakeTinyStudent()));
+  EXPECT_TRUE(SameWeights(*training.student(), *MakeTinyStudent()));
 }
 
 // ---- Masked responses ---------------------------------------------------------------------------
@@ -288,7 +282,7 @@ TEST_F(GivenResponses, ScTaOpdIsTaOpdOnThem) {
   const auto sc_metrics = ByName(Step(Setting("sc_ta_opd", 1), &sc));
   const auto ta_metrics = ByName(Step(Setting("ta_opd", 1), &ta));
   EXPECT_EQ(sc_metrics.at("loss/mean"), ta_metrics.at("loss/mean"));
-  EXPECT_TRUE(testing::SameWeights(*sc, *ta));
+  EXPECT_TRUE(SameWeights(*sc, *ta));
   EXPECT_EQ(sc_metrics.at("data/offpolicy_share"), 1);
   EXPECT_EQ(sc_metrics.at("rollout/tokens"), 0);
 }
@@ -307,7 +301,7 @@ TEST_F(GivenResponses, RewardsLeaveThemOut) {
 }
 
 TEST_F(GivenResponses, TheChoiceIsThatOfTheStepsSeed) {
-  TrainConfig config = testing::TinyConfig();
+  TrainConfig config = TinyConfig();
   config.data.train_batch_size = 40;
   config.data.offpolicy_fraction = 0.25;
   std::vector<int> times(40);
@@ -323,4 +317,4 @@ TEST_F(GivenResponses, TheChoiceIsThatOfTheStepsSeed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

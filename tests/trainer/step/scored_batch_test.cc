@@ -8,10 +8,8 @@
 #include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ScriptedTeacher;
 
 // Answers on the test's command.
 class ManualRollouts final : public RolloutEngine {
@@ -116,7 +114,7 @@ class ScoredViewsTest : public ScoredBatchTest {
     return std::make_unique<TeacherViews>(options,
                                           std::vector<const PromptRecord*>(count, &prompt_), count);
   }
-  testing::ByteTokenizer tokenizer_;
+  ByteTokenizer tokenizer_;
   PromptRecord prompt_;
 };
 
@@ -146,7 +144,7 @@ TEST_F(ScoredViewsTest, AFailedSiblingEndsTheWait) {
   rollouts_.Finish(0, 1);
   rollouts_.Fail(1, Internal("numerics"));
   rollouts_.Finish(2, 2);
-  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kInternal, "rollout 1: numerics");
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), kInternal, "rollout 1: numerics");
   batch->WaitIdle();
 }
 
@@ -169,7 +167,7 @@ TEST_F(ScoredBatchTest, AFailedRolloutEndsTheWaitAndAsksForNoMoreScores) {
   rollouts_.Fail(0, Internal("numerics"));
   rollouts_.Finish(1, 1);
   rollouts_.Finish(2, 1);
-  EXPECT_ERROR(batch->WaitScored(1, 2, GoOn), absl::StatusCode::kInternal, "rollout 0: numerics");
+  EXPECT_ERROR(batch->WaitScored(1, 2, GoOn), kInternal, "rollout 0: numerics");
   EXPECT_TRUE(pending_.empty());
   batch->WaitIdle();
 }
@@ -178,27 +176,25 @@ TEST_F(ScoredBatchTest, ATeacherErrorNamesTheRollout) {
   auto batch = Start(1);
   rollouts_.Finish(0, 1);
   pending_[0].second(Unavailable("gone"));
-  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kUnavailable,
-               "teacher scores of rollout 0: gone");
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), kUnavailable, "teacher scores of rollout 0: gone");
 }
 
 TEST_F(ScoredBatchTest, WrongShapesAndForeignIdsAreRefused) {
   auto batch = Start(1);
   rollouts_.Finish(0, 2);
   pending_[0].second(TeacherScores());
-  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(batch->WaitScored(0, 1, GoOn), kDataLoss,
                "scores of 0 rows for a response of 2 tokens");
   auto other = Start(1);
   rollouts_.Finish(0, 2);
   Answer(1, /*first_id=*/10);  // ids 10 and 11; the vocabulary is 10
-  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), absl::StatusCode::kFailedPrecondition,
-               "vocabulary of 10, such as 10");
+  EXPECT_ERROR(other->WaitScored(0, 1, GoOn), kFailedPrecondition, "vocabulary of 10, such as 10");
 }
 
 TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
   auto batch = Start(1);
-  EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }),
-               absl::StatusCode::kCancelled, "stop");
+  EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }), kCancelled,
+               "stop");
   rollouts_.Finish(0, 1);
   Answer(0);
   batch->WaitIdle();
@@ -209,8 +205,8 @@ TEST_F(ScoredBatchTest, GeneratedComesBeforeScored) {
   const auto give_up = [] { return absl::CancelledError("stop"); };
   rollouts_.Finish(1, 1);
   EXPECT_OK(batch->WaitGenerated(1, 2, give_up));
-  EXPECT_ERROR(batch->WaitGenerated(0, 2, give_up), absl::StatusCode::kCancelled, "stop");
-  EXPECT_ERROR(batch->WaitScored(1, 2, give_up), absl::StatusCode::kCancelled, "stop");
+  EXPECT_ERROR(batch->WaitGenerated(0, 2, give_up), kCancelled, "stop");
+  EXPECT_ERROR(batch->WaitScored(1, 2, give_up), kCancelled, "stop");
   rollouts_.Finish(0, 1);
   EXPECT_OK(batch->WaitGenerated(0, 2, give_up));
   Answer(0);
@@ -232,4 +228,4 @@ TEST_F(ScoredBatchTest, CallbacksKeepTheBatchAlive) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,34 +12,29 @@
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RunSteps;
-using testing::SameWeights;
-using testing::TinySetting;
-using testing::TinyTraining;
 
 // Compares the gradient of each parameter with autograd over dense log-softmaxes of both models.
 TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
   at::set_num_threads(2);
   for (const char* kind : {"teacher", "student", "union", "full"}) {
-    TrainConfig config = testing::TinyConfig();
+    TrainConfig config = TinyConfig();
     config.rollout.n = 2;
     if (std::string(kind) == "full") {
       config.objective.name = "full";
     } else {
       EXPECT_OK(ApplyOverride(Concat("objective.support=", kind), DescribeSettings(config)));
     }
-    const std::shared_ptr<Decoder> student = testing::MakeTinyStudent();
-    const std::shared_ptr<Decoder> teacher_model = testing::MakeTinyTeacher();
+    const std::shared_ptr<Decoder> student = MakeTinyStudent();
+    const std::shared_ptr<Decoder> teacher_model = MakeTinyTeacher();
     ASSERT_OK_AND_ASSIGN(auto rollout_engine, MakeRolloutEngine(config, student));
     LocalRolloutEngine rollouts(rollout_engine.get());
-    const auto teacher = testing::MakeEngineTeacher(teacher_model);
+    const auto teacher = MakeEngineTeacher(teacher_model);
     PromptRecord a, b;
     a.prompt_ids = {5, 6, 7};
     b.prompt_ids = {9};
-    const SupportOptions support = MakeSupportOptions(config, testing::kTinyVocabulary);
+    const SupportOptions support = MakeSupportOptions(config, kTinyVocabulary);
     const auto batch = ScoredBatch::Start(
         &rollouts, teacher.get(), MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
     ASSERT_OK(batch->WaitScored(0, batch->size(), [] { return absl::OkStatus(); }));
@@ -99,7 +94,7 @@ class ScoredStep {
     const SupportOptions support = {.kind = SupportKind::kFullVocabulary,
                                     .teacher_top_k = 4,
                                     .teacher_entropy = true,
-                                    .vocab_size = testing::kTinyVocabulary};
+                                    .vocab_size = kTinyVocabulary};
     const StepContext& context = training_.context;
     batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher,
                                 MakeRolloutRequests(*context.config, 0, training_.NextPrompts()),
@@ -199,8 +194,8 @@ TEST(StepObjectives, EveryObjectiveUpdatesTheWeightsInEveryMiniBatch) {
     const StepResult result = training.Step(0, 1);
     EXPECT_EQ(result.num_skipped_updates, 0) << info.name;
     EXPECT_EQ(training.optimizer().num_updates(), 2) << info.name;
-    EXPECT_FALSE(SameWeights(*training.student(), *testing::MakeTinyStudent())) << info.name;
-    EXPECT_TRUE(std::isfinite(testing::ByName(result).at("loss/mean"))) << info.name;
+    EXPECT_FALSE(SameWeights(*training.student(), *MakeTinyStudent())) << info.name;
+    EXPECT_TRUE(std::isfinite(ByName(result).at("loss/mean"))) << info.name;
   }
 }
 
@@ -268,4 +263,4 @@ TEST(StepObjectives, TermsAddUp) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -77,8 +77,7 @@ TEST(StoppedStep, GenerationIsCancelled) {
   training.context.rollout_engine = &endless;
   training.context.on_wait = [] { return absl::CancelledError("stop"); };
   const auto prompts = training.NextPrompts();
-  EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, prompts), absl::StatusCode::kCancelled,
-               "stop");
+  EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, prompts), kCancelled, "stop");
   ExpectUntouched(training);
   // The run continues as if nothing had happened.
   training.context.rollout_engine = engine;
@@ -110,7 +109,7 @@ TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
     training.context.stop_requested = [] { return false; };
     EXPECT_EQ(training.optimizer().GradientNorm(), 0) << "gradients are left";
     if (!result.ok()) {
-      EXPECT_ERROR(result, absl::StatusCode::kCancelled, "stop");
+      EXPECT_ERROR(result, kCancelled, "stop");
       ExpectUntouched(training);
       result = TrainOneStep(training.context, 0, lr, prompts);
       ++num_abandoned;
@@ -189,18 +188,18 @@ TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
   ASSERT_OK(left);
   ASSERT_NE(left->pending, nullptr);
   EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, training.NextPrompts(), left->pending.get()),
-               absl::StatusCode::kDataLoss, "does not belong to data.train's prompt");
+               kDataLoss, "does not belong to data.train's prompt");
   const TempDir dir;
   ASSERT_OK(WritePendingStep(*left->pending, 0, dir.path()));
   TrainConfig other = setting.config;
   other.trainer.mini_batch_size = 2;
-  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
                "1 of 6 mini-batches are done, of 18 rollouts; the configuration has 3");
   // The file of rank 1 alone lacks the sums.
   const TempDir torn;
   ASSERT_OK(WritePendingStep(*left->pending, 1, torn.path()));
-  EXPECT_ERROR(ReadPendingStep(torn.path(), setting.config, Shares(), true),
-               absl::StatusCode::kDataLoss, "another version of the program");
+  EXPECT_ERROR(ReadPendingStep(torn.path(), setting.config, Shares(), true), kDataLoss,
+               "another version of the program");
 }
 
 TEST(StoppedStep, AFinishReasonThatDoesNotExistIsRefused) {
@@ -219,8 +218,7 @@ TEST(StoppedStep, AFinishReasonThatDoesNotExistIsRefused) {
     damaged.rollouts[7] = std::move(rollout);
     const TempDir dir;
     ASSERT_OK(WritePendingStep(damaged, 0, dir.path()));
-    EXPECT_ERROR(ReadPendingStep(dir.path(), setting.config, Shares(), true),
-                 absl::StatusCode::kDataLoss,
+    EXPECT_ERROR(ReadPendingStep(dir.path(), setting.config, Shares(), true), kDataLoss,
                  Concat("rollout 7 has the finish reason ", finish, " instead of 0 (stop)"));
   }
 }

@@ -6,7 +6,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -140,8 +140,7 @@ TEST(Support, ForeignRepliesAreRefused) {
   const auto refused = [&](const SupportOptions& options, auto damage) {
     TeacherScores reply = Answer(MakeTeacherRequest(options, rollout, "r"));
     damage(&reply);
-    EXPECT_ERROR(ReduceToSupport(options, rollout, reply), absl::StatusCode::kDataLoss,
-                 "for a response of 2 tokens");
+    EXPECT_ERROR(ReduceToSupport(options, rollout, reply), kDataLoss, "for a response of 2 tokens");
   };
   const SupportOptions both = Options(SupportKind::kUnion, 2, 2);
   refused(both, [](auto* s) { s->ids.pop_back(); });
@@ -156,7 +155,7 @@ TEST(Support, ForeignRepliesAreRefused) {
   SupportOptions small = both;
   small.vocab_size = 1;
   const TeacherScores reply = Answer(MakeTeacherRequest(small, rollout, "r"));
-  EXPECT_ERROR(ReduceToSupport(small, rollout, reply), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(ReduceToSupport(small, rollout, reply), kFailedPrecondition,
                "all of the teacher's 2 most probable tokens are beyond the student's vocabulary of "
                "1, such as 3");
 }
@@ -193,4 +192,4 @@ TEST(Support, WhatOnlyTheTeacherHasBelongsToItsTail) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

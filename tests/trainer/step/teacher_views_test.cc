@@ -7,10 +7,8 @@
 #include "common/base/random.h"
 #include "tests/support/byte_tokenizer.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ByteTokenizer;
 
 // Two prompts with four rollouts each. A response that begins with 'r' is right.
 class TeacherViewsTest : public ::testing::Test {
@@ -119,4 +117,4 @@ TEST_F(TeacherViewsTest, AnOverlongPromptIsMissing) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -24,14 +24,8 @@
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::RunSteps;
-using testing::SameWeights;
-using testing::ScriptedTeacher;
-using testing::TinySetting;
-using testing::TinyTraining;
 
 // Returns the properties that determine the rounding of the libraries: vendor, family, model and
 // the instruction set in use.
@@ -52,13 +46,12 @@ constexpr double kOtherMachineTolerance = 1e-3;
 
 TEST(TrainStep, TwentyStepsReproduceTheCommittedLosses) {
   const std::vector<double> losses = RunSteps(TinySetting(), 20);
-  const std::string path = testing::SourcePath("tests/trainer/step/golden/losses.json");
+  const std::string path = SourcePath("tests/trainer/step/golden/losses.json");
   if (std::getenv("TAOPD_WRITE_GOLDEN") != nullptr) {
-    testing::WriteFile(
-        path, nlohmann::json{{"processor", Processor()}, {"losses", losses}}.dump(1) + "\n");
+    WriteFile(path, nlohmann::json{{"processor", Processor()}, {"losses", losses}}.dump(1) + "\n");
     GTEST_SKIP() << "wrote " << path;
   }
-  const auto golden = nlohmann::json::parse(testing::ReadFile(path));
+  const auto golden = nlohmann::json::parse(ReadFile(path));
   const auto expected = golden.at("losses").get<std::vector<double>>();
   ASSERT_EQ(losses.size(), expected.size());
   const bool same_machine = golden.at("processor") == Processor();
@@ -180,7 +173,7 @@ ScriptedTeacher Poisoning(TeacherClient* inner, std::set<std::string> request_id
 double LossOfRollouts(int64_t begin, int64_t end) {
   TinyTraining training((TinySetting()));
   const StepContext& context = training.context;
-  const SupportOptions support = MakeSupportOptions(*context.config, testing::kTinyVocabulary);
+  const SupportOptions support = MakeSupportOptions(*context.config, kTinyVocabulary);
   const auto batch = ScoredBatch::Start(
       context.rollout_engine, context.teacher,
       MakeRolloutRequests(*context.config, 0, training.NextPrompts()), support, "step-1");
@@ -208,12 +201,12 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
     const StepResult result = training.Step(0, 20);
     EXPECT_EQ(result.num_skipped_updates, 1) << c.poisoned;
     EXPECT_EQ(training.optimizer().num_updates(), 1) << c.poisoned;
-    EXPECT_FALSE(SameWeights(*training.student(), *testing::MakeTinyStudent())) << c.poisoned;
+    EXPECT_FALSE(SameWeights(*training.student(), *MakeTinyStudent())) << c.poisoned;
     for (const auto& [name, value] : result.metrics) {
       EXPECT_TRUE(std::isfinite(value)) << c.poisoned << " " << name;
     }
     // The means are those of the other mini-batch, which used the initial weights.
-    const auto metrics = testing::ByName(result);
+    const auto metrics = ByName(result);
     const double expected = LossOfRollouts(c.good_begin, c.good_end);
     EXPECT_NEAR(metrics.at("loss/mean"), expected, 1e-5 * expected) << c.poisoned;
     EXPECT_EQ(metrics.at("optim/skipped_updates"), 1) << c.poisoned;
@@ -229,7 +222,7 @@ TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
   TinyTraining training((TinySetting()));
   ScriptedTeacher teacher = Poisoning(training.teacher(), {"step-1-2", "step-1-17"});
   training.context.teacher = &teacher;
-  const testing::TempDir dir;
+  const TempDir dir;
   std::vector<BadBatch> reports;
   training.context.on_bad_batch = [&](const BadBatch& bad) {
     reports.push_back(bad);
@@ -251,8 +244,7 @@ TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
   EXPECT_FALSE(std::filesystem::exists(dir.File("none")));
   EXPECT_FALSE(std::filesystem::exists(dir.File("one/step-000001-mini-1.json")));
   ASSERT_TRUE(std::filesystem::exists(dir.File("two/step-000001-mini-1.json")));
-  const auto json =
-      nlohmann::json::parse(testing::ReadFile(dir.File("one/step-000001-mini-0.json")));
+  const auto json = nlohmann::json::parse(ReadFile(dir.File("one/step-000001-mini-0.json")));
   EXPECT_EQ(json["loss"], "nan");
   EXPECT_EQ(json["bad_sequence"], 2);
   ASSERT_EQ(json["sequences"].size(), 9u);
@@ -267,8 +259,8 @@ TEST(TrainStep, AStepWithoutAnUpdateSaysSo) {
   const StepResult result = training.Step(0, 20);
   EXPECT_EQ(result.num_skipped_updates, 2);
   EXPECT_EQ(result.rollouts.size(), 18u);
-  EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
-  const auto metrics = testing::ByName(result);
+  EXPECT_TRUE(SameWeights(*training.student(), *MakeTinyStudent()));
+  const auto metrics = ByName(result);
   for (const char* name : {"loss/mean", "loss/row_mean", "loss/grad_norm", "policy/entropy"}) {
     EXPECT_TRUE(std::isnan(metrics.at(name))) << name;
   }
@@ -282,9 +274,9 @@ TEST(TrainStep, ADeadTeacherLeavesTheWeightsUntouched) {
       [](TeacherRequest, ScriptedTeacher::Done done) { done(Unavailable("dead")); });
   TinyTraining training((TinySetting()));
   training.context.teacher = &teacher;
-  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
-               absl::StatusCode::kUnavailable, "dead");
-  EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
+  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()), kUnavailable,
+               "dead");
+  EXPECT_TRUE(SameWeights(*training.student(), *MakeTinyStudent()));
 }
 
 // Loses the teacher after the first mini-batch has been scored, before any update.
@@ -308,10 +300,10 @@ TEST(TrainStep, ATeacherLostAfterTheFirstMiniBatchLeavesTheWeightsUntouched) {
     if (done) done(Unavailable("lost"));
     return absl::OkStatus();
   };
-  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
-               absl::StatusCode::kUnavailable, "lost");
+  EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()), kUnavailable,
+               "lost");
   EXPECT_EQ(training.optimizer().num_updates(), 0);
-  EXPECT_TRUE(SameWeights(*training.student(), *testing::MakeTinyStudent()));
+  EXPECT_TRUE(SameWeights(*training.student(), *MakeTinyStudent()));
 }
 
 // Counts the open rollouts, and holds them until the test releases them.
@@ -348,8 +340,8 @@ TEST(TrainStep, NothingLeavesAStepBeforeTheRolloutsHaveEnded) {
       return absl::CancelledError("stop");
     };
     const auto step = [&] {
-      EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()),
-                   absl::StatusCode::kCancelled, "stop");
+      EXPECT_ERROR(TrainOneStep(training.context, 0, 1e-3, training.NextPrompts()), kCancelled,
+                   "stop");
     };
     if (throws) {
       EXPECT_THROW(step(), std::runtime_error);
@@ -366,7 +358,7 @@ TEST(TrainStep, ThePhasesAddUpToTheStep) {
   TinyTraining training((TinySetting()));
   Timeline timeline;
   training.context.timeline = &timeline;
-  const auto metrics = testing::ByName(training.Step(0, 20));
+  const auto metrics = ByName(training.Step(0, 20));
   double sum = 0;
   for (size_t i = 0; i < static_cast<size_t>(Phase::kNumPhases); ++i) {
     const double seconds = metrics.at(PhaseMetric(static_cast<Phase>(i)));
@@ -394,4 +386,4 @@ TEST(TrainStep, ThePhasesAddUpToTheStep) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,15 +5,10 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using testing::ReadFile;
-using testing::SharedData;
-using testing::SourcePath;
-using testing::TempDir;
-using testing::WriteFile;
 
 // The ids are those of TRL's SFTTrainer for the same rows as prompt and completion
 // (make_sft_rows.py).
@@ -89,4 +84,4 @@ TEST(SftData, EachTurnIsTheLastOneOfItsBeginning) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,11 +7,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::ReadFile;
-using testing::TempDir;
 
 std::string EventsOf(const std::string& run_dir) {
   std::string events;
@@ -41,4 +38,4 @@ TEST(RunOutput, TensorBoardGetsSettingsAndSamples) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,10 +5,8 @@
 
 #include "tests/trainer/step/small_model.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::SmallModel;
 
 Rollout Response(int64_t num_prompt, int64_t num_response, int32_t first = 0) {
   Rollout rollout;
@@ -44,4 +42,4 @@ TEST(ModelFlops, ThePeakIsMeasured) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -71,7 +71,7 @@ TEST_F(MemoryPlanTest, ThePapersLargePairsFitOneGpu) {
     // A CPU cannot offload to a host.
     MemoryBudget cpu = Gpu(800 * kGb);
     cpu.device = "cpu";
-    EXPECT_ERROR(ResolveAuto(&config, dir_.path(), cpu), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(ResolveAuto(&config, dir_.path(), cpu), kInvalidArgument,
                  "optimizer.offload = true");
   }
 }
@@ -88,8 +88,8 @@ TEST_F(MemoryPlanTest, WithoutOffloadTheLargePairsFitEightGpus) {
     EXPECT_GT(plan.kv_pool_bytes(), 5 * kGb) << name;
     // Weights, gradients, master weights and moments alone take 14 bytes a parameter.
     TrainConfig alone = asked;
-    EXPECT_ERROR(ResolveAuto(&alone, dir_.path(), Gpu(80 * kGb)),
-                 absl::StatusCode::kResourceExhausted, "the memory plan takes");
+    EXPECT_ERROR(ResolveAuto(&alone, dir_.path(), Gpu(80 * kGb)), kResourceExhausted,
+                 "the memory plan takes");
     // A refused configuration is not changed.
     EXPECT_EQ(alone.trainer.recompute, RecomputeChoice::kAuto);
     EXPECT_FALSE(alone.rollout.kv_cache_gb.has_value());
@@ -113,10 +113,9 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   recipe.dist.deterministic = true;
   TrainConfig config = recipe;
   EXPECT_ERROR(ResolveAuto(&config, dir_.path(), Gpu(60 * kGb), {.num_ranks = 8}),
-               absl::StatusCode::kResourceExhausted, "gradients");
+               kResourceExhausted, "gradients");
   config.dist.gradients = GradientSums::kSharded;
-  EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument,
-               "dist.gradients = sharded");
+  EXPECT_ERROR(CheckTrainConfig(config), kInvalidArgument, "dist.gradients = sharded");
 }
 
 // With less memory, more is recomputed, and then the micro-batch becomes smaller.
@@ -233,8 +232,7 @@ TEST_F(MemoryPlanTest, ALimitOfTheCpuIsThatOfEachRank) {
     EXPECT_EQ(budget.source, "cpu_memory_limit");
   }
   config.trainer.cpu_memory_limit = "much";
-  EXPECT_ERROR(CheckTrainConfig(config), absl::StatusCode::kInvalidArgument,
-               "trainer.cpu_memory_limit = \"much\"");
+  EXPECT_ERROR(CheckTrainConfig(config), kInvalidArgument, "trainer.cpu_memory_limit = \"much\"");
 }
 
 // The disk plan counts the files of a checkpoint.
