@@ -8,7 +8,6 @@
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/kl_probe.h"
 #include "trainer/step/loss/forward_backward.h"
-#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 
 namespace taopd::testing {
@@ -61,13 +60,8 @@ TEST(OffPolicy, GuardsAreOffByDefaultAndCountedWhenOn) {
 class MovedBehavior : public ::testing::Test {
  protected:
   MovedBehavior() : training_(TinySetting()) {
-    const StepContext& context = training_.context;
-    const SupportOptions support = MakeSupportOptions(*context.config, kTinyVocabulary);
-    const auto batch = ScoredBatch::Start(
-        context.rollout_engine, context.teacher,
-        MakeRolloutRequests(*context.config, 0, training_.NextPrompts()), support, "moved");
-    EXPECT_OK(batch->WaitScored(0, batch->size(), context.on_wait));
-    batch->WaitIdle();
+    const auto batch = training_.NextScored(
+        MakeSupportOptions(*training_.context.config, kTinyVocabulary), "moved");
     items_ = {batch->item(0), batch->item(1)};
   }
   // Returns the gradient of lm_head for the responses, whose rho are multiplied by rho_0 and rho_1.

@@ -95,12 +95,7 @@ class ScoredStep {
                                     .teacher_top_k = 4,
                                     .teacher_entropy = true,
                                     .vocab_size = kTinyVocabulary};
-    const StepContext& context = training_.context;
-    batch_ = ScoredBatch::Start(context.rollout_engine, context.teacher,
-                                MakeRolloutRequests(*context.config, 0, training_.NextPrompts()),
-                                support, "downhill");
-    EXPECT_OK(batch_->WaitScored(0, batch_->size(), context.on_wait));
-    batch_->WaitIdle();
+    batch_ = training_.NextScored(support, "downhill");
     for (const ScoredRollout* item : Items()) {
       lengths_.push_back(static_cast<int64_t>(item->rollout.response_ids.size()));
     }

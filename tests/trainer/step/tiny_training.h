@@ -15,6 +15,7 @@
 #include "trainer/commands/configured_parts.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd::testing {
@@ -26,19 +27,18 @@ inline std::shared_ptr<Decoder> MakeTinyModel(int64_t hidden_size, uint64_t seed
                                               const std::string& dtype = "float32",
                                               int64_t vocab_size = kTinyVocabulary,
                                               int64_t lora_rank = 0) {
-  ModelConfig model;
-  model.architecture = "Qwen3ForCausalLM";
-  model.vocab_size = vocab_size;
-  model.hidden_size = hidden_size;
-  model.intermediate_size = 2 * hidden_size;
-  model.num_hidden_layers = 2;
-  model.num_attention_heads = 4;
-  model.num_key_value_heads = 2;
-  model.head_dim = 8;
-  model.max_position_embeddings = 64;
-  model.qk_norm = true;
-  model.initializer_range = 0.2;
-  model.eos_token_ids = {2};
+  const ModelConfig model = {.architecture = "Qwen3ForCausalLM",
+                             .vocab_size = vocab_size,
+                             .hidden_size = hidden_size,
+                             .intermediate_size = 2 * hidden_size,
+                             .num_hidden_layers = 2,
+                             .num_attention_heads = 4,
+                             .num_key_value_heads = 2,
+                             .head_dim = 8,
+                             .max_position_embeddings = 64,
+                             .qk_norm = true,
+                             .initializer_range = 0.2,
+                             .eos_token_ids = {2}};
   DecoderOptions options = {.dtype = dtype, .device = "cpu", .requires_grad = requires_grad};
   if (lora_rank > 0) {
     options.lora.emplace().config.rank = lora_rank;
@@ -119,6 +119,15 @@ class TinyTraining {
     for (const int64_t index : order_.Next(config_.data.train_batch_size)) {
       batch.push_back(&prompts_[index]);
     }
+    return batch;
+  }
+  // Generates and scores the rollouts of a step's next prompts, which must not fail.
+  std::shared_ptr<ScoredBatch> NextScored(const SupportOptions& support, const std::string& name) {
+    auto batch =
+        ScoredBatch::Start(context.rollout_engine, context.teacher,
+                           MakeRolloutRequests(*context.config, 0, NextPrompts()), support, name);
+    EXPECT_TRUE(batch->WaitScored(0, batch->size(), context.on_wait).ok());
+    batch->WaitIdle();
     return batch;
   }
   // Runs a step, which must not fail, on the next prompts.

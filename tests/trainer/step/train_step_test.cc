@@ -21,7 +21,6 @@
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/forward_backward.h"
-#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/scored_batch.h"
 
 namespace taopd::testing {
@@ -173,12 +172,8 @@ ScriptedTeacher Poisoning(TeacherClient* inner, std::set<std::string> request_id
 double LossOfRollouts(int64_t begin, int64_t end) {
   TinyTraining training((TinySetting()));
   const StepContext& context = training.context;
-  const SupportOptions support = MakeSupportOptions(*context.config, kTinyVocabulary);
-  const auto batch = ScoredBatch::Start(
-      context.rollout_engine, context.teacher,
-      MakeRolloutRequests(*context.config, 0, training.NextPrompts()), support, "step-1");
-  EXPECT_OK(batch->WaitScored(0, batch->size(), context.on_wait));
-  batch->WaitIdle();
+  const auto batch =
+      training.NextScored(MakeSupportOptions(*context.config, kTinyVocabulary), "step-1");
   std::vector<int64_t> lengths;
   for (const ScoredRollout* item : batch->Items(begin, end)) {
     lengths.push_back(static_cast<int64_t>(item->rollout.response_ids.size()));
