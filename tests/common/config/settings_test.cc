@@ -113,9 +113,7 @@ TEST(YamlValues, AreReadWithoutAnyDeclaration) {
 }
 
 TEST(YamlSettings, WrittenTextReadsBackUnchanged) {
-  Config config;
-  config.name = "quote \" and \\ and\nline";
-  config.files = {"a, b", "", "true"};
+  Config config = {.name = "quote \" and \\ and\nline", .files = {"a, b", "", "true"}};
   config.optimizer.lr = 0.1 + 0.2;
   config.optimizer.betas = {1, 1e-300};
   const std::string text = WriteYamlSettings(DescribeSettings(config));

@@ -38,8 +38,7 @@ TEST_F(CpuBudgetTest, IsAShareOfWhatIsAvailableAndAlreadyHeld) {
 
 TEST_F(CpuBudgetTest, TakesTheLimitAsGiven) {
   WriteMachine(9 << 20, 1 << 20);
-  MemoryLimits limits;
-  limits.cpu_memory_limit_bytes = 10 * kGib;
+  MemoryLimits limits = {.cpu_memory_limit_bytes = 10 * kGib};
   ASSERT_OK_AND_ASSIGN(const MemoryBudget budget, CpuBudget(limits, root_.path()));
   EXPECT_EQ(budget.limit_bytes, 10 * kGib);
   EXPECT_EQ(budget.source, "cpu_memory_limit");
@@ -60,8 +59,7 @@ TEST_F(CpuBudgetTest, NeedsALimitWhereTheMachineSaysNothing) {
 }
 
 TEST(CudaBudget, IsAShareOfTheWholeDevice) {
-  MemoryLimits limits;
-  limits.gpu_memory_utilization = 0.5;
+  const MemoryLimits limits = {.gpu_memory_utilization = 0.5};
   const MemoryBudget budget = CudaBudget(limits, "cuda:1", 80 * kGib, 79 * kGib);
   EXPECT_EQ(budget.device, "cuda:1");
   EXPECT_FALSE(budget.on_cpu());

@@ -22,9 +22,7 @@ TEST(OwnLimits, LowerTheBudget) {
                   data + "           unlimited            bytes\nMax address space         " +
                   space + "           unlimited            bytes\n");
   };
-  MemoryBudget budget;
-  budget.limit_bytes = 4 * kGib;
-  budget.source = "a test";
+  const MemoryBudget budget = {.limit_bytes = 4 * kGib, .source = "a test"};
   const auto within = [&] { return WithinOwnLimits(budget, root.path()); };
   EXPECT_EQ(within().limit_bytes, 4 * kGib);  // nothing is known
   write_limits("unlimited", "unlimited");

@@ -11,19 +11,17 @@ namespace {
 constexpr double kRelative = 1e-12;
 
 StepWork Work() {
-  StepWork work;
-  work.num_parameters = 1000;
-  work.active_parameters = 500;
-  work.bytes_per_weight = 2;
-  work.kv_bytes_per_token = 10;
-  work.num_sequences = 16;
-  work.max_running = 8;
-  work.prompt_tokens = 100;
-  work.response_tokens = 40;
-  work.rollouts_of_prompt = 4;
-  work.updates = 2;
-  work.optimizer_bytes_per_parameter = 30;
-  return work;
+  return {.num_parameters = 1000,
+          .active_parameters = 500,
+          .bytes_per_weight = 2,
+          .kv_bytes_per_token = 10,
+          .num_sequences = 16,
+          .max_running = 8,
+          .prompt_tokens = 100,
+          .response_tokens = 40,
+          .rollouts_of_prompt = 4,
+          .updates = 2,
+          .optimizer_bytes_per_parameter = 30};
 }
 
 void ExpectSeconds(const StepEstimate& estimate, const std::vector<double>& expected) {

@@ -15,19 +15,17 @@ constexpr int64_t kGib = int64_t{1} << 30;
 
 // A model of which every number can be multiplied out.
 ModelConfig SmallConfig() {
-  ModelConfig config;
-  config.architecture = "Qwen3ForCausalLM";
-  config.vocab_size = 1000;
-  config.hidden_size = 64;
-  config.intermediate_size = 128;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 16;
-  config.max_position_embeddings = 512;
-  config.qk_norm = true;
-  config.tie_word_embeddings = true;
-  return config;
+  return {.architecture = "Qwen3ForCausalLM",
+          .vocab_size = 1000,
+          .hidden_size = 64,
+          .intermediate_size = 128,
+          .num_hidden_layers = 3,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 16,
+          .max_position_embeddings = 512,
+          .tie_word_embeddings = true,
+          .qk_norm = true};
 }
 
 TrainingPlanInput Input(const ModelConfig& config, const std::string& device, int64_t limit_bytes) {
@@ -164,10 +162,9 @@ TEST(TrainingLines, WithoutAMasterTheWeightsAreAlone) {
 // Offloaded memory is the host's, and the copy of a checkpoint has it, too.
 TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
-  LoraConfig lora;
-  lora.rank = 8;
-  lora.target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                         "gate_proj", "up_proj", "down_proj"};
+  LoraConfig lora = {.rank = 8,
+                     .target_modules = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+                                        "up_proj", "down_proj"}};
   input.lora = CountLoraParameters(SmallConfig(), lora);
   // Inputs and outputs of q, k, v, o and the three of the MLP.
   constexpr int64_t kP = 3 * 8 * (128 + 96 + 96 + 128 + 3 * 192);

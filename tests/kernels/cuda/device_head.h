@@ -19,24 +19,21 @@ class DeviceHead {
         workspace_bytes_(workspace_bytes) {}
 
   HeadInputs Inputs(double temperature) {
-    HeadInputs inputs;
-    inputs.dtype = matrices_.dtype;
-    inputs.num_rows = matrices_.num_rows;
-    inputs.hidden_size = matrices_.hidden_size;
-    inputs.vocab_size = matrices_.vocab_size;
-    inputs.hidden_NH = hidden_.data();
-    inputs.lm_head_VH = lm_head_.data();
+    HeadInputs inputs = {.dtype = matrices_.dtype,
+                         .num_rows = matrices_.num_rows,
+                         .hidden_size = matrices_.hidden_size,
+                         .vocab_size = matrices_.vocab_size,
+                         .hidden_NH = hidden_.data(),
+                         .lm_head_VH = lm_head_.data()};
     inputs.hidden_stride = inputs.lm_head_stride = matrices_.hidden_size + kPadding;
     inputs.temperature = temperature;
     return inputs;
   }
 
   DeviceContext Context() {
-    DeviceContext context;
-    context.cublaslt = TestCublasLt();
-    context.workspace = workspace_.data();
-    context.workspace_bytes = workspace_bytes_;
-    return context;
+    return {.cublaslt = TestCublasLt(),
+            .workspace = workspace_.data(),
+            .workspace_bytes = workspace_bytes_};
   }
 
  private:

@@ -83,21 +83,19 @@ TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
   const double p[] = {0.5, 0.2, 0.1};
   const double log_p[] = {std::log(p[0]), std::log(p[1]), std::log(p[2])};
   const double log_q[] = {std::log(0.4), std::log(0.3), std::log(0.05)};
-  ObjectiveRow<double> row;
-  row.k = 3;
-  row.log_p = log_p;
-  row.p = p;
-  row.log_q = log_q;
-  row.log_p_tail = std::log(0.2);
-  row.log_q_tail = std::log(0.25);
+  ObjectiveRow<double> row = {.k = 3,
+                              .log_p = log_p,
+                              .p = p,
+                              .log_q = log_q,
+                              .log_p_tail = std::log(0.2),
+                              .log_q_tail = std::log(0.25)};
   row.log_p_sampled = row.log_behavior_sampled = std::log(0.02);
   row.log_q_sampled = std::log(0.01);
   row.teacher_entropy = 2;
   row.advantage = 1;
   for (const ObjectiveInfo& info : AllObjectives()) {
     double gradient[3];
-    ObjectiveResult<double> result;
-    result.support_gradient = gradient;
+    ObjectiveResult<double> result = {.support_gradient = gradient};
     const ObjectiveTerms terms = *FindObjective(info.name);
     EvaluateObjectives(terms, row, static_cast<double*>(nullptr), &result);
     // Over the whole vocabulary, the k entries are the dense gradient.
@@ -148,12 +146,12 @@ TEST(EntropyAware, AddsForwardKlAboveTheThresholdOnly) {
 TEST(TaOpd, TailsOfAnySize) {
   for (double p_tail : {1e-30, 1e-7, 0.5, 1 - 1e-7}) {
     for (double q_tail : {1e-30, 1e-7, 0.5, 1 - 1e-7}) {
-      DenseRow<double> row;
-      row.logits = {std::log1p(-p_tail), std::log(p_tail / 2), std::log(p_tail / 2)};
-      row.support = {0};
-      row.teacher = {std::log1p(-q_tail)};
-      row.teacher_tail = std::log(q_tail);
-      row.teacher_sampled = std::log1p(-q_tail);
+      const DenseRow<double> row = {
+          .logits = {std::log1p(-p_tail), std::log(p_tail / 2), std::log(p_tail / 2)},
+          .support = {0},
+          .teacher = {std::log1p(-q_tail)},
+          .teacher_tail = std::log(q_tail),
+          .teacher_sampled = std::log1p(-q_tail)};
       const double expected = (1 - p_tail) * (std::log1p(-p_tail) - std::log1p(-q_tail)) +
                               p_tail * std::log(p_tail / q_tail);
       const DenseResult<double> wide = Evaluate(*FindObjective("ta_opd"), row);
@@ -175,10 +173,7 @@ TEST(TaOpd, TailsOfAnySize) {
 
 TEST(FillTeacherTail, LeavesMakesOrClampsIt) {
   const double log_q[] = {std::log(0.5), std::log(0.25)};
-  ObjectiveRow<double> row;
-  row.k = 2;
-  row.log_q = log_q;
-  row.log_q_tail = -3;
+  ObjectiveRow<double> row = {.k = 2, .log_q = log_q, .log_q_tail = -3};
   EXPECT_EQ(FillTeacherTail(&row, false), kTailGiven);
   EXPECT_EQ(row.log_q_tail, -3);
   row.log_q_tail = std::nan("");

@@ -36,11 +36,8 @@ TEST(TailGrowth, IsTheTailsChangeUnderAStepOfTheNormalizedObjective) {
       log_p.push_back(log_p_all[id]);
       p.push_back(std::exp(log_p.back()));
     }
-    ObjectiveRow<double> inputs;
-    inputs.k = 5;
-    inputs.log_p = log_p.data();
-    inputs.p = p.data();
-    inputs.log_q = row.teacher.data();
+    const ObjectiveRow<double> inputs = {
+        .k = 5, .log_p = log_p.data(), .p = p.data(), .log_q = row.teacher.data()};
     const double covariance = TailGrowthCovariance(inputs);
     const auto result = Evaluate(*FindObjective("normalized"), row);
     for (int v = 0; v < 9; ++v) row.logits[v] -= kEta * result.gradient[v];

@@ -76,15 +76,14 @@ TEST(LoraConfig, RefusesWhatWouldChangeTheResults) {
 }
 
 TEST(LoraConfig, WritesWhatItReads) {
-  LoraConfig config;
-  config.rank = 4;
-  config.alpha = 6.5;
-  config.target_modules = {"k_proj", "q_proj"};
-  config.init = LoraInit::kGaussian;
-  config.modules_to_save = {"embed_tokens", "norm"};
-  config.ensure_weight_tying = true;
-  config.use_rslora = true;
-  config.base_model = "/models/base";
+  const LoraConfig config = {.rank = 4,
+                             .alpha = 6.5,
+                             .target_modules = {"k_proj", "q_proj"},
+                             .modules_to_save = {"embed_tokens", "norm"},
+                             .ensure_weight_tying = true,
+                             .init = LoraInit::kGaussian,
+                             .use_rslora = true,
+                             .base_model = "/models/base"};
   const TempDir dir;
   WriteFile(dir.File("adapter_config.json"), LoraConfigJson(config));
   ASSERT_OK_AND_ASSIGN(const LoraConfig read, ReadLoraConfig(dir.path()));
@@ -115,8 +114,7 @@ TEST(LoraTargets, AreThoseOfTheModel) {
 TEST(ModulesToSave, AreThoseOfTheModel) {
   ModelConfig model = TinyConfig("Qwen3ForCausalLM");
   const auto resolve = [&](std::vector<std::string> names) {
-    LoraConfig lora;
-    lora.modules_to_save = std::move(names);
+    LoraConfig lora = {.modules_to_save = std::move(names)};
     EXPECT_OK(ResolveModulesToSave(model, &lora));
     return lora;
   };

@@ -175,9 +175,8 @@ TEST_P(PagedInferenceTest, CopiedBlocksGoOnAlike) {
   steps.Step({{0, {ids.begin(), ids.end() - 1}}});  // blocks 5 and 0
   steps.pages().CopyBlock(0, 3);
   const std::vector<int32_t> table = {5, 3};
-  PagedBatch batch;
-  batch.token_ids_T = at::tensor(std::vector<int64_t>{ids.back()});
-  batch.sequences = {{0, 1, 39, table.data()}};
+  const PagedBatch batch = {.token_ids_T = at::tensor(std::vector<int64_t>{ids.back()}),
+                            .sequences = {{0, 1, 39, table.data()}}};
   const c10::InferenceMode inference;
   EXPECT_TRUE(at::equal(decoder_->Infer(batch, &steps.pages()), Whole(ids).narrow(0, 39, 1)));
 }
@@ -188,9 +187,8 @@ TEST_P(PagedInferenceTest, PagesOfOneLayerServeWholeSequences) {
   KvPages pages = KvPages::ForWholeSequences(decoder_->config(), 3, decoder_->dtype(), at::kCPU,
                                              KvPages::Layout::kKernel);
   const std::vector<int32_t> table = {0, 1, 2};
-  PagedBatch batch;
-  batch.token_ids_T = PackedBatch::FromSequences({ids}, at::kCPU).token_ids_T;
-  batch.sequences = {{0, 70, 0, table.data()}};
+  const PagedBatch batch = {.token_ids_T = PackedBatch::FromSequences({ids}, at::kCPU).token_ids_T,
+                            .sequences = {{0, 70, 0, table.data()}}};
   EXPECT_TRUE(at::equal(decoder_->Infer(batch, &pages), Whole(ids)));
 }
 

@@ -49,8 +49,7 @@ TEST_P(RecomputeTest, GradientsAreTheSameBits) {
   for (const auto& [name, gradient] : expected) sum += MaxAbs(gradient);
   EXPECT_GT(sum, 0);
   for (const Recompute recompute : {Recompute::kAttention, Recompute::kFull}) {
-    ForwardOptions options;
-    options.recompute = recompute;
+    const ForwardOptions options = {.recompute = recompute};
     for (const auto& [name, gradient] : Gradients(decoder.get(), options)) {
       EXPECT_TRUE(at::equal(gradient, expected.at(name)))
           << name << " with recompute " << static_cast<int>(recompute);
@@ -64,8 +63,7 @@ TEST_P(RecomputeTest, LayersAreReportedWhenTheirGradientsAreComplete) {
     const int64_t num_layers = decoder->config().num_hidden_layers;
     std::vector<int64_t> calls;
     std::map<std::string, at::Tensor> when_reported;
-    ForwardOptions options;
-    options.recompute = recompute;
+    ForwardOptions options = {.recompute = recompute};
     options.on_layer_backward = [&](int64_t layer) {
       calls.push_back(layer);
       for (const auto& [name, parameter] : decoder->Parameters()) {
@@ -93,8 +91,7 @@ TEST_P(RecomputeTest, LayersAreReportedWhenTheirGradientsAreComplete) {
 TEST_P(RecomputeTest, AFrozenEmbeddingLeavesTheOtherGradientsAlone) {
   const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
   const auto gradients = [&](Recompute recompute) {
-    ForwardOptions options;
-    options.recompute = recompute;
+    const ForwardOptions options = {.recompute = recompute};
     return Gradients(decoder.get(), options);
   };
   const auto expected = gradients(Recompute::kNone);
@@ -119,9 +116,8 @@ TEST(Recompute, WithoutGradModeNothingIsRecorded) {
   const auto decoder = TinyDecoder("Qwen3ForCausalLM", "float32", true);
   const PackedBatch batch = PackedBatch::FromSequences(Sequences(), at::kCPU);
   const at::NoGradGuard no_grad;
-  ForwardOptions options;
-  options.recompute = Recompute::kFull;
-  options.on_layer_backward = [](int64_t) { ADD_FAILURE(); };
+  const ForwardOptions options = {.recompute = Recompute::kFull,
+                                  .on_layer_backward = [](int64_t) { ADD_FAILURE(); }};
   const at::Tensor hidden_TH = decoder->Forward(batch, options);
   EXPECT_FALSE(hidden_TH.requires_grad());
   EXPECT_TRUE(at::equal(hidden_TH, decoder->Forward(batch)));

@@ -18,9 +18,9 @@ TEST(RotateAndRun, IsNormAndRotationAndThenTheAttention) {
   const c10::InferenceMode inference;
   const ModelConfig config = TinyConfig("Qwen3ForCausalLM");
   const std::vector<int32_t> tables[] = {{1}, {0}};
-  PagedBatch batch;
-  batch.token_ids_T = at::zeros({7}, at::kLong);
-  batch.sequences = {{0, 5, 0, tables[0].data()}, {5, 2, 3, tables[1].data()}};
+  const PagedBatch batch = {
+      .token_ids_T = at::zeros({7}, at::kLong),
+      .sequences = {{0, 5, 0, tables[0].data()}, {5, 2, 3, tables[1].data()}}};
   const auto generator = at::detail::createCPUGenerator(7);
   const at::Tensor q = at::randn({7, 4, 8}, generator), k = at::randn({7, 2, 8}, generator),
                    v = at::randn({7, 2, 8}, generator), q_norm = at::rand({8}, generator),

@@ -105,15 +105,13 @@ void ExpectMatchesPlainLoops(const AttentionCase& c, const Rows& rows, const Att
 
 AttentionCase Shape(DataType dtype, int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
                     std::vector<int64_t> lengths, int64_t sliding_window = 0) {
-  AttentionCase c;
-  c.dtype = dtype;
-  c.num_heads = num_heads;
-  c.num_kv_heads = num_kv_heads;
-  c.head_size = head_size;
-  c.scale = 1 / std::sqrt(static_cast<float>(head_size));
-  c.sliding_window = sliding_window;
-  c.lengths = std::move(lengths);
-  return c;
+  return AttentionCase{.dtype = dtype,
+                       .num_heads = num_heads,
+                       .num_kv_heads = num_kv_heads,
+                       .head_size = head_size,
+                       .scale = 1 / std::sqrt(static_cast<float>(head_size)),
+                       .sliding_window = sliding_window,
+                       .lengths = std::move(lengths)};
 }
 
 std::vector<AttentionCase> ManyShapes() {
@@ -267,9 +265,7 @@ TEST(PagedAttention, WeightsAddUpToOne) {
 TEST(PagedAttention, AnEmptyBatchIsNothing) {
   const KeyValuePool pool = {DataType::kFloat32, 2, 16, nullptr};
   cpu::Run(AppendKeysValues{pool}, OneThread);
-  PagedAttention attention;
-  attention.pool = pool;
-  attention.num_heads = 4;
+  const PagedAttention attention = {.pool = pool, .num_heads = 4};
   cpu::Run(attention, OneThread);
 }
 

@@ -42,9 +42,7 @@ Case MakeCase(std::string_view objective, int64_t num_rows, int64_t vocab_size, 
               uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 2);
-  Case c;
-  c.num_rows = num_rows;
-  c.vocab_size = vocab_size;
+  Case c = {.num_rows = num_rows, .vocab_size = vocab_size};
   c.options.objective = FindObjective(objective).value();
   if (NeedsOf(c.options.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
   c.k = k;
@@ -82,17 +80,15 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   const int64_t v_size = c.vocab_size;
   std::vector<float> exps(c.num_rows * v_size);  // enough for either type
   StudentChunk chunk(c.options, exps.data());
-  StudentTargets targets;
-  targets.support_ids_Nk = c.support_ids.data();
-  targets.teacher_log_probs_Nk = c.teacher_log_probs.data();
-  targets.k = c.k;
-  targets.sampled_ids_N = c.sampled_ids.data();
-  targets.teacher_sampled_log_probs_N = c.teacher_sampled.data();
-  targets.teacher_entropy_N = c.teacher_entropy.data();
-  targets.advantages_N = c.advantages.data();
-  targets.row_weights_N = c.weights.data();
-  Results results;
-  results.status = chunk.Start(targets, c.num_rows);
+  const StudentTargets targets = {.support_ids_Nk = c.support_ids.data(),
+                                  .teacher_log_probs_Nk = c.teacher_log_probs.data(),
+                                  .k = c.k,
+                                  .sampled_ids_N = c.sampled_ids.data(),
+                                  .teacher_sampled_log_probs_N = c.teacher_sampled.data(),
+                                  .teacher_entropy_N = c.teacher_entropy.data(),
+                                  .advantages_N = c.advantages.data(),
+                                  .row_weights_N = c.weights.data()};
+  Results results = {.status = chunk.Start(targets, c.num_rows)};
   if (results.status != RowStatus::kOk) return results;
 
   const auto parallel = [&](int64_t num, const auto& body) {
@@ -331,11 +327,10 @@ TEST(StudentChunk, BadSupportsAreFoundBeforeAnythingIsComputed) {
 }
 
 TEST(StudentChunk, CountsItsMemory) {
-  StudentChunkOptions options;
-  options.objective = FindObjective("ta_opd").value();
-  options.vocab_size = 151936;
-  options.block_size = 144;
-  options.dtype = DataType::kBFloat16;
+  StudentChunkOptions options = {.objective = FindObjective("ta_opd").value(),
+                                 .vocab_size = 151936,
+                                 .block_size = 144,
+                                 .dtype = DataType::kBFloat16};
   const int64_t bytes = StudentChunk::BytesPerRow(options, 16);
   EXPECT_GT(bytes, 2 * 151936);
   EXPECT_LT(bytes, 2 * 151936 * 11 / 10);  // the rest is small compared with exps

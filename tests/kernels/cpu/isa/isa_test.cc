@@ -216,23 +216,21 @@ std::string LayerLoopsDigest(DataType type) {
   loops.swiglu_backward(x.In(), weight.In(), d.In(), kNum, out.Out(), out2.Out());
   digest.Add(out.bytes).Add(out2.bytes);
 
-  AdamWFactors<float> factors;
-  factors.gradient_scale = 0.7f;
-  factors.one_minus_beta1 = 0.1f;
-  factors.beta2 = 0.98f;
-  factors.one_minus_beta2 = 0.02f;
-  factors.step_size = 1e-3f;
-  factors.root_scale = 4.1f;
-  factors.eps = 1e-8f;
+  const AdamWFactors<float> factors = {.gradient_scale = 0.7f,
+                                       .one_minus_beta1 = 0.1f,
+                                       .beta2 = 0.98f,
+                                       .one_minus_beta2 = 0.02f,
+                                       .step_size = 1e-3f,
+                                       .root_scale = 4.1f,
+                                       .eps = 1e-8f};
   std::vector<float> master = Floats(kNum, 18), moment = Floats(kNum, 19), square(kNum, 0.5f);
   std::vector<uint16_t> parameter(kNum);
-  AdamWElements elements;
-  elements.size = kNum;
-  elements.gradient = x.In();
-  elements.master = master.data();
-  elements.exp_avg = moment.data();
-  elements.exp_avg_sq = square.data();
-  elements.bfloat16 = parameter.data();
+  AdamWElements elements = {.size = kNum,
+                            .gradient = x.In(),
+                            .master = master.data(),
+                            .exp_avg = moment.data(),
+                            .exp_avg_sq = square.data(),
+                            .bfloat16 = parameter.data()};
   loops.adamw(factors, 0.999f, elements);
   digest.Add(master).Add(moment).Add(square).Add(parameter);
   std::vector<uint16_t> narrow_moment = Bfloats(kNum, 20), narrow_square(kNum, 0x3f00);
@@ -247,9 +245,7 @@ std::string LayerLoopsDigest(DataType type) {
 }
 
 std::string AttentionDigest(DataType type) {
-  testing::AttentionCase c;
-  c.dtype = type;
-  c.head_size = 24;
+  testing::AttentionCase c = {.dtype = type, .head_size = 24};
   c.lengths = {70, 300};  // one partition, and two
   std::vector<std::vector<float>> rows;
   for (int64_t length : c.lengths) rows.push_back(Floats(length * c.RowSize(), 21));

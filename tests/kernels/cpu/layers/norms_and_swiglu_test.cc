@@ -196,13 +196,12 @@ std::vector<uint8_t> AllLoops(InstructionSet set, DataType type, int64_t n) {
                         swiglu.d_up.Out());
   const double squares = loops.sum_of_squares(norm.x.In(), n);
   const auto factors = MakeAdamWFactors<float>({1e-3, 0.9, 0.98, 1e-8, 3, 0.7});
-  AdamWElements elements;
-  elements.size = n;
-  elements.gradient = norm.x.In();
-  elements.master = static_cast<float*>(master.Out());
-  elements.exp_avg = exp_avg.Out();
-  elements.exp_avg_sq = exp_avg_sq.Out();
-  elements.bfloat16 = static_cast<uint16_t*>(rounded.Out());
+  AdamWElements elements = {.size = n,
+                            .gradient = norm.x.In(),
+                            .master = static_cast<float*>(master.Out()),
+                            .exp_avg = exp_avg.Out(),
+                            .exp_avg_sq = exp_avg_sq.Out(),
+                            .bfloat16 = static_cast<uint16_t*>(rounded.Out())};
   loops.adamw(factors, 0.999f, elements);
   Stored narrow_avg = Normal(DataType::kBFloat16, n, 10),
          narrow_avg_sq = Normal(DataType::kBFloat16, n, 11, 0.01f, 1);
@@ -280,13 +279,12 @@ struct AdamWProblem {
       bfloat16.push_back(testing::Empty(DataType::kBFloat16, half ? sizes[i] : 0));
     }
     for (size_t i = 0; i < sizes.size(); ++i) {
-      AdamWTensor tensor;
-      tensor.size = sizes[i];
-      tensor.gradient_type = gradient[i].type;
-      tensor.gradient = gradient[i].In();
-      tensor.master = static_cast<float*>(master[i].Out());
-      tensor.exp_avg = exp_avg[i].Out();
-      tensor.exp_avg_sq = exp_avg_sq[i].Out();
+      AdamWTensor tensor = {.size = sizes[i],
+                            .gradient_type = gradient[i].type,
+                            .gradient = gradient[i].In(),
+                            .master = static_cast<float*>(master[i].Out()),
+                            .exp_avg = exp_avg[i].Out(),
+                            .exp_avg_sq = exp_avg_sq[i].Out()};
       if (i % 2 == 1) tensor.bfloat16 = static_cast<uint16_t*>(bfloat16[i].Out());
       tensor.weight_decay = i % 3 == 0 ? 0.1f : 0.0f;
       tensors.push_back(tensor);
@@ -347,15 +345,14 @@ TEST(AdamWLoops, Bfloat16MomentsDoNotDependOnHowAParameterIsCut) {
            exp_avg_sq = Normal(DataType::kBFloat16, kSize, 4, 0.01f, 1);
     std::vector<AdamWTensor> tensors;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      AdamWTensor tensor;
-      tensor.size = cuts[i + 1] - cuts[i];
-      tensor.gradient = static_cast<const float*>(gradient.In()) + cuts[i];
-      tensor.master = static_cast<float*>(master.Out()) + cuts[i];
-      tensor.exp_avg = static_cast<uint16_t*>(exp_avg.Out()) + cuts[i];
-      tensor.exp_avg_sq = static_cast<uint16_t*>(exp_avg_sq.Out()) + cuts[i];
-      tensor.moments_type = DataType::kBFloat16;
-      tensor.parameter = parameter;
-      tensor.first_element = cuts[i];
+      const AdamWTensor tensor = {.size = cuts[i + 1] - cuts[i],
+                                  .gradient = static_cast<const float*>(gradient.In()) + cuts[i],
+                                  .master = static_cast<float*>(master.Out()) + cuts[i],
+                                  .exp_avg = static_cast<uint16_t*>(exp_avg.Out()) + cuts[i],
+                                  .exp_avg_sq = static_cast<uint16_t*>(exp_avg_sq.Out()) + cuts[i],
+                                  .moments_type = DataType::kBFloat16,
+                                  .parameter = parameter,
+                                  .first_element = cuts[i]};
       tensors.push_back(tensor);
     }
     NumberBlocks(&tensors);

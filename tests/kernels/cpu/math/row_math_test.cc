@@ -108,13 +108,12 @@ TEST(RowMath, ColumnReferencesBoundTheLargestNumber) {
     for (InstructionSet set : SupportedSets()) {
       const size_t columns = max.size();
       std::vector<float> shift(columns), offset(columns), exponent(columns);
-      ColumnReferences job;
-      job.max = max.data();
-      job.columns = static_cast<int64_t>(columns);
-      job.scale = scale;
-      job.shift = shift.data();
-      job.offset = offset.data();
-      job.exponent = exponent.data();
+      const ColumnReferences job = {.max = max.data(),
+                                    .columns = static_cast<int64_t>(columns),
+                                    .scale = scale,
+                                    .shift = shift.data(),
+                                    .offset = offset.data(),
+                                    .exponent = exponent.data()};
       RowMathOf(set).column_references(job);
       for (size_t n = 0; n < columns; ++n) {
         const double log2_of_max = static_cast<double>(max[n]) * scale / std::log(2.0);
@@ -162,14 +161,13 @@ TEST(RowMath, SupportRanksMatchPlainLoops) {
   const auto key = [](float logit) { return std::isnan(logit) ? -INFINITY : logit; };
   for (InstructionSet set : SupportedSets()) {
     std::vector<int32_t> ranks(kK * kRankedRows);
-    SupportRanks job;
-    job.logits = logits.data();
-    job.stride = kRankedRows;
-    job.num = kV;
-    job.taken = taken.data();
-    job.ids = ids.data();
-    job.k = kK;
-    job.ranks = ranks.data();
+    const SupportRanks job = {.logits = logits.data(),
+                              .stride = kRankedRows,
+                              .num = kV,
+                              .taken = taken.data(),
+                              .ids = ids.data(),
+                              .k = kK,
+                              .ranks = ranks.data()};
     RowMathOf(set).support_ranks(job);
     for (int64_t n = 0; n < kRankedRows; ++n) {
       for (int64_t j = 0; j < kK; ++j) {

@@ -122,37 +122,34 @@ class PagedRun {
     DeviceArray<uint8_t> qkv(rows), out(Nan(num_rows * (N * D + kPadding) * element));
     DeviceArray<int32_t> positions_on_device(positions), lines_on_device(lines);
     const PlainPages pages = {shape_.dtype, K, D, keys_.data(), values_.data()};
-    RotateAndAppend append;
-    append.pages = pages;
-    append.num_rows = num_rows;
-    append.num_heads = N;
-    append.positions_T = positions_on_device.data();
-    append.sequences_T = lines_on_device.data();
-    append.block_tables_SM = tables_on_device_.data();
-    append.max_blocks = max_blocks_;
-    append.k_TKD = qkv.data() + N * D * element;
-    append.v_TKD = qkv.data() + (N + K) * D * element;
+    RotateAndAppend append = {.pages = pages,
+                              .num_rows = num_rows,
+                              .num_heads = N,
+                              .positions_T = positions_on_device.data(),
+                              .sequences_T = lines_on_device.data(),
+                              .block_tables_SM = tables_on_device_.data(),
+                              .max_blocks = max_blocks_,
+                              .k_TKD = qkv.data() + N * D * element,
+                              .v_TKD = qkv.data() + (N + K) * D * element};
     append.k_row_stride = append.v_row_stride = stride;
     ASSERT_EQ(RotateAndAppendCuda(append, {}), "");
 
     const PagedTiles plan =
         PlanPagedTiles(batch.data(), static_cast<int64_t>(batch.size()), N, K, D);
     DeviceArray<PagedTile> tiles(plan.tiles_I);
-    PlainPagedAttention attention;
-    attention.pages = pages;
-    attention.num_heads = N;
-    attention.scale = shape_.scale();
-    attention.sliding_window = shape_.sliding_window;
-    attention.counts = plan.counts;
-    attention.tiles_I = tiles.data();
-    attention.block_tables_SM = tables_on_device_.data();
-    attention.max_blocks = max_blocks_;
-    attention.q_TND = qkv.data();
-    attention.q_row_stride = stride;
-    attention.out_TND = out.data();
-    attention.out_row_stride = N * D + kPadding;
-    DeviceContext context;
-    context.workspace_bytes = PagedAttentionWorkspaceBytes(attention);
+    const PlainPagedAttention attention = {.pages = pages,
+                                           .num_heads = N,
+                                           .scale = shape_.scale(),
+                                           .sliding_window = shape_.sliding_window,
+                                           .counts = plan.counts,
+                                           .tiles_I = tiles.data(),
+                                           .block_tables_SM = tables_on_device_.data(),
+                                           .max_blocks = max_blocks_,
+                                           .q_TND = qkv.data(),
+                                           .q_row_stride = stride,
+                                           .out_TND = out.data(),
+                                           .out_row_stride = N * D + kPadding};
+    DeviceContext context = {.workspace_bytes = PagedAttentionWorkspaceBytes(attention)};
     DeviceArray<uint8_t> workspace(Nan(context.workspace_bytes));
     context.workspace = workspace.data();
     ASSERT_EQ(PagedAttentionCuda(attention, context), "");

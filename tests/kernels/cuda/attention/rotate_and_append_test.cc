@@ -79,17 +79,16 @@ void RotateAndAppendTest::Compute(const RotateCase& c) {
       cos(cos_.bytes), sin(sin_.bytes), keys(pool), values(pool),
       q_out(std::vector<uint8_t>(kRows * (N * D + kPadding) * element, 0xff));
   DeviceArray<int32_t> positions(kPositions), sequences(kSequences), tables(kTables);
-  RotateAndAppend p;
-  p.pages = {type, K, D, keys.data(), values.data()};
-  p.num_rows = kRows;
-  p.num_heads = N;
-  p.positions_T = positions.data();
-  p.sequences_T = sequences.data();
-  p.block_tables_SM = tables.data();
-  p.max_blocks = kMaxBlocks;
-  p.q_TND = qkv.data();
-  p.k_TKD = qkv.data() + N * D * element;
-  p.v_TKD = qkv.data() + (N + K) * D * element;
+  RotateAndAppend p = {.pages = {type, K, D, keys.data(), values.data()},
+                       .num_rows = kRows,
+                       .num_heads = N,
+                       .positions_T = positions.data(),
+                       .sequences_T = sequences.data(),
+                       .block_tables_SM = tables.data(),
+                       .max_blocks = kMaxBlocks,
+                       .q_TND = qkv.data(),
+                       .k_TKD = qkv.data() + N * D * element,
+                       .v_TKD = qkv.data() + (N + K) * D * element};
   p.q_row_stride = p.k_row_stride = p.v_row_stride = stride;
   p.q_norm_D = c.has_norm ? q_norm.data() : nullptr;
   p.k_norm_D = c.has_norm ? k_norm.data() : nullptr;
@@ -211,11 +210,10 @@ TEST_P(RotateAndAppendTest, WithoutQueriesOnlyPagesAreWritten) {
   DeviceArray<uint8_t> x(host.bytes), keys(int64_t{kBlockTokens * 32 * 4}),
       values(int64_t{kBlockTokens * 32 * 4});
   DeviceArray<int32_t> position(std::vector<int32_t>{3}), zero(std::vector<int32_t>{0});
-  RotateAndAppend p;
-  p.pages = {GetParam(), 1, 32, keys.data(), values.data()};
-  p.num_rows = 1;
-  p.num_heads = 4;
-  p.positions_T = position.data();
+  RotateAndAppend p = {.pages = {GetParam(), 1, 32, keys.data(), values.data()},
+                       .num_rows = 1,
+                       .num_heads = 4,
+                       .positions_T = position.data()};
   p.sequences_T = p.block_tables_SM = zero.data();
   p.max_blocks = 1;
   p.k_TKD = p.v_TKD = x.data();

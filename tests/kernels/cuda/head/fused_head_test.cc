@@ -43,8 +43,7 @@ struct Case {
 Targets RandomTargets(int64_t num_rows, int64_t vocab_size, int32_t k, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
-  Targets t;
-  t.k = k;
+  Targets t = {.k = k};
   for (int64_t n = 0; n < num_rows; ++n) {
     std::vector<double> q(vocab_size);
     double sum = 0;
@@ -83,9 +82,8 @@ ObjectiveTerms Named(std::string_view name) {
 
 Case MakeCase(std::string_view name, DataType dtype, int64_t num_rows, int64_t hidden_size,
               int64_t vocab_size, int32_t k, uint64_t seed) {
-  Case c;
-  c.matrices = RandomMatrices(dtype, num_rows, hidden_size, vocab_size, seed);
-  c.objective = Named(name);
+  Case c = {.matrices = RandomMatrices(dtype, num_rows, hidden_size, vocab_size, seed),
+            .objective = Named(name)};
   if (NeedsOf(c.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
   c.targets = RandomTargets(num_rows, vocab_size, k, seed + 1000);
   return c;
@@ -130,14 +128,11 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   problem.targets.row_weights_N = weights.data();
   problem.objective = c.objective;
   problem.top_k_metrics = c.top_k_metrics;
-  FusedHeadResult result;
-  result.loss_N = loss.data();
-  result.metrics_NM = metrics.data();
+  FusedHeadResult result = {.loss_N = loss.data(), .metrics_NM = metrics.data()};
   if (d_hidden) result.d_hidden_NH = hidden_gradient.data();
   if (d_lm_head) result.d_lm_head_VH = lm_head_gradient.data();
   result.errors = errors.data();
-  Results results;
-  results.problem = FusedHead(problem, result, head.Context());
+  Results results = {.problem = FusedHead(problem, result, head.Context())};
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   results.loss = loss.Values();
   results.metrics = metrics.Values();

@@ -63,20 +63,18 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 << 20) {
   static_cast<HeadInputs&>(problem) = head.Inputs(c.temperature);
   problem.sampled_ids_N = sampled_ids.OrNull();
   problem.candidate_ids_NM = candidate_ids.OrNull();
-  FusedScoringResult result;
-  result.ids_Nk = ids.data();
-  result.log_probs_Nk = log_probs.data();
-  result.log_tail_N = log_tail.data();
-  result.log_support_mass_N = log_mass.data();
-  result.log_sum_exp_N = log_sum_exp.data();
-  result.sampled_log_probs_N = sampled.data();
+  FusedScoringResult result = {.ids_Nk = ids.data(),
+                               .log_probs_Nk = log_probs.data(),
+                               .log_tail_N = log_tail.data(),
+                               .log_support_mass_N = log_mass.data(),
+                               .log_sum_exp_N = log_sum_exp.data(),
+                               .sampled_log_probs_N = sampled.data()};
   if (!c.sampled_ids.empty()) result.sampled_ranks_N = ranks.data();
   result.entropy_N = entropy.data();
   result.candidate_log_probs_NM = candidates.data();
   if (c.num_candidates > 0) result.candidate_log_tail_N = candidate_tail.data();
   result.errors = errors.data();
-  Results results;
-  results.problem = FusedScoring(problem, result, head.Context());
+  Results results = {.problem = FusedScoring(problem, result, head.Context())};
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   results.ids = ids.Values();
   results.log_probs = log_probs.Values();
@@ -101,18 +99,17 @@ Results Expected(const Case& c) {
   cpu::ScoringRowScratch scratch;
   for (int64_t n = 0; n < m.num_rows; ++n) {
     std::vector<float> row = m.Logits(n);
-    cpu::ScoringRowRequest request;
-    request.top_k = c.top_k;
-    request.temperature = c.temperature;
-    request.entropy = true;
-    request.rank = !c.sampled_ids.empty();
+    cpu::ScoringRowRequest request = {.top_k = c.top_k,
+                                      .temperature = c.temperature,
+                                      .entropy = true,
+                                      .rank = !c.sampled_ids.empty()};
     if (!c.sampled_ids.empty()) request.sampled_id = &c.sampled_ids[n];
     request.candidate_ids = c.candidate_ids.data() + n * c.num_candidates;
     request.num_candidates = c.num_candidates;
-    cpu::ScoringRowResult result;
-    result.ids = expected.ids.data() + n * c.top_k;
-    result.log_probs = expected.log_probs.data() + n * c.top_k;
-    result.candidate_log_probs = expected.candidates.data() + n * c.num_candidates;
+    cpu::ScoringRowResult result = {
+        .ids = expected.ids.data() + n * c.top_k,
+        .log_probs = expected.log_probs.data() + n * c.top_k,
+        .candidate_log_probs = expected.candidates.data() + n * c.num_candidates};
     cpu::ScoringRow(request, row.data(), m.vocab_size, &scratch, &result);
     expected.log_tail.push_back(result.log_tail);
     expected.log_mass.push_back(result.log_support_mass);
@@ -149,8 +146,7 @@ void ExpectMatchesTheCpu(const Case& c, const std::string& what,
 Case MakeCase(DataType dtype, int64_t num_rows, int64_t vocab_size, int32_t k, int levels,
               uint64_t seed) {
   std::mt19937_64 random(seed);
-  Case c;
-  c.matrices = RandomMatrices(dtype, num_rows, 3, vocab_size, seed);
+  Case c = {.matrices = RandomMatrices(dtype, num_rows, 3, vocab_size, seed)};
   for (std::vector<float>* matrix : {&c.matrices.hidden_NH, &c.matrices.lm_head_VH}) {
     for (float& value : *matrix) {
       value = (static_cast<float>(random() % levels) - static_cast<float>(levels / 2)) / 16.0f;
