@@ -5,7 +5,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -67,11 +67,11 @@ TEST(YamlSettings, SetsWhatIsNamedAndKeepsTheRest) {
 
 TEST(YamlSettings, UnknownKeyNamesLineAndNearest) {
   Config config;
-  EXPECT_ERROR(Read("name: a\noptimizer:\n  lrr: 1\n", &config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read("name: a\noptimizer:\n  lrr: 1\n", &config), kInvalidArgument,
                "c.yaml:3: unknown key \"optimizer.lrr\" (did you mean \"lr\"?)");
-  EXPECT_ERROR(Read("warmup_steps: 1\n", &config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read("warmup_steps: 1\n", &config), kInvalidArgument,
                "did you mean \"optimizer.warmup_steps\"?");
-  EXPECT_ERROR(Read("optimiser:\n  lr: 1\n", &config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read("optimiser:\n  lr: 1\n", &config), kInvalidArgument,
                "did you mean \"optimizer\"?");
 }
 
@@ -83,18 +83,17 @@ TEST(YamlSettings, WrongTypesAreRefused) {
         "optimizer: {lr: 1x}", "optimizer: {lr: }", "files: x", "files: [[x]]", "name: [a]",
         "optimizer: 5", "- a", "optimizer: {lr: inf}", "optimizer: {betas: [a]}"}) {
     Config config;
-    EXPECT_EQ(Read(text, &config).code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(Read(text, &config).code(), kInvalidArgument) << text;
   }
 }
 
 TEST(YamlSettings, DamagedTextIsRefusedWithItsLine) {
   Config config;
-  EXPECT_ERROR(Read("name: a\nname: b\n", &config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read("name: a\nname: b\n", &config), kInvalidArgument,
                "c.yaml:2: name is given twice");
-  EXPECT_ERROR(Read("name: [a\n", &config), absl::StatusCode::kInvalidArgument, "not YAML");
+  EXPECT_ERROR(Read("name: [a\n", &config), kInvalidArgument, "not YAML");
   EXPECT_OK(Read("", &config));
-  EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), absl::StatusCode::kNotFound,
-               "/nowhere.yaml");
+  EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), kNotFound, "/nowhere.yaml");
 }
 
 TEST(YamlValues, AreReadWithoutAnyDeclaration) {
@@ -105,8 +104,8 @@ TEST(YamlValues, AreReadWithoutAnyDeclaration) {
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"run.name", "a"}, {"run.seed", "1"}, {"terms", "[{name: x, weight: 0.5}, b]"}, {"none", ""}};
   EXPECT_EQ(values, expected);
-  EXPECT_ERROR(ReadYamlValues("- a", "c"), absl::StatusCode::kInvalidArgument, "top level");
-  EXPECT_ERROR(ReadYamlValues("a: [", "c"), absl::StatusCode::kInvalidArgument, "not YAML");
+  EXPECT_ERROR(ReadYamlValues("- a", "c"), kInvalidArgument, "top level");
+  EXPECT_ERROR(ReadYamlValues("a: [", "c"), kInvalidArgument, "not YAML");
   std::string deep;
   for (int i = 0; i < 200; ++i) deep += "{a: ";
   EXPECT_OK(ReadYamlValues("b: " + deep + "1" + std::string(200, '}'), "c"));
@@ -147,18 +146,15 @@ TEST(YamlSettings, ListsOfSections) {
   ASSERT_OK(ApplyOverride("terms=[]", DescribeSettings(read)));
   EXPECT_TRUE(read.terms.empty());
 
-  EXPECT_ERROR(Read("name: x\nterms: [{nam: a}]\n", &config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read("name: x\nterms: [{nam: a}]\n", &config), kInvalidArgument,
                "c.yaml:2: terms: [0]:2: unknown key \"nam\" (did you mean \"name\"?)");
-  EXPECT_ERROR(Read("terms: [a]", &config), absl::StatusCode::kInvalidArgument,
-               "[0]: a section is expected");
-  EXPECT_ERROR(Read("terms: a", &config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Read("terms: [a]", &config), kInvalidArgument, "[0]: a section is expected");
+  EXPECT_ERROR(Read("terms: a", &config), kInvalidArgument, "a list of sections is expected");
+  EXPECT_ERROR(Read("terms: {name: a}", &config), kInvalidArgument,
                "a list of sections is expected");
-  EXPECT_ERROR(Read("terms: {name: a}", &config), absl::StatusCode::kInvalidArgument,
-               "a list of sections is expected");
-  EXPECT_ERROR(Read("terms: [{weight: x}]", &config), absl::StatusCode::kInvalidArgument,
-               "\"x\" is not a number");
+  EXPECT_ERROR(Read("terms: [{weight: x}]", &config), kInvalidArgument, "\"x\" is not a number");
   ASSERT_OK(Read("terms: [{name: a}, {weight: -1}]", &config));
-  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), kInvalidArgument,
                "terms[1]: weight = -1.0: must be more than 0");
   EXPECT_THAT(SettingsReference(DescribeSettings(config)),
               HasSubstr("| `terms[].weight` | number | `1.0` | Factor. |"));
@@ -180,11 +176,11 @@ TEST(YamlSettings, NumbersThatMayBeAuto) {
   EXPECT_FALSE(config.tokens.has_value());
   EXPECT_EQ(config.size, 0.5);
   EXPECT_OK(CheckSettings(DescribeSettings(config)));
-  EXPECT_ERROR(ReadYamlSettings("tokens: all\n", "t", DescribeSettings(config)),
-               absl::StatusCode::kInvalidArgument, "\"all\" is not an integer, and not auto");
+  EXPECT_ERROR(ReadYamlSettings("tokens: all\n", "t", DescribeSettings(config)), kInvalidArgument,
+               "\"all\" is not an integer, and not auto");
   EXPECT_FALSE(ReadYamlSettings("tokens: \"auto\"\n", "t", DescribeSettings(config)).ok());
   config.tokens = 0;
-  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), kInvalidArgument,
                "tokens = 0: must be at least 1");
   EXPECT_EQ(SettingTypeName(DescribeSettings(config).settings()[0].value), "integer or auto");
 }
@@ -192,11 +188,11 @@ TEST(YamlSettings, NumbersThatMayBeAuto) {
 TEST(Settings, ChecksNameThePathAndTheValue) {
   Config config;
   config.optimizer.lr = -1;
-  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), kInvalidArgument,
                "optimizer.lr = -1.0: must be at least 0");
   config.optimizer.lr = 1;
   config.optimizer.schedule = "linea";
-  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckSettings(DescribeSettings(config)), kInvalidArgument,
                "did you mean \"linear\"?");
 }
 
@@ -211,10 +207,8 @@ TEST(Settings, OverridesWinAndAreChecked) {
   EXPECT_EQ(config.files.size(), 2u);
   EXPECT_OK(ApplyOverride("name=", table));
   EXPECT_EQ(config.name, "");
-  EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), absl::StatusCode::kInvalidArgument,
-               "optimizer.l");
-  EXPECT_ERROR(ApplyOverride("optimizer.lr", table), absl::StatusCode::kInvalidArgument,
-               "section.key=value");
+  EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), kInvalidArgument, "optimizer.l");
+  EXPECT_ERROR(ApplyOverride("optimizer.lr", table), kInvalidArgument, "section.key=value");
 }
 
 TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
@@ -226,12 +220,12 @@ TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
     }
   } config;
   const SettingTable table = DescribeSettings(config);
-  EXPECT_ERROR(ApplyOverride("objectve.name=a", table), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ApplyOverride("objectve.name=a", table), kInvalidArgument,
                "unknown key \"objectve.name\" (did you mean \"objective.name\"?)");
-  EXPECT_ERROR(ApplyOverride("objectve.wieght=1", table), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ApplyOverride("objectve.wieght=1", table), kInvalidArgument,
                "did you mean \"objective.weight\"?");
   // No section is similar, but the name itself exists elsewhere.
-  EXPECT_ERROR(ApplyOverride("loss.weight=1", table), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ApplyOverride("loss.weight=1", table), kInvalidArgument,
                "did you mean \"run.weight\"?");
 }
 
@@ -286,13 +280,13 @@ TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {
   EXPECT_EQ(SettingTypeName(table.settings()[0].value), "text");
   EXPECT_OK(ReadYamlSettings("colour: red", "file", table));
   EXPECT_EQ(config.colour, Colour::kRed);
-  EXPECT_ERROR(ReadYamlSettings("colour: gren", "file", table), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ReadYamlSettings("colour: gren", "file", table), kInvalidArgument,
                "file:1: colour = \"gren\": must be one of red, green (did you mean \"green\"?)");
-  EXPECT_ERROR(ReadYamlSettings("colour: [red]", "file", table), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ReadYamlSettings("colour: [red]", "file", table), kInvalidArgument,
                "colour: a single value is expected");
   EXPECT_EQ(config.colour, Colour::kRed) << "what is refused changes nothing";
   EXPECT_EQ(WriteYamlSettings(table), "colour: \"red\"\n");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

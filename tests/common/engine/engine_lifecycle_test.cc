@@ -11,15 +11,10 @@
 #include "tests/common/engine/result_box.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::Generation;
-using testing::MarkovDecoder;
-using testing::ResultBox;
-using testing::RunAll;
-using testing::Scoring;
 
 class EngineLifecycleTest : public ::testing::Test {
  protected:
@@ -54,10 +49,10 @@ TEST_F(EngineLifecycleTest, RefusalsReachDoneBeforeSubmitReturns) {
   Make();
   EXPECT_EQ(engine_->Submit(Generation({16}, 1), box_.Done(0)), 0u);
   ASSERT_TRUE(box_.Has(0));
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "token_ids[0] is 16");
+  EXPECT_ERROR(box_.Wait(0), kInvalidArgument, "token_ids[0] is 16");
   EXPECT_EQ(engine_->Submit(Generation({1}, 64), box_.Done(1)), 0u);
   ASSERT_TRUE(box_.Has(1));
-  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kInvalidArgument, "max_model_len 64");
+  EXPECT_ERROR(box_.Wait(1), kInvalidArgument, "max_model_len 64");
   EXPECT_EQ(engine_->stats().failed_requests, 2u);
 }
 
@@ -67,8 +62,8 @@ TEST_F(EngineLifecycleTest, ABatchIsRefusedAsAWhole) {
   batch.emplace_back(Generation({1}, 1), box_.Done(0));
   batch.emplace_back(Generation({99}, 1), box_.Done(1));
   EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "request 1 of the same batch");
-  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kInvalidArgument, "token_ids[0] is 99");
+  EXPECT_ERROR(box_.Wait(0), kInvalidArgument, "request 1 of the same batch");
+  EXPECT_ERROR(box_.Wait(1), kInvalidArgument, "token_ids[0] is 99");
   EXPECT_TRUE(decoder_->calls().empty());
   EXPECT_TRUE(engine_->SubmitBatch({}).empty());
 }
@@ -85,14 +80,14 @@ TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
   EXPECT_EQ(engine_->stats().num_waiting, 1);
   EXPECT_EQ(engine_->stats().num_running, 1);
   EXPECT_EQ(engine_->Submit(Generation({1, 1, 1}, 1), box_.Done(2)), 0u);
-  EXPECT_ERROR(box_.Wait(2), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(box_.Wait(2), kResourceExhausted,
                "the queue holds 8 tokens: 3 more exceed max_queued_tokens 10");
   EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   batch.emplace_back(Scoring({1, 2}, 1), box_.Done(4));
   batch.emplace_back(Scoring({1, 2}, 1), box_.Done(5));
   EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
-  EXPECT_ERROR(box_.Wait(5), absl::StatusCode::kResourceExhausted, "max_queued_tokens");
+  EXPECT_ERROR(box_.Wait(5), kResourceExhausted, "max_queued_tokens");
   EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(6)), 0u);
   EXPECT_EQ(engine_->Submit(Generation({}, 1), box_.Done(7)), 0u);
   decoder_->OpenGate();
@@ -108,7 +103,7 @@ TEST_F(EngineLifecycleTest, AQueueOfManyShortRequestsIsBoundedToo) {
   engine_->Submit(Generation({1}, 1), box_.Done(1));
   engine_->Submit(Generation({1}, 1), box_.Done(2));
   EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
-  EXPECT_ERROR(box_.Wait(3), absl::StatusCode::kResourceExhausted, "max_queued_requests 2");
+  EXPECT_ERROR(box_.Wait(3), kResourceExhausted, "max_queued_requests 2");
   decoder_->OpenGate();
   EXPECT_OK(box_.Wait(2));
 }
@@ -122,7 +117,7 @@ TEST_F(EngineLifecycleTest, CancelWaiting) {
   engine_->Cancel(12345);
   EXPECT_EQ(engine_->stats().queued_tokens, 0);
   decoder_->OpenGate();
-  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kCancelled, "waiting");
+  EXPECT_ERROR(box_.Wait(1), kCancelled, "waiting");
   EXPECT_OK(box_.Wait(0));
   EXPECT_THAT(box_.order(), ElementsAre(1, 0));  // at the next step, not after the long one
   for (const auto& call : decoder_->calls()) EXPECT_EQ(call.num_rows.size(), 1u);  // never computed
@@ -133,7 +128,7 @@ TEST_F(EngineLifecycleTest, CancelRunning) {
   const RequestHandle running = SubmitAndStop(LongGeneration(), 0);
   engine_->Cancel(running);
   decoder_->OpenGate();
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
+  EXPECT_ERROR(box_.Wait(0), kCancelled, "running");
   EXPECT_EQ(decoder_->calls().size(), 1u);
   engine_->Cancel(running);  // unknown by now
   // Its blocks can be used again.
@@ -151,15 +146,15 @@ TEST_F(EngineLifecycleTest, CancelFromACallback) {
   };
   handle = engine_->Submit(std::move(request), box_.Done(0));
   submitted.Notify();
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kCancelled, "running");
+  EXPECT_ERROR(box_.Wait(0), kCancelled, "running");
 }
 
 TEST_F(EngineLifecycleTest, SubmitFromDone) {
   Make();
   absl::Notification done;
-  engine_->Submit(Generation({1}, 1), [&](testing::Result first) {
+  engine_->Submit(Generation({1}, 1), [&](Result first) {
     EXPECT_OK(first);
-    engine_->Submit(Generation({2}, 1), [&](testing::Result second) {
+    engine_->Submit(Generation({2}, 1), [&](Result second) {
       EXPECT_OK(second);
       done.Notify();
     });
@@ -180,8 +175,8 @@ TEST_F(EngineLifecycleTest, ADeadlineDropsWhatWaitsAndWhatRuns) {
   engine_->Submit(std::move(hasty), box_.Done(2));
   clock_.Advance(absl::Seconds(11));
   decoder_->OpenGate();
-  EXPECT_ERROR(box_.Wait(2), absl::StatusCode::kDeadlineExceeded, "waiting");
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kDeadlineExceeded, "running");
+  EXPECT_ERROR(box_.Wait(2), kDeadlineExceeded, "waiting");
+  EXPECT_ERROR(box_.Wait(0), kDeadlineExceeded, "running");
   EXPECT_OK(box_.Wait(1));
   for (const auto& call : decoder_->calls()) {
     EXPECT_FALSE(call.past_lens[0] == 0 && call.token_ids[0] == 2);  // never computed
@@ -195,7 +190,7 @@ TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
   // Refusals begin when Drain has taken the lock; until then requests are accepted and completed.
   for (int key = 1;; ++key) {
     if (engine_->Submit(Generation({1}, 1), box_.Done(key)) == 0) {
-      EXPECT_ERROR(box_.Wait(key), absl::StatusCode::kUnavailable, "draining");
+      EXPECT_ERROR(box_.Wait(key), kUnavailable, "draining");
       break;
     }
     std::this_thread::yield();
@@ -215,8 +210,8 @@ TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
   clock_.Advance(absl::Seconds(3));
   engine_->Drain(clock_.Now() - absl::Seconds(1));  // returns although the model stands still
   decoder_->OpenGate();
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kUnavailable, "drained");
-  EXPECT_ERROR(box_.Wait(1), absl::StatusCode::kUnavailable, "drained");
+  EXPECT_ERROR(box_.Wait(0), kUnavailable, "drained");
+  EXPECT_ERROR(box_.Wait(1), kUnavailable, "drained");
   EXPECT_EQ(decoder_->calls().size(), 1u);
 }
 
@@ -241,18 +236,17 @@ TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   Make();
   const auto results = RunAll(engine_.get(), {Scoring({13, 1}, 1), Scoring({1, 2}, 1),
                                               Generation({13}, 2), Generation({1, 2}, 2)});
-  EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "token 13 is poison");
+  EXPECT_ERROR(results[0], kInternal, "token 13 is poison");
   EXPECT_OK(results[1]);  // in the same step
-  EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "token 13 is poison");
+  EXPECT_ERROR(results[2], kInternal, "token 13 is poison");
   EXPECT_OK(results[3]);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.failed_requests, 2u);
   EXPECT_EQ(stats.finished_requests, 2u);
   EXPECT_EQ(stats.num_running, 0);
   // The numbers are the same as in a step without the others.
-  const auto alone = RunAll(engine_.get(), {Generation({1, 2}, 2)})[0];
-  ASSERT_OK(alone);
-  EXPECT_EQ(alone->generated->ids, results[3]->generated->ids);
+  ASSERT_OK_AND_ASSIGN(const auto alone, RunAll(engine_.get(), {Generation({1, 2}, 2)})[0]);
+  EXPECT_EQ(alone.generated->ids, results[3]->generated->ids);
 }
 
 // Sequences of one prompt share its block until they write to it.
@@ -272,15 +266,15 @@ TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
   const auto results =
       RunAll(engine_.get(), {Generation({1, 13}, 2), Generation({13, 1}, 1), Scoring({1, 13, 4}, 2),
                              Scoring({13, 1, 4}, 2, /*start=*/2), Scoring({4, 13}, 2)});
-  EXPECT_ERROR(results[0], absl::StatusCode::kInternal, "not finite");
+  EXPECT_ERROR(results[0], kInternal, "not finite");
   EXPECT_OK(results[1]);
-  EXPECT_ERROR(results[2], absl::StatusCode::kInternal, "position 2");
+  EXPECT_ERROR(results[2], kInternal, "position 2");
   EXPECT_OK(results[3]);  // the row after token 13 comes before start
   EXPECT_OK(results[4]);  // the row after the last token is not requested
 
   InferenceRequest both = Generation({1, 13, 4}, 2);
   both.score = ScoreParams();
-  EXPECT_ERROR(RunAll(engine_.get(), {both})[0], absl::StatusCode::kInternal, "position 2");
+  EXPECT_ERROR(RunAll(engine_.get(), {both})[0], kInternal, "position 2");
   EXPECT_EQ(engine_->stats().num_running, 0);
 }
 
@@ -331,12 +325,11 @@ TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
 
 TEST_F(EngineLifecycleTest, OptionsAreChecked) {
   EngineOptions options = {.max_model_len = 65};
-  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument,
                "max_model_len 65 exceeds the model's max_position_embeddings 64");
   options = EngineOptions();
   options.max_num_seqs = -3;
-  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
-               "max_num_seqs -3");
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument, "max_num_seqs -3");
 }
 
 // One layer with one head of 4 numbers: keys of 4 and values padded to 32 numbers, 32 tokens per
@@ -347,7 +340,7 @@ TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
   ASSERT_EQ(KvPages::BytesPerBlock(decoder_->config(), at::kFloat, KvPages::Layout::kKernel),
             kBlockBytes);
   EngineOptions options = {.max_model_len = 64, .kv_cache_bytes = 2 * kBlockBytes - 1};
-  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument,
                absl::StrCat("kv_cache_bytes ", options.kv_cache_bytes,
                             " holds no sequence of max_model_len 64, which takes ", 2 * kBlockBytes,
                             " bytes"));
@@ -382,7 +375,7 @@ TEST_F(EngineLifecycleTest, WithoutAKvCacheTheEngineOnlyScores) {
   EXPECT_FALSE(engine_->limits().can_generate);
   EXPECT_OK(RunAll(engine_.get(), {Scoring({1, 2}, 1)})[0]);
   EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(0)), 0u);
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kFailedPrecondition, "kv_cache_bytes is 0");
+  EXPECT_ERROR(box_.Wait(0), kFailedPrecondition, "kv_cache_bytes is 0");
 }
 
 // By default, a long model scores sequences of its whole length and generates sequences that fit in
@@ -395,9 +388,9 @@ TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
   EXPECT_OK(RunAll(engine_.get(), {Scoring(std::vector<int32_t>(64, 1), 1)})[0]);
   EXPECT_OK(RunAll(engine_.get(), {Generation(std::vector<int32_t>(29, 1), 3)})[0]);
   EXPECT_EQ(engine_->Submit(Generation(std::vector<int32_t>(30, 1), 3), box_.Done(0)), 0u);
-  EXPECT_ERROR(box_.Wait(0), absl::StatusCode::kInvalidArgument, "max_generation_len 32");
+  EXPECT_ERROR(box_.Wait(0), kInvalidArgument, "max_generation_len 32");
   options.kv_cache_bytes = 31;
-  EXPECT_ERROR(MakeTorchEngine(decoder_, options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument,
                "kv_cache_bytes 31 holds no block of 32 tokens");
 }
 
@@ -445,7 +438,7 @@ TEST_F(EngineLifecycleTest, Soak) {
                                random.NextU64());
         }
         const int key = thread * kRequests + i;
-        handles.push_back(engine_->Submit(std::move(request), [&, key](testing::Result result) {
+        handles.push_back(engine_->Submit(std::move(request), [&, key](Result result) {
           ++answers[key];
           ++(result.ok()                          ? num_ok
              : absl::IsCancelled(result.status()) ? num_cancelled
@@ -472,4 +465,4 @@ TEST_F(EngineLifecycleTest, Soak) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

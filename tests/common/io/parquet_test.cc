@@ -7,16 +7,11 @@
 #include "tests/support/mutation.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
-using testing::ReadFile;
-using testing::SharedData;
-using testing::SourcePath;
-using testing::TempDir;
-using testing::WriteFile;
 
 std::string Golden(const std::string& name) { return SourcePath("tests/common/io/golden/" + name); }
 
@@ -69,7 +64,7 @@ TEST(ParquetTest, EveryTypeAndNulls) {
 }
 
 TEST(ParquetTest, ATypeThatIsNotReadIsNamed) {
-  EXPECT_ERROR(ReadAll(Golden("types.parquet")), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ReadAll(Golden("types.parquet")), kInvalidArgument,
                "column \"when\" has the type timestamp");
   EXPECT_OK(ReadAll(Golden("types.parquet"), {"text"}));  // not requested, not decoded
 }
@@ -84,8 +79,7 @@ TEST(ParquetTest, FieldsAndColumns) {
                                                 {"reward_model.ground_truth", "prompt", "answer"}));
   EXPECT_EQ(rows[3].size(), 2u);
   EXPECT_EQ(rows[3]["reward_model"].dump(), R"({"ground_truth":"6"})");
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"answer", "promp"}),
-               absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"answer", "promp"}), kInvalidArgument,
                "has none of the columns \"answer\", \"promp\"; it has \"data_source\", \"prompt\"");
 }
 
@@ -97,32 +91,31 @@ TEST(ParquetTest, AnErrorOfTheRowIsPlaced) {
                                     ++calls;
                                     return row == 5 ? InvalidArgument("no good") : absl::OkStatus();
                                   }),
-               absl::StatusCode::kInvalidArgument, "verl.parquet: row 5: no good");
+               kInvalidArgument, "verl.parquet: row 5: no good");
   EXPECT_EQ(calls, 5);
 }
 
 TEST(ParquetTest, Limits) {
   ParquetOptions options = {.max_row_values = 6};
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
-               absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options), kResourceExhausted,
                "row 1: column \"prompt\": more than the limit of 6 values");
   options = {};
   options.max_row_bytes = 20;
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
-               absl::StatusCode::kResourceExhausted, "more than the limit of 20 bytes");
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options), kResourceExhausted,
+               "more than the limit of 20 bytes");
   options = {};
   options.max_decoded_bytes = 1000;
-  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options),
-               absl::StatusCode::kResourceExhausted, "verl.parquet");
+  EXPECT_ERROR(ReadAll(Golden("verl.parquet"), {"prompt"}, options), kResourceExhausted,
+               "verl.parquet");
 }
 
 TEST(ParquetTest, FilesThatAreNotParquet) {
   TempDir dir;
-  EXPECT_ERROR(ReadAll(dir.File("absent")), absl::StatusCode::kNotFound, "absent");
+  EXPECT_ERROR(ReadAll(dir.File("absent")), kNotFound, "absent");
   WriteFile(dir.File("empty"), "");
-  EXPECT_ERROR(ReadAll(dir.File("empty")), absl::StatusCode::kDataLoss, "empty");
+  EXPECT_ERROR(ReadAll(dir.File("empty")), kDataLoss, "empty");
   WriteFile(dir.File("text"), std::string(1000, 'x'));
-  EXPECT_ERROR(ReadAll(dir.File("text")), absl::StatusCode::kDataLoss, "text");
+  EXPECT_ERROR(ReadAll(dir.File("text")), kDataLoss, "text");
   EXPECT_FALSE(ReadAll(dir.File("")).ok());  // a directory
   EXPECT_TRUE(HasParquetMagic(Golden("verl.parquet")));
   EXPECT_FALSE(HasParquetMagic(dir.File("text")));
@@ -137,7 +130,7 @@ TEST(ParquetTest, EveryTruncationIsAnError) {
   const std::string whole = ReadFile(Golden("verl.parquet"));
   for (size_t size = 0; size < whole.size(); size += 29) {
     WriteFile(dir.File("cut"), whole.substr(0, size));
-    EXPECT_ERROR(ReadAll(dir.File("cut")), absl::StatusCode::kDataLoss, "cut");
+    EXPECT_ERROR(ReadAll(dir.File("cut")), kDataLoss, "cut");
   }
 }
 
@@ -150,7 +143,7 @@ TEST(ParquetTest, SeededMutations) {
     const std::string whole = ReadFile(Golden(name));
     for (uint64_t seed = 0; seed < 600; ++seed) {
       RandomStream random(seed, name);
-      WriteFile(dir.File("mutant"), testing::Mutate({whole}, {}, &random));
+      WriteFile(dir.File("mutant"), Mutate({whole}, {}, &random));
       const auto rows =
           ReadAll(dir.File("mutant"),
                   {"prompt", "reward_model", "text", "struct", "lists", "category"}, options);
@@ -180,4 +173,4 @@ TEST(ParquetTest, ThePublishedFiles) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -48,13 +48,13 @@ TEST(CaptureSizes, FollowTheLimitsOfTheEngine) {
 
 TEST(CheckCudaGraphs, NamesTheOptionThatIsOutOfBounds) {
   EXPECT_OK(CheckCaptureLimits({.max_capture_size = 256}, 256));
-  EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = -1}, 256), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = -1}, 256), kInvalidArgument,
                "max_cudagraph_capture_size -1 must be between 0 and 4096");
-  EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = 4097}, 8192), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = 4097}, 8192), kInvalidArgument,
                "max_cudagraph_capture_size 4097");
-  EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = 257}, 256), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = 257}, 256), kInvalidArgument,
                "exceeds max_num_seqs 256");
-  EXPECT_ERROR(CheckCaptureLimits({.max_seq_len = 0}, 256), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckCaptureLimits({.max_seq_len = 0}, 256), kInvalidArgument,
                "max_seq_len_to_capture 0 must be at least 1");
 }
 
@@ -64,23 +64,21 @@ TEST(CheckCudaGraphs, RefusesWhatCannotBeCaptured) {
   const DataType bf16 = DataType::kBFloat16;
   EXPECT_OK(CheckCudaGraphs(on, dense, bf16, /*on_cpu=*/false, /*scores_only=*/false));
   EXPECT_OK(CheckCudaGraphs({}, dense, DataType::kFloat16, true, true));  // nobody asked
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, true, false), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, true, false), kInvalidArgument,
                "needs a CUDA device");
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, false, true), StatusCode::kInvalidArgument,
-               "only scores");
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, DataType::kFloat16, false, false),
-               StatusCode::kInvalidArgument, "float16");
+  EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, false, true), kInvalidArgument, "only scores");
+  EXPECT_ERROR(CheckCudaGraphs(on, dense, DataType::kFloat16, false, false), kInvalidArgument,
+               "float16");
   ModelConfig odd = dense;
   odd.head_dim = 127;
-  EXPECT_ERROR(CheckCudaGraphs(on, odd, bf16, false, false), StatusCode::kInvalidArgument,
-               "bfloat16 and 127");
+  EXPECT_ERROR(CheckCudaGraphs(on, odd, bf16, false, false), kInvalidArgument, "bfloat16 and 127");
   ModelConfig sparse = dense;
   sparse.architecture = "Qwen3MoeForCausalLM";
   sparse.moe.num_experts = 4;
   sparse.moe.sparse_layers.assign(static_cast<size_t>(sparse.num_hidden_layers), false);
   EXPECT_OK(CheckCudaGraphs(on, sparse, bf16, false, false));
   sparse.moe.sparse_layers.back() = true;
-  EXPECT_ERROR(CheckCudaGraphs(on, sparse, bf16, false, false), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CheckCudaGraphs(on, sparse, bf16, false, false), kInvalidArgument,
                "Qwen3MoeForCausalLM");
 }
 
@@ -124,7 +122,7 @@ TEST_F(GraphPlan, FollowsTheOptions) {
   EXPECT_EQ(LineOf(shorter)->note, "5 batch sizes up to 16, sequences up to 1000 tokens");
   EXPECT_LT(LineOf(shorter)->bytes, LineOf(plan)->bytes);
   input_.cuda_graphs.max_capture_size = 257;
-  EXPECT_ERROR(PlanEngine(input_), StatusCode::kInvalidArgument, "exceeds max_num_seqs");
+  EXPECT_ERROR(PlanEngine(input_), kInvalidArgument, "exceeds max_num_seqs");
 }
 
 TEST_F(GraphPlan, IsRefusedOnACpuAndNamedWhenItIsTooLarge) {
@@ -134,10 +132,10 @@ TEST_F(GraphPlan, IsRefusedOnACpuAndNamedWhenItIsTooLarge) {
   input_.config.vocab_size = 1000;
   input_.max_num_batched_tokens = 512;
   input_.budget.limit_bytes = int64_t{3} << 30;
-  EXPECT_ERROR(PlanEngine(input_), StatusCode::kResourceExhausted,
+  EXPECT_ERROR(PlanEngine(input_), kResourceExhausted,
                "\"CUDA graphs\" with 1.8 GiB: lower max_cudagraph_capture_size");
   input_.budget.device = "cpu";
-  EXPECT_ERROR(PlanEngine(input_), StatusCode::kInvalidArgument, "needs a CUDA device");
+  EXPECT_ERROR(PlanEngine(input_), kInvalidArgument, "needs a CUDA device");
 }
 
 }  // namespace

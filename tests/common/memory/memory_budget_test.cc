@@ -51,8 +51,7 @@ TEST_F(CpuBudgetTest, TakesTheLimitAsGiven) {
 
 TEST_F(CpuBudgetTest, NeedsALimitWhereTheMachineSaysNothing) {
   MemoryLimits limits;
-  EXPECT_ERROR(CpuBudget(limits, root_.path()), absl::StatusCode::kFailedPrecondition,
-               "cpu_memory_limit");
+  EXPECT_ERROR(CpuBudget(limits, root_.path()), kFailedPrecondition, "cpu_memory_limit");
   limits.cpu_memory_limit_bytes = kGib;
   ASSERT_OK_AND_ASSIGN(const MemoryBudget budget, CpuBudget(limits, root_.path()));
   EXPECT_EQ(budget.limit_bytes, kGib);
@@ -88,7 +87,7 @@ TEST(StatedBudget, DescribesADeviceThatNeedNotBeThere) {
   ASSERT_OK_AND_ASSIGN(const MemoryBudget limited, StatedBudget(limits, "cpu:10GiB"));
   EXPECT_EQ(limited.limit_bytes, 4 * kGib);
   for (const char* text : {"cpu", "10GiB", "tpu:10GiB", "cuda:lots", "cuda:0:10GiB"}) {
-    EXPECT_ERROR(StatedBudget(limits, text), absl::StatusCode::kInvalidArgument, text);
+    EXPECT_ERROR(StatedBudget(limits, text), kInvalidArgument, text);
   }
 }
 
@@ -97,14 +96,12 @@ TEST(ValidateMemoryLimits, NamesTheMember) {
   MemoryLimits limits;
   for (const double share : {0.0, -0.5, 1.01, std::numeric_limits<double>::quiet_NaN()}) {
     limits.gpu_memory_utilization = share;
-    EXPECT_ERROR(ValidateMemoryLimits(limits), absl::StatusCode::kInvalidArgument,
-                 "gpu_memory_utilization");
+    EXPECT_ERROR(ValidateMemoryLimits(limits), kInvalidArgument, "gpu_memory_utilization");
   }
   limits.gpu_memory_utilization = 1.0;
   EXPECT_OK(ValidateMemoryLimits(limits));
   limits.cpu_memory_limit_bytes = -1;
-  EXPECT_ERROR(ValidateMemoryLimits(limits), absl::StatusCode::kInvalidArgument,
-               "cpu_memory_limit_bytes -1");
+  EXPECT_ERROR(ValidateMemoryLimits(limits), kInvalidArgument, "cpu_memory_limit_bytes -1");
 }
 
 }  // namespace

@@ -263,7 +263,7 @@ TEST(PlanTraining, PhasesThatDoNotOverlapShareTheirMemory) {
 TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
   TrainingPlanInput large = Input(PublicConfig(kQwen3_8b), "cuda", 74 * kGib);
   EnginePlan refused;
-  EXPECT_ERROR(PlanTraining(large, &refused), StatusCode::kResourceExhausted,
+  EXPECT_ERROR(PlanTraining(large, &refused), kResourceExhausted,
                "The line that is too large is \"optimizer moments\"");
   EXPECT_THAT(PlanTraining(large).status().message(),
               HasSubstr("set optimizer.moments to bfloat16 or optimizer.offload to true"));
@@ -277,7 +277,7 @@ TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
   TrainingPlanInput long_batch = Input(SmallConfig(), "cuda", 4 * kGib);
   long_batch.micro_batch_tokens = 2'000'000;
   const auto plan = PlanTraining(long_batch);
-  EXPECT_ERROR(plan, StatusCode::kResourceExhausted, "\"training activations\"");
+  EXPECT_ERROR(plan, kResourceExhausted, "\"training activations\"");
   EXPECT_THAT(plan.status().message(),
               HasSubstr("set trainer.recompute to full, or lower trainer.micro_batch_tokens"));
   EXPECT_THAT(plan.status().message(), HasSubstr("exceeds its 4.0 GiB (a test)"));
@@ -285,7 +285,7 @@ TEST(PlanTraining, WhatDoesNotFitIsNamedWithItsRemedy) {
   TrainingPlanInput many = Input(SmallConfig(), "cuda", 4 * kGib);
   many.engine.max_num_seqs = 1 << 20;
   const auto pool = PlanTraining(many);
-  EXPECT_ERROR(pool, StatusCode::kResourceExhausted, "\"KV pool\"");
+  EXPECT_ERROR(pool, kResourceExhausted, "\"KV pool\"");
   EXPECT_THAT(pool.status().message(), HasSubstr("lower rollout.kv_cache_gb"));
 }
 

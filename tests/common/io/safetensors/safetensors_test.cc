@@ -3,18 +3,15 @@
 #include <sys/stat.h>
 
 #include "common/base/random.h"
-#include "common/io/safetensors/safetensors_header.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
-
-constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 
 std::string Length(uint64_t value) {
   std::string bytes;
@@ -37,7 +34,7 @@ struct OwnedTensor {
 class Safetensors : public ::testing::Test {
  protected:
   absl::Status OpenRaw(const std::string& content) {
-    testing::WriteFile(dir_.File("raw.safetensors"), content);
+    WriteFile(dir_.File("raw.safetensors"), content);
     return SafetensorsFile::Open(dir_.File("raw.safetensors")).status();
   }
   absl::Status OpenHeader(const std::string& header, const std::string& data = "") {
@@ -51,16 +48,17 @@ class Safetensors : public ::testing::Test {
     ASSERT_OK(WriteSafetensors(dir_.File(file), views));
   }
   absl::Status OpenIndex(const std::string& weight_map) {
-    testing::WriteFile(dir_.File("model.safetensors.index.json"),
-                       "{\"metadata\": {}, \"weight_map\": " + weight_map + "}");
+    WriteFile(dir_.File("model.safetensors.index.json"),
+              "{\"metadata\": {}, \"weight_map\": " + weight_map + "}");
     return OpenSafetensorsModel(dir_.path()).status();
   }
-  testing::TempDir dir_;
+  TempDir dir_;
 };
 
 TEST_F(Safetensors, ReadsWhatPythonWrote) {
-  ASSERT_OK_AND_ASSIGN(const auto file, SafetensorsFile::Open(testing::SourcePath(
-                                            "tests/common/io/golden/python_written.safetensors")));
+  ASSERT_OK_AND_ASSIGN(
+      const auto file,
+      SafetensorsFile::Open(SourcePath("tests/common/io/golden/python_written.safetensors")));
   // The table of golden/make_safetensors.py.
   const std::vector<OwnedTensor> expected = {
       {"embed.weight", "F32", {3, 5}, std::string(60, 0)},
@@ -245,7 +243,7 @@ TEST_F(Safetensors, MutatedFilesNeverCrash) {
     for (int trial = 0; trial < 8; ++trial) {
       std::string bad = good;
       bad[at] = static_cast<char>(random.NextBelow(256));
-      testing::WriteFile(dir_.File("bad"), bad);
+      WriteFile(dir_.File("bad"), bad);
       const auto file = SafetensorsFile::Open(dir_.File("bad"));
       if (!file.ok()) continue;
       int64_t total_bytes = 0;
@@ -259,13 +257,13 @@ TEST_F(Safetensors, NotARegularFile) {
   EXPECT_ERROR(SafetensorsFile::Open(dir_.path()), kDataLoss, "not a regular file");
   ASSERT_EQ(mkfifo(dir_.File("pipe").c_str(), 0600), 0);
   EXPECT_ERROR(SafetensorsFile::Open(dir_.File("pipe")), kDataLoss, "not a regular file");
-  EXPECT_ERROR(SafetensorsFile::Open(dir_.File("no")), absl::StatusCode::kNotFound, "no");
+  EXPECT_ERROR(SafetensorsFile::Open(dir_.File("no")), kNotFound, "no");
 }
 
 TEST_F(Safetensors, WriterRefusesWhatTheReaderWould) {
   const std::string data = "1234";
   const auto bytes = std::as_bytes(std::span(data));
-  const auto invalid = absl::StatusCode::kInvalidArgument;
+  const auto invalid = kInvalidArgument;
   const std::string path = dir_.File("w");
   EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {4}, bytes}, {"a", "I8", {4}, bytes}}), invalid,
                "\"a\": the name is taken");
@@ -278,7 +276,7 @@ TEST_F(Safetensors, WriterRefusesWhatTheReaderWould) {
 }
 
 TEST_F(Safetensors, ModelOfOneFileOrOfShards) {
-  EXPECT_ERROR(OpenSafetensorsModel(dir_.path()), absl::StatusCode::kNotFound,
+  EXPECT_ERROR(OpenSafetensorsModel(dir_.path()), kNotFound,
                "neither model.safetensors nor model.safetensors.index.json");
   WriteShard("s1.safetensors", {"a", "b"});
   WriteShard("s2.safetensors", {"c"});
@@ -306,9 +304,8 @@ TEST_F(Safetensors, IndexAndShardsMustAgree) {
                kDataLoss, "tensor \"b\" is not in " + dir_.File("s2.safetensors"));
   EXPECT_ERROR(OpenIndex(R"({"a":"s1.safetensors","b":"s3.safetensors"})"), kDataLoss,
                "tensor \"b\" is in both");
-  EXPECT_ERROR(OpenIndex(R"({"a":"s9.safetensors"})"), absl::StatusCode::kNotFound,
-               "s9.safetensors");
-  testing::WriteFile(dir_.File("model.safetensors.index.json"), "{\"weight_map\": []}");
+  EXPECT_ERROR(OpenIndex(R"({"a":"s9.safetensors"})"), kNotFound, "s9.safetensors");
+  WriteFile(dir_.File("model.safetensors.index.json"), "{\"weight_map\": []}");
   EXPECT_ERROR(OpenSafetensorsModel(dir_.path()), kDataLoss, "no object weight_map");
 }
 
@@ -324,4 +321,4 @@ TEST_F(Safetensors, IndexNamesOnlyBareFiles) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -55,7 +55,7 @@ TEST(LoraConfig, RefusesWhatWouldChangeTheResults) {
       {"trainable_token_indices", {1}}};
   for (const auto& [name, value] : refused) {
     const absl::Status status = ReadWith(name, value).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << name;
+    EXPECT_EQ(status.code(), kUnimplemented) << name;
     EXPECT_THAT(std::string(status.message()), HasSubstr(name));
   }
   for (const auto& [name, value] :
@@ -68,11 +68,11 @@ TEST(LoraConfig, RefusesWhatWouldChangeTheResults) {
                                                            {"modules_to_save", "lm_head"},
                                                            {"modules_to_save", {"norm", 1}},
                                                            {"ensure_weight_tying", "no"}}) {
-    EXPECT_EQ(ReadWith(name, value).status().code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_EQ(ReadWith(name, value).status().code(), kInvalidArgument) << name;
   }
   const TempDir dir;
   WriteFile(dir.File("adapter_config.json"), "[1, 2");
-  EXPECT_EQ(ReadLoraConfig(dir.path()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadLoraConfig(dir.path()).status().code(), kInvalidArgument);
 }
 
 TEST(LoraConfig, WritesWhatItReads) {
@@ -89,7 +89,7 @@ TEST(LoraConfig, WritesWhatItReads) {
   ASSERT_OK_AND_ASSIGN(const LoraConfig read, ReadLoraConfig(dir.path()));
   EXPECT_EQ(LoraConfigJson(read), LoraConfigJson(config));
   EXPECT_TRUE(IsAdapterDir(dir.path()));
-  EXPECT_EQ(BaseModelDir(dir.path()).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(BaseModelDir(dir.path()).status().code(), kNotFound);
   WriteFile(dir.File("config.json"), "{}");  // a model with an adapter next to it
   EXPECT_FALSE(IsAdapterDir(dir.path()));
 }
@@ -107,7 +107,7 @@ TEST(LoraTargets, AreThoseOfTheModel) {
               HasSubstr("only in its experts"));
   for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
            {}, {"lm_head"}, {"q_proj", "q_proj"}, {"q_proj", "all-linear"}}) {
-    EXPECT_EQ(CheckLoraTargets(wrong).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(CheckLoraTargets(wrong).code(), kInvalidArgument);
   }
 }
 
@@ -198,7 +198,7 @@ TEST(LoraFiles, SavedModulesThatDoNotFitAreRefusedByName) {
   const std::string head = "base_model.model.lm_head.weight";
   const auto no_tying = [](auto* json) { (*json)["ensure_weight_tying"] = false; };
   WriteChanged("saved_qwen2_tied", no_tying, without(head), untied);
-  EXPECT_EQ(load("qwen2_tied", untied).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(load("qwen2_tied", untied).code(), kUnimplemented);
   EXPECT_THAT(std::string(load("qwen2_tied", untied).message()), HasSubstr("ensure_weight_tying"));
   WriteChanged("saved_qwen2_tied", same_config, without(head), tied_again);
   EXPECT_OK(load("qwen2_tied", tied_again));
@@ -211,7 +211,7 @@ TEST(LoraFiles, SavedModulesThatDoNotFitAreRefusedByName) {
         }
       },
       half);
-  EXPECT_EQ(load("qwen2_tied", half).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(load("qwen2_tied", half).code(), kUnimplemented);
 }
 
 // Both of PEFT's forms: a Linear per expert, and the stacked parameter.
@@ -236,7 +236,7 @@ TEST(LoraFiles, AdaptersOfExpertsAreRefusedByName) {
     options.merged_adapter_dir = dir->path();
     const absl::Status status =
         LoadDecoder(SourcePath("tests/common/model/golden/qwen3_moe"), options).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(status.code(), kUnimplemented);
     EXPECT_THAT(std::string(status.message()), HasSubstr(says));
   }
 }
@@ -249,7 +249,7 @@ TEST(LoraFiles, OfAnotherModelAreRefusedByName) {
   const absl::Status other = LoadDecoder(golden + "qwen3_tied", options).status();
   EXPECT_THAT(std::string(other.message()), HasSubstr("self_attn.q_proj.lora_B.weight has shape"));
   const absl::Status sparse = LoadDecoder(golden + "qwen3_moe", options).status();
-  EXPECT_EQ(sparse.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(sparse.code(), kInvalidArgument);
   // A file without one of the two matrices.
   const TempDir dir;
   std::filesystem::copy(

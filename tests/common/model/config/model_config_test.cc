@@ -71,36 +71,33 @@ TEST(ParseModelConfig, LlamaDerivesHeadSizes) {
   EXPECT_EQ(config.num_key_value_heads, 4);
   EXPECT_FALSE(config.qk_norm);
   json["hidden_size"] = 66;
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument, "hidden_size 66");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "hidden_size 66");
 }
 
 TEST(ParseModelConfig, RefusesByNameWhatIsNotImplemented) {
   EXPECT_ERROR(ParseWith("rope_scaling", Json({{"rope_type", "longrope"}, {"factor", 8.0}})),
-               StatusCode::kUnimplemented, "rope_scaling: type \"longrope\"");
-  EXPECT_ERROR(ParseWith("rope_scaling", Json({{"type", "mrope"}})), StatusCode::kUnimplemented,
-               "mrope");
+               kUnimplemented, "rope_scaling: type \"longrope\"");
+  EXPECT_ERROR(ParseWith("rope_scaling", Json({{"type", "mrope"}})), kUnimplemented, "mrope");
   EXPECT_ERROR(ParseWith("rope_scaling", Json({{"type", "linear"}, {"factor", 2.0}, {"skew", 1}})),
-               StatusCode::kUnimplemented, "skew");
+               kUnimplemented, "skew");
   EXPECT_ERROR(ParseWith("rope_parameters", Json({{"full_attention", Json::object()}})),
-               StatusCode::kUnimplemented, "full_attention");
-  EXPECT_ERROR(ParseWith("partial_rotary_factor", 0.5), StatusCode::kUnimplemented,
+               kUnimplemented, "full_attention");
+  EXPECT_ERROR(ParseWith("partial_rotary_factor", 0.5), kUnimplemented,
                "partial_rotary_factor 0.5");
-  EXPECT_ERROR(ParseWith("use_mrope", true), StatusCode::kUnimplemented, "use_mrope");
+  EXPECT_ERROR(ParseWith("use_mrope", true), kUnimplemented, "use_mrope");
   EXPECT_ERROR(ParseWith("layer_types", Json::array({"full_attention", "linear_attention"})),
-               StatusCode::kUnimplemented, "linear_attention");
-  EXPECT_ERROR(ParseWith("hidden_act", "gelu"), StatusCode::kUnimplemented, "hidden_act \"gelu\"");
-  EXPECT_ERROR(ParseWith("attention_dropout", 0.1), StatusCode::kUnimplemented,
-               "attention_dropout 0.1");
-  EXPECT_ERROR(ParseWith("quantization_config", Json({{"bits", 4}})), StatusCode::kUnimplemented,
+               kUnimplemented, "linear_attention");
+  EXPECT_ERROR(ParseWith("hidden_act", "gelu"), kUnimplemented, "hidden_act \"gelu\"");
+  EXPECT_ERROR(ParseWith("attention_dropout", 0.1), kUnimplemented, "attention_dropout 0.1");
+  EXPECT_ERROR(ParseWith("quantization_config", Json({{"bits", 4}})), kUnimplemented,
                "quantization_config");
-  EXPECT_ERROR(ParseWith("mlp_bias", true), StatusCode::kUnimplemented, "mlp_bias");
-  EXPECT_ERROR(ParseWith("architectures", Json::array({"MambaForCausalLM"})),
-               StatusCode::kUnimplemented,
+  EXPECT_ERROR(ParseWith("mlp_bias", true), kUnimplemented, "mlp_bias");
+  EXPECT_ERROR(ParseWith("architectures", Json::array({"MambaForCausalLM"})), kUnimplemented,
                "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM");
   Json llama = MinimalJson();
   llama["architectures"] = Json::array({"LlamaForCausalLM"});
   llama["use_sliding_window"] = true;
-  EXPECT_ERROR(ParseModelConfig(llama.dump()), StatusCode::kUnimplemented, "use_sliding_window");
+  EXPECT_ERROR(ParseModelConfig(llama.dump()), kUnimplemented, "use_sliding_window");
 }
 
 TEST(ParseModelConfig, RopeScaling) {
@@ -129,15 +126,14 @@ TEST(ParseModelConfig, RopeScaling) {
 
   Json bad = llama3;
   bad["high_freq_factor"] = 1.0;
-  EXPECT_ERROR(ParseWith("rope_scaling", bad), StatusCode::kInvalidArgument, "high_freq_factor 1");
+  EXPECT_ERROR(ParseWith("rope_scaling", bad), kInvalidArgument, "high_freq_factor 1");
   bad = llama3;
   bad.erase("low_freq_factor");
-  EXPECT_ERROR(ParseWith("rope_scaling", bad), StatusCode::kInvalidArgument,
-               "low_freq_factor is missing");
-  EXPECT_ERROR(ParseWith("rope_scaling", Json({{"rope_type", "linear"}})),
-               StatusCode::kInvalidArgument, "factor is missing");
+  EXPECT_ERROR(ParseWith("rope_scaling", bad), kInvalidArgument, "low_freq_factor is missing");
+  EXPECT_ERROR(ParseWith("rope_scaling", Json({{"rope_type", "linear"}})), kInvalidArgument,
+               "factor is missing");
   EXPECT_ERROR(ParseWith("rope_scaling", Json({{"rope_type", "linear"}, {"factor", 0}})),
-               StatusCode::kInvalidArgument, "factor 0");
+               kInvalidArgument, "factor 0");
 }
 
 TEST(ParseModelConfig, SlidingWindows) {
@@ -155,10 +151,9 @@ TEST(ParseModelConfig, SlidingWindows) {
   EXPECT_EQ(by_type.SlidingWindow(0), 32);
   EXPECT_EQ(by_type.SlidingWindow(1), 0);
   json["sliding_window"] = nullptr;
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument, "sliding_attention");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "sliding_attention");
   json["layer_types"] = Json::array({"full_attention"});
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument,
-               "layer_types has 1 entries");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "layer_types has 1 entries");
 }
 
 TEST(ParseModelConfig, MixtureOfExperts) {
@@ -174,20 +169,19 @@ TEST(ParseModelConfig, MixtureOfExperts) {
   EXPECT_EQ(config.moe.intermediate_size, 768);
   EXPECT_FALSE(config.moe.normalize_gates);
   json["num_local_experts"] = 9;
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument, "num_local_experts 9");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "num_local_experts 9");
   json.erase("num_experts");
   ASSERT_OK_AND_ASSIGN(const ModelConfig local, ParseModelConfig(json.dump()));
   EXPECT_EQ(local.moe.num_experts, 9);
   json["num_experts_per_tok"] = 10;
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument,
-               "num_experts_per_tok 10");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "num_experts_per_tok 10");
   json["num_experts_per_tok"] = 2;
   json["mlp_only_layers"] = Json::array({6});
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument, "mlp_only_layers 6");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "mlp_only_layers 6");
   json["mlp_only_layers"] = Json::array();
   json["num_hidden_layers"] = 4096;
   json["num_local_experts"] = 4096;
-  EXPECT_ERROR(ParseModelConfig(json.dump()), StatusCode::kInvalidArgument, "num_hidden_layers");
+  EXPECT_ERROR(ParseModelConfig(json.dump()), kInvalidArgument, "num_hidden_layers");
 }
 
 TEST(ParseModelConfig, RefusesBadValuesByName) {
@@ -218,7 +212,7 @@ TEST(ParseModelConfig, RefusesBadValuesByName) {
                          {"architectures", nullptr},
                          {"rope_parameters", 3}};
   for (const Case& bad : kCases) {
-    EXPECT_ERROR(ParseWith(bad.key, bad.value), StatusCode::kInvalidArgument, bad.key);
+    EXPECT_ERROR(ParseWith(bad.key, bad.value), kInvalidArgument, bad.key);
   }
   for (const char* text : {"", "[]", "{", "null", "{\"a\":1,\"a\":2}"}) {
     EXPECT_FALSE(ParseModelConfig(text).ok()) << text;
@@ -258,7 +252,7 @@ TEST(LoadModelConfig, EndIdsOfGenerationConfigReplaceThoseOfConfig) {
   const TempDir dir;
   Json json = MinimalJson();
   json["eos_token_id"] = 1;
-  EXPECT_ERROR(LoadModelConfig(dir.path()), StatusCode::kNotFound, "config.json");
+  EXPECT_ERROR(LoadModelConfig(dir.path()), kNotFound, "config.json");
   WriteFile(dir.File("config.json"), json.dump());
   ASSERT_OK_AND_ASSIGN(const ModelConfig alone, LoadModelConfig(dir.path()));
   EXPECT_EQ(alone.eos_token_ids, std::vector<int32_t>({1}));
@@ -266,7 +260,7 @@ TEST(LoadModelConfig, EndIdsOfGenerationConfigReplaceThoseOfConfig) {
   ASSERT_OK_AND_ASSIGN(const ModelConfig both, LoadModelConfig(dir.path()));
   EXPECT_EQ(both.eos_token_ids, std::vector<int32_t>({5, 6}));
   WriteFile(dir.File("generation_config.json"), "{\"eos_token_id\": \"x\"}");
-  EXPECT_ERROR(LoadModelConfig(dir.path()), StatusCode::kInvalidArgument, "generation_config.json");
+  EXPECT_ERROR(LoadModelConfig(dir.path()), kInvalidArgument, "generation_config.json");
 }
 
 // Every file under configs/, against the count of transformers (golden/make_parameter_counts.py).

@@ -7,10 +7,8 @@
 #include "kernels/torch/layers/norms_and_swiglu.h"
 #include "tests/common/model/tiny_models.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::TinyConfig;
 
 // There are two sequences, one of which continues after 3 tokens that were never written: their
 // keys are zeros.
@@ -51,4 +49,4 @@ TEST(RotateAndRun, IsNormAndRotationAndThenTheAttention) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,11 +10,8 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using testing::PagedSteps;
-using testing::ThreadRanks;
 
 // float32 sums over another division of their terms, relative to the largest number.
 constexpr double kSplitTolerance = 1e-5;
@@ -56,8 +53,8 @@ std::vector<ScoringOptions> KindsOfScores() {
 Answers Ask(Decoder* decoder, int64_t vocab_size) {
   const c10::InferenceMode inference;
   RandomStream random(3, "ids");
-  const auto first = testing::RandomTokens(40, vocab_size, &random);
-  const auto second = testing::RandomTokens(9, vocab_size, &random);
+  const auto first = RandomTokens(40, vocab_size, &random);
+  const auto second = RandomTokens(9, vocab_size, &random);
   PagedSteps steps(decoder, /*num_blocks=*/6);
   Answers answers;
   const at::Tensor begin = steps.Step({{0, first}, {1, second}});
@@ -80,9 +77,8 @@ Answers Ask(Decoder* decoder, int64_t vocab_size) {
 class ShardedModelTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ShardedModelTest, AnswersAreThoseOfTheWholeModel) {
-  testing::UseOneThread();
-  const std::string dir =
-      testing::SourcePath("tests/common/model/golden/" + std::string(GetParam()));
+  UseOneThread();
+  const std::string dir = SourcePath("tests/common/model/golden/" + std::string(GetParam()));
   const std::unique_ptr<Decoder> whole = LoadSlice(dir, nullptr);
   const int64_t vocab_size = whole->config().vocab_size;
   const Answers expected = Ask(whole.get(), vocab_size);
@@ -160,25 +156,22 @@ TEST(ShardedHeadTest, NanInOneSliceIsNanInTheRow) {
 }
 
 TEST(TensorParallelTest, RefusesWhatCannotBeCut) {
-  ModelConfig config = testing::TinyConfig("Qwen3ForCausalLM");  // 4 heads, 2 key-value heads
+  ModelConfig config = TinyConfig("Qwen3ForCausalLM");  // 4 heads, 2 key-value heads
   EXPECT_OK(CheckTensorParallel(config, 1));
   EXPECT_OK(CheckTensorParallel(config, 2));
   EXPECT_OK(CheckTensorParallel(config, 4));
-  EXPECT_ERROR(CheckTensorParallel(config, 3), absl::StatusCode::kInvalidArgument,
-               "num_attention_heads 4");
+  EXPECT_ERROR(CheckTensorParallel(config, 3), kInvalidArgument, "num_attention_heads 4");
   config.intermediate_size = 42;
-  EXPECT_ERROR(CheckTensorParallel(config, 4), absl::StatusCode::kInvalidArgument,
-               "intermediate_size 42");
+  EXPECT_ERROR(CheckTensorParallel(config, 4), kInvalidArgument, "intermediate_size 42");
   config.intermediate_size = 40;
   config.num_attention_heads = 12;
   config.num_key_value_heads = 3;
-  EXPECT_ERROR(CheckTensorParallel(config, 4), absl::StatusCode::kInvalidArgument,
-               "num_key_value_heads 3");
-  EXPECT_ERROR(CheckTensorParallel(config, 0), absl::StatusCode::kInvalidArgument, "0");
+  EXPECT_ERROR(CheckTensorParallel(config, 4), kInvalidArgument, "num_key_value_heads 3");
+  EXPECT_ERROR(CheckTensorParallel(config, 0), kInvalidArgument, "0");
 }
 
 TEST(TensorParallelTest, StoredRevisionIsThatOfTheModel) {
-  const std::string dir = testing::SourcePath("tests/common/model/golden/qwen3_tied");
+  const std::string dir = SourcePath("tests/common/model/golden/qwen3_tied");
   for (const char* dtype : {"float32", "bfloat16"}) {
     auto decoder = LoadDecoder(dir, {.dtype = dtype, .device = "cpu"});
     ASSERT_OK(decoder.status());
@@ -190,4 +183,4 @@ TEST(TensorParallelTest, StoredRevisionIsThatOfTheModel) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
