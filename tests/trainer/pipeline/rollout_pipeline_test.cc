@@ -2,8 +2,6 @@
 // does not matter, and a checkpoint at any moment loses nothing.
 #include "trainer/pipeline/rollout_pipeline.h"
 
-#include <absl/synchronization/mutex.h>
-
 #include <algorithm>
 #include <functional>
 #include <optional>

@@ -8,7 +8,6 @@
 #include "tests/support/byte_tokenizer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
-#include "trainer/reward/step_rewards.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/teacher/no_teacher_client.h"
 

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/model/weights/lora_weights.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
