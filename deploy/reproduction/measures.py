@@ -1,4 +1,4 @@
-"""What the claims measure in the directory of one seed. A measure lists the runs that it reads, and returns one number."""
+"""The measures of the claims, in the directory of one seed. A measure lists the runs that it reads, and returns one number."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ def _summary(run, key):
 
 
 def accuracy(run):
-    """Of the evaluation at the end."""
+    """Accuracy of the evaluation at the end."""
     return _summary(run, "student_accuracy_after")
 
 
@@ -44,7 +44,7 @@ def greedy(run):
 
 
 def start(run, metric):
-    """In the first step, whose rollouts the first weights made."""
+    """Value of a metric in the first step, whose rollouts the first weights made."""
     return Measure((run,), lambda directory: _points(directory, run, metric)[0][1])
 
 
@@ -53,17 +53,17 @@ def last(run, metric):
 
 
 def growth(run, metric):
-    """The mean at the end minus the start."""
+    """Mean of a metric at the end minus its value at the start."""
     return Measure((run,), lambda directory: last(run, metric).value(directory) - start(run, metric).value(directory))
 
 
 def largest(run, metric, steps=math.inf):
-    """Over the first steps."""
+    """Largest value of a metric in the first steps."""
     return Measure((run,), lambda directory: max(v for step, v in _points(directory, run, metric) if step <= steps))
 
 
 def correlation(run, metric, other):
-    """Pearson's, over the steps that have both; a step without the metric takes that of the next one with it."""
+    """Pearson's correlation over the steps that have both metrics; a step without one takes the value of the next step with it."""
     def value(directory):
         recorded = series(directory / run.name)
         pairs = []

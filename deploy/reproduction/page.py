@@ -23,7 +23,7 @@ class About:
 
 
 def machine():
-    """Processor, cores and memory."""
+    """Returns the processor, cores and memory as text."""
     text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     name = re.search(r"^model name\s*:\s*(.*)$", text, re.M)
     memory = re.search(r"^MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text(encoding="ascii"), re.M)
@@ -53,7 +53,7 @@ def summary(verdicts):
 
 
 def introduction(verdicts, about):
-    """Sentences on how the figures were made."""
+    """Returns sentences on how the figures were made."""
     steps = "40 steps" if about.is_quick else "120 steps"
     seeds = sorted({v.seeds for v in verdicts if v.word != NOT_RUN})
     of_seeds = " or ".join(map(str, seeds)) or "no"
@@ -124,12 +124,12 @@ def _anchor(name):
 
 
 def _with_code(text):
-    """Escaped text in which `...` is code."""
+    """Returns escaped text in which `...` is code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", markup.escape(text))
 
 
 def _links(verdict, run_dir):
-    """Links to the reports of a claim's runs that are there."""
+    """Returns links to the existing reports of a claim's runs."""
     found = []
     for seed in range(verdict.seeds):
         names = [(r.name, f"{r.name}/report.html") for r in verdict.claim.runs]
@@ -158,7 +158,7 @@ def _section(verdict, run_dir):
 
 
 def html(verdicts, about, run_dir):
-    """The page that is to be written into `run_dir`."""
+    """Returns the page, with links relative to `run_dir`."""
     items = "".join(f'<li>{_chip(v.word)}<a href="#{_anchor(v.claim.name)}">{markup.escape(v.claim.name)}</a></li>'
                     for v in verdicts)
     meanings = ", ".join(f"<b>{word}</b>: {text}" for word, text in MEANING.items() if word != NOT_RUN)

@@ -31,7 +31,7 @@ class Run:
 
 
 def objective(name, *settings, teacher="far", quick=True):
-    """A run that is named by what differs from the recipe."""
+    """Returns a run that is named after what differs from the recipe."""
     settings = (("objective.name", name),) + settings
     suffix = "" if teacher == "far" else f"_teacher={teacher}"
     return Run(run_name([(key, str(value)) for key, value in settings]) + suffix, settings, teacher, quick=quick)
@@ -42,7 +42,7 @@ def frozen(name):
 
 
 def turn(name, number):
-    """One of the runs of `name` that are timed in turn with those of another objective."""
+    """Returns one of the runs of `name` that are timed in turn with those of another objective."""
     return Run(f"turn_{number}_{name}", FROZEN + (("objective.name", name),), quick=number < QUICK_TURNS, alone=True)
 
 

@@ -19,7 +19,7 @@ class Verdict:
 
 
 def identifier(name):
-    """A figure's name in a rule: "teacher's tail, k = 2" is teachers_tail_k_2."""
+    """Returns a figure's name in a rule: "teacher's tail, k = 2" is teachers_tail_k_2."""
     return re.sub(r"\W+", "_", name.replace("'", ""))
 
 
@@ -28,7 +28,7 @@ def noise(seeds):
 
 
 def _measured(claim, directory):
-    """Figures of one seed; those whose runs are missing are missing."""
+    """Returns the figures of one seed, without those whose runs are missing."""
     found = {}
     for name, measure in claim.figures.items():
         try:
@@ -43,7 +43,7 @@ def _needed(claim):
 
 
 def judge(claim, directories):
-    """The verdict over the seeds' directories. A seed that lacks a figure of the rule does not count."""
+    """Returns the verdict over the seeds' directories. A seed that lacks a figure of the rule does not count."""
     of_seeds = [found for found in (_measured(claim, directory) for directory in directories) if _needed(claim) <= set(found)]
     if not of_seeds:
         return Verdict(claim, NOT_RUN, {}, 0)

@@ -109,12 +109,12 @@ def write_tokenizer(directory):
 # ---- Problems -----------------------------------------------------------------------------------
 
 def uniform(rng, count):
-    """An integer in [0, count). random() alone is the same in every version of Python."""
+    """Returns an integer in [0, count). Only random() gives the same numbers in every version of Python."""
     return int(rng.random() * count)
 
 
 def zipf_weights(count):
-    """Cumulative probabilities of ranks 1 .. count."""
+    """Returns the cumulative probabilities of the ranks 1 to count."""
     weights = [rank ** -ZIPF_EXPONENT for rank in range(1, count + 1)]
     total, cumulative = sum(weights), []
     for weight in weights:
@@ -141,7 +141,7 @@ def answer_text(a, b):
 
 
 def response_tokens(rng, a, b, words, cumulative):
-    """The scratchpad as a list of token texts, without the final <eos>."""
+    """Returns the scratchpad as a list of token texts, without the final <eos>."""
     tokens, carry = [], 0
     for column in range(NUM_DIGITS):
         digit_a, digit_b = a // 10**column % 10, b // 10**column % 10
@@ -167,7 +167,7 @@ def write_jsonl(path, rows):
 
 
 def fresh_problems(rng, count, taken):
-    """`count` problems outside of `taken`."""
+    """Returns `count` problems that are not in `taken`."""
     found = []
     while len(found) < count:
         pair = problem(rng)
@@ -200,7 +200,7 @@ def main():
 
     write_tokenizer(args.out_dir / "tokenizer")
 
-    # One stream per file: asking for more of one changes no other.
+    # Each file has a random stream of its own, so more rows in one change no other.
     rng = {name: random.Random(f"{args.seed} {name}") for name in ("val", "train", "teacher", "student", "dialect")}
     val = fresh_problems(rng["val"], args.val, set())
     taken = set(val)

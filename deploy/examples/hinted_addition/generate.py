@@ -12,8 +12,8 @@ experiment beside it. A solution has a period instead of each word:
     response      so7+9+0=16 then7+6+1=14 the8+9+1=18#1846     (then <eos>, which training appends)
 
 Half of the supervised rows have the solution in the prompt and a clean response. In the response of the other
-half each token after the first word is replaced by uniform noise with a probability of 5 %: their model knows
-the task, and errs.
+half each token after the first word is replaced by uniform noise with a probability of 5 %, so that the model
+knows the task and makes mistakes.
 
 Written to OUT_DIR:
     train.jsonl, val.jsonl    {"prompt", "solution", "answer"}; no val problem is in any other file

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Made train.jsonl and heldout.jsonl: stories that stories260K itself tells at temperature 1, as token ids.
+"""Writes train.jsonl and heldout.jsonl: stories that stories260K itself tells at temperature 1, as token ids.
 
     make_data.py MODEL_DIR OUT_DIR       (numpy 2.4.6, safetensors 0.8.0; the committed files are its output)
 
@@ -65,7 +65,7 @@ class Llama:
         return mixed @ self.weights[prefix + "o_proj.weight"].T
 
     def step(self, ids_B):
-        """Probabilities of the next token, [B, V]."""
+        """Returns the probabilities of the next token, [B, V]."""
         eps, weights = self.config["rms_norm_eps"], self.weights
         x = weights["embed_tokens.weight"][ids_B]
         for layer in range(self.config["num_hidden_layers"]):

@@ -3,7 +3,7 @@
 
     make_student.py OUT_DIR      config.json and model.safetensors, in Hugging Face's layout
 
-Smaller than its teacher stories260K (hidden 64, 5 layers), with the same vocabulary of 512.
+It is smaller than its teacher stories260K (hidden 64, 5 layers), and has the same vocabulary of 512.
 """
 
 import array

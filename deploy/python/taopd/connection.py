@@ -51,7 +51,7 @@ class Tls:
 
 
 class Endpoint:
-    """grpc://HOST:PORT, or grpcs:// with TLS."""
+    """Parses grpc://HOST:PORT, or grpcs:// for TLS."""
 
     def __init__(self, url: str, api_key: str | None, tls: Tls | None):
         match = re.fullmatch(r"(grpcs?)://((?:\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5}))", url)
@@ -66,7 +66,7 @@ class Endpoint:
         self.metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
     def channel(self, grpc_module: Any) -> Any:
-        """A channel of grpc or grpc.aio."""
+        """Returns a channel of grpc or grpc.aio."""
         if self.credentials is not None:
             return grpc_module.secure_channel(self.target, self.credentials, CHANNEL_OPTIONS)
         return grpc_module.insecure_channel(self.target, CHANNEL_OPTIONS)
@@ -93,14 +93,14 @@ class Numbers:
 
 
 def is_batch(token_ids: Any) -> bool:
-    """Whether token_ids are several sequences."""
+    """Returns whether token_ids are several sequences."""
     if hasattr(token_ids, "ndim"):
         return token_ids.ndim > 1
     return len(token_ids) > 0 and (hasattr(token_ids[0], "__len__") and np.ndim(token_ids[0]) > 0)
 
 
 def batch_of(token_ids: Sequence[Any], start: Any, top_k: int, candidate_ids: Any, options: dict[str, Any]) -> list[ScoreRequest]:
-    """The requests of a batch. `start`: one number, or one per sequence; candidate_ids: one array per sequence."""
+    """Returns the requests of a batch. `start` is one number, or one per sequence; candidate_ids has one array per sequence."""
     starts = [start] * len(token_ids) if np.ndim(start) == 0 else list(start)
     candidates = [None] * len(token_ids) if candidate_ids is None else list(candidate_ids)
     for name, values in (("start", starts), ("candidate_ids", candidates)):

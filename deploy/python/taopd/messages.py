@@ -1,4 +1,4 @@
-"""What is asked of a teacher and what it answers.
+"""The requests to a teacher, and its answers.
 
 Shapes: P is the number of token ids, R = P - start the number of scored rows, k is top_k, M the number of candidates per row,
 V is head_vocab_size. Row r is the distribution of token start + r given the tokens before it. All log-probs are natural
@@ -211,7 +211,7 @@ class Generation:
 
 @dataclasses.dataclass(eq=False)
 class GenerateRequest:
-    """A prompt and how to continue it. Options that are None have the model's default; teacher.proto describes each.
+    """A prompt and the way to continue it. Options that are None have the model's default; teacher.proto describes each.
 
     Attributes:
         token_ids: [P] the prompt.
@@ -267,7 +267,7 @@ class GenerateRequest:
 
 
 def in_order(generations: list[Generation], n: int) -> list[Generation]:
-    """One finished sequence for each index. Raises DATA_LOSS if one is missing."""
+    """Returns one finished sequence for each index. Raises DATA_LOSS if one is missing."""
     found = {generation.index: generation for generation in generations if generation.finish_reason}
     if len(generations) != n or len(found) != n:
         raise TeacherError(grpc.StatusCode.DATA_LOSS, f"{len(found)} of {n} sequences have come to their end")

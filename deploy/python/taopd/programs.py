@@ -15,7 +15,7 @@ EXIT_UNUSABLE = 69
 
 
 def torch_required() -> str:
-    """The version of torch that the programs were built with; C++ promises nothing between versions."""
+    """Returns the version of torch that the programs were built with; C++ promises nothing between versions."""
     for requirement in importlib.metadata.requires("taopd") or ():
         if match := re.fullmatch(r"torch==([\d.]+)", requirement):
             return match[1]
@@ -36,7 +36,7 @@ def prepare(program: str, required: str, installed: str | None, torch_dir: pathl
 
 
 def command_of(program: str, arguments: list[str], environment: dict[str, str]) -> list[str]:
-    """The command line, whose environment may be changed."""
+    """Returns the command line. May change `environment`."""
     if program != "taopd-trainer" or arguments[:1] != ["quickstart"]:
         return [str(HERE / "bin" / program), *arguments]
     bash = shutil.which("bash")

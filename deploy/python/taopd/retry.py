@@ -40,12 +40,12 @@ class TeacherError(Exception):
 
 
 def status_code(number: int) -> grpc.StatusCode:
-    """The status with a number; UNKNOWN for numbers that gRPC does not have."""
+    """Returns the status with this number, or UNKNOWN if gRPC has none."""
     return next((code for code in grpc.StatusCode if code.value[0] == number), grpc.StatusCode.UNKNOWN)
 
 
 def error_of(failure: Any, where: str) -> TeacherError:
-    """The error of a failed call. `failure`: grpc.RpcError of a call, also of grpc.aio."""
+    """Returns the error of a failed call. `failure` is its grpc.RpcError, also of grpc.aio."""
     pushback = None
     for key, value in failure.trailing_metadata() or ():
         if key == PUSHBACK_KEY:
@@ -82,7 +82,7 @@ class RetryOptions:
 
 
 class Attempts:
-    """The attempts of one request."""
+    """Counts the attempts of one request, and decides about the next one."""
 
     def __init__(self, options: RetryOptions, clock: Callable[[], float] = time.monotonic,
                  uniform: Callable[[], float] = random.random):
@@ -91,11 +91,11 @@ class Attempts:
         self._num_failures = self._num_doubtful = 0
 
     def timeout_s(self) -> float:
-        """The limit of the next attempt."""
+        """Returns the time limit of the next attempt."""
         return min(self._options.request_timeout_s, self._end - self._clock())
 
     def pause_after(self, error: TeacherError) -> float:
-        """The seconds to wait before the next attempt. Raises the error that ends the request."""
+        """Returns the seconds to wait before the next attempt. Raises the error that ends the request."""
         is_doubtful = error.code in _ONCE
         self._num_doubtful += is_doubtful
         refused = error.pushback_s is not None and error.pushback_s < 0

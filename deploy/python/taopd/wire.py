@@ -39,7 +39,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class WireError(ValueError):
-    """The bytes are no such message."""
+    """The bytes cannot be parsed as the message."""
 
 
 def _varint(value: int) -> bytes:
