@@ -1,4 +1,4 @@
-"""The pages of a package: those for users, without what only the source tree has.
+"""Makes the pages of a package: those for users, without what only the source tree has.
 
 Rules, applied to every Markdown file of the package:
   - Passages between <!-- source tree --> and <!-- end of source tree --> are left out.
@@ -19,12 +19,12 @@ PATH = re.compile(r"(?<![\w/.~-])((?:build|common|deploy|docs|kernels|proto|serv
 
 
 def exists(tree, path):
-    """Whether the package has the path, which may be a pattern."""
+    """Returns whether the package has the path, which may be a pattern."""
     return "{" in path or any(tree.glob(path.rstrip("/")))
 
 
 def pack(text, page, tree):
-    """The text of a page as the package has it. page: its path in the package, from `tree`."""
+    """Returns the text of a page as the package has it. `page` is its path in the package, from `tree`."""
     def link(match):
         target = match[2].partition("#")[0]
         if "://" in target or not target:

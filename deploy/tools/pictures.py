@@ -1,8 +1,8 @@
-"""What the pictures of deploy/tools share: letters, colours, panels, and labels that do not overlap."""
+"""Parts of the pictures of deploy/tools: letters, colours, panels, and labels that do not overlap."""
 
 COLORS = ("#1f5fa8", "#d1691b", "#6b6b6b", "#2a8a57", "#8a4fa3", "#b3344a")
 TEXT = 'font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#333"'
-# One panel above the other, so that the words can be read on a narrow screen.
+# The panels are one above the other, so that the words can be read on a narrow screen.
 WIDTH, HEIGHT = 480, 560
 LEFT, TOPS, PANEL_HEIGHT = 52, (44, 316), 190
 

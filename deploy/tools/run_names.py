@@ -1,4 +1,4 @@
-"""The names of runs: what tells a run from the others of its sweep."""
+"""Names runs after what tells them from the others of their sweep."""
 
 import re
 

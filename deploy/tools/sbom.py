@@ -94,7 +94,7 @@ def packages_of(libraries):
 
 
 def packages_compiled_in():
-    """The packages of COMPILED_IN."""
+    """Returns the packages of COMPILED_IN."""
     owners = debian_packages([pathlib.Path(header) for header in COMPILED_IN])
     for header, licence in COMPILED_IN.items():
         if pathlib.Path(header) not in owners:

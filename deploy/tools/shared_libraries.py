@@ -45,7 +45,7 @@ def needed(program):
 
 
 def ldd(program, directories=()):
-    """({name: path}, [missing names]) of the libraries that the loader looks for, without those of the C library."""
+    """Returns ({name: path}, [missing names]) of the libraries that the loader looks for, without those of the C library."""
     environment = os.environ | ({"LD_LIBRARY_PATH": ":".join(map(str, directories))} if directories else {})
     done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
@@ -63,7 +63,7 @@ def ldd(program, directories=()):
 
 
 def needed_glibc(path):
-    """The newest version of the C library whose symbols the file at `path` needs, such as (2, 36)."""
+    """Returns the newest version of the C library whose symbols the file at `path` needs, such as (2, 36)."""
     done = subprocess.run(["readelf", "--version-info", "--wide", str(path)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LibraryError(f"readelf {path}: {done.stderr.strip()}")

@@ -19,7 +19,7 @@ class Wandb:
         self.package, self.run, self.last_time = wandb, None, {}
 
     def open(self, project, name, run_id, origin, settings):
-        """Begins the run, or continues that with `run_id`; returns its id. `origin` differs between runs."""
+        """Begins a run, or continues the one with `run_id`. Returns its id. `origin` differs between runs."""
         try:
             self.run = self.package.init(project=project, name=name, id=run_id or origin, resume="allow", config=settings)
         except self.package.errors.CommError as error:
@@ -109,7 +109,7 @@ class Mlflow:
         self.run_id = run_id
         if run_id is not None:
             return run_id
-        # Perhaps of an earlier try whose answer got lost.
+        # An earlier try may have made the run although its answer got lost.
         runs = self.answered(self.client.search_runs, [experiment], f"tags.taopd_origin = '{origin}'")
         run = runs[0] if runs else self.answered(self.client.create_run, experiment, run_name=name,
                                                  tags={"taopd_origin": origin})
