@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,7 +15,7 @@
 #include "common/engine/parallel/command_channel.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
-#include "common/model/torch_errors.h"
+#include "common/model/out_of_memory.h"
 
 namespace taopd {
 namespace {
