@@ -1,5 +1,5 @@
-// Decides whether a score request is accepted, before anything is queued and before memory is taken
-// for its answer, and makes that answer.
+// Decides whether a score request is accepted, before anything is queued and before memory is
+// reserved for its answer, and makes that answer.
 #pragma once
 
 #include <absl/time/time.h>

@@ -20,11 +20,11 @@ using VllmEngineMethods = vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_
 
 class VllmEngineService final : public VllmEngineMethods {
  public:
-  // `runs` outlives the service.
+  // `runs` must outlive the service.
   VllmEngineService(const CallServices& services, RunRegistry* runs);
 
-  // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and
-  // the engine gives them with the last token.
+  // A streamed answer with prompt log-probs has one chunk per sequence: these must come first, and
+  // the engine returns them with the last token.
   StreamedCall* Generate(CallContext* context, const CallBytes* request) override;
   UnaryCall* HealthCheck(CallContext* context, const CallBytes* request,
                          CallBytes* answer) override;

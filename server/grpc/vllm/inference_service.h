@@ -23,13 +23,13 @@ using VllmControlMethods = vllm::Control::WithRawCallbackMethod_GetServerInfo<
 
 class VllmInferenceService final : public VllmInferenceMethods {
  public:
-  // `runs` outlives the service.
+  // `runs` must outlive the service.
   VllmInferenceService(const CallServices& services, RunRegistry* runs)
       : services_(services), runs_(runs) {}
 
   UnaryCall* Generate(CallContext* context, const CallBytes* request, CallBytes* answer) override;
-  // Tokens leave as they come, unless prompt log-probs are asked for: they must come first, and the
-  // engine gives them with the last token.
+  // Sends tokens as they come, unless prompt log-probs are requested: these must come first, and
+  // the engine returns them with the last token.
   StreamedCall* GenerateStream(CallContext* context, const CallBytes* request) override;
 
  private:

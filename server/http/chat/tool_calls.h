@@ -69,7 +69,8 @@ class ToolCallStream {
     kPlain,    // all that follows is content
   };
 
-  // Each consumes as much of pending_ as it can. Returns false if it needs more text.
+  // The functions below consume as much of pending_ as they can. They return false if they need
+  // more text.
   bool Step(bool is_last, AnswerDelta* delta);
   bool Start(bool is_last);
   bool FindTag(bool is_last, AnswerDelta* delta);

@@ -57,12 +57,13 @@ class Connection final : public Exchange {
   int fd() const { return transport_.fd(); }
   State state() const { return state_; }
   Access access() const { return access_; }
-  // The subscriber that the connection counts for: the one that has connected or, while a trusted
-  // proxy's request is read and answered, the one that the proxy names.
+  // Returns the subscriber for which the connection counts: the one that has connected or, while a
+  // trusted proxy's request is read and answered, the one that the proxy names.
   const std::string& subscriber() const { return client_.subscriber; }
-  // The client whose request is read or answered; before its head is read, the one that connected.
+  // Returns the name of the client whose request is read or answered; before its head is read, that
+  // of the client that has connected.
   const std::string& client_name() const { return client_.name; }
-  // The event that Run waits for: EPOLLIN, EPOLLOUT or 0.
+  // Returns the event for which Run waits: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
   // Returns whether Run has something to do although the socket is not ready.
   bool wants_run() const {
@@ -70,12 +71,13 @@ class Connection final : public Exchange {
   }
   // Does what can be done without waiting. REQUIRES: not kWorking.
   void Run(absl::Time now);
-  // Ends what takes too long. Call it every fraction of a second.
+  // Ends the connection, or its request, if it takes too long. Call it several times per second.
   void CheckDeadlines(absl::Time now);
-  // Goes on after the worker's Finish.
+  // Sends the answer after the worker's Finish.
   void Resume(absl::Time now);
-  // Returns a rank of the loss if the connection is closed in favour of another one: kRankOfBodies
-  // while a body is read, less before that, and nullopt while the request is answered.
+  // Returns the rank of what is lost if the connection is closed in favour of another one:
+  // kRankOfBodies while a body is read, less before that, and nullopt while the request is
+  // answered.
   static constexpr int kRankOfBodies = 3;
   std::optional<int> EvictionRank() const;
   // Returns the time at which a byte last came or left.

@@ -70,9 +70,10 @@ class Front {
   void ResumeFinished(absl::Time now);
   void RunReady(absl::Time now);
   int& num_connections(Access access) { return num_connections_[static_cast<size_t>(access)]; }
-  // After anything that may have changed a connection's state. May destroy it.
+  // Watches the events of the connection's new state, or destroys a closed connection. Call it
+  // after anything that may have changed the state.
   void Update(uint64_t id);
-  // Closes the connection that loses least, among those that `may_close` names. Returns false if
+  // Closes the connection that loses least among those that `may_close` accepts. Returns false if
   // there is none.
   bool EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now);
   // Returns the access that a new connection gets, or nullopt if the server is full. May close
