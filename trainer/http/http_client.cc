@@ -38,6 +38,15 @@ httplib::Request MakeRequest(const std::string& path, const std::string& body,
   return request;
 }
 
+void SetTimeouts(absl::Time deadline, httplib::Client* connection) {
+  const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));
+  // Rounded up, because a read that gives up before the deadline would not count as late.
+  const auto left_ms = absl::ToChronoMilliseconds(left) + std::chrono::milliseconds(1);
+  connection->set_connection_timeout(absl::ToChronoMilliseconds(std::min(left, kMaxConnectTime)));
+  connection->set_read_timeout(left_ms);
+  connection->set_write_timeout(left_ms);
+}
+
 // Says what happened, and what to look at.
 std::string DescribeFailure(httplib::Error error) {
   const std::string name = httplib::to_string(error);
@@ -140,56 +149,60 @@ absl::StatusOr<HttpReply> HttpClient::Exchange(size_t server, const std::string&
     changed_.Signal();
   });
   for (bool is_fresh = false;;) {
-    std::unique_ptr<httplib::Client> connection;
-    std::list<Active>::iterator active;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
-      if (stop.stop_requested()) return absl::CancelledError("the request was cancelled");
-      std::vector<std::unique_ptr<httplib::Client>>& idle = idle_[server];
-      if (!is_fresh && !idle.empty()) {
-        connection = std::move(idle.back());
-        idle.pop_back();
-      } else {
-        is_fresh = true;
-        connection = Connect(servers_[server]);
-      }
-      active_.push_back({connection.get(), deadline, &stop});
-      active = std::prev(active_.end());
-      changed_.Signal();
-    }
-    const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));
-    // Rounded up, because a read that gives up before the deadline would not count as late.
-    const auto left_ms = absl::ToChronoMilliseconds(left) + std::chrono::milliseconds(1);
-    connection->set_connection_timeout(absl::ToChronoMilliseconds(std::min(left, kMaxConnectTime)));
-    connection->set_read_timeout(left_ms);
-    connection->set_write_timeout(left_ms);
-    const httplib::Result result = connection->send(request);
-    const bool is_late = absl::Now() >= deadline;
-    absl::MutexLock lock(&mutex_);
-    active_.erase(active);
-    const bool is_stopped = stop.stop_requested();
-    if (result && !is_cancelled_ && !is_stopped && !is_late) {
-      idle_[server].push_back(std::move(connection));
-    }
+    TAOPD_ASSIGN_OR_RETURN(const ActiveList::iterator active,
+                           Begin(server, deadline, stop, &is_fresh));
+    SetTimeouts(deadline, active->connection.get());
+    const httplib::Result result = active->connection->send(request);
+    const absl::Status cut_off = End(server, active, /*has_reply=*/static_cast<bool>(result));
     if (too_long) return DataLoss("the reply is longer than ", max_reply_bytes, " bytes");
     if (result) {
       reply.status = result->status;
       reply.retry_after = RetryAfterOf(*result);
       return reply;
     }
-    if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
-    if (is_stopped) return absl::CancelledError("the request was cancelled");
-    if (is_late) {
-      return absl::DeadlineExceededError("no complete reply within the time limit");
-    }
+    TAOPD_RETURN_IF_ERROR(cut_off);
     // A connection that was kept open may have been closed by the server meanwhile.
-    if (!is_fresh && reply.body.empty()) {
-      is_fresh = true;
-      continue;
-    }
-    return Unavailable(DescribeFailure(result.error()));
+    if (is_fresh || !reply.body.empty()) return Unavailable(DescribeFailure(result.error()));
+    is_fresh = true;
   }
+}
+
+absl::Status HttpClient::CheckNotStopped(const std::stop_token& stop) const {
+  if (is_cancelled_) return absl::CancelledError("the HTTP client is closing");
+  if (stop.stop_requested()) return absl::CancelledError("the request was cancelled");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HttpClient::ActiveList::iterator> HttpClient::Begin(size_t server,
+                                                                   absl::Time deadline,
+                                                                   const std::stop_token& stop,
+                                                                   bool* is_fresh) {
+  absl::MutexLock lock(&mutex_);
+  TAOPD_RETURN_IF_ERROR(CheckNotStopped(stop));
+  std::vector<std::unique_ptr<httplib::Client>>& idle = idle_[server];
+  *is_fresh = *is_fresh || idle.empty();
+  std::unique_ptr<httplib::Client> connection;
+  if (*is_fresh) {
+    connection = Connect(servers_[server]);
+  } else {
+    connection = std::move(idle.back());
+    idle.pop_back();
+  }
+  active_.push_back({std::move(connection), deadline, &stop});
+  changed_.Signal();
+  return std::prev(active_.end());
+}
+
+absl::Status HttpClient::End(size_t server, ActiveList::iterator active, bool has_reply) {
+  Active ended;  // outside of the lock, because a connection may take time to close
+  absl::MutexLock lock(&mutex_);
+  ended = std::move(*active);
+  active_.erase(active);
+  TAOPD_RETURN_IF_ERROR(CheckNotStopped(*ended.stop));
+  if (absl::Now() >= ended.deadline)
+    return absl::DeadlineExceededError("no complete reply within the time limit");
+  if (has_reply) idle_[server].push_back(std::move(ended.connection));
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -63,12 +63,23 @@ class HttpClient {
 
  private:
   struct Active {
-    httplib::Client* connection;
+    std::unique_ptr<httplib::Client> connection;
     absl::Time deadline;
     const std::stop_token* stop;
   };
+  using ActiveList = std::list<Active>;
 
   std::unique_ptr<httplib::Client> Connect(const ServerAddress& server) const;
+  // Returns CANCELLED if exchanges with this token must end.
+  absl::Status CheckNotStopped(const std::stop_token& stop) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Begins an exchange on an idle connection or, if there is none or if *is_fresh, on a new one.
+  // Sets *is_fresh if the connection is new.
+  absl::StatusOr<ActiveList::iterator> Begin(size_t server, absl::Time deadline,
+                                             const std::stop_token& stop, bool* is_fresh);
+  // Ends an exchange. Returns CANCELLED or DEADLINE_EXCEEDED if it was cut off; otherwise, a
+  // connection that has got its reply becomes idle.
+  absl::Status End(size_t server, ActiveList::iterator active, bool has_reply);
   void CloseOverdue();
 
   const std::vector<ServerAddress> servers_;
@@ -77,7 +88,7 @@ class HttpClient {
   absl::CondVar changed_;
   // The connections that nobody uses, of each server.
   std::vector<std::vector<std::unique_ptr<httplib::Client>>> idle_ ABSL_GUARDED_BY(mutex_);
-  std::list<Active> active_ ABSL_GUARDED_BY(mutex_);
+  ActiveList active_ ABSL_GUARDED_BY(mutex_);
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread closer_;  // last: it uses all of the above
