@@ -15,7 +15,7 @@
 #include "common/engine/worker_threads.h"
 #include "common/model/decoder.h"
 #include "common/model/kernel_setup.h"
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {

@@ -11,14 +11,13 @@
 
 #include "common/base/log.h"
 #include "common/engine/request_validation.h"
-#include "common/engine/runner/guarded.h"
 #include "common/engine/runner/model_runner.h"
 #include "common/engine/scheduling/queue_limits.h"
 #include "common/engine/scheduling/scheduler.h"
 #include "common/engine/worker_threads.h"
 #include "common/memory/kv_pool.h"
-#include "common/model/device_state.h"
 #include "common/model/kernel_setup.h"
+#include "common/model/torch_errors.h"
 #include "kernels/torch/device_call.h"
 
 namespace taopd {

@@ -8,7 +8,7 @@
 
 #include "common/base/memory.h"
 #include "common/model/device_failure.h"
-#include "common/model/device_state.h"
+#include "common/model/torch_errors.h"
 
 namespace taopd {
 

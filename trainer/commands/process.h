@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/model/kernel_setup.h"
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 #include "trainer/run/exit_status.h"
 
 namespace taopd {

@@ -1,7 +1,7 @@
 #include "trainer/run/run_checkpoints.h"
 
 #include "common/io/file.h"
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/dist/optimizer_shards.h"
 

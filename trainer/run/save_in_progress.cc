@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 
 namespace taopd {
 namespace {

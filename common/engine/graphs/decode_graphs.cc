@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "common/engine/graphs/cuda_graph_backend.h"
 #include "common/memory/cuda_graphs.h"
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 #include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
 

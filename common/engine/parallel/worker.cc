@@ -15,7 +15,7 @@
 #include "common/engine/parallel/command_channel.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 
 namespace taopd {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "common/engine/runner/guarded.h"
+#include "common/model/torch_errors.h"
 #include "trainer/dist/rank_metrics.h"
 
 namespace taopd {

@@ -1,9 +1,12 @@
-#include "common/model/out_of_memory.h"
+#include "common/model/torch_errors.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <new>
 #include <string_view>
+
+#include "kernels/torch/device_call.h"
 
 namespace taopd {
 
@@ -18,6 +21,22 @@ bool IsOutOfMemory(const std::exception& error) {
 std::string MessageOf(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+bool CudaDeviceIsLost() {
+  if (!at::hasCUDA()) return false;
+  const auto& hooks = at::detail::getCUDAHooks();
+  try {
+    const at::DeviceIndex device = hooks.getCurrentDevice();
+    return hooks.hasPrimaryContext(device) && !DeviceAnswers(at::Device(at::kCUDA, device));
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+std::string DeviceFailureText(const std::string& error) {
+  return Concat("the device failed and needs a new process; the custom kernel that ran last: ",
+                LastDeviceKernel(), "; ", error);
 }
 
 }  // namespace taopd
