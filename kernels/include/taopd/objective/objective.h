@@ -80,91 +80,93 @@ enum ObjectiveNeeds : uint32_t {
 // The formula is the loss, a, b_j and c, separated by " | ": a row of the table in
 // docs/objectives.md, which defines the symbols. The summary says what the objective is and when to
 // use it.
-#define TAOPD_OBJECTIVES(X)                                                                       \
-  X(kTaOpd, "ta_opd", TaOpd, kNeedsSupport | kNeedsTeacherTail,                                   \
-    "sum p_j r_j + p_tail T | T - loss | p_j (r_j - T) | 0",                                      \
-    "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that "        \
-    "carries the tail. The default.")                                                             \
-  X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                               \
-    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | \
-        kScoreFunction | kAllowsGivenResponses,                                                   \
-    "l_TA + A | T - l_TA - A | p_j (r_j - T) | A = rho [y not in S] (r - T)",                     \
-    "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "     \
-    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient. On given "        \
-    "responses (data.offpolicy_fraction) it equals ta_opd.")                                      \
-  X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                    \
-    "sum p_j r_j, where S is the vocabulary | 0 | p_j (r_j - loss) | 0",                          \
-    "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. Needs the teacher's "      \
-    "log-prob of every token: for small vocabularies.")                                           \
-  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                      \
-    "sum pbar_j rbar_j | 0 | pbar_j (rbar_j - loss) | 0",                                         \
-    "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "           \
-    "renormalised on the support. Blind to the tail, which grows; a baseline.")                   \
-  X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                   \
-    "sum p_j r_j | -(loss + m) | p_j (r_j + 1) | 0",                                              \
-    "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. "    \
-    "It is not a divergence, and training collapses; use it only as a baseline.")                 \
-  X(kMopd, "mopd", Mopd, kNeedsSupport, "sum (p_j r_j + q_j - p_j) | -sum p_j r_j | p_j r_j | 0", \
-    "Generalised KL on the support: unnormalized plus the difference of masses, so that it is "   \
-    "a divergence. The tail gets only the gradient of the normaliser.")                           \
-  X(kEmaPg, "ema_pg", EmaPg,                                                                      \
-    kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,     \
-    "sum p_j r_j + A' | -loss | p_j r_j | A' = rho [y not in S] r",                               \
-    "EMA-PG's top-k estimator (paper, Discussion of EMA-PG): unnormalized plus the sampled "      \
-    "token where it is outside of the support. Unbiased; more variance than sc_ta_opd.")          \
-  X(kSampledToken, "sampled_token", SampledToken,                                                 \
-    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
-    "rho r | -rho r | 0 | rho r",                                                                 \
-    "Sampled-token OPD, the k1 estimator (paper, Compared Methods) with the score-function "      \
-    "gradient. Needs no top-k from the teacher; high variance.")                                  \
-  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2,                                          \
-    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
-    "rho r^2 / 2 | -rho r | 0 | rho r",                                                           \
-    "Half of the squared log-ratio of the sampled token (Schulman's k2): never negative, and "    \
-    "in gradient the same as sampled_token.")                                                     \
-  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3,                                          \
-    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                     \
-    "rho (q(y)/p(y) - 1 + r) | rho (q(y)/p(y) - 1) | 0 | rho (1 - q(y)/p(y))",                    \
-    "q/p - 1 - log q/p of the sampled token (Schulman's k3), differentiated as it stands, as "    \
-    "GRPO does: never negative, low variance; its expected gradient is that of the forward "      \
-    "KL.")                                                                                        \
-  X(kVopd, "vopd", Vopd,                                                                          \
-    kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,     \
-    "rho r | -rho (r - l_norm) | 0 | rho (r - l_norm)",                                           \
-    "sampled_token with the normalized loss as baseline (no gradient through it): less "          \
-    "variance where the support holds most of the mass.")                                         \
-  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                        \
-    "sum qbar_j log(qbar_j / pbar_j) | 0 | pbar_j - qbar_j | 0",                                  \
-    "Forward KL of both distributions renormalised on the support: covers the teacher's "         \
-    "modes; blind to the tail.")                                                                  \
-  X(kEntropyAware, "entropy_aware", EntropyAware,                                                 \
-    kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |        \
-        kReadsBehavior | kReadsRhoGuards | kScoreFunction,                                        \
-    "rho r, plus `forward_kl` where the teacher's entropy is above the threshold | -rho r | 0, "  \
-    "or pbar_j - qbar_j | rho r",                                                                 \
-    "Entropy-aware OPD (Jin et al. 2026, arXiv:2603.07079; paper, Related Work): "                \
-    "sampled_token, plus forward_kl where the teacher's entropy is above entropy_threshold: "     \
-    "keeps diversity where several continuations are good.")                                      \
-  X(kForwardKlTail, "forward_kl_tail", ForwardKlTail, kNeedsSupport | kNeedsTeacherTail,          \
-    "sum q_j log(q_j / p_j) + q_tail log(q_tail / p_tail) | 1 - q_tail/p_tail | p_j "             \
-    "q_tail/p_tail - q_j | 0",                                                                    \
-    "Forward KL on the support plus the tail token; with k = V the classic distillation loss.")   \
-  X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                             \
-    "beta KL(q, M) + (1 - beta) KL(p, M), with the tail token | (1 - beta) (u_tail - U) | (1 - "  \
-    "beta) p_j (u_j - u_tail) | 0",                                                               \
-    "Generalised Jensen-Shannon divergence with the tail token, weights beta for the teacher "    \
-    "(GKD, Agarwal et al. 2024): bounded, towards forward KL for small beta, reverse for "        \
-    "large.")                                                                                     \
-  X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing, "-log p(y) | 1 | 0 | -1",        \
-    "-log p(y): supervised fine-tuning on given responses; needs no teacher.")                    \
-  X(kPolicyGradient, "policy_gradient", PolicyGradient,                                           \
-    kNeedsAdvantage | kReadsBehavior | kReadsRhoGuards | kReadsClip | kScoreFunction |            \
-        kAllowsGivenResponses,                                                                    \
-    "-rho A; with PPO's clip max(-rho A, -clip(rho) A) | rho A, 0 where the clip decides | 0 | "  \
-    "-rho A, 0 where the clip decides",                                                           \
-    "-rho A of the response's advantage A (the section reward), with PPO's two-sided clip on "    \
-    "request: GRPO's loss. Name it to train on the reward alone. With another objective, a "      \
-    "reward adds this term by itself. It is 0 on given responses.")                               \
+#define TAOPD_OBJECTIVES(X)                                                                        \
+  X(kTaOpd, "ta_opd", TaOpd, kNeedsSupport | kNeedsTeacherTail,                                    \
+    "sum p_j r_j + p_tail T | T - loss | p_j (r_j - T) | 0",                                       \
+    "Tail-Aware Top-k OPD (paper, Method): reverse KL on the support plus one token that carries " \
+    "the tail. This is the default.")                                                              \
+  X(kScTaOpd, "sc_ta_opd", ScTaOpd,                                                                \
+    kNeedsSupport | kNeedsTeacherTail | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards |  \
+        kScoreFunction | kAllowsGivenResponses,                                                    \
+    "l_TA + A | T - l_TA - A | p_j (r_j - T) | A = rho [y not in S] (r - T)",                      \
+    "Sample-corrected TA-OPD (paper, Discussion): adds the sampled token's estimate of what "      \
+    "TA-OPD leaves out; unbiased for the full reverse KL in value and gradient. On given "         \
+    "responses (data.offpolicy_fraction) it equals ta_opd.")                                       \
+  X(kFull, "full", Full, kNeedsSupport | kNeedsFullVocabulary,                                     \
+    "sum p_j r_j, where S is the vocabulary | 0 | p_j (r_j - loss) | 0",                           \
+    "Full-vocabulary OPD (paper, Preliminaries): the exact reverse KL. It needs the teacher's "    \
+    "log-prob of every token, so it is for small vocabularies.")                                   \
+  X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                       \
+    "sum pbar_j rbar_j | 0 | pbar_j (rbar_j - loss) | 0",                                          \
+    "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "            \
+    "renormalised on the support. It does not see the tail, which grows; use it only as a "        \
+    "baseline.")                                                                                   \
+  X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                    \
+    "sum p_j r_j | -(loss + m) | p_j (r_j + 1) | 0",                                               \
+    "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. It "  \
+    "is not a divergence, and training collapses; use it only as a baseline.")                     \
+  X(kMopd, "mopd", Mopd, kNeedsSupport, "sum (p_j r_j + q_j - p_j) | -sum p_j r_j | p_j r_j | 0",  \
+    "Generalised KL on the support: unnormalized plus the difference of masses, so that it is a "  \
+    "divergence. The tail gets only the gradient of the normaliser.")                              \
+  X(kEmaPg, "ema_pg", EmaPg,                                                                       \
+    kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,      \
+    "sum p_j r_j + A' | -loss | p_j r_j | A' = rho [y not in S] r",                                \
+    "EMA-PG's top-k estimator (paper, Discussion of EMA-PG): unnormalized plus the sampled token " \
+    "where it is outside of the support. It is unbiased, with more variance than sc_ta_opd.")      \
+  X(kSampledToken, "sampled_token", SampledToken,                                                  \
+    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                      \
+    "rho r | -rho r | 0 | rho r",                                                                  \
+    "Sampled-token OPD, the k1 estimator (paper, Compared Methods) with the score-function "       \
+    "gradient. It needs no top-k from the teacher and has a high variance.")                       \
+  X(kSampledTokenK2, "sampled_token_k2", SampledTokenK2,                                           \
+    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                      \
+    "rho r^2 / 2 | -rho r | 0 | rho r",                                                            \
+    "Half of the squared log-ratio of the sampled token (Schulman's k2). It is never negative, "   \
+    "and its gradient is that of sampled_token.")                                                  \
+  X(kSampledTokenK3, "sampled_token_k3", SampledTokenK3,                                           \
+    kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,                      \
+    "rho (q(y)/p(y) - 1 + r) | rho (q(y)/p(y) - 1) | 0 | rho (1 - q(y)/p(y))",                     \
+    "q/p - 1 - log q/p of the sampled token (Schulman's k3), differentiated as it stands, as "     \
+    "GRPO does. It is never negative and has a low variance; its expected gradient is that of "    \
+    "the forward KL.")                                                                             \
+  X(kVopd, "vopd", Vopd,                                                                           \
+    kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,      \
+    "rho r | -rho (r - l_norm) | 0 | rho (r - l_norm)",                                            \
+    "sampled_token with the normalized loss as baseline (no gradient through it). It has less "    \
+    "variance where the support holds most of the mass.")                                          \
+  X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                         \
+    "sum qbar_j log(qbar_j / pbar_j) | 0 | pbar_j - qbar_j | 0",                                   \
+    "Forward KL of both distributions renormalised on the support: it covers the teacher's modes " \
+    "and does not see the tail.")                                                                  \
+  X(kEntropyAware, "entropy_aware", EntropyAware,                                                  \
+    kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |         \
+        kReadsBehavior | kReadsRhoGuards | kScoreFunction,                                         \
+    "rho r, plus `forward_kl` where the teacher's entropy is above the threshold | -rho r | 0, "   \
+    "or pbar_j - qbar_j | rho r",                                                                  \
+    "Entropy-aware OPD (Jin et al. 2026, arXiv:2603.07079; paper, Related Work): sampled_token, "  \
+    "plus forward_kl where the teacher's entropy is above entropy_threshold. It keeps diversity "  \
+    "where several continuations are good.")                                                       \
+  X(kForwardKlTail, "forward_kl_tail", ForwardKlTail, kNeedsSupport | kNeedsTeacherTail,           \
+    "sum q_j log(q_j / p_j) + q_tail log(q_tail / p_tail) | 1 - q_tail/p_tail | p_j "              \
+    "q_tail/p_tail - q_j | 0",                                                                     \
+    "Forward KL on the support plus the tail token; with k = V it is the classic distillation "    \
+    "loss.")                                                                                       \
+  X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                              \
+    "beta KL(q, M) + (1 - beta) KL(p, M), with the tail token | (1 - beta) (u_tail - U) | (1 - "   \
+    "beta) p_j (u_j - u_tail) | 0",                                                                \
+    "Generalised Jensen-Shannon divergence with the tail token and the weight beta for the "       \
+    "teacher (GKD, Agarwal et al. 2024). It is bounded, and tends to the forward KL for a small "  \
+    "beta and to the reverse KL for a large one.")                                                 \
+  X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing, "-log p(y) | 1 | 0 | -1",         \
+    "-log p(y): supervised fine-tuning on given responses; it needs no teacher.")                  \
+  X(kPolicyGradient, "policy_gradient", PolicyGradient,                                            \
+    kNeedsAdvantage | kReadsBehavior | kReadsRhoGuards | kReadsClip | kScoreFunction |             \
+        kAllowsGivenResponses,                                                                     \
+    "-rho A; with PPO's clip max(-rho A, -clip(rho) A) | rho A, 0 where the clip decides | 0 | "   \
+    "-rho A, 0 where the clip decides",                                                            \
+    "-rho A of the response's advantage A (the section reward), with PPO's two-sided clip on "     \
+    "request: GRPO's loss. Name it to train on the reward alone. With another objective, a "       \
+    "reward adds this term by itself. It is 0 on given responses.")                                \
   TAOPD_EXTRA_OBJECTIVES(X)
 
 enum class ObjectiveKind : int32_t {
