@@ -183,7 +183,7 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   Start({"--max-queued-tokens", std::to_string(kQueuedTokens), "--api-key", kFlooder, "--api-key",
          kOther});
   const double capacity = Capacity();
-  const absl::Duration length = absl::Seconds(SecondsOf("TAOPD_OVERLOAD_SECONDS", 60));
+  const absl::Duration length = absl::Seconds(NumberFromEnvironment("TAOPD_OVERLOAD_SECONDS", 60));
   OpenLoop load(stub_.get());
   std::atomic<bool> stop{false};
   ShortOnes of_flooder, of_other;

@@ -47,10 +47,10 @@ struct ProcessUsage {
   }
 };
 
-// Returns the value of the environment variable, or `seconds` if it is not set.
-inline int64_t SecondsOf(const char* variable, int64_t seconds) {
+// Returns the value of the environment variable, or `otherwise` if it is not set.
+inline int64_t NumberFromEnvironment(const char* variable, int64_t otherwise) {
   const char* value = std::getenv(variable);
-  return value == nullptr ? seconds : std::atoll(value);
+  return value == nullptr ? otherwise : std::atoll(value);
 }
 
 }  // namespace taopd::testing

@@ -61,7 +61,7 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   Start({"--kv-cache-memory-bytes", "64MiB"}, MakeModel(dir_));
   const std::string expected = FixedScore(stub_.get());
   const ProcessUsage idle = Usage();
-  const absl::Duration length = absl::Seconds(SecondsOf("TAOPD_SOAK_SECONDS", 1800));
+  const absl::Duration length = absl::Seconds(NumberFromEnvironment("TAOPD_SOAK_SECONDS", 1800));
   const absl::Time start = absl::Now();
   std::cout << "idle: " << idle.ToString() << std::endl;
 
