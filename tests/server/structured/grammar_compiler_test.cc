@@ -17,17 +17,16 @@ using Kind = GrammarSpec::Kind;
 
 TEST(GrammarCompilerTest, ErrorsNameTheFieldAndTheReason) {
   const auto compiler = NewCompiler();
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "(a"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "(a"), kInvalidArgument,
                "field: Regex parsing error at position 3: The parenthesis is not closed.");
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"type": "foo"})"),
-               absl::StatusCode::kInvalidArgument, "field: Unsupported type \"foo\"");
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= x"),
-               absl::StatusCode::kInvalidArgument, "Rule \"x\" is not defined");
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"$ref": "#/x"})"),
-               absl::StatusCode::kInvalidArgument, "Cannot find field x");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"type": "foo"})"), kInvalidArgument,
+               "field: Unsupported type \"foo\"");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= x"), kInvalidArgument,
+               "Rule \"x\" is not defined");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kJsonSchema, R"({"$ref": "#/x"})"), kInvalidArgument,
+               "Cannot find field x");
   // A text that no token of the vocabulary begins.
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= root"),
-               absl::StatusCode::kInvalidArgument, "field: ");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, "root ::= root"), kInvalidArgument, "field: ");
 }
 
 TEST(GrammarCompilerTest, GrammarsAreKeptForTheNextRequest) {
@@ -55,14 +54,13 @@ TEST(GrammarCompilerTest, GrammarsInUseAreBounded) {
   for (const char* text : {"a", "b", "c"}) {
     used.push_back(*CompileWith(*compiler, Kind::kRegex, text));
   }
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), kResourceExhausted,
                "field: 3 grammars are in use, which is the limit");
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
   // A text under a grammar uses it, however it is held.
   auto mask = Grammar::NewMask(used.back(), {});
   used.pop_back();
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), absl::StatusCode::kResourceExhausted,
-               "which is the limit");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), kResourceExhausted, "which is the limit");
   mask.reset();
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "d"));
 }
@@ -71,7 +69,7 @@ TEST(GrammarCompilerTest, TheBytesOfGrammarsAreBounded) {
   GrammarCompilerOptions options = TestOptions();
   options.max_compiled_bytes = 1;
   const auto compiler = NewCompiler(options);
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "a"), kResourceExhausted,
                "field: the grammars in use take 0 bytes, and this one ");
 }
 
@@ -80,7 +78,7 @@ TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
   EXPECT_ERROR(compiler->Compile({.spec = {.kind = Kind::kRegex, .text = "a"},
                                   .field = "f",
                                   .deadline = absl::Now() - absl::Seconds(1)}),
-               absl::StatusCode::kDeadlineExceeded, "deadline");
+               kDeadlineExceeded, "deadline");
   absl::Notification done;
   absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");
   compiler->Submit(
@@ -90,7 +88,7 @@ TEST(GrammarCompilerTest, WhoeverIsGoneOrLateIsNotWaitedFor) {
         done.Notify();
       });
   done.WaitForNotification();
-  EXPECT_ERROR(result, absl::StatusCode::kCancelled, "gone");
+  EXPECT_ERROR(result, kCancelled, "gone");
 }
 
 // The queue is bounded, for one client more narrowly than for all, and the end answers what is
@@ -125,10 +123,9 @@ TEST(GrammarCompilerTest, TheQueueIsBounded) {
   const auto late = [] { return true; };
   EXPECT_OK(submit("x", late));
   EXPECT_OK(submit("x", late));
-  EXPECT_ERROR(submit("x", late), absl::StatusCode::kResourceExhausted,
-               "2 of this client; the limits are 3 and 2");
+  EXPECT_ERROR(submit("x", late), kResourceExhausted, "2 of this client; the limits are 3 and 2");
   EXPECT_OK(submit("y", late));
-  EXPECT_ERROR(submit("z", late), absl::StatusCode::kResourceExhausted, "f: 3 grammars wait");
+  EXPECT_ERROR(submit("z", late), kResourceExhausted, "f: 3 grammars wait");
   std::thread end([&] { compiler.reset(); });
   go_on.Notify();
   end.join();
@@ -180,8 +177,7 @@ TEST(GrammarCompilerTest, AMaskThatIsNotTakenBlocksNobody) {
 
 TEST(GrammarCompilerTest, AModelWithoutAnEndIsRefused) {
   GrammarCompiler compiler(SmallVocabulary(), {}, TestOptions());
-  EXPECT_ERROR(CompileWith(compiler, Kind::kRegex, "a"), absl::StatusCode::kFailedPrecondition,
-               "end-of-sequence id");
+  EXPECT_ERROR(CompileWith(compiler, Kind::kRegex, "a"), kFailedPrecondition, "end-of-sequence id");
 }
 
 }  // namespace

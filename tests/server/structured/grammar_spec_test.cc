@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Kind = GrammarSpec::Kind;
@@ -18,26 +18,22 @@ TEST(GrammarSpecTest, TextsBeyondTheLimitsAreRefusedByName) {
   };
   EXPECT_OK(check(Kind::kRegex, "a"));
   EXPECT_OK(check(Kind::kRegex, std::string(kMaxRegexBytes, 'a')));
-  EXPECT_ERROR(check(Kind::kRegex, std::string(kMaxRegexBytes + 1, 'a')),
-               absl::StatusCode::kInvalidArgument, "the_field has 16385 bytes, the limit is 16384");
-  EXPECT_ERROR(check(Kind::kEbnf, std::string(kMaxGrammarBytes + 1, 'a')),
-               absl::StatusCode::kInvalidArgument, "the limit is 131072");
+  EXPECT_ERROR(check(Kind::kRegex, std::string(kMaxRegexBytes + 1, 'a')), kInvalidArgument,
+               "the_field has 16385 bytes, the limit is 16384");
+  EXPECT_ERROR(check(Kind::kEbnf, std::string(kMaxGrammarBytes + 1, 'a')), kInvalidArgument,
+               "the limit is 131072");
   for (const Kind kind : {Kind::kJsonSchema, Kind::kRegex, Kind::kEbnf, Kind::kStructuralTag})
-    EXPECT_ERROR(check(kind, " \n"), absl::StatusCode::kInvalidArgument,
-                 "the_field cannot be empty");
-  EXPECT_ERROR(check(Kind::kRegex, std::string("a\0b", 3)), absl::StatusCode::kInvalidArgument,
-               "NUL");
+    EXPECT_ERROR(check(kind, " \n"), kInvalidArgument, "the_field cannot be empty");
+  EXPECT_ERROR(check(Kind::kRegex, std::string("a\0b", 3)), kInvalidArgument, "NUL");
   EXPECT_OK(check(Kind::kRegex, repeated("(", 64)));
-  EXPECT_ERROR(check(Kind::kRegex, repeated("(", 65)), absl::StatusCode::kInvalidArgument,
-               "at most 64 levels");
+  EXPECT_ERROR(check(Kind::kRegex, repeated("(", 65)), kInvalidArgument, "at most 64 levels");
   EXPECT_OK(check(Kind::kRegex, repeated("\\(", 65)));
   EXPECT_OK(check(Kind::kJsonSchema, "{\"const\": \"" + repeated("[", 65) + "\"}"));
   EXPECT_OK(check(Kind::kJsonSchema, repeated("[", 64) + repeated("]", 64)));
-  EXPECT_ERROR(check(Kind::kJsonSchema, repeated("[", 65) + repeated("]", 65)),
-               absl::StatusCode::kInvalidArgument, "nested too deeply");
+  EXPECT_ERROR(check(Kind::kJsonSchema, repeated("[", 65) + repeated("]", 65)), kInvalidArgument,
+               "nested too deeply");
   EXPECT_OK(check(Kind::kStructuralTag, repeated("[", 80) + repeated("]", 80)));
-  EXPECT_ERROR(check(Kind::kJsonSchema, "{\"type\": "), absl::StatusCode::kInvalidArgument,
-               "is not valid JSON");
+  EXPECT_ERROR(check(Kind::kJsonSchema, "{\"type\": "), kInvalidArgument, "is not valid JSON");
 }
 
 TEST(GrammarSpecTest, GrammarsAreToldApartAsVllmDoes) {
@@ -52,4 +48,4 @@ TEST(GrammarSpecTest, ChoicesBecomeTerminals) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

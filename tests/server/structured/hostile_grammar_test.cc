@@ -132,14 +132,14 @@ TEST(HostileGrammarTest, ACompilationHasItsTimeAndMemory) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.compile_cpu_ms = 60;
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
-               absl::StatusCode::kInvalidArgument, "field: it takes too long to compile");
+               kInvalidArgument, "field: it takes too long to compile");
 #ifdef __SANITIZE_THREAD__
   return;  // its allocator does not come back without memory
 #endif
   options.host.limits.compile_cpu_ms = 60'000;
   options.host.limits.memory_bytes = 4 << 20;
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kJsonSchema, LargeSchema()),
-               absl::StatusCode::kInvalidArgument, kOutOfMemory);
+               kInvalidArgument, kOutOfMemory);
 }
 
 // A grammar that is too large when it is compiled is refused, and leaves nothing behind.
@@ -147,8 +147,8 @@ TEST(HostileGrammarTest, ACompiledFormHasItsSize) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.compiled_bytes = 1 << 10;
   const auto compiler = NewCompiler(options);
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[a-z]{1,400}"),
-               absl::StatusCode::kInvalidArgument, "field: it needs too much memory");
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "[a-z]{1,400}"), kInvalidArgument,
+               "field: it needs too much memory");
 }
 
 constexpr char kSlow[] = "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}";
@@ -158,8 +158,8 @@ constexpr char kAmbiguous[] = "root ::= s\ns ::= s s | \"a\"";
 TEST(HostileGrammarTest, ARehearsalFindsSlowMasks) {
   GrammarCompilerOptions options = TestOptions();
   options.host.limits.rehearsed_mask_cpu_ms = 1;
-  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kEbnf, kSlow),
-               absl::StatusCode::kInvalidArgument, "field: it takes too long to match");
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kEbnf, kSlow), kInvalidArgument,
+               "field: it takes too long to match");
 }
 
 // One mask that takes too long ends the process; the text that asked for it fails, and the others
@@ -178,12 +178,11 @@ TEST(HostileGrammarTest, AMaskHasItsTime) {
   const std::vector<int32_t> ids(400, 2 + 'q');
   for (int i = 0; i < GrammarStrikes::kMaxStrikes; ++i) {
     EXPECT_OK(CompileWith(*compiler, Kind::kEbnf, kSlow));
-    EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), ids),
-                 absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), ids), kInvalidArgument,
                  "structured output: it takes too long to match");
     EXPECT_OK(AllowedIds(*other_mask, {2 + 'a', 2 + 'b'}));
   }
-  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, kSlow), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(CompileWith(*compiler, Kind::kEbnf, kSlow), kInvalidArgument,
                "it ended the grammar process 2 times and is refused for ");
   EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[ab]*"));
   // It has a new chance.
@@ -205,7 +204,7 @@ TEST(HostileGrammarTest, ATextHasItsTime) {
     status = AllowedIds(*mask, ids).status();
     ids.push_back(2 + 'a');
   }
-  EXPECT_ERROR(status, absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(status, kInvalidArgument,
                "structured output: it takes too long to match: the masks of ");
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("more than 100 ms"));
   // Nothing has ended, so the grammar may be tried again, and fails again.
