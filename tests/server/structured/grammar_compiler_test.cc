@@ -140,9 +140,8 @@ TEST(GrammarCompilerTest, ManyThreadsAtOnce) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 6; ++i) {
         const std::string text = Concat("[a-c]{", 1 + (t + i) % 5, "}");
-        const auto grammar = CompileWith(*compiler, Kind::kRegex, text);
-        ASSERT_OK(grammar);
-        const auto mask = Grammar::NewMask(*grammar, {});
+        ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, text));
+        const auto mask = Grammar::NewMask(grammar, {});
         std::vector<int32_t> ids;
         for (int n = 0; n < 1 + (t + i) % 5; ++n) {
           ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, ids));

@@ -3,8 +3,6 @@
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>
 
-#include <algorithm>
-
 #include "common/base/memory.h"
 #include "tests/server/structured/grammar_text.h"
 
@@ -88,9 +86,8 @@ TEST(HostileGrammarTest, IsAnsweredSoonAndHurtsNobody) {
   options.host.limits.compile_cpu_ms = 300;
   const auto compiler = NewCompiler(options);
   const auto serves = [&] {
-    const auto grammar = CompileWith(*compiler, Kind::kRegex, "ab");
-    ASSERT_OK(grammar);
-    const auto mask = Grammar::NewMask(*grammar, {});
+    ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "ab"));
+    const auto mask = Grammar::NewMask(grammar, {});
     ASSERT_OK_AND_ASSIGN(const std::set<int32_t> allowed, AllowedIds(*mask, {}));
     EXPECT_TRUE(allowed.contains(2 + 'a'));
   };
