@@ -36,11 +36,10 @@ const TrajectoryPoint& At(const ObjectiveRun& run, int64_t step) {
 TEST(Bandit, FollowsPyTorch) {
   std::ifstream file(testing::SourcePath("tests/trainer/bandit/golden/bandit.json"));
   const json golden = json::parse(file);
-  Options options;
-  options.k = golden["k"];
-  options.steps = golden["steps"];
-  options.initial_logits = golden["initial_logits"].get<std::vector<double>>();
-  options.record_every = 1;
+  const Options options = {.k = golden["k"],
+                           .steps = golden["steps"],
+                           .record_every = 1,
+                           .initial_logits = golden["initial_logits"].get<std::vector<double>>()};
   std::vector<std::string> names;
   for (const json& run : golden["runs"]) names.push_back(run["objective"]);
   const auto result = RunBandit(names, options);
@@ -63,8 +62,7 @@ TEST(Bandit, FollowsPyTorch) {
 // The results match the paper's figure for any draw of the initial logits.
 TEST(Bandit, EndsWhereThePapersDoes) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
-    Options options;
-    options.seed = seed;
+    const Options options = {.seed = seed};
     const auto result =
         RunBandit({"full", "ta_opd", "sc_ta_opd", "normalized", "unnormalized"}, options);
     ASSERT_TRUE(result.ok()) << result.status();
@@ -89,10 +87,7 @@ TEST(Bandit, RunsEveryObjectiveOnEverySupport) {
   for (auto support :
        {Options::Support::kTeacher, Options::Support::kStudent, Options::Support::kUnion}) {
     for (int32_t k : {1, 8, 30}) {
-      Options options;
-      options.support = support;
-      options.k = k;
-      options.steps = 300;
+      const Options options = {.support = support, .k = k, .steps = 300};
       const auto result = RunBandit(names, options);
       ASSERT_TRUE(result.ok()) << NameOf(support) << ", k " << k << ": " << result.status();
       for (const ObjectiveRun& run : result->runs) {
@@ -145,10 +140,7 @@ TEST(Bandit, RefusesOptionsByName) {
 
 TEST(BanditFile, IsReadAsItWasWritten) {
   const testing::TempDir dir;
-  Options options;
-  options.steps = 250;
-  options.seed = 7;
-  options.support = Options::Support::kUnion;
+  const Options options = {.support = Options::Support::kUnion, .steps = 250, .seed = 7};
   const Result written = RunBandit({"ta_opd", "jsd"}, options).value();
   ASSERT_TRUE(WriteResult(written, dir.File("b.json")).ok());
   const auto read = ReadResult(dir.File("b.json"));
@@ -180,8 +172,7 @@ TEST(BanditFile, IsReadAsItWasWritten) {
 
 TEST(BanditFile, DamageIsNamed) {
   const testing::TempDir dir;
-  Options options;
-  options.steps = 1;
+  const Options options = {.steps = 1};
   ASSERT_TRUE(WriteResult(RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
   std::ifstream file(dir.File("b.json"));
   const json good = json::parse(file);

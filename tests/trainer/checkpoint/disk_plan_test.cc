@@ -15,10 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
-  DiskPlan plan;
-  plan.checkpoint_bytes = 100;
-  plan.model_bytes = 30;
-  plan.num_checkpoints = 3;
+  DiskPlan plan = {.checkpoint_bytes = 100, .model_bytes = 30, .num_checkpoints = 3};
   ASSERT_EQ(plan.total_bytes(), 330);
   const auto check = [&](int64_t free_bytes, bool refuses) {
     ::testing::internal::CaptureStderr();

@@ -31,9 +31,7 @@ class ControlAccessTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(server_, ControlServer::Start({}, &state_, Pages()));
   }
   static ControlPages Pages() {
-    ControlPages pages;
-    pages.report_html = [] { return std::string("<html>the report</html>"); };
-    return pages;
+    return {.report_html = [] { return std::string("<html>the report</html>"); }};
   }
   httplib::Result Get(const std::string& path) {
     return httplib::Client("127.0.0.1", server_->http_port()).Get(path.c_str());
@@ -61,8 +59,7 @@ std::string RawAnswer(int port, const std::string& request) {
 
 // A page of another site whose name was made to point here (DNS rebinding) sends its own name.
 TEST_F(ControlAccessTest, ForeignHostsAreRefusedOnEveryRoute) {
-  ControlServerOptions options;
-  options.allowed_hosts = {"Trainer.Example"};
+  const ControlServerOptions options = {.allowed_hosts = {"Trainer.Example"}};
   ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
   const auto ask = [&](const std::string& route, const std::string& host) {
     return RawAnswer(server->http_port(), route + " HTTP/1.1\r\nHost: " + host +
@@ -126,8 +123,7 @@ TEST_F(ControlAccessTest, RefusalsSayWhyInJson) {
 
 TEST_F(ControlAccessTest, TheTokenBoxIsThereWhereATokenIsAskedFor) {
   EXPECT_EQ(Get("/")->body.find("id=\"token\""), std::string::npos);
-  ControlServerOptions options;
-  options.token = "secret";
+  const ControlServerOptions options = {.token = "secret"};
   ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
   const auto page = httplib::Client("127.0.0.1", server->http_port()).Get("/");
   EXPECT_NE(page->body.find("id=\"token\""), std::string::npos);

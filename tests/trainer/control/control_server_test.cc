@@ -24,8 +24,7 @@ class ControlServerTest : public ::testing::Test {
     ASSERT_GT(server_->http_port(), 0);
   }
   ControlPages Pages() {
-    ControlPages pages;
-    pages.prometheus_text = [] { return "taopd_x 1\n"; };
+    ControlPages pages = {.prometheus_text = [] { return "taopd_x 1\n"; }};
     pages.report_html = [this]() -> absl::StatusOr<std::string> {
       ++num_reports_;
       if (num_reports_ > 1) return NotFound("metrics.jsonl");
@@ -34,9 +33,7 @@ class ControlServerTest : public ::testing::Test {
     return pages;
   }
   static ControlPages ThrowingPages() {
-    ControlPages pages;
-    pages.prometheus_text = []() -> std::string { throw std::runtime_error("secret"); };
-    return pages;
+    return {.prometheus_text = []() -> std::string { throw std::runtime_error("secret"); }};
   }
   // The answer to a POST with the header that says that it is meant.
   httplib::Result Post(int port, const std::string& path, httplib::Headers headers = {}) {
@@ -89,8 +86,7 @@ TEST_F(ControlServerTest, OtherPages) {
   ASSERT_TRUE(health);
   EXPECT_EQ(health->status, 200);
   EXPECT_EQ(health->body, "ok\n");
-  ControlPages pages;
-  pages.health = [] { return Unavailable("no progress for 2 s"); };
+  const ControlPages pages = {.health = [] { return Unavailable("no progress for 2 s"); }};
   ASSERT_OK_AND_ASSIGN(const auto stalled, ControlServer::Start({}, &state_, pages));
   const auto reason = httplib::Client("127.0.0.1", stalled->http_port()).Get("/healthz");
   ASSERT_TRUE(reason);
@@ -110,8 +106,7 @@ TEST_F(ControlServerTest, ExceptionOfThePageIsNoCrash) {
 }
 
 TEST_F(ControlServerTest, PortsInUseAreNamed) {
-  ControlServerOptions options;
-  options.http_port = server_->http_port();
+  const ControlServerOptions options = {.http_port = server_->http_port()};
   EXPECT_ERROR(ControlServer::Start(options, &state_, {}), absl::StatusCode::kUnavailable,
                Concat("127.0.0.1:", server_->http_port(), " for HTTP: Address already in use"));
   // Free again once the first is gone.

@@ -11,23 +11,21 @@ using ::testing::HasSubstr;
 PromptDataset Dataset(const std::vector<int64_t>& lengths) {
   PromptDataset dataset;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    PromptRecord record;
-    record.id = Concat("f.jsonl:", i + 1);
-    record.source = i % 3 == 0 ? "b" : "a";
-    record.answer = i % 2 == 0 ? "1" : "";
-    record.prompt = "text";
+    PromptRecord record = {.id = Concat("f.jsonl:", i + 1),
+                           .prompt = "text",
+                           .answer = i % 2 == 0 ? "1" : "",
+                           .source = i % 3 == 0 ? "b" : "a"};
     record.prompt_ids.assign(lengths[i], 7);
     dataset.records.push_back(record);
   }
-  FileCounts file;
-  file.path = "f.jsonl";
-  file.format = "jsonl";
-  file.num_rows = 9;
-  file.num_records = static_cast<int64_t>(lengths.size());
-  file.num_overlong = 2;
-  file.num_duplicates = 1;
-  file.num_truncated = 3;
-  file.num_unknown_bytes = 17;
+  const FileCounts file = {.path = "f.jsonl",
+                           .format = "jsonl",
+                           .num_rows = 9,
+                           .num_records = static_cast<int64_t>(lengths.size()),
+                           .num_overlong = 2,
+                           .num_truncated = 3,
+                           .num_unknown_bytes = 17,
+                           .num_duplicates = 1};
   dataset.files = {file};
   return dataset;
 }
@@ -67,9 +65,7 @@ TEST(DatasetSummary, PercentilesAreOfTheSortedLengths) {
 }
 
 TEST(DatasetSummary, TextAndJsonTellTheSame) {
-  SummaryOptions options;
-  options.weights = {1.5};
-  options.num_samples = 2;
+  const SummaryOptions options = {.weights = {1.5}, .num_samples = 2};
   const auto json = DatasetSummaryJson("data.train", Dataset({4, 5, 6, 100}), options);
   EXPECT_EQ(json["num_records"], 4);
   EXPECT_EQ(json["num_overlong_dropped"], 2);

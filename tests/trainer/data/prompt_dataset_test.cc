@@ -19,11 +19,7 @@ class LoadPromptsTest : public ::testing::Test {
     WriteFile(dir_.File("data.jsonl"), content);
     return LoadPrompts({dir_.File("data.jsonl")}, &tokenizer_, options);
   }
-  DatasetOptions Options() {
-    DatasetOptions options;
-    options.vocab_size = 256;
-    return options;
-  }
+  DatasetOptions Options() { return {.vocab_size = 256}; }
   TempDir dir_;
   ByteTokenizer tokenizer_;
 };

@@ -44,39 +44,27 @@ class FakeSource final : public ResponseSource {
 std::vector<PromptRecord> Problems(const std::vector<std::string>& sources) {
   std::vector<PromptRecord> problems;
   for (size_t i = 0; i < sources.size(); ++i) {
-    PromptRecord problem;
-    problem.id = Concat("f:", i + 1);
-    problem.prompt = Concat("question ", i);
-    problem.answer = std::to_string(i);
-    problem.source = sources[i];
+    const PromptRecord problem = {.id = Concat("f:", i + 1),
+                                  .prompt = Concat("question ", i),
+                                  .answer = std::to_string(i),
+                                  .source = sources[i]};
     problems.push_back(problem);
   }
   return problems;
 }
 
-EvalConfig Config(int64_t n) {
-  EvalConfig config;
-  config.n = n;
-  config.grader = "exact";
-  return config;
-}
+EvalConfig Config(int64_t n) { return {.n = n, .grader = "exact"}; }
 
 // Sample s of problem p is right when s <= p.
 absl::StatusOr<EvalResponse> RightUpToTheProblem(const EvalTask& task) {
-  EvalResponse response;
-  response.text = task.sample <= task.problem_index ? task.problem->answer : "wrong";
-  response.num_tokens = 10 + task.sample;
-  response.truncated = task.sample == 3;
-  return response;
+  return EvalResponse{.text = task.sample <= task.problem_index ? task.problem->answer : "wrong",
+                      .truncated = task.sample == 3,
+                      .num_tokens = 10 + task.sample};
 }
 
 AccuracyRun RunOf(const EvalConfig& config, const std::vector<PromptRecord>& problems,
                   ResponseSource* source) {
-  AccuracyRun run;
-  run.config = &config;
-  run.problems = &problems;
-  run.source = source;
-  return run;
+  return AccuracyRun{.config = &config, .problems = &problems, .source = source};
 }
 
 double Metric(const EvalResult& result, const std::string& name) {
@@ -268,9 +256,8 @@ TEST(EvaluateAccuracy, WarnsOnceIfNoAnswerIsEverFound) {
   config.answer_pattern = "answer is (\\w+)";
   const auto warnings_of = [&](const std::string& only_answer) {
     FakeSource source([&](const EvalTask& task) -> absl::StatusOr<EvalResponse> {
-      EvalResponse response;
-      response.text = task.problem_index == 1 && task.sample == 2 ? only_answer : "I do not know";
-      return response;
+      return EvalResponse{.text = task.problem_index == 1 && task.sample == 2 ? only_answer
+                                                                              : "I do not know"};
     });
     ::testing::internal::CaptureStderr();
     EXPECT_OK(EvaluateAccuracy(RunOf(config, problems, &source)));
@@ -324,8 +311,7 @@ TEST(EvaluateAccuracy, AProblemWithoutAnswer) {
 }
 
 TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {
-  PromptRecord problem;
-  problem.source = "a";
+  const PromptRecord problem = {.source = "a"};
   ResponseOutcome known, unknown;
   known.num_tokens = 40;
   unknown.num_tokens = -1;

@@ -11,11 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-EvalResult ResultOf(double value) {
-  EvalResult result;
-  result.metrics = {{"eval/x", value}};
-  return result;
-}
+EvalResult ResultOf(double value) { return {.metrics = {{"eval/x", value}}}; }
 
 // Fails the test instead of hanging it.
 constexpr absl::Duration kLong = absl::Seconds(60);

@@ -13,9 +13,8 @@ class AnswerSource final : public ResponseSource {
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,
                 std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
     for (size_t i = 0; i < tasks.size(); ++i) {
-      EvalResponse response;
-      response.text = tasks[i].problem->answer;
-      response.truncated = tasks[i].problem_index == 3;
+      const EvalResponse response = {.text = tasks[i].problem->answer,
+                                     .truncated = tasks[i].problem_index == 3};
       done(i, response);
     }
   }
@@ -25,19 +24,14 @@ class ResponseJudgeTest : public ::testing::Test {
  protected:
   ResponseJudgeTest() {
     for (const char* reward : {"1", "0.5", "0.51", "1"}) {
-      PromptRecord problem;
-      problem.id = Concat("f:", problems_.size());
+      PromptRecord problem = {.id = Concat("f:", problems_.size())};
       problem.answer = reward;  // the server gives the response "N" the reward N
       problems_.push_back(problem);
     }
   }
   absl::StatusOr<EvalResult> Evaluate(const std::string& url) {
-    EvalConfig config;
-    config.n = 1;
-    config.grader = url;
-    AccuracyRun run;
-    run.config = &config;
-    run.problems = &problems_;
+    EvalConfig config = {.n = 1, .grader = url};
+    AccuracyRun run = {.config = &config, .problems = &problems_};
     AnswerSource source;
     run.source = &source;
     return EvaluateAccuracy(run);

@@ -115,8 +115,7 @@ TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
 
 TEST(CollapseGuard, ActsWhenTheAlarmHasLasted) {
   for (const auto& [action, name] : NamesOf(GuardAction())) {
-    GuardConfig config;
-    config.patience = 3;
+    GuardConfig config = {.patience = 3};
     config.high_entropy.action = action;
     const Metrics bad = With(Healthy(), "policy/entropy", 10);
     CollapseGuard guard(config);
@@ -131,8 +130,7 @@ TEST(CollapseGuard, ActsWhenTheAlarmHasLasted) {
 }
 
 TEST(CollapseGuard, ComparesWithNothingBeforeTheBaselineIsComplete) {
-  GuardConfig config;
-  config.baseline_steps = 4;
+  const GuardConfig config = {.baseline_steps = 4};
   CollapseGuard guard(config);
   for (int64_t step = 1; step <= 4; ++step) {
     EXPECT_TRUE(guard.Observe(step, With(Healthy(), "policy/entropy", 1e9)).empty());
@@ -153,8 +151,7 @@ TEST(CollapseGuard, NumbersThatAreNotFiniteSayNothing) {
 }
 
 TEST(CollapseGuard, RemembersAcrossACheckpoint) {
-  GuardConfig config;
-  config.baseline_steps = 4;
+  const GuardConfig config = {.baseline_steps = 4};
   CollapseGuard whole(config), first(config);
   const Metrics bad = With(Healthy(), "policy/entropy", 10);
   AfterSteps(&whole, 6, bad, 2);

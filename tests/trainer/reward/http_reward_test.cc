@@ -178,8 +178,7 @@ TEST(HttpReward, TheEndAnswersWhatIsOpen) {
 }
 
 TEST(HttpReward, SettingsThatCannotBeUsedAreNamed) {
-  RewardConfig config;
-  config.url = "grpc://127.0.0.1:9";
+  RewardConfig config = {.url = "grpc://127.0.0.1:9"};
   EXPECT_ERROR(HttpReward::Make(config), absl::StatusCode::kInvalidArgument,
                "reward.url = grpc://127.0.0.1:9: must begin with http://");
   config.url = "http://127.0.0.1:9";

@@ -11,12 +11,10 @@ constexpr absl::Duration kMaxPause = absl::Seconds(8);
 class EndpointPoolTest : public ::testing::Test {
  protected:
   static RetryOptions Options() {
-    RetryOptions options;
-    options.endpoints = {"a", "b"};
-    options.max_in_flight_per_endpoint = 2;
-    options.initial_backoff = absl::Seconds(1);
-    options.max_backoff = kMaxPause;
-    return options;
+    return {.endpoints = {"a", "b"},
+            .max_in_flight_per_endpoint = 2,
+            .initial_backoff = absl::Seconds(1),
+            .max_backoff = kMaxPause};
   }
   void Fail(size_t index, absl::Time now) {
     pool_.SetFailing(index, absl::UnavailableError("as told"), now);
@@ -139,9 +137,7 @@ TEST_F(EndpointPoolTest, ALaterFailureBeginsWithAShortPauseAgain) {
 }
 
 TEST(BackoffTest, PausesDoubleUpToTheLimit) {
-  RetryOptions options;
-  options.initial_backoff = absl::Seconds(1);
-  options.max_backoff = kMaxPause;
+  const RetryOptions options = {.initial_backoff = absl::Seconds(1), .max_backoff = kMaxPause};
   Backoff backoff(options);
   for (const auto& [num_failures, limit] :
        {std::pair(1, absl::Seconds(1)), std::pair(3, absl::Seconds(4)), std::pair(4, kMaxPause),

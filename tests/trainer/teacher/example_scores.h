@@ -16,21 +16,18 @@
 namespace taopd::testing {
 
 inline TeacherInfo ExampleInfo() {
-  TeacherInfo info;
-  info.model_name = "example";
-  info.revision = "rev-1";
-  info.head_vocab_size = 50;
-  info.max_model_len = 64;
-  info.max_top_k = 16;
-  info.max_candidates = 8;
-  info.max_dense_vocab_size = 64;
-  return info;
+  return {.model_name = "example",
+          .revision = "rev-1",
+          .head_vocab_size = 50,
+          .max_model_len = 64,
+          .max_top_k = 16,
+          .max_candidates = 8,
+          .max_dense_vocab_size = 64};
 }
 
 inline TeacherRequest ExampleRequest(int index, int64_t num_tokens = 12, int32_t top_k = 4) {
   RandomStream random(7, "request", {static_cast<uint64_t>(index)});
-  TeacherRequest request;
-  request.request_id = Concat("r", index);
+  TeacherRequest request = {.request_id = Concat("r", index)};
   for (int64_t t = 0; t < num_tokens; ++t) {
     request.token_ids.push_back(static_cast<int32_t>(random.NextBelow(50)));
   }
@@ -61,9 +58,7 @@ inline TeacherRequest FullRequest(int index, int64_t num_tokens = 12, int32_t to
 
 // Row r: a softmax over the vocabulary drawn from the tokens before position t.
 inline TeacherScores ExampleScores(const TeacherRequest& request, const TeacherInfo& info) {
-  TeacherScores scores;
-  scores.top_k = request.top_k;
-  scores.revision = info.revision;
+  TeacherScores scores = {.top_k = request.top_k, .revision = info.revision};
   const int64_t vocab = info.head_vocab_size;
   uint64_t prefix = 0;
   for (size_t t = 0; t < request.token_ids.size(); ++t) {

@@ -34,8 +34,7 @@ TEST(VerifyTeacherScoresTest, ImpossibleTokensAreLegal) {
   TeacherInfo info = ExampleInfo();
   TeacherRequest request = ExampleRequest(1);
   request.token_ids = {0, 1, 2, 3};
-  TeacherScores scores;
-  scores.top_k = 2;
+  TeacherScores scores = {.top_k = 2};
   request.top_k = 2;
   scores.revision = info.revision;
   scores.ids = {9, 3};
@@ -169,13 +168,12 @@ TEST(VerifyTeacherScoresTest, SampledTokenFitsIntoTheTail) {
   TeacherRequest request = ExampleRequest(1);
   request.token_ids = {0, 1, 2, 3};
   request.top_k = 1;
-  TeacherScores scores;
-  scores.top_k = 1;
-  scores.revision = info.revision;
-  scores.ids = {9};
-  scores.log_probs = {std::log(0.9f)};
-  scores.log_tail = {std::log(0.1f)};
-  scores.sampled_log_probs = {std::log(0.1f)};
+  TeacherScores scores = {.top_k = 1,
+                          .ids = {9},
+                          .log_probs = {std::log(0.9f)},
+                          .log_tail = {std::log(0.1f)},
+                          .sampled_log_probs = {std::log(0.1f)},
+                          .revision = info.revision};
   EXPECT_OK(VerifyTeacherScores(scores, request, info));
   scores.sampled_log_probs = {std::log(0.11f)};
   EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,

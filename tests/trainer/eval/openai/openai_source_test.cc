@@ -100,17 +100,9 @@ std::vector<absl::StatusOr<EvalResponse>> AskAll(OpenAiSource* source,
   return responses;
 }
 
-PromptRecord TextPrompt(const std::string& text) {
-  PromptRecord problem;
-  problem.id = "f:1";
-  problem.prompt = text;
-  return problem;
-}
+PromptRecord TextPrompt(const std::string& text) { return {.id = "f:1", .prompt = text}; }
 PromptRecord Chat(const std::string& text) {
-  PromptRecord problem;
-  problem.id = "f:2";
-  problem.messages = Json::array({Json{{"role", "user"}, {"content", text}}});
-  return problem;
+  return {.id = "f:2", .messages = Json::array({Json{{"role", "user"}, {"content", text}}})};
 }
 
 TEST(OpenAiSource, TextIdsAndChats) {
@@ -136,8 +128,7 @@ TEST(OpenAiSource, TextIdsAndChats) {
   options.chat_template_kwargs = {{"enable_thinking", false}};
   ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
   EXPECT_EQ(source->model(), "tiny");
-  PromptRecord ids;
-  ids.prompt_ids = {4, 5};
+  const PromptRecord ids = {.prompt_ids = {4, 5}};
   const auto responses = AskAll(source.get(), {TextPrompt("a\xff"), ids, Chat("hi")});
   for (const auto& response : responses) ASSERT_OK(response);
   EXPECT_THAT(responses[0]->text, HasSubstr("to \"a"));

@@ -38,8 +38,7 @@ TEST(Contour, LinesAndBandsOfARamp) {
 }
 
 TEST(BanditSection, HasBothFiguresAndTheTable) {
-  bandit::Options options;
-  options.steps = 500;
+  const bandit::Options options = {.steps = 500};
   const bandit::Result result =
       bandit::RunBandit({"full", "ta_opd", "normalized"}, options).value();
   const std::string html = RenderBandit(result, "bandit-1");
@@ -55,8 +54,7 @@ TEST(BanditSection, HasBothFiguresAndTheTable) {
 }
 
 TEST(BanditSection, NamesAreEscaped) {
-  bandit::Options options;
-  options.steps = 1;
+  const bandit::Options options = {.steps = 1};
   bandit::Result result = bandit::RunBandit({"ta_opd"}, options).value();
   result.runs[0].objective = "<script>";
   EXPECT_EQ(RenderBandit(result, "b").find("<script"), std::string::npos);
@@ -64,8 +62,7 @@ TEST(BanditSection, NamesAreEscaped) {
 
 TEST(Report, TakesBanditFilesInPlaceOfRuns) {
   const testing::TempDir dir;
-  bandit::Options options;
-  options.steps = 100;
+  const bandit::Options options = {.steps = 100};
   ASSERT_TRUE(
       bandit::WriteResult(bandit::RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
   ASSERT_TRUE(WriteReport({dir.File("b.json"), dir.File("b.json")}, dir.File("page.html")).ok());

@@ -140,8 +140,7 @@ class RemoteRolloutEngineTest : public ::testing::Test {
   RemoteRolloutEngine* Start() {
     options_.max_in_flight = 2;
     options_.first_pause = options_.max_pause = absl::Milliseconds(1);
-    RolloutNeeds needs;
-    needs.vocab_size = 100;
+    const RolloutNeeds needs = {.vocab_size = 100};
     engine_ = std::make_unique<RemoteRolloutEngine>(std::move(workers_), needs, options_, clock_);
     return engine_.get();
   }

@@ -64,8 +64,7 @@ TEST(ScoreRecordTest, ARowTakesAtMost110Bytes) {
     request.token_ids.assign(kRows + 1, 1);
     request.score_start = 1;
     request.top_k = kTopK;
-    TeacherScores scores;
-    scores.top_k = kTopK;
+    TeacherScores scores = {.top_k = kTopK};
     for (int64_t r = 0; r < kRows; ++r) {
       for (int32_t j = 0; j < kTopK; ++j) {
         scores.ids.push_back(static_cast<int32_t>(random.NextBelow(vocab_size)));

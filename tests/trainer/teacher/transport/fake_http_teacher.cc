@@ -11,10 +11,9 @@ using Json = nlohmann::ordered_json;
 
 TeacherScores ScoresFrom(const nlohmann::json& ids, int64_t start, int64_t top_k,
                          float lowered_by) {
-  TeacherRequest request;
-  request.token_ids = ids.get<std::vector<int32_t>>();
-  request.score_start = start;
-  request.top_k = static_cast<int32_t>(top_k);
+  const TeacherRequest request = {.token_ids = ids.get<std::vector<int32_t>>(),
+                                  .score_start = start,
+                                  .top_k = static_cast<int32_t>(top_k)};
   TeacherScores scores = ExampleScores(request, ExampleInfo());
   for (float& log_prob : scores.log_probs) log_prob -= lowered_by;
   for (float& log_prob : scores.sampled_log_probs) log_prob -= lowered_by;

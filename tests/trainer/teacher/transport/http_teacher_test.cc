@@ -98,9 +98,7 @@ TEST_P(HttpTeacherTest, WhatSuchTeachersCannotDoIsRefusedByName) {
 TEST_P(HttpTeacherTest, SizesThatNoReplyCanHaveAreKnownAtTheStart) {
   TeacherInfo info;
   auto client = ConnectedTo(FastHttpOptions(teacher_), &info);
-  TeacherRequest longest;
-  longest.score_start = 1024;
-  longest.top_k = 64;
+  TeacherRequest longest = {.score_start = 1024, .top_k = 64};
   longest.token_ids.resize(16 << 10);
   EXPECT_OK(client->CheckSize(longest, info));
   longest.top_k = 512;
