@@ -23,11 +23,10 @@ TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
     return std::make_pair(status, ::testing::internal::GetCapturedStderr());
   };
   EXPECT_EQ(check(330, true), std::make_pair(absl::OkStatus(), std::string()));
-  EXPECT_ERROR(check(329, true).first, absl::StatusCode::kResourceExhausted,
-               "take 330 bytes, and the disk has 329");
+  EXPECT_ERROR(check(329, true).first, kResourceExhausted, "take 330 bytes, and the disk has 329");
   EXPECT_OK(check(329, false).first);
   EXPECT_THAT(check(100, false).second, HasSubstr("take 330 bytes"));
-  EXPECT_ERROR(check(99, false).first, absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(check(99, false).first, kResourceExhausted,
                "a checkpoint takes 100 bytes, and the disk has 99 free");
   // The bytes that a resumed run already has reduce the total, but not the need of the next
   // checkpoint.
@@ -68,22 +67,20 @@ TEST(DiskPlan, CountsTheWeightsForServersOfRollouts) {
               HasSubstr("3 versions of the weights of 20 bytes for rollout.endpoints and the model "
                         "take 100 bytes"));
   EXPECT_OK(CheckDiskPlan(plan, "RUN", 100, /*refuses=*/true));
-  EXPECT_ERROR(CheckDiskPlan(plan, "RUN", 99, /*refuses=*/true),
-               absl::StatusCode::kResourceExhausted, "3 versions");
+  EXPECT_ERROR(CheckDiskPlan(plan, "RUN", 99, /*refuses=*/true), kResourceExhausted, "3 versions");
   // Even where a warning suffices, a checkpoint and one version must fit.
   EXPECT_OK(CheckDiskPlan(plan, "RUN", 40, /*refuses=*/false));
-  EXPECT_ERROR(CheckDiskPlan(plan, "RUN", 39, /*refuses=*/false),
-               absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(CheckDiskPlan(plan, "RUN", 39, /*refuses=*/false), kResourceExhausted,
                "a checkpoint and the weights for rollout.endpoints take 40 bytes");
   plan.weights_dir = "/elsewhere";
   EXPECT_EQ(plan.total_bytes(), 40);
   EXPECT_OK(CheckDiskPlan(plan, "RUN", 40, /*refuses=*/true));
   EXPECT_THAT(DiskPlanText(plan, "RUN", 5000), HasSubstr("rollout.weights_dir /elsewhere: 3"));
   EXPECT_OK(CheckWeightsDisk(plan, 60, /*refuses=*/true));
-  EXPECT_ERROR(CheckWeightsDisk(plan, 59, /*refuses=*/true), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(CheckWeightsDisk(plan, 59, /*refuses=*/true), kResourceExhausted,
                "rollout.weights_dir /elsewhere");
   EXPECT_OK(CheckWeightsDisk(plan, 20, /*refuses=*/false));
-  EXPECT_ERROR(CheckWeightsDisk(plan, 19, /*refuses=*/false), absl::StatusCode::kResourceExhausted,
+  EXPECT_ERROR(CheckWeightsDisk(plan, 19, /*refuses=*/false), kResourceExhausted,
                "choose another rollout.weights_dir");
 }
 

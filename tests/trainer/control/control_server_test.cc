@@ -14,7 +14,7 @@
 #include "common/io/sha256.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 class ControlServerTest : public ::testing::Test {
@@ -107,7 +107,7 @@ TEST_F(ControlServerTest, ExceptionOfThePageIsNoCrash) {
 
 TEST_F(ControlServerTest, PortsInUseAreNamed) {
   const ControlServerOptions options = {.http_port = server_->http_port()};
-  EXPECT_ERROR(ControlServer::Start(options, &state_, {}), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ControlServer::Start(options, &state_, {}), kUnavailable,
                Concat("127.0.0.1:", server_->http_port(), " for HTTP: Address already in use"));
   // Free again once the first is gone.
   server_.reset();
@@ -198,13 +198,12 @@ TEST_F(ControlServerTest, WithATokenOnlyReadingIsFree) {
 }
 
 TEST_F(ControlServerTest, OptionsAreChecked) {
-  EXPECT_ERROR(ControlServer::Start({.http_port = 65536}, &state_, {}),
-               absl::StatusCode::kInvalidArgument, "http_port 65536");
-  EXPECT_ERROR(ControlServer::Start({.host = ""}, &state_, {}), absl::StatusCode::kInvalidArgument,
-               "host is empty");
-  EXPECT_ERROR(ControlServer::Start({.host = "192.0.2.1"}, &state_, {}),
-               absl::StatusCode::kUnavailable, "192.0.2.1:0");
+  EXPECT_ERROR(ControlServer::Start({.http_port = 65536}, &state_, {}), kInvalidArgument,
+               "http_port 65536");
+  EXPECT_ERROR(ControlServer::Start({.host = ""}, &state_, {}), kInvalidArgument, "host is empty");
+  EXPECT_ERROR(ControlServer::Start({.host = "192.0.2.1"}, &state_, {}), kUnavailable,
+               "192.0.2.1:0");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -54,13 +54,13 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreRefusedOrCounted) {
   DatasetOptions options = Options();
   options.max_prompt_length = 3;
   const std::string content = "{\"prompt\":\"ab\"}\n{\"prompt\":\"abc\"}\n";
-  EXPECT_ERROR(Load(content, options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load(content, options), kInvalidArgument,
                "data.jsonl:2: the prompt has 4 tokens, more than max_prompt_length 3");
   options.filter_overlong_prompts = true;
   ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(content, options));
   EXPECT_EQ(data.records.size(), 1u);
   EXPECT_EQ(data.num_overlong(), 1);
-  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), kInvalidArgument,
                "1 over-long prompts dropped");
 }
 
@@ -121,7 +121,7 @@ TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
   EXPECT_EQ(data.num_duplicates(), 0) << "the texts differ, although the tokenizer drops that";
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ABC\"}\n");
   EXPECT_ERROR(
-      LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options), absl::StatusCode::kInvalidArgument,
+      LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options), kInvalidArgument,
       "t.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
 }
 
@@ -156,27 +156,24 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
 }
 
 TEST_F(LoadPromptsTest, EmptyFilesAndMissingFilesAreErrors) {
-  EXPECT_ERROR(Load("\n\n", Options()), absl::StatusCode::kInvalidArgument, "no rows in");
+  EXPECT_ERROR(Load("\n\n", Options()), kInvalidArgument, "no rows in");
   EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, &tokenizer_, Options()).ok());
-  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, Options()), absl::StatusCode::kInvalidArgument,
-               "empty list of files");
+  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, Options()), kInvalidArgument, "empty list of files");
 }
 
 TEST_F(LoadPromptsTest, TextNeedsATokenizer) {
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"a\"}\n");
-  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, Options()),
-               absl::StatusCode::kInvalidArgument, "no tokenizer.json");
+  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, Options()), kInvalidArgument,
+               "no tokenizer.json");
 }
 
 TEST_F(LoadPromptsTest, LongPairsAreRefused) {
   DatasetOptions options = Options();
   options.response_key = "response";
   options.max_length = 4;
-  EXPECT_ERROR(Load("{\"prompt\":\"ab\",\"response\":\"cd\"}\n", options),
-               absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"ab\",\"response\":\"cd\"}\n", options), kInvalidArgument,
                "prompt and response have 5 tokens, more than max_length 4");
-  EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n", options), absl::StatusCode::kInvalidArgument,
-               "response");
+  EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n", options), kInvalidArgument, "response");
 }
 
 // Renders "<role>content" per message and a mark at the start of the response.
@@ -202,8 +199,8 @@ TEST_F(LoadPromptsTest, MessagesAreRenderedWithoutSpecialTokens) {
   EXPECT_EQ(data.records[0].messages.size(), 2u);
   // An error of the template names its row.
   options.render = [](const nlohmann::ordered_json&) { return InvalidArgument("no tools"); };
-  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options),
-               absl::StatusCode::kInvalidArgument, "data.jsonl:1: no tools");
+  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options), kInvalidArgument,
+               "data.jsonl:1: no tools");
 }
 
 TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
@@ -242,9 +239,8 @@ TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
 
   ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
   EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})", options),
-               absl::StatusCode::kInvalidArgument, "the last message is not a user's text");
-  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})", options), absl::StatusCode::kInvalidArgument,
-               "token ids");
+               kInvalidArgument, "the last message is not a user's text");
+  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})", options), kInvalidArgument, "token ids");
 }
 
 TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
@@ -273,8 +269,7 @@ TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   options.prompt_key = "extra_info.index";
   EXPECT_ERROR(
       LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options),
-      absl::StatusCode::kInvalidArgument,
-      "verl.parquet: row 1: \"extra_info.index\" is neither text");
+      kInvalidArgument, "verl.parquet: row 1: \"extra_info.index\" is neither text");
 }
 
 TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
@@ -325,13 +320,11 @@ TEST_F(LoadPromptsTest, WeightsNeedOneNumberAFile) {
   EXPECT_EQ(shares[0].num_records, 2);
   EXPECT_EQ(shares[0].weight, 1.5);
   EXPECT_EQ(WeighFiles(data, {})->at(0).weight, 1.0);
-  EXPECT_ERROR(WeighFiles(data, {1, 2}), absl::StatusCode::kInvalidArgument,
-               "2 weights for 1 files");
+  EXPECT_ERROR(WeighFiles(data, {1, 2}), kInvalidArgument, "2 weights for 1 files");
   for (double weight : {0.0, -1.0, 1001.0, static_cast<double>(NAN)}) {
-    EXPECT_ERROR(WeighFiles(data, {weight}), absl::StatusCode::kInvalidArgument, "data.jsonl");
+    EXPECT_ERROR(WeighFiles(data, {weight}), kInvalidArgument, "data.jsonl");
   }
-  EXPECT_ERROR(WeighFiles(data, {0.1}), absl::StatusCode::kInvalidArgument,
-               "uses none of its 2 rows");
+  EXPECT_ERROR(WeighFiles(data, {0.1}), kInvalidArgument, "uses none of its 2 rows");
 }
 
 // Lines with damaged bytes give an error that names the file, or other rows, but never a crash.

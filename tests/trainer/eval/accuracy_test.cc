@@ -150,7 +150,7 @@ TEST(EvaluateAccuracy, PartsHaveTheResultOfTheWhole) {
                   found.push_back(*mine);
                   return Unavailable("the others are away");
                 }};
-    EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "the others are away");
+    EXPECT_ERROR(EvaluateAccuracy(run), kUnavailable, "the others are away");
     for (const auto& task : source.asked_) EXPECT_TRUE(asked.insert(task).second);
   }
   EXPECT_EQ(asked, alone.asked_);
@@ -170,10 +170,10 @@ TEST(EvaluateAccuracy, PartsHaveTheResultOfTheWhole) {
   FakeSource broken([](const EvalTask&) { return Unavailable("gone"); });
   AccuracyRun run = RunOf(config, problems, &broken);
   run.part = {0, 3, [&](const auto& mine) -> absl::StatusOr<std::vector<std::string>> {
-                EXPECT_ERROR(mine, absl::StatusCode::kUnavailable, "gone");
+                EXPECT_ERROR(mine, kUnavailable, "gone");
                 return mine.status();
               }};
-  EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "gone");
+  EXPECT_ERROR(EvaluateAccuracy(run), kUnavailable, "gone");
 }
 
 TEST(EvaluateAccuracy, ACutResponseIsWrongUnlessAllowed) {
@@ -197,10 +197,10 @@ TEST(EvaluateAccuracy, ResponsesBySource) {
   EXPECT_EQ(result.accuracy.sources[1].n, 1);
   EXPECT_EQ(result.accuracy.all.n, 0);
   for (const char* bad : {"x", "x=", "=3", "x=0", "x=-1", "x=1.5"}) {
-    EXPECT_ERROR(ParseResponsesBySource({bad}), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(ParseResponsesBySource({bad}), kInvalidArgument,
                  Concat("\"", bad, "\" is not SOURCE=NUMBER"));
   }
-  EXPECT_ERROR(ParseResponsesBySource({"a=1", "a=2"}), absl::StatusCode::kInvalidArgument, "twice");
+  EXPECT_ERROR(ParseResponsesBySource({"a=1", "a=2"}), kInvalidArgument, "twice");
   EXPECT_EQ(ParseResponsesBySource({"a=b=2"})->at("a=b"), 2);
 }
 
@@ -220,7 +220,7 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
                          EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
     AccuracyRun run = RunOf(config, problems, &failing);
     run.journal = &journal;
-    EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kUnavailable, "gone");
+    EXPECT_ERROR(EvaluateAccuracy(run), kUnavailable, "gone");
   }
   FakeSource whole(RightUpToTheProblem), rest(RightUpToTheProblem), none(RightUpToTheProblem);
   ASSERT_OK_AND_ASSIGN(const EvalResult expected,
@@ -246,7 +246,7 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
                        EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
   AccuracyRun run = RunOf(config, others, &none);
   run.journal = &journal;
-  EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kFailedPrecondition, "\"other\"");
+  EXPECT_ERROR(EvaluateAccuracy(run), kFailedPrecondition, "\"other\"");
 }
 
 // An accuracy of zero may only mean that the grader looks for another form of answer.
@@ -306,8 +306,8 @@ TEST(EvaluateAccuracy, AProblemWithoutAnswer) {
   auto problems = Problems({"a"});
   problems[0].answer.clear();
   FakeSource source(RightUpToTheProblem);
-  EXPECT_ERROR(EvaluateAccuracy(RunOf(Config(1), problems, &source)),
-               absl::StatusCode::kInvalidArgument, "f:1: no answer");
+  EXPECT_ERROR(EvaluateAccuracy(RunOf(Config(1), problems, &source)), kInvalidArgument,
+               "f:1: no answer");
 }
 
 TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {
@@ -347,7 +347,7 @@ TEST(EvaluateAccuracy, AnErrorOfTheWaitCancelsTheSourceAndIsTheResult) {
   run.on_wait = [&] {
     return ++num_waits < 2 ? absl::OkStatus() : absl::CancelledError("asked to stop");
   };
-  EXPECT_ERROR(EvaluateAccuracy(run), absl::StatusCode::kCancelled, "asked to stop");
+  EXPECT_ERROR(EvaluateAccuracy(run), kCancelled, "asked to stop");
   EXPECT_EQ(source.num_cancels, 1);
 }
 

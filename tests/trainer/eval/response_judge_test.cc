@@ -51,10 +51,9 @@ TEST_F(ResponseJudgeTest, AResponseIsRightByItsReward) {
 TEST_F(ResponseJudgeTest, AServerThatRefusesEndsTheEvaluation) {
   RewardServer server(
       [](const nlohmann::json&, httplib::Response& response) { response.status = 403; });
-  EXPECT_ERROR(Evaluate(server.Options().url), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(Evaluate(server.Options().url), kFailedPrecondition,
                "eval.grader: http://127.0.0.1:");
-  EXPECT_ERROR(Evaluate("ftp://a"), absl::StatusCode::kInvalidArgument,
-               "eval.grader = ftp://a: must begin with");
+  EXPECT_ERROR(Evaluate("ftp://a"), kInvalidArgument, "eval.grader = ftp://a: must begin with");
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ TEST(CollapseGuard, RemembersAcrossACheckpoint) {
   for (const char* text : {"", "{}", "[]", R"({"last_good_step": 1})",
                            R"({"last_good_step":1,"baseline_sums":[1],"baseline_counts":[1,1,1],
                                "num_in_a_row":[0,0,0,0,0,0,0]})"}) {
-    EXPECT_ERROR(second.Restore(text), absl::StatusCode::kDataLoss, "collapse guard");
+    EXPECT_ERROR(second.Restore(text), kDataLoss, "collapse guard");
   }
   EXPECT_EQ(second.State(), before);
 }

@@ -97,14 +97,13 @@ TEST(HttpReward, AnOutageBeyondTheBudgetIsUnavailable) {
   options.outage_budget = absl::Milliseconds(30);
   HttpReward source(options);
   const auto rewards = Ask(source, Samples({"3"}));
-  EXPECT_ERROR(rewards, absl::StatusCode::kUnavailable, "the judge sleeps");
-  EXPECT_ERROR(rewards, absl::StatusCode::kUnavailable, options.url);
-  EXPECT_ERROR(source.Connect(absl::Milliseconds(30)), absl::StatusCode::kUnavailable, "503");
+  EXPECT_ERROR(rewards, kUnavailable, "the judge sleeps");
+  EXPECT_ERROR(rewards, kUnavailable, options.url);
+  EXPECT_ERROR(source.Connect(absl::Milliseconds(30)), kUnavailable, "503");
   // Nobody listens on port 1.
   options.server = *ParseHttpUrl("http://127.0.0.1:1");
   HttpReward nobody(options);
-  EXPECT_ERROR(nobody.Connect(absl::Milliseconds(30)), absl::StatusCode::kUnavailable,
-               "nothing listens there");
+  EXPECT_ERROR(nobody.Connect(absl::Milliseconds(30)), kUnavailable, "nothing listens there");
 }
 
 TEST(HttpReward, AHangEndsAtTheTimeLimit) {
@@ -117,7 +116,7 @@ TEST(HttpReward, AHangEndsAtTheTimeLimit) {
   options.timeout = absl::Milliseconds(50);
   options.outage_budget = absl::Milliseconds(150);
   HttpReward source(options);
-  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kUnavailable, "time limit");
+  EXPECT_ERROR(Ask(source, Samples({"3"})), kUnavailable, "time limit");
   EXPECT_GE(server.num_requests, 2) << "it was not asked again";
   end.Notify();
 }
@@ -133,7 +132,7 @@ TEST(HttpReward, AMalformedAnswerIsAskedForOnceMore) {
   EXPECT_EQ(rewards, std::vector<double>{3});
   num_malformed = 2;
   const int before = server.num_requests;
-  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kDataLoss, "JSON has no NaN");
+  EXPECT_ERROR(Ask(source, Samples({"3"})), kDataLoss, "JSON has no NaN");
   EXPECT_EQ(server.num_requests, before + 2);
 }
 
@@ -142,14 +141,13 @@ TEST(HttpReward, AnAnswerOfTenMegabytesIsRefused) {
     response.set_content(std::string(10 << 20, ' '), "application/json");
   });
   HttpReward source(server.Options());
-  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kDataLoss,
-               "longer than 1048576 bytes");
+  EXPECT_ERROR(Ask(source, Samples({"3"})), kDataLoss, "longer than 1048576 bytes");
 }
 
 TEST(HttpReward, ARefusalIsFinal) {
   RewardServer server([](const json&, httplib::Response& response) { response.status = 401; });
   HttpReward source(server.Options());
-  EXPECT_ERROR(Ask(source, Samples({"3"})), absl::StatusCode::kFailedPrecondition, "no API key");
+  EXPECT_ERROR(Ask(source, Samples({"3"})), kFailedPrecondition, "no API key");
   EXPECT_EQ(server.num_requests, 1);
 }
 
@@ -167,7 +165,7 @@ TEST(HttpReward, TheEndAnswersWhatIsOpen) {
     HttpReward source(options);
     for (int i = 0; i < 3; ++i) {
       source.Reward(Samples({"1"}), [&](absl::StatusOr<std::vector<double>> rewards) {
-        EXPECT_EQ(rewards.status().code(), absl::StatusCode::kCancelled) << rewards.status();
+        EXPECT_EQ(rewards.status().code(), kCancelled) << rewards.status();
         ++num_cancelled;
       });
     }
@@ -179,11 +177,11 @@ TEST(HttpReward, TheEndAnswersWhatIsOpen) {
 
 TEST(HttpReward, SettingsThatCannotBeUsedAreNamed) {
   RewardConfig config = {.url = "grpc://127.0.0.1:9"};
-  EXPECT_ERROR(HttpReward::Make(config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(HttpReward::Make(config), kInvalidArgument,
                "reward.url = grpc://127.0.0.1:9: must begin with http://");
   config.url = "http://127.0.0.1:9";
   config.api_key_env = "TAOPD_TEST_NO_SUCH_VARIABLE";
-  EXPECT_ERROR(HttpReward::Make(config), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(HttpReward::Make(config), kInvalidArgument,
                "reward.api_key_env: the environment variable");
 }
 

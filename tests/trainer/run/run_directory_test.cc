@@ -103,10 +103,9 @@ TEST_F(RunDirectoryTest, AnOldRunIsReplacedAndTheUsersFilesStay) {
 TEST_F(RunDirectoryTest, NothingToResumeIsRefusedUnlessARunMayStart) {
   fs::remove_all(dir() + "/checkpoints");
   const Files before = FilesOf(dir());
-  EXPECT_ERROR(RunDirectory::Open(dir(), kResume, kKeepTwo), absl::StatusCode::kFailedPrecondition,
-               "--resume=auto");
-  EXPECT_ERROR(RunDirectory::Open(temp_.File("nowhere"), kResume, kKeepTwo),
-               absl::StatusCode::kFailedPrecondition, "nothing to resume");
+  EXPECT_ERROR(RunDirectory::Open(dir(), kResume, kKeepTwo), kFailedPrecondition, "--resume=auto");
+  EXPECT_ERROR(RunDirectory::Open(temp_.File("nowhere"), kResume, kKeepTwo), kFailedPrecondition,
+               "nothing to resume");
   EXPECT_FALSE(fs::exists(temp_.File("nowhere"))) << "a refusal leaves something behind";
   EXPECT_EQ(FilesOf(dir()), before);
   ASSERT_OK(RunDirectory::Open(temp_.File("fresh"), kResumeOrStart, kKeepTwo));
@@ -185,7 +184,7 @@ TEST_F(RunDirectoryTest, ARunThatDoesNotBeginLeavesTheOldOne) {
 TEST_F(RunDirectoryTest, AfterACrashBeforeTheNewRunTheOldOneIsPutBack) {
   InKilledProcess([&] { WriteFiles(dir(), {{"metrics.jsonl", ""}, {"tensorboard/new", ""}}); });
   EXPECT_NE(FilesOf(dir()), Both());
-  EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), kFailedPrecondition,
                "holds a run already");
   EXPECT_EQ(FilesOf(dir()), Both());
 }
@@ -195,7 +194,7 @@ TEST_F(RunDirectoryTest, AfterACrashHalfWayTheOldOneIsPutBack) {
   for (const char* name : {"config.yaml", "checkpoints", "metrics.jsonl"}) {
     fs::create_directories(dir() + "/.replaced");
     fs::rename(dir() + "/" + name, dir() + "/.replaced/" + name);
-    EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), absl::StatusCode::kFailedPrecondition,
+    EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), kFailedPrecondition,
                  "holds a run already");
     EXPECT_EQ(FilesOf(dir()), Both()) << name;
     fs::create_directories(dir() + "/.replaced");
@@ -224,8 +223,8 @@ TEST_F(RunDirectoryTest, AForeignDirectoryIsRefused) {
     const TempDir foreign;
     WriteFiles(foreign.path(), {{name, "mine"}});
     for (const StartMode& mode : {kNew, kResume, kOverwrite}) {
-      EXPECT_ERROR(RunDirectory::Open(foreign.path(), mode, kKeepTwo),
-                   absl::StatusCode::kFailedPrecondition, "which no run has made");
+      EXPECT_ERROR(RunDirectory::Open(foreign.path(), mode, kKeepTwo), kFailedPrecondition,
+                   "which no run has made");
       EXPECT_EQ(FilesOf(foreign.path()), Files({{name, "mine"}}));
       EXPECT_FALSE(fs::exists(foreign.File("run.lock")));
     }
@@ -234,10 +233,9 @@ TEST_F(RunDirectoryTest, AForeignDirectoryIsRefused) {
 
 TEST_F(RunDirectoryTest, ADirectoryInUseIsRefused) {
   ASSERT_OK_AND_ASSIGN(const auto lock, RunLock::Acquire(dir()));
-  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, kKeepTwo),
-               absl::StatusCode::kFailedPrecondition, "in use by process");
-  EXPECT_ERROR(RunDirectory::Check(dir(), kOverwrite), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, kKeepTwo), kFailedPrecondition,
                "in use by process");
+  EXPECT_ERROR(RunDirectory::Check(dir(), kOverwrite), kFailedPrecondition, "in use by process");
 }
 
 // Check refuses what Open refuses, and leaves no trace.
@@ -246,22 +244,19 @@ TEST_F(RunDirectoryTest, ACheckChangesNothing) {
   EXPECT_OK(RunDirectory::Check(parent.File("new/run"), kNew));
   EXPECT_TRUE(fs::is_empty(parent.path()));
   WriteFile(parent.File("file"), "");
-  EXPECT_ERROR(RunDirectory::Check(parent.File("file/run"), kNew),
-               absl::StatusCode::kFailedPrecondition, "cannot");
+  EXPECT_ERROR(RunDirectory::Check(parent.File("file/run"), kNew), kFailedPrecondition, "cannot");
   const TempDir foreign;
   WriteFiles(foreign.path(), {{"model/config.json", "mine"}});
-  EXPECT_ERROR(RunDirectory::Check(foreign.path(), kOverwrite),
-               absl::StatusCode::kFailedPrecondition, "which no run has made");
+  EXPECT_ERROR(RunDirectory::Check(foreign.path(), kOverwrite), kFailedPrecondition,
+               "which no run has made");
   EXPECT_FALSE(fs::exists(foreign.File("run.lock")));
 
-  EXPECT_ERROR(RunDirectory::Check(dir(), kNew), absl::StatusCode::kFailedPrecondition,
-               "holds a run already");
+  EXPECT_ERROR(RunDirectory::Check(dir(), kNew), kFailedPrecondition, "holds a run already");
   EXPECT_OK(RunDirectory::Check(dir(), kOverwrite));
   EXPECT_EQ(FilesOf(dir()), Both());
   InKilledProcess([] {});
   const Files crashed = FilesOf(dir());
-  EXPECT_ERROR(RunDirectory::Check(dir(), kNew), absl::StatusCode::kFailedPrecondition,
-               "holds a run already");
+  EXPECT_ERROR(RunDirectory::Check(dir(), kNew), kFailedPrecondition, "holds a run already");
   EXPECT_EQ(FilesOf(dir()), crashed);
 }
 

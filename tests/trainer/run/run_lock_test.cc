@@ -48,9 +48,8 @@ TEST(RunLockTest, SecondProcessIsRefusedAndToldWhoHoldsIt) {
   const std::string run_dir = temp.File("run");
   Holder holder(run_dir);
   const auto refused = RunLock::Acquire(run_dir);
-  EXPECT_ERROR(refused, absl::StatusCode::kFailedPrecondition,
-               Concat("in use by process ", holder.pid(), " on "));
-  EXPECT_ERROR(refused, absl::StatusCode::kFailedPrecondition, run_dir);
+  EXPECT_ERROR(refused, kFailedPrecondition, Concat("in use by process ", holder.pid(), " on "));
+  EXPECT_ERROR(refused, kFailedPrecondition, run_dir);
   // The lock of a process ends with it, however it ends.
   holder.Kill();
   EXPECT_OK(RunLock::Acquire(run_dir));
@@ -60,8 +59,7 @@ TEST(RunLockTest, EndsWithTheObject) {
   TempDir temp;
   auto lock = RunLock::Acquire(temp.path());
   ASSERT_OK(lock);
-  EXPECT_ERROR(RunLock::Acquire(temp.path()), absl::StatusCode::kFailedPrecondition,
-               Concat("process ", getpid()));
+  EXPECT_ERROR(RunLock::Acquire(temp.path()), kFailedPrecondition, Concat("process ", getpid()));
   lock->reset();
   EXPECT_OK(RunLock::Acquire(temp.path()));
 }

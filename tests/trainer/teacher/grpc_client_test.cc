@@ -76,7 +76,7 @@ TEST_F(GrpcClientTest, CandidatesDenseRowsAndEntropiesArrive) {
   TeacherClientOptions small = FastOptions({&teacher_});
   small.max_message_bytes = 2000;
   Connect(small);
-  EXPECT_ERROR(ScoreOne(client_.get(), request), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ScoreOne(client_.get(), request), kInvalidArgument,
                "2412 bytes, above max_message_bytes 2000");
 }
 
@@ -177,16 +177,15 @@ TEST_F(GrpcClientTest, DoneMayAskForMore) {
 
 TEST_F(GrpcClientTest, BadRequestsAreNotSent) {
   ASSERT_OK_AND_ASSIGN(client_, MakeNetworkTeacherClient(FastOptions({&teacher_})));
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kFailedPrecondition,
-               "before Connect");
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kFailedPrecondition, "before Connect");
   TeacherClientOptions options = FastOptions({&teacher_});
   options.max_message_bytes = 300;
   Connect(options);
   TeacherRequest request = ExampleRequest(1, 12, 17);
-  EXPECT_ERROR(ScoreOne(client_.get(), request), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ScoreOne(client_.get(), request), kInvalidArgument,
                "request \"r1\": top_k 17 is outside [0, 16]");
   // 9 rows of 4 + 1 pairs of 8 bytes.
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kInvalidArgument,
                "360 bytes, above max_message_bytes 300");
   EXPECT_EQ(teacher_.num_calls(), 0);
   EXPECT_EQ(client_->stats().failures, 2u);
@@ -200,8 +199,7 @@ TEST_F(GrpcClientTest, ReplyAboveTheLimitIsNotAskedForAgain) {
     call.reply->set_request_id(std::string(2000, 'x'));
     call.finish(grpc::Status::OK);
   });
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kResourceExhausted,
-               "larger than max");
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kResourceExhausted, "larger than max");
   EXPECT_EQ(teacher_.num_calls(), 1);
 }
 
@@ -222,8 +220,8 @@ TEST_P(DamagedReplyTest, IsAskedForOnceMoreAndThenRefused) {
     call.finish(grpc::Status::OK);
   });
   const auto answer = ScoreOne(client_.get(), ExampleRequest(1));
-  EXPECT_ERROR(answer, absl::StatusCode::kDataLoss, GetParam().says);
-  EXPECT_ERROR(answer, absl::StatusCode::kDataLoss, teacher_.endpoint());
+  EXPECT_ERROR(answer, kDataLoss, GetParam().says);
+  EXPECT_ERROR(answer, kDataLoss, teacher_.endpoint());
   EXPECT_EQ(teacher_.num_calls(), 2);
   // Damaged once only: the second reply counts.
   num_damaged = 1;
@@ -270,7 +268,7 @@ TEST_F(GrpcClientTest, TeacherThatWasReplacedIsRefused) {
   teacher_.Stop();
   teacher_.info.set_revision("rev-2");
   teacher_.Start(port);
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kDataLoss,
                "revision \"rev-2\" instead of \"rev-1\"");
 }
 
@@ -282,7 +280,7 @@ TEST_F(GrpcClientTest, DestructionAnswersEverything) {
   std::atomic<int> num_cancelled = 0;
   for (int i = 0; i < 10; ++i) {
     client_->Score(ExampleRequest(i), [&](absl::StatusOr<TeacherScores> scores) {
-      num_cancelled += scores.status().code() == absl::StatusCode::kCancelled;
+      num_cancelled += scores.status().code() == kCancelled;
     });
   }
   std::vector<FakeCall> held = teacher_.TakeHeld(4);

@@ -65,7 +65,7 @@ TEST_F(OutageTest, PassingErrorsAreTriedAgain) {
 TEST_F(OutageTest, InternalErrorIsTriedOnceMore) {
   Connect();
   teacher_.SetHandler([](FakeCall call) { call.finish({grpc::StatusCode::INTERNAL, "broke"}); });
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kInternal, "broke");
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kInternal, "broke");
   EXPECT_EQ(teacher_.num_calls(), 2);
 }
 
@@ -94,8 +94,7 @@ TEST_F(OutageTest, NegativePushbackMeansNever) {
     call.context->AddTrailingMetadata(kRetryPushbackKey, "-1");
     call.finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "go away"});
   });
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kResourceExhausted,
-               "go away");
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kResourceExhausted, "go away");
   EXPECT_EQ(teacher_.num_calls(), 1);
 }
 
@@ -110,9 +109,9 @@ TEST_F(OutageTest, EndlessOutageUsesUpTheBudget) {
   EXPECT_GE(absl::Now() - start, options_.outage_budget);
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
   for (const auto& answer : answers) {
-    EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, "outage_budget 300ms is used up");
+    EXPECT_ERROR(answer, kUnavailable, "outage_budget 300ms is used up");
   }
-  EXPECT_ERROR(answers[0], absl::StatusCode::kUnavailable, "no");
+  EXPECT_ERROR(answers[0], kUnavailable, "no");
   EXPECT_TRUE(client_->stats().waiting);
   EXPECT_EQ(client_->stats().failures, 20u);
   teacher_.SetHandler(nullptr);
@@ -125,8 +124,7 @@ TEST_F(OutageTest, HungTeacherUsesUpTheBudget) {
   options_.outage_budget = absl::Milliseconds(150);
   Connect();
   teacher_.Hold();
-  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), absl::StatusCode::kUnavailable,
-               "outage_budget");
+  EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kUnavailable, "outage_budget");
 }
 
 TEST_F(OutageTest, RequestsSurviveARestart) {

@@ -114,7 +114,7 @@ TEST_F(RetryingClientTest, OtherEndpointComesFirst) {
   std::vector<size_t> order;  // one request: one attempt after the other
   transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
     order.push_back(endpoint);
-    return order.size() < 5 ? Fail(absl::StatusCode::kResourceExhausted) : Right(request);
+    return order.size() < 5 ? Fail(kResourceExhausted) : Right(request);
   });
   Start(FastOptions(2));
   EXPECT_OK(Score(1)[0]);
@@ -153,7 +153,7 @@ TEST_F(RetryingClientTest, OutageCostsOneProbePerPause) {
   transport_.SetRule([&](size_t, const TeacherRequest& request) {
     if (!is_down) return Right(request);
     if (--num_left <= 0) is_down = false;
-    return Fail(absl::StatusCode::kUnavailable);
+    return Fail(kUnavailable);
   });
   RetryOptions options = FastOptions(1);
   options.max_in_flight_per_endpoint = 1 << 20;
@@ -166,7 +166,7 @@ TEST_F(RetryingClientTest, OutageCostsOneProbePerPause) {
 
 TEST_F(RetryingClientTest, DeadEndpointGetsNoCrowd) {
   transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
-    return endpoint == 0 ? Fail(absl::StatusCode::kUnavailable) : Right(request);
+    return endpoint == 0 ? Fail(kUnavailable) : Right(request);
   });
   RetryOptions options = FastOptions(2);
   options.initial_backoff = options.max_backoff = absl::Seconds(1000);
@@ -203,15 +203,15 @@ TEST_F(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
   auto held = transport_.TakeHeld(1);
   EXPECT_EQ(held[0].timeout, absl::Hours(2));
   clock.Advance(absl::Hours(1));  // a long first attempt is not held against the request
-  held[0].done(Fail(absl::StatusCode::kUnavailable));
+  held[0].done(Fail(kUnavailable));
   clock.Advance(absl::Minutes(10));
   client_->SetReachability(0, absl::OkStatus());  // wakes the client
   held = transport_.TakeHeld(1);
   EXPECT_EQ(held[0].timeout, absl::Minutes(20));  // what is left of the budget
   clock.Advance(absl::Minutes(20));
-  held[0].done(Fail(absl::StatusCode::kUnavailable));
+  held[0].done(Fail(kUnavailable));
   open.Wait();
-  EXPECT_ERROR(answer, absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(answer, kUnavailable,
                "request \"r0\" is given up after 2 failed attempts: outage_budget 30m is used up; "
                "last error: UNAVAILABLE: e0, request \"r0\": as told");
 }
@@ -223,7 +223,7 @@ TEST_F(RetryingClientTest, RefusalsComeFromTheClientsThread) {
   const std::thread::id caller = std::this_thread::get_id();
   absl::BlockingCounter open(1);
   client_->Score(request, [&](absl::StatusOr<TeacherScores> scores) {
-    EXPECT_ERROR(scores, absl::StatusCode::kInvalidArgument, "not by this transport");
+    EXPECT_ERROR(scores, kInvalidArgument, "not by this transport");
     EXPECT_NE(std::this_thread::get_id(), caller);
     open.DecrementCount();
   });
@@ -240,7 +240,7 @@ TEST_F(RetryingClientTest, HugePushbackIsNoReasonToHang) {
   RetryOptions options = FastOptions(1);
   options.outage_budget = absl::Milliseconds(50);
   Start(options);
-  EXPECT_ERROR(Score(1)[0], absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(Score(1)[0], kUnavailable,
                "request \"r0\" is given up after 1 failed attempt: outage_budget 50ms");
   EXPECT_OK(Score(1)[0]);
 }
@@ -248,8 +248,7 @@ TEST_F(RetryingClientTest, HugePushbackIsNoReasonToHang) {
 TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
   std::atomic<bool> is_right = false;
   transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
-    return endpoint == 0 && !is_right ? Fail(absl::StatusCode::kFailedPrecondition)
-                                      : Right(request);
+    return endpoint == 0 && !is_right ? Fail(kFailedPrecondition) : Right(request);
   });
   Start(FastOptions(2));
   for (const auto& answer : Score(200)) EXPECT_OK(answer);
@@ -270,24 +269,22 @@ TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
 }
 
 TEST_F(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
-  transport_.SetRule(
-      [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kFailedPrecondition); });
+  transport_.SetRule([&](size_t, const TeacherRequest&) { return Fail(kFailedPrecondition); });
   Start(FastOptions(2));
-  EXPECT_ERROR(Score(1)[0], absl::StatusCode::kFailedPrecondition, "as told");
+  EXPECT_ERROR(Score(1)[0], kFailedPrecondition, "as told");
 }
 
 // One endpoint lies and the other is full: the requests that were lied to wait for the other.
 TEST_F(RetryingClientTest, WrongRepliesOfOneEndpointAreOutvoted) {
   transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
-    return endpoint == 0 ? Fail(absl::StatusCode::kDataLoss) : Right(request);
+    return endpoint == 0 ? Fail(kDataLoss) : Right(request);
   });
   RetryOptions options = FastOptions(2);
   options.max_in_flight_per_endpoint = 2;
   Start(options);
   for (const auto& answer : Score(500)) EXPECT_OK(answer);
-  transport_.SetRule(
-      [&](size_t, const TeacherRequest&) { return Fail(absl::StatusCode::kDataLoss); });
-  EXPECT_ERROR(Score(1)[0], absl::StatusCode::kDataLoss, "as told");
+  transport_.SetRule([&](size_t, const TeacherRequest&) { return Fail(kDataLoss); });
+  EXPECT_ERROR(Score(1)[0], kDataLoss, "as told");
 }
 
 TEST_F(RetryingClientTest, ARequestThatWasLiedToWaitsForAnotherEndpoint) {
@@ -298,7 +295,7 @@ TEST_F(RetryingClientTest, ARequestThatWasLiedToWaitsForAnotherEndpoint) {
   for (int i = 0; i < 2; ++i) client_->Score(ExampleRequest(i), expect_right);
   auto held = transport_.TakeHeld(2);
   ASSERT_EQ(held[0].endpoint, 0u);
-  held[0].done(Fail(absl::StatusCode::kDataLoss));
+  held[0].done(Fail(kDataLoss));
   client_->Score(ExampleRequest(2), expect_right);
   // Endpoint 1 is full, and endpoint 0 is probed with the request that it has not answered yet.
   auto probe = transport_.TakeHeld(1);
@@ -347,7 +344,7 @@ TEST_F(RetryingClientTest, AFailedHedgeLeavesTheFirstAttempt) {
     open.DecrementCount();
   });
   auto held = transport_.TakeHeld(2);
-  held[1].done(Fail(absl::StatusCode::kDataLoss));
+  held[1].done(Fail(kDataLoss));
   held[0].done(Right(held[0].request));
   open.Wait();
   EXPECT_EQ(client_->stats().hedges, 1u);
@@ -366,9 +363,9 @@ TEST_F(RetryingClientTest, EveryRequestIsAnsweredOnce) {
       absl::MutexLock lock(&mutex);
       switch (random.NextBelow(4)) {
         case 0:
-          return Fail(absl::StatusCode::kUnavailable);
+          return Fail(kUnavailable);
         case 1:
-          return Fail(absl::StatusCode::kResourceExhausted);
+          return Fail(kResourceExhausted);
         default:
           return Right(request);
       }

@@ -68,8 +68,7 @@ TEST_P(DamagedScoresTest, IsRefused) {
   scores = ExampleScores(request, info);
   ASSERT_OK(VerifyTeacherScores(scores, request, info));
   GetParam().apply(&scores);
-  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,
-               GetParam().says);
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), kDataLoss, GetParam().says);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -132,8 +131,7 @@ TEST_P(DamagedFullScoresTest, IsRefused) {
   TeacherScores scores = ExampleScores(request, info);
   ASSERT_OK(VerifyTeacherScores(scores, request, info));
   GetParam().apply(&scores);
-  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,
-               GetParam().says);
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), kDataLoss, GetParam().says);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -176,8 +174,7 @@ TEST(VerifyTeacherScoresTest, SampledTokenFitsIntoTheTail) {
                           .revision = info.revision};
   EXPECT_OK(VerifyTeacherScores(scores, request, info));
   scores.sampled_log_probs = {std::log(0.11f)};
-  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), absl::StatusCode::kDataLoss,
-               "is above log_tail");
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), kDataLoss, "is above log_tail");
 }
 
 TEST(VerifyTeacherRequestTest, LimitsAreNamed) {
@@ -187,7 +184,7 @@ TEST(VerifyTeacherRequestTest, LimitsAreNamed) {
   const auto expect_refused = [&](auto change, const std::string& says, TeacherInfo limits) {
     TeacherRequest request = good;
     change(&request);
-    EXPECT_ERROR(VerifyTeacherRequest(request, limits), absl::StatusCode::kInvalidArgument, says);
+    EXPECT_ERROR(VerifyTeacherRequest(request, limits), kInvalidArgument, says);
   };
   expect_refused([](auto* r) { r->token_ids.push_back(1); }, "max_model_len is 64", info);
   expect_refused([](auto* r) { r->score_start = 0; }, "score_start 0 is outside [1, 64)", info);

@@ -181,7 +181,7 @@ TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
   options.concurrency = 1;
   ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
   const auto responses = AskAll(source.get(), std::vector<PromptRecord>(50, TextPrompt("a")));
-  EXPECT_ERROR(responses[0], absl::StatusCode::kUnavailable, "HTTP 500: out of KV cache");
+  EXPECT_ERROR(responses[0], kUnavailable, "HTTP 500: out of KV cache");
   EXPECT_THAT(std::string(responses[0].status().message()), HasSubstr("after 3 attempts"));
   for (size_t i = 1; i < responses.size(); ++i)
     EXPECT_TRUE(absl::IsCancelled(responses[i].status()));
@@ -190,9 +190,8 @@ TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
 
 TEST(OpenAiSource, RefusalsAreNotRepeated) {
   for (const auto& [status, code, words] :
-       {std::tuple{400, absl::StatusCode::kInvalidArgument, "HTTP 400: too long"},
-        std::tuple{401, absl::StatusCode::kPermissionDenied, "MY_KEY"},
-        std::tuple{404, absl::StatusCode::kNotFound, "HTTP 404"}}) {
+       {std::tuple{400, kInvalidArgument, "HTTP 400: too long"},
+        std::tuple{401, kPermissionDenied, "MY_KEY"}, std::tuple{404, kNotFound, "HTTP 404"}}) {
     std::atomic<int> calls{0};
     Server server([&, status = status](const httplib::Request&, httplib::Response& reply) {
       ++calls;
@@ -231,8 +230,7 @@ TEST(OpenAiSource, ASlowServerIsATimeout) {
   options.max_retries = 0;
   {
     ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
-    EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], absl::StatusCode::kUnavailable,
-                 "/v1/completions");
+    EXPECT_ERROR(AskAll(source.get(), {TextPrompt("a")})[0], kUnavailable, "/v1/completions");
   }
   stop.Notify();
 }
@@ -283,20 +281,17 @@ TEST(OpenAiSource, ConnectNamesWhatIsWrong) {
   Server server([](const httplib::Request&, httplib::Response&) {});
   OpenAiOptions options = Options(server);
   options.model = "other";
-  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kNotFound,
+  EXPECT_ERROR(OpenAiSource::Connect(options), kNotFound,
                "no model \"other\"; it has \"tiny\", \"big\"");
   for (const char* url : {"", "127.0.0.1:8000", "http://", "ftp://x", "http:///v1", "http://a b"}) {
     options.url = url;
-    EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kInvalidArgument,
-                 "is not a URL");
+    EXPECT_ERROR(OpenAiSource::Connect(options), kInvalidArgument, "is not a URL");
   }
   options.url = "http://127.0.0.1:1";
   options.max_retries = 1;
-  EXPECT_ERROR(OpenAiSource::Connect(options), absl::StatusCode::kUnavailable,
-               "http://127.0.0.1:1/v1/models");
+  EXPECT_ERROR(OpenAiSource::Connect(options), kUnavailable, "http://127.0.0.1:1/v1/models");
   Server empty([](const httplib::Request&, httplib::Response&) {}, R"({"data":[]})");
-  EXPECT_ERROR(OpenAiSource::Connect(Options(empty)), absl::StatusCode::kNotFound,
-               "lists no model");
+  EXPECT_ERROR(OpenAiSource::Connect(Options(empty)), kNotFound, "lists no model");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -82,7 +82,7 @@ std::shared_ptr<const PolicyWeights> Weights(int64_t step, const std::string& na
 
 // A thread that has answered lets go of the weights a moment later.
 void ExpectExpires(const std::weak_ptr<const PolicyWeights>& weights) {
-  EXPECT_TRUE(testing::PollUntil(absl::Seconds(10), [&] { return weights.expired(); }));
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return weights.expired(); }));
 }
 
 // Collects the answers of one batch.
@@ -297,7 +297,7 @@ TEST_F(RemoteRolloutEngineTest, AnswersThatBreakTheProtocolLeaveTheWorkerOut) {
       return answer;
     };
     const auto answers = Batch(StartWith(0), 2, 0).Wait();
-    EXPECT_ERROR(answers[0], absl::StatusCode::kFailedPrecondition, "the-only-one");
+    EXPECT_ERROR(answers[0], kFailedPrecondition, "the-only-one");
     EXPECT_THAT(answers[0].status().ToString(), HasSubstr(text));
     engine_.reset();
     workers_.clear();
@@ -381,8 +381,7 @@ TEST_F(RemoteRolloutEngineTest, WithoutAnyWorkerTheRequestsFailAfterTheBudget) {
   ManualClock clock;
   clock_ = &clock;
   RemoteRolloutEngine* const engine = Start();
-  EXPECT_ERROR(engine->Connect(absl::Milliseconds(20)), absl::StatusCode::kUnavailable,
-               "a: not there");
+  EXPECT_ERROR(engine->Connect(absl::Milliseconds(20)), kUnavailable, "a: not there");
   engine->SetWeights(Weights(0));
   Batch first(engine, 3, 0);
   clock.Advance(options_.outage_budget);
@@ -390,8 +389,7 @@ TEST_F(RemoteRolloutEngineTest, WithoutAnyWorkerTheRequestsFailAfterTheBudget) {
   EXPECT_EQ(engine->stats().num_unfinished, 4) << "the budget is not used up yet";
   clock.Advance(absl::Milliseconds(1));
   for (Batch* batch : {&first, &second}) {
-    for (const auto& answer : batch->Wait())
-      EXPECT_ERROR(answer, absl::StatusCode::kUnavailable, "a: not there");
+    for (const auto& answer : batch->Wait()) EXPECT_ERROR(answer, kUnavailable, "a: not there");
   }
 }
 
@@ -400,15 +398,14 @@ TEST_F(RemoteRolloutEngineTest, AWorkerThatCanNeverBeUsedIsRefusedAtTheStart) {
   ScriptedWorker* const b = Add("b");
   b->fails_checks = 1;
   b->check_error = absl::FailedPreconditionError("vocabulary 5 is not the student's 6");
-  EXPECT_ERROR(Start()->Connect(absl::Seconds(10)), absl::StatusCode::kFailedPrecondition,
-               "b: vocabulary 5");
+  EXPECT_ERROR(Start()->Connect(absl::Seconds(10)), kFailedPrecondition, "b: vocabulary 5");
 }
 
 TEST_F(RemoteRolloutEngineTest, ARequestThatIsAtFaultFailsAlone) {
   FailIf(Add("a"), HasSeedOne, InvalidArgument("token_ids is too long"));
   const auto answers = Batch(StartWith(0), 3, 0).Wait();
   EXPECT_OK(answers[0]);
-  EXPECT_ERROR(answers[1], absl::StatusCode::kInvalidArgument, "a: token_ids is too long");
+  EXPECT_ERROR(answers[1], kInvalidArgument, "a: token_ids is too long");
   EXPECT_OK(answers[2]);
 }
 
@@ -418,7 +415,7 @@ TEST_F(RemoteRolloutEngineTest, ARequestThatBreaksEveryWorkerEnds) {
   RemoteRolloutEngine* const engine = StartWith(0);
   const auto answers = Batch(engine, 3, 0).Wait();
   EXPECT_OK(answers[0]);
-  EXPECT_ERROR(answers[1], absl::StatusCode::kInternal, "asked 5 times: the logits hold a NaN");
+  EXPECT_ERROR(answers[1], kInternal, "asked 5 times: the logits hold a NaN");
   EXPECT_OK(answers[2]);
   EXPECT_EQ(engine->stats().num_left_out, 0);
 }
@@ -435,7 +432,7 @@ TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
   Batch batch(engine, 10, 0);
   engine->CancelAll();
   for (const auto& answer : batch.Wait())
-    EXPECT_EQ(answer.status().code(), absl::StatusCode::kCancelled) << answer.status();
+    EXPECT_EQ(answer.status().code(), kCancelled) << answer.status();
   a->on_generate = nullptr;
   engine->SetWeights(Weights(0, "-again"));  // another roll-out of the same step
   Batch(engine, 10, 0).ExpectWhole(0);
@@ -444,10 +441,10 @@ TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
 TEST_F(RemoteRolloutEngineTest, RequestsForOtherWeightsThanTheWorkersHaveAreRefused) {
   Add("a");
   RemoteRolloutEngine* const engine = StartWith(0);
-  EXPECT_ERROR(Batch(engine, 1, 1).Wait()[0], absl::StatusCode::kFailedPrecondition, "step 1");
+  EXPECT_ERROR(Batch(engine, 1, 1).Wait()[0], kFailedPrecondition, "step 1");
   engine->SetWeights(ResourceExhausted("the disk is full"));
-  EXPECT_ERROR(Batch(engine, 1, 0).Wait()[0], absl::StatusCode::kResourceExhausted, "disk");
+  EXPECT_ERROR(Batch(engine, 1, 0).Wait()[0], kResourceExhausted, "disk");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -105,18 +105,17 @@ TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   ASSERT_OK_AND_ASSIGN(const TeacherInfo info, client->Connect(absl::Seconds(20)));
   EXPECT_EQ(info.revision, "rev-1");
   for (const auto& answer : ScoreAll(client.get(), ExampleRequests(10))) EXPECT_OK(answer);
-  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(11)), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(11)), kFailedPrecondition,
                "request \"r11\": its scores are not in the cache");
   EXPECT_OK(MakeClient(false, "rev-1")->Connect(absl::Seconds(20)));
-  EXPECT_ERROR(MakeClient(false, "rev-2")->Connect(absl::Seconds(20)),
-               absl::StatusCode::kInvalidArgument, "the revision \"rev-1\" instead of \"rev-2\"");
+  EXPECT_ERROR(MakeClient(false, "rev-2")->Connect(absl::Seconds(20)), kInvalidArgument,
+               "the revision \"rev-1\" instead of \"rev-2\"");
 }
 
 TEST_F(CachedTeacherTest, AnUnknownTeacherIsNamed) {
   auto client = MakeClient(false);
-  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
-               teacher_.endpoint());
-  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(client->Connect(absl::Seconds(20)), kFailedPrecondition, teacher_.endpoint());
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), kFailedPrecondition,
                "Score before Connect");
 }
 
@@ -125,12 +124,11 @@ TEST_F(CachedTeacherTest, ErrorsAreNotStored) {
   ASSERT_OK(client->Connect(absl::Seconds(20)));
   TeacherRequest bad = ExampleRequest(1);
   bad.score_start = 0;
-  EXPECT_ERROR(ScoreOne(client.get(), bad), absl::StatusCode::kInvalidArgument, "score_start 0");
+  EXPECT_ERROR(ScoreOne(client.get(), bad), kInvalidArgument, "score_start 0");
   teacher_.SetHandler([](FakeCall call) {
     call.finish({grpc::StatusCode::INVALID_ARGUMENT, "as told"});
   });
-  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kInvalidArgument,
-               "as told");
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), kInvalidArgument, "as told");
   teacher_.SetHandler(nullptr);
   EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
 }

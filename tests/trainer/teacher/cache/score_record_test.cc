@@ -91,22 +91,20 @@ TEST(ScoreRecordTest, DamageIsNoticed) {
       std::string damaged = bytes;
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
       SCOPED_TRACE(at);
-      EXPECT_ERROR(ParseScoreRecord(Bytes(damaged), key, request), absl::StatusCode::kDataLoss, "");
+      EXPECT_ERROR(ParseScoreRecord(Bytes(damaged), key, request), kDataLoss, "");
     }
-    EXPECT_ERROR(ParseScoreRecord(Bytes(bytes.substr(0, at)), key, request),
-                 absl::StatusCode::kDataLoss, "");
+    EXPECT_ERROR(ParseScoreRecord(Bytes(bytes.substr(0, at)), key, request), kDataLoss, "");
     // A page that was never written.
     std::string torn = bytes;
     std::fill(torn.begin() + static_cast<std::ptrdiff_t>(at), torn.end(), '\0');
-    EXPECT_ERROR(ParseScoreRecord(Bytes(torn), key, request), absl::StatusCode::kDataLoss, "");
+    EXPECT_ERROR(ParseScoreRecord(Bytes(torn), key, request), kDataLoss, "");
   }
-  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes + std::string(8, 'x')), key, request),
-               absl::StatusCode::kDataLoss, "");
+  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes + std::string(8, 'x')), key, request), kDataLoss, "");
   // The right entry of another request.
-  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes), ScoreKey(request, "rev-2"), request),
-               absl::StatusCode::kDataLoss, "another key");
-  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes), key, FullRequest(1, 7, 3, 2)),
-               absl::StatusCode::kDataLoss, "another shape");
+  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes), ScoreKey(request, "rev-2"), request), kDataLoss,
+               "another key");
+  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes), key, FullRequest(1, 7, 3, 2)), kDataLoss,
+               "another shape");
 }
 
 TEST(ScoreKeyTest, WhatDecidesTheReplyDecidesTheKey) {

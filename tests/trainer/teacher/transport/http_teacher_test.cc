@@ -84,7 +84,7 @@ TEST_P(HttpTeacherTest, WhatSuchTeachersCannotDoIsRefusedByName) {
   const auto expect_refused = [&](auto change, const std::string& says) {
     TeacherRequest request = ExampleRequest(1);
     change(&request);
-    EXPECT_ERROR(ScoreOne(client.get(), request), absl::StatusCode::kInvalidArgument, says);
+    EXPECT_ERROR(ScoreOne(client.get(), request), kInvalidArgument, says);
   };
   expect_refused([](auto* r) { r->temperature = 0.5f; }, "temperature 0.5");
   expect_refused([](auto* r) { r->entropy = true; }, "entropy");
@@ -102,7 +102,7 @@ TEST_P(HttpTeacherTest, SizesThatNoReplyCanHaveAreKnownAtTheStart) {
   longest.token_ids.resize(16 << 10);
   EXPECT_OK(client->CheckSize(longest, info));
   longest.top_k = 512;
-  EXPECT_ERROR(client->CheckSize(longest, info), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(client->CheckSize(longest, info), kInvalidArgument,
                "bytes of JSON, above the limit of 536870912");
 }
 
@@ -110,8 +110,7 @@ TEST_P(HttpTeacherTest, StrangeRepliesAreNotTrainedOn) {
   auto client = ConnectedTo(FastHttpOptions(teacher_));
   const auto expect_refused = [&](FakeHttpTeacher::Reply reply) {
     teacher_.SetReply(std::move(reply));
-    EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kDataLoss,
-                 "teacher reply");
+    EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), kDataLoss, "teacher reply");
   };
   for (const char* body : {"", "{", "[]", "{}", "\xff\xfe", "{\"choices\":[]}",
                            "{\"choices\":[{\"prompt_logprobs\":[null]}]}", "{\"meta_info\":[]}",
@@ -157,10 +156,9 @@ TEST_P(HttpTeacherTest, StatusesBecomeErrorsAndRetries) {
     EXPECT_OK(ScoreOne(client.get(), ExampleRequest(1)));
   }
   EXPECT_EQ(client->stats().retries, 6u);
-  for (const auto& [final, code] : {std::pair(400, absl::StatusCode::kInvalidArgument),
-                                    std::pair(401, absl::StatusCode::kPermissionDenied),
-                                    std::pair(404, absl::StatusCode::kFailedPrecondition),
-                                    std::pair(422, absl::StatusCode::kInvalidArgument)}) {
+  for (const auto& [final, code] :
+       {std::pair(400, kInvalidArgument), std::pair(401, kPermissionDenied),
+        std::pair(404, kFailedPrecondition), std::pair(422, kInvalidArgument)}) {
     status = final;
     num_left = 1;
     EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), code, "as told");
@@ -182,8 +180,7 @@ TEST_P(HttpTeacherTest, ATrickleIsCutAtTheTimeout) {
       return sink.write(" ", 1);
     });
   });
-  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), absl::StatusCode::kUnavailable,
-               "DEADLINE_EXCEEDED");
+  EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), kUnavailable, "DEADLINE_EXCEEDED");
   is_over = true;
 }
 
@@ -206,17 +203,17 @@ TEST_P(HttpTeacherTest, DestructionCancelsWhatIsInFlight) {
 TEST_P(HttpTeacherTest, AnApiKeyIsSent) {
   teacher_.api_key = "secret";
   TeacherClientOptions options = FastHttpOptions(teacher_);
-  EXPECT_ERROR(ConnectError(options), absl::StatusCode::kPermissionDenied, "no API key was sent");
+  EXPECT_ERROR(ConnectError(options), kPermissionDenied, "no API key was sent");
   options.api_key = "secret";
   EXPECT_OK(ScoreOne(ConnectedTo(options).get(), ExampleRequest(1)));
   options.api_key = "a b";
-  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument, "API key");
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), kInvalidArgument, "API key");
 }
 
 TEST_P(HttpTeacherTest, AModelIsChosenByName) {
   TeacherClientOptions options = FastHttpOptions(teacher_);
   options.model = "nothing";
-  EXPECT_ERROR(ConnectError(options), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(ConnectError(options), kFailedPrecondition,
                "the server has no model \"nothing\"; it has \"example\", \"other\"");
   options.model = "other";
   EXPECT_EQ(InfoOf(options).model_name, "other");
@@ -265,10 +262,10 @@ TEST(VllmTeacherTest, APortOfGrpcIsNamedAsThePossibleCause) {
   grpc_teacher.Start();
   TeacherClientOptions options = FastHttpOptions(FakeHttpTeacher(HttpShape::kVllmPython));
   options.endpoints = {"vllm+http://127.0.0.1:" + std::to_string(grpc_teacher.port())};
-  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), kUnavailable,
                "is this the server's HTTP port, not the one of gRPC");
   grpc_teacher.Stop();
-  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), kUnavailable,
                "no connection: nothing listens there");
 }
 
@@ -276,7 +273,7 @@ TEST(VllmTeacherTest, TheFlagOfALimitIsNamed) {
   FakeHttpTeacher teacher(HttpShape::kVllmPython);
   TeacherClientOptions options = FastHttpOptions(teacher);
   options.probe_top_k = 21;
-  EXPECT_ERROR(ConnectError(options), absl::StatusCode::kFailedPrecondition, "--max-logprobs 21");
+  EXPECT_ERROR(ConnectError(options), kFailedPrecondition, "--max-logprobs 21");
 }
 
 TEST(VllmTeacherTest, AsksWithTokenIds) {
@@ -311,7 +308,7 @@ TEST(VllmTeacherTest, ZeroProbabilityAndAnotherFingerprint) {
     reply["system_fingerprint"] = "vllm-2-def";
     return reply.dump();
   });
-  EXPECT_ERROR(ScoreOne(client.get(), request), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(ScoreOne(client.get(), request), kFailedPrecondition,
                "revision \"example vllm-2-def\" instead of \"example vllm-1-abc\"");
 }
 

@@ -51,13 +51,12 @@ TEST_F(TlsTest, GrpcIsEncrypted) {
   FakeTeacher teacher;
   teacher.Start(0, ServerCredentials(/*asks_client=*/false));
   TeacherClientOptions options = Options("grpcs", teacher.port());
-  EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
+  EXPECT_ERROR(ConnectAndScore(options, kShort), kUnavailable, "");
   options.tls_ca_file = dir_.File("client.crt");  // another authority
-  EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
+  EXPECT_ERROR(ConnectAndScore(options, kShort), kUnavailable, "");
   options.tls_ca_file = dir_.File("server.crt");
   EXPECT_OK(ConnectAndScore(options, kLong));
-  EXPECT_ERROR(ConnectAndScore(Options("grpc", teacher.port()), kShort),
-               absl::StatusCode::kUnavailable, "");
+  EXPECT_ERROR(ConnectAndScore(Options("grpc", teacher.port()), kShort), kUnavailable, "");
 }
 
 TEST_F(TlsTest, GrpcServersMayAskForACertificate) {
@@ -65,7 +64,7 @@ TEST_F(TlsTest, GrpcServersMayAskForACertificate) {
   teacher.Start(0, ServerCredentials(/*asks_client=*/true));
   TeacherClientOptions options = Options("grpcs", teacher.port());
   options.tls_ca_file = dir_.File("server.crt");
-  EXPECT_ERROR(ConnectAndScore(options, kShort), absl::StatusCode::kUnavailable, "");
+  EXPECT_ERROR(ConnectAndScore(options, kShort), kUnavailable, "");
   options.tls_cert_file = dir_.File("client.crt");
   options.tls_key_file = dir_.File("client.key");
   EXPECT_OK(ConnectAndScore(options, kLong));
@@ -86,7 +85,7 @@ TEST_F(TlsTest, GrpcSendsTheApiKey) {
   });
   EXPECT_OK(ConnectAndScore(options, kLong));
   options.api_key = "";
-  EXPECT_ERROR(ConnectAndScore(options, kLong), absl::StatusCode::kUnauthenticated, "no key");
+  EXPECT_ERROR(ConnectAndScore(options, kLong), kUnauthenticated, "no key");
 }
 
 TEST_F(TlsTest, HttpIsEncrypted) {
@@ -111,9 +110,9 @@ TEST_F(TlsTest, HttpIsEncrypted) {
     auto client = MakeNetworkTeacherClient(options);
     return client.ok() ? (*client)->Connect(timeout).status() : client.status();
   };
-  EXPECT_ERROR(connect(kShort), absl::StatusCode::kUnavailable, "");
+  EXPECT_ERROR(connect(kShort), kUnavailable, "");
   options.tls_ca_file = dir_.File("server.crt");
-  EXPECT_ERROR(connect(kShort), absl::StatusCode::kUnavailable, "");
+  EXPECT_ERROR(connect(kShort), kUnavailable, "");
   options.tls_cert_file = dir_.File("client.crt");
   options.tls_key_file = dir_.File("client.key");
   EXPECT_OK(connect(kLong));
@@ -122,16 +121,14 @@ TEST_F(TlsTest, HttpIsEncrypted) {
 TEST_F(TlsTest, FilesAreChecked) {
   TeacherClientOptions options = Options("grpcs", 1);
   options.tls_ca_file = "/nowhere.pem";
-  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
-               "tls_ca_file: ");
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), kInvalidArgument, "tls_ca_file: ");
   options.tls_ca_file = dir_.File("server.crt");
   options.tls_cert_file = dir_.File("client.crt");
-  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), kInvalidArgument,
                "tls_cert_file and tls_key_file");
   options = Options("grpc", 1);
   options.tls_ca_file = dir_.File("server.crt");
-  EXPECT_ERROR(MakeNetworkTeacherClient(options), absl::StatusCode::kInvalidArgument,
-               "no endpoint uses TLS");
+  EXPECT_ERROR(MakeNetworkTeacherClient(options), kInvalidArgument, "no endpoint uses TLS");
 }
 
 }  // namespace
