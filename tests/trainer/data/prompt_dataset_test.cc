@@ -15,11 +15,11 @@ namespace {
 
 class LoadPromptsTest : public ::testing::Test {
  protected:
-  absl::StatusOr<PromptDataset> Load(const std::string& content, const DatasetOptions& options) {
+  absl::StatusOr<PromptDataset> Load(const std::string& content) {
     WriteFile(dir_.File("data.jsonl"), content);
-    return LoadPrompts({dir_.File("data.jsonl")}, &tokenizer_, options);
+    return LoadPrompts({dir_.File("data.jsonl")}, &tokenizer_, options_);
   }
-  DatasetOptions Options() { return {.vocab_size = 256}; }
+  DatasetOptions options_ = {.vocab_size = 256};
   TempDir dir_;
   ByteTokenizer tokenizer_;
 };
@@ -27,8 +27,7 @@ class LoadPromptsTest : public ::testing::Test {
 TEST_F(LoadPromptsTest, TextAndIds) {
   ASSERT_OK_AND_ASSIGN(
       PromptDataset data,
-      Load("{\"prompt\":\"ab\",\"answer\":\"7\"}\n\n{\"prompt_ids\":[5,6],\"answer\":12}\n",
-           Options()));
+      Load("{\"prompt\":\"ab\",\"answer\":\"7\"}\n\n{\"prompt_ids\":[5,6],\"answer\":12}\n"));
   ASSERT_EQ(data.records.size(), 2u);
   EXPECT_EQ(data.records[0].prompt_ids, (std::vector<int32_t>{1, 'a', 'b'}));
   EXPECT_EQ(data.records[0].answer, "7");
@@ -39,35 +38,30 @@ TEST_F(LoadPromptsTest, TextAndIds) {
 }
 
 TEST_F(LoadPromptsTest, ResponsesEndWithEosOnce) {
-  DatasetOptions options = Options();
-  options.response_key = "response";
-  options.append_eos_id = 2;
+  options_.response_key = "response";
+  options_.append_eos_id = 2;
   ASSERT_OK_AND_ASSIGN(
       PromptDataset data,
-      Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response_ids\":[9,2]}\n",
-           options));
+      Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response_ids\":[9,2]}\n"));
   EXPECT_EQ(data.records[0].response_ids, (std::vector<int32_t>{'b', 2}));
   EXPECT_EQ(data.records[1].response_ids, (std::vector<int32_t>{9, 2}));
 }
 
 TEST_F(LoadPromptsTest, OverlongPromptsAreRefusedOrCounted) {
-  DatasetOptions options = Options();
-  options.max_prompt_length = 3;
+  options_.max_prompt_length = 3;
   const std::string content = "{\"prompt\":\"ab\"}\n{\"prompt\":\"abc\"}\n";
-  EXPECT_ERROR(Load(content, options), kInvalidArgument,
+  EXPECT_ERROR(Load(content), kInvalidArgument,
                "data.jsonl:2: the prompt has 4 tokens, more than max_prompt_length 3");
-  options.filter_overlong_prompts = true;
-  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(content, options));
+  options_.filter_overlong_prompts = true;
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(content));
   EXPECT_EQ(data.records.size(), 1u);
   EXPECT_EQ(data.num_overlong(), 1);
-  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n", options), kInvalidArgument,
-               "1 over-long prompts dropped");
+  EXPECT_ERROR(Load("{\"prompt\":\"abcdef\"}\n"), kInvalidArgument, "1 over-long prompts dropped");
 }
 
 TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
-  DatasetOptions options = Options();
-  options.max_prompt_length = 4;
-  options.add_special_tokens = false;
+  options_.max_prompt_length = 4;
+  options_.add_special_tokens = false;
   const std::string rows =
       "{\"prompt\":\"abcd\"}\n{\"prompt\":\"abcdefg\"}\n{\"prompt_ids\":[1,2,3,4,5,6]}\n";
   for (const auto& [truncation, text, ids] :
@@ -75,9 +69,9 @@ TEST_F(LoadPromptsTest, OverlongPromptsAreCutAsAsked) {
            {Truncation::kLeft, "defg", {3, 4, 5, 6}},
            {Truncation::kRight, "abcd", {1, 2, 3, 4}},
            {Truncation::kMiddle, "abfg", {1, 2, 5, 6}}}) {
-    options.truncation = truncation;
+    options_.truncation = truncation;
     const std::string name = NameOf(truncation);
-    ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load(rows, options));
+    ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load(rows));
     ASSERT_EQ(data.records.size(), 3u) << name;
     EXPECT_EQ(data.records[0].prompt, "abcd");
     EXPECT_EQ(data.records[0].num_truncated_tokens, 0);
@@ -112,16 +106,15 @@ TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
   WriteFile(dir_.File("t.jsonl"),
             "{\"prompt\":\"A bee\"}\n{\"prompt\":\"bee\"}\n{\"prompt\":\"I see X\"}\n");
   const LowerCaseTokenizer tokenizer;
-  DatasetOptions options = Options();
   ASSERT_OK_AND_ASSIGN(PromptDataset data,
-                       LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options));
+                       LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options_));
   EXPECT_EQ(data.records[0].num_unknown_bytes, 2);
   EXPECT_EQ(data.records[1].num_unknown_bytes, 0);
   EXPECT_EQ(data.num_unknown_bytes(), 6);
   EXPECT_EQ(data.num_duplicates(), 0) << "the texts differ, although the tokenizer drops that";
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ABC\"}\n");
   EXPECT_ERROR(
-      LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options), kInvalidArgument,
+      LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options_), kInvalidArgument,
       "t.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
 }
 
@@ -147,7 +140,7 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
            {"{\"prompt\":null}", "\"prompt\" is neither text"},
            {"{\"prompt\":\"a\",\"data_source\":3}", "\"data_source\" is not text"},
            {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"}}) {
-    const auto result = Load(c.row + "\n", Options());
+    const auto result = Load(c.row + "\n");
     ASSERT_FALSE(result.ok()) << c.row;
     EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr(c.message)) << c.row;
     EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr("data.jsonl:1"))
@@ -156,24 +149,23 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
 }
 
 TEST_F(LoadPromptsTest, EmptyFilesAndMissingFilesAreErrors) {
-  EXPECT_ERROR(Load("\n\n", Options()), kInvalidArgument, "no rows in");
-  EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, &tokenizer_, Options()).ok());
-  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, Options()), kInvalidArgument, "empty list of files");
+  EXPECT_ERROR(Load("\n\n"), kInvalidArgument, "no rows in");
+  EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, &tokenizer_, options_).ok());
+  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, options_), kInvalidArgument, "empty list of files");
 }
 
 TEST_F(LoadPromptsTest, TextNeedsATokenizer) {
   WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"a\"}\n");
-  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, Options()), kInvalidArgument,
+  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, options_), kInvalidArgument,
                "no tokenizer.json");
 }
 
 TEST_F(LoadPromptsTest, LongPairsAreRefused) {
-  DatasetOptions options = Options();
-  options.response_key = "response";
-  options.max_length = 4;
-  EXPECT_ERROR(Load("{\"prompt\":\"ab\",\"response\":\"cd\"}\n", options), kInvalidArgument,
+  options_.response_key = "response";
+  options_.max_length = 4;
+  EXPECT_ERROR(Load("{\"prompt\":\"ab\",\"response\":\"cd\"}\n"), kInvalidArgument,
                "prompt and response have 5 tokens, more than max_length 4");
-  EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n", options), kInvalidArgument, "response");
+  EXPECT_ERROR(Load("{\"prompt\":\"ab\"}\n"), kInvalidArgument, "response");
 }
 
 // Renders "<role>content" per message and a mark at the start of the response.
@@ -186,70 +178,66 @@ absl::StatusOr<std::string> RenderForTest(const nlohmann::ordered_json& messages
 }
 
 TEST_F(LoadPromptsTest, MessagesAreRenderedWithoutSpecialTokens) {
-  DatasetOptions options = Options();
-  options.render = RenderForTest;
+  options_.render = RenderForTest;
   ASSERT_OK_AND_ASSIGN(
       PromptDataset data,
       Load(
           R"({"prompt":[{"content":"s","role":"system"},{"content":"q","role":"user"}],"answer":"1"})"
-          "\n",
-          options));
+          "\n"));
   EXPECT_EQ(data.records[0].prompt, "<system>s<user>q<go>");
   EXPECT_EQ(data.records[0].prompt_ids.size(), data.records[0].prompt.size());  // no BOS
   EXPECT_EQ(data.records[0].messages.size(), 2u);
   // An error of the template names its row.
-  options.render = [](const nlohmann::ordered_json&) { return InvalidArgument("no tools"); };
-  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})", options), kInvalidArgument,
+  options_.render = [](const nlohmann::ordered_json&) { return InvalidArgument("no tools"); };
+  EXPECT_ERROR(Load(R"({"prompt":[{"content":"s","role":"user"}]})"), kInvalidArgument,
                "data.jsonl:1: no tools");
 }
 
 TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
-  DatasetOptions options = Options();
-  options.render = RenderForTest;
+  options_.render = RenderForTest;
   const std::string rows =
       "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
       "{\"prompt\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"user\",\"content\":\"d\"}"
       "]}\n";
-  ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
-  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(rows, options));
+  ASSERT_OK_AND_ASSIGN(options_.prompt_template, MakePromptTemplate("Q: {question}", ""));
+  ASSERT_OK_AND_ASSIGN(PromptDataset data, Load(rows));
   EXPECT_EQ(data.records[0].prompt, "Q: ab");
   EXPECT_EQ(data.records[0].prompt_ids.size(), 6u);  // with BOS: text stays text
   EXPECT_EQ(data.records[1].prompt, "<user>Q: c<go>");
   EXPECT_EQ(data.files[0].num_own_system, 0);
 
-  ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("", "be brief"));
-  ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
+  ASSERT_OK_AND_ASSIGN(options_.prompt_template, MakePromptTemplate("", "be brief"));
+  ASSERT_OK_AND_ASSIGN(data, Load(rows));
   EXPECT_EQ(data.records[0].prompt, "<system>be brief<user>ab<go>");
   EXPECT_EQ(data.records[1].prompt, "<system>be brief<user>c<go>");
   EXPECT_EQ(data.records[2].prompt, "<system>own<user>d<go>");
   EXPECT_EQ(data.files[0].num_own_system, 1);
 
-  options.prompt_template = {};
-  options.text_as_chat = true;
-  ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
+  options_.prompt_template = {};
+  options_.text_as_chat = true;
+  ASSERT_OK_AND_ASSIGN(data, Load(rows));
   EXPECT_EQ(data.records[0].prompt, "<user>ab<go>");
 
-  options.text_as_chat = false;
-  options.messages_as_text = true;
-  options.render = nullptr;
-  ASSERT_OK_AND_ASSIGN(data, Load(rows, options));
+  options_.text_as_chat = false;
+  options_.messages_as_text = true;
+  options_.render = nullptr;
+  ASSERT_OK_AND_ASSIGN(data, Load(rows));
   EXPECT_EQ(data.records[2].prompt, "own\n\nd");
   EXPECT_EQ(data.records[2].prompt_ids.size(), 7u);  // with BOS
   EXPECT_TRUE(data.records[2].messages.is_null());
 
-  ASSERT_OK_AND_ASSIGN(options.prompt_template, MakePromptTemplate("Q: {question}", ""));
-  EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})", options),
-               kInvalidArgument, "the last message is not a user's text");
-  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})", options), kInvalidArgument, "token ids");
+  ASSERT_OK_AND_ASSIGN(options_.prompt_template, MakePromptTemplate("Q: {question}", ""));
+  EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})"), kInvalidArgument,
+               "the last message is not a user's text");
+  EXPECT_ERROR(Load(R"({"prompt_ids":[1]})"), kInvalidArgument, "token ids");
 }
 
 TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
-  DatasetOptions options = Options();
-  options.render = RenderForTest;
-  options.vocab_size = 1 << 20;
+  options_.render = RenderForTest;
+  options_.vocab_size = 1 << 20;
   ASSERT_OK_AND_ASSIGN(
       const PromptDataset data,
-      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
+      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options_));
   ASSERT_EQ(data.records.size(), 7u);
   EXPECT_EQ(data.files[0].format, "parquet");
   EXPECT_EQ(data.records[1].id, "verl.parquet:2");
@@ -259,28 +247,27 @@ TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   EXPECT_THAT(data.records[2].prompt,
               ::testing::StartsWith("<system>System 2.<user>What is 2 + 2?"));
   // Any column can be named by its path.
-  options.answer_key = "extra_info.split";
-  options.source_key = "ability";
+  options_.answer_key = "extra_info.split";
+  options_.source_key = "ability";
   ASSERT_OK_AND_ASSIGN(
       const PromptDataset other,
-      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options));
+      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options_));
   EXPECT_EQ(other.records[0].answer, "test");
   EXPECT_EQ(other.records[0].source, "math");
-  options.prompt_key = "extra_info.index";
+  options_.prompt_key = "extra_info.index";
   EXPECT_ERROR(
-      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options),
+      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options_),
       kInvalidArgument, "verl.parquet: row 1: \"extra_info.index\" is neither text");
 }
 
 TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
-  DatasetOptions options = Options();
   const std::string rows =
       "{\"prompt\":\"ab\"}\n{\"prompt_ids\":[1,97,98]}\n{\"prompt\":\"ab\",\"answer\":\"x\"}\n{"
       "\"prompt\":\"b\"}\n";
   WriteFile(dir_.File("a.jsonl"), rows);
   WriteFile(dir_.File("b.jsonl"), rows);
   ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")},
-                                                       &tokenizer_, options));
+                                                       &tokenizer_, options_));
   EXPECT_EQ(data.records.size(), 8u);
   EXPECT_EQ(data.files[0].num_duplicates,
             1);  // ids never duplicate a text, whatever its tokens are
@@ -289,24 +276,21 @@ TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
 }
 
 TEST_F(LoadPromptsTest, OtherResponsesAreNoDuplicates) {
-  DatasetOptions options = Options();
-  options.response_key = "response";
+  options_.response_key = "response";
   ASSERT_OK_AND_ASSIGN(
       PromptDataset data,
       Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response\":\"c\"}\n"
-           "{\"prompt\":\"a\",\"response\":\"b\"}\n",
-           options));
+           "{\"prompt\":\"a\",\"response\":\"b\"}\n"));
   EXPECT_EQ(data.num_duplicates(), 1);
 }
 
 TEST_F(LoadPromptsTest, WithoutTokenizing) {
-  DatasetOptions options = Options();
-  options.tokenize = false;
+  options_.tokenize = false;
   WriteFile(dir_.File("t.jsonl"),
             "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
             "{\"prompt\":[{\"role\":\"user\",\"content\":\"d\"}]}\n");
   ASSERT_OK_AND_ASSIGN(const PromptDataset data,
-                       LoadPrompts({dir_.File("t.jsonl")}, nullptr, options));
+                       LoadPrompts({dir_.File("t.jsonl")}, nullptr, options_));
   EXPECT_EQ(data.records[0].prompt, "ab");
   EXPECT_TRUE(data.records[0].prompt_ids.empty());
   EXPECT_EQ(data.records[1].messages.dump(), R"([{"role":"user","content":"c"}])");
@@ -314,8 +298,7 @@ TEST_F(LoadPromptsTest, WithoutTokenizing) {
 }
 
 TEST_F(LoadPromptsTest, WeightsNeedOneNumberAFile) {
-  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
-                       Load("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n", Options()));
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data, Load("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n"));
   ASSERT_OK_AND_ASSIGN(const auto shares, WeighFiles(data, {1.5}));
   EXPECT_EQ(shares[0].num_records, 2);
   EXPECT_EQ(shares[0].weight, 1.5);
@@ -336,13 +319,12 @@ TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
       "\n"
       R"({"prompt_ids":[1,2,3],"answer":"7"})"
       "\n";
-  DatasetOptions options = Options();
-  options.render = RenderForTest;
-  ASSERT_OK(Load(whole, options));
+  options_.render = RenderForTest;
+  ASSERT_OK(Load(whole));
   int64_t num_errors = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     RandomStream random(seed, "lines");
-    const auto data = Load(Mutate({whole}, {}, &random), options);
+    const auto data = Load(Mutate({whole}, {}, &random));
     if (data.ok()) continue;
     ++num_errors;
     EXPECT_THAT(std::string(data.status().message()), ::testing::HasSubstr("data.jsonl"));
