@@ -70,10 +70,10 @@ class RunDirectoryTest : public ::testing::Test {
 
   // Runs `work` in a process that ends without destructors, as after SIGKILL.
   template <typename Fn>
-  void InKilledProcess(Fn work) {
+  void InKilledProcess(Fn work, const StartMode& mode = kOverwrite) {
     const pid_t pid = fork();
     if (pid == 0) {
-      auto directory = RunDirectory::Open(dir(), kOverwrite, kKeepTwo);
+      auto directory = RunDirectory::Open(dir(), mode, kKeepTwo);
       const bool moved = directory.ok() && (*directory)->MoveOldRunAside().ok();
       if (moved) work();
       _exit(moved ? 0 : 1);
@@ -150,16 +150,10 @@ TEST_F(RunDirectoryTest, ACrashOfARunThatKeepsTheOldOneLosesNothing) {
   fs::remove_all(dir() + "/checkpoints");
   const Files before = FilesOf(dir());
   for (const bool has_begun : {false, true}) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      auto directory = RunDirectory::Open(dir(), kResumeOrStart, kKeepTwo);
-      const bool moved = directory.ok() && (*directory)->MoveOldRunAside().ok();
+    const auto begin = [&] {
       if (has_begun) WriteFile(dir() + "/config.yaml", "new");
-      _exit(moved ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    ASSERT_EQ(status, 0);
+    };
+    InKilledProcess(begin, kResumeOrStart);
     ASSERT_OK(RunDirectory::Open(dir(), kOverwrite, kKeepTwo));
     Files expected = has_begun ? kUserFiles : before;
     if (has_begun) expected["config.yaml"] = "new";
