@@ -34,14 +34,22 @@ TEST(VerifyTeacherScoresTest, ImpossibleTokensAreLegal) {
   TeacherInfo info = ExampleInfo();
   TeacherRequest request = ExampleRequest(1);
   request.token_ids = {0, 1, 2, 3};
-  TeacherScores scores = {.top_k = 2};
   request.top_k = 2;
-  scores.revision = info.revision;
-  scores.ids = {9, 3};
-  scores.log_probs = {0.0f, -kInf};
-  scores.log_tail = {-kInf};
-  scores.sampled_log_probs = {-kInf};
+  const TeacherScores scores = {.top_k = 2,
+                                .ids = {9, 3},
+                                .log_probs = {0.0f, -kInf},
+                                .log_tail = {-kInf},
+                                .sampled_log_probs = {-kInf},
+                                .revision = info.revision};
   EXPECT_OK(VerifyTeacherScores(scores, request, info));
+}
+
+// Returns the smallest id that is none of the four of a row.
+int32_t IdOutside(const TeacherScores& scores, int row) {
+  const auto first = scores.ids.begin() + 4 * row;
+  int32_t id = 0;
+  while (std::find(first, first + 4, id) != first + 4) ++id;
+  return id;
 }
 
 // Each damage, and what the message must say.
@@ -59,12 +67,7 @@ TEST_P(DamagedScoresTest, IsRefused) {
   // Row 1's sampled token is the row's second id; row 2's stands outside of the row.
   request.token_ids[request.score_start + 1] = scores.ids[1 * 4 + 1];
   scores = ExampleScores(request, info);
-  for (int32_t id = 0;; ++id) {
-    const auto row = scores.ids.begin() + 2 * 4;
-    if (std::find(row, row + 4, id) != row + 4) continue;
-    request.token_ids[request.score_start + 2] = id;
-    break;
-  }
+  request.token_ids[request.score_start + 2] = IdOutside(scores, 2);
   scores = ExampleScores(request, info);
   ASSERT_OK(VerifyTeacherScores(scores, request, info));
   GetParam().apply(&scores);
@@ -122,12 +125,7 @@ TEST_P(DamagedFullScoresTest, IsRefused) {
   request.candidate_ids[0] = request.token_ids[request.score_start];
   const TeacherScores plain = ExampleScores(request, info);
   request.candidate_ids[5] = plain.ids[4];
-  for (int32_t id = 0;; ++id) {
-    const auto row = plain.ids.begin() + 4;
-    if (std::find(row, row + 4, id) != row + 4) continue;
-    request.candidate_ids[6] = id;
-    break;
-  }
+  request.candidate_ids[6] = IdOutside(plain, 1);
   TeacherScores scores = ExampleScores(request, info);
   ASSERT_OK(VerifyTeacherScores(scores, request, info));
   GetParam().apply(&scores);
