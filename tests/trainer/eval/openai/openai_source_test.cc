@@ -4,7 +4,6 @@
 #include <absl/synchronization/notification.h>
 
 #include <atomic>
-#include <map>
 #include <mutex>
 #include <optional>
 

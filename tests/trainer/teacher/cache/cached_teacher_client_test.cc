@@ -1,7 +1,5 @@
 #include "trainer/teacher/cache/cached_teacher_client.h"
 
-#include <absl/synchronization/blocking_counter.h>
-
 #include <atomic>
 
 #include "tests/support/files.h"

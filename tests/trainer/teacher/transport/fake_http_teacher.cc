@@ -1,7 +1,5 @@
 #include "tests/trainer/teacher/transport/fake_http_teacher.h"
 
-#include <algorithm>
-
 #include "tests/trainer/teacher/example_scores.h"
 
 namespace taopd::testing {
