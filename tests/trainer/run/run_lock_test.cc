@@ -57,10 +57,9 @@ TEST(RunLockTest, SecondProcessIsRefusedAndToldWhoHoldsIt) {
 
 TEST(RunLockTest, EndsWithTheObject) {
   TempDir temp;
-  auto lock = RunLock::Acquire(temp.path());
-  ASSERT_OK(lock);
+  ASSERT_OK_AND_ASSIGN(auto lock, RunLock::Acquire(temp.path()));
   EXPECT_ERROR(RunLock::Acquire(temp.path()), kFailedPrecondition, Concat("process ", getpid()));
-  lock->reset();
+  lock.reset();
   EXPECT_OK(RunLock::Acquire(temp.path()));
 }
 

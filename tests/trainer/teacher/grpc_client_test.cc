@@ -66,10 +66,9 @@ TEST_F(GrpcClientTest, CandidatesDenseRowsAndEntropiesArrive) {
     call.finish(grpc::Status::OK);
   });
   const TeacherRequest request = FullRequest(7);
-  const auto answer = ScoreOne(client_.get(), request);
-  ASSERT_OK(answer);
-  ExpectEqual(*answer, ExampleScores(request, ExampleInfo()));
-  EXPECT_EQ(answer->dense_log_probs.size(), 9u * 50);
+  ASSERT_OK_AND_ASSIGN(const auto answer, ScoreOne(client_.get(), request));
+  ExpectEqual(answer, ExampleScores(request, ExampleInfo()));
+  EXPECT_EQ(answer.dense_log_probs.size(), 9u * 50);
   EXPECT_EQ(num_tries, 2);
   // Dense rows count against the limit of a message: 9 rows of 4 pairs, tail, sampled token,
   // entropy, 5 candidates and their tail, 50 ids, 4 bytes each.

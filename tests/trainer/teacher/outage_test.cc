@@ -53,9 +53,8 @@ TEST_F(OutageTest, PassingErrorsAreTriedAgain) {
         return teacher_.AnswerRight(call);
     }
   });
-  const auto answer = ScoreOne(client_.get(), ExampleRequest(1));
-  ASSERT_OK(answer);
-  EXPECT_EQ(answer->log_probs, ExampleScores(ExampleRequest(1), ExampleInfo()).log_probs);
+  ASSERT_OK_AND_ASSIGN(const auto answer, ScoreOne(client_.get(), ExampleRequest(1)));
+  EXPECT_EQ(answer.log_probs, ExampleScores(ExampleRequest(1), ExampleInfo()).log_probs);
   EXPECT_EQ(num_calls, 7);
   EXPECT_EQ(client_->stats().retries, 6u);
   EXPECT_EQ(client_->stats().failures, 0u);

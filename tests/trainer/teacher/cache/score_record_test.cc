@@ -1,7 +1,6 @@
 #include "trainer/teacher/cache/score_record.h"
 
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <set>
 
@@ -48,9 +47,8 @@ TEST(ScoreRecordTest, EveryBitComesBack) {
     const std::string key = ScoreKey(request, "rev");
     std::string bytes;
     AppendScoreRecord(key, scores, &bytes);
-    const auto read = ParseScoreRecord(Bytes(bytes), key, request);
-    ASSERT_OK(read);
-    ExpectSame(*read, scores);
+    ASSERT_OK_AND_ASSIGN(const auto read, ParseScoreRecord(Bytes(bytes), key, request));
+    ExpectSame(read, scores);
   }
 }
 

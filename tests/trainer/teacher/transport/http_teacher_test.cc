@@ -299,9 +299,8 @@ TEST(VllmTeacherTest, ZeroProbabilityAndAnotherFingerprint) {
     position[std::to_string(request.token_ids[5])]["logprob"] = -9999.0;
     return reply.dump();
   });
-  const auto scores = ScoreOne(client.get(), request);
-  ASSERT_OK(scores);
-  EXPECT_EQ(scores->sampled_log_probs[5 - request.score_start],
+  ASSERT_OK_AND_ASSIGN(const auto scores, ScoreOne(client.get(), request));
+  EXPECT_EQ(scores.sampled_log_probs[5 - request.score_start],
             -std::numeric_limits<float>::infinity());
   teacher.SetReply([&](const nlohmann::json& sent) {
     auto reply = teacher.RightReply(sent);
