@@ -10,7 +10,7 @@
 # TORCH: the sources include LibTorch headers and share its precompiled header (common/pch). Such a target must not
 #   include gRPC, protobuf, fmt or spdlog headers, because LibTorch carries other versions of two of them.
 # PLAIN: the sources have no precompiled header, because they are compiled with options of their own.
-# COLD: the sources run once per start, step or page. Less optimization saves a fifth of their compilation.
+# COLD: the sources run once per start, step, page or graded answer. Less optimization saves a fifth of their compilation.
 # COST: ctest starts the tests with the highest cost first, so that no long test runs alone at the end.
 #   Each suite of such a program is one ctest test. Other programs run up to four suites per ctest test
 #   (DiscoverSuites.cmake). TIMEOUT is the limit of one suite.
