@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +23,8 @@ VENV = DEPS / "deploy-venv"
 MODEL = ROOT / "deploy/examples/stories260K"
 
 sys.path += [str(path) for path in VENV.glob("lib/python3*/site-packages")]
+# A shell starts its background jobs with SIGINT ignored, and what they start cannot undo that. Tests send SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def tool(name):
