@@ -159,10 +159,15 @@ void RunSaves::Trace(const char* name, absl::Time start) {
 }
 
 absl::Status RunSaves::SaveOrWait() {
+  const TrainerPhase before = run_state_.status().phase;
+  run_state_.SetPhase(TrainerPhase::kSaving);
+  run_state_.Progress();
+  const absl::Status prepared = Prepare();
+  run_state_.SetPhase(before);
   // Waiting does not help if rollouts that the checkpoint needs have failed.
-  if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
+  TAOPD_RETURN_IF_ERROR(prepared);
   return UntilStored(Concat("the checkpoint of step ", run_.state().step),
-                     [this] { return Save(); });
+                     [this] { return Write(/*is_prepared=*/true); });
 }
 
 absl::Status RunSaves::UntilStored(const std::string& what,
@@ -200,14 +205,16 @@ absl::Status RunSaves::UntilStored(const std::string& what,
   return absl::OkStatus();
 }
 
-absl::Status RunSaves::Save() {
+absl::Status RunSaves::Save() { return Write(/*is_prepared=*/false); }
+
+absl::Status RunSaves::Write(bool is_prepared) {
   const absl::Time start = absl::Now();
   // A run that waits for room stays in that phase, in which a stop request abandons the state.
   const TrainerPhase before = run_state_.status().phase;
   const bool waits = before == TrainerPhase::kWaitingForStorage;
   if (!waits) run_state_.SetPhase(TrainerPhase::kSaving);
   run_state_.Progress();
-  const absl::Status prepared = Prepare();
+  const absl::Status prepared = is_prepared ? absl::OkStatus() : Prepare();
   auto saved = prepared.ok() ? checkpoints_.Save() : absl::StatusOr<std::string>(prepared);
   run_state_.Progress();
   is_saved_or_saving_ = saved.ok();
@@ -279,12 +286,24 @@ absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_bef
     run_.state() = before;
     if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");
   }
+  return OutOfMemoryError(where, what, saved);
+}
+
+absl::Status RunSaves::OutOfMemorySaved(const std::string& where, const std::string& what) const {
+  return OutOfMemoryError(where, what,
+                          Concat("the state after step ", run_.state().step, " is saved"));
+}
+
+absl::Status RunSaves::OutOfMemoryError(const std::string& where, const std::string& what,
+                                        const std::string& saved) const {
+  const std::string plan =
+      options_.memory != nullptr ? Concat(" The plan was:\n", options_.memory->table) : "";
   return WithExitCode(
       kExitOutOfMemory,
       ResourceExhausted(where, ": out of memory: ", what.substr(0, what.find('\n')), "; ", saved,
                         ". Lower trainer.micro_batch_tokens, rollout.kv_cache_gb or "
-                        "trainer.head_workspace_mb and continue with --resume. The plan was:\n",
-                        options_.memory->table));
+                        "trainer.head_workspace_mb and continue with --resume.",
+                        plan));
 }
 
 }  // namespace taopd

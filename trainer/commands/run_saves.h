@@ -107,12 +107,19 @@ class RunSaves {
   // Saves the current step, if it can be saved, and returns the failure.
   absl::Status FailSaved(const absl::Status& failure);
   // Ends a run whose memory ran out `where`. Saves `before` if no update has followed it, that is,
-  // if AdamW::num_changes is still `changes_before`. REQUIRES: options.memory is given.
+  // if AdamW::num_changes is still `changes_before`.
   absl::Status OutOfMemory(const TrainState& before, int64_t changes_before,
                            const std::string& where, const std::string& what);
+  // Ends a run whose memory ran out `where`, and whose current step is saved.
+  absl::Status OutOfMemorySaved(const std::string& where, const std::string& what) const;
 
  private:
+  // Gives the next checkpoint its files, after the one that is being written.
   absl::Status Prepare();
+  // Saves the current state, which Prepare has been called for if `is_prepared` is true.
+  absl::Status Write(bool is_prepared);
+  absl::Status OutOfMemoryError(const std::string& where, const std::string& what,
+                                const std::string& saved) const;
   void RecordSaved(int64_t step, const std::string& path);
   void ReportFailure(const absl::Status& status);
   void Trace(const char* name, absl::Time start);

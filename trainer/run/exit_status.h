@@ -48,6 +48,13 @@ absl::StatusOr<T> Annotate(absl::StatusOr<T> result, const std::string& where) {
   return Annotate(result.status(), where);
 }
 
+// Returns whether a server that the process needs does not answer, or refuses the API key. Such an
+// error ends a run or an evaluation with kExitUnavailable.
+inline bool IsServerAway(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+}
+
 // These take a Status or a StatusOr, and give an error its code.
 template <typename Result>
 Result BadUsage(Result result) {
@@ -64,7 +71,7 @@ Result BadModel(Result result) {
   return WithExitCode(is_short ? kExitOutOfMemory : kExitData, std::move(result));
 }
 
-// Returns the end of a command that has reported its errors itself: without a message.
+// Returns a status without a message, for a command that has reported its errors itself.
 inline absl::Status EndsWith(int code) {
   return WithExitCode(static_cast<ExitCode>(code),
                       code == kExitOk ? absl::OkStatus() : absl::UnknownError(""));

@@ -7,6 +7,21 @@
 #include "common/base/log.h"
 
 namespace taopd {
+namespace {
+
+// Returns what the log says of an endpoint with this refusal (Endpoint::refusal).
+const char* WarningOf(absl::StatusCode refusal) {
+  switch (refusal) {
+    case absl::StatusCode::kOk:
+      return "teacher endpoint fails";
+    case absl::StatusCode::kFailedPrecondition:
+      return "teacher endpoint is another teacher and is left out";
+    default:
+      return "teacher endpoint refuses the API key and is left out";
+  }
+}
+
+}  // namespace
 
 EndpointPool::EndpointPool(const RetryOptions& options, Backoff* backoff)
     : max_in_flight_per_endpoint_(options.max_in_flight_per_endpoint), backoff_(backoff) {
@@ -48,9 +63,10 @@ bool EndpointPool::AnotherIsOpen(size_t index, absl::Time now) const {
   return false;
 }
 
-bool EndpointPool::AllServeAnotherRevision() const {
-  return std::all_of(endpoints_.begin(), endpoints_.end(),
-                     [](const Endpoint& e) { return e.is_failing && e.serves_another_revision; });
+bool EndpointPool::AllRefuse() const {
+  return std::all_of(endpoints_.begin(), endpoints_.end(), [](const Endpoint& e) {
+    return e.is_failing && e.refusal != absl::StatusCode::kOk;
+  });
 }
 
 std::optional<size_t> EndpointPool::ChooseForHedge(size_t index, absl::Time now) const {
@@ -114,13 +130,10 @@ void EndpointPool::Count(size_t index, const ScoreTransport::Result& result,
 
 void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Time now) {
   Endpoint& endpoint = endpoints_[index];
-  const bool another_revision = absl::IsFailedPrecondition(error);
-  if (!endpoint.is_failing || endpoint.serves_another_revision != another_revision) {
-    LogWarning(another_revision ? "teacher endpoint is another teacher and is left out"
-                                : "teacher endpoint fails",
-               {{"endpoint", endpoint.stats.name}, {"error", error}});
-  }
-  endpoint.serves_another_revision = another_revision;
+  const absl::StatusCode refusal = IsRefusal(error) ? error.code() : absl::StatusCode::kOk;
+  if (!endpoint.is_failing || endpoint.refusal != refusal)
+    LogWarning(WarningOf(refusal), {{"endpoint", endpoint.stats.name}, {"error", error}});
+  endpoint.refusal = refusal;
   if (!endpoint.is_failing) {
     endpoint.is_failing = true;
     endpoint.failing_since = now;
@@ -154,7 +167,8 @@ std::vector<EndpointStats> EndpointPool::stats(absl::Time now) const {
   for (const Endpoint& endpoint : endpoints_) {
     EndpointStats stats = endpoint.stats;
     stats.is_failing = endpoint.is_failing;
-    stats.serves_another_revision = endpoint.is_failing && endpoint.serves_another_revision;
+    stats.serves_another_revision =
+        endpoint.is_failing && endpoint.refusal == absl::StatusCode::kFailedPrecondition;
     if (endpoint.is_failing) stats.left_out += now - endpoint.failing_since;
     all.push_back(std::move(stats));
   }

@@ -4,7 +4,8 @@
 // After the pause it gets one request as a probe; a success opens it for all. An outage therefore
 // costs one small probe per pause, however many requests wait. An endpoint that requests a pause
 // (pushback) is closed for that time without counting as failing. An endpoint that serves another
-// revision is treated like a failing one: a probe notices when it is right again.
+// revision or refuses the API key is treated like a failing one: a probe notices when it is right
+// again.
 //
 // Not thread-safe: RetryingClient holds its lock.
 #pragma once
@@ -38,8 +39,8 @@ class EndpointPool {
   bool AnyClosed(absl::Time now) const;
   // Returns whether some endpoint other than `index` is neither failing nor paused.
   bool AnotherIsOpen(size_t index, absl::Time now) const;
-  // Returns whether every endpoint has reported another revision.
-  bool AllServeAnotherRevision() const;
+  // Returns whether every endpoint refuses all requests (IsRefusal in retry_policy.h).
+  bool AllRefuse() const;
   // Returns the open endpoint with the fewest requests in flight. `last_failed`, at which the
   // request has just failed, comes last. REQUIRES: AnyOpen(now).
   size_t Choose(std::optional<size_t> last_failed, absl::Time now) const;
@@ -56,7 +57,8 @@ class EndpointPool {
   // Adds an attempt to the endpoint's statistics.
   void Count(size_t index, const ScoreTransport::Result& result, absl::Duration latency);
 
-  // Record the outcome of an attempt or a query. FAILED_PRECONDITION means another revision.
+  // Record the outcome of an attempt or a query. FAILED_PRECONDITION means another revision, and
+  // UNAUTHENTICATED or PERMISSION_DENIED that the API key is refused.
   void SetFailing(size_t index, const absl::Status& error, absl::Time now);
   void SetWorking(size_t index, absl::Time now);
   void LeaveAlone(size_t index, absl::Time until);
@@ -68,7 +70,8 @@ class EndpointPool {
     EndpointStats stats;  // without the time of a current failure
     int64_t num_in_flight = 0;
     bool is_failing = false;
-    bool serves_another_revision = false;  // the reason of a failing endpoint
+    // The code of a failing endpoint's refusal; kOk if it does not refuse.
+    absl::StatusCode refusal = absl::StatusCode::kOk;
     absl::Time failing_since;
     bool is_probing = false;  // the single probe of a failing endpoint is in flight
     int64_t num_failed_probes = 0;

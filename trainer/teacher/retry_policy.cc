@@ -7,13 +7,13 @@ namespace taopd {
 
 Retry RetryOf(const ScoreTransport::Result& result) {
   if (result.pushback.has_value() && *result.pushback < absl::ZeroDuration()) return Retry::kNever;
+  if (IsRefusal(result.scores.status())) return Retry::kUntilBudget;
   switch (result.scores.status().code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kAborted:
-    case absl::StatusCode::kFailedPrecondition:
       return Retry::kUntilBudget;
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kInternal:
@@ -33,11 +33,15 @@ bool IsEndpointFailure(const absl::Status& status) {
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kFailedPrecondition:
       return true;
     default:
-      return false;
+      return IsRefusal(status);
   }
+}
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsUnauthenticated(status) ||
+         absl::IsPermissionDenied(status);
 }
 
 Backoff::Backoff(const RetryOptions& options)

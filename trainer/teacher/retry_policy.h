@@ -4,8 +4,9 @@
 // Retries, by the status of the attempt:
 //   UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED
 //       until the outage budget is used up;
-//   FAILED_PRECONDITION (the endpoint serves another revision)
-//       until the outage budget is used up, unless every endpoint answers so;
+//   FAILED_PRECONDITION (the endpoint serves another revision), UNAUTHENTICATED, PERMISSION_DENIED
+//   (it refuses the API key)
+//       until the outage budget is used up, unless every endpoint refuses in one of these ways;
 //   DATA_LOSS (a reply that failed verification), INTERNAL, UNKNOWN
 //       once with one endpoint, and as often as there are endpoints with several;
 //   every other status, and any status with a negative pushback
@@ -49,6 +50,10 @@ Retry RetryOf(const ScoreTransport::Result& result);
 // Returns whether the endpoint itself has failed. Every other status, including OK, shows that it
 // answers.
 bool IsEndpointFailure(const absl::Status& status);
+
+// Returns whether the endpoint refuses every request until someone changes it: it serves another
+// revision or does not accept the API key.
+bool IsRefusal(const absl::Status& status);
 
 // Draws random pauses whose limit doubles with every failure, so that clients do not retry in step.
 // Not thread-safe.

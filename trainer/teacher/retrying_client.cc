@@ -275,7 +275,7 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   const Retry retry = RetryOf(result);
   const bool is_final = !options_.retry || retry == Retry::kNever ||
                         (retry == Retry::kDoubtful && work->num_doubtful >= num_endpoints) ||
-                        (absl::IsFailedPrecondition(error) && endpoints_.AllServeAnotherRevision());
+                        (IsRefusal(error) && endpoints_.AllRefuse());
   if (is_final) return Answer{std::move(work), error};
   if (retry == Retry::kDoubtful) ++work->num_doubtful;
   ++work->num_failures;

@@ -136,8 +136,10 @@ class TeacherClient {
   // limits them. Errors that `done` receives:
   //   UNAVAILABLE          the outage budget is used up;
   //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo;
-  //   FAILED_PRECONDITION  Connect has not succeeded yet, or every endpoint serves another
-  //                        revision;
+  //   FAILED_PRECONDITION  Connect has not succeeded yet;
+  //   FAILED_PRECONDITION, UNAUTHENTICATED, PERMISSION_DENIED
+  //                        every endpoint serves another revision or refuses the API key, and the
+  //                        last one answered so;
   //   DATA_LOSS, INTERNAL, UNKNOWN
   //                        more attempts than there are endpoints ended so; DATA_LOSS means that a
   //                        reply failed verification;

@@ -94,6 +94,14 @@ TEST_F(RollBackTest, TheBestIsThatOfTheRunAsItStands) {
   EXPECT_EQ(rollbacks.at("to_step"), 4);
 }
 
+TEST_F(RollBackTest, ASummaryThatCannotBeRemovedDoesNotEndTheRun) {
+  std::filesystem::remove(dir_.File("run/best.json"));
+  std::filesystem::create_directories(dir_.File("run/best.json/in the way"));
+  EXPECT_EQ(RollBack(), 78) << output_;
+  EXPECT_THAT(output_, HasSubstr("best.json could not be removed"));
+  EXPECT_EQ(NewestCheckpoint("run"), 4);
+}
+
 // A crash during a roll-back leaves the intent alone, and the earlier checkpoint.
 TEST_F(RollBackTest, AnIntentCountsWhereTheRunWentBack) {
   const std::string path = dir_.File("run/rollbacks.json");

@@ -89,18 +89,35 @@ TEST_F(EndpointPoolTest, AnotherRevisionIsWhatTheLastFailureSaid) {
   };
   pool_.SetFailing(0, other, kNow);
   EXPECT_TRUE(serves_another(0));
-  EXPECT_FALSE(pool_.AllServeAnotherRevision());
+  EXPECT_FALSE(pool_.AllRefuse());
   Fail(1, kNow);
-  EXPECT_FALSE(pool_.AllServeAnotherRevision());  // the second is merely down
+  EXPECT_FALSE(pool_.AllRefuse());  // the second is merely down
   pool_.SetFailing(1, other, kNow);
-  EXPECT_TRUE(pool_.AllServeAnotherRevision());
+  EXPECT_TRUE(pool_.AllRefuse());
   Fail(0, kNow);  // it has ended: what comes next may be right
   EXPECT_FALSE(serves_another(0));
-  EXPECT_FALSE(pool_.AllServeAnotherRevision());
+  EXPECT_FALSE(pool_.AllRefuse());
   pool_.SetFailing(0, other, kNow);
   pool_.SetWorking(0, kNow);
   EXPECT_FALSE(serves_another(0));
-  EXPECT_FALSE(pool_.AllServeAnotherRevision());
+  EXPECT_FALSE(pool_.AllRefuse());
+}
+
+TEST_F(EndpointPoolTest, ARefusedKeyIsNamedAndIsNoOtherRevision) {
+  pool_.SetFailing(0, absl::FailedPreconditionError("another revision"), kNow);
+  for (const absl::Status& refused :
+       {absl::UnauthenticatedError("an old key"), absl::PermissionDeniedError("an old key")}) {
+    pool_.SetWorking(1, kNow);
+    ::testing::internal::CaptureStderr();
+    pool_.SetFailing(1, refused, kNow);
+    pool_.SetFailing(1, refused, kNow);
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, ::testing::HasSubstr("refuses the API key and is left out"));
+    EXPECT_EQ(log.find("left out"), log.rfind("left out")) << log;
+    EXPECT_FALSE(pool_.stats(kNow)[1].serves_another_revision);
+    EXPECT_TRUE(pool_.stats(kNow)[1].is_failing);
+    EXPECT_TRUE(pool_.AllRefuse());
+  }
 }
 
 TEST_F(EndpointPoolTest, NeitherAFailingEndpointNorOneThatIsLeftAloneHelpsOut) {

@@ -268,6 +268,31 @@ TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
   EXPECT_FALSE(client_->stats().endpoints[0].serves_another_revision);
 }
 
+TEST_F(RetryingClientTest, AnEndpointThatRefusesTheKeyIsLeftOutWhileAnotherAcceptsIt) {
+  std::atomic<bool> is_right = false;
+  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+    return endpoint == 0 && !is_right ? Fail(kUnauthenticated) : Right(request);
+  });
+  Start(FastOptions(2));
+  for (const auto& answer : Score(200)) EXPECT_OK(answer);
+  EXPECT_TRUE(client_->stats().endpoints[0].is_failing);
+  EXPECT_FALSE(client_->stats().waiting);
+  EXPECT_EQ(client_->stats().endpoints[1].attempts, 200u);
+  is_right = true;
+  while (client_->stats().endpoints[0].is_failing) EXPECT_OK(Score(4)[0]);
+}
+
+TEST_F(RetryingClientTest, AKeyThatIsRefusedEverywhereIsAnErrorAtOnce) {
+  transport_.SetRule([&](size_t endpoint, const TeacherRequest&) {
+    return Fail(endpoint == 0 ? kUnauthenticated : kPermissionDenied);
+  });
+  Start(FastOptions(2));
+  EXPECT_EQ(Score(1)[0].status().message().find("given up"), std::string::npos);
+  EXPECT_EQ(transport_.num_attempts(0), 1);
+  EXPECT_EQ(transport_.num_attempts(1), 1);
+  EXPECT_TRUE(client_->stats().waiting);
+}
+
 TEST_F(RetryingClientTest, AnotherRevisionEverywhereIsAnError) {
   transport_.SetRule([&](size_t, const TeacherRequest&) { return Fail(kFailedPrecondition); });
   Start(FastOptions(2));

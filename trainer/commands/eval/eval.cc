@@ -40,18 +40,17 @@ class Progress {
   int64_t first_ = -1;  // number of responses before this process
 };
 
-// Gives a failed evaluation its code: that of a server that is away, or of the data.
+// Gives a failed evaluation its code: kExitUnavailable if a server is away, else kExitData.
 template <typename Result>
 Result FromMeasure(Result result) {
-  const absl::Status& status = StatusOf(result);
-  const bool is_away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
+  const bool is_away = IsServerAway(StatusOf(result));
   return WithExitCode(is_away ? kExitUnavailable : kExitData, std::move(result));
 }
 
-// Grades what `source` gives, with the journal.
-absl::Status Measure(const TrainConfig& config, const EvalRequest& request,
-                     const std::string& model, const PromptDataset& problems,
-                     ResponseSource* source) {
+// Grades the responses of `source` and records them in the journal.
+absl::Status GradeResponses(const TrainConfig& config, const EvalRequest& request,
+                            const std::string& model, const PromptDataset& problems,
+                            ResponseSource* source) {
   TAOPD_ASSIGN_OR_RETURN(const auto evaluation,
                          BadData(DescribeEvaluation(config, request, model)));
   TAOPD_ASSIGN_OR_RETURN(
@@ -98,7 +97,8 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   LogInfo("endpoint", {{"url", request.server.url},
                        {"model", source->model()},
                        {"concurrency", options.concurrency}});
-  const absl::Status measured = Measure(config, request, source->model(), problems, source.get());
+  const absl::Status measured =
+      GradeResponses(config, request, source->model(), problems, source.get());
   if (source->num_retries() > 0)
     LogWarning("requests were repeated", {{"count", source->num_retries()}});
   return measured;
@@ -143,7 +143,7 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
                          BadUsage(Annotate(MakeRolloutEngine(sized, student.decoder), "eval")));
   LocalRolloutEngine rollout_engine(engine.get());
   LocalSource source(&rollout_engine, student.tokenizer.get());
-  return Measure(config, request, model_dir, problems, &source);
+  return GradeResponses(config, request, model_dir, problems, &source);
 }
 
 absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request) {

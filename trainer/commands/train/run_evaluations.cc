@@ -229,17 +229,18 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
 
 absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   // The step is done, and a resumed run repeats only the evaluation.
-  if (run_.state().step > 0 && !saves_.WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
-  if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemory(run_.state(), run_.student().optimizer->num_changes(),
-                              Concat("the evaluation after step ", step),
-                              std::string(status.message()));
+  const bool is_out_of_memory = absl::IsResourceExhausted(status);
+  if ((run_.state().step > 0 || is_out_of_memory) && !saves_.WaitUntilSaved())
+    TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  if (is_out_of_memory) {
+    return saves_.OutOfMemorySaved(Concat("the evaluation after step ", step),
+                                   std::string(status.message()));
   }
   if (absl::IsCancelled(status)) {
     LogInfo("stopping", {{"reason", std::string(status.message())}});
     return saves_.Stopped();
   }
-  return WithExitCode(absl::IsUnavailable(status) ? kExitUnavailable : kExitData,
+  return WithExitCode(IsServerAway(status) ? kExitUnavailable : kExitData,
                       Annotate(status, "evaluation"));
 }
 
@@ -310,8 +311,11 @@ absl::Status RunEvaluations::Restore() {
   }
   std::error_code error;
   if (group_.is_root()) std::filesystem::remove(run_.run_dir() + "/best.json", error);
-  return error ? Internal("cannot remove ", run_.run_dir(), "/best.json: ", error.message())
-               : absl::OkStatus();
+  if (error) {
+    LogWarning("best.json could not be removed, and names a checkpoint that does not exist",
+               {{"error", error.message()}});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace taopd

@@ -8,7 +8,7 @@
 #include "common/base/log.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/process.h"
+#include "trainer/commands/catch_exceptions.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/training_run.h"
 
@@ -18,9 +18,9 @@ namespace {
 // `state` carries requests from other threads to the training loop and its status back.
 absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state) {
   std::unique_ptr<ProcessGroup> group;
-  // Before the run begins (TrainingRun::SetUp) there is nothing to save, and it may wait long for
-  // other ranks and for the teacher.
-  // A dry run never begins.
+  // A stop request before the run begins (TrainingRun::SetUp) ends the process at once: nothing has
+  // to be saved, and the run may wait long for other ranks and for the teacher. A dry run never
+  // begins.
   const auto end_at_once = [](ExitCode code) {
     LogInfo("stopped", {{"reason", "asked to stop before the run began; nothing has changed"}});
     std::cout.flush();

@@ -5,9 +5,9 @@
 #include <iostream>
 
 #include "common/base/log.h"
+#include "common/model/torch_errors.h"
 #include "kernels/cpu/isa/isa.h"
 #include "taopd/objective/check_objective.h"
-#include "trainer/commands/process.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/training_setup.h"
 #include "trainer/dist/rank_metrics.h"
@@ -28,7 +28,7 @@ RunSavesOptions SavesOptionsOf(TrainingParts& parts) {
 
 // Returns the exit code of a run whose step has failed with `status`.
 ExitCode CodeOfFailedStep(const absl::Status& status) {
-  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kExitUnavailable;
+  if (IsServerAway(status)) return kExitUnavailable;
   const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
                           absl::IsInvalidArgument(status);
   if (is_of_data) return kExitData;
@@ -303,11 +303,10 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   TAOPD_RETURN_IF_ERROR(UndoStep(before));
   if (absl::IsCancelled(status)) return saves_.Stopped();
   TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
-  // Only the engine can be out of memory here, because a teacher's RESOURCE_EXHAUSTED is retried
-  // until its outage budget is used up.
+  // The memory of this machine: a server's RESOURCE_EXHAUSTED is retried (retry_policy.h,
+  // http_reward.h, remote_rollout_engine.h), and ends as UNAVAILABLE.
   if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemory(before, parts_.run.student().optimizer->num_changes(),
-                              Concat("step ", before.step + 1), std::string(status.message()));
+    return saves_.OutOfMemorySaved(Concat("step ", before.step + 1), std::string(status.message()));
   }
   return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));
 }

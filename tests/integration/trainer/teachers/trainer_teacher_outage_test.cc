@@ -16,8 +16,9 @@ class TeacherOutageTest : public TrainerTest {
     ASSERT_TRUE(Trains(Settings("whole", endpoints)));
   }
   Strings Settings(const std::string& run, const std::string& endpoints) {
-    return {Endpoints(endpoints),   "trainer.total_steps=12", "eval.measure=none",
-            "trainer.save_every=1", "teacher.timeout_s=1",    RunDir(run)};
+    const Strings settings = {Endpoints(endpoints),   "trainer.total_steps=12", "eval.measure=none",
+                              "trainer.save_every=1", "teacher.timeout_s=1",    RunDir(run)};
+    return Joined(settings, more_);
   }
   // Starts a run and waits until it is after step 3.
   void StartRun(const std::string& run, const std::string& endpoints) {
@@ -33,6 +34,7 @@ class TeacherOutageTest : public TrainerTest {
     return LastMetric(run, Concat("teacher/127_0_0_1_", port, "/", name));
   }
 
+  Strings more_;  // settings
   std::optional<Process> trainer_;
 };
 
@@ -84,6 +86,48 @@ TEST_F(TeacherOutageTest, OthersAreSlowOrLie) {
     EXPECT_GT(proxy->num_misbehaved(), 0);
     EXPECT_THAT(trainer_->Output(), HasSubstr(Concat("endpoint=", proxy->endpoint())));
   }
+}
+
+// A server whose keys are replaced refuses the run's key. Another one takes over; without another,
+// the run saves and ends, and continues once the key is accepted.
+TEST_F(TeacherOutageTest, AKeyIsRefusedDuringTheRun) {
+  const std::string keys = dir_.File("keys");
+  WriteFile(keys, "the-key\n");
+  setenv("TAOPD_TEST_TEACHER_KEY", "the-key", 1);
+  more_ = {"teacher.api_key_env=TAOPD_TEST_TEACHER_KEY"};
+  TeacherProcess stays(dir_, stories_, 0, {"--api-key", "the-key"});
+  const TempDir other_dir;  // with a log of its own
+  TeacherProcess changes(other_dir, stories_, 0, {"--api-key-file", keys});
+  const auto replace_key = [&](const std::string& key) {
+    WriteFile(keys, key + "\n");
+    const auto last_time = [&] { return changes.process().Output().rfind("were reopened"); };
+    const size_t before = last_time();
+    changes.process().Signal(SIGHUP);
+    EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] { return last_time() != before; }));
+  };
+  ASSERT_NO_FATAL_FAILURE(TrainWhole(stays.endpoint()));
+  const std::string refused =
+      Concat("refuses the API key and is left out endpoint=", changes.endpoint());
+
+  ASSERT_NO_FATAL_FAILURE(StartRun("run", Concat(changes.endpoint(), ",", stays.endpoint())));
+  trainer_->Signal(SIGSTOP);  // so that it does not end before the key is another one
+  replace_key("another-key");
+  trainer_->Signal(SIGCONT);
+  ExpectSameAsWhole("run");
+  EXPECT_THAT(trainer_->Output(), HasSubstr(refused));
+
+  replace_key("the-key");
+  ASSERT_NO_FATAL_FAILURE(StartRun("alone", changes.endpoint()));
+  trainer_->Signal(SIGSTOP);
+  replace_key("another-key");
+  trainer_->Signal(SIGCONT);
+  EXPECT_EQ(trainer_->Wait(), 69) << trainer_->Output();
+  EXPECT_THAT(trainer_->Output(), HasSubstr(refused));
+  EXPECT_LT(NewestCheckpoint("alone"), 12);
+  replace_key("the-key");
+  trainer_.emplace(Command(TrainArguments(Settings("alone", changes.endpoint()), {"--resume"})),
+                   dir_.File("alone.log"));
+  ExpectSameAsWhole("alone");
 }
 
 TEST_F(TeacherOutageTest, TheOnlyTeacherStopsForAWhile) {

@@ -1,0 +1,108 @@
+// Tests of the saves before a run ends.
+#include "trainer/commands/run_saves.h"
+
+#include <absl/time/clock.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/trainer/step/tiny_training.h"
+
+namespace taopd::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RunSavesTest : public ::testing::Test {
+ protected:
+  // The run is one step old.
+  void SetUp() override {
+    const auto make_student = [](const AdamWOptions&) -> absl::StatusOr<Student> {
+      Student student = {.decoder = MakeTinyStudent("float32")};
+      student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
+      return student;
+    };
+    ASSERT_OK(run_.Start(StartMode(), {"student.model", make_student}));
+    ASSERT_OK(run_.OpenOutput());
+    ++run_.state().step;
+    saves_.OnPrepare([this] {
+      ++num_prepared_;
+      return prepared_;
+    });
+  }
+  std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+  const TempDir dir_;
+  CheckpointedRun run_{{.name = "run",
+                        .run_dir = dir_.File("run"),
+                        .total_steps = 10,
+                        .dtype = "float32",
+                        .device = "cpu"}};
+  RunState state_;
+  PlannedMemory memory_ = {.table = "a table"};
+  RunSaves saves_{&run_, &state_, {.start = absl::Now()}};
+  absl::Status prepared_;
+  int num_prepared_ = 0;
+};
+
+TEST_F(RunSavesTest, EachSaveIsPreparedOnce) {
+  ASSERT_OK(saves_.SaveOrWait());
+  EXPECT_EQ(num_prepared_, 1);
+  ++run_.state().step;
+  ASSERT_OK(saves_.Save());
+  EXPECT_EQ(num_prepared_, 2);
+}
+
+TEST_F(RunSavesTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
+  const std::string checkpoints = dir_.File("run/checkpoints");
+  std::filesystem::rename(checkpoints, checkpoints + "-away");
+  WriteFile(checkpoints, "in the way");
+  std::atomic<bool> returned = false;
+  std::thread repair([&] {
+    while (state_.status().phase != TrainerPhase::kWaitingForStorage && !returned)
+      absl::SleepFor(absl::Milliseconds(1));
+    std::filesystem::remove(checkpoints);
+    std::filesystem::rename(checkpoints + "-away", checkpoints);
+  });
+  EXPECT_OK(saves_.SaveOrWait());
+  returned = true;
+  repair.join();
+  EXPECT_EQ(num_prepared_, 1);
+  EXPECT_TRUE(std::filesystem::exists(checkpoints + "/step-000001/manifest.json"));
+}
+
+TEST_F(RunSavesTest, ASaveThatCannotBePreparedDoesNotWait) {
+  prepared_ = Internal("a rollout is lost");
+  EXPECT_ERROR(saves_.SaveOrWait(), absl::StatusCode::kInternal, "a rollout is lost");
+}
+
+TEST_F(RunSavesTest, OutOfMemorySaysWhatIsSaved) {
+  const int64_t changes = run_.student().optimizer->num_changes();
+  const absl::Status changed =
+      saves_.OutOfMemory(run_.state(), changes - 1, "step 2", "no room\nstack");
+  EXPECT_EQ(ExitCodeOf(changed), kExitOutOfMemory);
+  EXPECT_THAT(Message(changed), HasSubstr("step 2: out of memory: no room; the newest checkpoint"));
+  EXPECT_EQ(num_prepared_, 0);
+  const absl::Status unchanged = saves_.OutOfMemory(run_.state(), changes, "step 2", "no room");
+  EXPECT_THAT(Message(unchanged), HasSubstr("no room; the state after step 1 is saved"));
+  EXPECT_EQ(num_prepared_, 1);
+  // The caller has saved.
+  const absl::Status saved = saves_.OutOfMemorySaved("step 2", "no room");
+  EXPECT_EQ(ExitCodeOf(saved), kExitOutOfMemory);
+  EXPECT_THAT(Message(saved), HasSubstr("the state after step 1 is saved"));
+  EXPECT_EQ(num_prepared_, 1);
+}
+
+TEST_F(RunSavesTest, OutOfMemoryNamesThePlanIfThereIsOne) {
+  EXPECT_THAT(Message(saves_.OutOfMemorySaved("step 2", "no room")), Not(HasSubstr("The plan")));
+  const RunSaves planned(&run_, &state_, {.start = absl::Now(), .memory = &memory_});
+  EXPECT_THAT(Message(planned.OutOfMemorySaved("step 2", "no room")),
+              HasSubstr("--resume. The plan was:\na table"));
+}
+
+}  // namespace
+}  // namespace taopd::testing
