@@ -25,8 +25,6 @@ void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metri
   }
   metrics->emplace_back("loss/grad_norm", Mean(record.grad_norm_sum, record.num_updates));
   metrics->emplace_back("optim/lr", record.lr);
-  if (const int64_t left_out = NumKernelsLeftOut(); left_out > 0)
-    metrics->emplace_back("perf/kernels_left_out", static_cast<double>(left_out));
 }
 
 // Adds the columns of the head that a step reports as they are.
@@ -121,13 +119,13 @@ RolloutSums SumRollouts(const std::vector<const ScoredRollout*>& items, int64_t 
     const auto length = static_cast<int64_t>(rollout.response_ids.size());
     sums.num_beyond_vocabulary += item->scores.num_beyond_vocabulary;
     sums.num_teacher_prompts_missing += item->lacks_teacher_prompt ? 1 : 0;
-    if (rollout.policy_version != kLiveWeights) sums.steps_off += step - rollout.policy_version;
     if (rollout.is_given) {
       ++sums.num_given;
       sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
       continue;
     }
     ++sums.num_rollouts;
+    if (rollout.policy_version != kLiveWeights) sums.steps_off += step - rollout.policy_version;
     sums.num_response_tokens += length;
     sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
     sums.longest = std::max(sums.longest, length);
@@ -217,6 +215,8 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   AddTimeMetrics(record, times, &metrics);
   metrics.emplace_back("policy/staleness", Mean(static_cast<double>(record.rollouts.steps_off),
                                                 record.rollouts.num_rollouts));
+  if (const int64_t left_out = NumKernelsLeftOut(); left_out > 0)
+    metrics.emplace_back("perf/kernels_left_out", static_cast<double>(left_out));
   return metrics;
 }
 

@@ -17,7 +17,7 @@
 namespace taopd {
 
 // Sums over rollouts. Given responses do not count in num_rollouts, num_response_tokens, longest,
-// num_truncated and repeated_ngrams.
+// num_truncated, repeated_ngrams and steps_off.
 struct RolloutSums {
   int64_t num_rollouts = 0;
   int64_t num_response_tokens = 0;

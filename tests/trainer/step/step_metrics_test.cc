@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "trainer/config/train_config.h"
 #include "trainer/step/scored_rollout.h"
 
@@ -21,6 +23,24 @@ TEST(StepMetrics, ResponsesWithoutTheTeachersPromptAreAShare) {
   given.rollout.is_given = true;
   record.rollouts = SumRollouts({&given, &given, &shown, &shown}, /*step=*/0);
   EXPECT_EQ(MakeChosenMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.5}}));
+}
+
+TEST(StepMetrics, GivenResponsesHaveNoStaleness) {
+  ScoredRollout generated, given;
+  generated.rollout.policy_version = given.rollout.policy_version = 4;
+  given.rollout.is_given = true;
+  StepRecord record = {.rollouts = SumRollouts({&given, &generated, &given}, /*step=*/5)};
+  const auto staleness_of = [](const StepRecord& record) {
+    const PhaseTimes times(Clock::Real());
+    for (const auto& [name, value] : MakeStepMetrics(record, times, {}, {})) {
+      if (name == "policy/staleness") return value;
+    }
+    ADD_FAILURE() << "policy/staleness is missing";
+    return -1.0;
+  };
+  EXPECT_EQ(staleness_of(record), 1);
+  record.rollouts = SumRollouts({&given}, /*step=*/5);
+  EXPECT_TRUE(std::isnan(staleness_of(record)));  // the mean over nothing
 }
 
 TEST(StepMetrics, RepeatedNgramsAreThoseThatOccurredBefore) {
