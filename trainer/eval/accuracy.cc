@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "common/base/log.h"
 #include "common/base/random.h"
@@ -173,16 +174,17 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
                         });
   const auto num_tasks = static_cast<int64_t>(tasks_.size());
   absl::Status failure;
-  bool is_cancelled = false;
+  bool is_stopped = false, is_cancelled = false;
   for (int64_t received = 0; received < num_tasks;) {
     // Runs while responses arrive too, because each may take long.
-    if (run_.on_wait && !is_cancelled) {
-      if (const absl::Status status = run_.on_wait(); !status.ok()) {
-        failure = status;
-        is_cancelled = true;
-        run_.source->Cancel();
-        if (judge_ != nullptr) judge_->Cancel();
-      }
+    if (run_.on_wait && failure.ok()) {
+      failure = run_.on_wait();
+      is_stopped = !failure.ok();
+    }
+    // All tasks may be in progress, and take long.
+    if (!failure.ok() && !std::exchange(is_cancelled, true)) {
+      run_.source->Cancel();
+      if (judge_ != nullptr) judge_->Cancel();
     }
     auto item = inbox->Take();
     if (!item) continue;
@@ -191,7 +193,7 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
     if (!response.ok()) {
       // A cancellation that another request's failure caused does not replace that failure.
       if (failure.ok() ||
-          (!is_cancelled && absl::IsCancelled(failure) && !absl::IsCancelled(response.status()))) {
+          (!is_stopped && absl::IsCancelled(failure) && !absl::IsCancelled(response.status()))) {
         failure = response.status();
       }
       continue;

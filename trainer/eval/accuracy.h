@@ -79,8 +79,9 @@ struct AccuracyRun {
   AccuracyPart part;
   // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
-  // Runs about once a second on the same thread while responses are pending. An error from it
-  // cancels the source and becomes the result of the evaluation. May be empty.
+  // Runs on the same thread before each response, and at least about once a second while responses
+  // are pending. An error from it cancels the source and becomes the result of the evaluation. May
+  // be empty.
   std::function<absl::Status()> on_wait;
 };
 
@@ -92,8 +93,9 @@ struct AccuracyRun {
 // Logs a warning, with an example, if the grader found an answer in none of the responses.
 //
 // Returns INVALID_ARGUMENT if a problem has no answer, and FAILED_PRECONDITION or DATA_LOSS if the
-// journal does not match the problems. The first error of the source ends the evaluation, after the
-// responses in progress have finished and been written to the journal.
+// journal does not match the problems. The first error of the source or of the journal cancels the
+// source and becomes the result. Responses that a source finishes nevertheless are written to the
+// journal.
 absl::StatusOr<EvalResult> EvaluateAccuracy(const AccuracyRun& run);
 
 // Returns the names of the metrics that EvaluateAccuracy reports for these problems. REQUIRES:

@@ -351,5 +351,39 @@ TEST(EvaluateAccuracy, AnErrorOfTheWaitCancelsTheSourceAndIsTheResult) {
   EXPECT_EQ(source.num_cancels, 1);
 }
 
+// Fails one task at once; the others are in progress until they are cancelled.
+class HalfStuckSource final : public ResponseSource {
+ public:
+  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,
+                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
+    num_tasks_ = tasks.size();
+    done_ = std::move(done);
+    done_(1, Unavailable("logits are NaN"));
+  }
+  void Cancel() override {
+    ++num_cancels;
+    for (size_t i = 0; i < num_tasks_; ++i) {
+      if (i != 1) done_(i, absl::CancelledError("by the source"));
+    }
+  }
+  int num_cancels = 0;
+
+ private:
+  size_t num_tasks_ = 0;
+  std::function<void(size_t, absl::StatusOr<EvalResponse>)> done_;
+};
+
+TEST(EvaluateAccuracy, TheFirstErrorCancelsTheSourceAndIsTheResult) {
+  const EvalConfig config = Config(3);
+  const std::vector<PromptRecord> problems = Problems({"a", "b"});
+  for (const bool waits : {false, true}) {
+    HalfStuckSource source;
+    AccuracyRun run = RunOf(config, problems, &source);
+    if (waits) run.on_wait = [] { return absl::OkStatus(); };
+    EXPECT_ERROR(EvaluateAccuracy(run), kUnavailable, "logits are NaN");
+    EXPECT_EQ(source.num_cancels, 1);
+  }
+}
+
 }  // namespace
 }  // namespace taopd::testing
