@@ -76,7 +76,8 @@ void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
   const int64_t step = run_.state().step;
   // All ranks get rank 0's metrics.
   if (config.kl_to_start.limit == 0 || !group_.is_root()) return;
-  if (probe_.empty()) {
+  // A step whose responses are all given has no rollouts.
+  if (probe_.empty() && !result.rollouts.empty()) {
     // They were generated before the step's first update. A resumed run may have switched the
     // metric on, or a skipped step may have had none.
     if (step > 1) {
@@ -123,9 +124,10 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     if (alarm.num_in_a_row == 1 || alarm.num_in_a_row == config.patience) LogAlarm(alarm);
     if (alarm.action > worst.action) worst = alarm;
   }
-  const std::string what =
-      Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value, " is beyond ",
-             worst.limit, " for ", worst.num_in_a_row, " steps in a row");
+  const auto describe = [&worst] {
+    return Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value, " is beyond ",
+                  worst.limit, " for ", worst.num_in_a_row, " steps in a row");
+  };
   switch (worst.action) {
     case GuardAction::kNone:
     case GuardAction::kWarn:
@@ -135,11 +137,12 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
       if (worst.num_in_a_row == config.patience) run_state_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
-      return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(what)));
+      return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));
     case GuardAction::kRollBack:
       if (rollbacks_.count >= kMaxRollbacks) {
         return saves_.FailSaved(WithExitCode(
-            kExitNumerics, Internal(what, " after ", rollbacks_.count, " roll-backs, the limit")));
+            kExitNumerics,
+            Internal(describe(), " after ", rollbacks_.count, " roll-backs, the limit")));
       }
       return RollBack(worst);
   }

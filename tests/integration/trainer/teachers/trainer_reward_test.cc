@@ -193,5 +193,15 @@ TEST_F(TrainerRewardTest, GivenResponsesAreTrainedOnAndResumed) {
               "has neither \"solution\" nor \"solution_ids\"");
 }
 
+TEST_F(TrainerRewardTest, StepsWithGivenResponsesAloneHaveNoDistanceToTheStart) {
+  const Strings settings = Words(
+      "teacher.kind=self teacher.weights=start objective.name=forward_kl "
+      "data.offpolicy_fraction=1 data.response_key=response teacher.top_k=8 "
+      "guard.kl_to_start.limit=100 guard.kl_every=1");
+  ASSERT_TRUE(Runs(Arguments("given", settings)));
+  EXPECT_EQ(LastMetric("given", "data/offpolicy_share"), 1);
+  EXPECT_EQ(output_.find("is measured from here"), std::string::npos) << output_;
+}
+
 }  // namespace
 }  // namespace taopd::testing
