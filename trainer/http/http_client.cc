@@ -14,7 +14,8 @@ namespace taopd {
 namespace {
 
 constexpr absl::Duration kMaxConnectTime = absl::Seconds(10);
-// A connection that was cancelled while it was made is looked at again after this time.
+// How often a cancelled connection is closed again until its exchange ends: it may have been opened
+// after the last time.
 constexpr absl::Duration kCloserPeriod = absl::Milliseconds(50);
 
 std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {

@@ -13,7 +13,6 @@
 
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -49,10 +48,10 @@ class HttpClient {
   // comes after the server's prefix; an empty body makes it a GET. `on_data`, if it is not null,
   // gets the body of a 200 reply piece by piece as it arrives. `stop` ends this exchange alone.
   // Errors:
-  //   UNAVAILABLE        no connection, or it broke
+  //   UNAVAILABLE        no connection, or it broke, or the reply is not HTTP
   //   DEADLINE_EXCEEDED  the time limit
   //   CANCELLED          CancelAll has been called, or `stop` was requested
-  //   DATA_LOSS          the reply has more than max_reply_bytes, or is no HTTP
+  //   DATA_LOSS          the reply has more than max_reply_bytes
   absl::StatusOr<HttpReply> Exchange(size_t server, const std::string& path,
                                      const std::string& body, int64_t max_reply_bytes,
                                      absl::Duration timeout,

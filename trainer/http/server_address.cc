@@ -57,7 +57,9 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
 
 absl::Status CheckApiKey(const std::string& key) {
   for (const char c : key) {
-    if (c <= ' ' || c > '~') return InvalidArgument("the API key has characters other than ASCII");
+    if (c > ' ' && c <= '~') continue;
+    return InvalidArgument(
+        "the API key has a space, a line break or another character that is not printable ASCII");
   }
   return absl::OkStatus();
 }
