@@ -175,13 +175,17 @@ class HttpControlServer final : public ControlServer {
     }
     if (!token_.empty() && !IsBearerOf(request.get_header_value("Authorization"), token_)) {
       response->set_header("WWW-Authenticate", "Bearer");
-      return Refuse(401, "the run's token is missing: Authorization: Bearer TOKEN", response);
+      const bool has_other = request.has_header("Authorization");
+      return Refuse(401,
+                    Concat(has_other ? "Authorization has another token than the run's"
+                                     : "the run's token is missing",
+                           ": Authorization: Bearer TOKEN"),
+                    response);
     }
     const absl::Status status = action();
     if (!status.ok()) return Refuse(503, std::string(status.message()), response);
     response->status = 202;
-    response->set_content("asked for; /status tells when it is done\n",
-                          "text/plain; charset=utf-8");
+    response->set_content("accepted; /status shows when it is done\n", "text/plain; charset=utf-8");
   }
 
   // Reading and drawing a long run takes a second of a core, so visitors share one report.

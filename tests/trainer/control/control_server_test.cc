@@ -182,6 +182,12 @@ TEST_F(ControlServerTest, WithATokenOnlyReadingIsFree) {
   ASSERT_OK_AND_ASSIGN(const auto server,
                        ControlServer::Start({.token = "s3cret"}, &state_, Pages()));
   const int port = server->http_port();
+  const httplib::Result none = Post(port, "/stop", {});
+  EXPECT_EQ(none->status, 401);
+  EXPECT_THAT(none->body, ::testing::HasSubstr("the run's token is missing"));
+  const httplib::Result other = Post(port, "/stop", {{"Authorization", "Bearer other"}});
+  EXPECT_EQ(other->status, 401);
+  EXPECT_THAT(other->body, ::testing::HasSubstr("another token than the run's"));
   for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3creT",
                             "Bearer s3cret2", "s3cret", "Basic s3cret"}) {
     const httplib::Headers headers = {{"Authorization", wrong}};
