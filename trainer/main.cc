@@ -6,7 +6,7 @@
 #include "common/base/run_main.h"
 #include "common/base/thread_waits.h"
 #include "trainer/cli/command_line.h"
-#include "trainer/commands/process.h"
+#include "trainer/commands/catch_exceptions.h"
 
 namespace taopd {
 

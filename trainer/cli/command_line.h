@@ -8,7 +8,7 @@
 
 namespace taopd {
 
-// Calls a function and turns its exceptions into failures (CatchExceptions in process.h).
+// Calls a function and turns its exceptions into failures (CatchExceptions in catch_exceptions.h).
 using ExceptionGuard = absl::Status (*)(const std::function<absl::Status()>& run);
 
 // Parses the line and runs the subcommand that it names under `guard`. Prints help and errors.

@@ -3,12 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <string>
 #include <thread>
 
 #include "common/base/memory.h"
 #include "common/model/device_failure.h"
-#include "common/model/torch_errors.h"
 
 namespace taopd {
 
@@ -27,26 +25,5 @@ absl::Status ChooseKernels(const KernelUse& use,
 }
 
 int64_t PeakMemoryBytes() { return NumberAfter("/proc/self/status", "VmHWM:").value_or(0) * 1024; }
-
-namespace {
-
-absl::Status RunAndCatch(const std::function<absl::Status()>& command) {
-  try {
-    return command();
-  } catch (const std::exception& error) {
-    if (IsOutOfMemory(error)) {
-      return WithExitCode(kExitOutOfMemory, ResourceExhausted("out of memory: ", MessageOf(error)));
-    }
-    return WithExitCode(kExitInternal, Internal("unexpected error: ", MessageOf(error)));
-  }
-}
-
-}  // namespace
-
-absl::Status CatchExceptions(const std::function<absl::Status()>& command) {
-  const absl::Status status = RunAndCatch(command);
-  if (status.ok() || IsDeviceFailure(status) || !CudaDeviceIsLost()) return status;
-  return WithExitCode(kExitDevice, DeviceFailure(DeviceFailureText(std::string(status.message()))));
-}
 
 }  // namespace taopd

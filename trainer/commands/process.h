@@ -3,11 +3,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
 
 #include "common/model/kernel_setup.h"
-#include "common/model/torch_errors.h"
 #include "trainer/run/exit_status.h"
 
 namespace taopd {
@@ -24,10 +21,5 @@ absl::Status ChooseKernels(const KernelUse& use,
 // Returns the peak of this process's resident memory (VmHWM), or 0 if the system does not report
 // it.
 int64_t PeakMemoryBytes();
-
-// Runs a subcommand and turns exceptions into failures: a lack of memory, LibTorch's errors, and
-// any other that was not expected. A failure after which the CUDA device refuses all work ends with
-// kExitDevice and names the custom kernel that ran last. Calls may be nested.
-absl::Status CatchExceptions(const std::function<absl::Status()>& command);
 
 }  // namespace taopd

@@ -5,7 +5,9 @@
 #include <new>
 #include <stdexcept>
 
+#include "common/model/torch_errors.h"
 #include "tests/support/status_matchers.h"
+#include "trainer/commands/catch_exceptions.h"
 #include "trainer/commands/process.h"
 
 namespace taopd {

@@ -64,9 +64,8 @@ absl::Status ReadNodes(const Environment& environment, LaunchOptions* options) {
   return absl::OkStatus();
 }
 
-// After the first failure. Ranks that have met end each other in less than the first
-// (ProcessGroupOptions::grace); one that still waits for a rank that will not come has to be
-// killed.
+// Times after the first failure. Connected ranks end each other before kTerminateAfter
+// (ProcessGroupOptions::grace). A rank that still waits for one that never starts must be killed.
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
 // After a request to end at once, ranks have this much time to log what is saved.
@@ -99,8 +98,9 @@ class Launcher {
       process.pid = fork();
       if (process.pid == 0) RunChild(i, process.rank);
       if (process.pid < 0) {
-        SignalAll(SIGKILL);
-        return Unavailable("cannot start rank ", process.rank, ": ", std::strerror(errno));
+        const int error = errno;
+        KillAll();
+        return Unavailable("cannot start rank ", process.rank, ": ", std::strerror(error));
       }
       processes_.push_back(process);
     }
@@ -217,6 +217,15 @@ class Launcher {
   void SignalAll(int signal) {
     for (const RankProcess& process : processes_) {
       if (!process.ended) kill(process.pid, signal);
+    }
+  }
+  // Kills the ranks and waits for their end.
+  void KillAll() {
+    SignalAll(SIGKILL);
+    for (RankProcess& process : processes_) {
+      while (!process.ended && waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+      process.ended = true;
     }
   }
   int64_t num_running() const {
