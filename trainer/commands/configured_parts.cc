@@ -270,12 +270,8 @@ absl::Status CheckGroupsStayTogether(const TrainConfig& config, int64_t num_rank
 }
 
 absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student) {
-  const ModelConfig& config = student.decoder->config();
-  TAOPD_ASSIGN_OR_RETURN(
-      PromptModel model,
-      MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(), config.vocab_size));
-  if (!config.eos_token_ids.empty()) model.eos_id = config.eos_token_ids.front();
-  return model;
+  return MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(),
+                         student.decoder->config());
 }
 
 }  // namespace taopd

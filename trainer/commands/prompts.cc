@@ -11,7 +11,7 @@
 namespace taopd {
 namespace {
 
-absl::StatusOr<DatasetOptions> MakeOptions(const DataConfig& data, const PromptModel& model) {
+DatasetOptions MakeOptions(const DataConfig& data, const PromptModel& model) {
   DatasetOptions options;
   options.prompt_key = data.prompt_key;
   options.answer_key = data.answer_key;
@@ -47,10 +47,11 @@ absl::StatusOr<PromptTemplate> SectionTemplate(const std::string& section,
 }  // namespace
 
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
-                                            const Tokenizer* tokenizer, int64_t vocab_size) {
+                                            const Tokenizer* tokenizer, const ModelConfig& config) {
   PromptModel model;
   model.tokenizer = tokenizer;
-  model.vocab_size = vocab_size;
+  model.vocab_size = config.vocab_size;
+  if (!config.eos_token_ids.empty()) model.eos_id = config.eos_token_ids.front();
   if (model_dir.empty() || data.apply_chat_template == ChatTemplateUse::kNever) return model;
   auto chat_template = ChatTemplate::Load(model_dir);
   if (absl::IsNotFound(chat_template.status())) return model;
@@ -106,18 +107,16 @@ absl::StatusOr<StudentPrompts> ReadStudentPrompts(const StudentConfig& student,
                "student.model"));
   StudentPrompts prompts;
   prompts.tokenizer = std::move(described.tokenizer);
-  TAOPD_ASSIGN_OR_RETURN(
-      prompts.model, Annotate(MakePromptModel(data, described.tokenizer_dir,
-                                              prompts.tokenizer.get(), described.config.vocab_size),
-                              "student.model"));
-  const std::vector<int32_t>& eos_ids = described.config.eos_token_ids;
-  if (!eos_ids.empty()) prompts.model.eos_id = eos_ids.front();
+  TAOPD_ASSIGN_OR_RETURN(prompts.model,
+                         Annotate(MakePromptModel(data, described.tokenizer_dir,
+                                                  prompts.tokenizer.get(), described.config),
+                                  "student.model"));
   return prompts;
 }
 
 absl::StatusOr<DatasetOptions> TrainingDatasetOptions(const DataConfig& data,
                                                       const PromptModel& model) {
-  TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
+  DatasetOptions options = MakeOptions(data, model);
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          SectionTemplate("data", data.prompt_template, data.system_prompt));
   options.teacher = TeacherPromptOptionsOf(data);
@@ -156,7 +155,7 @@ absl::StatusOr<PromptDataset> LoadEvalPrompts(const DataConfig& data, const Eval
     return InvalidArgument(
         "eval.measure accuracy needs a tokenizer.json in the student's directory");
   }
-  TAOPD_ASSIGN_OR_RETURN(DatasetOptions options, MakeOptions(data, model));
+  DatasetOptions options = MakeOptions(data, model);
   TAOPD_ASSIGN_OR_RETURN(options.prompt_template,
                          SectionTemplate("eval", eval.prompt_template, eval.system_prompt));
   if (eval.measure == EvalMeasure::kKl) {

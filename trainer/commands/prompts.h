@@ -26,11 +26,11 @@ struct PromptModel {
   bool renders_itself = false;
 };
 
-// Uses the chat template of `model_dir` if there is one and data.apply_chat_template allows it.
-// `tokenizer` must outlive the result. Returns INVALID_ARGUMENT if the chat template cannot be
-// parsed.
+// Describes the model that has this `config`. Uses the chat template of `model_dir` if there is one
+// and data.apply_chat_template allows it. `tokenizer` must outlive the result. Returns
+// INVALID_ARGUMENT if the chat template cannot be parsed.
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
-                                            const Tokenizer* tokenizer, int64_t vocab_size);
+                                            const Tokenizer* tokenizer, const ModelConfig& config);
 
 // The parts of a model on which its data depends. No weights are loaded.
 struct DescribedModel {

@@ -39,7 +39,7 @@ CheckpointedRunOptions MakeSftRunOptions(SftConfig* config) {
   return options;
 }
 
-KernelUse KernelUseOf(const SftConfig& config) {
+KernelUse SftKernelUse(const SftConfig& config) {
   KernelUse use;
   use.kernels = config.trainer.kernels;
   use.device = config.trainer.device;
@@ -80,7 +80,7 @@ class SftRun {
     SetNumThreads(config_.trainer.num_threads);
     if (config_.model.lora.is_on() && !config_.model.tokenizer.empty())
       return BadUsage(LoraWithTokenizer("model"));
-    TAOPD_RETURN_IF_ERROR(ChooseKernels(KernelUseOf(config_), [this] { return ReadConfig(); }));
+    TAOPD_RETURN_IF_ERROR(ChooseKernels(SftKernelUse(config_), [this] { return ReadConfig(); }));
     TAOPD_RETURN_IF_ERROR(
         run_.Start(mode, {"model", [this](const AdamWOptions&) { return MakeStudent(); }}));
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&

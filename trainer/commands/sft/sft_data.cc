@@ -17,8 +17,7 @@ absl::StatusOr<SftData> LoadSftData(const SftDataConfig& data, const ModelConfig
   TAOPD_RETURN_IF_ERROR(BadUsage(ParseChatTemplateKwargs(data.chat_template_kwargs)).status());
   TAOPD_ASSIGN_OR_RETURN(
       const PromptModel prompt_model,
-      BadData(
-          Annotate(MakePromptModel(prompts, tokenizer_dir, tokenizer, model.vocab_size), "model")));
+      BadData(Annotate(MakePromptModel(prompts, tokenizer_dir, tokenizer, model), "model")));
   DatasetOptions options;
   options.prompt_key = data.prompt_key;
   options.answer_key.clear();
@@ -30,8 +29,7 @@ absl::StatusOr<SftData> LoadSftData(const SftDataConfig& data, const ModelConfig
   options.add_special_tokens = data.add_special_tokens;
   options.max_length = data.max_length;
   options.vocab_size = model.vocab_size;
-  if (data.append_eos && !model.eos_token_ids.empty())
-    options.append_eos_id = model.eos_token_ids.front();
+  if (data.append_eos) options.append_eos_id = prompt_model.eos_id;
   SftData result;
   TAOPD_ASSIGN_OR_RETURN(
       result.train, BadData(Annotate(LoadPrompts(data.train, tokenizer, options), "data.train")));
