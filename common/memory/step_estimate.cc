@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-int64_t NumTrained(const StepWork& work) {
+int64_t NumParametersTrained(const StepWork& work) {
   return work.adapter_parameters > 0 ? work.adapter_parameters : work.num_parameters;
 }
 
@@ -18,8 +18,8 @@ EstimateLine OverNetwork(const StepWork& work, const DeviceRates& rates, const c
                          int64_t bytes_per_parameter, const std::string& note) {
   EstimateLine line = {name, 0, 0, note};
   if (work.num_ranks == 1) return line;
-  line.sent_bytes =
-      work.updates * bytes_per_parameter * NumTrained(work) / work.num_ranks * (work.num_ranks - 1);
+  line.sent_bytes = work.updates * bytes_per_parameter * NumParametersTrained(work) /
+                    work.num_ranks * (work.num_ranks - 1);
   line.seconds = static_cast<double>(line.sent_bytes) / rates.network_bytes_per_second;
   return line;
 }
@@ -62,7 +62,8 @@ StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
       OverNetwork(work, rates, "gradients", 4 * work.micro_batches,
                   absl::StrFormat("4 %c (N - 1) / N bytes, reduce-scatter%s", trained,
                                   work.micro_batches > 1 ? " after each micro-batch" : "")));
-  const auto slice = static_cast<double>(CeilDiv(NumTrained(work), work.num_ranks) * work.updates);
+  const auto slice =
+      static_cast<double>(CeilDiv(NumParametersTrained(work), work.num_ranks) * work.updates);
   estimate.lines.push_back(
       {"optimizer",
        slice * static_cast<double>(work.optimizer_bytes_per_parameter) /

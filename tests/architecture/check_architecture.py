@@ -23,6 +23,10 @@ Rules:
      tests/kernels/X.
  12. The programs include what declares the names of NAMES_BY_HEADER that they use, directly or through headers of the
      tree. The build would not notice: sources of a target are compiled together, with precompiled headers.
+ 13. The sources of a target of the programs have no functions of the same name in their anonymous namespaces. They are
+     compiled as one, so such functions would be overloads, and a call might find that of the other file.
+ 14. In a CMake list of the programs with more sources than are compiled as one, those that see CLI11 come first. Each
+     group of joined sources that sees it compiles its inline functions once more.
 """
 
 import pathlib
@@ -36,6 +40,7 @@ MAX_LINES = 500
 MAX_FILES = 20
 MAX_FUNCTION_LINES = 80
 MAX_COLUMNS = 100
+JOINED_SOURCES = 24  # UNITY_BUILD_BATCH_SIZE in common/cmake/TaopdTargets.cmake
 FOLDERS = ("common", "kernels", "proto", "server", "trainer", "deploy", "tests")
 CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
@@ -95,7 +100,6 @@ TESTED_ELSEWHERE = {
     "kernels/cuda/gemm": "tests/gpu, on a GPU",
     "trainer/cli": "tests/integration, with the real program",
     "trainer/grpc": "tests/trainer/teacher, through the client of teachers",
-    "trainer/http": "tests/trainer/teacher/transport and tests/trainer/eval, through both of its users",
     "trainer/rollout": "tests/integration, with the real program",
 }
 
@@ -377,9 +381,54 @@ def check_names_are_included(tree):
             yield f"{name}:{number}: uses {used} without <{header}>"
 
 
+TARGET = re.compile(r"^ *taopd_(?:library|binary|test|sources)\(([\w-]+)([^)]*)\)", re.M)
+
+
+def anonymous_functions(lines):
+    """{(the namespaces around, name): line number} of the functions in the anonymous namespaces of a source."""
+    starts, around, found = {number for number, _ in cpp_source.functions(lines)}, [], {}
+    for number, line in enumerate(lines, 1):
+        if match := re.match(r"namespace (?:([\w:]+) )?\{$", line):
+            around.append(match.group(1))
+        elif line.startswith("}  // namespace"):
+            around.pop()
+        elif number in starts and None in around and line[0] != " ":
+            head = re.match(r"[^(]*?(?<![\w:])([A-Z]\w*[a-z]\w*)\(", " ".join(lines[number - 1:number + 4]))
+            if head:
+                found.setdefault((*around, head.group(1)), number)
+    return found
+
+
+def check_names_of_joined_sources(tree):
+    seen, apart = {}, set()
+    for name, data in tree.texts.items():
+        for target, listed in TARGET.findall(data.decode("latin-1")) if name.endswith("CMakeLists.txt") else ():
+            apart |= {target} if re.search(r"\bPLAIN\b", listed) else set()
+            for source in re.findall(r"[\w/]+\.cc\b", listed) if not in_folder(name, "tests") else ():
+                path = name.replace("CMakeLists.txt", source)
+                lines = tree.texts.get(path, b"").decode("latin-1").split("\n")
+                for key, number in anonymous_functions(lines).items():
+                    seen.setdefault((target, key), []).append((path, number))
+    for (target, key), places in seen.items():
+        for path, number in places[1:] if target not in apart else ():
+            yield f"{path}:{number}: {key[-1]} is in an anonymous namespace of {places[0][0]}, too; both are of {target}"
+
+
+def check_cli11_comes_first(tree):
+    for name, data in tree.texts.items():
+        for target, listed in TARGET.findall(data.decode("latin-1")) if name.endswith("CMakeLists.txt") else ():
+            sources = [name.replace("CMakeLists.txt", source) for source in re.findall(r"[\w/]+\.cc\b", listed)]
+            if in_folder(name, "tests") or len(sources) <= JOINED_SOURCES:
+                continue
+            uses = ["CLI/CLI.hpp" in tree.included_by(source) for source in sources]
+            if uses != sorted(uses, reverse=True):
+                yield f"{name}:1: {sources[uses.index(False)]} stands before a source of {target} that includes CLI11"
+
+
 RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
          check_functions, check_headers_are_used, check_comment_files, check_lists, check_comment_width,
-         check_tests_mirror, check_names_are_included)
+         check_tests_mirror, check_names_are_included, check_names_of_joined_sources,
+         check_cli11_comes_first)
 
 
 def violations(root, rules=RULES):

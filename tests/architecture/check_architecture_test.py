@@ -104,6 +104,31 @@ class CheckArchitectureTest(unittest.TestCase):
                                             "trainer/teacher/cache/cache.cc": ""})
         self.assertEqual(len(found), 1, found)
 
+    def test_names_of_joined_sources(self):
+        def source(name, namespace="taopd"):
+            return f"namespace {namespace} {{\nnamespace {{\n\nint {name}(int a) {{\n  return a;\n}}\n\n}}  // namespace\n}}  // namespace {namespace}\n"
+        def check(first, second, target="taopd_library(taopd_run SRCS a.cc b.cc)\n"):
+            return self.violations_with(files={"trainer/run/a.cc": first, "trainer/run/b.cc": second,
+                                               "trainer/run/CMakeLists.txt": target})
+        found = check(source("Add"), "\n" + source("Add"))
+        self.assertEqual(found, ["trainer/run/b.cc:5: Add is in an anonymous namespace of trainer/run/a.cc, too; "
+                                 "both are of taopd_run"])
+        added = {"trainer/CMakeLists.txt": "taopd_library(taopd_training\n  SRCS run/run.cc)\n",
+                 "trainer/run/run.cc": GOOD["trainer/run/run.cc"] + source("Add"), "trainer/run/b.cc": source("Add"),
+                 "trainer/run/CMakeLists.txt": "if(TRUE)\n  taopd_sources(taopd_training b.cc)\nendif()\n"}
+        self.assertEqual(len(self.violations_with(files=added)), 1)
+        self.assertEqual(check(source("Add"), source("Sum")), [])
+        self.assertEqual(check(source("Add"), source("Add", "taopd::other")), [])
+        self.assertEqual(check(source("Add"), source("Add").replace("namespace {\n", "").replace("}  // namespace\n", "")), [])
+        self.assertEqual(check(source("Add"), source("Add"), "taopd_library(taopd_run PLAIN SRCS a.cc b.cc)\n"), [])
+
+    def test_cli11_comes_first(self):
+        files = {"trainer/run/a.cc": "#include <CLI/CLI.hpp>\n", "trainer/run/b.cc": ""}
+        many = " b.cc" * 23
+        for order, count in (("a.cc b.cc" + many, 0), ("b.cc a.cc" + many, 1), ("b.cc a.cc", 0)):
+            listed = {"trainer/run/CMakeLists.txt": f"taopd_library(taopd_run SRCS {order})\n"}
+            self.assertEqual(len(self.violations_with(files={**files, **listed})), count, order)
+
     def test_long_function(self):
         def function(length):
             return "int F(int a,\n      int b) {\n" + "  a += b;\n" * (length - 4) + "  return a;\n}\n"

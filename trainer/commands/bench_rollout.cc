@@ -81,9 +81,10 @@ absl::StatusOr<int64_t> GenerateAll(RemoteRolloutEngine* engine,
   return num_tokens;
 }
 
-absl::StatusOr<Measured> Measure(const TrainConfig& config, const BenchRolloutRequest& request,
-                                 const std::vector<std::string>& endpoints, Student* student,
-                                 const std::string& directory) {
+absl::StatusOr<Measured> MeasureEndpoints(const TrainConfig& config,
+                                          const BenchRolloutRequest& request,
+                                          const std::vector<std::string>& endpoints,
+                                          Student* student, const std::string& directory) {
   TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config));
   TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
   RolloutNeeds needs = RolloutNeedsOf(config, *student);
@@ -113,7 +114,7 @@ absl::StatusOr<Measured> Measure(const TrainConfig& config, const BenchRolloutRe
   return measured;
 }
 
-nlohmann::ordered_json AsJson(const Measured& measured) {
+nlohmann::ordered_json EndpointRow(const Measured& measured) {
   return {{"endpoint", measured.name},
           {"weights_s", measured.weights_s},
           {"tokens", measured.num_tokens},
@@ -140,11 +141,11 @@ absl::Status BenchRollout(const TrainConfig& config, const BenchRolloutRequest& 
   std::cout << absl::StreamFormat("%-40s %10s %10s %10s %12s %12s\n", "endpoint", "weights_s",
                                   "tokens", "seconds", "tokens_per_s", "asked_again");
   for (const std::vector<std::string>& endpoints : groups) {
-    const auto measured = Measure(config, request, endpoints, &student, directory);
+    const auto measured = MeasureEndpoints(config, request, endpoints, &student, directory);
     if (absl::IsInvalidArgument(measured.status()) || absl::IsFailedPrecondition(measured.status()))
       return BadUsage(measured.status());
     if (!measured.ok()) return WithExitCode(kExitUnavailable, measured.status());
-    results.push_back(AsJson(*measured));
+    results.push_back(EndpointRow(*measured));
     std::cout << absl::StreamFormat("%-40s %10.3f %10d %10.3f %12.1f %12d\n", measured->name,
                                     measured->weights_s, measured->num_tokens, measured->seconds,
                                     results.back()["tokens_per_s"].get<double>(),

@@ -5,7 +5,7 @@
 namespace taopd {
 namespace {
 
-const RankMetric* RowOf(std::string_view metric) {
+const RankMetric* MetricRowOf(std::string_view metric) {
   for (const RankMetric& row : kRankMetrics) {
     const bool is_group = row.name.ends_with('/');
     if (is_group ? metric.starts_with(row.name) : metric == row.name) return &row;
@@ -80,7 +80,7 @@ absl::Status CombineRankMetrics(ProcessGroup* group, Metrics* metrics) {
   if (group->world_size() == 1) return absl::OkStatus();
   RankSums all;
   for (auto& [name, value] : *metrics) {
-    const RankMetric* row = RowOf(name);
+    const RankMetric* row = MetricRowOf(name);
     if (row == nullptr) continue;
     if (row->how == OverRanks::kMean) {
       value /= static_cast<double>(group->world_size());
@@ -92,7 +92,7 @@ absl::Status CombineRankMetrics(ProcessGroup* group, Metrics* metrics) {
   }
   TAOPD_RETURN_IF_ERROR(all.Reduce(group));
   for (auto& [name, value] : *metrics) {
-    const RankMetric* row = RowOf(name);
+    const RankMetric* row = MetricRowOf(name);
     if (row != nullptr && row->how == OverRanks::kSmallest) value = -value;
   }
   return absl::OkStatus();

@@ -18,7 +18,7 @@ constexpr int64_t kSampleStride = 256;
 // Half of the interval, in standard deviations of the sample's sum.
 constexpr double kBracketDeviations = 4.0;
 
-double SumOf(const double* sums_B, size_t num_blocks) {
+double SumOfBlocks(const double* sums_B, size_t num_blocks) {
   return std::accumulate(sums_B, sums_B + num_blocks, 0.0);
 }
 
@@ -35,18 +35,18 @@ Cut CutSearch::Find(const MeasuredRow& row, double target, std::vector<double>* 
                      sums_B->data(),      band_sums_.data(), band_.data(), max_band};
   Bracket(row, target, &band.low, &band.high);
   int64_t num_band = math_.split(band);
-  double above = SumOf(band.above_sums, num_blocks);
+  double above = SumOfBlocks(band.above_sums, num_blocks);
   if (above >= target) {
     band.low = band.high;
     band.high = kHighest;
     num_band = math_.split(band);
-  } else if (above + SumOf(band.band_sums, num_blocks) < target) {
+  } else if (above + SumOfBlocks(band.band_sums, num_blocks) < target) {
     band.high = band.low;
     band.low = kLowestFloat;
     num_band = math_.split(band);
   }
   num_band = Narrow(target, num_band, &band);
-  above = SumOf(band.above_sums, num_blocks);
+  above = SumOfBlocks(band.above_sums, num_blocks);
   if (above >= target) return {band.high, std::numeric_limits<int32_t>::max()};
   return num_band <= max_band ? CutInBand(band, num_band, above, target)
                               : CutAmongEquals(band, above, target);

@@ -12,8 +12,8 @@
 namespace taopd {
 namespace {
 
-void CheckTensor(const char* name, const at::Tensor& tensor, const at::Tensor& parameter,
-                 bool bfloat16_allowed) {
+void CheckUpdateTensor(const char* name, const at::Tensor& tensor, const at::Tensor& parameter,
+                       bool bfloat16_allowed) {
   const bool type_fits = tensor.scalar_type() == at::kFloat ||
                          (bfloat16_allowed && tensor.scalar_type() == at::kBFloat16);
   TORCH_CHECK(type_fits, name, " is ", tensor.scalar_type(), ", must be float32",
@@ -49,7 +49,7 @@ AdamWTensor GradientOnly(const at::Tensor& gradient) {
 Tensors CollectGradients(const std::vector<at::Tensor>& gradients) {
   Tensors collected;
   for (const at::Tensor& gradient : gradients) {
-    CheckTensor("gradient", gradient, gradient, /*bfloat16_allowed=*/true);
+    CheckUpdateTensor("gradient", gradient, gradient, /*bfloat16_allowed=*/true);
     AddTensor(GradientOnly(gradient), gradient.device(), &collected);
   }
   collected.num_blocks = NumberBlocks(&collected.tensors);
@@ -61,14 +61,15 @@ Tensors Collect(const std::vector<AdamWState>& states) {
   for (const AdamWState& state : states) {
     if (!state.gradient.defined()) continue;
     const at::Tensor& parameter = state.parameter;
-    CheckTensor("parameter", parameter, parameter, /*bfloat16_allowed=*/true);
-    CheckTensor("gradient", state.gradient, parameter, /*bfloat16_allowed=*/true);
+    CheckUpdateTensor("parameter", parameter, parameter, /*bfloat16_allowed=*/true);
+    CheckUpdateTensor("gradient", state.gradient, parameter, /*bfloat16_allowed=*/true);
     const bool has_master = state.master.defined();
     TORCH_CHECK(has_master || parameter.scalar_type() == at::kBFloat16, "a parameter of type ",
                 parameter.scalar_type(), " has no master");
-    if (has_master) CheckTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
-    CheckTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/true);
-    CheckTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/true);
+    if (has_master)
+      CheckUpdateTensor("master", state.master, parameter, /*bfloat16_allowed=*/false);
+    CheckUpdateTensor("exp_avg", state.exp_avg, parameter, /*bfloat16_allowed=*/true);
+    CheckUpdateTensor("exp_avg_sq", state.exp_avg_sq, parameter, /*bfloat16_allowed=*/true);
     TORCH_CHECK(state.exp_avg.scalar_type() == state.exp_avg_sq.scalar_type(), "exp_avg is ",
                 state.exp_avg.scalar_type(), " but exp_avg_sq is ", state.exp_avg_sq.scalar_type());
     AdamWTensor tensor = GradientOnly(state.gradient);

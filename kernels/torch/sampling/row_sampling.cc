@@ -21,8 +21,8 @@ at::Tensor LogitsOf(const at::Tensor& logits_SV, const std::vector<RowToDraw>& r
 }
 
 // Runs the sampler's kernel; returns its results as SampleRowsComposed does.
-at::Tensor RunKernel(const RowSampler& sampler, const at::Tensor& logits,
-                     const at::Tensor& uniforms, const at::Tensor& temperatures) {
+at::Tensor RunSamplingKernel(const RowSampler& sampler, const at::Tensor& logits,
+                             const at::Tensor& uniforms, const at::Tensor& temperatures) {
   const int64_t num = logits.size(0);
   const at::Tensor results = at::empty({4, num}, logits.options().dtype(at::kInt));
   const at::Tensor workspace =
@@ -76,7 +76,7 @@ std::vector<DrawnRow> DrawRows(const at::Tensor& logits_SV, const std::vector<Ro
                    temperatures_S = there[1].view(at::kFloat).narrow(0, 0, num);
   const at::Tensor results = sampler.composed
                                  ? SampleRowsComposed(logits, uniforms_S, temperatures_S)
-                                 : RunKernel(sampler, logits, uniforms_S, temperatures_S);
+                                 : RunSamplingKernel(sampler, logits, uniforms_S, temperatures_S);
   const at::Tensor here = results.cpu();
   const auto* const ids = here.const_data_ptr<int32_t>();
   const auto* const log_probs = reinterpret_cast<const float*>(ids + 2 * num);

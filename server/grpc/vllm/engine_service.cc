@@ -245,8 +245,8 @@ struct EngineAnswer {
   std::deque<InferenceOutput> outputs;  // one per sequence
 };
 
-EngineEvents EventsOf(bool streamed, const std::shared_ptr<EngineAnswer>& answer,
-                      const Stream& stream) {
+EngineEvents EventsOfAnswer(bool streamed, const std::shared_ptr<EngineAnswer>& answer,
+                            const Stream& stream) {
   EngineEvents events;
   events.on_end = [stream](const absl::Status& status) { stream->End(status); };
   const bool with_input = answer->params.has_prompt_logprobs();
@@ -292,8 +292,8 @@ StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes*
         AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
                        *services_.state, &params));
     const auto answer = std::make_shared<EngineAnswer>(admitted, params);
-    StartRun(std::move(admitted), EventsOf(message.stream(), answer, stream), services_.delivery,
-             runs_, work);
+    StartRun(std::move(admitted), EventsOfAnswer(message.stream(), answer, stream),
+             services_.delivery, runs_, work);
     return absl::OkStatus();
   };
   return BeginStreamedCall<engine::GenerateRequest, engine::GenerateResponse>(

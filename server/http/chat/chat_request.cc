@@ -134,8 +134,8 @@ absl::Status ReadReasoningEffort(JsonFields& fields, ordered_json* kwargs) {
   return absl::OkStatus();
 }
 
-absl::Status ReadReports(JsonFields& fields, const ServedModel& model, bool* echo,
-                         ChatRequest* request) {
+absl::Status ReadChatReports(JsonFields& fields, const ServedModel& model, bool* echo,
+                             ChatRequest* request) {
   *echo = fields.Bool("echo").value_or(false);
   const std::optional<int64_t> max_tokens = fields.ClampedInteger("max_tokens");
   const std::optional<int64_t> max_completion_tokens =
@@ -215,7 +215,7 @@ absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatR
   TAOPD_RETURN_IF_ERROR(ReadEnvelope(fields, model, request));
   TAOPD_RETURN_IF_ERROR(ReadSampling(fields, model.sampling_defaults, model, request));
   bool echo = false;
-  TAOPD_RETURN_IF_ERROR(ReadReports(fields, model, &echo, request));
+  TAOPD_RETURN_IF_ERROR(ReadChatReports(fields, model, &echo, request));
   TAOPD_RETURN_IF_ERROR(ReadTruncation(fields, request));
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   const bool new_message = fields.Bool("add_generation_prompt").value_or(true);

@@ -25,8 +25,9 @@ void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
   *out += "],";
 }
 
-absl::Status AppendChoice(const ChatRequest& request, const ServedModel& model, size_t index,
-                          const GeneratedTokens& generated, TokenText& tokens, std::string* out) {
+absl::Status AppendChatChoice(const ChatRequest& request, const ServedModel& model, size_t index,
+                              const GeneratedTokens& generated, TokenText& tokens,
+                              std::string* out) {
   StreamedChoice choice(model.tokenizer.get(), request, request.prompts[0].token_ids);
   const std::string text = choice.Add(generated, /*is_last=*/true);
   const bool forced = request.forced_calls != ForcedCalls::kNone;
@@ -166,7 +167,7 @@ absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const S
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
     const GeneratedTokens& generated = *results[i].generated;
-    TAOPD_RETURN_IF_ERROR(AppendChoice(request, model, i, generated, named, &out));
+    TAOPD_RETURN_IF_ERROR(AppendChatChoice(request, model, i, generated, named, &out));
     num_generated_tokens += static_cast<int64_t>(generated.ids.size());
   }
   out += "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +

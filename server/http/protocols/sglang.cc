@@ -25,7 +25,8 @@ constexpr char kText[] = "text";
 constexpr char kStart[] = "logprob_start_len";
 constexpr char kCandidates[] = "token_ids_logprob";
 
-absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, SglangRequest* request) {
+absl::Status ReadSglangPrompts(JsonFields& fields, const ServedModel& model,
+                               SglangRequest* request) {
   const ordered_json* ids = fields.Find(kIds);
   const ordered_json* text = fields.Find(kText);
   if ((ids == nullptr) == (text == nullptr)) {
@@ -72,7 +73,8 @@ absl::Status ReadGrammar(JsonFields& sampling, SglangRequest* request) {
 }
 
 // Reads sampling_params. max_new_tokens, min_new_tokens and no_stop_trim are SGLang's own names.
-absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, SglangRequest* request) {
+absl::Status ReadSglangParams(JsonFields& sampling, const ServedModel& model,
+                              SglangRequest* request) {
   TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->include_stop_str_in_output |= sampling.Bool("no_stop_trim").value_or(false);
   request->max_tokens = sampling.ClampedInteger("max_new_tokens").value_or(kDefaultMaxNewTokens);
@@ -275,8 +277,8 @@ absl::Status ReadSglangRequest(JsonFields& fields, const ServedModel& model,
   TAOPD_RETURN_IF_ERROR(ReadCandidates(fields, kCandidates, model, &request->scoring));
   JsonFields& sampling = fields.Nested("sampling_params");
   TAOPD_RETURN_IF_ERROR(fields.error());
-  TAOPD_RETURN_IF_ERROR(ReadParams(sampling, model, request));
-  TAOPD_RETURN_IF_ERROR(ReadPrompts(fields, model, request));
+  TAOPD_RETURN_IF_ERROR(ReadSglangParams(sampling, model, request));
+  TAOPD_RETURN_IF_ERROR(ReadSglangPrompts(fields, model, request));
   TAOPD_RETURN_IF_ERROR(ReadStarts(fields, request));
   TAOPD_RETURN_IF_ERROR(fields.error());
   if (!request->scoring.one_list) {

@@ -77,8 +77,9 @@ absl::Status DescribeLoad(const TrainConfig& config, const BenchTeacherRequest& 
   return absl::OkStatus();
 }
 
-nlohmann::ordered_json AsJson(const TeacherLoad& load, const TeacherLoadResult& result,
-                              const TeacherInfo& info, const TeacherClientStats& stats) {
+nlohmann::ordered_json DescribeLoadResult(const TeacherLoad& load, const TeacherLoadResult& result,
+                                          const TeacherInfo& info,
+                                          const TeacherClientStats& stats) {
   uint64_t received = 0, sent = 0;
   for (const EndpointStats& endpoint : stats.endpoints) {
     received += endpoint.bytes_received;
@@ -146,7 +147,7 @@ absl::Status BenchTeacher(TrainConfig config, const BenchTeacherRequest& request
   TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, ConnectTeacher(config, client.get()));
   TAOPD_RETURN_IF_ERROR(BadUsage(DescribeLoad(config, request, info, &load)));
   const TeacherLoadResult result = RunTeacherLoad(load, client.get());
-  const nlohmann::ordered_json json = AsJson(load, result, info, client->stats());
+  const nlohmann::ordered_json json = DescribeLoadResult(load, result, info, client->stats());
   PrintTable(json, result);
   if (!request.json_path.empty()) {
     TAOPD_RETURN_IF_ERROR(

@@ -165,7 +165,7 @@ std::string RenderLandscape(const bandit::Result& result, const std::string& id)
   return out + EndFigure();
 }
 
-std::string RenderTable(const bandit::Result& result) {
+std::string RenderResultTable(const bandit::Result& result) {
   std::string out =
       "<div class=\"card table\"><table><thead><tr><th scope=\"col\">Objective</th>"
       "<th scope=\"col\">Full reverse KL</th><th scope=\"col\">Student tail</th>"
@@ -185,13 +185,14 @@ std::string RenderTable(const bandit::Result& result) {
 }  // namespace
 
 std::string RenderBandit(const bandit::Result& result, const std::string& id) {
-  return Concat(
-      "<section aria-labelledby=\"", id, "\"><h2 id=\"", id,
-      "\">30-armed bandit</h2><p class=\"remark\">Support: the ", NameOf(result.options.support),
-      "'s top ", result.options.k, "; ", result.options.steps, " steps of AdamW at ",
-      FormatNumber(result.options.learning_rate), ", seed ", result.options.seed,
-      ".</p><div class=\"figures-2\">\n", RenderPolicies(result, id + "-policies"),
-      RenderLandscape(result, id + "-landscape"), "</div>\n", RenderTable(result), "</section>\n");
+  return Concat("<section aria-labelledby=\"", id, "\"><h2 id=\"", id,
+                "\">30-armed bandit</h2><p class=\"remark\">Support: the ",
+                NameOf(result.options.support), "'s top ", result.options.k, "; ",
+                result.options.steps, " steps of AdamW at ",
+                FormatNumber(result.options.learning_rate), ", seed ", result.options.seed,
+                ".</p><div class=\"figures-2\">\n", RenderPolicies(result, id + "-policies"),
+                RenderLandscape(result, id + "-landscape"), "</div>\n", RenderResultTable(result),
+                "</section>\n");
 }
 
 }  // namespace taopd::report

@@ -35,7 +35,7 @@ Value Range(Runtime& runtime, const Arguments& arguments) {
 }
 
 // Returns the pairs of an optional mapping or list of pairs, followed by the keywords.
-std::vector<std::pair<Value, Value>> DictItems(Runtime& runtime, const Arguments& arguments) {
+std::vector<std::pair<Value, Value>> ItemsOfDictCall(Runtime& runtime, const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> items;
   if (arguments.positional.size() > 1) Fail("expected at most 1 argument");
   if (!arguments.positional.empty()) {
@@ -57,13 +57,13 @@ std::vector<std::pair<Value, Value>> DictItems(Runtime& runtime, const Arguments
 }
 
 Value MakeDictGlobal(Runtime& runtime, const Arguments& arguments) {
-  return runtime.MakeDict(DictItems(runtime, arguments));
+  return runtime.MakeDict(ItemsOfDictCall(runtime, arguments));
 }
 
 Value MakeNamespaceGlobal(Runtime& runtime, const Arguments& arguments) {
   const Value name_space = runtime.MakeNamespace();
   // Goes through a dict, so that the last of several equal names counts.
-  const Value dict = runtime.MakeDict(DictItems(runtime, arguments));
+  const Value dict = runtime.MakeDict(ItemsOfDictCall(runtime, arguments));
   for (const auto& [key, value] : dict.dict()->items) {
     name_space.name_space()->attributes.emplace_back(TextArgument(key, "namespace: name"), value);
   }

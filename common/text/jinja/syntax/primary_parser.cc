@@ -8,7 +8,7 @@
 namespace taopd::jinja {
 namespace {
 
-Value ParseInteger(const Token& token) {
+Value ParseIntegerToken(const Token& token) {
   std::string digits = token.text;
   std::erase(digits, '_');
   int base = 10;
@@ -29,7 +29,7 @@ Value ParseInteger(const Token& token) {
   return Value(value);
 }
 
-Value ParseFloat(const Token& token) {
+Value ParseFloatToken(const Token& token) {
   std::string digits = token.text;
   std::erase(digits, '_');
   double value = 0;
@@ -55,7 +55,8 @@ ExpressionPtr ExpressionParser::ParsePrimary() {
     case TokenType::kFloat: {
       Advance();
       ExpressionPtr node = Make(ExpressionKind::kConstant, token.position, {});
-      node->constant = token.type == TokenType::kInteger ? ParseInteger(token) : ParseFloat(token);
+      node->constant =
+          token.type == TokenType::kInteger ? ParseIntegerToken(token) : ParseFloatToken(token);
       return node;
     }
     default:
