@@ -91,7 +91,8 @@ bool MustClose(const HttpResponse& response, const AnswerStyle& style) {
   return style.close || !style.is_http_1_1 || response.close;
 }
 
-// Returns false if the client is gone or the stream throws.
+// Returns false if the client is gone or the stream throws. Does not throw, because the head has
+// been sent: another answer would become a part of the body.
 bool StreamBody(const HttpResponse& response, bool is_chunked, Exchange& exchange) {
   bool ok = true;
   const SendPiece send = [&](std::string_view piece) {
@@ -102,8 +103,10 @@ bool StreamBody(const HttpResponse& response, bool is_chunked, Exchange& exchang
   try {
     response.stream(send);
   } catch (const std::exception& error) {
-    // The head has left: the only thing to do is to end the connection.
     LogError("a stream failed", {{"what", error.what()}});
+    return false;
+  } catch (...) {
+    LogError("a stream failed", {{"what", "unknown"}});
     return false;
   }
   return ok;

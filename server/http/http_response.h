@@ -40,7 +40,8 @@ struct AnswerStyle {
 WireAnswer WholeAnswer(HttpResponse response, const AnswerStyle& style);
 
 // Does the same for a response without a stream. A stream is sent while it is made, in chunks, and
-// what is left to send is returned.
+// what is left to send is returned. If the stream throws, the last chunk is missing and the
+// connection ends.
 WireAnswer SendAnswer(HttpResponse response, const AnswerStyle& style, Exchange& exchange);
 
 }  // namespace taopd

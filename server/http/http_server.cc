@@ -95,14 +95,15 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       return NoRoute(head);
     }
     if (access == Access::kOverflow && !is_probe) {
-      return Early(head, ErrorOf(503, "the server has too many connections; try again later"));
+      return AnswerToHead(head,
+                          ErrorOf(503, "the server has too many connections; try again later"));
     }
     if (!head.has_body()) return std::nullopt;
     const std::string* type = head.Find("content-type");
     if (type == nullptr || !IsJsonContentType(*type)) {
       // vLLM's answer, where 415 would be HTTP's own.
-      return Early(head, {400, "Bad Request", std::nullopt,
-                          "Unsupported Media Type: Only 'application/json' is allowed"});
+      return AnswerToHead(head, {400, "Bad Request", std::nullopt,
+                                 "Unsupported Media Type: Only 'application/json' is allowed"});
     }
     return std::nullopt;
   }
@@ -142,6 +143,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     const absl::Time begun_at = exchange.begun_at();
     const AnswerStyle style = {head.method == "HEAD", head.is_http_1_1, !head.keep_alive};
     const std::string body = std::move(exchange.request().body);
+    // The status that is sent. It stays 200 for a stream that fails later, as in the access logs of
+    // nginx and in OpenTelemetry's http.response.status_code.
     int status = 0;
     WireAnswer rest;
     try {
@@ -179,8 +182,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
                                    }});
   }
 
-  // Returns the answer after an exception. The head may have been sent already, so the connection
-  // ends.
+  // Returns the answer after an exception, before which nothing has been sent. The connection ends.
   WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
     style.close = true;
@@ -195,10 +197,10 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   // Return the answer to a head alone. A body that follows is not read.
-  WireAnswer Early(const RequestHead& head, const HttpError& error) {
-    return Early(head, ErrorResponse(error));
+  WireAnswer AnswerToHead(const RequestHead& head, const HttpError& error) {
+    return AnswerToHead(head, ErrorResponse(error));
   }
-  WireAnswer Early(const RequestHead& head, HttpResponse response) {
+  WireAnswer AnswerToHead(const RequestHead& head, HttpResponse response) {
     // A client must not be able to make new series of metrics.
     metrics_->RecordRequest("other", std::to_string(response.status), absl::ZeroDuration());
     const bool close = !head.keep_alive || head.has_body();
@@ -222,7 +224,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   WireAnswer Unauthorized(const RequestHead& head) {
     HttpResponse response = JsonResponse("{\"error\":\"Unauthorized\"}", 401);
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    return Early(head, std::move(response));
+    return AnswerToHead(head, std::move(response));
   }
 
   WireAnswer NoRoute(const RequestHead& head) {
@@ -235,12 +237,14 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     if (!allowed.empty()) {
       HttpResponse response = JsonResponse("{\"detail\":\"Method Not Allowed\"}", 405);
       response.headers.emplace_back("Allow", allowed);
-      return Early(head, std::move(response));
+      return AnswerToHead(head, std::move(response));
     }
-    if (head.method != "POST") return Early(head, JsonResponse("{\"detail\":\"Not Found\"}", 404));
+    if (head.method != "POST")
+      return AnswerToHead(head, JsonResponse("{\"detail\":\"Not Found\"}", 404));
     const HttpError error = ErrorOf(404, Concat("there is no route POST ", Excerpt(head.path()),
                                                 "; GET /openapi.json lists the routes"));
-    return Early(head, JsonResponse("{\"detail\":\"Not Found\"," + error.Json().substr(1), 404));
+    return AnswerToHead(head,
+                        JsonResponse("{\"detail\":\"Not Found\"," + error.Json().substr(1), 404));
   }
 
   ServingState* const state_;

@@ -1,6 +1,7 @@
 // The HTTP server with real sockets on 127.0.0.1 and an engine that can hold work back.
 #include <atomic>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/server/http/http_server_fixture.h"
@@ -187,6 +188,39 @@ TEST_F(HttpServerTest, EngineFailureIs500AndTheServerLives) {
   EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 500);
   fake_.engine->FailWith(absl::OkStatus());
   EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+}
+
+// The texts of a stream come from it, so the stream throws after its head was sent.
+class ThrowingTokenizer final : public FakeTokenizer {
+ public:
+  explicit ThrowingTokenizer(bool throws_exception) : throws_exception_(throws_exception) {}
+  std::string Decode(const std::vector<int32_t>&, bool) const override {
+    if (throws_exception_) throw std::runtime_error("no text");
+    throw 1;
+  }
+
+ private:
+  const bool throws_exception_;
+};
+
+TEST_F(HttpServerTest, StreamThatThrowsIsCutAndRecordedWithTheStatusThatWasSent) {
+  const std::string body = R"({"prompt":[1],"max_tokens":2,"ignore_eos":true,"stream":true})";
+  for (const bool throws_exception : {true, false}) {
+    FakeModel throwing = MakeFakeModel();
+    throwing.model->tokenizer = std::make_unique<ThrowingTokenizer>(throws_exception);
+    state_.SetReady(throwing.model);
+    const std::string answer =
+        Raw("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            "Content-Length: " +
+            std::to_string(body.size()) + "\r\n\r\n" + body);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+    // Neither a last chunk nor a second answer follows the head.
+    EXPECT_EQ(answer.find("\r\n\r\n") + 4, answer.size());
+    throwing.engine->Drain(absl::Now());
+  }
+  const std::string metrics = client_->Get("/metrics")->body;
+  EXPECT_THAT(metrics, HasSubstr("requests_total{code=\"200\",method=\"POST /v1/completions\"} 2"));
+  EXPECT_EQ(metrics.find("code=\"500\""), std::string::npos);
 }
 
 TEST_F(HttpServerTest, ClientGoneCancelsTheWork) {
