@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import time
@@ -63,6 +64,46 @@ class SummaryTest(unittest.TestCase):
 
     def test_ctest_failed_otherwise(self):
         self.assertEqual(self.summary([PASSED], 1)[0], 1)
+
+
+class LabelsTest(unittest.TestCase):
+    """The arguments that tests/run gives ctest, with programs that stand for deploy/setup, cmake and ctest."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.tree = pathlib.Path(directory.name)
+        for folder in ("tests/support", "deploy", "bin", "build/cpu"):
+            (self.tree / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "tests/run", self.tree / "tests/run")
+        (self.tree / "tests/support/summarize_junit.py").touch()
+        (self.tree / "build/cpu/build.ninja").touch()
+        self.add_program("deploy/setup", "")
+        self.add_program("bin/cmake", "")
+        self.add_program("bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments')
+
+    def add_program(self, path, body):
+        (self.tree / path).write_text(f"#!/bin/sh\n{body}\n")
+        (self.tree / path).chmod(0o755)
+
+    def ctest_arguments(self, *arguments):
+        done = run([self.tree / "tests/run", *arguments],
+                   env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        given = (self.tree / "arguments").read_text().splitlines()
+        return given[given.index("--output-junit") + 2:]
+
+    def test_only_a_label_that_selects_replaces_the_default(self):
+        default = ["-LE", "oracle|slow|vllm|clients"]
+        self.assertEqual(self.ctest_arguments(), default)
+        self.assertEqual(self.ctest_arguments("-R", "checkpoint"), ["-R", "checkpoint", *default])
+        for option in ("-LE", "--label-exclude"):
+            # One expression: ctest leaves out a test only if all given expressions match its labels.
+            self.assertEqual(self.ctest_arguments(option, "golden"), ["-LE", "golden|oracle|slow|vllm|clients"])
+        self.assertEqual(self.ctest_arguments("-L", "unit", "-LE", "golden"), ["-L", "unit", "-LE", "golden"])
+        self.assertEqual(self.ctest_arguments("-L", "slow"), ["-L", "slow"])
+        self.assertEqual(self.ctest_arguments("--label-regex", "slow"), ["--label-regex", "slow"])
+        self.assertEqual(self.ctest_arguments("--only", "server_test"), ["-R", "^server_test\\."])
 
 
 class SetupTest(unittest.TestCase):
