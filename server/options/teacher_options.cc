@@ -266,7 +266,7 @@ void TeacherOptions::DeclareNetwork(SettingTable& v) {
   v.Setting(
       "max_http_connections", &max_http_connections,
       "Maximum number of HTTP connections at once. There are fewer if file descriptors are short. "
-      "At the limit, a new connection closes the one that has been idle for the longest time.",
+      "At the limit, a new connection closes another one for which no request is being answered.",
       Between<int64_t>(1, 1 << 20));
   v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
             "Maximum number of HTTP connections at once from one client address.",

@@ -17,9 +17,15 @@ namespace taopd {
 
 struct FrontLimits {
   RequestLimits request;
-  // The limits of all clients together and of one. If one more connection arrives, the one that has
-  // been idle for the longest time is closed; if all have requests in progress, the new one may
-  // only request probes.
+  // The limits of all clients together and of one. A connection beyond them takes the place of one
+  // for which no request is being answered. It is chosen by these rules, in this order:
+  //   1. Beyond the limit of one client it is a connection of this client, otherwise one of the
+  //      client with the most connections.
+  //   2. One that only waits for the client to close it goes first, then one without a request,
+  //      then one with an incomplete TLS handshake or head, then one with an incomplete body.
+  //   3. The one without progress for the longest time goes first.
+  // A request that has begun is answered with 503, as far as the system takes the answer at once.
+  // If no connection can be closed, the new one may only request probes.
   int max_connections = 4096;
   int max_connections_per_client = 1024;
   int num_threads = 256;  // worker threads, started on demand
