@@ -12,13 +12,16 @@ enum ExitCode : int {
   // server that it needs was away for longer than the outage budget.
   kExitUnavailable = 69,
   kExitInternal = 70,
-  kExitOutOfMemory = 71,  // the memory of the machine or the device did not suffice
+  // The memory of the machine or the device did not suffice, or the memory plan does not fit.
+  kExitOutOfMemory = 71,
   // The device refuses all work since a kernel failed on it. A new process may find it well.
   kExitDevice = 72,
-  kExitStorage = 74,  // the state could not be written, and the run was told to give up
+  // The state could not be written, and the run was told to give up; or the disk has no room for a
+  // checkpoint at the start.
+  kExitStorage = 74,
   // Stopped by a signal. The state is saved, and a scheduler starts the run again with --resume.
   kExitStopped = 75,
-  kExitNumerics = 76,  // the loss or the gradients stayed non-finite
+  kExitNumerics = 76,  // the loss or the gradients stayed non-finite, or a guard ended the run
   // Ended immediately by repeated signals: nothing newer than the newest checkpoint is saved.
   kExitEndedAtOnce = 77,
   // Stopped by a person, or by a time limit that the user set. The state is saved, and no scheduler
