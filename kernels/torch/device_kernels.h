@@ -33,11 +33,19 @@ struct DeviceKernels {
 // Returns the table of the kernels that the program is linked with: those of kernels/cuda, or in
 // tests those of the emulated run-time. Programs without either must not call it.
 inline const DeviceKernels& LinkedKernels() {
-  static const DeviceKernels kernels = {
-      FusedHead,           FusedScoring,       RmsNormForwardCuda, RmsNormBackwardCuda,
-      HeadsForwardCuda,    HeadsBackwardCuda,  SwiGluForwardCuda,  SwiGluBackwardCuda,
-      RotateAndAppendCuda, PagedAttentionCuda, SampleRowsCuda,     AdamWCuda,
-      SumsOfSquaresCuda};
+  static const DeviceKernels kernels = {.fused_head = FusedHead,
+                                        .fused_scoring = FusedScoring,
+                                        .rms_norm_forward = RmsNormForwardCuda,
+                                        .rms_norm_backward = RmsNormBackwardCuda,
+                                        .heads_forward = HeadsForwardCuda,
+                                        .heads_backward = HeadsBackwardCuda,
+                                        .swiglu_forward = SwiGluForwardCuda,
+                                        .swiglu_backward = SwiGluBackwardCuda,
+                                        .rotate_and_append = RotateAndAppendCuda,
+                                        .paged_attention = PagedAttentionCuda,
+                                        .sample_rows = SampleRowsCuda,
+                                        .adamw = AdamWCuda,
+                                        .sums_of_squares = SumsOfSquaresCuda};
   return kernels;
 }
 
