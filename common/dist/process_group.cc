@@ -32,7 +32,7 @@ namespace {
 constexpr std::chrono::hours kNever{24 * 7};
 constexpr std::chrono::milliseconds kSlice{100};
 // The time that a broken connection of Gloo waits for the watch to name the rank.
-constexpr absl::Duration kTimeToName = absl::Seconds(3);
+constexpr absl::Duration kFailureReportWait = absl::Seconds(3);
 
 std::chrono::milliseconds ToChrono(absl::Duration duration) {
   return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
@@ -337,7 +337,7 @@ class C10dGroup final : public ProcessGroup {
   }
 
   // Returns whether the collective has ended. Throws its error.
-  static bool WaitALittle(c10d::Work& work) {
+  static bool WaitForOneSlice(c10d::Work& work) {
     try {
       return work.wait(kSlice);
     } catch (const std::exception&) {
@@ -351,7 +351,7 @@ class C10dGroup final : public ProcessGroup {
     const absl::Time deadline = absl::Now() + timeout;
     while (true) {
       try {
-        if (WaitALittle(*work)) return absl::OkStatus();
+        if (WaitForOneSlice(*work)) return absl::OkStatus();
       } catch (const std::exception& error) {
         return Broken(name, error);
       }
@@ -370,7 +370,7 @@ class C10dGroup final : public ProcessGroup {
   // Returns c10d's error, or the watch's, which has the rank's number.
   absl::Status Broken(const std::string& name, const std::exception& error) {
     is_broken_ = true;
-    const absl::Time deadline = absl::Now() + kTimeToName;
+    const absl::Time deadline = absl::Now() + kFailureReportWait;
     while (health().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
     if (absl::Status seen = health(); !seen.ok()) return seen;
     const absl::Status failed = Unavailable(name, ": ", FirstLine(error));

@@ -186,7 +186,7 @@ class TorchEngine final : public InferenceEngine {
           return stopping_ || release_now_ || release_when_idle_ || scheduler_.has_work();
         };
         mutex_.Await(absl::Condition(&has_work));
-        GiveWay();
+        YieldToOtherWork();
         Beat();
         stopped = stopping_;
         if (stopping_)
@@ -228,7 +228,7 @@ class TorchEngine final : public InferenceEngine {
   }
 
   // Waits while other work goes first, unless there is nothing to compute.
-  void GiveWay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void YieldToOtherWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!yields_) return;
     const auto ends = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return stopping_ || aborting_ || !scheduler_.has_work();

@@ -64,11 +64,11 @@ uint32_t WaitForChange(const std::atomic<uint32_t>& word, uint32_t old) {
 }
 
 // A thread and its workers.
-class Team {
+class ThreadTeam {
  public:
   static constexpr int64_t kMaxThreads = 256;
 
-  ~Team() {
+  ~ThreadTeam() {
     Announce(0);
     for (std::thread& worker : workers_) worker.join();
   }
@@ -144,7 +144,7 @@ class Team {
 int64_t NumAvailableThreads() {
   if (at::in_parallel_region()) return 1;
   // Inside a body of ParallelLoop this is 1, too.
-  return std::min<int64_t>(AtenThreads(), Team::kMaxThreads);
+  return std::min<int64_t>(AtenThreads(), ThreadTeam::kMaxThreads);
 }
 
 void ParallelLoop(int64_t num, int64_t grain,
@@ -157,7 +157,7 @@ void ParallelLoop(int64_t num, int64_t grain,
   std::atomic<int64_t> next{0};
   // On the heap, since its threads read it at any time: the emulated CUDA run-time overwrites a
   // thread's own variables while a kernel runs on it.
-  thread_local const auto team = std::make_unique<Team>();
+  thread_local const auto team = std::make_unique<ThreadTeam>();
   team->Run(num_threads, [&] {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_ranges;) {
       body(num * i / num_ranges, num * (i + 1) / num_ranges);

@@ -29,7 +29,7 @@ bool WaitFor(int fd, short events, absl::Time deadline) {
   }
 }
 
-absl::Status Talk(const addrinfo& address, const std::string& hello, absl::Time deadline) {
+absl::Status ExchangeHello(const addrinfo& address, const std::string& hello, absl::Time deadline) {
   const FileDescriptor socket(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return Unavailable("no socket: ", std::strerror(errno));
@@ -71,7 +71,7 @@ absl::Status ProbeListener(const WatchedListener& listener, absl::Duration timeo
                                   std::to_string(listener.port).c_str(), &hints, &found);
   if (error != 0) return Unavailable("cannot resolve ", listener.host, ": ", ::gai_strerror(error));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  return Talk(*found, listener.hello, deadline);
+  return ExchangeHello(*found, listener.hello, deadline);
 }
 
 ListenerWatch::ListenerWatch(std::vector<WatchedListener> listeners, const Options& options,

@@ -84,7 +84,7 @@ class TeacherApp {
     // From here on a second signal has its default effect and ends the process.
     sigdelset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    if (exit_code == kExitOk) Leave();
+    if (exit_code == kExitOk) StopServing();
     Drain(exit_code == kExitOk ? absl::Seconds(options_.shutdown_timeout)
                                : std::min(absl::Seconds(options_.shutdown_timeout), kFailedDrain));
     return exit_code;
@@ -290,7 +290,7 @@ class TeacherApp {
   void TellGrpc() { grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok()); }
 
   // Reports the server as not ready, but keeps serving until load balancers have noticed.
-  void Leave() {
+  void StopServing() {
     service_.Stopping();
     state_.SetLeaving();
     TellGrpc();

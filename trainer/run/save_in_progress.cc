@@ -52,7 +52,7 @@ std::unique_ptr<SaveInProgress> SaveInProgress::Start(ProcessGroup* group, Check
   }
   const absl::StatusOr<std::string> dir_of_root = group->BroadcastText(dir, 0);
   if (!dir_of_root.ok()) {
-    save->Broken(dir_of_root.status());
+    save->FinishAsFailed(dir_of_root.status());
   } else if (!group->is_root() && !dir_of_root->empty()) {
     save->part_ = std::async(std::launch::async, [write = std::move(write), dir = *dir_of_root] {
       return Caught([&] { return write(dir); });
@@ -103,12 +103,12 @@ bool SaveInProgress::IsDone(bool waits) {
   if (result_) return true;
   if (!knows_parts_) {
     const auto unready = group_->AgreeOnLargest(IsReady(part_, waits) ? 0 : 1);
-    if (!unready.ok()) return Broken(unready.status());
+    if (!unready.ok()) return FinishAsFailed(unready.status());
     if (*unready > 0) return false;
     FinishParts(group_->AgreeOnStatus(part_.valid() ? part_.get() : absl::OkStatus()));
   }
   const auto unready = group_->AgreeOnLargest(IsReady(whole_, waits) ? 0 : 1);
-  if (!unready.ok()) return Broken(unready.status());
+  if (!unready.ok()) return FinishAsFailed(unready.status());
   if (*unready > 0) return false;
   SaveResult saved = whole_.valid() ? whole_.get() : SaveResult{step_, "", absl::ZeroDuration()};
   if (group_->world_size() > 1) {
@@ -120,7 +120,7 @@ bool SaveInProgress::IsDone(bool waits) {
   return true;
 }
 
-bool SaveInProgress::Broken(const absl::Status& status) {
+bool SaveInProgress::FinishAsFailed(const absl::Status& status) {
   if (!knows_parts_) FinishParts(status);
   if (whole_.valid()) whole_.wait();
   result_ = SaveResult{step_, status, absl::ZeroDuration()};

@@ -57,7 +57,7 @@ class SaveInProgress {
   // Tells rank 0's thread the result of the other ranks' parts.
   void FinishParts(const absl::Status& status);
   // Handles a failure of the group, after which the state of the other ranks' parts is unknown.
-  bool Broken(const absl::Status& status);
+  bool FinishAsFailed(const absl::Status& status);
 
   ProcessGroup* const group_;
   const int64_t step_;

@@ -25,9 +25,9 @@ inline constexpr int64_t kVocabularyBlock = 96;
 // Takes a block of logits; see CpuHeadLogitBlocks in head_gemm_cpu.h.
 using TakeLogitBlock = std::function<void(int64_t block, float* logits, int64_t stride)>;
 
-// Makes the e of a block (kernels/cpu/head/logit_gradient.h), [tokens, C], from its logits, which
-// it may overwrite; see CpuHeadBackward in head_gemm_cpu.h.
-using MakeExpsOfBlock =
+// Computes the e of a block (kernels/cpu/head/logit_gradient.h), [tokens, C], from its logits,
+// which it may overwrite; see CpuHeadBackward in head_gemm_cpu.h.
+using ComputeBlockExps =
     std::function<void(int64_t block, float* logits, int64_t stride, void* exps)>;
 
 inline int64_t NumVocabularyBlocks(int64_t vocab_size) {

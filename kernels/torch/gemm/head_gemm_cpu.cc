@@ -76,7 +76,7 @@ void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
 
 at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
-                           const cpu::PackedGemm& gemm, const MakeExpsOfBlock& make_exps) {
+                           const cpu::PackedGemm& gemm, const ComputeBlockExps& compute_exps) {
   const at::Tensor weights_VH = lm_head_VH.contiguous();
   const int64_t num_rows = d_logits.num_rows;
   const int64_t h = weights_VH.size(1);
@@ -93,7 +93,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
   const bool pairs = UsePairs(weights_VH, gemm);
   const at::Tensor packed_hidden = pairs ? PairsOf(hidden) : PanelsOf(hidden);
-  TORCH_CHECK(d_logits.exps_VC != nullptr || (pairs && make_exps), "the exps were not kept");
+  TORCH_CHECK(d_logits.exps_VC != nullptr || (pairs && compute_exps), "the exps were not kept");
   std::unique_ptr<const PairLogitBlocks> logits;
   if (d_logits.exps_VC == nullptr) {
     logits = std::make_unique<const PairLogitBlocks>(hidden_CH, weights_VH, gemm);
@@ -106,7 +106,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
       float* d_hidden = partial_SCH.mutable_data_ptr<float>() + slice * num_rows * h;
       if (pairs) {
         PairBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices, packed_hidden, d_hidden,
-                     gemm, logits.get(), make_exps);
+                     gemm, logits.get(), compute_exps);
       } else {
         PanelBackward(d_logits, weights_VH, d_lm_head_VH, slice, num_slices, packed_hidden,
                       d_hidden);

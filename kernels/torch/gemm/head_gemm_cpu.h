@@ -58,11 +58,11 @@ bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm
 // Returns d_hidden [C, H] = d_logits lm_head as float32 and adds d_logits^T hidden to d_lm_head
 // (float32 [V, H], contiguous; may be undefined). Reads lm_head and updates d_lm_head in one pass.
 // d_logits must be in blocks of kVocabularyBlock and in lm_head's dtype, float32 or bfloat16. If
-// its exps are null, `make_exps` makes them block by block, from the block's logits; this needs
-// CpuHeadRecomputes.
+// its exps are null, `compute_exps` computes them block by block, from the block's logits; this
+// needs CpuHeadRecomputes.
 at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor& hidden_CH,
                            const at::Tensor& lm_head_VH, const at::Tensor& d_lm_head_VH,
                            const cpu::PackedGemm& gemm = cpu::BestPackedGemm(),
-                           const MakeExpsOfBlock& make_exps = {});
+                           const ComputeBlockExps& compute_exps = {});
 
 }  // namespace taopd

@@ -32,10 +32,10 @@ class PairGradients {
  public:
   PairGradients(const cpu::LogitGradient& d_logits, const HeadWeights& weights,
                 const cpu::PackedGemm& gemm, const PairLogitBlocks* logits,
-                const MakeExpsOfBlock& make_exps)
+                const ComputeBlockExps& compute_exps)
       : d_logits_(d_logits),
         logits_(logits),
-        make_exps_(make_exps),
+        compute_exps_(compute_exps),
         weights_(weights),
         gemm_(gemm),
         num_rows_(d_logits.num_rows),
@@ -62,7 +62,7 @@ class PairGradients {
       if (logits_ != nullptr && v % kVocabularyBlock == 0) {
         float* const logits = logits_of_block_.mutable_data_ptr<float>();
         logits_->Compute(block, logits);
-        make_exps_(block, logits, logits_->stride(), GradientOf(v));
+        compute_exps_(block, logits, logits_->stride(), GradientOf(v));
       }
       const Bfloat16Bits* const exps =
           logits_ != nullptr
@@ -141,7 +141,7 @@ class PairGradients {
 
   const cpu::LogitGradient& d_logits_;
   const PairLogitBlocks* const logits_;  // null: d_logits_ has the exps
-  const MakeExpsOfBlock& make_exps_;
+  const ComputeBlockExps& compute_exps_;
   at::Tensor logits_of_block_;
   const HeadWeights& weights_;
   const cpu::PackedGemm& gemm_;
@@ -214,10 +214,10 @@ at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH) {
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
                   const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm,
-                  const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps) {
+                  const PairLogitBlocks* logits, const ComputeBlockExps& compute_exps) {
   const HeadWeights weights(lm_head_VH);
   float* d_lm_head = d_lm_head_VH.defined() ? d_lm_head_VH.mutable_data_ptr<float>() : nullptr;
-  PairGradients backward(d_logits, weights, gemm, logits, make_exps);
+  PairGradients backward(d_logits, weights, gemm, logits, compute_exps);
   const int64_t num_blocks = NumVocabularyBlocks(weights.vocab_size);
   const int64_t end =
       std::min(num_blocks * (slice + 1) / num_slices * kVocabularyBlock, weights.vocab_size);

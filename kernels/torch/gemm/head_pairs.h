@@ -46,11 +46,11 @@ void PairLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
 // PairBackward.
 at::Tensor PairsOf(const at::Tensor& scaled_hidden_CH);
 
-// Like PanelBackward (head_panels.h). If d_logits has no exps, `make_exps` makes them from
+// Like PanelBackward (head_panels.h). If d_logits has no exps, `compute_exps` computes them from
 // `logits`.
 void PairBackward(const cpu::LogitGradient& d_logits, const at::Tensor& lm_head_VH,
                   const at::Tensor& d_lm_head_VH, int64_t slice, int64_t num_slices,
                   const at::Tensor& hidden_pairs, float* d_hidden, const cpu::PackedGemm& gemm,
-                  const PairLogitBlocks* logits, const MakeExpsOfBlock& make_exps);
+                  const PairLogitBlocks* logits, const ComputeBlockExps& compute_exps);
 
 }  // namespace taopd

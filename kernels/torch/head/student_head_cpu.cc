@@ -39,9 +39,9 @@ struct HeadCall {
   HeadOutput* output;
 };
 
-HeadCall MakeCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
-                  const HeadTargets& targets, const HeadOptions& options,
-                  const cpu::PackedGemm& gemm, HeadOutput* output) {
+HeadCall MakeHeadCall(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
+                      const HeadTargets& targets, const HeadOptions& options,
+                      const cpu::PackedGemm& gemm, HeadOutput* output) {
   // On the CPU, float16 models are supported but not fast: the whole head is converted to float32.
   const at::ScalarType dtype =
       lm_head_VH.scalar_type() == at::kHalf ? at::kFloat : lm_head_VH.scalar_type();
@@ -103,12 +103,12 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
     const int64_t first = first_group * kGroup, last = std::min(num, last_group * kGroup);
     chunk->FinishRows(first, last, &scratch, loss + first, metrics + first * kNumHeadMetrics);
   });
-  const auto make_exps = [&](int64_t block, float* logits, int64_t stride, void* exps) {
+  const auto compute_exps = [&](int64_t block, float* logits, int64_t stride, void* exps) {
     chunk->MakeExps(block, logits, stride, &ScratchOfThread(), exps);
   };
   call.output->d_hidden_NH.narrow(0, begin, num)
       .copy_(call.options.products ? CpuHeadBackward(chunk->gradient(), hidden_CH, call.weights_VH,
-                                                     d_lm_head_VH, *call.gemm, make_exps)
+                                                     d_lm_head_VH, *call.gemm, compute_exps)
                                    : CpuHeadBackwardSparse(chunk->entries(), hidden_CH,
                                                            call.weights_VH, d_lm_head_VH));
 }
@@ -162,7 +162,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
                           const HeadTargets& targets, const HeadOptions& options,
                           const at::Tensor& d_lm_head_VH, const cpu::PackedGemm& gemm) {
   HeadOutput output;
-  HeadCall call = MakeCall(hidden_NH, lm_head_VH, targets, options, gemm, &output);
+  HeadCall call = MakeHeadCall(hidden_NH, lm_head_VH, targets, options, gemm, &output);
   const int64_t num_rows = hidden_NH.size(0);
   const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
                             CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));

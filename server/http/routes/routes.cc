@@ -77,7 +77,7 @@ absl::StatusOr<Answer> Load(const ServedModel& model) {
 }
 
 // Returns a GET route that describes the served model, or says why there is none.
-Route Describing(const char* path, ServingState* state,
+Route ModelRoute(const char* path, ServingState* state,
                  absl::StatusOr<Answer> (*describe)(const ServedModel&)) {
   const auto answer = [state, describe]() -> absl::StatusOr<Answer> {
     TAOPD_ASSIGN_OR_RETURN(const auto model, state->Admit());
@@ -88,7 +88,7 @@ Route Describing(const char* path, ServingState* state,
 }
 
 // Returns a GET route whose answer is always the same.
-Route Fixed(const char* path, const HttpResponse& response) {
+Route StaticRoute(const char* path, const HttpResponse& response) {
   return {"GET", path, RouteKind::kWork,
           [response](const std::string&, const Caller&) { return response; }};
 }
@@ -129,17 +129,17 @@ Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
           answering("/get_sequence_logprobs/", RunSequenceLogprobs),
           answering("/tokenize", RunTokenize),
           answering("/detokenize", RunDetokenize),
-          Describing("/tokenizer_info", state, DescribeTokenizer),
-          Describing("/v1/models", state, Models),
-          Describing("/get_model_info", state, SglangModelInfo),
-          Describing("/model_info", state, SglangModelInfo),
-          Describing("/server_info", state, SglangServerInfo),
-          Describing("/get_server_info", state, SglangServerInfo),
-          Describing("/load", state, Load),
-          Describing("/config", state, Config),
-          Fixed("/version", JsonResponse(ordered_json{{"version", kTeacherVersion}}.dump())),
-          Fixed("/openapi.json", JsonResponse(OpenApiJson())),
-          Fixed("/docs", TextResponse("text/html; charset=utf-8", DocsPage()))};
+          ModelRoute("/tokenizer_info", state, DescribeTokenizer),
+          ModelRoute("/v1/models", state, Models),
+          ModelRoute("/get_model_info", state, SglangModelInfo),
+          ModelRoute("/model_info", state, SglangModelInfo),
+          ModelRoute("/server_info", state, SglangServerInfo),
+          ModelRoute("/get_server_info", state, SglangServerInfo),
+          ModelRoute("/load", state, Load),
+          ModelRoute("/config", state, Config),
+          StaticRoute("/version", JsonResponse(ordered_json{{"version", kTeacherVersion}}.dump())),
+          StaticRoute("/openapi.json", JsonResponse(OpenApiJson())),
+          StaticRoute("/docs", TextResponse("text/html; charset=utf-8", DocsPage()))};
 }
 
 }  // namespace taopd

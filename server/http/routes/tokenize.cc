@@ -39,15 +39,15 @@ absl::Status HoldAnswer(size_t num_tokens, const Caller& caller, ServingState& s
 
 // Returns the value with each special token as its text. In the file, a special token is its text
 // or an object with the text as content.
-ordered_json Plain(const ordered_json& value) {
+ordered_json SpecialTokensAsText(const ordered_json& value) {
   if (value.is_object() && value.contains("content")) return value["content"];
   if (!value.is_structured()) return value;
   ordered_json plain = value.is_array() ? ordered_json::array() : ordered_json::object();
   for (const auto& [key, item] : value.items()) {
     if (value.is_array()) {
-      plain.push_back(Plain(item));
+      plain.push_back(SpecialTokensAsText(item));
     } else {
-      plain[key] = Plain(item);
+      plain[key] = SpecialTokensAsText(item);
     }
   }
   return plain;
@@ -129,7 +129,7 @@ absl::StatusOr<Answer> DescribeTokenizer(const ServedModel& model) {
   if (!model.tokenizer_config_json.empty()) {
     const auto config = ParseOrderedJson(model.tokenizer_config_json, "tokenizer_config.json");
     if (!config.ok()) return Internal(config.status().message());
-    info = Plain(*config);
+    info = SpecialTokensAsText(*config);
     info.erase("vocab_file");
     info.erase("merges_file");
   }
