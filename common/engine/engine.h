@@ -6,8 +6,9 @@
 //
 // Life cycle of a request: Submit validates and queues it, the engine's thread runs it in batches,
 // and `done` receives its result exactly once. `done` is called on the engine's thread, or inside
-// Submit if the request is refused. `done` must not block, and may call only Submit and Cancel of
-// the engine.
+// Submit if the request is refused. It may call only Submit and Cancel of the engine. It must not
+// block, because all sequences of the engine wait for it. It may compute for a short time: the
+// trainer decodes and grades a response in it.
 //
 // Determinism: On a CPU the answer to a request has the same bytes whatever else the engine
 // computes. On CUDA the last bits may depend on the rest of the batch. CONTRACT.md lists everything
@@ -321,10 +322,9 @@ struct EngineOptions {
   // The queue's limit in requests, because short requests have a cost too.
   int64_t max_queued_requests = 1 << 16;
   // The share of the queue, in tokens and in requests, that one client may fill while no other
-  // client's work waits; in (0, 1]. With more clients each may fill less
-  // (fair_share.h), so that a newcomer finds room. A client without waiting work may
-  // always queue one request if it fits. Below 1, a request must also leave room for shorter ones
-  // (KeptFree).
+  // client's work waits; in (0, 1]. With more clients each may fill less (fair_share.h), so that a
+  // newcomer finds room. A client without waiting work may always queue one request if it fits.
+  // Below 1, a request must also leave room for shorter ones (KeptFree).
   double max_client_queue_share = 1.0;
   // The limit of the memory for the logits of one chunk of rows; the logits of a whole batch never
   // exist at once. 0 means 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk is further

@@ -120,8 +120,8 @@ void LimitConnections(const GrpcConnectionLimits& limits, grpc::ServerBuilder* b
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               kMinPingIntervalMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // gRPC asks for a message's bytes once it has been told to read it, and for a window's before. By
-  // measuring the network it would make that window as large as many messages.
+  // Before a message is read, gRPC lets the client send one window of bytes. Its probe of the
+  // bandwidth would grow that window to the size of many messages.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               FrameGuard::kInitialWindowBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);

@@ -1,7 +1,8 @@
-// The gRPC listener. It serves taopd.v1.Teacher, vLLM's services (server/grpc/vllm), grpc.health.v1
-// and, if enabled, reflection. The health service answers for "" and "taopd.v1.Teacher"
-// whether to send work, and for "liveness" whether the process is healthy; ServingState tells the
-// two apart. This header does not include gRPC, so that files that see LibTorch can include it.
+// The gRPC listener. It serves taopd.v1.Teacher, vLLM's services (server/grpc/vllm),
+// grpc.health.v1 and, if enabled, taopd.v1.Policy and reflection. The health service answers for ""
+// and "taopd.v1.Teacher" whether to send work, and for "liveness" whether the process is healthy;
+// ServingState tells the two apart. This header does not include gRPC, so that files that see
+// LibTorch can include it.
 #pragma once
 
 #include <absl/time/time.h>

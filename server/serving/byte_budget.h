@@ -50,8 +50,8 @@ class ByteBudget {
     kClientShare,  // there is room, but not for this client
   };
 
-  // FitsShare (fair_share.h) explains `max_client_share`. A client that already holds
-  // some bytes must leave the part of its share that KeptFree keeps for its own smaller requests.
+  // FitsShare (fair_share.h) explains `max_client_share`. A client that already holds some bytes
+  // must leave the part of its share that KeptFree keeps for its own smaller requests.
   explicit ByteBudget(int64_t max_bytes, double max_client_share = 1.0)
       : max_bytes_(max_bytes), max_client_share_(max_client_share) {}
 

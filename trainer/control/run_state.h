@@ -79,7 +79,7 @@ class RunState {
   bool WaitToGiveUp(absl::Duration timeout);
   // Returns whether a save was requested since the last call. The loop must then save.
   bool TakeSaveRequest();
-  // Counts progress: a micro-batch, the end of a step, the begin or the end of a checkpoint, or a
+  // Counts progress: a micro-batch, the end of a step, the start or the end of a checkpoint, or a
   // result of an evaluation beside training. See Liveness.
   void Progress();
 
@@ -88,7 +88,7 @@ class RunState {
   RunStatus status() const;
   // The number of calls of Progress; it counts the end of a pause as well.
   int64_t num_progress() const;
-  // Whether the loop waits for a person to end a pause.
+  // Returns true while the loop is paused, until a person ends the pause.
   bool is_paused() const;
   // `code` is kExitStopped or kExitStoppedByUser; of several requests the largest code counts. In
   // the phase kWaitingForStorage it tells the run to end without its state.

@@ -28,8 +28,8 @@ struct Rollbacks {
   Rollbacks Next(double factor, int64_t at_epoch, int64_t at_index) const {
     return {count + 1, lr_factor * factor, -1, at_epoch, at_index};
   }
-  // Whether a run that continues after `step` steps, from a checkpoint, must skip to that position:
-  // the checkpoint is older than the roll-back.
+  // Returns whether a run that is resumed at `step` must skip to that position: its checkpoint is
+  // not later than the step to which the run went back.
   bool SkipsAt(int64_t step) const { return step <= to_step; }
 };
 

@@ -100,10 +100,10 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   weights->sums = SumsOf(snapshot);
   weights->version = VersionOf(step, weights->sums);
   weights->directory = directory_ + "/" + weights->version;
-  // Let go of the weights before: what the workers still read of them stays until then.
   TAOPD_RETURN_IF_ERROR(
       Annotate(SaveSnapshot(snapshot, weights->directory), "rollout.weights_dir"));
   if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);
+  // The directory is removed when the last worker that reads it has let go of the weights.
   return std::shared_ptr<const PolicyWeights>(weights.release(), [](const PolicyWeights* old) {
     RemoveAll(old->directory);
     delete old;

@@ -18,7 +18,7 @@
 // steps. A version of both is therefore taken when the responses of the version before are
 // generated and scored, and a checkpoint's responses have all of their scores.
 //
-// With N = 0, which makes sense if other processes generate, a step's rollouts begin when the step
+// N = 0 is useful only if other processes generate: a step's rollouts then begin when the step
 // before is done, during its evaluation and checkpoint.
 //
 // Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no

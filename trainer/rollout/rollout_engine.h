@@ -55,8 +55,9 @@ class RolloutEngine {
  public:
   virtual ~RolloutEngine() = default;
   // Starts generating all responses and returns immediately. Calls done(i, rollout) once for each
-  // request, in any order and on any thread; `done` must not block. The weights must not change
-  // until every `done` has run.
+  // request, in any order and on any thread. `done` must not block: the responses that are being
+  // generated wait for it, also while it decodes or grades one. The weights must not change until
+  // every `done` has run.
   virtual void Generate(std::vector<RolloutRequest> requests,
                         std::function<void(int64_t index, absl::StatusOr<Rollout>)> done) = 0;
   // Ends all unfinished requests soon, with CANCELLED. Only the thread that called Generate may

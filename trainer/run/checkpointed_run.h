@@ -146,7 +146,7 @@ class CheckpointedRun {
   ProcessGroup& group() { return *group_; }
   Student& student() { return student_; }
   TrainState& state() { return state_; }
-  // Saves, and what belongs to it, from OpenOutput on.
+  // The checkpoints. They can be saved after OpenOutput.
   RunCheckpoints& checkpoints() { return checkpoints_; }
   const RunCheckpoints& checkpoints() const { return checkpoints_; }
   // Returns the records of a resumed run; those of a new run are empty.

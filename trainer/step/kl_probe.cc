@@ -7,11 +7,6 @@
 #include "trainer/step/support.h"
 
 namespace taopd {
-namespace {
-
-using nlohmann::json;
-
-}  // namespace
 
 double MeasureKlToStart(Decoder* student, const HeadOptions& head,
                         const std::vector<Rollout>& probe, int64_t micro_batch_tokens) {
@@ -41,7 +36,7 @@ double MeasureKlToStart(Decoder* student, const HeadOptions& head,
 }
 
 std::string WriteProbe(const std::vector<Rollout>& probe) {
-  json rows = json::array();
+  nlohmann::json rows = nlohmann::json::array();
   for (const Rollout& rollout : probe) {
     rows.push_back({{"prompt_ids", rollout.prompt_ids},
                     {"response_ids", rollout.response_ids},
@@ -52,11 +47,11 @@ std::string WriteProbe(const std::vector<Rollout>& probe) {
 
 absl::StatusOr<std::vector<Rollout>> ReadProbe(const std::string& text) {
   const absl::Status malformed = DataLoss("the probe of policy/kl_to_start is malformed");
-  const json rows = json::parse(text, nullptr, false);
+  const nlohmann::json rows = nlohmann::json::parse(text, nullptr, false);
   if (!rows.is_array()) return malformed;
   std::vector<Rollout> probe;
   try {
-    for (const json& row : rows) {
+    for (const nlohmann::json& row : rows) {
       Rollout rollout;
       rollout.prompt_ids = row.at("prompt_ids").get<std::vector<int32_t>>();
       rollout.response_ids = row.at("response_ids").get<std::vector<int32_t>>();
@@ -67,7 +62,7 @@ absl::StatusOr<std::vector<Rollout>> ReadProbe(const std::string& text) {
       }
       probe.push_back(std::move(rollout));
     }
-  } catch (const json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     return malformed;
   }
   return probe;

@@ -1,6 +1,6 @@
-// Connects rollout, scoring and training of one step. Every finished rollout goes to
-// the teacher at once. The step takes the scored rollouts in prompt order, whatever the order of
-// arrival, so that results do not depend on timing.
+// Connects rollout, scoring and training of one step. Every finished rollout goes to the teacher at
+// once. The step takes the scored rollouts in prompt order, whatever the order of arrival, so that
+// results do not depend on timing.
 //
 // Memory: One slot per rollout of the step. Threads: the engine's and the client's threads fill the
 // batch; the training thread waits on it.
@@ -56,13 +56,13 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
                              const std::function<absl::Status()>& on_wait);
   // Waits in the same way until rollouts [begin, end) are scored.
   absl::Status WaitScored(int64_t begin, int64_t end, const std::function<absl::Status()>& on_wait);
-  // Waits until the engine has finished every rollout, successfully or not, and each finished one
-  // has been handed to the teacher. The weights may change after that.
+  // Waits until the engine has finished every rollout, successfully or not. The weights may change
+  // after that. Each finished one has then been handed to the teacher, unless the batch had failed.
   void WaitAllGenerated();
   // Waits until no callback is outstanding. The engine and the client may be destroyed after that.
   void WaitIdle();
 
-  // Returns which rollouts are scored now. The scores of these do not change any more.
+  // Returns for each rollout whether it is scored. Scores that are there do not change.
   std::vector<bool> scored() const;
   // Returns the error of the first rollout that could not be generated, or OK if all rollouts are
   // there; errors of the teacher do not count. REQUIRES: WaitAllGenerated has returned.

@@ -25,9 +25,9 @@
 namespace taopd {
 
 // The interface between a step and rollouts that are generated ahead of it.
-// trainer/pipeline/rollout_pipeline.h implements it.
-// Used by the training thread only. An abandoned step has cancelled the rollouts of the current
-// weights, so the implementation must be restarted before the step is tried again.
+// trainer/pipeline/rollout_pipeline.h implements it. Used by the training thread only. An abandoned
+// step has cancelled the rollouts of the current weights, so the implementation must be restarted
+// before the step is tried again.
 class RolloutsAhead {
  public:
   virtual ~RolloutsAhead() = default;

@@ -188,10 +188,10 @@ absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   options.forward.recompute = RecomputeOf(context_.config->trainer);
   // The teacher scores while the student computes what needs no scores.
   options.before_scores = [&] { return WaitForOwnScores(mini_batch); };
-  // Rank 0 adds row by row to what all ranks have.
+  // Only rank 0 continues the sums of the step so far, so that the reduction counts them once.
   RowSums sums = group_->is_root() ? record_.sums : RowSums();
   int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;
-  // The number of the rank with the most passes.
+  // The largest number of passes of any rank.
   int64_t num_passes = rank_batch_.num_micro_batches;
   if (optimizer_.every_pass_sends()) {
     TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));

@@ -2,10 +2,9 @@
 // does not depend on LibTorch.
 //
 // A row's own prompt for the teacher (PromptRecord::teacher_prompt) is known from the start. A
-// prompt with {sibling} needs a right response to the same prompt: among the prompt's other
-// rollouts, the first right one after the scored rollout, in the order of the samples and from the
-// first again after the last. A rollout waits only until that choice is certain, so scoring
-// overlaps generation, and the choice does not depend on timing.
+// prompt with {sibling} needs a correct response to the same prompt: that of the next correct
+// rollout of the prompt in sample order, cyclically. A rollout waits only until that choice is
+// certain, so scoring overlaps generation, and the choice does not depend on timing.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -37,7 +36,7 @@ struct TeacherViewOptions {
 struct TeacherView {
   int64_t index = 0;                // the rollout
   std::vector<int32_t> prompt_ids;  // empty if the teacher sees the student's prompt
-  // The row lacks the teacher's prompt, or no other response is right.
+  // The row lacks the teacher's prompt, or no other response is correct.
   bool is_missing = false;
 };
 

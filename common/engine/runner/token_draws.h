@@ -1,9 +1,9 @@
 // Draws the tokens of one step: on the logits' device for sequences that need only a temperature
-// (NeedsTemperatureOnly), and in parallel on the host for the others, which gets candidates of
-// their rows (kernels/torch/sampling/row_candidates.h). It gets the whole row
-//   of a sequence with a mask, a top_k above kTopCandidates, or more ids than kMostNamedIds that
-//   penalties, bias, bad words, min_tokens and allowed_token_ids name
-//   if the candidates do not suffice (OUT_OF_RANGE of Sampler::Sample)
+// (NeedsTemperatureOnly), and in parallel on the host for the others. The host gets candidates of
+// their rows (kernels/torch/sampling/row_candidates.h). It copies a whole row in two cases:
+//   The sequence has a mask, a top_k above kTopCandidates, or penalties, bias, bad words,
+//   min_tokens and allowed_token_ids that name more than kMostNamedIds ids.
+//   The candidates do not suffice (OUT_OF_RANGE of Sampler::Sample).
 // All ways give the same token (sampler.h); log-probs may differ in the last bits.
 //
 // Shapes: S rows of logits, V vocabulary.

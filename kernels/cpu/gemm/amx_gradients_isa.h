@@ -62,7 +62,7 @@ void PackAmxFactor(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r
   }
 }
 
-// The inputs whose products are summed before they are added to C, in units of one instruction's.
+// The number of instructions whose products are summed before they are added to C.
 constexpr int64_t kAmxAddedGroups = 16;
 
 void AddTransposedAmx(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r, int64_t num_m,

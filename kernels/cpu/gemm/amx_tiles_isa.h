@@ -56,8 +56,8 @@ class AmxRegisters {
   int64_t first_ = 0, second_ = 0;
 };
 
-// Completes what was written to memory, for tiles to load: GCC's intrinsics do not say that they
-// read memory.
+// Keeps the compiler from moving earlier stores behind later loads of tiles: GCC's intrinsics do
+// not say that they read memory.
 TAOPD_INLINE void CompleteStores() { asm volatile("" : : : "memory"); }
 
 // Inputs of a block of rows and a panel: `count` times kAmxInputs of them.

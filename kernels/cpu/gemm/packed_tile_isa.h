@@ -223,9 +223,9 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
 // strips: an element's sum is the same in each.
 //
 // One strip reads a panel in the order of its addresses, which the processor prefetches by itself.
-// Several strips skip lines, which it does not prefetch, and of several tiles of rows the first
-// would wait for memory while the others would compute and fetch nothing. Therefore each strip of
-// each tile prefetches its part of the next block, line by line, if kPrefetch is set.
+// Several strips skip lines, which it does not prefetch. With several tiles of rows only the first
+// would wait for memory, and nothing would be fetched while the others compute. Therefore each
+// strip of each tile prefetches its part of the next block, line by line, if kPrefetch is set.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
 TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
   constexpr int64_t kStripBytes = kVectors * sizeof(Words);

@@ -28,8 +28,8 @@ struct CallServices {
   CallTracker* tracker;
   const ApiKeys* keys;  // null: none are required
   // The one thread that turns the engine's results into messages and hands them to gRPC. Both copy
-  // every number of an answer, and the engine's thread, on which results arrive, computes nothing
-  // during that time. If null, that thread does it.
+  // the whole answer, which would hold up the engine's thread. If null, the engine's thread does
+  // both.
   WorkerPool* delivery;
 };
 

@@ -46,7 +46,7 @@ ordered_json OperationOf(const RouteDoc& route) {
   operation["responses"]["200"] = AnswerOf("The answer.", route.answer_type);
   if (std::string(route.method) == "POST")
     operation["responses"]["400"] = AnswerOf("The request is wrong.", "application/json");
-  operation["responses"]["503"] = AnswerOf("The model does not serve.", "application/json");
+  operation["responses"]["503"] = AnswerOf("The model is not ready.", "application/json");
   return operation;
 }
 

@@ -1,4 +1,4 @@
-// POST /tokenize and /detokenize, and GET /tokenizer_info, as vLLM's.
+// POST /tokenize and /detokenize, and GET /tokenizer_info, with the requests and answers of vLLM.
 #pragma once
 
 #include <string>

@@ -66,7 +66,7 @@ class EndpointGenerator final : public ResponseGenerator {
     body["max_tokens"] = request_.max_new_tokens.value_or(kDefaultMaxNewTokens);
     body["temperature"] = request_.temperature;
     body["top_p"] = request_.top_p;
-    // vLLM and SGLang know it, OpenAI does not.
+    // Not in OpenAI's API, so it is sent only if it is set.
     if (request_.top_k > 0) body["top_k"] = request_.top_k;
     body["seed"] = seed;
     body["stream"] = true;

@@ -36,7 +36,7 @@ absl::Status CheckRequest(const GenerateRequest& request) {
   return Annotate(kwargs.status(), "--chat-template-kwargs");
 }
 
-// A conversation, of which each answer knows all that was said before.
+// A conversation: each answer sees all earlier turns.
 class Chat {
  public:
   Chat(const GenerateRequest& request, ResponseGenerator* generator)

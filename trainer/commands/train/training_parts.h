@@ -92,7 +92,7 @@ struct RewardParts {
   StepRewardOptions options;
 };
 
-// What others see of the process. The server and the watchdog ask `liveness`.
+// How operators and systemd watch the process. `server` and `service_manager` read `liveness`.
 struct ControlParts {
   std::optional<Liveness> liveness;
   std::unique_ptr<ControlServer> server;  // of rank 0
@@ -107,8 +107,8 @@ struct RunContext {
   RunTrace& trace;
 };
 
-// Owns everything. Members are destroyed in reverse. Parts point to others, so it stays where it
-// is. One thread uses it.
+// Owns the parts of a run, which are destroyed in reverse. Not movable, because parts point to each
+// other. Not thread-safe, except CurrentActivity.
 struct TrainingParts {
   // `run_state` and `group` must outlive it.
   TrainingParts(TrainConfig config, RunState* run_state, ProcessGroup* group);

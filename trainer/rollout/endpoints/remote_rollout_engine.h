@@ -13,6 +13,9 @@
 //   left out    for good: it cannot do what the run needs, its answers break the protocol, or they
 //               come from other weights than were asked for
 //
+// A worker whose queue is full (RESOURCE_EXHAUSTED) counts as lost, too: it is not asked before its
+// pause is over, and stats and the log count the loss.
+//
 // Waiting requests fail with UNAVAILABLE if no worker has been ready for options.outage_budget, and
 // with FAILED_PRECONDITION as soon as all workers are left out. Both errors name every worker and
 // its last error.

@@ -37,8 +37,8 @@ struct PendingStep {
   int64_t mini_batch = 0;     // the next one: the number of those that are done
   int64_t num_sequences = 0;  // sequences of the whole step, on all ranks
   int64_t num_mini_batches = 0;
-  // The sums over the finished mini-batches. lr and rollouts are not kept, because they
-  // follow from the configuration and the rollouts. duration is the time so far.
+  // The sums over the finished mini-batches. lr and rollouts are not kept, because they follow from
+  // the configuration and the rollouts. duration is the time so far.
   StepRecord record;
   absl::Duration longest_mini_batch;
   // This rank's rollouts, by their numbers in the step.

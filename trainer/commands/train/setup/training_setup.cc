@@ -103,7 +103,7 @@ absl::Status PlanMemory(TrainingParts& parts) {
       return WithExitCode(kExitOutOfMemory, plan.status());
     LogWarning("memory plan", {{"warning", plan.status()}});
   }
-  // Whatever else is wrong with the model or its settings, what follows says it better.
+  // Other errors are left to the steps that load the model, whose messages are better.
   return absl::OkStatus();
 }
 
