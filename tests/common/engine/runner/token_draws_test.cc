@@ -58,7 +58,7 @@ std::vector<std::unique_ptr<Sequence>> MixedSequences(int64_t num) {
   for (int64_t i = 0; i < num; ++i) {
     SamplingParams params = {
         .temperature = i % 3 == 0 ? 0.0f : 0.4f + 0.3f * static_cast<float>(i % 5),
-        .seed = 100 + i,
+        .seed = static_cast<uint64_t>(100 + i),
         .raw_log_probs = i % 2 == 0};
     if (i % 8 == 1) {
       params.top_k = 20;
