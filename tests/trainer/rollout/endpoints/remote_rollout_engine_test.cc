@@ -162,6 +162,7 @@ class RemoteRolloutEngineTest : public ::testing::Test {
   static bool HasSeedOne(const RolloutRequest& request) { return request.sampling.seed == 1; }
 
   RemoteRolloutOptions options_;
+  ManualClock manual_clock_;
   Clock* clock_ = Clock::Real();
   std::vector<std::unique_ptr<RolloutWorker>> workers_;
   std::unique_ptr<RemoteRolloutEngine> engine_;
@@ -378,16 +379,15 @@ TEST_F(RemoteRolloutEngineTest, AProbeIsNeededIfOneWorkerComparesIt) {
 TEST_F(RemoteRolloutEngineTest, WithoutAnyWorkerTheRequestsFailAfterTheBudget) {
   ScriptedWorker* const a = Add("a");
   a->fails_checks = 1 << 30;
-  ManualClock clock;
-  clock_ = &clock;
+  clock_ = &manual_clock_;
   RemoteRolloutEngine* const engine = Start();
   EXPECT_ERROR(engine->Connect(absl::Milliseconds(20)), kUnavailable, "a: not there");
   engine->SetWeights(Weights(0));
   Batch first(engine, 3, 0);
-  clock.Advance(options_.outage_budget);
+  manual_clock_.Advance(options_.outage_budget);
   Batch second(engine, 1, 0);
   EXPECT_EQ(engine->stats().num_unfinished, 4) << "the budget is not used up yet";
-  clock.Advance(absl::Milliseconds(1));
+  manual_clock_.Advance(absl::Milliseconds(1));
   for (Batch* batch : {&first, &second}) {
     for (const auto& answer : batch->Wait()) EXPECT_ERROR(answer, kUnavailable, "a: not there");
   }
