@@ -1,7 +1,11 @@
 #include "trainer/cli/command_line.h"
 
+#include <absl/strings/str_join.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +16,19 @@
 
 namespace taopd {
 namespace {
+
+// Prints the options that exclude one another in the order of their names. CLI11 keeps them in the
+// order of their addresses, which changes from start to start.
+class HelpFormatter final : public CLI::Formatter {
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text = CLI::Formatter::make_option_opts(option);
+    const size_t begin = text.find("Excludes:");
+    if (begin == std::string::npos) return text;
+    std::set<std::string> names;
+    for (const CLI::Option* excluded : option->get_excludes()) names.insert(excluded->get_name());
+    return Concat(text.substr(0, begin), "Excludes: ", absl::StrJoin(names, " "));
+  }
+};
 
 std::vector<std::string> CommandNames(const CLI::App& app) {
   std::vector<std::string> names;
@@ -57,6 +74,7 @@ int RunCommandLine(int argc, char** argv, std::span<const AddSubcommand> subcomm
   }
   CLI::App app{
       "taopd-trainer: trains a small language model on its own generations under a teacher"};
+  app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("taopd-trainer " TAOPD_VERSION "\nCPU kernels: ") +
                                         cpu::NameOf(cpu::WidestInstructionSet()));
