@@ -3,6 +3,7 @@
 #include <absl/strings/str_join.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -17,16 +18,20 @@
 namespace taopd {
 namespace {
 
-// Prints the options that exclude one another in the order of their names. CLI11 keeps them in the
-// order of their addresses, which changes from start to start.
+// Prints the options that an option needs or excludes in the order of their names. CLI11 keeps them
+// in the order of their addresses, which changes from start to start.
 class HelpFormatter final : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override {
     std::string text = CLI::Formatter::make_option_opts(option);
-    const size_t begin = text.find("Excludes:");
-    if (begin == std::string::npos) return text;
+    text.resize(std::min({text.size(), text.find(" Needs:"), text.find(" Excludes:")}));
+    return Concat(text, SortedNames(" Needs: ", option->get_needs()),
+                  SortedNames(" Excludes: ", option->get_excludes()));
+  }
+
+  static std::string SortedNames(const char* label, const std::set<CLI::Option*>& options) {
     std::set<std::string> names;
-    for (const CLI::Option* excluded : option->get_excludes()) names.insert(excluded->get_name());
-    return Concat(text.substr(0, begin), "Excludes: ", absl::StrJoin(names, " "));
+    for (const CLI::Option* option : options) names.insert(option->get_name());
+    return names.empty() ? "" : label + absl::StrJoin(names, " ");
   }
 };
 
