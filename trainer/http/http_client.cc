@@ -14,8 +14,8 @@ namespace taopd {
 namespace {
 
 constexpr absl::Duration kMaxConnectTime = absl::Seconds(10);
-// How often a cancelled connection is closed again until its exchange ends: it may have been opened
-// after the last time.
+// A cancelled connection is closed again after each period until its exchange ends, because it may
+// have been opened after the last time.
 constexpr absl::Duration kCloserPeriod = absl::Milliseconds(50);
 
 std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {

@@ -35,7 +35,7 @@ struct MeasuredRow {
   const float* measure_V = nullptr;
   double total = 0.0;  // sum of the measure over all ids
   float max = 0.0f;    // largest logit
-  // What is known already: the ids whose logit is at least `known_bound` sum to `known_sum`.
+  // The ids whose logit is at least `known_bound` are known to sum to `known_sum`.
   float known_bound = std::numeric_limits<float>::infinity();
   double known_sum = 0.0;
 };

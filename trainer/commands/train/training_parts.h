@@ -92,7 +92,7 @@ struct RewardParts {
   StepRewardOptions options;
 };
 
-// How operators and systemd watch the process. `server` and `service_manager` read `liveness`.
+// Lets operators and systemd watch the process. `server` and `service_manager` read `liveness`.
 struct ControlParts {
   std::optional<Liveness> liveness;
   std::unique_ptr<ControlServer> server;  // of rank 0
