@@ -10,7 +10,7 @@
 namespace taopd {
 namespace {
 
-// The finaliser of MurmurHash3: a bijection whose output bits all depend on all input bits.
+// The finalizer of MurmurHash3: a bijection whose output bits all depend on all input bits.
 uint64_t Mix(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;

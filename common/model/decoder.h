@@ -212,7 +212,7 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& model_dir,
                                                      const DecoderOptions& options);
 
-// Makes a decoder with random weights, initialised as transformers does: normal with standard
+// Makes a decoder with random weights, initialized as transformers does: normal with standard
 // deviation initializer_range, norms 1, biases 0.
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& config,
                                                      const DecoderOptions& options,

@@ -32,7 +32,7 @@ absl::Status RefuseUnimplemented(const Json& json) {
     return Unimplemented("attention_dropout ", attention_dropout, " is not implemented, only 0");
   }
   if (FindField(json, "quantization_config") != nullptr) {
-    return Unimplemented("quantization_config: quantised weights are not implemented");
+    return Unimplemented("quantization_config: quantized weights are not implemented");
   }
   return absl::OkStatus();
 }

@@ -83,7 +83,7 @@ struct ModelConfig {
 // Parses the text of a config.json. Errors start with `source` and name the member:
 //   INVALID_ARGUMENT  a size is missing or absurd, or a value is malformed
 //   UNIMPLEMENTED     the architecture is unknown, or a setting that would change the results is
-//                     not implemented (quantised weights, longrope, ...)
+//                     not implemented (quantized weights, longrope, ...)
 absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
                                              const std::string& source = "config.json");
 // Reads config.json of a model directory, or of the base if the directory holds an adapter

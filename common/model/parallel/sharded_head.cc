@@ -29,7 +29,7 @@ enum SliceNumber { kLogSumExp, kLogTail, kSampled, kEntropy, kNumSliceNumbers };
 // The scores of one process for its ids, on the CPU.
 struct SliceScores {
   at::Tensor ids_Nk;        // int32, ids of the whole vocabulary
-  at::Tensor log_probs_Nk;  // relative to the slice's normaliser
+  at::Tensor log_probs_Nk;  // relative to the slice's normalizer
   at::Tensor numbers_N4;    // SliceNumber
 };
 
@@ -71,7 +71,7 @@ class RowMerger {
       : slices_(slices), options_(options), output_(*output) {}
 
   void Merge(int64_t n) {
-    FindNormaliser(n);
+    FindNormalizer(n);
     const size_t k = static_cast<size_t>(options_.top_k);
     CollectIds(n);
     std::vector<double> taken, rest = tails_;
@@ -105,23 +105,23 @@ class RowMerger {
     to.mutable_data_ptr<float>()[i] = static_cast<float>(value);
   }
 
-  void FindNormaliser(int64_t n) {
-    normalisers_.clear();
+  void FindNormalizer(int64_t n) {
+    normalizers_.clear();
     tails_.clear();
     sampled_.clear();
     for (const SliceScores& slice : slices_) {
       const float* numbers = slice.numbers_N4.const_data_ptr<float>() + n * kNumSliceNumbers;
-      const double normaliser = numbers[kLogSumExp];
-      normalisers_.push_back(normaliser);
-      tails_.push_back(numbers[kLogTail] + normaliser);
-      sampled_.push_back(numbers[kSampled] + normaliser);
+      const double normalizer = numbers[kLogSumExp];
+      normalizers_.push_back(normalizer);
+      tails_.push_back(numbers[kLogTail] + normalizer);
+      sampled_.push_back(numbers[kSampled] + normalizer);
     }
-    log_sum_exp_ = LogSumExpOf(normalisers_);
+    log_sum_exp_ = LogSumExpOf(normalizers_);
     entropy_ = 0;
     if (!options_.entropy) return;
     for (size_t r = 0; r < slices_.size(); ++r) {
       const float* numbers = slices_[r].numbers_N4.const_data_ptr<float>() + n * kNumSliceNumbers;
-      const double log_share = normalisers_[r] - log_sum_exp_;
+      const double log_share = normalizers_[r] - log_sum_exp_;
       if (log_share == kNegativeInfinity) continue;
       entropy_ += std::exp(log_share) * (numbers[kEntropy] - log_share);
     }
@@ -133,7 +133,7 @@ class RowMerger {
       const int64_t k = slices_[r].ids_Nk.size(1);
       for (int64_t j = n * k; j < (n + 1) * k; ++j) {
         const double log_prob = slices_[r].log_probs_Nk.const_data_ptr<float>()[j];
-        const double logit = log_prob + normalisers_[r];
+        const double logit = log_prob + normalizers_[r];
         items_.push_back({std::isnan(logit) ? kNegativeInfinity : logit,
                           slices_[r].ids_Nk.const_data_ptr<int32_t>()[j]});
       }
@@ -144,7 +144,7 @@ class RowMerger {
   const std::vector<SliceScores>& slices_;
   const ScoringOptions& options_;
   ScoringOutput& output_;
-  std::vector<double> normalisers_, tails_, sampled_;
+  std::vector<double> normalizers_, tails_, sampled_;
   std::vector<Item> items_;
   double log_sum_exp_ = 0;
   double entropy_ = 0;

@@ -14,7 +14,7 @@ namespace taopd {
 // ScoreRowsOfHead with the head of the whole model. Every process calls it with the same arguments
 // except for its own slice of the head. Only rank 0's output is filled in.
 //
-// Top-k, tail, sampled log-probs, entropy and the normaliser are merged in double from those of the
+// Top-k, tail, sampled log-probs, entropy and the normalizer are merged in double from those of the
 // slices, so k + 4 numbers per row and process are sent. Ranks, candidates and dense rows need the
 // logits of other processes row by row; for them, the logits are gathered in chunks of
 // options.workspace_bytes.

@@ -1,4 +1,4 @@
-// The tensors of a decoder, and the list that names them. Loading, initialisation, export and the
+// The tensors of a decoder, and the list that names them. Loading, initialization, export and the
 // optimizer all iterate over that list.
 //
 // Shapes: H hidden size, I intermediate size, V vocabulary size, D head_dim, Q = heads * D,

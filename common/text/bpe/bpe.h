@@ -1,4 +1,4 @@
-// Byte-pair encoding of words: while two neighbours in a word form a known pair, the pair with the
+// Byte-pair encoding of words: while two neighbors in a word form a known pair, the pair with the
 // lowest rank is merged; of equal pairs, the leftmost.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Splits text into the pieces that BPE works on. A tokenizer.json gives the pattern as a regular
-// expression. The supported patterns are recognised by their text and scanned by hand, because a
+// expression. The supported patterns are recognized by their text and scanned by hand, because a
 // general engine is several times slower and cannot be trusted with a pattern from a file. All
 // functions are thread-safe.
 #pragma once

@@ -25,7 +25,7 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(
       const std::string& tokenizer_json, const std::string& source = "tokenizer.json");
 
-  // Encodes text. Recognises added (special) tokens in the text, as HF tokenizers does.
+  // Encodes text. Recognizes added (special) tokens in the text, as HF tokenizers does.
   // add_special_tokens runs the post-processor, which adds a BOS for Llama. Invalid UTF-8 is
   // replaced by U+FFFD.
   virtual std::vector<int32_t> Encode(std::string_view text,

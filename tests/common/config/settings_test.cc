@@ -266,11 +266,11 @@ TEST(Settings, ReferenceListsEverySetting) {
     EXPECT_THAT(reference, HasSubstr("`" + setting.path + "`"));
 }
 
-enum class Colour { kRed, kGreen };
-EnumNames<Colour> NamesOf(Colour) { return {{Colour::kRed, "red"}, {Colour::kGreen, "green"}}; }
+enum class Color { kRed, kGreen };
+EnumNames<Color> NamesOf(Color) { return {{Color::kRed, "red"}, {Color::kGreen, "green"}}; }
 struct PaintConfig {
-  Colour colour = Colour::kGreen;
-  void Declare(SettingTable& v) { v.Setting("colour", &colour, "What it looks like."); }
+  Color color = Color::kGreen;
+  void Declare(SettingTable& v) { v.Setting("color", &color, "What it looks like."); }
 };
 
 TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {
@@ -278,14 +278,14 @@ TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {
   const SettingTable table = DescribeSettings(config);
   EXPECT_EQ(SettingText(table.settings()[0].value), "\"green\"");
   EXPECT_EQ(SettingTypeName(table.settings()[0].value), "text");
-  EXPECT_OK(ReadYamlSettings("colour: red", "file", table));
-  EXPECT_EQ(config.colour, Colour::kRed);
-  EXPECT_ERROR(ReadYamlSettings("colour: gren", "file", table), kInvalidArgument,
-               "file:1: colour = \"gren\": must be one of red, green (did you mean \"green\"?)");
-  EXPECT_ERROR(ReadYamlSettings("colour: [red]", "file", table), kInvalidArgument,
-               "colour: a single value is expected");
-  EXPECT_EQ(config.colour, Colour::kRed) << "what is refused changes nothing";
-  EXPECT_EQ(WriteYamlSettings(table), "colour: \"red\"\n");
+  EXPECT_OK(ReadYamlSettings("color: red", "file", table));
+  EXPECT_EQ(config.color, Color::kRed);
+  EXPECT_ERROR(ReadYamlSettings("color: gren", "file", table), kInvalidArgument,
+               "file:1: color = \"gren\": must be one of red, green (did you mean \"green\"?)");
+  EXPECT_ERROR(ReadYamlSettings("color: [red]", "file", table), kInvalidArgument,
+               "color: a single value is expected");
+  EXPECT_EQ(config.color, Color::kRed) << "what is refused changes nothing";
+  EXPECT_EQ(WriteYamlSettings(table), "color: \"red\"\n");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 TEST(Crc32c, VectorsOfRfc3720) {
   EXPECT_EQ(Crc32c(""), 0u);
-  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);  // the check value of the CRC catalogues
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);  // the check value of the CRC catalogs
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
   std::string rising;

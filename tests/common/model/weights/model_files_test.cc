@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelFiles,
                                            "Qwen2ForCausalLM", "Qwen3MoeForCausalLM"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(MakeDecoder, InitialisesAsTransformers) {
+TEST(MakeDecoder, InitializesAsTransformers) {
   ModelConfig config = TinyConfig("LlamaForCausalLM");
   config.pad_token_id = 4;
   config.initializer_range = 0.02;

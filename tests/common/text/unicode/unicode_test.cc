@@ -51,7 +51,7 @@ TEST(Unicode, NfcOfLongMarkRunsIsTheSameAsOfShortOnes) {
   RandomStream random(9);
   for (int trial = 0; trial < 100; ++trial) {
     // NFC of a long run must be a fixed point, and equal that of the run in another legal order:
-    // composing piecewise from the left moves each mark past its neighbours of other classes.
+    // composing piecewise from the left moves each mark past its neighbors of other classes.
     std::string text = "a", piecewise = "a";
     for (uint64_t i = 0, n = 40 + random.NextBelow(40); i < n; ++i) {
       const std::string_view mark = marks[random.NextBelow(std::size(marks))];
