@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(Log, FieldsAreKeyValuePairs) {
@@ -18,9 +18,9 @@ TEST(Log, ClientTextCannotForgeALine) {
 }
 
 TEST(Log, UnknownLevelIsRefused) {
-  EXPECT_ERROR(SetLogLevel("loud"), absl::StatusCode::kInvalidArgument, "loud");
+  EXPECT_ERROR(SetLogLevel("loud"), kInvalidArgument, "loud");
   EXPECT_OK(SetLogLevel("info"));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

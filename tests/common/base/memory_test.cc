@@ -67,7 +67,7 @@ TEST(ParseMemoryBytes, ReadsNumbersWithUnits) {
 TEST(ParseMemoryBytes, RefusesWhatIsNoSize) {
   for (const char* text : {"", "GiB", "-1", "4gib", "4G", "1e9", "1.5.2GiB", "4 GiB x", " 4", "nan",
                            "9223372036854775808", "5000000000000TiB"}) {
-    EXPECT_ERROR(ParseMemoryBytes(text), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(ParseMemoryBytes(text), kInvalidArgument,
                  "\"" + std::string(text) + "\" is not a size");
   }
 }

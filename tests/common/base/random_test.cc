@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
@@ -115,4 +115,4 @@ TEST(FreshBits, DifferInAForkedProcess) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

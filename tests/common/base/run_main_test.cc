@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(RunMainTest, ReturnsWhatTheProgramReturns) {
@@ -46,4 +46,4 @@ TEST(RunMainTest, ExceptionsOfThreadsDoNotAbort) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

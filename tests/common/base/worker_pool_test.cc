@@ -1,14 +1,14 @@
 #include "common/base/worker_pool.h"
+#include "tests/support/status_matchers.h"
 
 #include <absl/synchronization/notification.h>
-#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <set>
 #include <thread>
 #include <vector>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(WorkerPoolTest, OneThreadRunsAllTasksInTheirOrder) {
@@ -24,7 +24,7 @@ TEST(WorkerPoolTest, OneThreadRunsAllTasksInTheirOrder) {
     for (int i = 0; i < 5; ++i) pool.Enqueue([&order, i] { order.push_back(i); });
     go_on.Notify();
   }
-  EXPECT_THAT(order, ::testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(order, ElementsAre(0, 1, 2, 3, 4));
 }
 
 // The first tasks wait until there is one on each thread; the others come while all are busy.
@@ -59,4 +59,4 @@ TEST(WorkerPoolTest, ThreadsAreStartedForTasksThatWaitUpToTheLimit) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

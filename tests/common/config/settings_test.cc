@@ -1,4 +1,3 @@
-
 #include "common/config/settings.h"
 
 #include "common/config/yaml.h"
@@ -7,9 +6,6 @@
 
 namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 struct OptimizerConfig {
   double lr = 1e-6;

@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Style = ConsoleColumn::Style;
@@ -140,4 +140,4 @@ TEST_F(ConsoleSinkTest, AClosedStreamIsAnError) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,7 +7,7 @@
 
 #include "tests/support/files.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(Crc32c, VectorsOfRfc3720) {
@@ -37,8 +37,7 @@ TEST(EventFile, BytesAreThoseOfTensorBoard) {
                             TfRecordFrame(ScalarsEvent(time_s, 300, metrics)) +
                             TfRecordFrame(HparamsEvent(time_s, hparams)) +
                             TfRecordFrame(TextEvent(time_s, 300, "samples/eval", table));
-  EXPECT_EQ(bytes,
-            testing::ReadFile(testing::SourcePath("tests/common/metrics/events_golden.tfevents")));
+  EXPECT_EQ(bytes, ReadFile(SourcePath("tests/common/metrics/events_golden.tfevents")));
 }
 
 TEST(EventFile, StepsPast32BitsKeepTheirValue) {
@@ -48,4 +47,4 @@ TEST(EventFile, StepsPast32BitsKeepTheirValue) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,7 +7,7 @@
 #include "common/metrics/sink.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 class RecordingSink final : public MetricSink {
@@ -32,8 +32,8 @@ TEST(MetricFanout, AllAreTriedAndTheFirstErrorIsReturned) {
   fanout.Add(std::make_unique<RecordingSink>(&calls, "a", false));
   fanout.Add(std::make_unique<RecordingSink>(&calls, "b", true));
   fanout.Add(std::make_unique<RecordingSink>(&calls, "c", true));
-  EXPECT_ERROR(fanout.Write(3, {{"x", 2}}), absl::StatusCode::kUnavailable, "b failed");
-  EXPECT_THAT(calls, ::testing::ElementsAre("a 3 x=2", "b 3 x=2", "c 3 x=2"));
+  EXPECT_ERROR(fanout.Write(3, {{"x", 2}}), kUnavailable, "b failed");
+  EXPECT_THAT(calls, ElementsAre("a 3 x=2", "b 3 x=2", "c 3 x=2"));
 }
 
 TEST(MetricFanout, WithoutSinksAllIsWell) {
@@ -42,4 +42,4 @@ TEST(MetricFanout, WithoutSinksAllIsWell) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

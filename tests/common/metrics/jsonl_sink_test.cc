@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<nlohmann::json> ReadLines(const std::string& path) {
@@ -26,7 +26,7 @@ std::vector<nlohmann::json> ReadLines(const std::string& path) {
 
 class JsonlSinkTest : public ::testing::Test {
  protected:
-  const testing::TempDir dir_;
+  const TempDir dir_;
   const std::string path_ = dir_.File("metrics.jsonl");
   ManualClock clock_{absl::FromUnixMillis(1767225600250)};
 };
@@ -36,7 +36,7 @@ TEST_F(JsonlSinkTest, TheDocumentedLines) {
   EXPECT_OK(sink->Write(12, {{"loss/mean", 0.25},
                              {"loss/grad_norm", std::numeric_limits<double>::quiet_NaN()},
                              {"a", -std::numeric_limits<double>::infinity()}}));
-  EXPECT_EQ(testing::ReadFile(path_),
+  EXPECT_EQ(ReadFile(path_),
             "{\"step\":12,\"time\":1767225600.25,\"loss/mean\":0.25,\"loss/grad_norm\":null,"
             "\"a\":null,\"non_finite\":[\"loss/grad_norm\",\"a\"]}\n");
 }
@@ -80,17 +80,16 @@ TEST_F(JsonlSinkTest, AResumedRunLeavesNoLinesOfStepsDoneAgain) {
   EXPECT_EQ(lines[0]["v"], 1);
   EXPECT_EQ(lines[1]["v"], 20);
   ASSERT_OK_AND_ASSIGN(const int64_t size_bytes, sink->SizeBytes());
-  EXPECT_EQ(size_bytes, static_cast<int64_t>(testing::ReadFile(path_).size()));
+  EXPECT_EQ(size_bytes, static_cast<int64_t>(ReadFile(path_).size()));
 }
 
 TEST_F(JsonlSinkTest, NamesThatWouldClashAreRefused) {
   ASSERT_OK_AND_ASSIGN(auto sink, JsonlSink::Open(path_, &clock_));
   for (const char* name : {"step", "time", "non_finite"}) {
-    EXPECT_ERROR(sink->Write(1, {{name, 1}}), absl::StatusCode::kInvalidArgument, name);
+    EXPECT_ERROR(sink->Write(1, {{name, 1}}), kInvalidArgument, name);
   }
-  EXPECT_ERROR(sink->Write(1, {{"a", 1}, {"a", 2}}), absl::StatusCode::kInvalidArgument,
-               "\"a\" is written twice");
-  EXPECT_EQ(testing::ReadFile(path_), "");
+  EXPECT_ERROR(sink->Write(1, {{"a", 1}, {"a", 2}}), kInvalidArgument, "\"a\" is written twice");
+  EXPECT_EQ(ReadFile(path_), "");
 }
 
 TEST_F(JsonlSinkTest, BadUtf8InANameIsReplaced) {
@@ -104,4 +103,4 @@ TEST_F(JsonlSinkTest, APathThatCannotBeOpenedIsNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

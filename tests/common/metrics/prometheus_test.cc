@@ -6,11 +6,8 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST(PrometheusSinkTest, GaugesHoldTheLastValues) {
   PrometheusSink sink;
@@ -38,9 +35,8 @@ TEST(PrometheusSinkTest, NonFiniteValuesAreShown) {
 
 TEST(PrometheusSinkTest, NamesThatCannotBeGaugesAreRefusedAndTheRestIsSet) {
   PrometheusSink sink;
-  EXPECT_ERROR(sink.Write(1, {{"bad name", 1}, {"good", 2}}), absl::StatusCode::kInvalidArgument,
-               "bad name");
-  EXPECT_ERROR(sink.Write(2, {{"a/b", 1}, {"a_b", 5}}), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(sink.Write(1, {{"bad name", 1}, {"good", 2}}), kInvalidArgument, "bad name");
+  EXPECT_ERROR(sink.Write(2, {{"a/b", 1}, {"a_b", 5}}), kInvalidArgument,
                "metric \"a_b\" would share the gauge taopd_trainer_a_b with metric \"a/b\"");
   EXPECT_THAT(sink.Page(), HasSubstr("taopd_trainer_good 2\n"));
   EXPECT_THAT(sink.Page(), HasSubstr("taopd_trainer_a_b 1\n"));
@@ -48,4 +44,4 @@ TEST(PrometheusSinkTest, NamesThatCannotBeGaugesAreRefusedAndTheRestIsSet) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // CRC-32C bit by bit, independent of the table in event_file.cc.
@@ -55,7 +55,7 @@ std::vector<std::string> ReadFrames(const std::string& file) {
 }
 
 TEST(TensorBoardSink, WritesWholeFramesAtOnce) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ManualClock clock(absl::FromUnixSeconds(1767225600));
   TensorBoardOptions options{.dir = dir.File("tb"), .unique_suffix = "test"};
   ASSERT_OK_AND_ASSIGN(auto sink, TensorBoardSink::Open(options, &clock));
@@ -68,7 +68,7 @@ TEST(TensorBoardSink, WritesWholeFramesAtOnce) {
 }
 
 TEST(TensorBoardSink, AResumedRunStartsANewSession) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ManualClock clock(absl::FromUnixSeconds(5));
   TensorBoardOptions options{.dir = dir.path(), .unique_suffix = "test", .resume_step = 40};
   ASSERT_OK_AND_ASSIGN(auto sink, TensorBoardSink::Open(options, &clock));
@@ -78,21 +78,21 @@ TEST(TensorBoardSink, AResumedRunStartsANewSession) {
 }
 
 TEST(TensorBoardSink, AnExistingFileIsNotOverwritten) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ManualClock clock;
   const TensorBoardOptions options{.dir = dir.path(), .unique_suffix = "test"};
   ASSERT_OK_AND_ASSIGN(auto sink, TensorBoardSink::Open(options, &clock));
   const std::string first = dir.File("events.out.tfevents.0000000000.test");
-  const std::string before = testing::ReadFile(first);
+  const std::string before = ReadFile(first);
   ASSERT_OK_AND_ASSIGN(auto second, TensorBoardSink::Open(options, &clock));
   ASSERT_OK(second->Write(1, {{"a", 1.0}}));
-  EXPECT_EQ(testing::ReadFile(first), before);
+  EXPECT_EQ(ReadFile(first), before);
   // It follows the first file in the order of names, in which TensorBoard reads.
   EXPECT_GT(testing::ReadFile(first + ".001").size(), before.size());
 }
 
 TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ManualClock clock;
   ASSERT_OK_AND_ASSIGN(auto sink,
                        TensorBoardSink::Open({.dir = dir.path(), .unique_suffix = "test"}, &clock));
@@ -108,7 +108,7 @@ TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(sink->path()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(sink->path()));
   EXPECT_OK(sink->Write(3, {{"a", 2}}));
   const std::vector<std::string> frames = ReadFrames(testing::ReadFile(sink->path()));
   ASSERT_EQ(frames.size(), 3u);
@@ -116,4 +116,4 @@ TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -14,7 +14,7 @@
 #include "common/base/file_descriptor.h"
 #include "common/base/status.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 class ServiceManagerTest : public ::testing::Test {
@@ -125,4 +125,4 @@ TEST_F(ServiceManagerTest, AManagerThatIsGoneIsNoFailure) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr int64_t kNumTurns = 4;
@@ -96,4 +96,4 @@ TEST(TurnQueueTest, WaitingJobsCanBeTakenOut) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
