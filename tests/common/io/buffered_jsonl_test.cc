@@ -7,7 +7,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // While it lives, no file of this process grows beyond `bytes`: a disk that is full.
@@ -29,7 +29,7 @@ class FileSizeLimit {
 };
 
 TEST(BufferedJsonlWriter, LinesWaitForRoomInTheirOrder) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ASSERT_OK_AND_ASSIGN(auto writer, BufferedJsonlWriter::Open(dir.File("m.jsonl")));
   writer.Write({{"step", 1}});
   {
@@ -38,18 +38,18 @@ TEST(BufferedJsonlWriter, LinesWaitForRoomInTheirOrder) {
     writer.Write({{"step", 3}});
     EXPECT_EQ(writer.num_waiting(), 2);
     EXPECT_FALSE(writer.Sync().ok());
-    EXPECT_EQ(testing::ReadFile(dir.File("m.jsonl")), "{\"step\":1}\n");
+    EXPECT_EQ(ReadFile(dir.File("m.jsonl")), "{\"step\":1}\n");
     EXPECT_EQ(*writer.SizeBytes(), 11);
   }
   writer.Write({{"step", 4}});
-  EXPECT_EQ(testing::ReadFile(dir.File("m.jsonl")),
+  EXPECT_EQ(ReadFile(dir.File("m.jsonl")),
             "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
   EXPECT_EQ(writer.num_waiting(), 0);
   EXPECT_EQ(writer.num_dropped(), 0);
 }
 
 TEST(BufferedJsonlWriter, WhatExceedsTheMemoryIsCounted) {
-  const testing::TempDir dir;
+  const TempDir dir;
   ASSERT_OK_AND_ASSIGN(auto writer, BufferedJsonlWriter::Open(dir.File("m.jsonl"), -1, 25));
   {
     const FileSizeLimit full(0);
@@ -59,8 +59,8 @@ TEST(BufferedJsonlWriter, WhatExceedsTheMemoryIsCounted) {
   }
   EXPECT_OK(writer.Sync());
   writer.Write({{"step", 6}});
-  EXPECT_EQ(testing::ReadFile(dir.File("m.jsonl")), "{\"step\":1}\n{\"step\":2}\n{\"step\":6}\n");
+  EXPECT_EQ(ReadFile(dir.File("m.jsonl")), "{\"step\":1}\n{\"step\":2}\n{\"step\":6}\n");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

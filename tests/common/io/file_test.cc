@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(File, WritesReadsAndReplaces) {
-  testing::TempDir dir;
+  TempDir dir;
   const std::string binary("a\0b\nc", 5);
   ASSERT_OK(WriteFileAtomically(dir.File("f"), "first"));
   ASSERT_OK(WriteFileAtomically(dir.File("f"), binary));
@@ -25,20 +25,19 @@ TEST(File, WritesReadsAndReplaces) {
 }
 
 TEST(File, ReadLimitIsExact) {
-  testing::TempDir dir;
-  testing::WriteFile(dir.File("f"), std::string(100, 'x'));
+  TempDir dir;
+  WriteFile(dir.File("f"), std::string(100, 'x'));
   EXPECT_OK(ReadFileToString(dir.File("f"), 100));
-  EXPECT_ERROR(ReadFileToString(dir.File("f"), 99), absl::StatusCode::kResourceExhausted,
-               "limit of 99 bytes");
+  EXPECT_ERROR(ReadFileToString(dir.File("f"), 99), kResourceExhausted, "limit of 99 bytes");
 }
 
 TEST(File, ReadsWhatHasNoSize) {
   ASSERT_OK_AND_ASSIGN(const std::string status, ReadFileToString("/proc/self/status"));
-  EXPECT_THAT(status, ::testing::HasSubstr("Name:"));
+  EXPECT_THAT(status, HasSubstr("Name:"));
 }
 
 TEST(File, LargeFileComesBackWhole) {
-  testing::TempDir dir;
+  TempDir dir;
   std::string content;
   for (int i = 0; content.size() < (5 << 20); ++i) content += std::to_string(i);
   ASSERT_OK(WriteFileAtomically(dir.File("f"), content));
@@ -58,32 +57,32 @@ TEST(File, ErrorsNameThePath) {
 }
 
 TEST(File, DirectoriesAreMadeAndListedInOrder) {
-  testing::TempDir dir;
+  TempDir dir;
   ASSERT_OK(MakeDirectories(dir.File("a/b/c")));
   ASSERT_OK(MakeDirectories(dir.File("a/b/c")));
-  for (const char* name : {"z", "a", "m"}) testing::WriteFile(dir.File("a/b/") + name, "");
+  for (const char* name : {"z", "a", "m"}) WriteFile(dir.File("a/b/") + name, "");
   ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.File("a/b")));
   EXPECT_THAT(names, ElementsAre("a", "c", "m", "z"));
-  EXPECT_ERROR(MakeDirectories(dir.File("a/b/z/d")), absl::StatusCode::kNotFound, "a/b/z/d");
+  EXPECT_ERROR(MakeDirectories(dir.File("a/b/z/d")), kNotFound, "a/b/z/d");
   EXPECT_TRUE(FileExists(dir.File("a/b/z")));
   EXPECT_FALSE(FileExists(dir.File("a/b/y")));
 }
 
 TEST(AtomicFile, NothingAppearsBeforeCommitOrAfterAbandoning) {
-  testing::TempDir dir;
-  testing::WriteFile(dir.File("f"), "old");
+  TempDir dir;
+  WriteFile(dir.File("f"), "old");
   {
     ASSERT_OK_AND_ASSIGN(auto file, AtomicFile::Create(dir.File("f")));
     ASSERT_OK(file->Write("new"));
-    EXPECT_EQ(testing::ReadFile(dir.File("f")), "old");
+    EXPECT_EQ(ReadFile(dir.File("f")), "old");
   }
-  EXPECT_EQ(testing::ReadFile(dir.File("f")), "old");
+  EXPECT_EQ(ReadFile(dir.File("f")), "old");
   ASSERT_OK_AND_ASSIGN(const auto names, ListDirectory(dir.path()));
   EXPECT_THAT(names, ElementsAre("f"));
 }
 
 TEST(AtomicFile, ModeFollowsTheUmask) {
-  testing::TempDir dir;
+  TempDir dir;
   const mode_t old_mask = umask(027);
   const absl::Status written = WriteFileAtomically(dir.File("f"), "x");
   umask(old_mask);
@@ -97,10 +96,10 @@ TEST(AtomicFile, FullDeviceIsAnErrorWithTheReason) {
   const int fd = open("/dev/full", O_WRONLY);
   if (fd < 0) GTEST_SKIP() << "no /dev/full here";
   const std::string text = "x";
-  EXPECT_ERROR(WriteAll(fd, std::as_bytes(std::span(text)), "/dev/full"),
-               absl::StatusCode::kResourceExhausted, "No space left");
+  EXPECT_ERROR(WriteAll(fd, std::as_bytes(std::span(text)), "/dev/full"), kResourceExhausted,
+               "No space left");
   close(fd);
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,7 +11,6 @@ namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::testing::HasSubstr;
 
 std::string Golden(const std::string& name) { return SourcePath("tests/common/io/golden/" + name); }
 

@@ -4,7 +4,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // FIPS 180-4 examples, and lengths around the edges of the padding (values from coreutils
@@ -44,13 +44,13 @@ TEST(Sha256, DoesNotDependOnHowTheBytesAreCut) {
 }
 
 TEST(Sha256, OfFile) {
-  testing::TempDir dir;
+  TempDir dir;
   const std::string text(3 << 20, 'x');
-  testing::WriteFile(dir.File("x"), text);
+  WriteFile(dir.File("x"), text);
   ASSERT_OK_AND_ASSIGN(const std::string hash, Sha256OfFile(dir.File("x")));
   EXPECT_EQ(hash, Sha256Hex(text));
   EXPECT_ERROR(Sha256OfFile(dir.File("absent")), absl::StatusCode::kNotFound, "absent");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

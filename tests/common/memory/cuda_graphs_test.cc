@@ -6,9 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::absl::StatusCode;
-using ::testing::ElementsAre;
-
 TEST(CaptureSizes, AreVllmsAndTheLargest) {
   EXPECT_THAT(CaptureSizes(1), ElementsAre(1));
   EXPECT_THAT(CaptureSizes(2), ElementsAre(1, 2));

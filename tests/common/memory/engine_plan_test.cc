@@ -6,11 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::absl::StatusCode;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
 constexpr int64_t kGib = int64_t{1} << 30;
 // Qwen3-8B in bfloat16: 32 tokens of 147,456 bytes.
 constexpr int64_t kBlockBytes8b = 4718592;
@@ -73,7 +68,7 @@ TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   scores.budget.limit_bytes = loading.total_bytes;
   EXPECT_TRUE(PlanEngine(scores).ok());
   scores.budget.limit_bytes = loading.total_bytes - 1;
-  EXPECT_ERROR(PlanEngine(scores), StatusCode::kResourceExhausted, "the memory plan takes");
+  EXPECT_ERROR(PlanEngine(scores), kResourceExhausted, "the memory plan takes");
 
   // A trainer's parameters are never mapped, and no file backs them.
   input.stored_dtype.reset();
@@ -96,7 +91,7 @@ TEST(PlanEngine, OtherLinesCountWhereTheyAreHeld) {
   EXPECT_EQ(plan.total_bytes, alone.total_bytes + 3 * kGib);
   EXPECT_EQ(BytesOfLine(plan, "master weights", MemoryKind::kHeld, "cpu"), 50 * kGib);
   input.other_lines[0].bytes = 15 * kGib;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "\"gradients\" with 15.0 GiB");
+  EXPECT_ERROR(PlanEngine(input), kResourceExhausted, "\"gradients\" with 15.0 GiB");
 }
 
 TEST(PlanEngine, Float16OnACpuIsComputedInFloat32) {
@@ -154,11 +149,11 @@ TEST(PlanEngine, ExplicitPoolIsTakenAsGivenUpToWhatCanBeFilled) {
                           "tokens (max_generation_len), below the 40960 of max_model_len"));
 
   input.kv_cache_bytes = kBlockBytes8b - 1;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(PlanEngine(input), kInvalidArgument,
                "kv_cache_bytes 4718591 holds no block of 32 tokens, which takes 4718592 bytes");
   input.kv_cache_bytes = 10 * kBlockBytes8b;
   input.max_model_len = 321;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(PlanEngine(input), kInvalidArgument,
                "kv_cache_bytes 47185920 holds no sequence of max_model_len 321, which takes "
                "51904512 bytes");
   input.max_model_len = 320;
@@ -167,7 +162,7 @@ TEST(PlanEngine, ExplicitPoolIsTakenAsGivenUpToWhatCanBeFilled) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan filled, PlanEngine(input));
   EXPECT_EQ(filled.num_kv_blocks, 10 * input.max_num_seqs);
   input.max_model_len = 0;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "\"KV pool\" with 60.0 GiB");
+  EXPECT_ERROR(PlanEngine(input), kResourceExhausted, "\"KV pool\" with 60.0 GiB");
 }
 
 TEST(PlanEngine, WithoutPoolItOnlyScores) {
@@ -197,8 +192,7 @@ TEST(PlanEngine, OnTheCpuOneSequenceMayTakeMoreThanHalfOfTheRest) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan one, PlanEngine(input));
   EXPECT_EQ(one.num_kv_blocks, 100);
   input.budget.limit_bytes = before_pool + 100 * kBlockBytes8b - 1;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted,
-               "one sequence of max_model_len 3200 needs ");
+  EXPECT_ERROR(PlanEngine(input), kResourceExhausted, "one sequence of max_model_len 3200 needs ");
   input.budget.limit_bytes = before_pool + 250 * kBlockBytes8b;
   ASSERT_OK_AND_ASSIGN(const EnginePlan half, PlanEngine(input));
   EXPECT_EQ(half.num_kv_blocks, 125);
@@ -210,14 +204,14 @@ TEST(PlanEngine, OnTheCpuOneSequenceMayTakeMoreThanHalfOfTheRest) {
   EXPECT_EQ(limited.max_model_len, 40960);
   EXPECT_THAT(limited.warnings, ElementsAre(HasSubstr("limited to 3200 tokens")));
   input.budget.limit_bytes = before_pool + kBlockBytes8b - 1;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "one block of 32 tokens needs ");
+  EXPECT_ERROR(PlanEngine(input), kResourceExhausted, "one block of 32 tokens needs ");
 }
 
 TEST(PlanEngine, NamesTheLineThatIsTooLarge) {
   EnginePlanInput input = Input(kQwen3_8b, Budget("cpu", 12 * kGib));
   EnginePlan refused;
   const absl::Status status = PlanEngine(input, &refused).status();
-  EXPECT_ERROR(status, StatusCode::kResourceExhausted,
+  EXPECT_ERROR(status, kResourceExhausted,
                "exceeds its 12.0 GiB (a test). The line that is too large is \"packed "
                "projections\" with 9.7 GiB: use a machine with more memory or a smaller model");
   EXPECT_EQ(BytesOfLine(refused, "packed projections"), 13891534848 / 4 * 3);
@@ -225,12 +219,12 @@ TEST(PlanEngine, NamesTheLineThatIsTooLarge) {
 
   input.dtype = DataType::kFloat32;
   input.budget = Budget("cuda:0", 24 * kGib);
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted,
+  EXPECT_ERROR(PlanEngine(input), kResourceExhausted,
                "\"projections\" with 25.9 GiB: load it as bfloat16, or use a device with more "
                "memory or a smaller model");
   input = Input(kQwen3_0_6b, Budget("cuda:0", 8 * kGib));
   input.max_num_batched_tokens = 1 << 20;
-  EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "lower max_num_batched_tokens");
+  EXPECT_ERROR(PlanEngine(input), kResourceExhausted, "lower max_num_batched_tokens");
   input.max_num_batched_tokens = 1 << 15;
   input.head_workspace_bytes = 100 * kGib;
   EXPECT_ERROR(PlanEngine(input), StatusCode::kResourceExhausted, "lower head_workspace_bytes");

@@ -26,9 +26,9 @@ TEST(KvPoolTest, WholeBlocksUpToWhatCanBeFilled) {
 TEST(KvPoolTest, ALengthThatNobodyAskedForIsCut) {
   ASSERT_OK_AND_ASSIGN(const KvPoolSize size, SizeKvPool(2 * kBlock, kBlock, 1000, 4, false));
   EXPECT_EQ(size.max_generation_len, 64);
-  EXPECT_ERROR(SizeKvPool(2 * kBlock, kBlock, 65, 4, true), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(SizeKvPool(2 * kBlock, kBlock, 65, 4, true), kInvalidArgument,
                "kv_cache_bytes 2000 holds no sequence of max_model_len 65, which takes 3000 bytes");
-  EXPECT_ERROR(SizeKvPool(kBlock - 1, kBlock, 65, 4, false), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(SizeKvPool(kBlock - 1, kBlock, 65, 4, false), kInvalidArgument,
                "holds no block of 32 tokens, which takes 1000 bytes");
 }
 

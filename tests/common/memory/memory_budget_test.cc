@@ -8,10 +8,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
 constexpr int64_t kGib = int64_t{1} << 30;
 
 class CpuBudgetTest : public ::testing::Test {

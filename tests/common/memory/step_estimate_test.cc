@@ -1,10 +1,10 @@
 // The estimate of a step against numbers worked out by hand.
 #include "common/memory/step_estimate.h"
+#include "tests/support/status_matchers.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Sums and quotients of doubles in another order.
@@ -54,8 +54,8 @@ TEST(StepEstimateTest, AdaptersLeaveOutTheGradientsOfTheWeights) {
                 {2 * 500.0 * 100 / 1e6, 40 * (2000 + 4 * 120 * 10) / 1e5, 4 * 500.0 * 560 / 1e6,
                  2 * 4 * 30 / 1e4, 2 * 10 * 30 / 1e5, 2 * 4 * 30 / 1e4});
   EXPECT_EQ(estimate.sent_bytes, 2 * (4 + 4) * 30);
-  EXPECT_THAT(EstimateText(estimate), ::testing::HasSubstr("4 P S (p + r) FLOP"));
-  EXPECT_THAT(EstimateText(estimate), ::testing::HasSubstr("4 A (N - 1) / N bytes, all-gather"));
+  EXPECT_THAT(EstimateText(estimate), HasSubstr("4 P S (p + r) FLOP"));
+  EXPECT_THAT(EstimateText(estimate), HasSubstr("4 A (N - 1) / N bytes, all-gather"));
   work.recomputes_layers = true;
   EXPECT_NEAR(EstimateStep(work, {1e6, 1e5, 1e4}).lines[2].seconds, 6 * 500.0 * 560 / 1e6, 1e-9);
 }
@@ -84,9 +84,9 @@ TEST(StepEstimateTest, TextHasEveryLineAndTheSum) {
   const StepEstimate estimate = EstimateStep(Work(), {1e6, 1e5, 0});
   const std::string text = EstimateText(estimate);
   for (const EstimateLine& line : estimate.lines) {
-    EXPECT_THAT(text, ::testing::HasSubstr(line.name));
+    EXPECT_THAT(text, HasSubstr(line.name));
   }
-  EXPECT_THAT(text, ::testing::HasSubstr("tokens/s"));
+  EXPECT_THAT(text, HasSubstr("tokens/s"));
 }
 
 // The optimizer's line at the rate of the memory that it reads and writes.
@@ -106,4 +106,4 @@ TEST(StepEstimateTest, UpdatesOnTheHostGoAtItsRate) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,9 +8,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::absl::StatusCode;
-using ::testing::HasSubstr;
-
 constexpr int64_t kGib = int64_t{1} << 30;
 
 // A model of which every number can be multiplied out.

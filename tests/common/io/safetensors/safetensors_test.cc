@@ -9,8 +9,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 std::string Length(uint64_t value) {
@@ -263,15 +261,17 @@ TEST_F(Safetensors, NotARegularFile) {
 TEST_F(Safetensors, WriterRefusesWhatTheReaderWould) {
   const std::string data = "1234";
   const auto bytes = std::as_bytes(std::span(data));
-  const auto invalid = kInvalidArgument;
   const std::string path = dir_.File("w");
-  EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {4}, bytes}, {"a", "I8", {4}, bytes}}), invalid,
-               "\"a\": the name is taken");
-  EXPECT_ERROR(WriteSafetensors(path, {{"__metadata__", "I8", {4}, bytes}}), invalid, "reserved");
-  EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {5}, bytes}}), invalid, "need 5");
-  EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {-4}, bytes}}), invalid, "dimension -4");
-  EXPECT_ERROR(WriteSafetensors(path, {{"a", "int8", {4}, bytes}}), invalid, "\"int8\" is unknown");
-  EXPECT_ERROR(WriteSafetensors(path, {{"\xff", "I8", {4}, bytes}}), invalid, "not UTF-8");
+  EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {4}, bytes}, {"a", "I8", {4}, bytes}}),
+               kInvalidArgument, "\"a\": the name is taken");
+  EXPECT_ERROR(WriteSafetensors(path, {{"__metadata__", "I8", {4}, bytes}}), kInvalidArgument,
+               "reserved");
+  EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {5}, bytes}}), kInvalidArgument, "need 5");
+  EXPECT_ERROR(WriteSafetensors(path, {{"a", "I8", {-4}, bytes}}), kInvalidArgument,
+               "dimension -4");
+  EXPECT_ERROR(WriteSafetensors(path, {{"a", "int8", {4}, bytes}}), kInvalidArgument,
+               "\"int8\" is unknown");
+  EXPECT_ERROR(WriteSafetensors(path, {{"\xff", "I8", {4}, bytes}}), kInvalidArgument, "not UTF-8");
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
