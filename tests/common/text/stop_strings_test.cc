@@ -9,7 +9,7 @@
 #include "common/text/unicode/unicode.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -73,7 +73,7 @@ TEST(StopStrings, StreamsWholeCharacters) {
 TEST(StopStrings, Validation) {
   EXPECT_OK(ValidateStopStrings({}));
   EXPECT_OK(ValidateStopStrings({std::string(kMaxStopStringBytes, 'x')}));
-  const auto invalid = absl::StatusCode::kInvalidArgument;
+  const auto invalid = kInvalidArgument;
   EXPECT_ERROR(ValidateStopStrings({"a", ""}), invalid, "stop[1] is empty");
   EXPECT_ERROR(ValidateStopStrings({"\xff"}), invalid, "stop[0] is not UTF-8");
   EXPECT_ERROR(ValidateStopStrings({std::string(kMaxStopStringBytes + 1, 'x')}), invalid,
@@ -152,4 +152,4 @@ TEST(StopStrings, HostileStringsCostNoMoreThanOthers) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,7 +7,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Returns the name of a tokenizer in the vectors, if it differs from the folder's.
@@ -18,8 +18,8 @@ std::string VectorsName(const std::string& folder) {
 class TokenizerVectors : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TokenizerVectors, AllRows) {
-  const std::string vectors = testing::SharedData("tokenizers/vectors.jsonl");
-  const std::string dir = testing::SharedData("tokenizers/" + GetParam());
+  const std::string vectors = SharedData("tokenizers/vectors.jsonl");
+  const std::string dir = SharedData("tokenizers/" + GetParam());
   if (vectors.empty() || dir.empty()) GTEST_SKIP() << "shared data is absent";
   ASSERT_OK_AND_ASSIGN(const auto tokenizer, Tokenizer::Load(dir));
   int num_rows = 0;
@@ -56,4 +56,4 @@ INSTANTIATE_TEST_SUITE_P(Shared, TokenizerVectors,
                          });
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

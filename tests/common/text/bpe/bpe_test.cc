@@ -1,6 +1,5 @@
 #include "common/text/bpe/bpe.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,12 +8,10 @@
 
 #include "common/base/random.h"
 #include "common/text/bpe/word_cache.h"
+#include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 
 // Bytes 'a' to 'd' are tokens 0 to 3; later tokens are merges of earlier ones.
 struct RandomModel {
@@ -247,4 +244,4 @@ TEST(WordCache, WhatHasNoRoomIsNotKept) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

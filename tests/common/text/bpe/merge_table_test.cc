@@ -7,7 +7,7 @@
 
 #include "common/base/random.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(MergeTable, AgreesWithAMap) {
@@ -39,4 +39,4 @@ TEST(MergeTable, AgreesWithAMap) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,15 +1,13 @@
 #include "common/text/bpe/pre_tokenizer.h"
+#include "tests/support/status_matchers.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 std::vector<std::string> Split(SplitPattern pattern, std::string_view text) {
   std::vector<std::string> pieces;
@@ -63,4 +61,4 @@ TEST(PreTokenizer, KnowsPatternsByTheirTextOnly) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,11 +9,11 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::ordered_json;
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kInvalid = kInvalidArgument;
 
 ordered_json UserSays(const std::string& text) {
   return ordered_json::array({{{"role", "user"}, {"content", text}}});
@@ -30,7 +30,7 @@ constexpr char kShowAll[] =
 class ChatTemplateTest : public ::testing::Test {
  protected:
   void WriteConfig(const ordered_json& config) {
-    testing::WriteFile(dir_.File("tokenizer_config.json"), config.dump());
+    WriteFile(dir_.File("tokenizer_config.json"), config.dump());
   }
   absl::StatusOr<std::string> Render(const ordered_json& messages,
                                      const ChatOptions& options = {}) {
@@ -38,7 +38,7 @@ class ChatTemplateTest : public ::testing::Test {
     TAOPD_ASSIGN_OR_RETURN(const auto rendering, chat.Render(messages, options));
     return rendering.text;
   }
-  testing::TempDir dir_;
+  TempDir dir_;
 };
 
 TEST_F(ChatTemplateTest, VariablesOfTheTemplate) {
@@ -57,8 +57,8 @@ TEST_F(ChatTemplateTest, VariablesOfTheTemplate) {
 }
 
 TEST_F(ChatTemplateTest, FilesInTransformersOrder) {
-  EXPECT_EQ(Render(UserSays("hi")).status().code(), absl::StatusCode::kNotFound);
-  testing::WriteFile(dir_.File("chat_template.json"), R"({"chat_template": "legacy"})");
+  EXPECT_EQ(Render(UserSays("hi")).status().code(), kNotFound);
+  WriteFile(dir_.File("chat_template.json"), R"({"chat_template": "legacy"})");
   EXPECT_EQ(*Render(UserSays("hi")), "legacy");
   WriteConfig({{"chat_template",
                 {{{"name", "default"}, {"template", "plain"}},
@@ -73,11 +73,11 @@ TEST_F(ChatTemplateTest, FilesInTransformersOrder) {
   EXPECT_EQ(*Render(UserSays("hi"), named), "documents");
   named.template_name = "none such";
   EXPECT_ERROR(Render(UserSays("hi"), named), kInvalid, "there are: default, rag, tool_use");
-  testing::WriteFile(dir_.File("chat_template.jinja"), "file\n");
+  WriteFile(dir_.File("chat_template.jinja"), "file\n");
   EXPECT_EQ(*Render(UserSays("hi")), "file");
   EXPECT_EQ(*Render(UserSays("hi"), with_tools), "file");
   std::filesystem::create_directory(dir_.File("additional_chat_templates"));
-  testing::WriteFile(dir_.File("additional_chat_templates/tool_use.jinja"), "extra");
+  WriteFile(dir_.File("additional_chat_templates/tool_use.jinja"), "extra");
   EXPECT_EQ(*Render(UserSays("hi"), with_tools), "extra");
 }
 
@@ -116,14 +116,14 @@ TEST_F(ChatTemplateTest, BadInput) {
   EXPECT_ERROR(Render(UserSays("hi")), kInvalid, "chat_template is neither a string nor a list");
   WriteConfig({{"eos_token", 5}});
   EXPECT_ERROR(Render(UserSays("hi")), kInvalid, "eos_token is neither a string");
-  testing::WriteFile(dir_.File("tokenizer_config.json"), "{");
+  WriteFile(dir_.File("tokenizer_config.json"), "{");
   EXPECT_ERROR(Render(UserSays("hi")), kInvalid, "not JSON");
-  EXPECT_EQ(testing::NumMentions(Render(UserSays("hi")).status(), dir_.path()), 1);
+  EXPECT_EQ(NumMentions(Render(UserSays("hi")).status(), dir_.path()), 1);
 }
 
 TEST_F(ChatTemplateTest, SpecialTokensAreFoundInTheVocabulary) {
-  const auto tokenizer = Tokenizer::Parse(
-      testing::ReadFile(testing::SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json")));
+  const auto tokenizer =
+      Tokenizer::Parse(ReadFile(SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json")));
   ASSERT_OK(tokenizer);
   WriteConfig({{"eos_token", "<|endoftext|>"}, {"bos_token", nullptr}});
   ASSERT_OK_AND_ASSIGN(const TokenizerConfig config, ReadTokenizerConfig(dir_.path()));
@@ -138,8 +138,8 @@ TEST_F(ChatTemplateTest, SpecialTokensAreFoundInTheVocabulary) {
 
 // The published Qwen files, thinking on and off; the case of the shared data that has ids.
 TEST_F(ChatTemplateTest, PublishedQwen) {
-  const std::string dir = testing::SharedData("tokenizers/qwen3");
-  const std::string cases = testing::SharedData("chat_templates/chat_cases.jsonl");
+  const std::string dir = SharedData("tokenizers/qwen3");
+  const std::string cases = SharedData("chat_templates/chat_cases.jsonl");
   if (dir.empty() || cases.empty()) GTEST_SKIP() << "shared data is absent";
   ASSERT_OK_AND_ASSIGN(const ChatTemplate chat, ChatTemplate::Load(dir));
   ASSERT_OK_AND_ASSIGN(const auto tokenizer, Tokenizer::Load(dir));
@@ -156,7 +156,7 @@ TEST_F(ChatTemplateTest, PublishedQwen) {
   const std::vector<int32_t> ids = tokenizer->Encode(spelled.text);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 151645), 2);
 
-  std::istringstream lines(testing::ReadFile(cases));
+  std::istringstream lines(ReadFile(cases));
   int num_with_ids = 0;
   for (std::string line; std::getline(lines, line);) {
     ASSERT_OK_AND_ASSIGN(const ordered_json row, ParseOrderedJson(line, cases));
@@ -175,7 +175,7 @@ TEST_F(ChatTemplateTest, PublishedQwen) {
     case_options.kwargs = context;
     ASSERT_OK_AND_ASSIGN(
         const auto tokenizer_of_case,
-        Tokenizer::Load(testing::SharedData("tokenizers/" + row["tokenizer"].get<std::string>())));
+        Tokenizer::Load(SharedData("tokenizers/" + row["tokenizer"].get<std::string>())));
     ASSERT_OK_AND_ASSIGN(const auto rendering, of_case.Render(messages, case_options));
     EXPECT_EQ(tokenizer_of_case->Encode(rendering.text), row["ids"].get<std::vector<int32_t>>())
         << row["name"];
@@ -184,4 +184,4 @@ TEST_F(ChatTemplateTest, PublishedQwen) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,17 +8,15 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+constexpr auto kInvalid = kInvalidArgument;
 
 json Toy() {
-  return json::parse(
-      testing::ReadFile(testing::SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json")));
+  return json::parse(ReadFile(SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json")));
 }
 
 struct Change {
@@ -46,26 +44,26 @@ TEST(TokenizerJson, DamagedText) {
     EXPECT_ERROR(Tokenizer::Parse(text.substr(0, size)), kInvalid, "tokenizer.json: not JSON");
   }
   EXPECT_ERROR(Tokenizer::Parse("[]"), kInvalid, "tokenizer.json: not an object");
-  const testing::TempDir dir;
-  testing::WriteFile(dir.File("tokenizer.json"), "{");
+  const TempDir dir;
+  WriteFile(dir.File("tokenizer.json"), "{");
   const absl::Status damaged = Tokenizer::Load(dir.path()).status();
   EXPECT_THAT(std::string(damaged.message()),
-              ::testing::StartsWith(dir.File("tokenizer.json") + ": not JSON"));
-  EXPECT_EQ(testing::NumMentions(damaged, "tokenizer.json"), 1) << damaged;
+              StartsWith(dir.File("tokenizer.json") + ": not JSON"));
+  EXPECT_EQ(NumMentions(damaged, "tokenizer.json"), 1) << damaged;
   EXPECT_ERROR(Tokenizer::Parse("{}"), kInvalid, "no object model");
-  EXPECT_ERROR(Tokenizer::Parse(std::string((64 << 20) + 1, ' ')),
-               absl::StatusCode::kResourceExhausted, "exceeds the limit of 67108864");
+  EXPECT_ERROR(Tokenizer::Parse(std::string((64 << 20) + 1, ' ')), kResourceExhausted,
+               "exceeds the limit of 67108864");
   std::string twice = text;
   twice.replace(twice.find("\"!\":0"), 5, "\"!\":0,\"!\":0");
   EXPECT_ERROR(Tokenizer::Parse(twice), kInvalid, "duplicate key \"!\"");
 }
 
 TEST(TokenizerJson, Load) {
-  testing::TempDir dir;
-  EXPECT_ERROR(Tokenizer::Load(dir.path()), absl::StatusCode::kNotFound, "tokenizer.json");
-  testing::WriteFile(dir.File("tokenizer.json"), "{}");
+  TempDir dir;
+  EXPECT_ERROR(Tokenizer::Load(dir.path()), kNotFound, "tokenizer.json");
+  WriteFile(dir.File("tokenizer.json"), "{}");
   EXPECT_ERROR(Tokenizer::Load(dir.path()), kInvalid, dir.File("tokenizer.json"));
-  testing::WriteFile(dir.File("tokenizer.json"), Toy().dump());
+  WriteFile(dir.File("tokenizer.json"), Toy().dump());
   EXPECT_OK(Tokenizer::Load(dir.path()));
 }
 
@@ -260,4 +258,4 @@ TEST(TokenizerJson, HarmlessOptions) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,15 +12,13 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using Ids = std::vector<int32_t>;
 
-std::string TestFile(const std::string& name) {
-  return testing::SourcePath("tests/common/text/" + name);
-}
+std::string TestFile(const std::string& name) { return SourcePath("tests/common/text/" + name); }
 
 std::unique_ptr<Tokenizer> MakeTokenizer(const std::string& text) {
   auto tokenizer = Tokenizer::Parse(text);
@@ -30,12 +28,12 @@ std::unique_ptr<Tokenizer> MakeTokenizer(const std::string& text) {
 
 class ToyTokenizer : public ::testing::Test {
  protected:
-  const std::string text_ = testing::ReadFile(TestFile("data/qwen2_toy/tokenizer.json"));
+  const std::string text_ = ReadFile(TestFile("data/qwen2_toy/tokenizer.json"));
   const std::unique_ptr<Tokenizer> tokenizer_ = MakeTokenizer(text_);
 };
 
 TEST_F(ToyTokenizer, PublishedCases) {
-  const json cases = json::parse(testing::ReadFile(TestFile("data/qwen2_toy/cases.json")));
+  const json cases = json::parse(ReadFile(TestFile("data/qwen2_toy/cases.json")));
   int num_checked = 0;
   for (const json& row : cases) {
     if (row.contains("ids")) {
@@ -61,7 +59,7 @@ class TokenizerGolden : public ::testing::TestWithParam<std::string> {};
 TEST_P(TokenizerGolden, AgreesWithHfTokenizers) {
   const std::string file = GetParam() == "toy" ? "data/qwen2_toy/tokenizer.json"
                                                : "golden/" + GetParam() + ".tokenizer.json";
-  const auto tokenizer = MakeTokenizer(testing::ReadFile(TestFile(file)));
+  const auto tokenizer = MakeTokenizer(ReadFile(TestFile(file)));
   ASSERT_NE(tokenizer, nullptr);
   int num_rows = 0;
   ASSERT_OK(
@@ -258,4 +256,4 @@ TEST_F(ToyTokenizer, BytesWithoutATokenAreDropped) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -5,7 +5,7 @@
 #include "common/base/random.h"
 #include "common/text/bpe/byte_level.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Table 3-8 of the Unicode standard (U+FFFD for each maximal part), and the usual edge cases.
@@ -104,4 +104,4 @@ TEST(ByteLevel, AlphabetIsABijection) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
