@@ -8,7 +8,7 @@
 #include <memory>
 #include <stdexcept>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // The watch of a test, and what it has reported.
@@ -87,4 +87,4 @@ TEST(CollectiveWatchTest, AProcessThatEndsIsNotStuck) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // RFC 4231, test cases 2 and 6: a short key, and one longer than a block.
@@ -20,4 +20,4 @@ TEST(WatchToken, NoncesAreFresh) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -23,7 +23,7 @@ TEST(LoadEngine, ServesASavedModel) {
   EXPECT_EQ(loaded.device, "cpu");
   EXPECT_EQ(loaded.architecture, "Qwen3ForCausalLM");
   EXPECT_EQ(loaded.num_parameters, config.NumParameters());
-  EXPECT_THAT(loaded.eos_token_ids, ::testing::ElementsAre(7));
+  EXPECT_THAT(loaded.eos_token_ids, ElementsAre(7));
   EXPECT_EQ(loaded.engine->limits().vocab_size, 61);
   EXPECT_EQ(loaded.engine->limits().max_model_len, 64);
   EXPECT_OK(RunAll(loaded.engine.get(), {Scoring({1, 2, 3}, 4)})[0]);

@@ -11,8 +11,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-
 // The tolerance between decoding through the cache and one pass over everything, in fp32 with
 // logits near 10.
 constexpr double kDecodeTolerance = 2e-4;

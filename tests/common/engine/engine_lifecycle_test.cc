@@ -14,8 +14,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-
 class EngineLifecycleTest : public ::testing::Test {
  protected:
   void Make(const EngineOptions& options = EngineOptions(), Clock* clock = Clock::Real()) {

@@ -9,9 +9,6 @@ namespace taopd::testing {
 namespace {
 
 using ::absl::StatusCode;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr char kTiny[] = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,

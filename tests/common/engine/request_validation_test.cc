@@ -31,8 +31,7 @@ void ExpectRefused(Change change, std::initializer_list<const char*> parts) {
   change(request);
   const absl::Status status = ValidateRequest(request, Limits());
   EXPECT_EQ(status.code(), kInvalidArgument) << status.ToString();
-  for (const char* part : parts)
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(part));
+  for (const char* part : parts) EXPECT_THAT(std::string(status.message()), HasSubstr(part));
 }
 
 TEST(ValidateRequest, AcceptsValuesAtTheirLimits) {

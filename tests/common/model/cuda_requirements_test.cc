@@ -1,6 +1,5 @@
 #include "common/model/cuda_requirements.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,17 +10,14 @@
 
 #include "common/model/decoder.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr int kCuda128 = 12080, kCuda130 = 13000, kCuda131 = 13010;
 
 std::string ProblemOn(std::string_view architectures, int capability, int driver = kCuda130) {
   const absl::Status status = CheckCudaArchitecture(architectures, capability, driver, kCuda130);
-  EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(status.ok() || status.code() == kFailedPrecondition) << status;
   return std::string(status.message());
 }
 
@@ -72,8 +68,7 @@ TEST(CudaArchitecture, TheRefusalNamesBothSides) {
       ProblemOn("80-real,90a-real,100-virtual", 75),
       "it has compute capability 7.5, and this program has kernels for 8.0, 9.0a and, as PTX, "
       "10.0: build it with -DCMAKE_CUDA_ARCHITECTURES=75-real for this device");
-  EXPECT_EQ(CheckCudaArchitecture("native", 90, kCuda130, kCuda130).code(),
-            absl::StatusCode::kInternal);
+  EXPECT_EQ(CheckCudaArchitecture("native", 90, kCuda130, kCuda130).code(), kInternal);
 }
 
 // The list of the tree, as the build passes it on.
@@ -100,9 +95,9 @@ TEST(ParseDevice, AProgramWithoutCudaSaysSo) {
       absl::FailedPreconditionError("device \"cuda:1\" does not exist: this program sees 0 CUDA "
                                     "devices; it is built without CUDA (preset cpu)"));
   EXPECT_EQ(ParseDevice("auto").value(), at::Device(at::kCPU));
-  EXPECT_EQ(ParseDevice("cuda:").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseDevice("cuda:").status().code(), kInvalidArgument);
 }
 #endif
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -291,7 +291,7 @@ TEST_P(DecodeGraphsTest, ARecordedStepWaitsForNothing) {
   Make(CaptureSizes(8), 1);
   graphs_->Capture(replay_pages_.get(), nullptr);
   EXPECT_GT(log_.num_operations, 10);
-  EXPECT_THAT(log_.waits, ::testing::IsEmpty());
+  EXPECT_THAT(log_.waits, IsEmpty());
 }
 
 constexpr TinyKind kDecodeKinds[] = {{"Qwen3ForCausalLM", "float32"},

@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "kernels/cpu/math/weight_row.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -165,4 +165,4 @@ TEST(RowTruncation, TopPKeepsAsFewAsPossibleAndLowerIdsAmongEquals) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 PrefixKey Key(uint64_t parent, int32_t first_token, uint64_t weight_version = 0,
@@ -115,4 +115,4 @@ TEST(BlockPool, WithoutPrefixCachingNothingIsFound) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

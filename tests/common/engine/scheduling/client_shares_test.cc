@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Resource = ClientShares::Resource;
@@ -99,4 +99,4 @@ TEST_F(ClientSharesTest, AGrowingSequenceTakesFromTheLargestClientOrGivesWay) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

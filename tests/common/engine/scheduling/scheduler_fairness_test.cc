@@ -7,7 +7,7 @@
 #include "common/base/random.h"
 #include "tests/common/engine/scheduling/scheduled_engine.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<int32_t> RandomPrompt(int64_t length, RandomStream* random) {
@@ -169,4 +169,4 @@ TEST(SchedulerFairness, EveryAcceptedSequenceFinishesWhileNewClientsKeepComing) 
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,7 +4,7 @@
 #include "common/base/random.h"
 #include "tests/common/engine/scheduling/scheduled_engine.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 struct Totals {
@@ -178,4 +178,4 @@ TEST(SchedulerProperty, TheSameCallsGiveTheSamePlans) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

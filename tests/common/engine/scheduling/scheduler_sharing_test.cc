@@ -1,7 +1,7 @@
 // The scheduler's rules on shared blocks: followers, copy on write and the prefix cache.
 #include "tests/common/engine/scheduling/scheduler_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -246,4 +246,4 @@ TEST_F(SchedulerSharingTest, APreemptedSequenceFindsItsOwnBlocksAgain) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,7 +1,7 @@
 // Tests of the scheduler's rules on batches, budgets, preemption and endings, one by one.
 #include "tests/common/engine/scheduling/scheduler_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using ::testing::ElementsAre;
@@ -290,4 +290,4 @@ TEST_F(SchedulerTest, DropAllEmptiesEverything) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

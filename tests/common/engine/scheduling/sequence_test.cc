@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 InferenceRequest Request() {
@@ -90,4 +90,4 @@ TEST(Sequence, RemembersItsTokens) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,14 +1,11 @@
 #include "common/engine/scheduling/waiting_queue.h"
+#include "tests/support/status_matchers.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class WaitingQueueTest : public ::testing::Test {
  protected:
@@ -160,4 +157,4 @@ TEST_F(WaitingQueueTest, ManyClientsThatCameOnceLeaveNoMemoryBehind) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

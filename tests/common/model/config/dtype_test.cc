@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(Dtype, HasANameInEachFile) {
@@ -22,11 +22,11 @@ TEST(Dtype, HasANameInEachFile) {
 
 TEST(Dtype, OtherNamesAreRefused) {
   EXPECT_EQ(DataTypeOfSafetensors("I64"), std::nullopt);
-  EXPECT_ERROR(ParseDtype("float8", "float32"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ParseDtype("float8", "float32"), kInvalidArgument,
                "dtype \"float8\" is not implemented");
-  EXPECT_ERROR(ParseDtype("auto", "float8"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ParseDtype("auto", "float8"), kInvalidArgument,
                "dtype \"float8\" of the stored weights");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

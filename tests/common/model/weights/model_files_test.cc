@@ -15,7 +15,6 @@ namespace taopd::testing {
 namespace {
 
 using ::absl::StatusCode;
-using ::testing::HasSubstr;
 
 const DecoderOptions kCpu = {"auto", "cpu", false};
 
