@@ -14,6 +14,26 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
+// Returns the process's control group of version 2, such as "/a/b", or "" if there is none.
+std::string ControlGroup(const std::string& root) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::/")) return line.substr(3);
+  }
+  return "";
+}
+
+// Returns what the control group in `dir` still allows, or kUnknown if it has no limit.
+int64_t GroupRestBytes(const std::string& dir) {
+  const auto limit = NumberAfter(dir + "/memory.max", "");
+  const auto current = NumberAfter(dir + "/memory.current", "");
+  if (!limit || !current) return kUnknown;
+  // Pages of tmpfs and shared memory are counted as page cache, but cannot be dropped.
+  const int64_t page_cache = NumberAfter(dir + "/memory.stat", "file").value_or(0) -
+                             NumberAfter(dir + "/memory.stat", "shmem").value_or(0);
+  return std::max<int64_t>(0, *limit - *current + page_cache);
+}
+
 }  // namespace
 
 std::optional<int64_t> NumberAfter(const std::string& path, const std::string& name) {
@@ -32,14 +52,13 @@ int64_t AvailableMemoryBytes(const std::string& root) {
   int64_t available = kUnknown;
   if (const auto kib = NumberAfter(root + "/proc/meminfo", "MemAvailable:"))
     available = *kib * 1024;
-  const std::string group = root + "/sys/fs/cgroup/";
-  const auto limit = NumberAfter(group + "memory.max", "");
-  const auto current = NumberAfter(group + "memory.current", "");
-  if (limit && current) {
-    const int64_t page_cache = NumberAfter(group + "memory.stat", "file").value_or(0);
-    available = std::min(available, std::max<int64_t>(0, *limit - *current + page_cache));
+  // In a container, the files of the process's own group may be out of sight.
+  std::string group = ControlGroup(root);
+  while (true) {
+    available = std::min(available, GroupRestBytes(root + "/sys/fs/cgroup" + group));
+    if (group.empty()) return available;
+    group.resize(group.rfind('/'));
   }
-  return available;
 }
 
 int64_t AnonymousMemoryBytes(const std::string& root) {

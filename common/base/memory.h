@@ -24,8 +24,8 @@ std::optional<int64_t> NumberAfter(const std::string& path, const std::string& n
 // Returns the smaller of two sizes:
 //   - the memory that the machine has available: MemAvailable of /proc/meminfo, which is free
 //     memory and page cache that can be dropped
-//   - the memory that the control group still allows: memory.max minus memory.current, plus its
-//     page cache
+//   - the least that the process's control group and those above it (version 2) still allow:
+//     memory.max minus memory.current, plus the page cache that can be dropped
 // Returns INT64_MAX if neither is known. `root` is prepended to the paths, for tests.
 int64_t AvailableMemoryBytes(const std::string& root = "");
 

@@ -16,6 +16,13 @@ class AvailableMemory : public ::testing::Test {
     std::filesystem::create_directories(root_.File("proc"));
     std::filesystem::create_directories(root_.File("sys/fs/cgroup"));
   }
+  // Writes the files of the control group `path`, which is empty or ends with a slash.
+  void WriteGroup(const std::string& path, const std::string& max, const std::string& current) {
+    const std::string dir = "sys/fs/cgroup/" + path;
+    std::filesystem::create_directories(root_.File(dir));
+    WriteFile(root_.File(dir + "memory.max"), max + "\n");
+    WriteFile(root_.File(dir + "memory.current"), current + "\n");
+  }
   TempDir root_;
 };
 
@@ -23,16 +30,38 @@ TEST_F(AvailableMemory, IsTheSmallerOfTheMachinesAndTheGroups) {
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), std::numeric_limits<int64_t>::max());
   WriteFile(root_.File("proc/meminfo"), "MemTotal: 9000 kB\nMemAvailable:    1000 kB\n");
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 1000 * 1024);
-  WriteFile(root_.File("sys/fs/cgroup/memory.max"), "max\n");
-  WriteFile(root_.File("sys/fs/cgroup/memory.current"), "600000\n");
+  WriteGroup("", "max", "600000");
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 1000 * 1024);
   WriteFile(root_.File("sys/fs/cgroup/memory.max"), "900000\n");
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 300000);
   // Page cache of the group can be dropped.
   WriteFile(root_.File("sys/fs/cgroup/memory.stat"), "anon 1\nfile 200000\nfile_mapped 7\n");
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 500000);
+  // Shared memory is part of it, and cannot.
+  WriteFile(root_.File("sys/fs/cgroup/memory.stat"), "file 200000\nshmem 150000\n");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 350000);
   WriteFile(root_.File("sys/fs/cgroup/memory.max"), "100\n");
   EXPECT_EQ(AvailableMemoryBytes(root_.path()), 0);
+}
+
+TEST_F(AvailableMemory, IsTheLeastOfTheGroupsAboveTheProcess) {
+  std::filesystem::create_directories(root_.File("proc/self"));
+  WriteFile(root_.File("proc/self/cgroup"), "4:memory:/other\n0::/job/step\n");
+  WriteGroup("job/step/", "700000", "100000");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 600000);
+  WriteGroup("job/", "900000", "500000");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 400000);
+  WriteGroup("", "300000", "1");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 299999);
+  // Groups beside those of the process do not count.
+  WriteGroup("other/", "5", "1");
+  WriteGroup("job/other/", "5", "1");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 299999);
+  // The files of the process's own group may be missing, as in a container.
+  WriteFile(root_.File("proc/self/cgroup"), "0::/../elsewhere\n");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 299999);
+  WriteFile(root_.File("proc/self/cgroup"), "0::/\n");
+  EXPECT_EQ(AvailableMemoryBytes(root_.path()), 299999);
 }
 
 TEST_F(AvailableMemory, AnonymousBytesAreThoseOfTheProcess) {
