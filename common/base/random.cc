@@ -19,6 +19,29 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 33);
 }
 
+// Takes the next words of a stream. A block is computed once for all of them that it has.
+template <size_t kNumWords>
+std::array<uint32_t, kNumWords> NextWords(uint64_t seed, uint64_t* position) {
+  std::array<uint32_t, kNumWords> words;
+  std::array<uint32_t, 4> block;
+  for (size_t i = 0; i < kNumWords; ++i, ++*position) {
+    const uint64_t number = *position / 4;
+    if (i == 0 || *position % 4 == 0) {
+      block = Philox4x32({static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32), 0, 0},
+                         {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+    }
+    words[i] = block[*position % 4];
+  }
+  return words;
+}
+
+uint64_t Join(uint32_t high, uint32_t low) { return uint64_t{high} << 32 | low; }
+
+double Uniform(uint64_t bits) {
+  // 52 random bits plus a half step stay strictly inside (0, 1) in double.
+  return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
+}
+
 }  // namespace
 
 uint64_t DeriveSeed(uint64_t seed, std::string_view label,
@@ -51,23 +74,14 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
   return counter;
 }
 
-uint32_t RandomStream::NextU32() {
-  const uint64_t block = position_ / 4;
-  const auto words =
-      Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0},
-                 {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
-  return words[position_++ % 4];
-}
+uint32_t RandomStream::NextU32() { return NextWords<1>(seed_, &position_)[0]; }
 
 uint64_t RandomStream::NextU64() {
-  const uint64_t high = NextU32();
-  return (high << 32) | NextU32();
+  const auto [high, low] = NextWords<2>(seed_, &position_);
+  return Join(high, low);
 }
 
-double RandomStream::NextUniform() {
-  // 52 random bits plus a half step stay strictly inside (0, 1) in double.
-  return (static_cast<double>(NextU64() >> 12) + 0.5) * 0x1p-52;
-}
+double RandomStream::NextUniform() { return Uniform(NextU64()); }
 
 uint64_t RandomStream::NextBelow(uint64_t bound) {
   TAOPD_CHECK_GT(bound, uint64_t{0});
@@ -78,8 +92,8 @@ uint64_t RandomStream::NextBelow(uint64_t bound) {
 }
 
 double RandomStream::NextNormal() {
-  const double u = NextUniform();
-  const double v = NextUniform();
+  const auto words = NextWords<4>(seed_, &position_);
+  const double u = Uniform(Join(words[0], words[1])), v = Uniform(Join(words[2], words[3]));
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * 3.14159265358979323846 * v);
 }
 
