@@ -83,6 +83,12 @@ absl::Status DataLoss(const Parts&... parts) {
 
 // Returns the same status with "where: " before its message. OK stays OK.
 absl::Status Annotate(const absl::Status& status, const std::string& where);
+// Does the same for a value or an error.
+template <typename T>
+absl::StatusOr<T> Annotate(absl::StatusOr<T> result, const std::string& where) {
+  if (result.ok()) return result;
+  return Annotate(result.status(), where);
+}
 
 }  // namespace taopd
 

@@ -182,9 +182,7 @@ absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment) {
                            "SLURM_RESTART_COUNT"}) {
     if (const auto value = environment(name)) rendezvous.prefix += "/" + *value;
   }
-  if (!read.status().ok()) {
-    return Annotate(read.status(), Concat("environment (", rendezvous.source, ")"));
-  }
+  TAOPD_RETURN_IF_ERROR(Annotate(read.status(), Concat("environment (", rendezvous.source, ")")));
   return rendezvous;
 }
 

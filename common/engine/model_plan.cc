@@ -68,18 +68,18 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
     return InvalidArgument(model_dir, ": dtype auto: neither config.json nor a file of weights ",
                            "says what the weights are stored in; name a dtype");
   }
-  const absl::StatusOr<DataType> weight_dtype = ParseDtype(dtype, described);
-  if (!weight_dtype.ok()) return Annotate(weight_dtype.status(), model_dir);
+  TAOPD_ASSIGN_OR_RETURN(const DataType weight_dtype,
+                         Annotate(ParseDtype(dtype, described), model_dir));
 
   const TensorParallel parallel = {0, options.tensor_parallel_size};
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, parallel.size));
-  EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), *weight_dtype, budget);
+  EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), weight_dtype, budget);
   input.merges_adapter = !adapter_dir.empty();
   // Without files, the stored type is assumed to be that of config.json.
   const absl::StatusOr<DataType> described_dtype = ParseDtype("auto", config.dtype);
   input.stored_dtype = stored_dtype;
   if (!stored.ok()) {
-    input.stored_dtype = described_dtype.ok() ? *described_dtype : *weight_dtype;
+    input.stored_dtype = described_dtype.ok() ? *described_dtype : weight_dtype;
     input.budget.warnings.push_back(
         Concat("there are no weights in ", model_dir, ": the sizes are those of config.json"));
   }

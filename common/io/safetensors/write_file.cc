@@ -19,19 +19,19 @@ absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorT
     if (!names.insert(tensor.name).second) {
       return InvalidArgument(where, ": the name is taken or reserved");
     }
-    const auto size_bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
-    if (!size_bytes.ok()) return Annotate(size_bytes.status(), where);
-    if (*size_bytes != static_cast<int64_t>(tensor.bytes.size())) {
+    TAOPD_ASSIGN_OR_RETURN(const int64_t size_bytes,
+                           Annotate(SafetensorsTensorBytes(tensor.dtype, tensor.shape), where));
+    if (size_bytes != static_cast<int64_t>(tensor.bytes.size())) {
       return InvalidArgument(where, " has ", tensor.bytes.size(),
-                             " bytes, but its shape and dtype need ", *size_bytes);
+                             " bytes, but its shape and dtype need ", size_bytes);
     }
     // emplace_back is used because operator[] of an ordered object searches from the start every
     // time.
     header.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         tensor.name, nlohmann::ordered_json{{"dtype", tensor.dtype},
                                             {"shape", tensor.shape},
-                                            {"data_offsets", {position, position + *size_bytes}}});
-    position += *size_bytes;
+                                            {"data_offsets", {position, position + size_bytes}}});
+    position += size_bytes;
   }
 
   std::string text;

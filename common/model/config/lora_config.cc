@@ -244,11 +244,10 @@ LoraCounts CountLoraParameters(const ModelConfig& model, const LoraConfig& lora)
 }
 
 absl::StatusOr<LoraCounts> CountTrained(const ModelConfig& model, LoraConfig lora) {
-  auto modules = ResolveTargetModules(lora.target_modules, model);
-  if (!modules.ok()) return Annotate(modules.status(), "lora.target_modules");
-  lora.target_modules = *std::move(modules);
-  const absl::Status saved = ResolveModulesToSave(model, &lora);
-  if (!saved.ok()) return Annotate(saved, "lora.modules_to_save");
+  TAOPD_ASSIGN_OR_RETURN(
+      lora.target_modules,
+      Annotate(ResolveTargetModules(lora.target_modules, model), "lora.target_modules"));
+  TAOPD_RETURN_IF_ERROR(Annotate(ResolveModulesToSave(model, &lora), "lora.modules_to_save"));
   return CountLoraParameters(model, lora);
 }
 
@@ -262,9 +261,7 @@ absl::StatusOr<LoraConfig> ReadLoraConfig(const std::string& adapter_dir) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return InvalidArgument(path, ": is not JSON");
   try {
-    absl::StatusOr<LoraConfig> config = ParseLoraConfig(json);
-    if (!config.ok()) return Annotate(config.status(), path);
-    return config;
+    return Annotate(ParseLoraConfig(json), path);
   } catch (const Json::exception& error) {  // a member of another type
     return InvalidArgument(path, ": ", error.what());
   }

@@ -53,9 +53,8 @@ absl::Status ReadSizes(const Json& json, ModelConfig* config) {
   TAOPD_RETURN_IF_ERROR(
       ReadInt(json, "num_key_value_heads", 1, 4096, &config->num_key_value_heads));
   TAOPD_RETURN_IF_ERROR(ReadInt(json, "head_dim", 1, 1024, &config->head_dim));
-  TAOPD_RETURN_IF_ERROR(
-      ReadInt(json, "max_position_embeddings", 1, kMaxPositions, &config->max_position_embeddings));
-  return absl::OkStatus();
+  return ReadInt(json, "max_position_embeddings", 1, kMaxPositions,
+                 &config->max_position_embeddings);
 }
 
 absl::Status CheckSizes(const ModelConfig& config) {
@@ -135,9 +134,8 @@ absl::StatusOr<ModelConfig> ReadConfig(const Json& json) {
 absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json_text,
                                              const std::string& source) {
   TAOPD_ASSIGN_OR_RETURN(const Json json, ParseObject(json_text, source));
-  absl::StatusOr<ModelConfig> config = ReadConfig(json);
-  if (!config.ok()) return Annotate(config.status(), source);
-  config->raw_json = json_text;
+  TAOPD_ASSIGN_OR_RETURN(ModelConfig config, Annotate(ReadConfig(json), source));
+  config.raw_json = json_text;
   return config;
 }
 
@@ -157,11 +155,11 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& given_dir) {
     TAOPD_ASSIGN_OR_RETURN(const std::string generation_text,
                            ReadFileToString(generation_path, kMaxConfigBytes));
     TAOPD_ASSIGN_OR_RETURN(const Json generation, ParseObject(generation_text, generation_path));
-    absl::StatusOr<std::vector<int32_t>> ids = ReadTokenIds(generation, "eos_token_id");
-    if (!ids.ok()) return Annotate(ids.status(), generation_path);
+    TAOPD_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                           Annotate(ReadTokenIds(generation, "eos_token_id"), generation_path));
     // As in transformers' generate: if generation_config.json names end ids, those of config.json
     // do not count.
-    if (!ids->empty()) config.eos_token_ids = *std::move(ids);
+    if (!ids.empty()) config.eos_token_ids = std::move(ids);
   }
   return config;
 }

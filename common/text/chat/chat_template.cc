@@ -111,9 +111,7 @@ absl::Status CutAtTag(std::string_view message, std::string* text) {
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& model_dir) {
   TAOPD_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(model_dir));
-  auto chat = FromConfig(config);
-  if (!chat.ok()) return Annotate(chat.status(), model_dir);
-  return chat;
+  return Annotate(FromConfig(config), model_dir);
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::FromConfig(const TokenizerConfig& config) {
@@ -121,9 +119,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromConfig(const TokenizerConfig& con
   ChatTemplate chat;
   chat.special_tokens_ = config.special_tokens;
   for (const auto& [name, source] : config.chat_templates) {
-    auto parsed = jinja::Template::Parse(source);
-    if (!parsed.ok()) return Annotate(parsed.status(), Concat("chat template \"", name, "\""));
-    chat.templates_.emplace(name, *std::move(parsed));
+    TAOPD_ASSIGN_OR_RETURN(
+        jinja::Template parsed,
+        Annotate(jinja::Template::Parse(source), Concat("chat template \"", name, "\"")));
+    chat.templates_.emplace(name, std::move(parsed));
     if (name == "default") chat.takes_parts_ = LoopsOverContent(source);
   }
   return chat;

@@ -25,10 +25,9 @@ struct Component {
 absl::Status Flatten(const json& value, const std::string& role, const std::string& list_name,
                      std::vector<Component>* components) {
   if (value.is_null()) return absl::OkStatus();
-  const absl::StatusOr<std::string> type = TypeOf(value, role);
-  if (!type.ok()) return type.status();
-  if (*type != "Sequence") {
-    components->push_back({*type, &value});
+  TAOPD_ASSIGN_OR_RETURN(const std::string type, TypeOf(value, role));
+  if (type != "Sequence") {
+    components->push_back({type, &value});
     return absl::OkStatus();
   }
   const auto list = value.find(list_name);

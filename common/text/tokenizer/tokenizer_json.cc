@@ -171,15 +171,14 @@ absl::Status ParseAddedTokens(const json& root, const TokenIds& token_ids, Token
   int64_t largest_id = -1;
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string where = "added_tokens[" + std::to_string(i) + "]";
-    auto token = ParseAddedToken((*list)[i]);
-    if (!token.ok()) return Annotate(token.status(), where);
-    if (!contents.insert(token->content).second) {
-      return InvalidArgument(where, ": \"", token->content, "\" occurs twice");
+    TAOPD_ASSIGN_OR_RETURN(AddedToken token, Annotate(ParseAddedToken((*list)[i]), where));
+    if (!contents.insert(token.content).second) {
+      return InvalidArgument(where, ": \"", token.content, "\" occurs twice");
     }
     TAOPD_RETURN_IF_ERROR(
-        Annotate(CheckAddedTokenId(*token, token_ids, largest_id, spec->num_vocab_entries), where));
-    largest_id = std::max<int64_t>(largest_id, token->id);
-    spec->added_tokens.push_back(*std::move(token));
+        Annotate(CheckAddedTokenId(token, token_ids, largest_id, spec->num_vocab_entries), where));
+    largest_id = std::max<int64_t>(largest_id, token.id);
+    spec->added_tokens.push_back(std::move(token));
   }
   return absl::OkStatus();
 }
@@ -223,9 +222,7 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const std::string& text,
                              kMaxTokenizerJsonBytes);
   }
   TAOPD_ASSIGN_OR_RETURN(const json root, ParseJson(text, source));
-  auto spec = ParseRoot(root);
-  if (!spec.ok()) return Annotate(spec.status(), source);
-  return spec;
+  return Annotate(ParseRoot(root), source);
 }
 
 }  // namespace taopd
