@@ -1,12 +1,14 @@
-# Adds the tests of a GoogleTest program; ctest runs this script. Each ctest test is a process that runs `taopd_together`
-# suites in turn; its name is theirs, joined by "+". Loading LibTorch takes longer than most suites do, so a process runs more
-# than one.
+# Adds the tests of a GoogleTest program; ctest runs this script. Each ctest test is a process that
+# runs up to `taopd_suites_per_test` suites in turn; its name is theirs, joined by "+".
 #
-# Set by the including script: taopd_program, taopd_prefix, taopd_together, taopd_properties (of each test), taopd_emulator
-# (which runs the programs of another architecture; else empty).
-execute_process(COMMAND ${taopd_emulator} ${taopd_program} --gtest_list_tests OUTPUT_VARIABLE listed RESULT_VARIABLE status)
+# Set by the including script: taopd_program, taopd_prefix, taopd_suites_per_test, taopd_timeout (of
+# one suite, in seconds), taopd_properties (of each test), taopd_emulator (which runs the programs
+# of another architecture; else empty).
+execute_process(COMMAND ${taopd_emulator} ${taopd_program} --gtest_list_tests
+  OUTPUT_VARIABLE listed RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
-  add_test(${taopd_prefix}.NOT_BUILT ${taopd_emulator} ${taopd_program})  # fails, and names the program
+  # This test fails, and names the program.
+  add_test(${taopd_prefix}.NOT_BUILT ${taopd_emulator} ${taopd_program})
   return()
 endif()
 string(REPLACE ";" "\\;" listed "${listed}")
@@ -19,10 +21,12 @@ foreach(line IN LISTS listed)
   endif()
 endforeach()
 while(suites)
-  list(SUBLIST suites 0 ${taopd_together} chosen)
+  list(SUBLIST suites 0 ${taopd_suites_per_test} chosen)
   list(REMOVE_ITEM suites ${chosen})
+  list(LENGTH chosen num_chosen)
+  math(EXPR timeout "${taopd_timeout} * ${num_chosen}")
   list(JOIN chosen "+" name)
   list(JOIN chosen ".*:" filter)
   add_test(${taopd_prefix}.${name} ${taopd_emulator} ${taopd_program} --gtest_filter=${filter}.*)
-  set_tests_properties(${taopd_prefix}.${name} PROPERTIES ${taopd_properties})
+  set_tests_properties(${taopd_prefix}.${name} PROPERTIES TIMEOUT ${timeout} ${taopd_properties})
 endwhile()
