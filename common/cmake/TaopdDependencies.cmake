@@ -11,8 +11,10 @@ find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
 find_package(ICU REQUIRED COMPONENTS uc i18n)
-find_package(GTest REQUIRED)
-find_package(benchmark REQUIRED)
+if(TAOPD_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()
 
 # cpp-httplib: Debian ships a shared library and a pkg-config file. The definitions of that file
 # (OpenSSL, zlib, brotli) decide the layout of its classes: without them a client's destructor frees what it
