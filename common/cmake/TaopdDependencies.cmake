@@ -28,15 +28,8 @@ target_compile_options(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_CFLAGS_OTHER})
 target_link_libraries(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_LIBRARIES} OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 
 # --- Downloaded libraries -----------------------------------------------------------------------
-# deploy/setup puts them in $TAOPD_DEPS (default ~/.cache/taopd).
-if(DEFINED ENV{TAOPD_DEPS})
-  set(taopd_deps_default $ENV{TAOPD_DEPS})
-elseif(DEFINED ENV{XDG_CACHE_HOME})
-  set(taopd_deps_default $ENV{XDG_CACHE_HOME}/taopd)
-else()
-  set(taopd_deps_default $ENV{HOME}/.cache/taopd)
-endif()
-set(TAOPD_DEPS ${taopd_deps_default} CACHE PATH "Directory of the downloaded dependencies")
+include(DownloadDirectory)
+set(TAOPD_DEPS ${taopd_download_dir} CACHE PATH "Directory of the downloaded dependencies")
 
 # --- Apache Arrow (Parquet) ---------------------------------------------------------------------
 # The C++ libraries of the Python wheel, linked by full file name: the wheel has no lib*.so links. CMake's

@@ -1,0 +1,8 @@
+# Sets taopd_download_dir, the directory into which deploy/setup puts LibTorch, Arrow and xgrammar.
+if(DEFINED ENV{TAOPD_DEPS})
+  set(taopd_download_dir $ENV{TAOPD_DEPS})
+elseif(DEFINED ENV{XDG_CACHE_HOME})
+  set(taopd_download_dir $ENV{XDG_CACHE_HOME}/taopd)
+else()
+  set(taopd_download_dir $ENV{HOME}/.cache/taopd)
+endif()
