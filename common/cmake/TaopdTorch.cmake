@@ -8,6 +8,20 @@ find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
 if(NOT TAOPD_TORCH_DIR)
   message(FATAL_ERROR "LibTorch is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
 endif()
+# The headers of Gloo (common/dist/gloo_headers) and the packages fit one version only. tests/gpu,
+# which builds the kernels alone, may use another.
+set(torch_version "")
+set(header ${TAOPD_TORCH_DIR}/include/torch/headeronly/version.h)
+if(EXISTS ${header})
+  file(STRINGS ${header} torch_version REGEX "\"[0-9.]+\"")
+  string(REGEX MATCH "[0-9]+\\.[0-9]+" torch_version "${torch_version}")
+endif()
+if(NOT torch_version STREQUAL "2.11" AND NOT PROJECT_NAME STREQUAL "taopd_gpu")
+  set(torch_dir ${TAOPD_TORCH_DIR})
+  unset(TAOPD_TORCH_DIR CACHE)  # so that the next run looks again
+  message(FATAL_ERROR "${torch_dir} holds another LibTorch (\"${torch_version}\") than 2.11. "
+                      "Run deploy/setup, or set TAOPD_DEPS.")
+endif()
 
 # find_package(Torch) of the wheel wants the CUDA toolkit, so the targets are written out.
 foreach(lib torch_cpu c10)
