@@ -31,9 +31,8 @@ endforeach()
 add_library(taopd_torch INTERFACE)
 target_include_directories(taopd_torch SYSTEM INTERFACE
   ${TAOPD_TORCH_DIR}/include ${TAOPD_TORCH_DIR}/include/torch/csrc/api/include)
-# ATen's header of at::parallel_for is serial where the compiler does not define _OPENMP: without -fopenmp
-# every loop of ours would run on one thread. The run-time library is the one that torch_cpu itself uses: two
-# would be two pools of threads.
+# The run-time library of OpenMP is the one that torch_cpu itself uses: two would be two pools of
+# threads.
 file(GLOB TAOPD_GOMP ${TAOPD_TORCH_DIR}/lib/libgomp*.so*)
 if(TAOPD_GOMP)
   list(GET TAOPD_GOMP 0 gomp)
@@ -43,7 +42,6 @@ if(TAOPD_GOMP)
 else()  # a LibTorch that uses the system's
   target_link_options(taopd_torch INTERFACE -fopenmp)
 endif()
-target_compile_options(taopd_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_libraries(taopd_torch INTERFACE torch_cpu c10 Threads::Threads)
 
 if(TAOPD_CUDA)
