@@ -17,26 +17,28 @@ if(TAOPD_TESTS)
 endif()
 
 # cpp-httplib: Debian ships a shared library and a pkg-config file. The definitions of that file
-# (OpenSSL, zlib, brotli) decide the layout of its classes: without them a client's destructor frees what it
-# does not own.
+# (OpenSSL, zlib, brotli) decide the layout of its classes: without them a client's destructor frees
+# what it does not own.
 find_package(PkgConfig REQUIRED)
 find_package(OpenSSL REQUIRED)
 pkg_check_modules(TAOPD_HTTPLIB REQUIRED cpp-httplib)
 add_library(taopd_httplib INTERFACE)
 target_include_directories(taopd_httplib SYSTEM INTERFACE ${TAOPD_HTTPLIB_INCLUDE_DIRS})
 target_compile_options(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_CFLAGS_OTHER})
-target_link_libraries(taopd_httplib INTERFACE ${TAOPD_HTTPLIB_LIBRARIES} OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+target_link_libraries(taopd_httplib
+  INTERFACE ${TAOPD_HTTPLIB_LIBRARIES} OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 
 # --- Downloaded libraries -----------------------------------------------------------------------
 include(DownloadDirectory)
 set(TAOPD_DEPS ${taopd_download_dir} CACHE PATH "Directory of the downloaded dependencies")
 
 # --- Apache Arrow (Parquet) ---------------------------------------------------------------------
-# The C++ libraries of the Python wheel, linked by full file name: the wheel has no lib*.so links. CMake's
-# build rpath finds them at run time. Only common/io/parquet.cc includes their headers.
+# The C++ libraries of the Python wheel, linked by full file name: the wheel has no lib*.so links.
+# CMake's build rpath finds them at run time. Only common/io/parquet.cc includes their headers.
 find_path(TAOPD_ARROW_DIR NAMES include/parquet/arrow/reader.h
           PATHS ${TAOPD_DEPS}/pyarrow-26.0.1/pyarrow ${TAOPD_DEPS}/pyarrow
-          NO_DEFAULT_PATH DOC "Apache Arrow: the directory that holds include/ and libarrow.so.2600")
+          NO_DEFAULT_PATH
+          DOC "Apache Arrow: the directory that holds include/ and libarrow.so.2600")
 if(NOT TAOPD_ARROW_DIR)
   message(FATAL_ERROR "Apache Arrow is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
 endif()
@@ -48,14 +50,15 @@ foreach(lib arrow parquet)
 endforeach()
 target_include_directories(taopd_arrow SYSTEM INTERFACE ${TAOPD_ARROW_DIR}/include)
 target_link_libraries(taopd_arrow INTERFACE taopd_libparquet taopd_libarrow Threads::Threads)
-# libparquet exports the OpenSSL that it carries. The system's must come before it in the order in which the loader looks
-# for symbols: libcrypto, bound to functions of both, crashes as soon as it loads the system's certificates.
+# libparquet exports the OpenSSL that it carries. The system's must come before it in the order in
+# which the loader looks for symbols: libcrypto, bound to functions of both, crashes as soon as it
+# loads the system's certificates.
 target_link_options(taopd_arrow INTERFACE
   "LINKER:--no-as-needed,${OPENSSL_SSL_LIBRARY},${OPENSSL_CRYPTO_LIBRARY},--as-needed")
 
 # --- xgrammar -----------------------------------------------------------------------------------
-# The C++ libraries of two Python wheels; neither needs Python. xgrammar has no headers: its functions are found
-# by name, with tvm-ffi's. Only taopd-grammar links them.
+# The C++ libraries of two Python wheels; neither needs Python. xgrammar has no headers: its
+# functions are found by name, with tvm-ffi's. Only taopd-grammar links them.
 find_path(TAOPD_XGRAMMAR_DIR NAMES tvm_ffi/include/tvm/ffi/function.h
           PATHS ${TAOPD_DEPS}/xgrammar-0.2.8 ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "xgrammar: the directory that holds xgrammar/ and tvm_ffi/")
@@ -71,8 +74,8 @@ foreach(file tvm_ffi/lib/libtvm_ffi.so xgrammar/libxgrammar_bindings.so)
 endforeach()
 target_include_directories(taopd_xgrammar SYSTEM INTERFACE ${TAOPD_XGRAMMAR_DIR}/tvm_ffi/include)
 # libxgrammar_bindings registers itself when it is loaded: it must stay although no symbol is named.
-target_link_libraries(taopd_xgrammar INTERFACE -Wl,--no-as-needed taopd_libxgrammar_bindings.so -Wl,--as-needed
-  taopd_libtvm_ffi.so)
+target_link_libraries(taopd_xgrammar INTERFACE
+  -Wl,--no-as-needed taopd_libxgrammar_bindings.so -Wl,--as-needed taopd_libtvm_ffi.so)
 
 # --- LibTorch and CUDA --------------------------------------------------------------------------
 include(TaopdTorch)

@@ -1,7 +1,6 @@
-# LibTorch as the target taopd_torch, with its CUDA libraries and the toolkit when TAOPD_CUDA is on. Also
-# used by tests/gpu, which has no other dependency.
-# An existing one is named with TAOPD_DEPS (a directory that holds torch-2.11.0/torch or torch) or
-# -DTAOPD_TORCH_DIR=.../torch.
+# LibTorch as the target taopd_torch, with its CUDA libraries and the toolkit when TAOPD_CUDA is on.
+# tests/gpu, which has no other dependency, includes this file, too. TAOPD_DEPS (a directory that
+# holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch names a LibTorch that exists.
 find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
           PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
@@ -48,7 +47,8 @@ if(TAOPD_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it for nvcc 13
   include(CudaArchitectures)
-  set(CMAKE_CUDA_ARCHITECTURES ${TAOPD_CUDA_ARCHITECTURES} CACHE STRING "Architectures of the kernels")
+  set(CMAKE_CUDA_ARCHITECTURES ${TAOPD_CUDA_ARCHITECTURES}
+    CACHE STRING "Architectures of the kernels")
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
   endif()
@@ -62,5 +62,6 @@ if(TAOPD_CUDA)
   # torch_cuda registers its kernels when it is loaded: it must stay although no symbol is named.
   # The wheel's own needs (cuFile, cuSPARSELt, NVSHMEM) may be absent where a program is only built.
   target_link_options(taopd_torch INTERFACE -Wl,--allow-shlib-undefined)
-  target_link_libraries(taopd_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)
+  target_link_libraries(taopd_torch
+    INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)
 endif()

@@ -1,6 +1,6 @@
-# Cross-compiles for arm64 with Debian's compiler, on x86-64 (preset arm64). `deploy/setup --arm64` makes the folder
-# $TAOPD_DEPS/arm64: `root` has arm64's packages, and beside it are the arm64 wheels of LibTorch, Arrow and xgrammar. Test programs run
-# under qemu-user.
+# Cross-compiles for arm64 with Debian's compiler, on x86-64 (preset arm64). `deploy/setup --arm64`
+# makes the folder $TAOPD_DEPS/arm64: `root` has arm64's packages, and beside it are the arm64
+# wheels of LibTorch, Arrow and xgrammar. Test programs run under qemu-user.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 include(${CMAKE_CURRENT_LIST_DIR}/DownloadDirectory.cmake)
@@ -22,5 +22,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
-set(ENV{PKG_CONFIG_LIBDIR} ${taopd_arm64}/root/usr/lib/aarch64-linux-gnu/pkgconfig:${taopd_arm64}/root/usr/share/pkgconfig)
+set(ENV{PKG_CONFIG_LIBDIR}
+  ${taopd_arm64}/root/usr/lib/aarch64-linux-gnu/pkgconfig:${taopd_arm64}/root/usr/share/pkgconfig)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${taopd_arm64}/root)
