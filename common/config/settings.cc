@@ -12,7 +12,6 @@ namespace {
 // Returns the shortest text that reads back as the same double. It always has a fraction or an
 // exponent, so that it is not mistaken for an integer.
 std::string NumberText(double value) {
-  if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
   char buffer[64];
   const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -49,8 +49,8 @@ absl::Status ReadScalar(const YAML::Node& node, double* out) {
   const char* begin = text.data() + (text.size() > 1 && text[0] == '+' ? 1 : 0);
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(begin, end, *out);
-  const bool looks_numeric = !text.empty() && text.find_first_of("0123456789") != std::string::npos;
-  if (IsQuoted(node) || !looks_numeric || result.ec != std::errc() || result.ptr != end) {
+  // from_chars also reads "inf", "nan" and "nan(1)".
+  if (IsQuoted(node) || result.ec != std::errc() || result.ptr != end || !std::isfinite(*out)) {
     return InvalidArgument("\"", text, "\" is not a number");
   }
   return absl::OkStatus();

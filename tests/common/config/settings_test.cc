@@ -77,7 +77,8 @@ TEST(YamlSettings, WrongTypesAreRefused) {
         "optimizer: {warmup_steps: 1e3}", "optimizer: {warmup_steps: \"5\"}",
         "optimizer: {warmup_steps: 99999999999999999999}", "optimizer: {lr: abc}",
         "optimizer: {lr: 1x}", "optimizer: {lr: }", "files: x", "files: [[x]]", "name: [a]",
-        "optimizer: 5", "- a", "optimizer: {lr: inf}", "optimizer: {betas: [a]}"}) {
+        "optimizer: 5", "- a", "optimizer: {lr: inf}", "optimizer: {lr: nan(1)}",
+        "optimizer: {betas: [a]}"}) {
     Config config;
     EXPECT_EQ(Read(text, &config).code(), kInvalidArgument) << text;
   }
