@@ -7,7 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <set>
-#include <sstream>
+
+#include "common/io/file.h"
 
 namespace taopd {
 namespace {
@@ -240,12 +241,9 @@ absl::Status ReadYamlSettings(const std::string& text, const std::string& source
 }
 
 absl::Status ReadYamlFile(const std::string& path, const SettingTable& table) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("configuration file ", path, " cannot be opened");
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file && !file.eof()) return NotFound("configuration file ", path, " cannot be read");
-  return ReadYamlSettings(text.str(), path, table);
+  TAOPD_ASSIGN_OR_RETURN(const std::string text,
+                         Annotate(ReadFileToString(path), "the configuration file cannot be read"));
+  return ReadYamlSettings(text, path, table);
 }
 
 absl::Status ApplyOverride(const std::string& assignment, const SettingTable& table) {

@@ -22,7 +22,8 @@ namespace taopd {
 absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
                               const SettingTable& table);
 
-// ReadYamlSettings for a file's content. Returns NOT_FOUND if the file cannot be read.
+// Reads the settings from a file as ReadYamlSettings does. Returns the errors of ReadFileToString
+// (common/io/file.h) if the file cannot be read.
 absl::Status ReadYamlFile(const std::string& path, const SettingTable& table);
 
 // Applies one assignment of the command line, such as "optimizer.lr=1e-5". The right side is YAML.
@@ -35,7 +36,7 @@ std::string WriteYamlSettings(const SettingTable& table);
 
 // Returns the path and the text of each value, in the text's order, whatever its keys are: for
 // readers of configurations of other commands or versions. A list becomes one text in flow style.
-// Errors are those of ReadYamlSettings, unknown keys and types aside.
+// Returns INVALID_ARGUMENT if the text is not YAML, or is not a map of sections and keys.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadYamlValues(
     const std::string& text, const std::string& source);
 

@@ -91,6 +91,8 @@ TEST(YamlSettings, DamagedTextIsRefusedWithItsLine) {
   EXPECT_ERROR(Read("name: [a\n", &config), kInvalidArgument, "not YAML");
   EXPECT_OK(Read("", &config));
   EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), kNotFound, "/nowhere.yaml");
+  EXPECT_ERROR(ReadYamlFile("/", DescribeSettings(config)), kInvalidArgument,
+               "the configuration file cannot be read: cannot read /: Is a directory");
 }
 
 TEST(YamlValues, AreReadWithoutAnyDeclaration) {
