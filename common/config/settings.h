@@ -104,11 +104,16 @@ struct Setting {
   std::shared_ptr<SectionList> list;
   std::shared_ptr<EnumSetting> word = nullptr;
   // Whether a run may be resumed with another value. For all other settings that is an error,
-  // unless the user names them (trainer/run/resume_check.h).
+  // unless the user names them (trainer/run/resume/resume_check.h).
   bool may_change = false;
+  // Whether the scores and rewards of a rollout depend on the value, besides their form. Those that
+  // a checkpoint stores are then of no use to a run with another value
+  // (trainer/step/rollouts/pending_step.h).
+  bool decides_scores = false;
 
   // For declarations: v.Setting(...).MayChange().
   void MayChange() { may_change = true; }
+  void DecidesScores() { decides_scores = true; }
 };
 
 struct SettingSection {
@@ -255,6 +260,9 @@ SettingCheck<std::optional<T>> AutoOr(SettingCheck<T> check) {
 }
 SettingCheck<std::string> OneOf(std::vector<std::string> choices);
 SettingCheck<std::string> NotEmpty();
+// Returns the check of a size that ParseMemoryBytes (common/base/memory.h) reads, such as 24GiB.
+SettingCheck<std::string> MemorySize();
+
 template <typename Enum>
 absl::Status EnumSettingOf<Enum>::Set(const std::string& word) {
   for (const auto& [value, known] : NamesOf(*value_)) {
@@ -264,7 +272,5 @@ absl::Status EnumSettingOf<Enum>::Set(const std::string& word) {
   }
   return OneOf(words())(word);
 }
-// A size that ParseMemoryBytes (common/base/memory.h) reads, such as 24GiB.
-SettingCheck<std::string> MemorySize();
 
 }  // namespace taopd
