@@ -58,11 +58,11 @@ absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Connect(const RankWatchOpt
                                                               absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause = absl::Milliseconds(10);
-  auto fd = ConnectTo(host, port);
+  auto fd = ConnectTo(host, port, timeout);
   while (!fd.ok() && absl::Now() + pause <= deadline) {
     absl::SleepFor(pause);
     pause = std::min(2 * pause, absl::Seconds(1));
-    fd = ConnectTo(host, port);
+    fd = ConnectTo(host, port, deadline - absl::Now());
   }
   if (!fd.ok()) {
     return Unavailable("rank ", options.rank, " cannot connect to rank 0 at ", host, ":", port,

@@ -170,10 +170,20 @@ absl::StatusOr<int> ListenAt(const std::string& address, int port) {
   return fd;
 }
 
-absl::StatusOr<int> ConnectTo(const std::string& address, int port) {
+absl::StatusOr<int> ConnectTo(const std::string& address, int port, absl::Duration timeout) {
   const Socket where = SocketOf(address, port);
   const int fd = socket(where.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd >= 0 && connect(fd, where.pointer(), where.size) == 0) return fd;
+  if (fd < 0) return Failed(fd, "");
+  // The time limit of a socket's sends also limits connect(2); 0 means none.
+  const auto limit_sends = [fd](const timeval& limit) {
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  };
+  limit_sends(absl::ToTimeval(std::max(timeout, absl::Milliseconds(1))));
+  if (connect(fd, where.pointer(), where.size) == 0) {
+    limit_sends(timeval{});
+    return fd;
+  }
+  if (errno == EINPROGRESS) errno = ETIMEDOUT;
   return Failed(fd, "");
 }
 

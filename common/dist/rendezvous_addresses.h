@@ -2,6 +2,8 @@
 // of rank 0. Does not use LibTorch.
 #pragma once
 
+#include <absl/time/time.h>
+
 #include <functional>
 #include <string>
 #include <utility>
@@ -39,8 +41,9 @@ absl::StatusOr<RendezvousAddresses> FindRendezvousAddresses(const std::string& i
 // Returns a socket that listens at a numeric address of this machine; for port 0 the system picks
 // the port. Returns UNAVAILABLE if the port is in use.
 absl::StatusOr<int> ListenAt(const std::string& address, int port);
-// Returns a socket that is connected to a numeric address, or UNAVAILABLE with the system's reason.
-absl::StatusOr<int> ConnectTo(const std::string& address, int port);
+// Returns a socket that is connected to a numeric address, or UNAVAILABLE with the system's reason,
+// which is a time-out if nothing answers within `timeout`.
+absl::StatusOr<int> ConnectTo(const std::string& address, int port, absl::Duration timeout);
 // Returns the numeric address and the port of this end of a socket.
 std::pair<std::string, int> LocalName(int fd);
 

@@ -7,6 +7,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <deque>
+
 #include "common/base/file_descriptor.h"
 #include "tests/support/status_matchers.h"
 
@@ -107,6 +109,25 @@ TEST(RendezvousAddresses, ListensAtOneAddressAlone) {
   EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
   EXPECT_ERROR(ListenAt("127.0.0.1", ntohs(address.sin_port)), kUnavailable,
                "rank 0 cannot listen on 127.0.0.1:");
+}
+
+// Linux drops the connections that exceed the queue of a listener that accepts none.
+TEST(RendezvousAddresses, ConnectsWithinItsTime) {
+  ASSERT_OK_AND_ASSIGN(const int fd, ListenAt("127.0.0.1", 0));
+  const FileDescriptor closes(fd);
+  ASSERT_EQ(listen(fd, 0), 0);
+  std::deque<FileDescriptor> connected;
+  auto next = ConnectTo("127.0.0.1", LocalName(fd).second, absl::Seconds(10));
+  for (; next.ok() && connected.size() < 10;
+       next = ConnectTo("127.0.0.1", LocalName(fd).second, absl::Milliseconds(100))) {
+    connected.emplace_back(*next);
+    timeval limit = {1, 0};
+    socklen_t size = sizeof(limit);
+    ASSERT_EQ(getsockopt(*next, SOL_SOCKET, SO_SNDTIMEO, &limit, &size), 0);
+    EXPECT_EQ(limit.tv_sec + limit.tv_usec, 0) << "sends have the limit of the connection";
+  }
+  EXPECT_GE(connected.size(), 1u);
+  EXPECT_ERROR(next, kUnavailable, "timed out");
 }
 
 }  // namespace
