@@ -294,11 +294,11 @@ void RankWatch::Accept() {
 void RankWatch::Read(int fd) {
   char bytes[1024];
   const ssize_t size = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   absl::MutexLock lock(&mutex_);
   const auto peer = std::find_if(peers_.begin(), peers_.end(),
                                  [fd](const Peer& candidate) { return candidate.fd == fd; });
   if (peer == peers_.end()) return;
-  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   bool stays = size > 0;
   if (stays) {
     peer->last_heard = absl::Now();
