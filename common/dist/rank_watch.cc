@@ -23,7 +23,7 @@ namespace taopd {
 namespace {
 
 constexpr size_t kMaxLine = 4096;
-// Limits the strangers who connect and say nothing, so that they cannot use up all descriptors.
+// Limits the connections that have not said hello, so that strangers cannot use all descriptors.
 constexpr size_t kMaxStrangers = 64;
 
 void Send(int fd, const std::string& line) {
@@ -109,7 +109,7 @@ void RankWatch::SetToken(const std::string& token) {
 absl::Status RankWatch::AwaitFirstLine(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return is_welcome_ || !failure_.ok();
+    return was_answered_ || !failure_.ok();
   };
   if (mutex_.AwaitWithTimeout(absl::Condition(&answered), timeout)) return failure_;
   return Unavailable("rank ", options_.rank, ": rank 0 has not answered within ",
@@ -169,10 +169,10 @@ void RankWatch::OnStop(std::function<void(int)> on_stop) {
     absl::MutexLock lock(&on_stop_mutex_);
     on_stop_ = std::move(on_stop);
   }
-  PassStopOn();
+  ReportStop();
 }
 
-void RankWatch::PassStopOn() {
+void RankWatch::ReportStop() {
   absl::MutexLock on_stop_lock(&on_stop_mutex_);
   int code = 0;
   {
@@ -220,37 +220,43 @@ void RankWatch::OnDisconnect(Peer& peer) {
   }
 }
 
-bool RankWatch::HandleLine(Peer& peer, const std::string& line) {
+bool RankWatch::Admit(Peer& peer, const std::string& line) {
+  std::istringstream in(line);
+  std::string word, token;
+  int64_t rank = -1;
+  in >> word >> rank >> token;
+  if (word != "hello" || !in) return false;
+  const bool is_taken = std::any_of(peers_.begin(), peers_.end(),
+                                    [rank](const Peer& other) { return other.rank == rank; });
+  absl::Status refusal;
+  if (token != token_) {
+    refusal = absl::PermissionDeniedError("their TAOPD_RANK_SECRET differs");
+  } else if (rank < 1 || rank >= options_.world_size) {
+    refusal = InvalidArgument("the other ranks of this run are 1 to ", options_.world_size - 1);
+  } else if (is_taken) {
+    // Also if the rank's earlier process has died and rank 0 has not noticed it yet.
+    refusal = Unavailable("another process has connected with this rank");
+  }
+  if (!refusal.ok()) {
+    // Strangers may try often, so only the first of them is logged.
+    if (token == token_ || !std::exchange(has_turned_away_, true)) {
+      LogWarning("refused a connection", {{"rank", rank}, {"error", refusal}});
+    }
+    Send(peer.fd, FailLine(0, Annotate(refusal, Concat("rank 0 has refused rank ", rank))));
+    return false;
+  }
+  peer.rank = rank;
+  ++num_joined_;
+  Send(peer.fd, failure_.ok() ? "beat 0\n" : FailLine(0, failure_));
+  if (stop_code_ > 0) Send(peer.fd, Concat("stop ", stop_code_, "\n"));
+  return true;
+}
+
+void RankWatch::HandleLine(Peer& peer, const std::string& line) {
+  was_answered_ = true;
   std::istringstream in(line);
   std::string word;
   in >> word;
-  if (peer.rank < 0) {
-    std::string token;
-    int64_t rank = -1;
-    in >> rank >> token;
-    const bool is_taken = std::any_of(peers_.begin(), peers_.end(),
-                                      [rank](const Peer& other) { return other.rank == rank; });
-    if (word != "hello" || !in || rank < 1 || rank >= options_.world_size || is_taken) {
-      return false;
-    }
-    if (token != token_) {
-      // Logged once, because strangers may try often.
-      if (!std::exchange(has_turned_away_, true)) {
-        LogWarning("refused a connection: its TAOPD_RANK_SECRET differs, or it is not a rank",
-                   {{"rank", rank}});
-      }
-      Send(peer.fd,
-           FailLine(0, absl::PermissionDeniedError(Concat("rank 0 has refused rank ", rank,
-                                                          ": their TAOPD_RANK_SECRET differs"))));
-      return false;
-    }
-    peer.rank = rank;
-    ++num_joined_;
-    Send(peer.fd, failure_.ok() ? "beat 0\n" : FailLine(0, failure_));
-    if (stop_code_ > 0) Send(peer.fd, Concat("stop ", stop_code_, "\n"));
-    return true;
-  }
-  is_welcome_ = true;
   if (word == "beat") {
     in >> peer.progress;
   } else if (word == "slowest") {
@@ -270,7 +276,6 @@ bool RankWatch::HandleLine(Peer& peer, const std::string& line) {
     if (code <= 0 || code > 16) code = static_cast<int>(absl::StatusCode::kUnknown);
     FailLocked(rank, absl::Status(static_cast<absl::StatusCode>(code), text));
   }
-  return true;
 }
 
 void RankWatch::Accept() {
@@ -307,7 +312,11 @@ void RankWatch::Read(int fd) {
   for (size_t end; stays && (end = peer->received.find('\n')) != std::string::npos;) {
     const std::string line = peer->received.substr(0, end);
     peer->received.erase(0, end + 1);
-    stays = HandleLine(*peer, line);
+    if (peer->rank < 0) {
+      stays = Admit(*peer, line);
+    } else {
+      HandleLine(*peer, line);
+    }
   }
   stays = stays && peer->received.size() <= kMaxLine;
   if (stays) return;
@@ -375,7 +384,7 @@ void RankWatch::Loop() {
     for (size_t i = 2; i < waits.size(); ++i) {
       if (waits[i].revents != 0) Read(waits[i].fd);
     }
-    PassStopOn();
+    ReportStop();
     const absl::Time now = absl::Now();
     if (now < next_tick) continue;
     Tick(now, now - last_tick);

@@ -1,7 +1,7 @@
 // The watch by which the ranks of a run know that all of them are alive. Each rank other than 0
 // holds one TCP connection to rank 0; both sides send a heartbeat every second. A connection that
 // closes without notice means that its rank has died; silence means that it hangs or its machine is
-// gone. The first failure of any rank reaches all of them, with the rank's number. Does
+// gone. The first failure of any rank reaches all of them, with the rank's number. This header does
 // not use LibTorch.
 //
 // Messages are lines of text, each ended by a line feed:
@@ -50,8 +50,8 @@ class RankWatch {
   // For rank 0: listens on a port of `host` that the system picks.
   static absl::StatusOr<std::unique_ptr<RankWatch>> Listen(const RankWatchOptions& options,
                                                            const std::string& host);
-  // For the other ranks: connects to rank 0. Returns UNAVAILABLE if that fails within `timeout`,
-  // and PERMISSION_DENIED if rank 0 has another token.
+  // For other ranks: connects to rank 0. Returns UNAVAILABLE if that fails within `timeout` or the
+  // rank is taken, PERMISSION_DENIED for another token, INVALID_ARGUMENT for a rank not in the run.
   static absl::StatusOr<std::unique_ptr<RankWatch>> Connect(const RankWatchOptions& options,
                                                             const std::string& host, int port,
                                                             absl::Duration timeout);
@@ -83,9 +83,9 @@ class RankWatch {
   // Tells all ranks that one was asked to stop, with the exit code to end with. Does nothing else:
   // the ranks' OnStop decides what follows. The largest code of all requests counts.
   void RequestStop(int code);
-  // From now on, `on_stop` gets the codes of other ranks' requests, on this object's thread; it
-  // gets the codes of earlier requests immediately. It may call RequestStop. If null, the previous
-  // function is not called any more after this returns.
+  // From now on, `on_stop` gets the codes of all ranks' requests, this one's included, on this
+  // object's thread; it gets the codes of earlier requests immediately. It may call RequestStop. If
+  // null, the previous function is not called any more after this returns.
   void OnStop(std::function<void(int)> on_stop);
 
   // Announces how many collectives this rank has begun.
@@ -114,8 +114,10 @@ class RankWatch {
   std::vector<int> Sockets();
   void Accept();
   void Read(int fd);
-  // Handles a line. Returns whether the peer may stay.
-  bool HandleLine(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Handles the first line of a peer. Returns whether the peer may stay.
+  bool Admit(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Handles any other line; unknown ones are ignored.
+  void HandleLine(Peer& peer, const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnDisconnect(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tick(absl::Time now, absl::Duration since_last);
   void EndIfOverdue(absl::Time now);
@@ -123,7 +125,8 @@ class RankWatch {
   void SendAll(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopLocked(int code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PassStopOn();
+  // Calls on_stop_ if it has not been told of the largest requested code.
+  void ReportStop();
 
   const RankWatchOptions options_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
@@ -142,7 +145,7 @@ class RankWatch {
   std::pair<int64_t, int64_t> slowest_ ABSL_GUARDED_BY(mutex_) = {-1, 0};
   int64_t num_joined_ ABSL_GUARDED_BY(mutex_) = 1;
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_welcome_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_turned_away_ ABSL_GUARDED_BY(mutex_) = false;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
   int stop_code_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -154,6 +154,21 @@ TEST_F(RankWatchTest, ARankWithAnotherTokenIsToldWhy) {
   one->Leave(), root_->Leave();
 }
 
+TEST_F(RankWatchTest, ARankThatHasNoPlaceIsToldWhy) {
+  Open(2);
+  auto one = Join(1, 2);
+  ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
+  const auto join = [&](int64_t rank) {
+    return RankWatch::Connect(Options(rank, 3), "127.0.0.1", root_->port(), absl::Seconds(10));
+  };
+  EXPECT_ERROR(join(1), kUnavailable,
+               "rank 0 has refused rank 1: another process has connected with this rank");
+  EXPECT_ERROR(join(2), kInvalidArgument,
+               "rank 0 has refused rank 2: the other ranks of this run are 1 to 1");
+  EXPECT_OK(root_->failure());
+  one->Leave(), root_->Leave();
+}
+
 TEST_F(RankWatchTest, LinesInPieces) {
   Open(2);
   RawPeer peer(root_->port());
