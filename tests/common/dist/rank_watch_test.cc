@@ -1,13 +1,10 @@
 #include "common/dist/rank_watch.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <atomic>
 #include <cerrno>
 
 #include "tests/support/process.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -21,34 +18,12 @@ RankWatchOptions Options(int64_t rank, int64_t world_size) {
           .token = "secret"};
 }
 
-// A rank that says what a test makes it say.
-class RawPeer {
- public:
-  explicit RawPeer(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  }
-  void Say(const std::string& text) {
-    EXPECT_EQ(send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(text.size()));
-  }
-  // Whether the other side closes the connection within ten seconds.
-  bool IsRefused() {
-    const timeval limit = {10, 0};
-    EXPECT_EQ(setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
-    char byte = 0;
-    ssize_t size = 0;
-    while ((size = recv(fd_.get(), &byte, 1, 0)) > 0) {
-    }
-    return size == 0 || errno == ECONNRESET;
-  }
-
- private:
-  FileDescriptor fd_;
-};
+// Returns whether the other side closes the connection.
+bool IsRefused(RawClient* client) {
+  bool is_reset = false;
+  client->ReadAll(&is_reset);
+  return !is_reset || errno == ECONNRESET;
+}
 
 class RankWatchTest : public ::testing::Test {
  protected:
@@ -114,9 +89,8 @@ TEST_F(RankWatchTest, SilenceIsAFailure) {
   RankWatchOptions options = Options(0, 2);
   options.silence = absl::Milliseconds(300);
   ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
-  RawPeer peer(root_->port());
-  peer.Say("hello 1 secret\n");
-  ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
+  RawClient peer(root_->port());
+  EXPECT_TRUE(peer.Send("hello 1 secret\n"));
   ASSERT_TRUE(Fails(*root_));
   EXPECT_ERROR(root_->failure(), kUnavailable, "rank 1 has sent no heartbeat for 300ms");
 }
@@ -125,19 +99,19 @@ TEST_F(RankWatchTest, StrangersAreTurnedAway) {
   Open(2);
   for (const char* line : {"hello 1 wrong\n", "hello 2 secret\n", "hello 0 secret\n",
                            "GET / HTTP\n", "hello x secret\n", "\n"}) {
-    RawPeer stranger(root_->port());
-    stranger.Say(line);
-    EXPECT_TRUE(stranger.IsRefused()) << line;
+    RawClient stranger(root_->port());
+    EXPECT_TRUE(stranger.Send(line));
+    EXPECT_TRUE(IsRefused(&stranger)) << line;
   }
-  RawPeer endless(root_->port());
-  endless.Say(std::string(5000, 'x'));
-  EXPECT_TRUE(endless.IsRefused());
+  RawClient endless(root_->port());
+  EXPECT_TRUE(endless.Send(std::string(5000, 'x')));
+  EXPECT_TRUE(IsRefused(&endless));
   EXPECT_OK(root_->failure());
   auto one = Join(1, 2);
   EXPECT_OK(root_->AwaitAll(absl::Seconds(10)));
-  RawPeer twin(root_->port());
-  twin.Say("hello 1 secret\n");
-  EXPECT_TRUE(twin.IsRefused());
+  RawClient twin(root_->port());
+  EXPECT_TRUE(twin.Send("hello 1 secret\n"));
+  EXPECT_TRUE(IsRefused(&twin));
   EXPECT_OK(root_->failure());
   one->Leave();
   root_->Leave();
@@ -171,11 +145,11 @@ TEST_F(RankWatchTest, ARankThatHasNoPlaceIsToldWhy) {
 
 TEST_F(RankWatchTest, LinesInPieces) {
   Open(2);
-  RawPeer peer(root_->port());
-  peer.Say("hel");
-  peer.Say("lo 1 secret\nfail 1 1");
-  peer.Say("4 no mo");
-  peer.Say("re teacher\n");
+  RawClient peer(root_->port());
+  EXPECT_TRUE(peer.Send("hel"));
+  EXPECT_TRUE(peer.Send("lo 1 secret\nfail 1 1"));
+  EXPECT_TRUE(peer.Send("4 no mo"));
+  EXPECT_TRUE(peer.Send("re teacher\n"));
   ASSERT_TRUE(Fails(*root_));
   EXPECT_ERROR(root_->failure(), kUnavailable, "no more teacher");
 }
