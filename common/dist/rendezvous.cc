@@ -52,12 +52,16 @@ class VariableReader {
 constexpr int64_t kMaxRanks = 1 << 16;
 constexpr int64_t kMaxPort = 65535;
 
-// Reads MASTER_ADDR and MASTER_PORT, under the names that the launcher uses.
-void ReadMaster(VariableReader& read, const std::string& prefix, Rendezvous* rendezvous) {
-  if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
-  rendezvous->master_addr = read.Text(prefix + "MASTER_ADDR");
-  // With an inherited socket, the kernel knows the port.
-  rendezvous->master_port = static_cast<int>(read.Number(prefix + "MASTER_PORT", 1, kMaxPort));
+bool MeetsAtAnAddress(const Rendezvous& rendezvous) {
+  return rendezvous.world_size > 1 && rendezvous.store_file.empty();
+}
+
+// Reads the address and the port, under the names that the launcher uses.
+void ReadMaster(VariableReader& read, const std::string& address, const std::string& port,
+                Rendezvous* rendezvous) {
+  if (!MeetsAtAnAddress(*rendezvous)) return;
+  rendezvous->master_addr = read.Text(address);
+  rendezvous->master_port = static_cast<int>(read.Number(port, 1, kMaxPort));
 }
 
 void ReadTorchrun(VariableReader& read, const Environment& environment, Rendezvous* rendezvous) {
@@ -71,7 +75,7 @@ void ReadTorchrun(VariableReader& read, const Environment& environment, Rendezvo
   rendezvous->local_rank = read.Number("LOCAL_RANK", 0, last, /*otherwise=*/0);
   rendezvous->launcher_serves_store =
       environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  ReadMaster(read, "", rendezvous);
+  ReadMaster(read, "MASTER_ADDR", "MASTER_PORT", rendezvous);
 }
 
 void ReadKubeflow(VariableReader& read, const Environment& environment, Rendezvous* rendezvous) {
@@ -85,17 +89,15 @@ void ReadKubeflow(VariableReader& read, const Environment& environment, Rendezvo
   }
   rendezvous->rank =
       rendezvous->world_size == 1 ? 0 : read.Number("PET_NODE_RANK", 0, rendezvous->world_size - 1);
-  ReadMaster(read, "PET_", rendezvous);
+  ReadMaster(read, "PET_MASTER_ADDR", "PET_MASTER_PORT", rendezvous);
 }
 
 void ReadIndexedJob(VariableReader& read, Rendezvous* rendezvous) {
   rendezvous->source = "JOB_COMPLETION_INDEX, WORLD_SIZE";
   rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
   rendezvous->rank = read.Number("JOB_COMPLETION_INDEX", 0, rendezvous->world_size - 1);
-  if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
-  rendezvous->master_addr =
-      read.Text(read.has("MASTER_ADDR") ? "MASTER_ADDR" : "JOBSET_COORDINATOR");
-  rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
+  ReadMaster(read, read.has("MASTER_ADDR") ? "MASTER_ADDR" : "JOBSET_COORDINATOR", "MASTER_PORT",
+             rendezvous);
 }
 
 // SLURM_NTASKS_PER_NODE is the requested number: a step may be smaller, and its last node may have
@@ -130,7 +132,7 @@ void ReadSlurm(VariableReader& read, Rendezvous* rendezvous) {
     read.Refuse(InvalidArgument("SLURM_LOCALID = ", rendezvous->local_rank, " is not in [0, ",
                                 rendezvous->local_world_size - 1, "], the tasks of this node"));
   }
-  if (rendezvous->world_size == 1 || !rendezvous->store_file.empty()) return;
+  if (!MeetsAtAnAddress(*rendezvous)) return;
   if (read.has("MASTER_ADDR")) {
     rendezvous->master_addr = read.Text("MASTER_ADDR");
   } else {
@@ -225,6 +227,10 @@ absl::StatusOr<std::string> FirstHostOf(const std::string& node_list) {
     host += node_list.substr(end + 1, last - end - 1);
     // The text after the bracket belongs to each host's name.
     const size_t next = node_list.find(',', close);
+    if (node_list.find('[', close) < next) {
+      return InvalidArgument("\"", node_list,
+                             "\" has several [ in a name, which is not supported: set MASTER_ADDR");
+    }
     host += node_list.substr(close + 1, next == std::string::npos ? next : next - close - 1);
   }
   if (host.empty()) return InvalidArgument("\"", node_list, "\" names no host");

@@ -179,6 +179,8 @@ TEST(RendezvousTest, FirstHosts) {
   EXPECT_EQ(*FirstHostOf("a1,b2"), "a1");
   EXPECT_EQ(*FirstHostOf("gpu[03-05,9],login"), "gpu03");
   EXPECT_EQ(*FirstHostOf("rack[7]-eth0,x"), "rack7-eth0");
+  EXPECT_EQ(*FirstHostOf("rack[7],x[1-2]"), "rack7");
+  EXPECT_ERROR(FirstHostOf("r[1-2]n[3-4]"), kInvalidArgument, "has several [ in a name");
   EXPECT_ERROR(FirstHostOf("gpu[03"), kInvalidArgument, "[ without a ]");
   EXPECT_ERROR(FirstHostOf(""), kInvalidArgument, "names no host");
 }
