@@ -1,11 +1,12 @@
 #include "common/dist/watch_token.h"
 
 #include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace taopd {
 
@@ -19,9 +20,8 @@ std::string WatchToken(const std::string& secret, const std::string& published) 
 }
 
 std::string NewWatchNonce() {
-  char bytes[16];
-  TAOPD_CHECK_EQ(getentropy(bytes, sizeof(bytes)), 0);
-  return absl::BytesToHexString(std::string(bytes, sizeof(bytes)));
+  return absl::StrCat(absl::Hex(FreshBits(), absl::kZeroPad16),
+                      absl::Hex(FreshBits(), absl::kZeroPad16));
 }
 
 }  // namespace taopd
