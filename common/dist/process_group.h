@@ -102,10 +102,6 @@ class ProcessGroup {
   absl::Status AllToAll(const at::Tensor& output, const at::Tensor& input);
   absl::Status Broadcast(const at::Tensor& tensor, int64_t root);
 
-  // Sums as AllReduce with kSum does, but with SumTree: a number's sum does not depend on where in
-  // the tensor it stands, as it does with Gloo's ring. Needs memory for three more tensors.
-  absl::Status AllReduceTree(const at::Tensor& tensor);
-
   // Returns the text of `root` on every rank; `text` is used only on that rank.
   absl::StatusOr<std::string> BroadcastText(const std::string& text, int64_t root);
 

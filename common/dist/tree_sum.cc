@@ -1,9 +1,6 @@
 #include "common/dist/tree_sum.h"
 
-#include <utility>
-
 #include "common/base/check.h"
-#include "common/dist/process_group.h"
 
 namespace taopd {
 
@@ -16,15 +13,16 @@ at::Tensor SumTree(std::vector<at::Tensor> terms) {
   return terms[0];
 }
 
-absl::Status ProcessGroup::AllReduceTree(const at::Tensor& tensor) {
-  if (world_size() == 1) return absl::OkStatus();
+absl::Status AllReduceTree(ProcessGroup& group, const at::Tensor& tensor) {
+  const int64_t num_ranks = group.world_size();
+  if (num_ranks == 1) return absl::OkStatus();
   const at::Tensor flat = tensor.view({-1});
-  const int64_t share = (flat.numel() + world_size() - 1) / world_size();
-  const at::Tensor padded = at::zeros({share * world_size()}, flat.options());
+  const int64_t share = (flat.numel() + num_ranks - 1) / num_ranks;
+  const at::Tensor padded = at::zeros({share * num_ranks}, flat.options());
   padded.narrow(0, 0, flat.numel()).copy_(flat);
-  const at::Tensor parts = at::empty({world_size(), share}, flat.options());
-  TAOPD_RETURN_IF_ERROR(AllToAll(parts, padded));
-  TAOPD_RETURN_IF_ERROR(AllGather(padded, SumTree(parts.unbind())));
+  const at::Tensor parts = at::empty({num_ranks, share}, flat.options());
+  TAOPD_RETURN_IF_ERROR(group.AllToAll(parts, padded));
+  TAOPD_RETURN_IF_ERROR(group.AllGather(padded, SumTree(parts.unbind())));
   flat.copy_(padded.narrow(0, 0, flat.numel()));
   return absl::OkStatus();
 }

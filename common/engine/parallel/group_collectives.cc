@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/dist/tree_sum.h"
+
 namespace taopd {
 namespace {
 
@@ -18,7 +20,7 @@ void GroupCollectives::AllReduceSum(at::Tensor& tensor) {
   // Gloo's ring adds the ranks in an order that depends on the place in the buffer, and so on the
   // rest of the batch. With two ranks there is only one order.
   const bool in_order = tensor.is_cpu() && place_.size > 2;
-  ThrowIfError(in_order ? group_->AllReduceTree(tensor)
+  ThrowIfError(in_order ? AllReduceTree(*group_, tensor)
                         : group_->AllReduce(tensor, Reduction::kSum));
 }
 

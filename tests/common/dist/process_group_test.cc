@@ -96,25 +96,24 @@ TEST_P(ProcessGroupTest, AgreesOnTheFirstFailure) {
 
 TEST_P(ProcessGroupTest, TreeSumsDoNotDependOnTheRanks) {
   const int64_t world = GetParam();
-  const int64_t num_shares = world == 3 ? 12 : 4;
-  const auto share = [](int64_t index) {
-    at::manual_seed(static_cast<uint64_t>(index));
-    return at::randn({96});
-  };
-  std::vector<at::Tensor> all;
-  for (int64_t i = 0; i < num_shares; ++i) all.push_back(share(i));
-  std::vector<at::Tensor> mine(all);
-  for (at::Tensor& term : mine) term = term.clone();
-  const at::Tensor expected = SumTree(mine);
-  OnRanks(world, TestOptions(), [&](ProcessGroup& group) {
-    const int64_t count = num_shares / world;
-    std::vector<at::Tensor> terms;
-    for (int64_t i = 0; i < count; ++i) terms.push_back(all[group.rank() * count + i].clone());
-    const at::Tensor sum = SumTree(terms);
-    EXPECT_OK(group.AllReduceTree(sum));
-    EXPECT_TRUE(at::equal(sum, expected));
-    group.Leave();
-  });
+  for (const int64_t count : {1, 2, 4}) {  // of the terms of a rank
+    at::manual_seed(static_cast<uint64_t>(count));
+    std::vector<at::Tensor> all, copies;
+    for (int64_t i = 0; i < world * count; ++i) {
+      all.push_back(at::randn({96}));
+      copies.push_back(all.back().clone());
+    }
+    const at::Tensor expected = SumTree(copies);
+    EXPECT_TRUE(at::allclose(expected, at::stack(all).sum(0), 1e-5, 1e-5)) << count;
+    OnRanks(world, TestOptions(), [&](ProcessGroup& group) {
+      std::vector<at::Tensor> terms;
+      for (int64_t i = 0; i < count; ++i) terms.push_back(all[group.rank() * count + i].clone());
+      const at::Tensor sum = SumTree(terms);
+      EXPECT_OK(AllReduceTree(group, sum));
+      EXPECT_TRUE(at::equal(sum, expected)) << count;
+      group.Leave();
+    });
+  }
 }
 
 // A number's sum is the same bits at every place of a buffer, and on every rank.
@@ -127,10 +126,10 @@ TEST_P(ProcessGroupTest, AllReduceTreeDoesNotDependOnThePlaceInTheBuffer) {
             .sin()
             .mul(1.0f + 0.37f * static_cast<float>(group.rank() * group.rank()));
     at::Tensor whole = numbers.clone();
-    ASSERT_OK(group.AllReduceTree(whole));
+    ASSERT_OK(AllReduceTree(group, whole));
     for (const int64_t begin : {1, 3, 250, 499, 997}) {
       at::Tensor part = numbers.narrow(0, begin, kNumbers - begin).clone();
-      ASSERT_OK(group.AllReduceTree(part));
+      ASSERT_OK(AllReduceTree(group, part));
       EXPECT_TRUE(at::equal(part, whole.narrow(0, begin, kNumbers - begin))) << begin;
     }
     at::Tensor largest = whole.clone();
