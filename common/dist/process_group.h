@@ -1,8 +1,8 @@
 // The ranks of a run as a group that computes together: collectives of c10d (Gloo on the CPU, NCCL
 // on CUDA), agreement on errors, and the ranks' watch over each other (rank_watch.h).
 //
-//   TAOPD_ASSIGN_OR_RETURN(const Rendezvous where, ReadRendezvous(ProcessEnvironment()));
-//   TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(where, options));
+//   TAOPD_ASSIGN_OR_RETURN(const Rendezvous rendezvous, ReadRendezvous(ProcessEnvironment()));
+//   TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(rendezvous, options));
 //   TAOPD_RETURN_IF_ERROR(group->AgreeOnStatus(LoadModel()));
 //   TAOPD_RETURN_IF_ERROR(group->AllReduce(gradient, Reduction::kSum));
 //   group->Leave();
@@ -120,8 +120,8 @@ class ProcessGroup {
   virtual void Fail(const absl::Status& status) = 0;
   // Announces an orderly end: from now on this rank may go away.
   virtual void Leave() = 0;
-  // Tells all ranks, soon and outside of any collective, that this rank was asked to stop, and
-  // receives the requests of the others; see RankWatch.
+  // RequestStop tells all ranks, this one included, soon and outside of any collective, that this
+  // rank was asked to stop; OnStop receives the requests of all. See RankWatch.
   virtual void RequestStop(int code) = 0;
   virtual void OnStop(std::function<void(int)> on_stop) = 0;
 
