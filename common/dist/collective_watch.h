@@ -20,11 +20,11 @@ namespace taopd {
 class CollectiveWatch {
  public:
   struct Collective {
-    std::string name;
+    std::string name;  // for messages, as is the number
     int64_t number = 0;
     absl::Time deadline;
-    // Whether it has ended on the device. Called on this object's thread. Throws the collective's
-    // error.
+    // Returns whether it has ended on the device, or throws its error. Called on the watch's
+    // thread.
     std::function<bool()> has_ended;
   };
   struct Options {
@@ -33,12 +33,12 @@ class CollectiveWatch {
     // Called when a collective fails, with its error, or misses its deadline, with an empty error.
     // The process then has `grace` to end.
     std::function<void(const Collective&, const std::string& error)> on_failure;
-    // The process has not ended after `grace`: its other threads wait for the device.
+    // Called if the process has not ended after `grace`: its other threads wait for the device.
     std::function<void()> on_stuck;
   };
 
   explicit CollectiveWatch(Options options);
-  // Watches nothing any more, and does not call on_stuck.
+  // Ends the thread. Neither function is called any more.
   ~CollectiveWatch();
   CollectiveWatch(const CollectiveWatch&) = delete;
   CollectiveWatch& operator=(const CollectiveWatch&) = delete;
@@ -47,7 +47,8 @@ class CollectiveWatch {
 
  private:
   void Loop();
-  // Drops what has ended. Returns the error of the first collective that failed or is late.
+  // Drops collectives that have ended. Returns whether the first of the others failed, with its
+  // error, or is late, with an empty one.
   bool FindFailure(Collective* failed, std::string* error);
 
   const Options options_;

@@ -106,8 +106,8 @@ absl::StatusOr<std::string> AddressOf(const std::string& interface) {
                          ": this machine has no such interface or address; it has ", known);
 }
 
-// Whether /etc/hosts gives this address to a machine's own name, as distributions do. Other
-// loopback addresses have been chosen by somebody.
+// Returns whether the address is one that distributions give a machine's own name in /etc/hosts.
+// Any other loopback address was chosen by somebody.
 bool IsOfOwnName(const std::string& address) {
   return address == "127.0.1.1" || address == "127.0.0.1" || address == "::1";
 }
@@ -141,7 +141,6 @@ absl::StatusOr<RendezvousAddresses> FindRendezvousAddresses(const std::string& i
       master_addr.empty() || master_addr == "localhost" || IsOfOwnName(master_addr);
   std::vector<std::string> master_addresses;
   if (!means_loopback) master_addresses = resolve(master_addr);
-  // This includes a name that is not published yet: rank 0 may be started before its name is.
   const bool is_own_name = !master_addresses.empty() && IsOfOwnName(master_addresses[0]);
   if (!interface.empty()) {
     TAOPD_ASSIGN_OR_RETURN(result.own_address, AddressOf(interface));
@@ -153,6 +152,7 @@ absl::StatusOr<RendezvousAddresses> FindRendezvousAddresses(const std::string& i
       result.own_address = IsLoopback(master_addresses[0]) ? master_addresses[0]
                                                            : AddressToward(master_addresses[0]);
     }
+    // The name may not be published yet: a rank may be started before it is.
     if (result.own_address.empty()) result.own_address = PublicAddress();
   }
   if (is_own_name) result.master = result.own_address;

@@ -21,7 +21,7 @@ Resolver Knows(const std::string& name, std::vector<std::string> addresses) {
   };
 }
 
-// An address of this machine for others; empty in a sandbox that has the loopback alone.
+// Returns an address of this machine for others; empty in a sandbox that has only the loopback.
 std::string PublicAddress() {
   ifaddrs* all = nullptr;
   std::string found;

@@ -17,7 +17,7 @@ absl::StatusOr<Rendezvous> Read(const Variables& variables) {
   });
 }
 
-// `base` with one variable set to another value; an empty one removes it.
+// Returns `base` with one variable set to another value; an empty one removes it.
 Variables With(Variables base, const std::string& name, const std::string& value) {
   base[name] = value;
   if (value.empty()) base.erase(name);
