@@ -69,6 +69,7 @@ absl::Status ReplaceDirectory(const std::string& path,
   const std::string fresh = path + ".new", old = path + ".old";
   std::error_code error;
   fs::remove_all(fresh, error);
+  if (error) return FileError("remove", fresh, error.value());
   TAOPD_RETURN_IF_ERROR(MakeDirectories(fresh));
   if (const absl::Status written = write(fresh); !written.ok()) {
     fs::remove_all(fresh, error);
@@ -76,12 +77,19 @@ absl::Status ReplaceDirectory(const std::string& path,
   }
   TAOPD_RETURN_IF_ERROR(SyncDirectory(fresh));
   fs::remove_all(old, error);
-  if (fs::exists(fs::symlink_status(path, error))) {
+  if (error) return FileError("remove", old, error.value());
+  const bool replaces = fs::exists(fs::symlink_status(path, error));
+  if (replaces) {
     fs::rename(path, old, error);
     if (error) return FileError("rename", path, error.value());
   }
   fs::rename(fresh, path, error);
-  if (error) return FileError("rename", fresh, error.value());
+  if (error) {
+    const absl::Status failed = FileError("rename", fresh, error.value());
+    if (!replaces) return failed;
+    fs::rename(old, path, error);
+    return error ? Annotate(failed, Concat(path, " is now ", old)) : failed;
+  }
   const fs::path parent = fs::path(path).parent_path();
   TAOPD_RETURN_IF_ERROR(SyncDirectory(parent.empty() ? "." : parent.string()));
   fs::remove_all(old, error);

@@ -23,9 +23,9 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 
 // Creates a directory and its missing parents.
 absl::Status MakeDirectories(const std::string& path);
-// Fills a new directory with `write` and replaces `path`, which need not exist, by it. Until the
-// new directory is complete, and after every failure, `path` is unchanged. A crash may leave
-// PATH.new or PATH.old, which the next call removes.
+// Fills a new directory with `write` and then replaces `path`, which need not exist, by it. `path`
+// is absent between two renames; if the second one fails, the old directory is put back. A crash
+// may leave PATH.new and PATH.old beside `path` or instead of it; the next call removes them.
 absl::Status ReplaceDirectory(const std::string& path,
                               const std::function<absl::Status(const std::string& dir)>& write);
 // Makes earlier renames in a directory durable (fsync).

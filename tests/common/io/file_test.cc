@@ -4,14 +4,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <string_view>
+
 #include "common/io/atomic_file.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd {
 namespace {
+std::string_view unrenamable;  // a path that rename(2) refuses to rename
+}  // namespace
 
-using ::testing::ElementsAre;
+// Replaces the C library's function in this program. Tests may run as root, whom no permission
+// stops.
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (from != unrenamable) return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+  errno = EPERM;
+  return -1;
+}
+
+namespace taopd::testing {
+namespace {
 
 TEST(File, WritesReadsAndReplaces) {
   TempDir dir;
@@ -66,6 +81,62 @@ TEST(File, DirectoriesAreMadeAndListedInOrder) {
   EXPECT_ERROR(MakeDirectories(dir.File("a/b/z/d")), kNotFound, "a/b/z/d");
   EXPECT_TRUE(FileExists(dir.File("a/b/z")));
   EXPECT_FALSE(FileExists(dir.File("a/b/y")));
+}
+
+TEST(File, ErrorsOfTheSystemHaveCodes) {
+  const std::pair<int, absl::StatusCode> cases[] = {
+      {ENOENT, kNotFound},          {EACCES, kPermissionDenied}, {ENAMETOOLONG, kInvalidArgument},
+      {ENOSPC, kResourceExhausted}, {EMFILE, kUnavailable},      {EIO, kUnavailable},
+  };
+  for (const auto& [number, code] : cases) EXPECT_EQ(FileError("open", "f", number).code(), code);
+}
+
+class ReplacedDirectory : public ::testing::Test {
+ protected:
+  ReplacedDirectory() { std::filesystem::create_directory(path_); }
+  // Writes a directory with one file, `name`.
+  absl::Status Replace(const std::string& name) {
+    return ReplaceDirectory(path_, [&name](const std::string& dir) {
+      WriteFile(dir + "/" + name, name);
+      return name == "bad" ? Unavailable("bad") : absl::OkStatus();
+    });
+  }
+  std::vector<std::string> Names(const std::string& dir) { return ListDirectory(dir).value(); }
+
+  TempDir dir_;
+  const std::string path_ = dir_.File("d");
+};
+
+TEST_F(ReplacedDirectory, HasNothingOfWhatACrashLeft) {
+  for (const char* left : {"d.new", "d.old"}) {
+    std::filesystem::create_directory(dir_.File(left));
+    WriteFile(dir_.File(left) + "/left", "");
+  }
+  for (const std::string name : {"one", "two"}) {
+    ASSERT_OK(Replace(name));
+    EXPECT_THAT(Names(path_), ElementsAre(name));
+    EXPECT_THAT(Names(dir_.path()), ElementsAre("d"));
+  }
+  std::filesystem::remove_all(path_);
+  ASSERT_OK(Replace("three"));
+  EXPECT_THAT(Names(path_), ElementsAre("three"));
+}
+
+TEST_F(ReplacedDirectory, IsUnchangedIfTheNewOneIsNotComplete) {
+  ASSERT_OK(Replace("one"));
+  EXPECT_ERROR(Replace("bad"), kUnavailable, "bad");
+  EXPECT_THAT(Names(path_), ElementsAre("one"));
+  EXPECT_THAT(Names(dir_.path()), ElementsAre("d"));
+}
+
+TEST_F(ReplacedDirectory, IsPutBackIfTheNewOneCannotBeRenamed) {
+  ASSERT_OK(Replace("one"));
+  const std::string fresh = dir_.File("d.new");
+  unrenamable = fresh;
+  const absl::Status replaced = Replace("two");
+  unrenamable = {};
+  EXPECT_ERROR(replaced, kPermissionDenied, "d.new");
+  EXPECT_THAT(Names(path_), ElementsAre("one"));
 }
 
 TEST(AtomicFile, NothingAppearsBeforeCommitOrAfterAbandoning) {
