@@ -26,6 +26,10 @@ absl::Status FileError(const std::string& action, const std::string& path, int e
     case EPERM:
     case EROFS:
       return absl::PermissionDeniedError(message);
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+      return absl::InvalidArgumentError(message);
     case ENOSPC:
     case EDQUOT:
     case EFBIG:

@@ -37,9 +37,9 @@ class AtomicFile {
 };
 
 // Returns the status of a failed system call: "cannot <action> <path>: <errno in words>". The code
-// is NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space or quota left) or otherwise
-// UNAVAILABLE. The message already names the path, so callers must not annotate it with the path
-// again.
+// is NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (a directory, a loop of links, a long name),
+// RESOURCE_EXHAUSTED (no space or quota left) or otherwise UNAVAILABLE. The message already names
+// the path, so callers must not annotate it with the path again.
 absl::Status FileError(const std::string& action, const std::string& path, int error_number);
 
 // Calls write(2) until everything is written. `path` names the file in messages.

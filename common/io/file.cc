@@ -12,40 +12,30 @@
 #include "common/io/atomic_file.h"
 
 namespace taopd {
-namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
-
-int OpenToRead(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }
-
-// Returns the number of bytes read; 0 at the end of the file.
-absl::StatusOr<size_t> ReadSome(int fd, char* buffer, size_t size, const std::string& path) {
+absl::Status ReadInPieces(const std::string& path,
+                          const std::function<absl::Status(std::string_view bytes)>& piece) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return FileError("open", path, errno);
+  std::string buffer(size_t{1} << 20, '\0');
   for (;;) {
-    const ssize_t num_read = ::read(fd, buffer, size);
-    if (num_read >= 0) return static_cast<size_t>(num_read);
-    if (errno != EINTR) return FileError("read", path, errno);
+    const ssize_t num_read = ::read(file.get(), buffer.data(), buffer.size());
+    if (num_read == 0) return absl::OkStatus();
+    if (num_read < 0 && errno == EINTR) continue;
+    if (num_read < 0) return FileError("read", path, errno);
+    TAOPD_RETURN_IF_ERROR(piece(std::string_view(buffer).substr(0, static_cast<size_t>(num_read))));
   }
 }
 
-}  // namespace
-
 absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t max_bytes) {
-  const FileDescriptor file(OpenToRead(path));
-  if (file.get() < 0) return NotFound(FileError("open", path, errno).message());
   // Grows with the bytes read instead of using fstat, because the sizes of pipes and /proc files
   // are 0.
   std::string content;
-  for (;;) {
-    const size_t size = content.size();
-    content.resize(size + std::max(kChunkBytes, size / 2));
-    TAOPD_ASSIGN_OR_RETURN(
-        size_t num_read, ReadSome(file.get(), content.data() + size, content.size() - size, path));
-    content.resize(size + num_read);
-    if (static_cast<int64_t>(content.size()) > max_bytes) {
-      return ResourceExhausted(path, " is larger than the limit of ", max_bytes, " bytes");
-    }
-    if (num_read == 0) break;
-  }
+  TAOPD_RETURN_IF_ERROR(ReadInPieces(path, [&](std::string_view bytes) {
+    content += bytes;
+    if (static_cast<int64_t>(content.size()) <= max_bytes) return absl::OkStatus();
+    return ResourceExhausted(path, " is larger than the limit of ", max_bytes, " bytes");
+  }));
   content.shrink_to_fit();
   return content;
 }

@@ -13,10 +13,14 @@
 
 namespace taopd {
 
-// Returns NOT_FOUND if the file cannot be opened, and RESOURCE_EXHAUSTED if it has more than
-// max_bytes.
+// Returns NOT_FOUND if there is no such file, RESOURCE_EXHAUSTED if it has more than max_bytes, and
+// the code of FileError (atomic_file.h) for any other failure.
 absl::StatusOr<std::string> ReadFileToString(const std::string& path,
                                              int64_t max_bytes = int64_t{1} << 30);
+// Calls `piece` with the parts of a file, from its beginning to its end, until it returns an error.
+// Returns that, or the errors of ReadFileToString. A file has no parts if it is empty.
+absl::Status ReadInPieces(const std::string& path,
+                          const std::function<absl::Status(std::string_view bytes)>& piece);
 
 // Writes through an AtomicFile.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view content);

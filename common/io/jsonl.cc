@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <memory>
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
@@ -131,26 +129,17 @@ bool IsBlank(std::string_view line) {
 absl::Status ReadLines(
     const std::string& path,
     const std::function<absl::Status(const std::string& text, int64_t line)>& row) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
-                                                             &std::fclose);
-  if (file == nullptr) return FileError("open", path, errno);
-  std::string buffer(size_t{1} << 18, '\0');
   std::string line;
   int64_t line_number = 1;
 
-  auto finish_line = [&]() -> absl::Status {
-    if (!IsBlank(line)) {
-      TAOPD_RETURN_IF_ERROR(row(line, line_number));
-    }
+  const auto finish_line = [&]() -> absl::Status {
+    if (!IsBlank(line)) TAOPD_RETURN_IF_ERROR(row(line, line_number));
     line.clear();
     ++line_number;
     return absl::OkStatus();
   };
 
-  for (;;) {
-    const size_t num_read = std::fread(buffer.data(), 1, buffer.size(), file.get());
-    if (num_read == 0) break;
-    std::string_view rest = std::string_view(buffer).substr(0, num_read);
+  TAOPD_RETURN_IF_ERROR(ReadInPieces(path, [&](std::string_view rest) -> absl::Status {
     while (!rest.empty()) {
       const size_t newline = rest.find('\n');
       line += rest.substr(0, newline);
@@ -162,8 +151,8 @@ absl::Status ReadLines(
       rest.remove_prefix(newline + 1);
       TAOPD_RETURN_IF_ERROR(finish_line());
     }
-  }
-  if (std::ferror(file.get()) != 0) return FileError("read", path, errno);
+    return absl::OkStatus();
+  }));
   return finish_line();
 }
 

@@ -8,8 +8,11 @@
 #include <parquet/metadata.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+
+#include "common/io/atomic_file.h"
 
 namespace taopd {
 namespace {
@@ -166,7 +169,7 @@ class ArrowParquetReader final : public ParquetReader {
     if (std::FILE* file = std::fopen(path_.c_str(), "rbe")) {
       std::fclose(file);
     } else {
-      return NotFound(path_, ": cannot be opened: ", std::strerror(errno));
+      return FileError("open", path_, errno);
     }
     auto input = arrow::io::ReadableFile::Open(path_, pool_.get());
     if (!input.ok()) return FromArrow(input.status(), path_);

@@ -38,8 +38,8 @@ struct ParquetOptions {
 // Not thread-safe.
 class ParquetReader {
  public:
-  // Returns NOT_FOUND if the file cannot be opened, and DATA_LOSS if it is not a whole Parquet
-  // file.
+  // Returns the code of FileError (atomic_file.h) if the file cannot be opened, and DATA_LOSS if it
+  // is not a whole Parquet file.
   static absl::StatusOr<std::unique_ptr<ParquetReader>> Open(const std::string& path,
                                                              const ParquetOptions& options = {});
   virtual ~ParquetReader() = default;

@@ -12,7 +12,6 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
 namespace {
 std::string_view unrenamable;  // a path that rename(2) refuses to rename
 }  // namespace
@@ -60,14 +59,31 @@ TEST(File, LargeFileComesBackWhole) {
   EXPECT_EQ(read, content);
 }
 
+TEST(File, PiecesEndAtTheFirstError) {
+  TempDir dir;
+  WriteFile(dir.File("f"), std::string(5 << 20, 'x'));
+  WriteFile(dir.File("empty"), "");
+  int num_pieces = 0;
+  const auto refuse = [&num_pieces](std::string_view bytes) {
+    EXPECT_FALSE(bytes.empty());
+    return ++num_pieces == 2 ? DataLoss("enough") : absl::OkStatus();
+  };
+  EXPECT_ERROR(ReadInPieces(dir.File("f"), refuse), kDataLoss, "enough");
+  EXPECT_EQ(num_pieces, 2);
+  EXPECT_OK(ReadInPieces(dir.File("empty"), refuse));
+  EXPECT_EQ(num_pieces, 2);
+}
+
 TEST(File, ErrorsNameThePath) {
-  testing::TempDir dir;
-  const auto not_found = absl::StatusCode::kNotFound;
-  EXPECT_ERROR(ReadFileToString(dir.File("absent")), not_found, dir.File("absent"));
-  EXPECT_ERROR(ListDirectory(dir.File("absent")), not_found, "absent");
-  EXPECT_ERROR(SyncDirectory(dir.File("absent")), not_found, "absent");
-  EXPECT_ERROR(WriteFileAtomically(dir.File("absent/f"), "x"), not_found, "absent/f");
-  EXPECT_FALSE(ReadFileToString(dir.path()).ok());
+  TempDir dir;
+  EXPECT_ERROR(ReadFileToString(dir.File("absent")), kNotFound, dir.File("absent"));
+  EXPECT_ERROR(ListDirectory(dir.File("absent")), kNotFound, "absent");
+  EXPECT_ERROR(SyncDirectory(dir.File("absent")), kNotFound, "absent");
+  EXPECT_ERROR(WriteFileAtomically(dir.File("absent/f"), "x"), kNotFound, "absent/f");
+  // These exist, so they must not pass for absent.
+  std::filesystem::create_symlink("loop", dir.File("loop"));
+  EXPECT_ERROR(ReadFileToString(dir.File("loop")), kInvalidArgument, "loop");
+  EXPECT_ERROR(ReadFileToString(dir.path()), kInvalidArgument, dir.path());
   EXPECT_FALSE(WriteFileAtomically(dir.path(), "x").ok());  // a directory is not replaced
 }
 

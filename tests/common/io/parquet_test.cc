@@ -111,6 +111,8 @@ TEST(ParquetTest, Limits) {
 TEST(ParquetTest, FilesThatAreNotParquet) {
   TempDir dir;
   EXPECT_ERROR(ReadAll(dir.File("absent")), kNotFound, "absent");
+  std::filesystem::create_symlink("loop", dir.File("loop"));
+  EXPECT_ERROR(ReadAll(dir.File("loop")), kInvalidArgument, "loop");
   WriteFile(dir.File("empty"), "");
   EXPECT_ERROR(ReadAll(dir.File("empty")), kDataLoss, "empty");
   WriteFile(dir.File("text"), std::string(1000, 'x'));

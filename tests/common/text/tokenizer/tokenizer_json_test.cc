@@ -65,6 +65,9 @@ TEST(TokenizerJson, Load) {
   EXPECT_ERROR(Tokenizer::Load(dir.path()), kInvalid, dir.File("tokenizer.json"));
   WriteFile(dir.File("tokenizer.json"), Toy().dump());
   EXPECT_OK(Tokenizer::Load(dir.path()));
+  std::filesystem::remove(dir.File("tokenizer.json"));
+  std::filesystem::create_symlink("tokenizer.json", dir.File("tokenizer.json"));
+  EXPECT_ERROR(Tokenizer::Load(dir.path()), kInvalid, "tokenizer.json");  // not absent
 }
 
 TEST(TokenizerJson, Model) {
