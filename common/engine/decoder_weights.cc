@@ -10,7 +10,7 @@
 
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
-#include "common/io/sha256_all.h"
+#include "common/io/sha256.h"
 #include "common/model/architectures/architecture.h"
 #include "common/model/weights/lora_weights.h"
 #include "common/model/weights/weights.h"

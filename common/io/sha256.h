@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -24,13 +25,13 @@ class Sha256 {
   std::string HexDigest();
 
  private:
-  struct FreeContext {
-    void operator()(evp_md_ctx_st* context) const;
-  };
-  std::unique_ptr<evp_md_ctx_st, FreeContext> context_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 std::string Sha256Hex(std::string_view text);
 absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
+// Returns the digest of each piece. Uses at most `max_threads` threads, this one included.
+std::vector<std::string> Sha256OfAll(const std::vector<std::span<const std::byte>>& pieces,
+                                     int max_threads);
 
 }  // namespace taopd
