@@ -53,7 +53,10 @@ absl::StatusOr<SafetensorsModel> OpenShards(const std::string& model_dir) {
 
   SafetensorsModel model;
   for (const std::string& name : shard_names) {
-    TAOPD_RETURN_IF_ERROR(Annotate(AddFile(model_dir + "/" + name, &model), index_path));
+    const absl::Status added = Annotate(AddFile(model_dir + "/" + name, &model), index_path);
+    // NOT_FOUND would mean that the directory has no weights at all.
+    if (absl::IsNotFound(added)) return DataLoss(added.message());
+    TAOPD_RETURN_IF_ERROR(added);
   }
   for (const auto& [tensor, shard] : weight_map.items()) {
     const auto found = model.tensors.find(tensor);

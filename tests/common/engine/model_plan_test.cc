@@ -67,6 +67,9 @@ TEST_F(PlanModelTest, ConfigAloneIsEnoughWithAWarning) {
 }
 
 TEST_F(PlanModelTest, BrokenFilesAreErrors) {
+  WriteFile(dir_.File("model.safetensors.index.json"),
+            R"({"weight_map": {"a": "absent.safetensors"}})");
+  EXPECT_ERROR(Plan("float32"), kDataLoss, "absent.safetensors");
   WriteFile(dir_.File("model.safetensors"), "nonsense");
   EXPECT_ERROR(Plan("float32"), kDataLoss, "model.safetensors");
 }

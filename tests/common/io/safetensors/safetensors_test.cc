@@ -304,7 +304,7 @@ TEST_F(Safetensors, IndexAndShardsMustAgree) {
                kDataLoss, "tensor \"b\" is not in " + dir_.File("s2.safetensors"));
   EXPECT_ERROR(OpenIndex(R"({"a":"s1.safetensors","b":"s3.safetensors"})"), kDataLoss,
                "tensor \"b\" is in both");
-  EXPECT_ERROR(OpenIndex(R"({"a":"s9.safetensors"})"), kNotFound, "s9.safetensors");
+  EXPECT_ERROR(OpenIndex(R"({"a":"s9.safetensors"})"), kDataLoss, "s9.safetensors");
   WriteFile(dir_.File("model.safetensors.index.json"), "{\"weight_map\": []}");
   EXPECT_ERROR(OpenSafetensorsModel(dir_.path()), kDataLoss, "no object weight_map");
 }
