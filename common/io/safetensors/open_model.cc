@@ -9,9 +9,6 @@
 namespace taopd {
 namespace {
 
-constexpr char kSingleFile[] = "model.safetensors";
-constexpr char kIndexFile[] = "model.safetensors.index.json";
-
 // Returns whether a shard is a plain name in the directory of the index. (Links are followed,
 // because the Hugging Face cache consists of links to files outside of the model's directory.)
 bool IsBareShardName(const std::string& name) {
@@ -34,7 +31,7 @@ absl::Status AddFile(const std::string& path, SafetensorsModel* model) {
 }
 
 absl::StatusOr<SafetensorsModel> OpenShards(const std::string& model_dir) {
-  const std::string index_path = model_dir + "/" + kIndexFile;
+  const std::string index_path = model_dir + "/" + kSafetensorsIndex;
   TAOPD_ASSIGN_OR_RETURN(const nlohmann::json index, ReadJsonFile(index_path));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return DataLoss(index_path, ": no object weight_map");
@@ -77,14 +74,14 @@ absl::StatusOr<SafetensorsModel> OpenShards(const std::string& model_dir) {
 }  // namespace
 
 absl::StatusOr<SafetensorsModel> OpenSafetensorsModel(const std::string& model_dir) {
-  const std::string single_path = model_dir + "/" + kSingleFile;
+  const std::string single_path = model_dir + "/" + kSafetensorsFile;
   if (FileExists(single_path)) {
     SafetensorsModel model;
     TAOPD_RETURN_IF_ERROR(AddFile(single_path, &model));
     return model;
   }
-  if (FileExists(model_dir + "/" + kIndexFile)) return OpenShards(model_dir);
-  return NotFound("neither ", kSingleFile, " nor ", kIndexFile, " is in ", model_dir);
+  if (FileExists(model_dir + "/" + kSafetensorsIndex)) return OpenShards(model_dir);
+  return NotFound("neither ", kSafetensorsFile, " nor ", kSafetensorsIndex, " is in ", model_dir);
 }
 
 }  // namespace taopd

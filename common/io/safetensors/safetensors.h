@@ -56,6 +56,10 @@ struct SafetensorsModel {
 };
 absl::StatusOr<SafetensorsModel> OpenSafetensorsModel(const std::string& model_dir);
 
+// The names of these files.
+inline constexpr char kSafetensorsFile[] = "model.safetensors";
+inline constexpr char kSafetensorsIndex[] = "model.safetensors.index.json";
+
 struct TensorToWrite {
   std::string name;
   std::string dtype;

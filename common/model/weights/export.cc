@@ -16,9 +16,6 @@
 namespace taopd {
 namespace {
 
-constexpr char kSingleFile[] = "model.safetensors";
-constexpr char kIndexFile[] = "model.safetensors.index.json";
-
 // Returns the parameters, in order, in groups that each fit in a file.
 std::vector<std::vector<NamedParameter>> SplitIntoShards(const ModelSnapshot& model,
                                                          int64_t max_shard_bytes) {
@@ -49,9 +46,9 @@ absl::Status RemoveOldWeights(const std::string& model_dir, const std::set<std::
   // The index is removed before the shards that it names.
   for (const bool index_pass : {true, false}) {
     for (const std::string& name : names) {
-      const bool is_weights = name == kSingleFile || name == kIndexFile ||
+      const bool is_weights = name == kSafetensorsFile || name == kSafetensorsIndex ||
                               (name.starts_with("model-") && name.ends_with(".safetensors"));
-      if (!is_weights || keep.contains(name) || (name == kIndexFile) != index_pass) continue;
+      if (!is_weights || keep.contains(name) || (name == kSafetensorsIndex) != index_pass) continue;
       std::error_code error;
       std::filesystem::remove(model_dir + "/" + name, error);
       if (error) return Internal(model_dir, "/", name, ": cannot be removed: ", error.message());
@@ -64,13 +61,13 @@ absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_d
                           int64_t max_shard_bytes) {
   const auto shards = SplitIntoShards(model, max_shard_bytes);
   if (shards.size() == 1) {
-    TAOPD_RETURN_IF_ERROR(WriteTensors(model_dir + "/" + kSingleFile, shards[0]));
-    return RemoveOldWeights(model_dir, {kSingleFile});
+    TAOPD_RETURN_IF_ERROR(WriteTensors(model_dir + "/" + kSafetensorsFile, shards[0]));
+    return RemoveOldWeights(model_dir, {kSafetensorsFile});
   }
   nlohmann::ordered_json index;
   int64_t total_bytes = 0;
   std::map<std::string, std::string> weight_map;
-  std::set<std::string> written = {kIndexFile};
+  std::set<std::string> written = {kSafetensorsIndex};
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = ShardName(i + 1, shards.size());
     TAOPD_RETURN_IF_ERROR(WriteTensors(model_dir + "/" + name, shards[i]));
@@ -83,7 +80,8 @@ absl::Status WriteWeights(const ModelSnapshot& model, const std::string& model_d
   index["metadata"] = {{"total_parameters", model.config.NumParameters()},
                        {"total_size", total_bytes}};
   index["weight_map"] = weight_map;
-  TAOPD_RETURN_IF_ERROR(WriteFileAtomically(model_dir + "/" + kIndexFile, index.dump(2) + "\n"));
+  TAOPD_RETURN_IF_ERROR(
+      WriteFileAtomically(model_dir + "/" + kSafetensorsIndex, index.dump(2) + "\n"));
   return RemoveOldWeights(model_dir, written);
 }
 
