@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -37,13 +38,28 @@ absl::StatusOr<int64_t> SafetensorsDtypeSize(const std::string& dtype);
 class SafetensorsFile {
  public:
   static absl::StatusOr<std::shared_ptr<const SafetensorsFile>> Open(const std::string& path);
-  virtual ~SafetensorsFile() = default;
-  virtual const std::map<std::string, TensorView>& tensors() const = 0;
-  virtual const std::map<std::string, std::string>& metadata() const = 0;
-  virtual const std::string& path() const = 0;
+  // Unmaps the file.
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::string& path() const { return path_; }
   // Tells the kernel that a tensor's bytes are not needed for now, so that they no longer count as
   // this process's memory. They can still be read.
-  virtual void Release(const TensorView& tensor) const = 0;
+  void Release(const TensorView& tensor) const;
+
+ private:
+  SafetensorsFile(std::string path, std::span<const std::byte> mapped)
+      : path_(std::move(path)), mapped_(mapped) {}
+  // Sets the tensors and the metadata.
+  absl::Status ReadHeader();
+
+  const std::string path_;
+  const std::span<const std::byte> mapped_;  // the whole file
+  std::map<std::string, TensorView> tensors_;
+  std::map<std::string, std::string> metadata_;
 };
 
 // All files of a model directory: model.safetensors, or the shards that
