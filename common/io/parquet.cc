@@ -1,5 +1,6 @@
 #include "common/io/parquet.h"
 
+#include <absl/strings/str_join.h>
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
@@ -186,24 +187,7 @@ class ArrowParquetReader final : public ParquetReader {
     reader_ = *std::move(reader);
     num_rows_ = reader_->parquet_reader()->metadata()->num_rows();
     if (num_rows_ < 0) return DataLoss(path_, ": the footer gives ", num_rows_, " rows");
-
-    // The leaf columns in the file's order, each with the field to which it belongs: the path up to
-    // the first list.
-    const parquet::SchemaDescriptor& schema = *reader_->parquet_reader()->metadata()->schema();
-    for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
-      std::vector<std::string> parts;
-      for (const parquet::schema::Node* node = schema.Column(leaf)->schema_node().get();
-           node != nullptr && node->parent() != nullptr; node = node->parent()) {
-        const bool list = node->is_repeated() || !node->logical_type()->is_none();
-        if (list && node->is_group()) parts.clear();
-        parts.push_back(node->name());
-      }
-      std::string field;
-      for (auto part = parts.rbegin(); part != parts.rend(); ++part)
-        field += (field.empty() ? "" : ".") + *part;
-      leaf_fields_.push_back(field);
-      if (fields_.empty() || fields_.back() != field) fields_.push_back(field);
-    }
+    ListFields();
     return absl::OkStatus();
   }
 
@@ -229,17 +213,41 @@ class ArrowParquetReader final : public ParquetReader {
             field[column.size()] == '.');
   }
 
-  absl::Status Read(const std::vector<std::string>& columns,
-                    const std::function<absl::Status(const Json&, int64_t)>& row) {
+  // Finds the leaf columns, in the file's order, and the field to which each of them belongs: its
+  // path up to the first list.
+  void ListFields() {
+    const parquet::SchemaDescriptor& schema = *reader_->parquet_reader()->metadata()->schema();
+    for (int leaf = 0; leaf < schema.num_columns(); ++leaf) {
+      std::vector<std::string> parts;
+      for (const parquet::schema::Node* node = schema.Column(leaf)->schema_node().get();
+           node != nullptr && node->parent() != nullptr; node = node->parent()) {
+        const bool is_list = node->is_repeated() || !node->logical_type()->is_none();
+        if (is_list && node->is_group()) parts.clear();
+        parts.push_back(node->name());
+      }
+      const std::string field = absl::StrJoin(parts.rbegin(), parts.rend(), ".");
+      leaf_fields_.push_back(field);
+      if (fields_.empty() || fields_.back() != field) fields_.push_back(field);
+    }
+  }
+
+  // Returns the leaf columns of the requested columns.
+  std::vector<int> LeavesOf(const std::vector<std::string>& columns) const {
     std::vector<int> leaves;
     for (int leaf = 0; leaf < static_cast<int>(leaf_fields_.size()); ++leaf) {
-      const bool wanted =
+      const bool is_requested =
           columns.empty() ||
           std::any_of(columns.begin(), columns.end(), [&](const std::string& column) {
             return Selects(column, leaf_fields_[leaf]);
           });
-      if (wanted) leaves.push_back(leaf);
+      if (is_requested) leaves.push_back(leaf);
     }
+    return leaves;
+  }
+
+  absl::Status Read(const std::vector<std::string>& columns,
+                    const std::function<absl::Status(const Json&, int64_t)>& row) {
+    const std::vector<int> leaves = LeavesOf(columns);
     if (leaves.empty())
       return InvalidArgument(path_, ": has none of the columns ", List(columns), "; it has ",
                              List(fields_));
@@ -280,9 +288,7 @@ class ArrowParquetReader final : public ParquetReader {
   }
 
   static std::string List(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
-    return text;
+    return "\"" + absl::StrJoin(names, "\", \"") + "\"";
   }
 
   const std::string path_;
