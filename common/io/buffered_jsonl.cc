@@ -22,7 +22,7 @@ void BufferedJsonlWriter::Write(const nlohmann::ordered_json& value) {
   if (status.ok()) return;
   if (waiting_bytes_ + size > max_waiting_bytes_) {
     if (num_dropped_++ == 0) {
-      LogError("records are lost: the disk is full, and so is the memory for waiting records",
+      LogError("records are lost: the file cannot be written, and the memory for them is full",
                {{"path", path_}, {"waiting_bytes", waiting_bytes_}, {"error", status}});
     }
     return;
@@ -44,7 +44,7 @@ absl::Status BufferedJsonlWriter::Flush() {
     waiting_.pop_front();
   }
   LogInfo("the waiting records have been written",
-          {{"path", path_}, {"records", num_waited}, {"lost_in_all", num_dropped_}});
+          {{"path", path_}, {"records", num_waited}, {"num_lost", num_dropped_}});
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
 // A JSON Lines file whose disk may be full: lines that cannot be written stay in memory, in order,
 // and are written as soon as there is room. A line that exceeds the memory for waiting lines is
-// dropped, counted and logged.
+// dropped and counted.
 //
 // Not thread-safe; a file must have one writer at a time.
 #pragma once
@@ -24,7 +24,7 @@ class BufferedJsonlWriter {
                                                   int64_t max_waiting_bytes = kMaxWaitingBytes);
 
   // Writes the waiting lines and this one, or keeps it. Logs when the first line has to wait, when
-  // all lines are written again, and when a line is dropped.
+  // all lines are written again, and when the first line is dropped.
   void Write(const nlohmann::ordered_json& value);
   // Writes the waiting lines. Returns the error that keeps them waiting.
   absl::Status Flush();

@@ -51,7 +51,7 @@ class JsonlWriter {
   // checkpoint).
   static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
-  // Write appends the line that LineOf makes of a value. WriteLine appends a line made by LineOf.
+  // Write is these two: LineOf returns the line of a value, and WriteLine appends such a line.
   static std::string LineOf(const nlohmann::ordered_json& value);
   absl::Status WriteLine(const std::string& line);
   // Makes all lines so far durable (fsync).
