@@ -1,32 +1,13 @@
 #include "common/io/buffered_jsonl.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
+#include "tests/common/io/file_size_limit.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
-
-// While it lives, no file of this process grows beyond `bytes`: a disk that is full.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-
- private:
-  sighandler_t handler_;
-  rlimit before_{};
-};
 
 TEST(BufferedJsonlWriter, LinesWaitForRoomInTheirOrder) {
   const TempDir dir;
