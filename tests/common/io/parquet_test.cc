@@ -4,7 +4,6 @@
 
 #include "common/base/random.h"
 #include "tests/support/files.h"
-#include "tests/support/mutation.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -133,27 +132,6 @@ TEST(ParquetTest, EveryTruncationIsAnError) {
     WriteFile(dir.File("cut"), whole.substr(0, size));
     EXPECT_ERROR(ReadAll(dir.File("cut")), kDataLoss, "cut");
   }
-}
-
-// Damaged bytes give an error or other rows, never a crash, a hang or much memory.
-TEST(ParquetTest, SeededMutations) {
-  TempDir dir;
-  const ParquetOptions options = {.max_decoded_bytes = 64 << 20};
-  int64_t num_errors = 0;
-  for (const char* name : {"verl.parquet", "types.parquet"}) {
-    const std::string whole = ReadFile(Golden(name));
-    for (uint64_t seed = 0; seed < 600; ++seed) {
-      RandomStream random(seed, name);
-      WriteFile(dir.File("mutant"), Mutate({whole}, {}, &random));
-      const auto rows =
-          ReadAll(dir.File("mutant"),
-                  {"prompt", "reward_model", "text", "struct", "lists", "category"}, options);
-      if (rows.ok()) continue;
-      ++num_errors;
-      EXPECT_THAT(std::string(rows.status().message()), HasSubstr("mutant"));
-    }
-  }
-  EXPECT_GT(num_errors, 200);
 }
 
 TEST(ParquetTest, ThePublishedFiles) {

@@ -228,27 +228,13 @@ TEST_F(Safetensors, DataMustBeTiledExactly) {
   EXPECT_ERROR(OpenHeader("{}", "x"), kDataLoss, "need 0 bytes of data, the file holds 1");
 }
 
-// Every single-byte change and every cut of a good file is either refused or still consistent.
-TEST_F(Safetensors, MutatedFilesNeverCrash) {
+TEST_F(Safetensors, EveryTruncationIsAnError) {
   const std::string header =
       R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})";
   const std::string good = Length(header.size()) + header + "12345678";
   ASSERT_OK(OpenRaw(good));
   for (size_t size = 0; size < good.size(); ++size)
     EXPECT_FALSE(OpenRaw(good.substr(0, size)).ok());
-  RandomStream random(3);
-  for (size_t at = 0; at < good.size(); ++at) {
-    for (int trial = 0; trial < 8; ++trial) {
-      std::string bad = good;
-      bad[at] = static_cast<char>(random.NextBelow(256));
-      WriteFile(dir_.File("bad"), bad);
-      const auto file = SafetensorsFile::Open(dir_.File("bad"));
-      if (!file.ok()) continue;
-      int64_t total_bytes = 0;
-      for (const auto& [name, view] : (*file)->tensors()) total_bytes += Bytes(view).size();
-      EXPECT_EQ(total_bytes, 8);
-    }
-  }
 }
 
 TEST_F(Safetensors, NotARegularFile) {

@@ -83,32 +83,6 @@ INSTANTIATE_TEST_SUITE_P(Variants, TokenizerGolden,
                          ::testing::Values("toy", "gpt2_style", "llama3_style"),
                          [](const auto& test) { return test.param; });
 
-TEST_F(ToyTokenizer, RoundTripOfAnyText) {
-  RandomStream random(17);
-  for (int trial = 0; trial < 2000; ++trial) {
-    std::string text;
-    for (uint64_t i = random.NextBelow(30); i > 0; --i) {
-      const char32_t c = static_cast<char32_t>(random.NextBelow(1 << (7 + random.NextBelow(14))));
-      if (c < 0x110000 && (c < 0xD800 || c > 0xDFFF)) AppendUtf8(c, &text);
-    }
-    const Ids ids = tokenizer_->Encode(text);
-    EXPECT_EQ(tokenizer_->Decode(ids), NormalizeNfc(text));
-    std::string streamed;
-    for (const int32_t id : ids) streamed += tokenizer_->TokenBytes(id);
-    EXPECT_EQ(streamed, NormalizeNfc(text));
-  }
-}
-
-TEST_F(ToyTokenizer, InvalidUtf8IsReplaced) {
-  RandomStream random(18);
-  for (int trial = 0; trial < 2000; ++trial) {
-    std::string bytes(random.NextBelow(40), '\0');
-    for (char& c : bytes) c = static_cast<char>(random.NextBelow(256));
-    EXPECT_EQ(tokenizer_->Encode(bytes), tokenizer_->Encode(RepairUtf8(bytes)));
-  }
-  EXPECT_EQ(tokenizer_->Decode(tokenizer_->Encode("a\xFF")), "a\xEF\xBF\xBD");
-}
-
 TEST_F(ToyTokenizer, Lookups) {
   EXPECT_EQ(tokenizer_->vocab_size(), 271);
   for (int32_t id = 0; id < 271; ++id) {
