@@ -46,7 +46,7 @@ absl::Status ValidateMemoryLimits(const MemoryLimits& limits) {
 absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::string& root) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   const int64_t free_bytes = AvailableMemoryBytes(root);
-  if (free_bytes == kUnknown && limits.cpu_memory_limit_bytes == 0) {
+  if (free_bytes == kUnlimited && limits.cpu_memory_limit_bytes == 0) {
     return FailedPrecondition(
         "the available memory of this machine is unknown: set cpu_memory_limit");
   }
@@ -76,9 +76,13 @@ absl::StatusOr<MemoryBudget> StatedBudget(const MemoryLimits& limits, const std:
   if (colon == std::string::npos || (kind != "cpu" && kind != "cuda")) {
     return InvalidArgument("device \"", text, "\" is not described as cpu:24GiB or cuda:80GiB");
   }
-  const absl::StatusOr<int64_t> bytes = ParseMemoryBytes(text.substr(colon + 1));
-  if (!bytes.ok()) return Annotate(bytes.status(), Concat("device \"", text, "\""));
-  return kind == "cpu" ? CpuBudgetOf(limits, *bytes) : CudaBudget(limits, kind, *bytes, *bytes);
+  TAOPD_ASSIGN_OR_RETURN(const int64_t bytes, Annotate(ParseMemoryBytes(text.substr(colon + 1)),
+                                                       Concat("device \"", text, "\"")));
+  if (bytes == 0) {
+    return InvalidArgument("device \"", text,
+                           "\" has 0 bytes: describe it as cpu:24GiB or cuda:80GiB");
+  }
+  return kind == "cpu" ? CpuBudgetOf(limits, bytes) : CudaBudget(limits, kind, bytes, bytes);
 }
 
 }  // namespace taopd

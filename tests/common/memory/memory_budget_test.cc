@@ -82,7 +82,8 @@ TEST(StatedBudget, DescribesADeviceThatNeedNotBeThere) {
   limits.cpu_memory_limit_bytes = 4 * kGib;
   ASSERT_OK_AND_ASSIGN(const MemoryBudget limited, StatedBudget(limits, "cpu:10GiB"));
   EXPECT_EQ(limited.limit_bytes, 4 * kGib);
-  for (const char* text : {"cpu", "10GiB", "tpu:10GiB", "cuda:lots", "cuda:0:10GiB"}) {
+  for (const char* text :
+       {"cpu", "10GiB", "tpu:10GiB", "cuda:lots", "cuda:0:10GiB", "cuda:0", "cpu:0.1B"}) {
     EXPECT_ERROR(StatedBudget(limits, text), kInvalidArgument, text);
   }
 }
