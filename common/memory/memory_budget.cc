@@ -1,11 +1,15 @@
 #include "common/memory/memory_budget.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/base/memory.h"
 
 namespace taopd {
 namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 int64_t ShareOf(double share, int64_t bytes) {
   return static_cast<int64_t>(share * static_cast<double>(bytes));
@@ -28,6 +32,18 @@ MemoryBudget CpuBudgetOf(const MemoryLimits& limits, int64_t available_bytes) {
   return budget;
 }
 
+// Returns what the limits of a single process leave to it, or kUnlimited if there are none.
+int64_t LeftByOwnLimits(const std::string& root) {
+  int64_t left = kUnlimited;
+  for (const auto& [limit_name, size_name] :
+       {std::pair{"Max data size", "VmData:"}, {"Max address space", "VmSize:"}}) {
+    const auto limit = NumberAfter(root + "/proc/self/limits", limit_name);
+    const auto size_kib = NumberAfter(root + "/proc/self/status", size_name);
+    if (limit && size_kib) left = std::min(left, std::max<int64_t>(0, *limit - *size_kib * 1024));
+  }
+  return left;
+}
+
 }  // namespace
 
 absl::Status ValidateMemoryLimits(const MemoryLimits& limits) {
@@ -44,14 +60,25 @@ absl::Status ValidateMemoryLimits(const MemoryLimits& limits) {
 }
 
 absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::string& root) {
-  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   const int64_t free_bytes = AvailableMemoryBytes(root);
   if (free_bytes == kUnlimited && limits.cpu_memory_limit_bytes == 0) {
     return FailedPrecondition(
         "the available memory of this machine is unknown: set cpu_memory_limit");
   }
-  if (free_bytes == kUnknown) return CpuBudgetOf(limits, kUnknown);
+  if (free_bytes == kUnlimited) return CpuBudgetOf(limits, kUnlimited);
   return CpuBudgetOf(limits, free_bytes + AnonymousMemoryBytes(root));
+}
+
+MemoryBudget WithinOwnLimits(MemoryBudget budget, const std::string& root) {
+  const int64_t left = LeftByOwnLimits(root);
+  if (left == kUnlimited) return budget;
+  const int64_t bytes = left + AnonymousMemoryBytes(root);
+  const int64_t own = ShareOf(kDefaultMemoryShare, bytes);
+  if (own >= budget.limit_bytes) return budget;
+  budget.limit_bytes = own;
+  budget.source =
+      Concat(kDefaultMemoryShare, " of the ", MemoryText(bytes), " that ulimit leaves it");
+  return budget;
 }
 
 MemoryBudget CudaBudget(const MemoryLimits& limits, const std::string& device, int64_t total_bytes,

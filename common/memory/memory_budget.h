@@ -36,6 +36,11 @@ struct MemoryBudget {
 // memory is unknown and no limit is given. `root` is that of common/base/memory.h.
 absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::string& root = "");
 
+// Returns the budget, or kDefaultMemoryShare of what this process already holds and what the limits
+// of a single process leave to it, if that is less: ulimit -d (RLIMIT_DATA) and ulimit -v
+// (RLIMIT_AS), which processes do not share. `root` as above.
+MemoryBudget WithinOwnLimits(MemoryBudget budget, const std::string& root = "");
+
 // Returns the budget on a CUDA device of which `free_bytes` are free. If other processes hold so
 // much that the fraction is not free, the budget is the free memory, with a warning.
 MemoryBudget CudaBudget(const MemoryLimits& limits, const std::string& device, int64_t total_bytes,
