@@ -77,7 +77,7 @@ struct EnginePlan {
   int64_t kv_pool_bytes() const { return num_kv_blocks * kv_block_bytes; }
 };
 
-// A number of the options, and the least value that it may have.
+// An option that is a number, and the least value that it may have.
 struct LowerBound {
   const char* name;
   int64_t value;

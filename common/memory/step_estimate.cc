@@ -10,8 +10,55 @@
 namespace taopd {
 namespace {
 
+bool HasAdapters(const StepWork& work) { return work.adapter_parameters > 0; }
+
 int64_t NumParametersTrained(const StepWork& work) {
-  return work.adapter_parameters > 0 ? work.adapter_parameters : work.num_parameters;
+  return HasAdapters(work) ? work.adapter_parameters : work.num_parameters;
+}
+
+// Returns the letter of the parameters that are trained, for notes.
+char TrainedLetter(const StepWork& work) { return HasAdapters(work) ? 'A' : 'P'; }
+
+int64_t SequencesOfARank(const StepWork& work) {
+  return CeilDiv(work.num_sequences, work.num_ranks);
+}
+
+double WeightBytes(const StepWork& work) {
+  return static_cast<double>(work.num_parameters * work.bytes_per_weight);
+}
+
+EstimateLine RolloutPrompts(const StepWork& work, const DeviceRates& rates) {
+  const auto num_tokens = static_cast<double>(
+      CeilDiv(SequencesOfARank(work), work.rollouts_of_prompt) * work.prompt_tokens);
+  const double flops = 2 * static_cast<double>(work.active_parameters) * num_tokens;
+  return {"rollout, prompts",
+          std::max(flops / rates.flops, WeightBytes(work) / rates.memory_bytes_per_second), 0,
+          "2 P S p / n FLOP"};
+}
+
+EstimateLine RolloutResponses(const StepWork& work, const DeviceRates& rates) {
+  const int64_t num_sequences = SequencesOfARank(work);
+  const int64_t num_running = std::min(num_sequences, std::max<int64_t>(1, work.max_running));
+  const auto running = static_cast<double>(num_running);
+  const auto turns = static_cast<double>(CeilDiv(num_sequences, num_running));
+  const auto num_tokens = static_cast<double>(work.response_tokens);
+  const double context = static_cast<double>(work.prompt_tokens) + num_tokens / 2;
+  const double kv_bytes = running * context * static_cast<double>(work.kv_bytes_per_token);
+  const double token_seconds =
+      std::max((WeightBytes(work) + kv_bytes) / rates.memory_bytes_per_second,
+               2 * static_cast<double>(work.active_parameters) * running / rates.flops);
+  return {"rollout, responses", turns * num_tokens * token_seconds, 0,
+          "r reads of the weights and of the keys and values"};
+}
+
+EstimateLine ForwardBackward(const StepWork& work, const DeviceRates& rates) {
+  const auto num_tokens =
+      static_cast<double>(SequencesOfARank(work) * (work.prompt_tokens + work.response_tokens));
+  const int64_t flops_per_weight = (HasAdapters(work) ? 4 : 6) + (work.recomputes_layers ? 2 : 0);
+  return {"forward, backward",
+          static_cast<double>(flops_per_weight) * static_cast<double>(work.active_parameters) *
+              num_tokens / rates.flops,
+          0, absl::StrFormat("%d P S (p + r) FLOP", flops_per_weight)};
 }
 
 EstimateLine OverNetwork(const StepWork& work, const DeviceRates& rates, const char* name,
@@ -24,56 +71,40 @@ EstimateLine OverNetwork(const StepWork& work, const DeviceRates& rates, const c
   return line;
 }
 
+EstimateLine Gradients(const StepWork& work, const DeviceRates& rates) {
+  return OverNetwork(
+      work, rates, "gradients", 4 * work.micro_batches,
+      absl::StrFormat("4 %c (N - 1) / N bytes, reduce-scatter%s", TrainedLetter(work),
+                      work.micro_batches > 1 ? " after each micro-batch" : ""));
+}
+
+EstimateLine Optimizer(const StepWork& work, const DeviceRates& rates) {
+  const auto num_updated =
+      static_cast<double>(CeilDiv(NumParametersTrained(work), work.num_ranks) * work.updates);
+  const double bytes_per_second =
+      work.updates_on_host ? rates.host_bytes_per_second : rates.memory_bytes_per_second;
+  return {
+      "optimizer",
+      num_updated * static_cast<double>(work.optimizer_bytes_per_parameter) / bytes_per_second, 0,
+      absl::StrFormat("%d %c / N bytes of %s memory", work.optimizer_bytes_per_parameter,
+                      TrainedLetter(work), work.updates_on_host ? "the host's" : "the device's")};
+}
+
+EstimateLine UpdatedWeights(const StepWork& work, const DeviceRates& rates) {
+  const bool has_adapters = HasAdapters(work);
+  return OverNetwork(work, rates, has_adapters ? "adapters" : "weights",
+                     has_adapters ? 4 : work.bytes_per_weight,
+                     absl::StrFormat("%s %c (N - 1) / N bytes, all-gather",
+                                     has_adapters ? "4" : "b", TrainedLetter(work)));
+}
+
 }  // namespace
 
 StepEstimate EstimateStep(const StepWork& work, const DeviceRates& rates) {
-  const int64_t sequences = CeilDiv(work.num_sequences, work.num_ranks);
-  const auto weight_bytes = static_cast<double>(work.num_parameters * work.bytes_per_weight);
-  const auto active = static_cast<double>(work.active_parameters);
-  const double read_weights = weight_bytes / rates.memory_bytes_per_second;
-
   StepEstimate estimate;
-  const auto prompt_tokens =
-      static_cast<double>(CeilDiv(sequences, work.rollouts_of_prompt) * work.prompt_tokens);
-  estimate.lines.push_back({"rollout, prompts",
-                            std::max(2 * active * prompt_tokens / rates.flops, read_weights), 0,
-                            "2 P S p / n FLOP"});
-  const int64_t running = std::min(sequences, std::max<int64_t>(1, work.max_running));
-  const auto turns = static_cast<double>(CeilDiv(sequences, running));
-  const double context =
-      static_cast<double>(work.prompt_tokens) + static_cast<double>(work.response_tokens) / 2;
-  const double kv_bytes =
-      static_cast<double>(running) * context * static_cast<double>(work.kv_bytes_per_token);
-  const double token_seconds = std::max((weight_bytes + kv_bytes) / rates.memory_bytes_per_second,
-                                        2 * active * static_cast<double>(running) / rates.flops);
-  estimate.lines.push_back({"rollout, responses",
-                            turns * static_cast<double>(work.response_tokens) * token_seconds, 0,
-                            "r reads of the weights and of the keys and values"});
-  const auto trained_tokens =
-      static_cast<double>(sequences * (work.prompt_tokens + work.response_tokens));
-  const bool has_adapters = work.adapter_parameters > 0;
-  const int64_t flops_per_weight = (has_adapters ? 4 : 6) + (work.recomputes_layers ? 2 : 0);
-  estimate.lines.push_back(
-      {"forward, backward",
-       static_cast<double>(flops_per_weight) * active * trained_tokens / rates.flops, 0,
-       absl::StrFormat("%d P S (p + r) FLOP", flops_per_weight)});
-  const char trained = has_adapters ? 'A' : 'P';
-  estimate.lines.push_back(
-      OverNetwork(work, rates, "gradients", 4 * work.micro_batches,
-                  absl::StrFormat("4 %c (N - 1) / N bytes, reduce-scatter%s", trained,
-                                  work.micro_batches > 1 ? " after each micro-batch" : "")));
-  const auto slice =
-      static_cast<double>(CeilDiv(NumParametersTrained(work), work.num_ranks) * work.updates);
-  estimate.lines.push_back(
-      {"optimizer",
-       slice * static_cast<double>(work.optimizer_bytes_per_parameter) /
-           (work.updates_on_host ? rates.host_bytes_per_second : rates.memory_bytes_per_second),
-       0,
-       absl::StrFormat("%d %c / N bytes of %s memory", work.optimizer_bytes_per_parameter, trained,
-                       work.updates_on_host ? "the host's" : "the device's")});
-  estimate.lines.push_back(OverNetwork(
-      work, rates, has_adapters ? "adapters" : "weights", has_adapters ? 4 : work.bytes_per_weight,
-      absl::StrFormat("%s %c (N - 1) / N bytes, all-gather", has_adapters ? "4" : "b", trained)));
+  estimate.lines = {RolloutPrompts(work, rates),  RolloutResponses(work, rates),
+                    ForwardBackward(work, rates), Gradients(work, rates),
+                    Optimizer(work, rates),       UpdatedWeights(work, rates)};
   for (const EstimateLine& line : estimate.lines) {
     estimate.seconds += line.seconds;
     estimate.sent_bytes += line.sent_bytes;

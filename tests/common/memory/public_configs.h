@@ -55,7 +55,7 @@ inline MemoryBudget Budget(const std::string& device, int64_t limit_bytes) {
   return budget;
 }
 
-// A model in bfloat16 with the engine's defaults.
+// Returns the plan's input for a model in bfloat16 with the engine's defaults.
 inline EnginePlanInput Input(const char* json, const MemoryBudget& budget) {
   EnginePlanInput input;
   input.config = PublicConfig(json);

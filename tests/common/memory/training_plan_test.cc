@@ -156,7 +156,6 @@ TEST(TrainingLines, WithoutAMasterTheWeightsAreAlone) {
   EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), -1);
 }
 
-// Offloaded memory is the host's, and the copy of a checkpoint has it, too.
 TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
   TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
   LoraConfig lora = {.rank = 8,
@@ -204,6 +203,7 @@ TEST(TrainingLines, SavedModulesAreTrainedBesideTheAdapters) {
   EXPECT_EQ(more("rollout weights"), 2 * 120);
 }
 
+// The copy of a checkpoint is the host's in any case.
 TEST(TrainingLines, OffloadMovesTheOptimizersStateToTheHost) {
   TrainingPlanInput input = Input(SmallConfig(), "cuda:0", kGib);
   input.copies_checkpoints = true;
