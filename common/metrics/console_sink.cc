@@ -74,13 +74,8 @@ ConsoleSink::~ConsoleSink() {
 }
 
 absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
-  for (const auto& [name, value] : metrics) {
-    last_values_[name] = value;
-    if (name == "time/step_s") num_timed_ += 1;
-    if (name == "time/step_s" || name == "time/save_s" || name == "time/evaluation_s") {
-      worked_ += absl::Seconds(value);
-    }
-  }
+  for (const auto& [name, value] : metrics) last_values_[name] = value;
+  step_time_.Add(metrics);
   const bool milestone =
       std::any_of(options_.columns.begin(), options_.columns.end(), [&](const auto& column) {
         return column.milestone &&
@@ -123,9 +118,9 @@ std::string ConsoleSink::StatusLine(int64_t step) const {
   const int64_t num_done = step - options_.first_step;
   if (num_done > 0 && options_.total_steps > step) {
     const double steps_left = static_cast<double>(options_.total_steps - step);
-    const absl::Duration a_step =
-        num_timed_ > 0 ? worked_ / num_timed_ : (clock_->Now() - start_) / num_done;
-    line += "  ETA " + FormatEta(a_step * steps_left);
+    const absl::Duration step_time =
+        step_time_.num_steps() > 0 ? step_time_.Mean() : (clock_->Now() - start_) / num_done;
+    line += "  ETA " + FormatEta(step_time * steps_left);
   }
   return line;
 }

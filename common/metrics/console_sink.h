@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "common/metrics/sink.h"
+#include "common/metrics/step_time.h"
 
 namespace taopd {
 
@@ -47,8 +48,8 @@ struct ConsoleOptions {
 class ConsoleSink final : public MetricSink {
  public:
   // `out` and `clock` must outlive the sink. The ETA is computed from the times that the steps
-  // report (time/step_s with time/save_s and time/evaluation_s), so that pauses do not count. If
-  // there are none, it is computed from the time since construction.
+  // report (step_time.h), so that pauses do not count. If there are none, it is computed from the
+  // time since construction.
   ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock);
   // Writes the last step's line if no milestone has, and ends the status line, so that a shell's
   // prompt starts a new one.
@@ -65,8 +66,7 @@ class ConsoleSink final : public MetricSink {
   std::ostream* const out_;
   Clock* const clock_;
   const absl::Time start_;
-  absl::Duration worked_;  // by the steps that have reported their time
-  int64_t num_timed_ = 0;  // such steps
+  StepTime step_time_;
   std::map<std::string, double> last_values_;
   std::string status_line_;  // what the terminal's last line shows now
   std::string last_line_;    // the last step's plain line, not yet written

@@ -19,6 +19,14 @@ namespace taopd {
 // Pairs of name and value, in the order in which they are printed. Names are unique.
 using Metrics = std::vector<std::pair<std::string, double>>;
 
+// Returns the value of a metric, or null if it is not there.
+inline const double* FindMetric(const Metrics& metrics, const std::string& name) {
+  for (const auto& [key, value] : metrics) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
@@ -32,7 +40,11 @@ class MetricSink {
 class MetricFanout final : public MetricSink {
  public:
   void Add(std::unique_ptr<MetricSink> sink) { sinks_.push_back(std::move(sink)); }
-  absl::Status Write(int64_t step, const Metrics& metrics) override;
+  absl::Status Write(int64_t step, const Metrics& metrics) override {
+    absl::Status first;
+    for (const auto& sink : sinks_) first.Update(sink->Write(step, metrics));
+    return first;
+  }
 
  private:
   std::vector<std::unique_ptr<MetricSink>> sinks_;
