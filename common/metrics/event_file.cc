@@ -53,7 +53,7 @@ class Message {
     bytes_.append(value);
     return *this;
   }
-  Message& Sub(int field, const Message& message) { return Bytes(field, message.bytes_); }
+  Message& Nested(int field, const Message& message) { return Bytes(field, message.bytes_); }
   std::string Take() { return std::move(bytes_); }
 
  private:
@@ -93,9 +93,9 @@ Message ProtobufValue(const std::variant<bool, double, std::string>& value) {
 std::string TensorEvent(double wall_time_s, int64_t step, const std::string& tag,
                         const Message& tensor, const Message& plugin_data) {
   const uint64_t kDataClassTensor = 2;
-  const Message metadata = Message().Sub(1, plugin_data).Varint(4, kDataClassTensor);
-  const Message value = Message().Bytes(1, tag).Sub(8, tensor).Sub(9, metadata);
-  return Event(wall_time_s, step).Sub(5, Message().Sub(1, value)).Take();
+  const Message metadata = Message().Nested(1, plugin_data).Varint(4, kDataClassTensor);
+  const Message value = Message().Bytes(1, tag).Nested(8, tensor).Nested(9, metadata);
+  return Event(wall_time_s, step).Nested(5, Message().Nested(1, value)).Take();
 }
 
 }  // namespace
@@ -122,30 +122,30 @@ std::string FileVersionEvent(double wall_time_s) {
 
 std::string SessionStartEvent(double wall_time_s, int64_t step) {
   const uint64_t kStart = 1;
-  return Event(wall_time_s, step).Sub(7, Message().Varint(1, kStart)).Take();
+  return Event(wall_time_s, step).Nested(7, Message().Varint(1, kStart)).Take();
 }
 
 std::string ScalarsEvent(double wall_time_s, int64_t step, const Metrics& metrics) {
   Message summary;  // Summary {repeated Value value = 1;}
   for (const auto& [name, value] : metrics) {
     // Value {string tag = 1; float simple_value = 2;}
-    summary.Sub(1, Message().Bytes(1, name).Float(2, static_cast<float>(value)));
+    summary.Nested(1, Message().Bytes(1, name).Float(2, static_cast<float>(value)));
   }
-  return Event(wall_time_s, step).Sub(5, summary).Take();
+  return Event(wall_time_s, step).Nested(5, summary).Take();
 }
 
 std::string HparamsEvent(double wall_time_s, const Hparams& hparams) {
   // SessionStartInfo {map<string, google.protobuf.Value> hparams = 1; double start_time_secs = 5;}
   Message session;
   for (const auto& [name, value] : hparams) {
-    session.Sub(1, Message().Bytes(1, name).Sub(2, ProtobufValue(value)));
+    session.Nested(1, Message().Bytes(1, name).Nested(2, ProtobufValue(value)));
   }
   session.Double(5, wall_time_s);
   // HParamsPluginData {SessionStartInfo session_start_info = 3;}
-  const Message data = Message().Sub(3, session);
-  const Message no_tensor = Message().Varint(1, kFloat).Sub(2, Message().Sub(2, Message()));
+  const Message data = Message().Nested(3, session);
+  const Message no_tensor = Message().Varint(1, kFloat).Nested(2, Message().Nested(2, Message()));
   return TensorEvent(wall_time_s, 0, "_hparams_/session_start_info", no_tensor,
-                     Message().Bytes(1, "hparams").Sub(2, data));
+                     Message().Bytes(1, "hparams").Nested(2, data));
 }
 
 std::string TextEvent(double wall_time_s, int64_t step, const std::string& tag,
@@ -153,8 +153,8 @@ std::string TextEvent(double wall_time_s, int64_t step, const std::string& tag,
   const size_t num_columns = table.empty() ? 0 : table.front().size();
   Message shape;  // TensorShapeProto {repeated Dim {int64 size = 1;} dim = 2;}
   for (const size_t size : {table.size(), num_columns})
-    shape.Sub(2, size == 0 ? Message() : Message().Varint(1, size));
-  Message tensor = Message().Varint(1, kString).Sub(2, shape);
+    shape.Nested(2, size == 0 ? Message() : Message().Varint(1, size));
+  Message tensor = Message().Varint(1, kString).Nested(2, shape);
   for (const std::vector<std::string>& row : table) {
     for (const std::string& cell : row) tensor.Bytes(8, cell);
   }

@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
     fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd >= 0 || errno != EEXIST) break;
   }
-  if (fd < 0) return absl::ErrnoToStatus(errno, Concat(path, ": cannot create"));
+  if (fd < 0) return FileError("create", path, errno);
 
   std::unique_ptr<TensorBoardSink> sink(new TensorBoardSink(fd, std::move(path), clock));
   const double now = sink->NowSeconds();

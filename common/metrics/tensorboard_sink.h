@@ -1,8 +1,8 @@
 // Writes scalars, and a run's settings and texts, to a TensorBoard event file.
 //
-// Every sink writes its own file, "events.out.tfevents.<seconds>.<unique>"; TensorBoard joins the
-// files of a directory into one run. Each event is handed to the kernel whole. If an event does not
-// fit on the disk, the file is cut back to the last whole event.
+// Every sink writes its own file, "events.out.tfevents.<seconds>.<unique>", with ".001" and so on
+// if that exists; TensorBoard joins the files of a directory into one run. Each event is handed to
+// the kernel whole. If one does not fit on the disk, the file is cut back to the last whole event.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct TensorBoardOptions {
 
 class TensorBoardSink final : public MetricSink {
  public:
-  // Creates the directory and the file. Returns ALREADY_EXISTS if the file exists. `clock` must
-  // outlive the sink.
+  // Creates the directory and the file. Returns the code of FileError (common/io/atomic_file.h) if
+  // that fails. `clock` must outlive the sink.
   static absl::StatusOr<std::unique_ptr<TensorBoardSink>> Open(const TensorBoardOptions& options,
                                                                Clock* clock);
 

@@ -44,7 +44,14 @@ TEST(TensorBoardSink, AnExistingFileIsNotOverwritten) {
   ASSERT_OK(second->Write(1, {{"a", 1.0}}));
   EXPECT_EQ(ReadFile(first), before);
   // It follows the first file in the order of names, in which TensorBoard reads.
-  EXPECT_GT(testing::ReadFile(first + ".001").size(), before.size());
+  EXPECT_GT(ReadFile(first + ".001").size(), before.size());
+}
+
+TEST(TensorBoardSink, NamesAFileThatCannotBeCreated) {
+  const TempDir dir;
+  ManualClock clock;
+  EXPECT_ERROR(TensorBoardSink::Open({.dir = dir.path(), .unique_suffix = "no/file"}, &clock),
+               kNotFound, "cannot create " + dir.path() + "/events.out.tfevents.");
 }
 
 TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
