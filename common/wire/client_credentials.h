@@ -11,9 +11,9 @@ namespace taopd {
 struct ClientCredentials {
   std::string api_key;        // sent as "authorization: Bearer KEY"; empty: none
   std::string api_key_env;    // the environment variable that it comes from, for messages
-  std::string tls_ca_file;    // who signed the servers' certificates; empty: the system's list
-  std::string tls_cert_file;  // of this client; empty: it has none
-  std::string tls_key_file;
+  std::string tls_ca_file;    // the authorities of servers' certificates; empty: the system's
+  std::string tls_cert_file;  // this client's certificate; empty: it has none
+  std::string tls_key_file;   // the key of that certificate
 };
 
 // Returns the key in an environment variable. Returns INVALID_ARGUMENT, naming the setting, if it
