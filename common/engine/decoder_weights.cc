@@ -1,7 +1,6 @@
 #include "common/engine/decoder_weights.h"
 
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 
 #include <exception>
 #include <map>
@@ -71,8 +70,8 @@ class DecoderWeights final : public EngineWeights {
     try {
       if (FileExists(directory + "/" + kAdapterWeightsFile)) return StageAdapter(directory, sums);
       return StageModel(directory, sums);
-    } catch (const c10::Error& error) {
-      return ResourceExhausted(directory, ": ", error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      return StatusOfException(error, directory);
     }
   }
 
@@ -102,7 +101,7 @@ class DecoderWeights final : public EngineWeights {
         weights_.adapted_ = std::move(adapted_);
         return absl::OkStatus();
       } catch (const std::exception& error) {
-        return Internal("the weights could not be replaced: ", error.what());
+        return Internal("the weights could not be replaced: ", MessageOf(error));
       }
     }
 

@@ -2,8 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/util/Exception.h>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -110,8 +110,8 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
                                         int64_t num_processes) {
   try {
     return BudgetOf(device, limits, num_processes);
-  } catch (const c10::Error& error) {
-    return Internal("device ", device, ": ", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return StatusOfException(error, Concat("device ", device));
   }
 }
 
@@ -127,7 +127,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std:
   try {
     return Load(model_dir, dtype, device, num_threads, options, adapter_dir, takes_weights);
   } catch (const std::exception& error) {
-    return Internal("loading ", model_dir, " failed: ", MessageOf(error));
+    return StatusOfException(error, Concat("loading ", model_dir, " failed"));
   }
 }
 

@@ -258,7 +258,7 @@ class TorchEngine final : public InferenceEngine {
 
   // One forward pass and what follows from it.
   void RunStep(const StepPlan& plan) {
-    const auto copy = [&] { return Guarded([&] { runner_->Copy(plan.copies); }); };
+    const auto copy = [&] { return CatchTorchErrors([&] { runner_->Copy(plan.copies); }); };
     absl::Status failure = copy();
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
     // Called without the lock, because a stuck device must not block stats().
@@ -309,10 +309,11 @@ class TorchEngine final : public InferenceEngine {
   absl::Status Compute(const std::vector<ScheduledRows>& rows, bool uncached) {
     at::Tensor hidden_TH;
     const absl::Time begun_at = clock_->Now();
-    TAOPD_RETURN_IF_ERROR(
-        Guarded([&] { hidden_TH = runner_->Forward(rows, uncached, [this] { Beat(); }); }));
+    TAOPD_RETURN_IF_ERROR(CatchTorchErrors(
+        [&] { hidden_TH = runner_->Forward(rows, uncached, [this] { Beat(); }); }));
     const absl::Time computed_at = clock_->Now();
-    const absl::Status produced = Guarded([&] { runner_->ScoreAndSample(rows, hidden_TH); });
+    const absl::Status produced =
+        CatchTorchErrors([&] { runner_->ScoreAndSample(rows, hidden_TH); });
     // The layers' errors on a device are asynchronous and surface here, where results are taken.
     if (!produced.ok() && !ModelAnswers()) return produced;
     {
@@ -459,8 +460,8 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
                                                            cache.num_blocks, std::move(graphs)));
   }
   auto runner = std::make_unique<ModelRunner>(decoder, runner_options, std::move(decode_graphs));
-  const absl::Status captured = Guarded([&] { runner->CaptureGraphs(); });
-  if (!captured.ok()) return Annotate(captured, "capturing CUDA graphs");
+  TAOPD_RETURN_IF_ERROR(
+      Annotate(CatchTorchErrors([&] { runner->CaptureGraphs(); }), "capturing CUDA graphs"));
   return std::unique_ptr<InferenceEngine>(std::make_unique<TorchEngine>(
       std::move(decoder), limits,
       QueueLimits{options.max_queued_tokens, options.max_queued_requests,

@@ -9,22 +9,24 @@
 
 namespace taopd {
 
-// Whether `error` was thrown because the memory of the machine or of a device ran out.
+// Returns whether `error` was thrown because the memory of the machine or of a device ran out.
 bool IsOutOfMemory(const std::exception& error);
 
 // Returns what `error` says, without the stack trace that LibTorch appends to its errors.
 std::string MessageOf(const std::exception& error);
 
-// Runs `step` and turns LibTorch's exceptions into a status: RESOURCE_EXHAUSTED for a lack of
-// memory, otherwise INTERNAL.
+// Returns RESOURCE_EXHAUSTED, "<what>: out of memory: <message>", for a lack of memory, and
+// otherwise INTERNAL, "<what>: <message>".
+absl::Status StatusOfException(const std::exception& error, const std::string& what);
+
+// Runs `step` and turns exceptions into a status, as StatusOfException does.
 template <typename Step>
-absl::Status Guarded(const Step& step) {
+absl::Status CatchTorchErrors(const Step& step) {
   try {
     step();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    if (IsOutOfMemory(error)) return ResourceExhausted("out of memory: ", MessageOf(error));
-    return Internal("the model failed: ", MessageOf(error));
+    return StatusOfException(error, "the model failed");
   }
 }
 

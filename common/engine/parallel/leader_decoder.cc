@@ -11,6 +11,7 @@
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/worker_processes.h"
+#include "common/model/torch_errors.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
@@ -135,7 +136,7 @@ class LeaderDecoder final : public Decoder {
       return function();
     } catch (const std::exception& error) {
       absl::MutexLock lock(&mutex_);
-      if (failure_.ok()) failure_ = Unavailable(error.what());
+      if (failure_.ok()) failure_ = Unavailable(MessageOf(error));
       throw;
     }
   }

@@ -170,7 +170,7 @@ int RunTensorParallelWorker() {
   try {
     status = Serve(&channel);
   } catch (const std::exception& error) {
-    status = Internal("the model failed: ", MessageOf(error));
+    status = StatusOfException(error, "the model failed");
   }
   if (status.ok()) return 0;
   LogError("a tensor parallel rank has failed", {{"error", status}});

@@ -1,7 +1,10 @@
 // Random initial weights.
 #include <c10/core/InferenceMode.h>
 
+#include <exception>
+
 #include "common/model/config/dtype.h"
+#include "common/model/torch_errors.h"
 #include "common/model/transformer.h"
 #include "kernels/torch/data_type.h"
 
@@ -49,10 +52,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelConfig& given,
     if (options.lora) TAOPD_RETURN_IF_ERROR(decoder->AddAdapters(*options.lora));
     decoder->FinishWeights(options.requires_grad);
     return decoder;
-  } catch (const c10::Error& error) {
-    return ResourceExhausted("making a model: ", error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory while the model was created");
+  } catch (const std::exception& error) {
+    return StatusOfException(error, "creating a model");
   }
 }
 

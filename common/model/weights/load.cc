@@ -2,11 +2,13 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <exception>
 #include <set>
 
 #include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/config/dtype.h"
+#include "common/model/torch_errors.h"
 #include "common/model/transformer.h"
 #include "common/model/weights/lora_weights.h"
 #include "common/model/weights/stored_tensor.h"
@@ -173,13 +175,9 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const std::string& given_di
     TAOPD_ASSIGN_OR_RETURN(const std::string model_dir, BaseModelDir(given_dir));
     TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
     TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel stored, OpenSafetensorsModel(model_dir));
-    auto decoder = MakeDecoderOf(stored, std::move(config), options);
-    if (!decoder.ok()) return Annotate(decoder.status(), model_dir);
-    return decoder;
-  } catch (const c10::Error& error) {  // on the device or the machine
-    return ResourceExhausted(given_dir, ": out of memory: ", error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return ResourceExhausted(given_dir, ": out of memory");
+    return Annotate(MakeDecoderOf(stored, std::move(config), options), model_dir);
+  } catch (const std::exception& error) {
+    return StatusOfException(error, given_dir);
   }
 }
 

@@ -1,6 +1,5 @@
 // The hash that names a model's weights.
-#include <c10/util/Exception.h>
-
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "common/io/sha256.h"
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
+#include "common/model/torch_errors.h"
 #include "common/model/weights/lora_weights.h"
 #include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"
@@ -95,8 +95,8 @@ std::future<absl::StatusOr<std::string>> StartStoredRevision(
                       TAOPD_ASSIGN_OR_RETURN(const DataType type, ParseDtype(dtype, dtype));
                       try {
                         return HashStored(model_dir, ScalarTypeOf(type), merged_adapter_dir);
-                      } catch (const c10::Error& error) {
-                        return ResourceExhausted(model_dir, ": ", error.what_without_backtrace());
+                      } catch (const std::exception& error) {
+                        return StatusOfException(error, model_dir);
                       }
                     });
 }

@@ -3,6 +3,7 @@
 #include "common/memory/engine_plan.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
+#include "tests/support/failing_tensors.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -61,6 +62,24 @@ TEST(LoadEngine, TakesThePoolFromThePlan) {
   options.memory.cpu_memory_limit_bytes = 1 << 20;
   EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options), kResourceExhausted,
                "(cpu_memory_limit)");
+}
+
+TEST(LoadEngine, TellsThatNoMemoryIsLeft) {
+  TempDir dir;
+  ASSERT_OK(SaveDecoder(*MakeTiny(), dir.File("model")));
+  const auto load = [&] {
+    return LoadEngine(dir.File("model"), "bfloat16", "cpu", 0, EngineOptions()).status();
+  };
+  ASSERT_OK(load());  // checks the kernels, once per process
+  // Each tensor in turn finds no memory: those of the weights, then those of their packed copies.
+  absl::Status status;
+  int64_t num_left = 0;
+  do {
+    const FailingTensors failing(num_left++);
+    status = load();
+    if (!status.ok()) EXPECT_ERROR(status, kResourceExhausted, "out of memory");
+  } while (!status.ok());
+  EXPECT_GT(num_left, 10);
 }
 
 }  // namespace
