@@ -134,10 +134,10 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
     const at::Tensor whole = saved == merged.saved.end() ? StoredTensor(view, file) : saved->second;
     *slot.tensor = LoadSlot(slot, whole, config, device, dtype, options,
                             adapter == merged.by_weight.end() ? nullptr : &adapter->second);
-    const bool is_copy = slot.tensor->storage().data() != view.bytes.data();
     if (options.vocabulary && (slot.name == names.embed_tokens || slot.name == names.lm_head)) {
       *slot.tensor = WithNewRows(*slot.tensor, slot.shape[0]);
     }
+    const bool is_copy = slot.tensor->storage().data() != view.bytes.data();
     if (is_copy) {
       file->Release(view);
     } else {
@@ -153,8 +153,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
 absl::Status UseAdapterDir(const std::string& dir, DecoderOptions* options) {
   if (!IsAdapterDir(dir)) return absl::OkStatus();
   if (!options->merged_adapter_dir.empty()) {
-    return InvalidArgument(dir, ": is itself an adapter; another one cannot be merged into it (",
-                           options->merged_adapter_dir, ") is merged");
+    return InvalidArgument(dir, ": is itself an adapter, into which the adapter ",
+                           options->merged_adapter_dir, " cannot be merged");
   }
   if (options->lora) {
     options->lora->dir = dir;

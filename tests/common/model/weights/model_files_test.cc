@@ -352,6 +352,11 @@ TEST(LoadDecoder, GrowsTheVocabularyByTheMeanOfItsRows) {
     EXPECT_EQ(read->config().eos_token_ids, std::vector<int32_t>({33, 39}));
     EXPECT_EQ(read->config().bos_token_id, 35);
     EXPECT_FALSE(read->config().pad_token_id);
+    // The new rows are no longer those of the mapped file.
+    options.requires_grad = false;
+    ASSERT_OK_AND_ASSIGN(const auto mapped, LoadDecoder(dir.path(), options));
+    EXPECT_FALSE(mapped->ReleaserOf(mapped->Parameters()[0].second));
+    EXPECT_TRUE(mapped->ReleaserOf(mapped->Parameters()[1].second));
     // A smaller tokenizer leaves the rows unchanged: published vocabularies are padded.
     options.vocabulary = VocabularyChange{20, {3}, std::nullopt, 4};
     ASSERT_OK_AND_ASSIGN(const auto same, LoadDecoder(dir.path(), options));
