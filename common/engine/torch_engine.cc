@@ -340,8 +340,8 @@ class TorchEngine final : public InferenceEngine {
   // Returns whether the model's processes and its device still compute.
   bool ModelAnswers() { return decoder_->Health().ok() && DeviceAnswers(decoder_->device()); }
 
-  // Updates the heartbeat. The engine's thread calls it whenever it makes progress; in a forward
-  // pass, after each layer.
+  // Updates the heartbeat. It is called whenever work progresses; in a forward pass, once per layer
+  // by the thread that computes the first rows.
   void Beat() { last_beat_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed); }
 
   // Called after Advance. A prompt counts once, when it is done.

@@ -29,7 +29,7 @@ std::vector<PagedBatch> PartsOf(const PagedBatch& batch, int64_t num_parts) {
     parts[i].token_ids_T =
         batch.token_ids_T.narrow(0, first_rows[i], first_rows[i + 1] - first_rows[i]);
   }
-  if (!parts.empty()) parts[0].after_layer = batch.after_layer;
+  if (!parts.empty()) parts[0].on_layer = batch.on_layer;
   return parts;
 }
 

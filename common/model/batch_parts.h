@@ -12,7 +12,7 @@ namespace taopd {
 inline constexpr int64_t kRowsPerPart = 16;
 
 // Cuts the batch between sequences into at most `num_parts` batches with about as many rows each,
-// at least kRowsPerPart on average. Only the first part calls after_layer. The parts refer to the
+// at least kRowsPerPart on average. Only the first part calls on_layer. The parts refer to the
 // tensor and the block tables of `batch`. REQUIRES: batch.inputs is null. Pure function.
 std::vector<PagedBatch> PartsOf(const PagedBatch& batch, int64_t num_parts);
 

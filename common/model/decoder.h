@@ -47,11 +47,11 @@ struct PackedBatch {
 class DecodeInputs;  // common/model/layers/decode_inputs.h
 
 // Rows that continue B sequences where their pages end. The sequences' rows follow one another and
-// together are [0, T).
+// together are [0, T). Infer may call on_layer from any of the threads that compute them.
 struct PagedBatch {
   at::Tensor token_ids_T;                // int64, on the model's device
   std::vector<PagedSequence> sequences;  // the block tables belong to the caller
-  std::function<void()> after_layer;     // called after each layer is computed; may be empty
+  std::function<void()> on_layer;        // called once per layer, before its MLP; may be empty
   // If not null, this is a decode step whose rows, including token_ids_T, are stored there, and
   // `sequences` is empty. The work of Infer on the device then depends only on the values there, on
   // the pages and on the weights, so it can be recorded once and replayed with other values.

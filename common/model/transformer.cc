@@ -357,7 +357,7 @@ at::Tensor TransformerDecoder::InferPlain(const PagedBatch& batch, KvPages* page
                     layer.o_proj));
       },
       [&](size_t i, const at::Tensor& x_TH) {
-        if (batch.after_layer) batch.after_layer();
+        if (batch.on_layer) batch.on_layer();
         return SumOfParts(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
       });
 }
@@ -378,7 +378,7 @@ at::Tensor TransformerDecoder::InferPacked(const PagedBatch& batch, KvPages* pag
             PartType()));
       },
       [&](size_t i, const at::Tensor& x_TH) {
-        if (batch.after_layer) batch.after_layer();
+        if (batch.on_layer) batch.on_layer();
         const PackedLayer& layer = packed.layer(i);
         if (layer.router.defined()) return SumOfParts(PackedMoe(x_TH, layer, config().moe));
         return SumOfParts(PackedSwiGlu(x_TH, layer.gate_up, layer.down, PartType(), &buffers));

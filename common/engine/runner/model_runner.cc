@@ -89,7 +89,7 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
   std::vector<std::vector<int32_t>> tables;
   const int64_t num_whole_blocks = uncached ? ConsecutiveBlocks(rows, &tables) : 0;
   PagedBatch batch;
-  batch.after_layer = std::move(progress);
+  batch.on_layer = std::move(progress);
   for (size_t i = 0; i < rows.size(); ++i) {
     const ScheduledRows& part = rows[i];
     const int32_t* table = uncached ? tables[i].data() : part.sequence->blocks.data();

@@ -56,7 +56,7 @@ class MarkovDecoder final : public Decoder {
       const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_; };
       mutex_.Await(absl::Condition(&open));
     }
-    if (batch.after_layer) batch.after_layer();
+    if (batch.on_layer) batch.on_layer();
     return Rows(batch.token_ids_T);
   }
   at::Tensor Logits(const at::Tensor& hidden_NV) override { return hidden_NV.contiguous(); }

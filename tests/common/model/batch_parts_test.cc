@@ -61,11 +61,11 @@ TEST(BatchPartsTest, FewRowsAndOneSequenceStayTogether) {
 
 TEST(BatchPartsTest, OnePartCallsAfterLayer) {
   PagedBatch batch = BatchOf({40, 40, 40});
-  batch.after_layer = [] {};
+  batch.on_layer = [] {};
   const std::vector<PagedBatch> parts = PartsOf(batch, 3);
   ASSERT_EQ(parts.size(), 3U);
-  EXPECT_TRUE(parts[0].after_layer);
-  EXPECT_FALSE(parts[1].after_layer || parts[2].after_layer);
+  EXPECT_TRUE(parts[0].on_layer);
+  EXPECT_FALSE(parts[1].on_layer || parts[2].on_layer);
 }
 
 }  // namespace
