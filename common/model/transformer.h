@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/model/decoder.h"
-#include "common/model/layers/recompute.h"
+#include "common/model/layers/recomputed_part.h"
 #include "common/model/layers/rope.h"
 #include "common/model/weights/packed_weights.h"
 #include "common/model/weights/weights.h"

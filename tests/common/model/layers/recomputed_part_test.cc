@@ -12,10 +12,8 @@ namespace {
 std::vector<std::vector<int32_t>> Sequences() {
   RandomStream random(5);
   std::vector<std::vector<int32_t>> sequences;
-  for (const size_t length : {3, 40, 1, 17, 40}) {
-    sequences.emplace_back(length);
-    for (int32_t& id : sequences.back()) id = static_cast<int32_t>(random.NextBelow(31));
-  }
+  for (const int64_t length : {3, 40, 1, 17, 40})
+    sequences.push_back(RandomTokens(length, 31, &random));
   return sequences;
 }
 

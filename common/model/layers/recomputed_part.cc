@@ -1,4 +1,4 @@
-#include "common/model/layers/recompute.h"
+#include "common/model/layers/recomputed_part.h"
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
