@@ -1,4 +1,4 @@
-// The packed copy of a transformer's weights, and their replacement.
+// The weights of a transformer: their packed copy, their replacement, and adapters.
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -20,8 +20,7 @@ std::shared_ptr<PackedWeights> TransformerDecoder::UpToDateWeights() {
     const c10::InferenceMode normal(false);
     const at::NoGradGuard no_grad;
     packed_ = std::make_shared<PackedWeights>(weights_, [this](const at::Tensor& tensor) {
-      const auto mapped = release_mapped_.find(tensor.const_data_ptr());
-      if (mapped != release_mapped_.end()) mapped->second();
+      if (const auto release = ReleaserOf(tensor)) release();
     });
   } else if (version != packed_version_) {
     packed_->Refresh();
@@ -69,9 +68,8 @@ void TransformerDecoder::KeepForInferenceOnly() {
   for (const WeightSlot& slot : slots_) {
     at::Tensor* const tensor = slot.tensor;
     if (tensor->dim() != 2 || tensor == &weights_.embed_tokens_VH) continue;
-    const auto mapped = release_mapped_.find(tensor->const_data_ptr());
-    if (mapped != release_mapped_.end()) {
-      mapped->second();
+    if (const auto release = ReleaserOf(*tensor)) {
+      release();
     } else {
       *tensor = at::Tensor();
     }
@@ -106,6 +104,54 @@ void TransformerDecoder::ReplaceParameters(const std::vector<NewParameter>& chan
   replaced_versions_ = 0;
   replaced_versions_ = version - weight_version();
   packed_version_ = version;
+}
+
+absl::Status TransformerDecoder::AddAdapters(const LoraOptions& options) {
+  LoraOptions resolved = options;
+  if (options.dir.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(
+        resolved.config.target_modules,
+        Annotate(ResolveTargetModules(options.config.target_modules, config()), "target_modules"));
+    TAOPD_RETURN_IF_ERROR(
+        Annotate(ResolveModulesToSave(config(), &resolved.config), "modules_to_save"));
+  }
+  TAOPD_ASSIGN_OR_RETURN(const LoraAdapters adapters,
+                         MakeLoraAdapters(resolved, config(), slots_, device()));
+  for (const WeightSlot& slot : slots_) {
+    const auto found = adapters.by_weight.find(slot.name);
+    if (found != adapters.by_weight.end()) *slot.adapter = found->second;
+    if (!IsSavedSlot(slot, adapters.config)) continue;
+    const auto saved = adapters.saved.find(slot.name);
+    release_mapped_.erase(slot.tensor->const_data_ptr());
+    // A mapped tensor cannot be trained.
+    *slot.tensor = (saved != adapters.saved.end() ? saved->second : *slot.tensor)
+                       .to(device(), dtype(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  lora_ = adapters.config;
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Decoder> TransformerDecoder::WithOwnAdapters() const {
+  if (!lora_) return nullptr;
+  TAOPD_CHECK(group_ == nullptr);
+  const c10::InferenceMode normal(false);  // the copies are written later
+  const at::NoGradGuard no_grad;
+  auto decoder = std::make_unique<TransformerDecoder>(config(), device(), dtype());
+  decoder->weights_ = weights_;
+  decoder->ListSlots();
+  for (const WeightSlot& slot : decoder->slots_) {
+    if (IsSavedSlot(slot, *lora_)) *slot.tensor = slot.tensor->detach().clone();
+    if (slot.adapter == nullptr || !slot.adapter->defined()) continue;
+    slot.adapter->a_RK = slot.adapter->a_RK.detach().clone();
+    slot.adapter->b_NR = slot.adapter->b_NR.detach().clone();
+  }
+  if (config().tie_word_embeddings) {
+    decoder->weights_.lm_head_VH = decoder->weights_.embed_tokens_VH;
+  }
+  decoder->release_mapped_ = release_mapped_;
+  decoder->lora_ = lora_;
+  decoder->few_weights_ = few_weights_;
+  return decoder;
 }
 
 }  // namespace taopd
