@@ -96,8 +96,9 @@ class LayerBuffers {
 };
 
 // Returns heads prepared for attention from the fused projection; the values are a slice of it.
-Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const LayerWeights& weights,
-                   const ModelConfig& config, const Rotation& rotation, LayerBuffers* buffers) {
+Heads ProjectAndRotateHeads(const at::Tensor& x_TH, const PackedLayer& packed,
+                            const LayerWeights& weights, const ModelConfig& config,
+                            const Rotation& rotation, LayerBuffers* buffers) {
   const int64_t N = config.num_attention_heads, K = config.num_key_value_heads, D = config.head_dim,
                 T = x_TH.size(0);
   const at::Tensor& qkv_TC = buffers->Get(&LayerBuffers::qkv, {T, (N + 2 * K) * D}, x_TH);
@@ -112,8 +113,9 @@ Heads ProjectHeads(const at::Tensor& x_TH, const PackedLayer& packed, const Laye
 // `packed` is the layer's current weights, or null.
 at::Tensor MlpBlock(const at::Tensor& x_TH, const LayerWeights& weights,
                     const PackedLayer* packed) {
-  for (const Projection* projection : {&weights.gate_proj, &weights.up_proj, &weights.down_proj}) {
-    if (!projection->bias.defined()) continue;
+  const bool has_bias = weights.gate_proj.bias.defined() || weights.up_proj.bias.defined() ||
+                        weights.down_proj.bias.defined();
+  if (has_bias) {
     return Project(SwiGlu(Project(x_TH, weights.gate_proj), Project(x_TH, weights.up_proj)),
                    weights.down_proj);
   }
@@ -144,6 +146,7 @@ at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const Moe
   return ExpertsInTurn(x_TH, routing, static_cast<int64_t>(layer.experts.size()),
                        [&](int64_t e, const at::Tensor& x_nH) {
                          const PackedExpert& expert = layer.experts[static_cast<size_t>(e)];
+                         // Experts rarely have as many rows as the one before.
                          LayerBuffers buffers;
                          return PackedSwiGlu(x_nH, expert.gate_up, expert.down, x_nH.scalar_type(),
                                              &buffers);
@@ -372,7 +375,7 @@ at::Tensor TransformerDecoder::InferPacked(const PagedBatch& batch, KvPages* pag
       [&](size_t i, const at::Tensor& x_TH) {
         const PackedLayer& layer = packed.layer(i);
         const Heads heads =
-            ProjectHeads(x_TH, layer, weights_.layers[i], config(), rotation, &buffers);
+            ProjectAndRotateHeads(x_TH, layer, weights_.layers[i], config(), rotation, &buffers);
         return SumOfParts(layer.o.Multiply(
             attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
             PartType()));

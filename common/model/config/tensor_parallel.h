@@ -30,10 +30,6 @@ struct TensorParallel {
   int64_t NumIds(int64_t vocab_size) const {
     return FirstIdOf(rank + 1, size, vocab_size) - FirstId(vocab_size);
   }
-  // Returns the first key-value head of this rank.
-  int64_t FirstKeyValueHead(const ModelConfig& config) const {
-    return rank * config.num_key_value_heads / size;
-  }
 };
 
 // Returns INVALID_ARGUMENT, with the number and the one that it must divide, if the model cannot be

@@ -52,7 +52,7 @@ class PlanBuilder {
   AttentionPlan Build() {
     AddPositions();
     if (only_positions_) return std::move(plan_);
-    AddFullGroups();
+    AddGroups();
     AddGathers();
     return std::move(plan_);
   }
@@ -78,7 +78,7 @@ class PlanBuilder {
     plan_.positions_T = Upload(positions);
   }
 
-  void AddFullGroups() {
+  void AddGroups() {
     std::map<int64_t, std::vector<const SequenceRows*>> by_padded_len;
     for (const SequenceRows& sequence : sequences_) {
       by_padded_len[PaddedLength(sequence.length)].push_back(&sequence);
@@ -86,8 +86,7 @@ class PlanBuilder {
     for (const auto& [padded_len, members] : by_padded_len) {
       int64_t length = 0;
       for (const SequenceRows* member : members) length = std::max(length, member->length);
-      plan_.full_groups.push_back(
-          {num_padded_rows(), static_cast<int64_t>(members.size()), length});
+      plan_.groups.push_back({num_padded_rows(), static_cast<int64_t>(members.size()), length});
       for (const SequenceRows* member : members) {
         for (int64_t i = 0; i < length; ++i) AddPaddedRow(*member, i);
       }
@@ -149,27 +148,25 @@ class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> 
   }
 };
 
-at::Tensor RowsToSpots(const at::Tensor& x_T, const AttentionPlan& plan) {
-  if (plan.padded_is_packed) return x_T;
-  if (at::GradMode::is_enabled()) {
-    return GatherRowsFunction::apply(x_T,
-                                     RowGather{plan.packed_row_P, plan.padded_row_T, at::Tensor()});
-  }
-  return x_T.index_select(0, plan.packed_row_P);
+at::Tensor GatherRows(const at::Tensor& x, const RowGather& gather) {
+  return at::GradMode::is_enabled() ? GatherRowsFunction::apply(x, gather)
+                                    : x.index_select(0, gather.index);
 }
 
-at::Tensor SpotsToRows(const at::Tensor& x_P, const AttentionPlan& plan) {
+at::Tensor PackedToPadded(const at::Tensor& x_T, const AttentionPlan& plan) {
+  if (plan.padded_is_packed) return x_T;
+  return GatherRows(x_T, {plan.packed_row_P, plan.padded_row_T, at::Tensor()});
+}
+
+at::Tensor PaddedToPacked(const at::Tensor& x_P, const AttentionPlan& plan) {
   if (plan.padded_is_packed) return x_P;
-  if (at::GradMode::is_enabled()) {
-    return GatherRowsFunction::apply(
-        x_P, RowGather{plan.padded_row_T, plan.packed_row_P, plan.padding_P1});
-  }
-  return x_P.index_select(0, plan.padded_row_T);
+  return GatherRows(x_P, {plan.padded_row_T, plan.packed_row_P, plan.padding_P1});
 }
 
 // Whole sequences, padded on the right: under a causal mask, no query that counts sees the padding.
-at::Tensor FullAttention(const at::Tensor& q_PND, const at::Tensor& k_PND, const at::Tensor& v_PND,
-                         const AttentionPlan::FullGroup& group, int64_t sliding_window) {
+at::Tensor AttentionOfGroup(const at::Tensor& q_PND, const at::Tensor& k_PND,
+                            const at::Tensor& v_PND, const AttentionPlan::Group& group,
+                            int64_t sliding_window) {
   const int64_t B = group.num_sequences, L = group.padded_len;
   const bool grouped_heads = q_PND.size(1) != k_PND.size(1);
   const auto heads_first = [&](const at::Tensor& x_PND) {
@@ -208,14 +205,14 @@ AttentionPlan MakeAttentionPlan(const PackedBatch& batch, at::Device device) {
 at::Tensor Attention(const at::Tensor& q_TND, const at::Tensor& k_TND, const at::Tensor& v_TND,
                      int64_t sliding_window, const AttentionPlan& plan) {
   RECORD_USER_SCOPE("taopd::attention");
-  const at::Tensor q_PND = RowsToSpots(q_TND, plan);
-  const at::Tensor k_PND = RowsToSpots(k_TND, plan);
-  const at::Tensor v_PND = RowsToSpots(v_TND, plan);
+  const at::Tensor q_PND = PackedToPadded(q_TND, plan);
+  const at::Tensor k_PND = PackedToPadded(k_TND, plan);
+  const at::Tensor v_PND = PackedToPadded(v_TND, plan);
   std::vector<at::Tensor> out;
-  for (const auto& group : plan.full_groups) {
-    out.push_back(FullAttention(q_PND, k_PND, v_PND, group, sliding_window));
+  for (const auto& group : plan.groups) {
+    out.push_back(AttentionOfGroup(q_PND, k_PND, v_PND, group, sliding_window));
   }
-  return SpotsToRows(out.size() == 1 ? out[0] : at::cat(out), plan);
+  return PaddedToPacked(out.size() == 1 ? out[0] : at::cat(out), plan);
 }
 
 }  // namespace taopd

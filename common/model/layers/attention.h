@@ -18,7 +18,8 @@
 namespace taopd {
 
 struct AttentionPlan {
-  struct FullGroup {
+  // Sequences that are computed together.
+  struct Group {
     int64_t first_padded_row, num_sequences, padded_len;
   };
 
@@ -30,7 +31,7 @@ struct AttentionPlan {
   at::Tensor padded_row_T;        // the padded row of each row of the pack
   at::Tensor padding_P1;          // bool; defined only if gradients are recorded
 
-  std::vector<FullGroup> full_groups;
+  std::vector<Group> groups;
 };
 
 // Makes the plan. If sequences have parents, only the positions are set.

@@ -110,7 +110,7 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   append.k_row_stride = k.stride(0);
   append.v_TKD = v.const_data_ptr();
   append.v_row_stride = v.stride(0);
-  cpu::Run(append, TorchParallelFor());
+  cpu::AppendKeysAndValues(append, TorchParallelFor());
 
   at::Tensor out_TC = at::empty({T, N * D}, q.options());
   PagedAttention attention;
@@ -124,7 +124,7 @@ at::Tensor PagedAttentionLayers::RunKernel(int64_t layer, const at::Tensor& q_TN
   attention.q_row_stride = q.stride(0);
   attention.out_TND = out_TC.mutable_data_ptr();
   attention.out_row_stride = N * D;
-  cpu::Run(attention, TorchParallelFor());
+  cpu::AttendToPages(attention, TorchParallelFor());
   return out_TC.to(q_TND.scalar_type());
 }
 

@@ -116,8 +116,10 @@ at::Tensor CutFor(const WeightSlot& slot, const at::Tensor& whole, const ModelCo
       return whole.narrow(0, parallel.rank * slot.shape[0], slot.shape[0]);
     case WeightCut::kColumns:
       return whole.narrow(1, parallel.rank * slot.shape[1], slot.shape[1]);
-    case WeightCut::kKeyValueHeads:
-      return whole.narrow(0, parallel.FirstKeyValueHead(config) * config.head_dim, slot.shape[0]);
+    case WeightCut::kKeyValueHeads: {
+      const int64_t first_head = parallel.rank * config.num_key_value_heads / parallel.size;
+      return whole.narrow(0, first_head * config.head_dim, slot.shape[0]);
+    }
     case WeightCut::kVocabulary:
       return whole.narrow(0, parallel.FirstId(config.vocab_size), slot.shape[0]);
     case WeightCut::kFirstRank:

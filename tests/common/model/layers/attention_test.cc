@@ -110,7 +110,7 @@ TEST(AttentionPlan, EqualLengthsNeedNoGatherWhenTraining) {
   const AttentionPlan plan =
       MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU), at::kCPU);
   EXPECT_TRUE(plan.padded_is_packed);
-  EXPECT_EQ(plan.full_groups.size(), 1u);
+  EXPECT_EQ(plan.groups.size(), 1u);
 }
 
 TEST(AttentionPlan, PaddingIsAtMostAnEighthOfLongSequences) {
@@ -121,7 +121,7 @@ TEST(AttentionPlan, PaddingIsAtMostAnEighthOfLongSequences) {
   const AttentionPlan plan =
       MakeAttentionPlan(PackedBatch::FromSequences(sequences, at::kCPU), at::kCPU);
   size_t s = 0;  // lengths grow, and so do those of the groups
-  for (const auto& group : plan.full_groups) {
+  for (const auto& group : plan.groups) {
     for (int64_t i = 0; i < group.num_sequences; ++i, ++s) {
       const auto length = static_cast<int64_t>(sequences[s].size());
       EXPECT_GE(group.padded_len, length);
