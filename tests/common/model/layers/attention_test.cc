@@ -1,13 +1,9 @@
-// A sequence's numbers do not depend on the rest of the pack: packs against single sequences, bit
-// for bit.
+// Training: packs against single sequences. paged_inference_test.cc compares them in generation.
 #include "common/model/layers/attention.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <numeric>
-
-#include "tests/common/model/paged_steps.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
@@ -21,62 +17,6 @@ std::vector<std::vector<int32_t>> ManySequences(int64_t vocab_size) {
   }
   return sequences;
 }
-
-struct Setting {
-  const char* architecture;
-  const char* dtype;
-  int num_threads;
-};
-
-class BatchInvariance : public ::testing::TestWithParam<Setting> {};
-
-TEST_P(BatchInvariance, HiddenStatesOfASequenceAreTheSameBitsInEveryPack) {
-  const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype);
-  at::set_num_threads(GetParam().num_threads);
-  const auto sequences = ManySequences(decoder->config().vocab_size);
-  const auto infer = [&](const std::vector<size_t>& members) {
-    PagedSteps steps(decoder.get(), 80);
-    std::vector<PagedSteps::Part> parts;
-    for (size_t s : members) parts.push_back({s, sequences[s]});
-    std::vector<at::Tensor> hidden;
-    const at::Tensor hidden_TH = steps.Step(parts);
-    int64_t row = 0;
-    for (size_t s : members) {
-      const auto length = static_cast<int64_t>(sequences[s].size());
-      hidden.push_back(hidden_TH.narrow(0, row, length));
-      row += length;
-    }
-    return hidden;
-  };
-  std::vector<size_t> all(sequences.size());
-  std::iota(all.begin(), all.end(), 0);
-  const std::vector<at::Tensor> together = infer(all);
-  const auto expect_same = [&](const std::vector<size_t>& members) {
-    const std::vector<at::Tensor> hidden = infer(members);
-    for (size_t m = 0; m < members.size(); ++m) {
-      EXPECT_TRUE(at::equal(hidden[m], together[members[m]]))
-          << "sequence " << members[m] << " of " << sequences[members[m]].size() << " tokens among "
-          << members.size();
-    }
-  };
-  for (size_t s = 0; s < sequences.size(); ++s) expect_same({s});
-  expect_same({13, 0, 11});
-  expect_same({18, 14, 13, 1, 2});
-}
-
-INSTANTIATE_TEST_SUITE_P(Settings, BatchInvariance,
-                         ::testing::Values(Setting{"Qwen3ForCausalLM", "float32", 1},
-                                           Setting{"Qwen3ForCausalLM", "float32", 2},
-                                           Setting{"LlamaForCausalLM", "float32", 2},
-                                           Setting{"Qwen3ForCausalLM", "bfloat16", 2},
-                                           Setting{"LlamaForCausalLM", "bfloat16", 1},
-                                           Setting{"Qwen2ForCausalLM", "float32", 2},
-                                           Setting{"Qwen3MoeForCausalLM", "float32", 2},
-                                           Setting{"Qwen3MoeForCausalLM", "bfloat16", 2}),
-                         [](const auto& info) {
-                           return Concat(info.param.architecture, "_", info.param.dtype, "_",
-                                         info.param.num_threads);
-                         });
 
 TEST(Packing, TrainingForwardIsThatOfSingleSequences) {
   const auto decoder = TinyDecoder("Qwen3ForCausalLM", "float32", /*requires_grad=*/true);

@@ -63,12 +63,17 @@ class PagedInferenceTest : public ::testing::TestWithParam<TinyKind> {
     }
     for (size_t s = 0; s < sequences.size(); ++s) compare(at::cat(parts_of[s]), sequences[s]);
   }
-  void ExpectTheSameBits(const std::vector<std::vector<int32_t>>& sequences,
-                         const std::function<int64_t(size_t sequence, int64_t past)>& next_len) {
+  void ExpectTheSameBitsOfTheKernels(
+      const std::vector<std::vector<int32_t>>& sequences,
+      const std::function<int64_t(size_t sequence, int64_t past)>& next_len) {
     RunInSteps(sequences, KvPages::Layout::kKernel, next_len,
                [&](const at::Tensor& hidden_TH, const std::vector<int32_t>& ids) {
                  EXPECT_TRUE(at::equal(hidden_TH, Whole(ids))) << ids.size() << " tokens";
                });
+  }
+  void ExpectTheSameBits(const std::vector<std::vector<int32_t>>& sequences,
+                         const std::function<int64_t(size_t sequence, int64_t past)>& next_len) {
+    ExpectTheSameBitsOfTheKernels(sequences, next_len);
     RunInSteps(sequences, KvPages::Layout::kPlain, next_len,
                [&](const at::Tensor& hidden_TH, const std::vector<int32_t>& ids) {
                  EXPECT_LE(RelativeError(hidden_TH, Whole(ids)), ToleranceOf(GetParam().dtype))
@@ -148,6 +153,20 @@ TEST_P(PagedInferenceTest, ThreadsChangeNothing) {
   at::set_num_threads(1);
 }
 
+// A sequence's numbers do not depend on the rest of the pack.
+TEST_P(PagedInferenceTest, PacksOfManyLengths) {
+  const auto all =
+      Sequences({1, 2, 3, 5, 8, 9, 31, 64, 65, 100, 200, 300, 2, 53, 53, 54, 7, 1, 250});
+  const auto whole = [](size_t, int64_t) { return int64_t{300}; };
+  for (const int num_threads : {1, 2}) {
+    at::set_num_threads(num_threads);
+    ExpectTheSameBitsOfTheKernels(all, whole);
+    ExpectTheSameBitsOfTheKernels({all[13], all[0], all[11]}, whole);
+    ExpectTheSameBitsOfTheKernels({all[18], all[14], all[13], all[1], all[2]}, whole);
+  }
+  at::set_num_threads(1);
+}
+
 // The data that a failed request leaves in a block must not reach the next one.
 TEST_P(PagedInferenceTest, WhatABlockHeldBeforeDoesNotMatter) {
   const auto ids = Sequences({40})[0];
@@ -205,10 +224,11 @@ TEST_P(PagedInferenceTest, LogitsAreTheHeadsProduct) {
 }
 
 constexpr TinyKind kPagedKinds[] = {
-    {"Qwen3ForCausalLM", "float32"},     {"LlamaForCausalLM", "float32"},
-    {"Qwen2ForCausalLM", "float32"},     {"Qwen3MoeForCausalLM", "float32"},
-    {"Qwen3ForCausalLM", "bfloat16"},    {"Qwen2ForCausalLM", "bfloat16"},
-    {"Qwen3MoeForCausalLM", "bfloat16"}, {"Qwen3ForCausalLM", "float16"}};
+    {"Qwen3ForCausalLM", "float32"},  {"LlamaForCausalLM", "float32"},
+    {"Qwen2ForCausalLM", "float32"},  {"Qwen3MoeForCausalLM", "float32"},
+    {"Qwen3ForCausalLM", "bfloat16"}, {"LlamaForCausalLM", "bfloat16"},
+    {"Qwen2ForCausalLM", "bfloat16"}, {"Qwen3MoeForCausalLM", "bfloat16"},
+    {"Qwen3ForCausalLM", "float16"}};
 INSTANTIATE_TEST_SUITE_P(Models, PagedInferenceTest, ::testing::ValuesIn(kPagedKinds), NameOfKind);
 
 TEST(PackedWeights, FollowWhatIsWritten) {

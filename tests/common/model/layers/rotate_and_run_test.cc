@@ -1,6 +1,7 @@
 // PagedAttentionLayers::RotateAndRun compared with its two parts.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "common/model/layers/paged_attention.h"
@@ -10,27 +11,29 @@
 namespace taopd::testing {
 namespace {
 
-// There are two sequences, one of which continues after 3 tokens that were never written: their
-// keys are zeros.
+// Two of the three sequences, one of which decodes, continue after 3 tokens that were never
+// written: their keys are zeros.
 TEST(RotateAndRun, IsNormAndRotationAndThenTheAttention) {
   const c10::InferenceMode inference;
   const ModelConfig config = TinyConfig("Qwen3ForCausalLM");
-  const std::vector<int32_t> tables[] = {{1}, {0}};
+  const std::vector<int32_t> tables[] = {{1}, {0}, {2}};
   const PagedBatch batch = {
-      .token_ids_T = at::zeros({7}, at::kLong),
-      .sequences = {{0, 5, 0, tables[0].data()}, {5, 2, 3, tables[1].data()}}};
+      .token_ids_T = at::zeros({8}, at::kLong),
+      .sequences = {
+          {0, 5, 0, tables[0].data()}, {5, 2, 3, tables[1].data()}, {7, 1, 3, tables[2].data()}}};
   const auto generator = at::detail::createCPUGenerator(7);
-  const at::Tensor q = at::randn({7, 4, 8}, generator), k = at::randn({7, 2, 8}, generator),
-                   v = at::randn({7, 2, 8}, generator), q_norm = at::rand({8}, generator),
+  const at::Tensor q = at::randn({8, 4, 8}, generator), k = at::randn({8, 2, 8}, generator),
+                   v = at::randn({8, 2, 8}, generator), q_norm = at::rand({8}, generator),
                    k_norm = at::rand({8}, generator);
   RopeTable rope(config.rope, config.head_dim, at::kCPU, at::kFloat);
   for (const bool norms : {true, false}) {
     at::Tensor results[2];
     for (const bool together : {true, false}) {
-      KvPages pages(config, 2, at::kFloat, at::kCPU, KvPages::Layout::kPlain);
-      for (const int64_t layer : {0, 1}) {
-        pages.keys(layer).zero_();
-        pages.values(layer).zero_();
+      KvPages pages(config, 3, at::kFloat, at::kCPU, KvPages::Layout::kPlain);
+      // Three positions are in the pages. What follows a sequence's end may be anything.
+      for (const at::Tensor& stored : {pages.keys(1), pages.values(1)}) {
+        stored.fill_(std::numeric_limits<float>::quiet_NaN());
+        stored.narrow(2, 0, 3).zero_();
       }
       const PagedAttentionLayers attention(batch, &pages, config);
       const Rotation rotation = rope.Gather(attention.positions_T(), attention.num_positions());
