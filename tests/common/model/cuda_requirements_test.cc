@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <regex>
-#include <sstream>
 #include <string>
 
 #include "common/model/decoder.h"
+#include "tests/support/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
@@ -73,11 +72,7 @@ TEST(CudaArchitecture, TheRefusalNamesBothSides) {
 
 // The list of the tree, as the build passes it on.
 TEST(CudaArchitecture, TheBuildsListRunsFromAmpereToWhatIsNewerThanBlackwell) {
-  std::ifstream file(std::string(std::getenv("TAOPD_SOURCE_DIR")) +
-                     "/common/cmake/CudaArchitectures.cmake");
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string content = text.str();
+  const std::string content = ReadFile(SourcePath("common/cmake/CudaArchitectures.cmake"));
   std::smatch found;
   ASSERT_TRUE(
       std::regex_search(content, found, std::regex("set\\(TAOPD_CUDA_ARCHITECTURES ([^)]*)\\)")));

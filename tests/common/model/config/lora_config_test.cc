@@ -157,68 +157,70 @@ void WriteChanged(const std::string& name, const std::function<void(nlohmann::js
   ASSERT_OK(WriteSafetensors(dir.File("adapter_model.safetensors"), tensors));
 }
 
+void SameConfig(nlohmann::json*) {}
+void SameWeights(std::vector<TensorToWrite>*) {}
+std::function<void(std::vector<TensorToWrite>*)> Without(const std::string& name) {
+  return [name](std::vector<TensorToWrite>* tensors) {
+    EXPECT_EQ(std::erase_if(*tensors, [&](const auto& t) { return t.name == name; }), 1);
+  };
+}
+
+// Loads a model of the golden files with the adapter of `dir`.
+absl::Status LoadMerged(const std::string& base, const std::string& dir) {
+  DecoderOptions options = {"float32", "cpu", false};
+  options.merged_adapter_dir = dir;
+  return LoadDecoder(SourcePath("tests/common/model/golden/" + base), options).status();
+}
+
 TEST(LoraFiles, SavedModulesThatDoNotFitAreRefusedByName) {
-  const std::string golden = SourcePath("tests/common/model/golden/");
-  const auto same_config = [](nlohmann::json*) {};
-  const auto same_weights = [](std::vector<TensorToWrite>*) {};
-  const auto without = [](const std::string& name) {
-    return [name](std::vector<TensorToWrite>* tensors) {
-      EXPECT_EQ(std::erase_if(*tensors, [&](const auto& t) { return t.name == name; }), 1);
-    };
-  };
-  const auto load = [&](const std::string& base, const TempDir& dir) {
-    DecoderOptions options = {"float32", "cpu", false};
-    options.merged_adapter_dir = dir.path();
-    return LoadDecoder(golden + base, options).status();
-  };
   const TempDir missing, unnamed, unknown, untied, tied_again, half;
-  WriteChanged("saved_qwen3_untied", same_config, without("base_model.model.model.norm.weight"),
+  WriteChanged("saved_qwen3_untied", SameConfig, Without("base_model.model.model.norm.weight"),
                missing);
-  EXPECT_THAT(std::string(load("qwen3_untied", missing).message()),
+  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", missing.path()).message()),
               HasSubstr("tensor base_model.model.model.norm.weight is missing"));
   WriteChanged(
       "saved_qwen3_untied",
       [](auto* json) {
         (*json)["modules_to_save"] = {"norm", "lm_head"};
       },
-      same_weights, unnamed);
-  EXPECT_THAT(std::string(load("qwen3_untied", unnamed).message()),
+      SameWeights, unnamed);
+  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", unnamed.path()).message()),
               HasSubstr("embed_tokens.weight is not an adapter"));
   WriteChanged(
       "saved_qwen3_untied", [](auto* json) { (*json)["modules_to_save"].push_back("score"); },
-      same_weights, unknown);
-  EXPECT_THAT(std::string(load("qwen3_untied", unknown).message()),
+      SameWeights, unknown);
+  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", unknown.path()).message()),
               HasSubstr("modules_to_save has \"score\""));
 
   // PEFT's default unties a head: then the file has only the embedding.
   const std::string head = "base_model.model.lm_head.weight";
   const auto no_tying = [](auto* json) { (*json)["ensure_weight_tying"] = false; };
-  WriteChanged("saved_qwen2_tied", no_tying, without(head), untied);
-  EXPECT_EQ(load("qwen2_tied", untied).code(), kUnimplemented);
-  EXPECT_THAT(std::string(load("qwen2_tied", untied).message()), HasSubstr("ensure_weight_tying"));
-  WriteChanged("saved_qwen2_tied", same_config, without(head), tied_again);
-  EXPECT_OK(load("qwen2_tied", tied_again));
+  WriteChanged("saved_qwen2_tied", no_tying, Without(head), untied);
+  EXPECT_EQ(LoadMerged("qwen2_tied", untied.path()).code(), kUnimplemented);
+  EXPECT_THAT(std::string(LoadMerged("qwen2_tied", untied.path()).message()),
+              HasSubstr("ensure_weight_tying"));
+  WriteChanged("saved_qwen2_tied", SameConfig, Without(head), tied_again);
+  EXPECT_OK(LoadMerged("qwen2_tied", tied_again.path()));
   const std::vector<std::byte> zeros(26 * 16 * sizeof(float));
   WriteChanged(
-      "saved_qwen2_tied", same_config,
+      "saved_qwen2_tied", SameConfig,
       [&](std::vector<TensorToWrite>* tensors) {
         for (TensorToWrite& tensor : *tensors) {
           if (tensor.name == head) tensor.bytes = zeros;
         }
       },
       half);
-  EXPECT_EQ(load("qwen2_tied", half).code(), kUnimplemented);
+  EXPECT_EQ(LoadMerged("qwen2_tied", half.path()).code(), kUnimplemented);
 }
 
 // Both of PEFT's forms: a Linear per expert, and the stacked parameter.
 TEST(LoraFiles, AdaptersOfExpertsAreRefusedByName) {
-  DecoderOptions options = {"float32", "cpu", false};
   const TempDir per_expert, stacked;
   const std::string tensor =
       "base_model.model.model.layers.0.mlp.experts.0.gate_proj.lora_A.weight";
   const std::vector<std::byte> zeros(2 * 16 * sizeof(float));
   WriteChanged(
-      "qwen3_moe", [](nlohmann::json*) {},
+      "qwen3_moe", SameConfig,
       [&](std::vector<TensorToWrite>* tensors) {
         tensors->push_back({tensor, "F32", {2, 16}, zeros});
       },
@@ -226,46 +228,34 @@ TEST(LoraFiles, AdaptersOfExpertsAreRefusedByName) {
   WriteChanged(
       "qwen3_moe",
       [](nlohmann::json* json) { (*json)["target_parameters"] = {"mlp.experts.gate_up_proj"}; },
-      [](std::vector<TensorToWrite>*) {}, stacked);
+      SameWeights, stacked);
   for (const auto& [dir, says] : {std::pair(&per_expert, tensor + ": experts can have no adapter"),
                                   {&stacked, "target_parameters = "}}) {
-    options.merged_adapter_dir = dir->path();
-    const absl::Status status =
-        LoadDecoder(SourcePath("tests/common/model/golden/qwen3_moe"), options).status();
+    const absl::Status status = LoadMerged("qwen3_moe", dir->path());
     EXPECT_EQ(status.code(), kUnimplemented);
     EXPECT_THAT(std::string(status.message()), HasSubstr(says));
   }
 }
 
 TEST(LoraFiles, OfAnotherModelAreRefusedByName) {
-  const std::string golden = SourcePath("tests/common/model/golden/");
-  DecoderOptions options = {"float32", "cpu", false};
-  options.merged_adapter_dir = golden + "lora_qwen3_untied";
+  const std::string untied = SourcePath("tests/common/model/golden/lora_qwen3_untied");
   // Another head_dim, and no MLP outside of its experts.
-  const absl::Status other = LoadDecoder(golden + "qwen3_tied", options).status();
-  EXPECT_THAT(std::string(other.message()), HasSubstr("self_attn.q_proj.lora_B.weight has shape"));
-  const absl::Status sparse = LoadDecoder(golden + "qwen3_moe", options).status();
-  EXPECT_EQ(sparse.code(), kInvalidArgument);
-  // A file without one of the two matrices.
-  const TempDir dir;
-  std::filesystem::copy(
-      golden + "lora_qwen3_untied", dir.path(),
-      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
-  ASSERT_OK_AND_ASSIGN(
-      const auto file,
-      SafetensorsFile::Open(golden + "lora_qwen3_untied/adapter_model.safetensors"));
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [name, view] : file->tensors()) {
-    if (name != "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight")
-      tensors.push_back({name, view.dtype, view.shape, view.bytes});
-  }
-  ASSERT_OK(WriteSafetensors(dir.File("adapter_model.safetensors"), tensors));
-  options.merged_adapter_dir = dir.path();
-  EXPECT_THAT(std::string(LoadDecoder(golden + "qwen3_untied", options).status().message()),
+  EXPECT_THAT(std::string(LoadMerged("qwen3_tied", untied).message()),
+              HasSubstr("self_attn.q_proj.lora_B.weight has shape"));
+  EXPECT_EQ(LoadMerged("qwen3_moe", untied).code(), kInvalidArgument);
+  // A file without one of the two matrices, and one with a matrix of another layer.
+  const TempDir missing, unexpected;
+  WriteChanged("qwen3_untied", SameConfig,
+               Without("base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"), missing);
+  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", missing.path()).message()),
               HasSubstr("layers.1.mlp.up_proj.lora_B.weight is missing"));
-  tensors.push_back({"base_model.model.lm_head.lora_A.weight", "F32", {0}, {}});
-  ASSERT_OK(WriteSafetensors(dir.File("adapter_model.safetensors"), tensors));
-  EXPECT_FALSE(LoadDecoder(golden + "qwen3_untied", options).ok());
+  WriteChanged(
+      "qwen3_untied", SameConfig,
+      [](std::vector<TensorToWrite>* tensors) {
+        tensors->push_back({"base_model.model.lm_head.lora_A.weight", "F32", {0}, {}});
+      },
+      unexpected);
+  EXPECT_FALSE(LoadMerged("qwen3_untied", unexpected.path()).ok());
 }
 
 }  // namespace

@@ -120,44 +120,6 @@ TEST_P(LoraGolden, OnlyTheAdaptersAndWhatTheySaveHaveGradients) {
   }
 }
 
-// The derivative along a random direction of all matrices, by central differences.
-TEST_P(LoraGolden, GradientsAreFiniteDifferences) {
-  if (std::string(GetParam()) == "qwen3_moe") GTEST_SKIP() << "the choice of experts is not smooth";
-  const LoraCase test_case(GetParam());
-  const auto decoder = test_case.Trained();
-  const at::Tensor weights_TV = test_case.golden.at("loss_weights").to(at::kDouble);
-  const auto loss = [&] {
-    return (at::linear(decoder->Forward(test_case.batch), decoder->lm_head()).to(at::kDouble) *
-            weights_TV)
-        .sum();
-  };
-  loss().backward();
-  const at::NoGradGuard no_grad;
-  double expected = 0;
-  std::vector<at::Tensor> directions;
-  for (const auto& [name, parameter] : decoder->TrainedParameters()) {
-    at::Tensor direction = at::empty_like(parameter);
-    RandomStream random(5, name);
-    float* const data = direction.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < direction.numel(); ++i)
-      data[i] = static_cast<float>(random.NextNormal());
-    expected += (direction.to(at::kDouble) * parameter.grad().to(at::kDouble)).sum().item<double>();
-    directions.push_back(direction);
-  }
-  constexpr double kStep = 1e-3;
-  const auto move = [&](double step) {
-    const auto trained = decoder->TrainedParameters();
-    for (size_t i = 0; i < trained.size(); ++i) {
-      at::Tensor matrix = trained[i].second;
-      matrix.add_(directions[i], step);
-    }
-    return loss().item<double>();
-  };
-  const double above = move(kStep), below = move(-2 * kStep);
-  // Float32 roundings of the logits, divided by the step, and the third derivative.
-  EXPECT_NEAR((above - below) / (2 * kStep), expected, 0.01 * (1.0 + std::abs(expected)));
-}
-
 TEST_P(LoraGolden, WritesWhatItReads) {
   const LoraCase test_case(GetParam());
   const auto decoder = test_case.Trained();
