@@ -85,8 +85,8 @@ class Decoder {
   at::Device device() const { return device_; }
   at::ScalarType dtype() const { return dtype_; }
 
-  // Whether Forward takes batches with parents. A row then has the same bits as if the parent's
-  // tokens were written before the sequence's own.
+  // Returns whether Forward takes batches with parents. A row then has the same bits as if the
+  // parent's tokens were written before the sequence's own.
   virtual bool SharesPrefixes() const { return false; }
 
   // Returns the hidden states after the final norm, [T, H]. Attention is causal within each
@@ -103,8 +103,8 @@ class Decoder {
   // Returns the logits of hidden states, float32 [N, V] on the model's device, under the contract
   // of Infer.
   virtual at::Tensor Logits(const at::Tensor& hidden_NH) = 0;
-  // ScoreRowsOfHead (kernels/torch/head/scoring_head.h) with this model's head, under the contract
-  // of Infer.
+  // Returns what ScoreRowsOfHead (kernels/torch/head/scoring_head.h) returns for this model's head,
+  // under the contract of Infer.
   virtual ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
                                   const at::Tensor& candidate_ids_NM,
                                   const ScoringOptions& options);
@@ -112,7 +112,7 @@ class Decoder {
   virtual RowSampler row_sampler(at::Device device_of_logits) const {
     return RowSamplerOn(device_of_logits);
   }
-  // KvPages::CopyBlock, wherever the model's pages are.
+  // Calls KvPages::CopyBlock in every process that has pages of the model.
   virtual void CopyBlock(KvPages* pages, int32_t from, int32_t to) { pages->CopyBlock(from, to); }
   // Returns the configuration from which KvPages for Infer are made: that of the model, or of the
   // slice that this process holds.
@@ -147,19 +147,20 @@ class Decoder {
   // Grows whenever a parameter is written. Keys and values of another version must not be used.
   virtual uint64_t weight_version() const = 0;
 
-  // [V, H]; the embedding itself if the head is tied. Logits are hidden @ lm_head^T.
+  // Returns the head, [V, H], which is the embedding itself if it is tied. Logits are hidden @
+  // lm_head^T.
   virtual at::Tensor lm_head() const = 0;
 
-  // The parameters by their Hugging Face names, in a fixed order. A tied head is not listed. With
-  // adapters, they are those of the base.
+  // Returns the parameters by their Hugging Face names, in a fixed order. A tied head is not
+  // listed. With adapters, they are those of the base.
   virtual std::vector<NamedParameter> Parameters() const = 0;
 
-  // The configuration of the adapters with which the model is trained, or null. The base is then
-  // frozen, except for modules_to_save. On the CPU, all products are those of the merged weights
-  // (kernels/torch/gemm/lora/low_rank.h).
+  // Returns the configuration of the adapters with which the model is trained, or null. With
+  // adapters, the base is frozen, except for modules_to_save. On the CPU, all products are those of
+  // the merged weights (kernels/torch/gemm/lora/low_rank.h).
   virtual const LoraConfig* lora() const { return nullptr; }
-  // The parameters that training changes: the adapters' matrices and modules_to_save by PEFT's
-  // names, or Parameters().
+  // Returns the parameters that training changes: the adapters' matrices and modules_to_save by
+  // PEFT's names, or Parameters().
   virtual std::vector<NamedParameter> TrainedParameters() const { return Parameters(); }
   // Returns a decoder of the same frozen base, whose tensors the two share, with copies of the
   // present values of TrainedParameters, which are not trained. Packed weights are not shared.

@@ -29,7 +29,7 @@ struct KernelUse {
 // the kernel if one hangs or makes the device refuse all work; the process must then end.
 absl::Status SetUpKernels(const KernelUse& use,
                           const std::function<absl::StatusOr<ModelConfig>()>& read_config);
-// The same for the model of a directory.
+// Does the same for the model of a directory.
 absl::Status SetUpKernels(const KernelUse& use, const std::string& model_dir);
 
 // Returns how many kernels the check has left out. Thread-safe.

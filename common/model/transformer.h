@@ -99,7 +99,7 @@ class TransformerDecoder final : public Decoder {
   std::map<const void*, std::function<void()>> release_mapped_;  // by the tensor's address
   std::optional<LoraConfig> lora_;
   RopeTable rope_;
-  std::mutex packed_mutex_;
+  std::mutex packed_mutex_;  // guards packed_ and packed_version_ while several threads run Infer
   std::shared_ptr<PackedWeights> packed_;
   uint64_t packed_version_ = 0;
   uint64_t replaced_versions_ = 0;  // what the counters of replaced parameters no longer count

@@ -88,8 +88,7 @@ absl::Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
   if (config->HasSlidingLayers() && config->sliding_window == 0) {
     return InvalidArgument(
         "layer_types has sliding_attention, but use_sliding_window is not true or sliding_window "
-        "is "
-        "missing");
+        "is missing");
   }
   if (!config->HasSlidingLayers()) config->sliding_layers.clear();
   if (config->sliding_layers.empty()) config->sliding_window = 0;

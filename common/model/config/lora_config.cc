@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
 
-// Returns the number of adapted layers with this name and the sum of their inputs and outputs, by
-// which the number of an adapter's values grows with its rank.
+// The Linear layers of one name: their number, and the inputs and outputs of one of them together,
+// which times the rank are the values of its adapter.
 struct LoraSizes {
   int64_t num_layers = 0;
   int64_t inputs_and_outputs = 0;
@@ -51,7 +51,8 @@ std::vector<SavedModule> SavableModules(const ModelConfig& model) {
           {"model.layers.0.self_attn.k_norm", L * D}};
 }
 
-// Returns the first of `names` that is not in `known` or occurs twice.
+// Returns INVALID_ARGUMENT for the first of `names` that is not in `known` or occurs twice. `also`
+// begins the list of known names in the message.
 template <size_t N>
 absl::Status CheckNames(const std::vector<std::string>& names, const char* const (&known)[N],
                         const std::string& also) {

@@ -35,9 +35,9 @@ class DecodeInputs {
     int64_t num_positions = 1;
   };
 
-  // For steps on `pages`, to which no reference is kept. Until Set is called, every row is the
-  // first one of a sequence in block 0. Throws c10::Error on CUDA if attention has no kernels for
-  // the pages (CudaPagedAttention::Supports).
+  // Makes the inputs of steps on `pages`, and keeps no reference to them. Until Set is called,
+  // every row is the first one of a sequence in block 0. Throws c10::Error on CUDA if attention has
+  // no kernels for the pages (CudaPagedAttention::Supports).
   DecodeInputs(const ModelConfig& config, const Shape& shape, const KvPages& pages,
                at::Device device);
   DecodeInputs(const DecodeInputs&) = delete;

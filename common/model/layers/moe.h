@@ -43,7 +43,7 @@ Routing Route(const at::Tensor& router_logits_TE, const MoeConfig& config);
 using ExpertFunction = std::function<at::Tensor(int64_t e, const at::Tensor& x_nH)>;
 at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, int64_t num_experts,
                          const ExpertFunction& expert);
-// The same, with the experts of `weights`; differentiable.
+// Does the same with the experts of `weights`. Differentiable.
 at::Tensor ExpertsInTurn(const at::Tensor& x_TH, const Routing& routing, const MoeWeights& weights);
 
 // Computes all experts in three grouped products (at::_grouped_mm). Sums are float32, in the order
@@ -59,7 +59,8 @@ void StackExperts(MoeWeights* weights);
 // bytes.
 bool HasGroupedProducts(const at::Tensor& router_EH, const MoeConfig& config);
 
-// The whole block: Route, then ExpertsGrouped if the weights are stacked, otherwise ExpertsInTurn.
+// Computes the whole block: Route, then ExpertsGrouped if the weights are stacked, otherwise
+// ExpertsInTurn.
 at::Tensor MoeBlock(const at::Tensor& x_TH, const MoeWeights& weights, const MoeConfig& config);
 
 }  // namespace taopd

@@ -11,8 +11,8 @@
 
 namespace taopd {
 
-// ScoreRowsOfHead with the head of the whole model. Every process calls it with the same arguments
-// except for its own slice of the head. Only rank 0's output is filled in.
+// Returns what ScoreRowsOfHead returns for the head of the whole model. Every process calls it with
+// the same arguments except for its own slice of the head. Only rank 0's output is filled in.
 //
 // Top-k, tail, sampled log-probs, entropy and the normalizer are merged in double from those of the
 // slices, so k + 4 numbers per row and process are sent. Ranks, candidates and dense rows need the

@@ -42,9 +42,9 @@ absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
                                               const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots);
 
-// Makes the adapters of `slots` that options.config.target_modules names, on their device, or those
-// of options.dir, with what that saves. The random numbers depend only on options.seed and the
-// names.
+// Makes adapters of the `slots` that options.config.target_modules names, or, if options.dir is
+// set, reads them and the modules that it saves from there. A and B are on `device`. The random
+// numbers depend only on options.seed and the names.
 absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots,
                                               at::Device device);

@@ -1,7 +1,7 @@
 // The copy of a model's matrices that inference on the CPU uses: projections that read the same
 // input are fused into one, merged with their adapters, and laid out for the kernels
-// (kernels/torch/gemm/packed_weight.h).
-// Embeddings, norms and rows of the head by id are read in place.
+// (kernels/torch/gemm/packed_weight.h). Embeddings, norms and rows of the head by id are read in
+// place.
 //
 // The parameters remain authoritative. WeightVersion tells whether they were written; Refresh then
 // packs the changed ones again, in place.
