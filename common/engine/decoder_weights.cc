@@ -7,38 +7,49 @@
 #include <set>
 #include <utility>
 
+#include "common/engine/engine_weights.h"
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/io/sha256.h"
 #include "common/model/architectures/architecture.h"
+#include "common/model/decoder.h"
+#include "common/model/torch_errors.h"
 #include "common/model/weights/lora_weights.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {
 namespace {
 
-// The engine computes meanwhile.
+// Few threads, because the engine computes meanwhile.
 constexpr int kHashThreads = 4;
 
 std::span<const std::byte> BytesOf(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-// Returns the configuration that the files of a model describe, in one form.
+// Returns a text that is equal for the configurations of two models that differ only in their
+// weights.
 std::string ConfigOf(const Decoder& decoder) {
   ModelConfig config = decoder.config();
   config.raw_json.clear();
-  // They may come from generation_config.json, which weights come without, and stay as they are.
+  // The end ids may come from generation_config.json, which a directory of weights may lack. The
+  // engine keeps its own.
   config.eos_token_ids.clear();
   config.dtype = ConfigDtype(decoder.dtype());
   return ModelConfigJson(config);
 }
 
+using SumsByName = std::map<std::string, std::string>;
+
+SumsByName ByName(const std::vector<TensorSum>& sums) {
+  SumsByName by_name;
+  for (const TensorSum& sum : sums) by_name[sum.name] = sum.sha256;
+  return by_name;
+}
+
 // Returns DATA_LOSS if a tensor does not have its sum, and INVALID_ARGUMENT if the names differ.
 absl::Status CheckSums(const std::map<std::string, std::span<const std::byte>>& tensors,
-                       const std::vector<TensorSum>& sums) {
-  std::map<std::string, std::string> expected;
-  for (const TensorSum& sum : sums) expected[sum.name] = sum.sha256;
+                       const SumsByName& expected) {
   std::vector<std::span<const std::byte>> pieces;
   for (const auto& [name, bytes] : tensors) {
     if (!expected.contains(name))
@@ -53,9 +64,9 @@ absl::Status CheckSums(const std::map<std::string, std::span<const std::byte>>& 
   size_t i = 0;
   for (const auto& [name, bytes] : tensors) {
     const std::string& sum = found[i++];
-    if (sum == expected[name]) continue;
+    if (sum == expected.at(name)) continue;
     return DataLoss("tensor ", name, " has the checksum ", sum.substr(0, 16), "... instead of ",
-                    expected[name].substr(0, 16), "...");
+                    expected.at(name).substr(0, 16), "...");
   }
   return absl::OkStatus();
 }
@@ -85,8 +96,8 @@ class DecoderWeights final : public EngineWeights {
  private:
   class Staged final : public StagedWeights {
    public:
-    Staged(DecoderWeights* weights, std::vector<NewParameter> changed,
-           std::map<std::string, std::string> sums, std::set<std::string> adapted)
+    Staged(DecoderWeights* weights, std::vector<NewParameter> changed, SumsByName sums,
+           std::set<std::string> adapted)
         : weights_(*weights),
           changed_(std::move(changed)),
           sums_(std::move(sums)),
@@ -94,9 +105,11 @@ class DecoderWeights final : public EngineWeights {
     int64_t num_changed() const override { return static_cast<int64_t>(changed_.size()); }
     absl::Status Apply() override {
       try {
-        weights_.sums_.clear();  // not known, should this fail
-        weights_.decoder_->ReplaceParameters(changed_);
+        // If this fails, any of the tensors may have been replaced.
+        weights_.sums_.clear();
         weights_.is_model_ |= adapted_.empty();
+        weights_.adapted_.insert(adapted_.begin(), adapted_.end());
+        weights_.decoder_->ReplaceParameters(changed_);
         weights_.sums_ = std::move(sums_);
         weights_.adapted_ = std::move(adapted_);
         return absl::OkStatus();
@@ -108,7 +121,7 @@ class DecoderWeights final : public EngineWeights {
    private:
     DecoderWeights& weights_;
     const std::vector<NewParameter> changed_;
-    std::map<std::string, std::string> sums_;
+    SumsByName sums_;
     std::set<std::string> adapted_;  // names; empty for a model
   };
 
@@ -124,10 +137,8 @@ class DecoderWeights final : public EngineWeights {
     }
     std::map<std::string, std::span<const std::byte>> tensors;
     for (const auto& [name, tensor] : given->Parameters()) tensors[name] = BytesOf(tensor);
-    if (const absl::Status checked = CheckSums(tensors, sums); !checked.ok())
-      return Annotate(checked, directory);
-    std::map<std::string, std::string> new_sums;
-    for (const TensorSum& sum : sums) new_sums[sum.name] = sum.sha256;
+    SumsByName new_sums = ByName(sums);
+    TAOPD_RETURN_IF_ERROR(Annotate(CheckSums(tensors, new_sums), directory));
     std::vector<NewParameter> changed;
     for (const auto& [name, tensor] : given->Parameters()) {
       const auto present = sums_.find(name);
@@ -145,8 +156,7 @@ class DecoderWeights final : public EngineWeights {
                            SafetensorsFile::Open(directory + "/" + kAdapterWeightsFile));
     std::map<std::string, std::span<const std::byte>> tensors;
     for (const auto& [name, view] : file->tensors()) tensors[name] = view.bytes;
-    if (const absl::Status checked = CheckSums(tensors, sums); !checked.ok())
-      return Annotate(checked, directory);
+    TAOPD_RETURN_IF_ERROR(Annotate(CheckSums(tensors, ByName(sums)), directory));
     TAOPD_ASSIGN_OR_RETURN(const Architecture* architecture,
                            FindArchitecture(decoder_->config().architecture));
     ModelWeights shapes_only;
@@ -156,32 +166,39 @@ class DecoderWeights final : public EngineWeights {
     if (is_model_) {
       return FailedPrecondition(directory, ": is an adapter of weights that were replaced");
     }
-    if (base_.empty()) {
-      for (const auto& [name, tensor] : decoder_->Parameters()) base_[name] = tensor;
-    }
-    const c10::InferenceMode normal(false);
-    std::vector<NewParameter> changed;
     std::set<std::string> adapted;
-    for (const auto& [name, adapter] : adapters.by_weight) {
-      changed.push_back({name, MergeAdapter(base_.at(name).cpu(), adapter), nullptr});
-      adapted.insert(name);
-    }
-    for (const auto& [name, tensor] : adapters.saved) {
+    for (const auto& [name, adapter] : adapters.by_weight) adapted.insert(name);
+    for (const auto& [name, tensor] : adapters.saved) adapted.insert(name);
+    const c10::InferenceMode normal(false);
+    KeepBase(adapted);
+    std::vector<NewParameter> changed;
+    for (const auto& [name, adapter] : adapters.by_weight)
+      changed.push_back({name, MergeAdapter(base_.at(name), adapter), nullptr});
+    for (const auto& [name, tensor] : adapters.saved)
       changed.push_back({name, tensor.to(decoder_->dtype()), nullptr});
-      adapted.insert(name);
-    }
     for (const std::string& name : adapted_) {
       if (!adapted.contains(name)) changed.push_back({name, base_.at(name), nullptr});
     }
-    return std::make_unique<Staged>(this, std::move(changed), std::map<std::string, std::string>(),
-                                    std::move(adapted));
+    return std::make_unique<Staged>(this, std::move(changed), SumsByName(), std::move(adapted));
+  }
+
+  // Keeps these tensors of the base on the CPU, before the first adapter changes them. Decoders may
+  // write new values in place, except in mapped files.
+  void KeepBase(const std::set<std::string>& names) {
+    for (const auto& [name, tensor] : decoder_->Parameters()) {
+      if (!names.contains(name) || base_.contains(name)) continue;
+      const bool is_mapped = decoder_->ReleaserOf(tensor) != nullptr;
+      base_[name] = is_mapped ? tensor
+                              : tensor.to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false,
+                                          /*copy=*/true);
+    }
   }
 
   const std::shared_ptr<Decoder> decoder_;
-  std::map<std::string, std::string> sums_;  // of the weights in use; empty: not known
-  bool is_model_ = false;                    // whether a whole model has been taken into use
-  std::set<std::string> adapted_;            // the tensors in use that an adapter has changed
-  std::map<std::string, at::Tensor> base_;   // of adapters; empty before the first one
+  SumsByName sums_;                         // of the weights in use; empty: not known
+  bool is_model_ = false;                   // whether a model has replaced the base
+  std::set<std::string> adapted_;           // the tensors in use that an adapter has changed
+  std::map<std::string, at::Tensor> base_;  // of all tensors that an adapter has changed
 };
 
 }  // namespace

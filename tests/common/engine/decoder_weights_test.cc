@@ -63,6 +63,35 @@ void ExpectSameAnswers(InferenceEngine* a, InferenceEngine* b) {
   }
 }
 
+// A model that writes new values in place, as one on a GPU does, and then may fail.
+class InPlaceDecoder final : public Decoder {
+ public:
+  explicit InPlaceDecoder(std::shared_ptr<Decoder> model)
+      : Decoder(model->config(), model->device(), model->dtype()), model_(std::move(model)) {}
+
+  void ReplaceParameters(const std::vector<NewParameter>& changed) override {
+    const at::NoGradGuard no_grad;
+    std::map<std::string, at::Tensor> by_name;
+    for (const auto& [name, tensor] : Parameters()) by_name[name] = tensor;
+    for (const NewParameter& parameter : changed)
+      by_name.at(parameter.name).copy_(parameter.tensor);
+    TORCH_CHECK(!fails, "a fault");
+  }
+  std::vector<NamedParameter> Parameters() const override { return model_->Parameters(); }
+  at::Tensor Forward(const PackedBatch&, const ForwardOptions&) override { return {}; }
+  at::Tensor Infer(const PagedBatch&, KvPages*) override { return {}; }
+  at::Tensor Logits(const at::Tensor&) override { return {}; }
+  at::Tensor lm_head() const override { return {}; }
+  int64_t PrepareInference() override { return 0; }
+  void KeepForInferenceOnly() override {}
+  uint64_t weight_version() const override { return 0; }
+
+  bool fails = false;
+
+ private:
+  std::shared_ptr<Decoder> model_;
+};
+
 class DecoderWeightsTest : public ::testing::Test {
  protected:
   LoadedEngine Load(const std::string& name, bool takes_weights = false) {
@@ -73,6 +102,31 @@ class DecoderWeightsTest : public ::testing::Test {
   }
   void Save(const Decoder& decoder, const std::string& name) {
     ASSERT_OK(SaveDecoder(decoder, dir_.File(name)));
+  }
+  // Saves an adapter of the model "start" as "adapter"; with saves_modules, it has a norm and the
+  // embedding, too.
+  std::unique_ptr<Decoder> SaveAdapter(bool saves_modules) {
+    DecoderOptions options = {.device = "cpu", .requires_grad = true};
+    options.lora.emplace();
+    options.lora->config.rank = 4;
+    options.lora->config.alpha = 8;
+    options.lora->config.target_modules = {"q_proj", "down_proj"};
+    if (saves_modules) options.lora->config.modules_to_save = {"model.norm", "embed_tokens"};
+    options.lora->seed = saves_modules ? 5 : 6;
+    auto student = LoadDecoder(dir_.File("start"), options);
+    EXPECT_OK(student);
+    {
+      const at::NoGradGuard no_grad;
+      for (const auto& [parameter_name, matrix] : (*student)->TrainedParameters())
+        at::Tensor(matrix).add_(0.1);  // B is 0 at first
+    }
+    std::filesystem::remove_all(dir_.File("adapter"));
+    Save(**student, "adapter");
+    return *std::move(student);
+  }
+  absl::StatusOr<std::unique_ptr<StagedWeights>> StageAdapter(EngineWeights* weights,
+                                                              const Decoder& student) {
+    return weights->Stage(dir_.File("adapter"), SumsOf(SnapshotOf(student, false).parameters));
   }
   TempDir dir_;
 };
@@ -175,33 +229,38 @@ TEST_F(DecoderWeightsTest, DamagedOrOtherWeightsAreRefusedByName) {
 }
 
 TEST_F(DecoderWeightsTest, AnAdapterIsMergedIntoTheBaseOfTheStart) {
-  const ModelConfig config = SmallConfig();
-  Save(*RandomModel(config, 1), "start");
+  Save(*RandomModel(SmallConfig(), 1), "start");
   const LoadedEngine engine = Load("start", /*takes_weights=*/true);
-  for (const uint64_t seed : {5, 6}) {
-    DecoderOptions options = {.device = "cpu", .requires_grad = true};
-    options.lora.emplace();
-    options.lora->config.rank = 4;
-    options.lora->config.alpha = 8;
-    options.lora->config.target_modules = {"q_proj", "down_proj"};
-    // The next adapter leaves them to the base again.
-    if (seed == 5) options.lora->config.modules_to_save = {"model.norm", "embed_tokens"};
-    options.lora->seed = seed;
-    ASSERT_OK_AND_ASSIGN(const auto student, LoadDecoder(dir_.File("start"), options));
-    {
-      const at::NoGradGuard no_grad;
-      for (const auto& [name, matrix] : student->TrainedParameters())
-        at::Tensor(matrix).add_(0.1);  // B is 0 at first
-    }
-    const std::string name = Concat("adapter", seed);
-    Save(*student, name);
-    ASSERT_OK_AND_ASSIGN(
-        const auto staged,
-        engine.weights->Stage(dir_.File(name), SumsOf(SnapshotOf(*student, false).parameters)));
-    EXPECT_EQ(staged->num_changed(), 2 * config.num_hidden_layers + 2);
+  // The second adapter leaves the modules of the first one to the base again.
+  for (const bool saves_modules : {true, false}) {
+    const auto student = SaveAdapter(saves_modules);
+    ASSERT_OK_AND_ASSIGN(const auto staged, StageAdapter(engine.weights.get(), *student));
+    EXPECT_EQ(staged->num_changed(), 2 * SmallConfig().num_hidden_layers + 2);
     ASSERT_OK(staged->Apply());
     const auto fresh = MakeEngine(std::shared_ptr<Decoder>(student.get(), [](auto*) {}));
     ExpectSameAnswers(engine.engine.get(), fresh.get());
+  }
+}
+
+TEST_F(DecoderWeightsTest, AnAdapterLeavesNothingBehindWhereWeightsAreWrittenInPlace) {
+  Save(*RandomModel(SmallConfig(), 1), "start");
+  for (const bool fails : {false, true}) {
+    InPlaceDecoder used(RandomModel(SmallConfig(), 1)), fresh(RandomModel(SmallConfig(), 1));
+    const auto weights = MakeDecoderWeights(std::shared_ptr<Decoder>(&used, [](auto*) {}));
+    const auto fresh_weights = MakeDecoderWeights(std::shared_ptr<Decoder>(&fresh, [](auto*) {}));
+    const auto first = SaveAdapter(/*saves_modules=*/true);
+    ASSERT_OK_AND_ASSIGN(const auto staged_first, StageAdapter(weights.get(), *first));
+    used.fails = fails;
+    EXPECT_EQ(staged_first->Apply().ok(), !fails);
+    used.fails = false;
+    const auto second = SaveAdapter(/*saves_modules=*/false);
+    for (EngineWeights* const target : {weights.get(), fresh_weights.get()}) {
+      ASSERT_OK_AND_ASSIGN(const auto staged, StageAdapter(target, *second));
+      ASSERT_OK(staged->Apply());
+    }
+    const auto found = used.Parameters(), expected = fresh.Parameters();
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(at::equal(found[i].second, expected[i].second)) << expected[i].first;
   }
 }
 
