@@ -1,5 +1,4 @@
-#include "common/engine/decoder_weights.h"
-
+// The EngineWeights of a Decoder.
 #include <c10/core/InferenceMode.h>
 
 #include <exception>

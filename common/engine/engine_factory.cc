@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "common/engine/decoder_weights.h"
 #include "common/engine/model_plan.h"
 #include "common/engine/parallel/leader_decoder.h"
 #include "common/engine/request_validation.h"

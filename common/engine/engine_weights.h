@@ -47,4 +47,9 @@ class EngineWeights {
   virtual int64_t num_bytes() const = 0;
 };
 
+class Decoder;  // common/model/decoder.h
+
+// REQUIRES: Decoder::ReplaceParameters may be called for the decoder, now and later.
+std::unique_ptr<EngineWeights> MakeDecoderWeights(std::shared_ptr<Decoder> decoder);
+
 }  // namespace taopd

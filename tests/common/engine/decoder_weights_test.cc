@@ -1,13 +1,11 @@
 // Weights that are replaced under a running engine: afterwards it computes what an engine computes
 // that was loaded with them, bit for bit; what is damaged changes nothing.
-#include "common/engine/decoder_weights.h"
-
-#include <gmock/gmock.h>
 
 #include <filesystem>
 
 #include "common/engine/engine_factory.h"
-#include "common/io/sha256_all.h"
+#include "common/engine/engine_weights.h"
+#include "common/io/sha256.h"
 #include "common/model/weights/model_snapshot.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
