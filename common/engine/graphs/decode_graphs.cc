@@ -9,7 +9,6 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "common/engine/graphs/cuda_graph_backend.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/model/torch_errors.h"
 #include "common/model/weights/weights.h"

@@ -1,5 +1,5 @@
 // Records a function's work on the device and replays it: the interface between the engine's decode
-// steps (decode_graphs.h) and CUDA graphs (cuda_graph_backend.h).
+// steps (decode_graphs.h) and CUDA graphs (cuda_graph_backend.cc).
 //
 // A record refers to memory by address and keeps the arguments that were passed by value when it
 // was made. So the function must not allocate memory that outlives it, must not wait for the
@@ -8,8 +8,12 @@
 // Not thread-safe: one thread at a time.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <memory>
+
+#include "common/base/status.h"
 
 namespace taopd {
 
@@ -33,5 +37,9 @@ class GraphBackend {
   // Frees the memory that recording used and the records do not need.
   virtual void EndSet() = 0;
 };
+
+// Records CUDA graphs by at::cuda::CUDAGraph. Returns INVALID_ARGUMENT for a device that is not
+// CUDA, and UNIMPLEMENTED in a build without CUDA.
+absl::StatusOr<std::unique_ptr<GraphBackend>> MakeCudaGraphBackend(c10::Device device);
 
 }  // namespace taopd
