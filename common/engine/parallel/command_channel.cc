@@ -1,7 +1,10 @@
 #include "common/engine/parallel/command_channel.h"
 
+#include <absl/time/clock.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -58,6 +61,17 @@ absl::StatusOr<std::optional<std::string>> CommandChannel::Receive() {
   TAOPD_ASSIGN_OR_RETURN(const bool complete, fill(message.data(), message.size()));
   if (!complete) return Unavailable("a command ends in the middle");
   return std::optional<std::string>(std::move(message));
+}
+
+bool CommandChannel::Await(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  pollfd wait = {fd_.get(), POLLIN, 0};
+  int result = 0;
+  do {
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    result = ::poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+  } while (result < 0 && errno == EINTR);
+  return result > 0;
 }
 
 }  // namespace taopd

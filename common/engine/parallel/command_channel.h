@@ -5,6 +5,8 @@
 // Threads: one thread sends and one receives.
 #pragma once
 
+#include <absl/time/time.h>
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,6 +27,9 @@ class CommandChannel {
   absl::Status Send(const std::string& message);
   // Blocks until there is a message. Returns nullopt if the other side has closed its end.
   absl::StatusOr<std::optional<std::string>> Receive();
+  // Waits until there is a message or the other side has closed its end. Returns false after
+  // `timeout`.
+  bool Await(absl::Duration timeout);
 
  private:
   const FileDescriptor fd_;

@@ -2,11 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <absl/synchronization/mutex.h>
+#include <fcntl.h>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
+#include "common/base/file_descriptor.h"
 #include "common/dist/rendezvous_addresses.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
@@ -167,6 +169,36 @@ absl::StatusOr<std::string> DeviceOfRank(const std::string& device, int64_t rank
                          " is one device; with tensor_parallel_size name cpu, cuda or auto");
 }
 
+// Starts the other ranks, which join rank 0 at load.master_port and load their slices.
+absl::StatusOr<std::unique_ptr<WorkerProcesses>> StartWorkers(ModelCommand load,
+                                                              const std::string& device) {
+  TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(load.num_ranks));
+  for (int64_t rank = 1; rank < load.num_ranks; ++rank) {
+    TAOPD_ASSIGN_OR_RETURN(load.use.device, DeviceOfRank(device, rank));
+    load.rank = rank;
+    TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
+  }
+  TAOPD_RETURN_IF_ERROR(workers->AwaitReady(kParallelJoinTimeout));
+  return workers;
+}
+
+// Joins the other ranks, which connect to the port on which listen_fd listens.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> JoinWorkers(const ModelCommand& load, int listen_fd,
+                                                          at::Device device,
+                                                          const WorkerProcesses& workers) {
+  Rendezvous rendezvous = ParallelRendezvous(0, load.num_ranks, load.master_port);
+  rendezvous.listen_fd = ::fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);  // the store closes its copy
+  auto group = ProcessGroup::Connect(rendezvous, ParallelGroupOptions(device));
+  // The end of a process explains more than its absence.
+  if (!group.ok()) TAOPD_RETURN_IF_ERROR(workers.Health());
+  return group;
+}
+
+// Returns the number of threads that each of `size` processes of this machine uses.
+int64_t ThreadsPerRank(int num_threads, int64_t size) {
+  return std::max<int64_t>(1, (num_threads > 0 ? num_threads : at::get_num_threads()) / size);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& model_dir,
@@ -177,30 +209,22 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, size));
   TAOPD_ASSIGN_OR_RETURN(const std::string own_device, DeviceOfRank(options.device, 0));
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(own_device));
-  const int64_t threads =
-      std::max<int64_t>(1, (num_threads > 0 ? num_threads : at::get_num_threads()) / size);
 
-  TAOPD_ASSIGN_OR_RETURN(const int listener, ListenAt("127.0.0.1", 0));
-  TAOPD_ASSIGN_OR_RETURN(auto workers, WorkerProcesses::Start(size));
+  TAOPD_ASSIGN_OR_RETURN(const int listen_fd, ListenAt("127.0.0.1", 0));
+  const FileDescriptor listener(listen_fd);
   ModelCommand load;
   load.kind = ModelCommand::Kind::kLoad;
   load.model_dir = model_dir;
   load.merged_adapter_dir = options.merged_adapter_dir;
   load.use = kernels;
-  load.num_threads = threads;
+  load.num_threads = ThreadsPerRank(num_threads, size);
   load.num_ranks = size;
-  load.master_port = LocalName(listener).second;
-  for (int64_t rank = 1; rank < size; ++rank) {
-    TAOPD_ASSIGN_OR_RETURN(load.use.device, DeviceOfRank(options.device, rank));
-    load.rank = rank;
-    TAOPD_RETURN_IF_ERROR(workers->Send(rank, load.Encode()));
-  }
-  Rendezvous place = ParallelRendezvous(0, size, load.master_port);
-  place.listen_fd = listener;
-  TAOPD_ASSIGN_OR_RETURN(auto group, ProcessGroup::Connect(place, ParallelGroupOptions(device)));
+  load.master_port = LocalName(listen_fd).second;
+  TAOPD_ASSIGN_OR_RETURN(auto workers, StartWorkers(load, options.device));
+  TAOPD_ASSIGN_OR_RETURN(auto group, JoinWorkers(load, listen_fd, device, *workers));
   auto collectives = std::make_unique<GroupCollectives>(group.get());
 
-  at::set_num_threads(static_cast<int>(threads));
+  at::set_num_threads(static_cast<int>(load.num_threads));
   DecoderOptions own = options;
   own.device = own_device;
   own.group = collectives.get();

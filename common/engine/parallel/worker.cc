@@ -1,5 +1,4 @@
-#include "common/engine/parallel/worker.h"
-
+// The loop of the processes of a tensor parallel model (worker_processes.h).
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <signal.h>
@@ -10,17 +9,17 @@
 #include <string>
 #include <utility>
 
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/dist/process_group.h"
 #include "common/engine/parallel/command_channel.h"
 #include "common/engine/parallel/group_collectives.h"
 #include "common/engine/parallel/model_command.h"
+#include "common/engine/parallel/worker_processes.h"
 #include "common/model/torch_errors.h"
 
 namespace taopd {
 namespace {
-
-constexpr int kExitFailed = 70;
 
 // A slice and its pages.
 class Worker {
@@ -139,10 +138,13 @@ absl::Status Serve(CommandChannel* channel) {
   TAOPD_ASSIGN_OR_RETURN(const ModelCommand load, ModelCommand::Decode(*first));
   if (load.kind != ModelCommand::Kind::kLoad)
     return DataLoss("the first command must load the model");
-  TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(load.use.device));
-  const Rendezvous place = ParallelRendezvous(load.rank, load.num_ranks, load.master_port);
+  const absl::StatusOr<at::Device> device = ParseDevice(load.use.device);
+  // Rank 0 waits for this message, so that it does not wait for a rank that never joins.
+  TAOPD_RETURN_IF_ERROR(channel->Send(std::string(device.status().message())));
+  TAOPD_RETURN_IF_ERROR(device.status());
+  const Rendezvous rendezvous = ParallelRendezvous(load.rank, load.num_ranks, load.master_port);
   TAOPD_ASSIGN_OR_RETURN(const auto group,
-                         ProcessGroup::Connect(place, ParallelGroupOptions(device)));
+                         ProcessGroup::Connect(rendezvous, ParallelGroupOptions(*device)));
   Worker worker(group.get());
   const c10::InferenceMode inference_mode;
   absl::Status status = worker.Run(load);
@@ -172,9 +174,9 @@ int RunTensorParallelWorker() {
   } catch (const std::exception& error) {
     status = StatusOfException(error, "the model failed");
   }
-  if (status.ok()) return 0;
+  if (status.ok()) return kExitOk;
   LogError("a tensor parallel rank has failed", {{"error", status}});
-  return kExitFailed;
+  return kExitInternal;
 }
 
 }  // namespace taopd

@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "common/base/log.h"
-#include "common/engine/parallel/worker.h"
 
 namespace taopd {
 namespace {
@@ -72,8 +71,7 @@ WorkerProcesses::~WorkerProcesses() {
     siginfo_t how;
     while (!HasEnded(worker.pid, &how) && absl::Now() < deadline) absl::SleepFor(kPoll);
     if (!HasEnded(worker.pid, &how)) ::kill(worker.pid, SIGKILL);
-    int status = 0;
-    while (::waitpid(worker.pid, &status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(worker.pid, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
 }
@@ -86,6 +84,26 @@ absl::Status WorkerProcesses::Send(int64_t rank, const std::string& message) {
 absl::Status WorkerProcesses::SendToAll(const std::string& message) {
   for (size_t i = 0; i < workers_.size(); ++i) {
     TAOPD_RETURN_IF_ERROR(Send(static_cast<int64_t>(i) + 1, message));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerProcesses::AwaitReady(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].channel->Await(deadline - absl::Now())) {
+      return Unavailable("rank ", i + 1, " has not started within ", absl::FormatDuration(timeout));
+    }
+    const auto message = workers_[i].channel->Receive();
+    if (message.ok() && *message) {
+      if (!(*message)->empty()) return FailedPrecondition("rank ", i + 1, ": ", **message);
+      continue;
+    }
+    // The socket of a process that ends is closed before its exit code is known.
+    const absl::Time give_up = absl::Now() + kTimeToEnd;
+    while (Health().ok() && absl::Now() < give_up) absl::SleepFor(kPoll);
+    TAOPD_RETURN_IF_ERROR(Health());
+    return Unavailable("rank ", i + 1, " has closed its channel");
   }
   return absl::OkStatus();
 }
