@@ -172,6 +172,12 @@ TEST_F(EngineChainTest, StopsAtEosStopIdsAndLength) {
   EXPECT_THAT(generated.ids, ElementsAre(13, 14, 15, 0));
   EXPECT_EQ(generated.finish, FinishReason::kStop);
 
+  request.sampling->min_tokens = 6;
+  generated = Generate(request);
+  ASSERT_GE(generated.ids.size(), 6u);
+  EXPECT_NE(generated.ids[3], 0);
+
+  request.sampling->min_tokens = 0;
   request.sampling->ignore_eos = true;
   generated = Generate(request);
   EXPECT_THAT(generated.ids, ElementsAre(13, 14, 15, 0, 1, 2, 3, 4, 5, 6));
