@@ -197,10 +197,8 @@ class TorchEngine final : public InferenceEngine {
         YieldToOtherWork();
         Beat();
         stopped = stopping_;
-        if (stopping_)
-          scheduler_.DropAll(Unavailable("the engine was shut down before the request was done"));
-        if (aborting_)
-          scheduler_.DropAll(Unavailable("the engine was drained before the request was done"));
+        if (stopping_ || aborting_)
+          scheduler_.DropAll(Unavailable(refusal_, ", and the request was not done"));
         scheduler_.DropExpired(clock_->Now());
         release = release_now_ || (release_when_idle_ && !scheduler_.has_work());
         if (release) {
@@ -397,7 +395,8 @@ class TorchEngine final : public InferenceEngine {
   Scheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   std::string refusal_ ABSL_GUARDED_BY(mutex_);    // if not empty, why new work is UNAVAILABLE
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;  // the object is being destroyed
-  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;  // Drain's deadline has passed
+  // Drain's deadline has passed, or the device has failed: accepted work is UNAVAILABLE, too.
+  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;
   // Results of the current step may not have been delivered yet.
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   RequestHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;

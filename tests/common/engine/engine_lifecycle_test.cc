@@ -208,8 +208,8 @@ TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
   clock_.Advance(absl::Seconds(3));
   engine_->Drain(clock_.Now() - absl::Seconds(1));  // returns although the model stands still
   decoder_->OpenGate();
-  EXPECT_ERROR(box_.Wait(0), kUnavailable, "drained");
-  EXPECT_ERROR(box_.Wait(1), kUnavailable, "drained");
+  EXPECT_ERROR(box_.Wait(0), kUnavailable, "draining");
+  EXPECT_ERROR(box_.Wait(1), kUnavailable, "draining");
   EXPECT_EQ(decoder_->calls().size(), 1u);
 }
 
@@ -245,6 +245,19 @@ TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   // The numbers are the same as in a step without the others.
   ASSERT_OK_AND_ASSIGN(const auto alone, RunAll(engine_.get(), {Generation({1, 2}, 2)})[0]);
   EXPECT_EQ(alone.generated->ids, results[3]->generated->ids);
+}
+
+TEST_F(EngineLifecycleTest, ALostModelEndsWhatRunsAndWhatWaits) {
+  decoder_->poison_id = 13;
+  decoder_->health = absl::UnavailableError("rank 1 is gone");
+  Make();
+  SubmitAndStop(Generation({13}, 2), 0);
+  engine_->Submit(Generation({1}, 2), box_.Done(1));
+  decoder_->OpenGate();
+  EXPECT_ERROR(box_.Wait(0), kInternal, "token 13 is poison");
+  EXPECT_ERROR(box_.Wait(1), kUnavailable, "the device failed and needs a new process");
+  EXPECT_EQ(engine_->Submit(Generation({1}, 2), box_.Done(2)), 0u);
+  EXPECT_EQ(decoder_->calls().size(), 1u);
 }
 
 // Sequences of one prompt share its block until they write to it.

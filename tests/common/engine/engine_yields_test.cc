@@ -44,7 +44,7 @@ TEST(EngineYields, NoStepBeginsWhileOtherWorkIsThere) {
   EXPECT_EQ(decoder->calls().size(), num_calls + 1);
   EXPECT_FALSE(box.Has(1));
   engine.reset();
-  EXPECT_ERROR(box.Wait(1), kUnavailable, "shut down");
+  EXPECT_ERROR(box.Wait(1), kUnavailable, "shutting down");
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ class MarkovDecoder final : public Decoder {
   int64_t PrepareInference() override { return 0; }
   void KeepForInferenceOnly() override {}
   uint64_t weight_version() const override { return 0; }
+  absl::Status Health() const override { return health; }
 
   at::Tensor lm_head() const override { return lm_head_VV_; }
   std::vector<NamedParameter> Parameters() const override { return {{"logits", logits_VV_}}; }
@@ -107,6 +108,7 @@ class MarkovDecoder final : public Decoder {
   int64_t poison_id = -1;  // the model throws when a token has this id
   int64_t nan_id = -1;     // logits after this id are NaN
   bool next_copy_fails = false;
+  absl::Status health;
   int num_copies = 0;  // that were made; read while the engine is idle
 
  private:
