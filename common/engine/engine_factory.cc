@@ -51,6 +51,17 @@ KernelUse KernelUseOf(const std::string& dtype, const std::string& device,
   return use;
 }
 
+// Returns what the model tells. The engine, its weights and the revision are still missing.
+LoadedEngine Describe(const Decoder& decoder) {
+  LoadedEngine loaded;
+  loaded.dtype = ConfigDtype(decoder.dtype());
+  loaded.device = decoder.device().str();
+  loaded.architecture = decoder.config().architecture;
+  loaded.num_parameters = decoder.config().NumParameters();
+  loaded.eos_token_ids = decoder.config().eos_token_ids;
+  return loaded;
+}
+
 absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::string& dtype,
                                   const std::string& device, int num_threads, EngineOptions options,
                                   const std::string& adapter_dir, bool takes_weights) {
@@ -77,20 +88,14 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
                          is_parallel ? LoadTensorParallel(model_dir, decoder_options, use,
                                                           options.tensor_parallel_size, num_threads)
                                      : LoadDecoder(model_dir, decoder_options));
-  LoadedEngine loaded;
+  LoadedEngine loaded = Describe(*decoder);
   // Hashing takes as long as reading the files, so the engine is made meanwhile.
-  auto revision = is_parallel
-                      ? StartStoredRevision(model_dir, ConfigDtype(decoder->dtype()), adapter_dir)
-                      : StartWeightsRevision(*decoder);
-  loaded.dtype = ConfigDtype(decoder->dtype());
-  loaded.device = decoder->device().str();
-  loaded.architecture = decoder->config().architecture;
-  loaded.num_parameters = decoder->config().NumParameters();
-  loaded.eos_token_ids = decoder->config().eos_token_ids;
+  auto revision = is_parallel ? StartStoredRevision(model_dir, loaded.dtype, adapter_dir)
+                              : StartWeightsRevision(*decoder);
   const int64_t unplanned_bytes = decoder->PrepareInference();
   if (planned_pool) {
     TAOPD_ASSIGN_OR_RETURN(options.kv_cache_bytes,
-                           PoolBeside(unplanned_bytes, plan.kv_pool_bytes()));
+                           PoolBytesLeft(unplanned_bytes, plan.kv_pool_bytes()));
   }
   TAOPD_ASSIGN_OR_RETURN(loaded.engine, MakeTorchEngine(decoder, options));
   TAOPD_ASSIGN_OR_RETURN(loaded.revision, revision.get());
@@ -119,8 +124,8 @@ absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std:
                                         const EngineOptions& options,
                                         const std::string& adapter_dir, bool takes_weights) {
   if (num_threads < 0 || num_threads > kMaxThreads) {
-    return InvalidArgument("num_threads ", num_threads, " must be between 0 (all cores) and ",
-                           kMaxThreads);
+    return InvalidArgument("num_threads ", num_threads,
+                           " must be between 0 (LibTorch's default) and ", kMaxThreads);
   }
   if (num_threads > 0) at::set_num_threads(num_threads);
   try {

@@ -86,7 +86,7 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   return PlanEngine(input, refused);
 }
 
-absl::StatusOr<int64_t> PoolBeside(int64_t unplanned_bytes, int64_t pool_bytes) {
+absl::StatusOr<int64_t> PoolBytesLeft(int64_t unplanned_bytes, int64_t pool_bytes) {
   if (unplanned_bytes == 0) return pool_bytes;
   const std::string excess =
       Concat("matrices whose numbers are spread too wide for 12 bits each take ",

@@ -17,9 +17,9 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
 
 // Plans the engine that LoadEngine would make. Reads config.json and the headers of the safetensors
 // files, but no weights. `dtype` is DecoderOptions::dtype; "auto" means the stored type. If the
-// directory has only a config.json, the plan is made from it, with a warning. Returns the errors of
-// LoadModelConfig, OpenSafetensorsModel and PlanEngine, which also explains `refused`.
-// `adapter_dir` is that of LoadEngine.
+// directory has neither model.safetensors nor its index, the plan is made from config.json, with a
+// warning. Returns the errors of LoadModelConfig, OpenSafetensorsModel and PlanEngine, which also
+// explains `refused`. `adapter_dir` is that of LoadEngine.
 absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
                                      const MemoryBudget& budget, const EngineOptions& options,
                                      EnginePlan* refused = nullptr,
@@ -28,7 +28,7 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
 // Returns the rest of a planned pool of pages if the packed weights take unplanned_bytes more than
 // planned (Decoder::PrepareInference), and logs a warning. Returns RESOURCE_EXHAUSTED if nothing is
 // left.
-absl::StatusOr<int64_t> PoolBeside(int64_t unplanned_bytes, int64_t pool_bytes);
+absl::StatusOr<int64_t> PoolBytesLeft(int64_t unplanned_bytes, int64_t pool_bytes);
 
 // Logs each line of the plan, the totals, and the warnings.
 void LogPlan(const EnginePlan& plan);

@@ -410,6 +410,38 @@ class TorchEngine final : public InferenceEngine {
   std::thread thread_;  // uses all of the above
 };
 
+// Returns the pool of an engine whose sequences have at most max_model_len tokens. Without blocks
+// the engine only scores.
+absl::StatusOr<KvPoolSize> PoolSizeOf(const Decoder& decoder, const EngineOptions& options,
+                                      int64_t max_model_len) {
+  if (options.kv_cache_bytes == 0) return KvPoolSize{0, max_model_len};
+  const int64_t block_bytes = KvPages::BytesPerBlock(decoder.paged_config(), decoder.dtype(),
+                                                     KvPages::LayoutOf(decoder.device()));
+  return SizeKvPool(options.kv_cache_bytes, block_bytes, max_model_len, options.max_num_seqs,
+                    /*length_was_asked_for=*/options.max_model_len > 0);
+}
+
+EngineLimits LimitsOf(const Decoder& decoder, const EngineOptions& options, int64_t max_model_len,
+                      const KvPoolSize& pool) {
+  const int64_t vocab_size = decoder.config().vocab_size;
+  EngineLimits limits;
+  limits.vocab_size = vocab_size;
+  limits.max_model_len = max_model_len;
+  limits.max_generation_len = pool.max_generation_len;
+  limits.max_logprobs = static_cast<int32_t>(std::min<int64_t>(options.max_logprobs, vocab_size));
+  limits.max_candidates = options.max_candidates;
+  limits.max_dense_vocab_size = options.max_dense_vocab_size;
+  limits.max_num_seqs = options.max_num_seqs;
+  limits.max_num_batched_tokens = options.BatchedTokens(decoder.device().is_cpu());
+  limits.max_queued_tokens = options.max_queued_tokens;
+  limits.max_client_queued_tokens = static_cast<int64_t>(
+      options.max_client_queue_share * static_cast<double>(options.max_queued_tokens));
+  limits.can_generate = pool.num_blocks > 0;
+  limits.kv_block_tokens = kBlockTokens;
+  limits.prefix_caching = options.prefix_caching;
+  return limits;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
@@ -425,46 +457,23 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
   const int64_t max_model_len =
       options.max_model_len > 0 ? options.max_model_len : config.max_position_embeddings;
 
-  KvPoolSize cache{0, max_model_len};  // without blocks the engine only scores
-  if (options.kv_cache_bytes != 0) {
-    const int64_t block_bytes = KvPages::BytesPerBlock(decoder->paged_config(), decoder->dtype(),
-                                                       KvPages::LayoutOf(decoder->device()));
-    TAOPD_ASSIGN_OR_RETURN(
-        cache, SizeKvPool(options.kv_cache_bytes, block_bytes, max_model_len, options.max_num_seqs,
-                          /*length_was_asked_for=*/options.max_model_len > 0));
-  }
-
-  EngineLimits limits;
-  limits.vocab_size = config.vocab_size;
-  limits.max_model_len = max_model_len;
-  limits.max_generation_len = cache.max_generation_len;
-  limits.max_logprobs =
-      static_cast<int32_t>(std::min<int64_t>(options.max_logprobs, config.vocab_size));
-  limits.max_candidates = options.max_candidates;
-  limits.max_dense_vocab_size = options.max_dense_vocab_size;
-  limits.max_num_seqs = options.max_num_seqs;
-  limits.max_num_batched_tokens = options.BatchedTokens(decoder->device().is_cpu());
-  limits.max_queued_tokens = options.max_queued_tokens;
-  limits.max_client_queued_tokens = static_cast<int64_t>(
-      options.max_client_queue_share * static_cast<double>(options.max_queued_tokens));
-  limits.can_generate = cache.num_blocks > 0;
-  limits.kv_block_tokens = kBlockTokens;
-  limits.prefix_caching = options.prefix_caching;
+  TAOPD_ASSIGN_OR_RETURN(const KvPoolSize pool, PoolSizeOf(*decoder, options, max_model_len));
+  const EngineLimits limits = LimitsOf(*decoder, options, max_model_len, pool);
 
   SchedulerLimits scheduler_limits;
   scheduler_limits.max_num_seqs = options.max_num_seqs;
-  scheduler_limits.num_blocks = cache.num_blocks;
+  scheduler_limits.num_blocks = pool.num_blocks;
   scheduler_limits.block_tokens = kBlockTokens;
   scheduler_limits.max_num_batched_tokens = limits.max_num_batched_tokens;
   scheduler_limits.prefix_caching = options.prefix_caching;
 
   ModelRunnerOptions runner_options;
-  runner_options.num_blocks = cache.num_blocks;
+  runner_options.num_blocks = pool.num_blocks;
   runner_options.head_workspace_bytes = options.HeadWorkspaceBytes(decoder->device().is_cpu());
   std::unique_ptr<DecodeGraphs> decode_graphs;
   if (options.cuda_graphs.enabled) {
     TAOPD_ASSIGN_OR_RETURN(decode_graphs, MakeDecodeGraphs(decoder, options, limits,
-                                                           cache.num_blocks, std::move(graphs)));
+                                                           pool.num_blocks, std::move(graphs)));
   }
   auto runner = std::make_unique<ModelRunner>(decoder, runner_options, std::move(decode_graphs));
   TAOPD_RETURN_IF_ERROR(

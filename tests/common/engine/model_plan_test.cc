@@ -97,11 +97,11 @@ TEST_F(PlanModelTest, TakesTheEnginesOptions) {
   EXPECT_EQ(BytesOfLine(chunked, "head workspace"), 32 * 4);
 }
 
-TEST(PoolBeside, GivesWayToWhatThePlanDidNotKnow) {
-  EXPECT_EQ(PoolBeside(0, 1000).value(), 1000);
-  EXPECT_EQ(PoolBeside(300, 1000).value(), 700);
-  EXPECT_EQ(PoolBeside(300, 0).value(), 0);  // the engine only scores
-  EXPECT_ERROR(PoolBeside(1000, 1000), kResourceExhausted, "more than planned");
+TEST(PoolBytesLeft, GivesWayToWhatThePlanDidNotKnow) {
+  EXPECT_EQ(PoolBytesLeft(0, 1000).value(), 1000);
+  EXPECT_EQ(PoolBytesLeft(300, 1000).value(), 700);
+  EXPECT_EQ(PoolBytesLeft(300, 0).value(), 0);  // the engine only scores
+  EXPECT_ERROR(PoolBytesLeft(1000, 1000), kResourceExhausted, "more than planned");
 }
 
 TEST(EngineOptions, StepsAndLogitsHaveTheSizeOfTheDeviceUnlessTheyAreGiven) {
