@@ -1,30 +1,15 @@
 #include "common/engine/scheduling/block_pool.h"
 
+#include <absl/hash/hash.h>
+
 #include <utility>
 
 #include "common/base/check.h"
 
 namespace taopd {
-namespace {
-
-// The finalizer of MurmurHash3, which spreads every bit over the whole word.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
-  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
-  return x ^ (x >> 33);
-}
-
-}  // namespace
-
-uint64_t HashTokens(uint64_t seed, std::span<const int32_t> token_ids) {
-  uint64_t hash = Mix(seed ^ token_ids.size());
-  for (int32_t id : token_ids) hash = Mix(hash ^ static_cast<uint32_t>(id));
-  return hash;
-}
 
 size_t PrefixKeyHash::operator()(const PrefixKey& key) const {
-  const uint64_t root = std::hash<std::string>()(key.salt) ^ Mix(key.weight_version);
-  return HashTokens(key.parent ^ Mix(root), key.token_ids);
+  return absl::HashOf(key.parent, key.weight_version, key.salt, key.token_ids);
 }
 
 BlockPool::BlockPool(int64_t num_blocks, int64_t block_tokens, bool prefix_caching)

@@ -23,7 +23,6 @@
 #include <list>
 #include <optional>
 #include <queue>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,9 +39,6 @@ struct PrefixKey {
 
   bool operator==(const PrefixKey&) const = default;
 };
-
-// Not for cryptography.
-uint64_t HashTokens(uint64_t seed, std::span<const int32_t> token_ids);
 
 struct PrefixKeyHash {
   size_t operator()(const PrefixKey& key) const;

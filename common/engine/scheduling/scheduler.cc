@@ -1,5 +1,7 @@
 #include "common/engine/scheduling/scheduler.h"
 
+#include <absl/hash/hash.h>
+
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -23,11 +25,11 @@ void Scheduler::Add(std::unique_ptr<Sequence> sequence) {
   TAOPD_CHECK(fits || !sequence->generates());
   Sequence::Scheduling& scheduling = sequence->scheduling;
   scheduling.uncached = !fits;
-  const std::string owner = sequence->request.client + '\n' + sequence->request.cache_salt;
-  scheduling.prompt_hash = HashTokens(std::hash<std::string>()(owner), sequence->request.token_ids);
+  const InferenceRequest& request = sequence->request;
+  scheduling.prompt_hash = absl::HashOf(request.client, request.cache_salt, request.token_ids);
   sequences_[sequence->handle] = sequence.get();
-  if (sequence->request.deadline != absl::InfiniteFuture())
-    deadlines_.insert({sequence->request.deadline, sequence->handle});
+  if (request.deadline != absl::InfiniteFuture())
+    deadlines_.insert({request.deadline, sequence->handle});
   waiting_.Add(std::move(sequence));
 }
 
