@@ -159,10 +159,9 @@ class TorchEngine final : public InferenceEngine {
     absl::MutexLock lock(&mutex_);
     if (!refusal_.empty()) return Unavailable(refusal_);
     if (requests->empty()) return absl::OkStatus();
-    const WaitingQueue::Waiting client = scheduler_.WaitingOf(requests->front().first.client);
     const QueueDecision decision =
         DecideQueue(queue_limits_, {scheduler_.queued_tokens(), scheduler_.num_waiting()},
-                    {client.num_tokens, client.num_sequences}, added);
+                    scheduler_.WaitingOf(requests->front().first.client), added);
     if (!decision.status.ok()) {
       (decision.only_client_share ? stats_.refused_client_share : stats_.refused_queue_full) +=
           requests->size();

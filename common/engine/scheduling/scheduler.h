@@ -178,10 +178,8 @@ class Scheduler {
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   // Prompt tokens of the sequences that have never been admitted.
   int64_t queued_tokens() const { return waiting_.num_tokens(); }
-  // Returns the waiting work of one client.
-  WaitingQueue::Waiting WaitingOf(const std::string& client) const {
-    return waiting_.WaitingOf(client);
-  }
+  // Returns the waiting work of one client, preempted sequences aside.
+  QueueLoad WaitingOf(const std::string& client) const { return waiting_.WaitingOf(client); }
   SchedulerStats stats() const;
   // Returns whether the engine's thread has something to do.
   bool has_work() const { return num_waiting() > 0 || num_running() > 0 || !dropped_.empty(); }

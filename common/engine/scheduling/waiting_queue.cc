@@ -40,7 +40,7 @@ void WaitingQueue::Add(std::unique_ptr<Sequence> sequence) {
     active_served_.insert(client.served);
   }
   ++size_;
-  ++client.waiting.num_sequences;
+  ++client.waiting.num_requests;
   client.waiting.num_tokens += sequence->num_prompt_tokens();
   num_uncached_ += sequence->scheduling.uncached;
   num_tokens_ += sequence->num_prompt_tokens();
@@ -72,7 +72,7 @@ std::unique_ptr<Sequence> WaitingQueue::Remove(const Sequence& sequence) {
     return owned;
   }
   --size_;
-  --client.waiting.num_sequences;
+  --client.waiting.num_requests;
   client.waiting.num_tokens -= owned->num_prompt_tokens();
   num_uncached_ -= owned->scheduling.uncached;
   num_tokens_ -= owned->num_prompt_tokens();
@@ -157,9 +157,9 @@ std::vector<Sequence*> WaitingQueue::WithPromptOf(const Sequence& leader, int64_
   return sequences;
 }
 
-WaitingQueue::Waiting WaitingQueue::WaitingOf(const std::string& client) const {
+QueueLoad WaitingQueue::WaitingOf(const std::string& client) const {
   const auto found = clients_.find(client);
-  return found == clients_.end() ? Waiting() : found->second.waiting;
+  return found == clients_.end() ? QueueLoad() : found->second.waiting;
 }
 
 std::vector<Sequence*> WaitingQueue::All() const {
@@ -187,7 +187,7 @@ void WaitingQueue::UpdateTurn(Client* client) {
   }
   const bool runs =
       client->num_sequences >
-      client->waiting.num_sequences + static_cast<int64_t>(client->preempted.queue.size());
+      client->waiting.num_requests + static_cast<int64_t>(client->preempted.queue.size());
   client->turn = {client->served, runs, oldest};
   if (oldest != 0) turns_.emplace(client->turn, client);
 }

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/engine/scheduling/queue_limits.h"
 #include "common/engine/scheduling/sequence.h"
 
 namespace taopd {
@@ -57,12 +58,8 @@ class WaitingQueue {
   // salt as `leader`, in the order of arrival.
   std::vector<Sequence*> WithPromptOf(const Sequence& leader, int64_t max_count) const;
 
-  // The waiting work of a client, in sequences and in tokens of their prompts.
-  struct Waiting {
-    int64_t num_sequences = 0;
-    int64_t num_tokens = 0;
-  };
-  Waiting WaitingOf(const std::string& client) const;
+  // Returns the new sequences of a client, with the tokens of their prompts.
+  QueueLoad WaitingOf(const std::string& client) const;
 
   int64_t size() const { return size_; }  // new ones
   int64_t num_preempted() const { return num_preempted_; }
@@ -94,7 +91,7 @@ class WaitingQueue {
   struct Client {
     int64_t served = 0;         // tokens
     int64_t num_sequences = 0;  // waiting or admitted
-    Waiting waiting;
+    QueueLoad waiting;
     Lane scores;  // sequences that only score
     Lane generations;
     Lane uncached;  // sequences that only score and run without the pool

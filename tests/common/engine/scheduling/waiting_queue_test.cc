@@ -51,13 +51,13 @@ TEST_F(WaitingQueueTest, KnowsWhatOfAClientWaits) {
   Add("a");
   Add("a", /*generates=*/false);
   Add("b");
-  EXPECT_EQ(queue_.WaitingOf("a").num_sequences, 2);
+  EXPECT_EQ(queue_.WaitingOf("a").num_requests, 2);
   EXPECT_EQ(queue_.WaitingOf("a").num_tokens, 6);
-  EXPECT_EQ(queue_.WaitingOf("c").num_sequences, 0);
+  EXPECT_EQ(queue_.WaitingOf("c").num_requests, 0);
   Take(10, /*keep=*/true);
-  EXPECT_EQ(queue_.WaitingOf("a").num_sequences, 1);
+  EXPECT_EQ(queue_.WaitingOf("a").num_requests, 1);
   EXPECT_EQ(queue_.WaitingOf("a").num_tokens, 3);
-  EXPECT_EQ(queue_.WaitingOf("b").num_sequences, 1);
+  EXPECT_EQ(queue_.WaitingOf("b").num_requests, 1);
 }
 
 TEST_F(WaitingQueueTest, TheClientWithTheFewestServedTokensIsNext) {
