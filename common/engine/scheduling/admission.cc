@@ -11,13 +11,14 @@ namespace {
 // The number of sequences that one step may pass because they wait for another one's blocks. It
 // limits the time of one Schedule.
 constexpr int kMaxSkipped = 512;
-// The number of those that it may pass because they find no room, each with those after it.
+// The number of sequences that one step may pass because they find no room. With each of them, it
+// passes the later ones of the same client and kind.
 constexpr int kMaxRefused = 64;
 
 }  // namespace
 
 void Scheduler::AdmitOverdue(Step* step) {
-  Sequence* const overdue = FindOverdue();
+  Sequence* const overdue = NoteWaitOfFirst();
   if (overdue == nullptr || overdue->scheduling.uncached ||
       overdue->scheduling.preempted_in == num_plans_)
     return;
@@ -38,7 +39,7 @@ void Scheduler::AdmitAll(Step* step) {
   while (Sequence* next =
              waiting_.Next(shared || step->budget > 0, shared || num_generating_ < NumSlots())) {
     if (next->scheduling.preempted_in == num_plans_) {
-      waiting_.Close(*next);
+      waiting_.Skip(*next, /*and_later=*/true);
       continue;
     }
     const Admission admission = AdmitInTurn(next, others_wait, step);
@@ -52,10 +53,10 @@ void Scheduler::AdmitAll(Step* step) {
     // The prompts of one step leave rows in the next one; sequences that decode do not.
     Sequence::Scheduling& scheduling = next->scheduling;
     const bool no_rows = admission == Admission::kNoRows;
-    scheduling.passed_over = !no_rows || step->crowded || scheduling.num_rowless > 0;
-    scheduling.num_rowless += no_rows;
+    scheduling.passed_over = !no_rows || step->crowded || scheduling.num_steps_without_rows > 0;
+    scheduling.num_steps_without_rows += no_rows;
     others_wait |= admission == Admission::kNoRoom;
-    waiting_.Close(*next);
+    waiting_.Skip(*next, /*and_later=*/true);
     if (++num_refused >= kMaxRefused) return;
   }
 }
@@ -81,7 +82,7 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit,
   return TryAdmit(sequence, step);
 }
 
-Sequence* Scheduler::FindOverdue() {
+Sequence* Scheduler::NoteWaitOfFirst() {
   if (sequences_.empty()) return nullptr;
   Sequence* const first = sequences_.begin()->second;
   const bool waits = first->scheduling.state != State::kRunning;
@@ -111,7 +112,7 @@ Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, Step* step) {
 void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step* step) {
   const int64_t num_rows = sequence->num_rows_needed();
   const int64_t num_cached = static_cast<int64_t>(prefix.blocks.size()) * pool_.block_tokens();
-  Run(sequence, num_rows - num_cached, /*uncached=*/false);
+  MoveToRunning(sequence, num_rows - num_cached, /*uncached=*/false);
   Sequence::Scheduling& scheduling = sequence->scheduling;
   for (int32_t block : prefix.blocks) pool_.AddReference(block);
   sequence->blocks = prefix.blocks;
@@ -213,13 +214,13 @@ void Scheduler::JoinWaitingFollowers(Sequence* leader, Step* step) {
 }
 
 void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, Step* step) {
-  Run(sequence, 1, /*uncached=*/false);
+  MoveToRunning(sequence, 1, /*uncached=*/false);
   sequence->scheduling.leader = leader;
   leader->scheduling.followers.push_back(sequence);
   ++step->num_reserved;
 }
 
-void Scheduler::Run(Sequence* sequence, int64_t charged_tokens, bool uncached) {
+void Scheduler::MoveToRunning(Sequence* sequence, int64_t charged_tokens, bool uncached) {
   Sequence::Scheduling& scheduling = sequence->scheduling;
   std::unique_ptr<Sequence> owned = waiting_.Remove(*sequence);
   if (scheduling.state == State::kWaiting) {

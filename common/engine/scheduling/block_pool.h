@@ -76,7 +76,8 @@ class BlockPool {
   // free.
   void Release(int32_t block);
 
-  // Does not change the order of eviction; AddReference and Release do.
+  // Returns the block that was published by this key, if it still can be found. Does not change the
+  // order of eviction; AddReference and Release do.
   std::optional<CachedBlock> Find(const PrefixKey& key) const;
   // Makes a block findable, and returns its entry. If another block can be found by that key
   // already, that one stays, and its entry is returned. Returns 0 if prefix caching is off.

@@ -64,24 +64,24 @@ StepPlan Scheduler::ScheduleUncached() {
   }
   // Sequences that the pool could hold take turns: each client has one of them before any has two.
   std::set<std::string> had_turn;
-  const auto also = [&](const Sequence& sequence) {
+  const auto accepts = [&](const Sequence& sequence) {
     return MayRunUncached(sequence) && (!sequence.generates() || num_slots > 0) &&
            (step.plan.rows.empty() || sequence.num_rows_needed() <= step.budget) &&
            !had_turn.contains(sequence.request.client);
   };
-  Sequence* const overdue = FindOverdue();
-  const bool begins = overdue != nullptr && overdue->scheduling.uncached;
-  Sequence* next = begins ? overdue : waiting_.NextUncached(also);
+  Sequence* const overdue = NoteWaitOfFirst();
+  const bool starts_overdue = overdue != nullptr && overdue->scheduling.uncached;
+  Sequence* next = starts_overdue ? overdue : waiting_.NextUncached(accepts);
   while (next != nullptr) {
     const int64_t num_rows = next->num_rows_needed();
     if (!step.plan.rows.empty() && num_rows > step.budget) break;
     if (!next->scheduling.uncached) had_turn.insert(next->request.client);
-    Run(next, num_rows, /*uncached=*/true);
+    MoveToRunning(next, num_rows, /*uncached=*/true);
     add(next);
-    next = waiting_.NextUncached(also);
+    next = waiting_.NextUncached(accepts);
     if (next != nullptr || had_turn.empty()) continue;
     had_turn.clear();
-    next = waiting_.NextUncached(also);
+    next = waiting_.NextUncached(accepts);
   }
   return std::move(step.plan);
 }

@@ -110,7 +110,8 @@ struct StepPlan {
   // copied to twice.
   std::vector<BlockCopy> copies;
   std::vector<ScheduledRows> rows;
-  // If true, the rows are whole sequences that only score, computed without the pool.
+  // If true, the rows are whole sequences, computed without the pool. They only score, or generate
+  // one token.
   bool uncached = false;
   // A sequence that would have rows if its mask were ready. Valid as long as the sequences in
   // `rows`.
@@ -260,12 +261,12 @@ class Scheduler {
   void StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step* step);
   void StartFollowing(Sequence* sequence, Sequence* leader, Step* step);
   void JoinWaitingFollowers(Sequence* leader, Step* step);
-  void Run(Sequence* sequence, int64_t charged_tokens, bool uncached);
+  void MoveToRunning(Sequence* sequence, int64_t charged_tokens, bool uncached);
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
   bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
-  // The sequence that was added first, if it has waited for too long.
-  Sequence* FindOverdue();
+  // Counts how long the sequence that was added first waits. Returns it if that is too long.
+  Sequence* NoteWaitOfFirst();
   // Returns whether a waiting sequence may run without the pool although the pool could hold it.
   bool MayRunUncached(const Sequence& sequence) const;
 

@@ -85,7 +85,7 @@ struct Sequence {
     State state = State::kWaiting;
     bool uncached = false;             // runs without the pool
     bool passed_over = false;          // found no room when its turn came
-    int num_rowless = 0;               // steps in which nothing was left of the budget for it
+    int num_steps_without_rows = 0;    // steps in which nothing was left of the budget for it
     bool expired = false;              // the deadline has passed
     int64_t num_planned = 0;           // rows in the plan that is being made
     uint64_t preempted_in = 0;         // the plan in which it lost its blocks last

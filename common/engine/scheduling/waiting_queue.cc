@@ -114,26 +114,20 @@ Sequence* WaitingQueue::Next(bool scores, bool generations) const {
   return nullptr;
 }
 
-void WaitingQueue::Skip(const Sequence& sequence) {
+void WaitingQueue::Skip(const Sequence& sequence, bool and_later) {
   Lane& lane = LaneOf(&clients_.at(sequence.request.client), sequence);
-  lane.last_skipped = sequence.handle;
+  lane.last_skipped = and_later ? last_handle_ : sequence.handle;
   lane.round = round_;
 }
 
-void WaitingQueue::Close(const Sequence& sequence) {
-  Lane& lane = LaneOf(&clients_.at(sequence.request.client), sequence);
-  lane.last_skipped = last_handle_;
-  lane.round = round_;
-}
-
-Sequence* WaitingQueue::NextUncached(const std::function<bool(const Sequence&)>& also) const {
-  if (num_uncached_ == 0 && !also) return nullptr;
+Sequence* WaitingQueue::NextUncached(const std::function<bool(const Sequence&)>& accepts) const {
+  if (num_uncached_ == 0 && !accepts) return nullptr;
   for (const auto& [turn, client] : turns_) {
     Sequence* oldest = nullptr;
     for (const Lane* lane : {&client->uncached, &client->scores, &client->generations}) {
       if (lane->queue.empty()) continue;
       Sequence* const first = lane->queue.begin()->second.get();
-      const bool accepted = first->scheduling.uncached || (also && also(*first));
+      const bool accepted = first->scheduling.uncached || (accepts && accepts(*first));
       if (accepted && (oldest == nullptr || first->handle < oldest->handle)) oldest = first;
     }
     if (oldest != nullptr) return oldest;

@@ -46,16 +46,15 @@ class WaitingQueue {
   // only scores (if `scores`), or generates (if `generations`). A client with preempted sequences
   // starts no new generation.
   Sequence* Next(bool scores, bool generations) const;
-  // Skips the sequence that Next returned until the next round begins.
-  void Skip(const Sequence& sequence);
-  // Skips the sequence that Next returned and the later sequences of its client and kind.
-  void Close(const Sequence& sequence);
+  // Skips the sequence that Next returned until the next round begins, and, if `and_later`, also
+  // the later sequences of its client and kind.
+  void Skip(const Sequence& sequence, bool and_later = false);
   void BeginRound() { ++round_; }
   // Returns the sequence whose turn it is among those that run without the pool, or null. With
-  // `also`, these include the first new sequence of each client and kind that `also` accepts.
-  Sequence* NextUncached(const std::function<bool(const Sequence&)>& also = nullptr) const;
-  // The first `max_count` of the sequences that only generate and have the same prompt, client and
-  // salt as `leader`, in the order of arrival.
+  // `accepts`, these include the first new sequence of each client and kind that it accepts.
+  Sequence* NextUncached(const std::function<bool(const Sequence&)>& accepts = nullptr) const;
+  // Returns the first `max_count` of the sequences that only generate and have the same prompt,
+  // client and salt as `leader`, in the order of arrival.
   std::vector<Sequence*> WithPromptOf(const Sequence& leader, int64_t max_count) const;
 
   // Returns the new sequences of a client, with the tokens of their prompts.
