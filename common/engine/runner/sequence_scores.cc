@@ -37,8 +37,7 @@ at::Tensor GatherIds(const std::vector<const ScoredPart*>& parts, int64_t ids_pe
     const int32_t* from = ids_of(*part);
     ids.insert(ids.end(), from, from + part->hidden_RH.size(0) * ids_per_row);
   }
-  const at::Tensor tensor = at::tensor(ids, at::kInt);
-  return ids_per_row == 1 ? tensor : tensor.view({-1, ids_per_row});
+  return at::tensor(ids, at::kInt);
 }
 
 // Appends the numbers of `num` rows of the output, from row `first` on, to the sequence's scores.

@@ -18,7 +18,7 @@ namespace {
 // Fewer logits than this are not worth a second thread.
 constexpr int64_t kLogitsPerThread = 1 << 12;
 // If the penalties, biases and lists of a row name more ids than this, the whole row is copied.
-constexpr size_t kMostNamedIds = 2048;
+constexpr size_t kMaxNamedIds = 2048;
 
 // Draws on the logits' device for the tasks that need only a temperature. Returns the indices of
 // the other tasks.
@@ -82,7 +82,7 @@ std::vector<size_t> DrawFromCandidates(const at::Tensor& logits_SV,
     const DrawTask& task = tasks[i];
     const SamplingParams& params = task.params();
     std::vector<int32_t> ids = ListedIds(params, task.sequence->sampling_state.get(), task.step());
-    if (params.mask != nullptr || params.top_k > kTopCandidates || ids.size() > kMostNamedIds) {
+    if (params.mask != nullptr || params.top_k > kTopCandidates || ids.size() > kMaxNamedIds) {
       others.push_back(i);
       continue;
     }
@@ -91,11 +91,12 @@ std::vector<size_t> DrawFromCandidates(const at::Tensor& logits_SV,
   }
   const std::vector<RowCandidates> candidates = SummarizeRows(logits_SV, rows);
   const auto row_of = [&](size_t i) {
-    const RowCandidates& of = candidates[i];
-    const int64_t rest_size = logits_SV.size(1) - static_cast<int64_t>(of.ids.size());
-    return LogitRow{of.logits,
-                    of.ids,
-                    {rest_size, of.rest_max, of.rest_sum, of.raw_rest_sum, of.rest_sums_before}};
+    const RowCandidates& summary = candidates[i];
+    const int64_t rest_size = logits_SV.size(1) - static_cast<int64_t>(summary.ids.size());
+    return LogitRow{summary.logits,
+                    summary.ids,
+                    {rest_size, summary.rest_max, summary.rest_sum, summary.raw_rest_sum,
+                     summary.rest_sums_before}};
   };
   DrawInParallel(tasks, taken, kTopCandidates, row_of, draws);
   for (const size_t i : taken) {

@@ -135,8 +135,8 @@ void CutSearch::Bracket(const MeasuredRow& row, double target, float* low, float
     sample_squares_[i] = sample_measure_[i] * sample_measure_[i];
   const double factor = static_cast<double>(vocab_size) / static_cast<double>(sample_size);
 
-  const auto in_sample = [&](const std::vector<float>& of, float threshold) {
-    return math_.weight_at_least(sample_logits_.data(), of.data(), sample_size, threshold);
+  const auto in_sample = [&](const std::vector<float>& measure, float threshold) {
+    return math_.weight_at_least(sample_logits_.data(), measure.data(), sample_size, threshold);
   };
   // Estimate the sum from the side on which the sample is more accurate.
   const bool from_above = target - row.known_sum <= row.total - target;

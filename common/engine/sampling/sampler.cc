@@ -70,7 +70,7 @@ double Sampler::Sum(Distribution* row, bool store) {
 }
 
 absl::StatusOr<SampledToken> Sampler::Sample(const LogitRow& row, const SamplingParams& params,
-                                             SamplingState* state, int64_t step) {
+                                             const SamplingState* state, int64_t step) {
   row_ = row;
   const bool greedy = params.temperature == 0.0f;
   const bool valid = SetRow(row.logits_N, row.rest, &raw_);
@@ -116,7 +116,8 @@ absl::StatusOr<SampledToken> Sampler::Sample(const LogitRow& row, const Sampling
   return token;
 }
 
-absl::Status Sampler::Process(const SamplingParams& params, SamplingState* state, int64_t step) {
+absl::Status Sampler::Process(const SamplingParams& params, const SamplingState* state,
+                              int64_t step) {
   logits_N_.assign(raw_.logits_N.begin(), raw_.logits_N.end());
   TAOPD_RETURN_IF_ERROR(ProcessLogits(params, state, step, row_.ids_N, logits_N_, &mask_words_));
   LogitRow::Rest rest = raw_.rest;

@@ -64,10 +64,10 @@ class Sampler {
   // REQUIRES: the row has a logit, and `params` is valid (ValidateRequest). If the row has ids_N,
   // they hold the largest logit and ListedIds (processors.h), and there is no mask.
   absl::StatusOr<SampledToken> Sample(const LogitRow& row, const SamplingParams& params,
-                                      SamplingState* state, int64_t step);
+                                      const SamplingState* state, int64_t step);
   // Samples from the logits of all ids.
   absl::StatusOr<SampledToken> Sample(std::span<const float> logits_V, const SamplingParams& params,
-                                      SamplingState* state, int64_t step) {
+                                      const SamplingState* state, int64_t step) {
     return Sample(LogitRow{logits_V, {}, {}}, params, state, step);
   }
 
@@ -98,7 +98,7 @@ class Sampler {
   // Sums the weights of a row and, if `store` is true, stores those of its places in weights_N_.
   double Sum(Distribution* row, bool store);
   // Applies masks, bias and penalties to a copy of the row and makes it processed_.
-  absl::Status Process(const SamplingParams& params, SamplingState* state, int64_t step);
+  absl::Status Process(const SamplingParams& params, const SamplingState* state, int64_t step);
   int32_t Argmax() const;
   // These return nullopt if the rest may hold the token.
   std::optional<int32_t> Draw(const SamplingParams& params, int64_t step, double total);

@@ -13,9 +13,9 @@ namespace {
 
 // top_p tries this many ids before it examines the whole row. In most rows of language models fewer
 // ids hold the mass.
-constexpr int64_t kFirstFew = 64;
+constexpr int64_t kTopPTries = 64;
 // The largest top_k for which the ids are collected and sorted.
-constexpr int64_t kMostFew = 512;
+constexpr int64_t kMaxSortedTopK = 512;
 
 double SumOf(std::span<const double> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0);
@@ -67,8 +67,8 @@ bool RowTruncation::Apply(const WeightedRow& row, const SamplingParams& params) 
   const int64_t top_k = params.top_k < row.vocab_size() ? std::max(params.top_k, 0) : 0;
   // min_p alone is a threshold, for which no ids have to be sorted.
   const bool sorts = has_rest || top_k > 0 || params.top_p < 1.0f;
-  few_ = sorts && top_k <= kMostFew && KeepFew(top_k, params.top_p);
-  if (few_ || has_rest) return few_;
+  keeps_few_ = sorts && top_k <= kMaxSortedTopK && KeepFew(top_k, params.top_p);
+  if (keeps_few_ || has_rest) return keeps_few_;
   KeepMany(top_k, params.top_p);
   return true;
 }
@@ -76,9 +76,10 @@ bool RowTruncation::Apply(const WeightedRow& row, const SamplingParams& params) 
 bool RowTruncation::FindTop(int64_t top_k) {
   const float least = row_.rest.size > 0
                           ? BoundAboveRest(row_.rest)
-                          : BoundOfTop(row_.lane_max_L, top_k > 0 ? top_k : kFirstFew);
+                          : BoundOfTop(row_.lane_max_L, top_k > 0 ? top_k : kTopPTries);
   const float bound = std::max(least, cut_.threshold);
-  if (!CollectAtLeast(row_.logits_V, row_.lane_max_L, bound, 8 * kMostFew, &top_.ids)) return false;
+  if (!CollectAtLeast(row_.logits_V, row_.lane_max_L, bound, 8 * kMaxSortedTopK, &top_.ids))
+    return false;
   SortByLogit(row_.logits_V, &top_.ids);
   const bool has_top_k = top_k > 0 && static_cast<int64_t>(top_.ids.size()) >= top_k;
   if (has_top_k) top_.ids.resize(top_k);
@@ -134,7 +135,7 @@ void RowTruncation::SumKept() {
 }
 
 int32_t RowTruncation::Draw(double uniform) const {
-  if (few_) {
+  if (keeps_few_) {
     double total = 0.0;
     for (const int32_t id : top_.ids) total += row_.weights_V[id];
     double cumulative = 0.0;

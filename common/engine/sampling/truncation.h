@@ -91,7 +91,7 @@ class RowTruncation {
   const cpu::WeightRow& math_;
   WeightedRow row_;
   Top top_;
-  bool few_ = false;               // the kept ids are top_.ids, in ascending order
+  bool keeps_few_ = false;         // the kept ids are top_.ids, in ascending order
   Cut cut_;                        // otherwise, they are this upper set
   std::vector<double> kept_sums_;  // [B], of the weights in cut_
   CutSearch search_;
