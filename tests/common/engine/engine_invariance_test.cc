@@ -13,6 +13,7 @@
 #include "common/engine/torch_engine.h"
 #include "tests/common/engine/graphs/function_backend.h"
 #include "tests/common/engine/result_box.h"
+#include "tests/common/engine/same_scores.h"
 #include "tests/common/model/tiny_models.h"
 
 namespace taopd::testing {
@@ -88,33 +89,11 @@ class RequestMaker {
   std::array<std::vector<int32_t>, 4> prefixes_;
 };
 
-template <typename T>
-void ExpectSameBytes(const std::vector<T>& value, const std::vector<T>& expected,
-                     const std::string& what) {
-  ASSERT_EQ(value.size(), expected.size()) << what;
-  if (value.empty()) return;
-  EXPECT_EQ(std::memcmp(value.data(), expected.data(), value.size() * sizeof(T)), 0) << what;
-}
-
 void ExpectSameResult(const Result& value, const Result& expected, const std::string& what) {
   ASSERT_OK(value);
   ASSERT_OK(expected);
   ASSERT_EQ(value->score.has_value(), expected->score.has_value());
-  if (value->score) {
-    const ScoreRows &a = *value->score, &b = *expected->score;
-    EXPECT_EQ(a.num_rows, b.num_rows) << what;
-    ExpectSameBytes(a.ids, b.ids, what + " ids");
-    ExpectSameBytes(a.log_probs, b.log_probs, what + " log_probs");
-    ExpectSameBytes(a.log_tail, b.log_tail, what + " log_tail");
-    ExpectSameBytes(a.sampled_log_probs, b.sampled_log_probs, what + " sampled_log_probs");
-    ExpectSameBytes(a.sampled_ranks, b.sampled_ranks, what + " sampled_ranks");
-    ExpectSameBytes(a.entropy, b.entropy, what + " entropy");
-    ExpectSameBytes(a.candidate_log_probs, b.candidate_log_probs, what + " candidates");
-    ExpectSameBytes(a.log_support_mass, b.log_support_mass, what + " log_support_mass");
-    ExpectSameBytes(a.log_sum_exp, b.log_sum_exp, what + " log_sum_exp");
-    ExpectSameBytes(a.candidate_log_tail, b.candidate_log_tail, what + " candidate_log_tail");
-    ExpectSameBytes(a.dense_log_probs, b.dense_log_probs, what + " dense");
-  }
+  if (value->score) ExpectSameScores(*value->score, *expected->score, what);
   ASSERT_EQ(value->generated.has_value(), expected->generated.has_value());
   if (!value->generated) return;
   const GeneratedTokens &a = *value->generated, &b = *expected->generated;

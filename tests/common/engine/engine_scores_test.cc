@@ -1,11 +1,11 @@
 // Compares scores with float64 over the same hidden states. engine_invariance_test.cc checks that
 // they do not depend on the batch.
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"
+#include "tests/common/engine/same_scores.h"
 #include "tests/common/engine/tiny_model.h"
 #include "tests/support/status_matchers.h"
 
@@ -130,27 +130,6 @@ std::vector<InferenceRequest> VariedRequests() {
   return requests;
 }
 
-template <typename T>
-void ExpectSameBits(const std::vector<T>& a, const std::vector<T>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  if (a.empty()) return;  // memcmp must not get null
-  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(T)), 0);
-}
-
-void ExpectSameBits(const ScoreRows& a, const ScoreRows& b) {
-  ExpectSameBits(a.ids, b.ids);
-  ExpectSameBits(a.log_probs, b.log_probs);
-  ExpectSameBits(a.log_tail, b.log_tail);
-  ExpectSameBits(a.sampled_log_probs, b.sampled_log_probs);
-  ExpectSameBits(a.sampled_ranks, b.sampled_ranks);
-  ExpectSameBits(a.entropy, b.entropy);
-  ExpectSameBits(a.candidate_log_probs, b.candidate_log_probs);
-  ExpectSameBits(a.candidate_log_tail, b.candidate_log_tail);
-  ExpectSameBits(a.dense_log_probs, b.dense_log_probs);
-  ExpectSameBits(a.log_support_mass, b.log_support_mass);
-  ExpectSameBits(a.log_sum_exp, b.log_sum_exp);
-}
-
 class EngineScoresTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Architectures, EngineScoresTest,
                          ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"));
@@ -199,7 +178,7 @@ TEST(EngineScores, ScoreAndGenerationTakeOnePrefill) {
   EXPECT_EQ(results[0]->generated->ids.size(), 1u);
   const auto apart =
       RunAll(engine.get(), {Scoring({3, 1, 4, 1, 5}, 4, 2), Generation({3, 1, 4, 1, 5}, 1, 0.0f)});
-  ExpectSameBits(*results[0]->score, *apart[0]->score);
+  ExpectSameScores(*results[0]->score, *apart[0]->score, "together");
   EXPECT_EQ(results[0]->generated->ids, apart[1]->generated->ids);
 }
 
