@@ -1,5 +1,5 @@
-// Tests of generation: greedy decoding against repeated full forward passes, sampling, stops and
-// log-probs. engine_invariance_test.cc checks that the batch does not matter.
+// Tests of generation: sampling, stops and log-probs. engine_rollouts_test.cc compares tokens with
+// those of transformers, and engine_invariance_test.cc checks that the batch does not matter.
 #include <cmath>
 
 #include "common/engine/torch_engine.h"
@@ -15,15 +15,13 @@ namespace {
 // logits near 10.
 constexpr double kDecodeTolerance = 2e-4;
 
-// Expects the log-probs of the generated tokens to equal those of one pass over prompt and
-// response.
+// Expects the log-probs of the tokens of a greedy request to equal those of one pass over prompt
+// and response.
 void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,
                     const GeneratedTokens& generated, double tolerance = kDecodeTolerance) {
   std::vector<int32_t> ids = request.token_ids;
   ids.insert(ids.end(), generated.ids.begin(), generated.ids.end());
-  const double temperature =
-      request.sampling->temperature == 0.0f ? 1.0 : request.sampling->temperature;
-  const at::Tensor log_probs_PV = at::log_softmax(LogitsOf(decoder, ids) / temperature, 1);
+  const at::Tensor log_probs_PV = at::log_softmax(LogitsOf(decoder, ids), 1);
   const double* log_probs = log_probs_PV.const_data_ptr<double>();
   ASSERT_EQ(generated.log_probs.size(), generated.ids.size());
   for (size_t i = 0; i < generated.ids.size(); ++i) {
@@ -32,56 +30,6 @@ void ExpectLogProbs(Decoder* decoder, const InferenceRequest& request,
                 tolerance)
         << "token " << i;
   }
-}
-
-class EngineGenerationTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Architectures, EngineGenerationTest,
-                         ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM"));
-
-TEST_P(EngineGenerationTest, GreedyIsTheArgmaxOfFullForwardPasses) {
-  const auto decoder = MakeTiny(SmallConfig(GetParam()));
-  EngineOptions options;
-  options.max_num_seqs = 3;  // some requests wait, and blocks are reused
-  const auto engine = MakeEngine(decoder, options);
-  std::vector<InferenceRequest> requests;
-  for (int i = 0; i < 7; ++i) requests.push_back(Generation(RandomIds(1 + 3 * i, i), 12 + i, 0.0f));
-  const auto results = RunAll(engine.get(), requests);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_OK(results[i]);
-    std::vector<int32_t> ids = requests[i].token_ids;
-    for (int64_t step = 0; step < requests[i].sampling->max_new_tokens; ++step) {
-      ids.push_back(
-          static_cast<int32_t>(LogitsOf(decoder.get(), ids)[-1].argmax().item<int64_t>()));
-    }
-    ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(requests[i].token_ids.size()));
-    EXPECT_EQ(results[i]->generated->ids, ids) << "request " << i;
-    EXPECT_EQ(results[i]->generated->finish, FinishReason::kLength);
-    ExpectLogProbs(decoder.get(), requests[i], *results[i]->generated);
-  }
-}
-
-TEST_P(EngineGenerationTest, SampledLogProbsAreThoseOfTheModel) {
-  const auto decoder = MakeTiny(SmallConfig(GetParam()));
-  const auto engine = MakeEngine(decoder);
-  std::vector<InferenceRequest> requests;
-  for (int i = 0; i < 8; ++i) {
-    requests.push_back(Generation(RandomIds(4 + i / 2, i / 4), 20, 0.6f + 0.2f * i, i));
-    requests.back().sampling->top_p = i % 2 == 0 ? 1.0f : 0.8f;
-  }
-  const auto results = RunAll(engine.get(), requests);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    ASSERT_OK(results[i]);
-    ExpectLogProbs(decoder.get(), requests[i], *results[i]->generated);
-  }
-}
-
-TEST_P(EngineGenerationTest, TokensDependOnTheSeed) {
-  const auto engine = MakeEngine(MakeTiny(SmallConfig(GetParam())));
-  const std::vector<int32_t> prompt = RandomIds(6, 1);
-  const auto results =
-      RunAll(engine.get(), {Generation(prompt, 25, 1.0f, 99), Generation(prompt, 25, 1.0f, 100)});
-  ASSERT_OK(results[0]);
-  EXPECT_NE(results[0]->generated->ids, results[1]->generated->ids);
 }
 
 TEST(EngineGeneration, Bfloat16ModelsSampleFromFp32Logits) {

@@ -68,7 +68,7 @@ TEST_F(EngineLifecycleTest, ABatchIsRefusedAsAWhole) {
 
 TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
   EngineOptions options = OneAtATime();
-  options.max_queued_tokens = 10;
+  options.max_queued_tokens = 11;
   options.max_queued_requests = 3;
   Make(options);
   // The request is longer than the whole queue, but the queue is empty.
@@ -77,9 +77,9 @@ TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
   EXPECT_EQ(engine_->stats().queued_tokens, 8);
   EXPECT_EQ(engine_->stats().num_waiting, 1);
   EXPECT_EQ(engine_->stats().num_running, 1);
-  EXPECT_EQ(engine_->Submit(Generation({1, 1, 1}, 1), box_.Done(2)), 0u);
+  EXPECT_EQ(engine_->Submit(Generation({1, 1, 1, 1}, 1), box_.Done(2)), 0u);
   EXPECT_ERROR(box_.Wait(2), kResourceExhausted,
-               "the queue holds 8 tokens: 3 more exceed max_queued_tokens 10");
+               "the queue holds 8 tokens: 4 more exceed max_queued_tokens 11");
   EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   batch.emplace_back(Scoring({1, 2}, 1), box_.Done(4));
@@ -87,23 +87,40 @@ TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
   EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
   EXPECT_ERROR(box_.Wait(5), kResourceExhausted, "max_queued_tokens");
   EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(6)), 0u);
-  EXPECT_EQ(engine_->Submit(Generation({}, 1), box_.Done(7)), 0u);
+  EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(7)), 0u);
+  EXPECT_ERROR(box_.Wait(7), kResourceExhausted, "max_queued_requests 3");
   decoder_->OpenGate();
   EXPECT_OK(box_.Wait(6));
   EXPECT_OK(box_.Wait(1));
 }
 
-TEST_F(EngineLifecycleTest, AQueueOfManyShortRequestsIsBoundedToo) {
+TEST_F(EngineLifecycleTest, AClientOverItsShareIsRefusedAndANewcomerIsNot) {
   EngineOptions options = OneAtATime();
-  options.max_queued_requests = 2;
+  options.max_queued_tokens = 8;
+  options.max_client_queue_share = 0.5;
   Make(options);
-  SubmitAndStop(Generation({1}, 1), 0);
-  engine_->Submit(Generation({1}, 1), box_.Done(1));
-  engine_->Submit(Generation({1}, 1), box_.Done(2));
-  EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
-  EXPECT_ERROR(box_.Wait(3), kResourceExhausted, "max_queued_requests 2");
+  EXPECT_EQ(engine_->limits().max_client_queued_tokens, 4);
+  int key = 0;
+  const auto request = [](const std::string& client, size_t num_tokens) {
+    InferenceRequest of_client = Generation(std::vector<int32_t>(num_tokens, 1), 1);
+    of_client.client = client;
+    return of_client;
+  };
+  const auto submit = [&](const std::string& client, size_t num_tokens) {
+    return engine_->Submit(request(client, num_tokens), box_.Done(++key)) != 0;
+  };
+  EXPECT_NE(SubmitAndStop(request("flooder", 1), 0), 0u);  // it runs, and the queue is empty
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(submit("flooder", 1)) << i;
+  EXPECT_FALSE(submit("flooder", 1));
+  EXPECT_ERROR(box_.Wait(5), kResourceExhausted, "max_client_queue_share 0.5");
+  EXPECT_TRUE(submit("polite", 2));
+  EXPECT_FALSE(submit("polite", 2));
+  EXPECT_FALSE(submit("third", 3));
+  EXPECT_ERROR(box_.Wait(8), kResourceExhausted, "max_queued_tokens 8");
+  EXPECT_EQ(engine_->stats().refused_client_share, 2u);
+  EXPECT_EQ(engine_->stats().refused_queue_full, 1u);
   decoder_->OpenGate();
-  EXPECT_OK(box_.Wait(2));
+  EXPECT_OK(box_.Wait(6));
 }
 
 TEST_F(EngineLifecycleTest, CancelWaiting) {

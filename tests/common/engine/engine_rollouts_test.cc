@@ -1,7 +1,6 @@
-// Tests of rollouts: greedy ones equal those of transformers, log-probs equal those of the training
-// pass, and prompts are computed once and fit in small pools.
+// Tests of rollouts: greedy ones equal those of transformers, and log-probs equal those of the
+// training pass.
 
-#include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
 #include "tests/common/model/tiny_models.h"
@@ -92,52 +91,6 @@ INSTANTIATE_TEST_SUITE_P(Models, BehaviorLogProbs,
                          ::testing::Values("Qwen3ForCausalLM", "LlamaForCausalLM",
                                            "Qwen2ForCausalLM", "Qwen3MoeForCausalLM"),
                          [](const auto& info) { return std::string(info.param); });
-
-TEST(SharedPrompts, AreComputedOnce) {
-  const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/2048);
-  const EngineOptions options = {.max_num_batched_tokens = 300};
-  const auto engine = MakeEngine(decoder, options);
-  RandomStream random(1);
-  const std::vector<int32_t> prompt = RandomTokens(1024, 16, &random);
-  std::vector<InferenceRequest> requests;
-  for (uint64_t seed = 0; seed < 8; ++seed) {
-    requests.push_back(Generation(prompt, 5, 1.0f, seed));
-    requests.back().sampling->ignore_eos = true;
-  }
-  for (const auto& result : RunAll(engine.get(), requests)) ASSERT_OK(result);
-  int64_t num_rows = 0;
-  for (const auto& call : decoder->calls()) {
-    num_rows += static_cast<int64_t>(call.token_ids.size());
-    EXPECT_LE(call.token_ids.size(), 300u);
-  }
-  EXPECT_EQ(num_rows, 1024 + 8 * 4);  // the prompt once, and each token but the last
-}
-
-// There are 32 sequences of 4,096 tokens and blocks for 8 of them.
-TEST(SmallPools, CompleteEverything) {
-  const auto decoder = std::make_shared<MarkovDecoder>(16, /*max_position_embeddings=*/4096);
-  EngineOptions options;
-  options.kv_cache_bytes =
-      8 * 4096 / kBlockTokens *
-      KvPages::BytesPerBlock(decoder->config(), at::kFloat, KvPages::Layout::kKernel);
-  options.max_num_batched_tokens = 8192;
-  const auto engine = MakeEngine(decoder, options);
-  RandomStream random(1);
-  std::vector<InferenceRequest> requests;
-  for (uint64_t seed = 0; seed < 32; ++seed) {
-    requests.push_back(Generation(RandomTokens(1000, 16, &random), 3096, 1.0f, seed));
-    requests.back().sampling->ignore_eos = true;
-  }
-  const auto results = RunAll(engine.get(), requests);
-  for (const auto& result : results) {
-    ASSERT_OK(result);
-    EXPECT_EQ(result->generated->ids.size(), 3096u);
-  }
-  const EngineStats stats = engine->stats();
-  EXPECT_EQ(stats.num_kv_blocks, 1024);
-  EXPECT_GT(stats.num_preempted, 0u);
-  EXPECT_EQ(stats.kv_blocks_in_use, 0);
-}
 
 }  // namespace
 }  // namespace taopd::testing

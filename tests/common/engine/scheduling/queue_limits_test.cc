@@ -147,11 +147,5 @@ TEST(QueueLimitsTest, NothingIsKeptOfAnEmptyQueueNorWithoutShares) {
   EXPECT_OK(shared.Offer("a", 4800).status);
 }
 
-TEST(QueueLimitsTest, WithoutAShareOneClientMayTakeEverything) {
-  FillingQueue queue({.max_tokens = 7, .max_requests = 100, .max_client_share = 1.0});
-  queue.Flood({"a"}, 1);
-  EXPECT_EQ(queue.queue().num_tokens, 7);
-}
-
 }  // namespace
 }  // namespace taopd::testing
