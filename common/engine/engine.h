@@ -362,7 +362,7 @@ struct EngineOptions {
 
 using RequestHandle = uint64_t;  // 0 = refused
 
-// Thread-safe, with the exception stated at Drain.
+// Thread-safe, but see Drain. While it yields (torch_engine.h), no cancelled or late request ends.
 class InferenceEngine {
  public:
   virtual ~InferenceEngine() = default;
@@ -390,7 +390,7 @@ class InferenceEngine {
   virtual void Drain(absl::Time deadline) = 0;
 
   // Frees the memory of the KV cache as soon as no work is left, and forgets all cached prefixes.
-  // The memory is allocated again when a request needs it.
+  // The memory is allocated again when a request needs it. Tensor parallel workers keep theirs.
   virtual void ReleaseKvCache() = 0;
 
   virtual EngineLimits limits() const = 0;

@@ -29,12 +29,12 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 // Plans the memory (PlanModel in common/engine/model_plan.h) and logs the plan, loads the model
 // (LoadDecoder) and starts an engine on it (MakeTorchEngine). `dtype` and `device` are those of
 // DecoderOptions in common/model/decoder.h. `num_threads` sets LibTorch's threads for the whole
-// process; 0 means all cores. Errors caused by a file name it. Returns RESOURCE_EXHAUSTED, before
-// any weights are read, if the plan does not fit. If `adapter_dir` is not empty, the adapter there
-// is merged into the weights (DecoderOptions::merged_adapter_dir), and the revision is that of the
-// merged weights. With `takes_weights` the weights can be replaced later; the parameters then stay
-// in memory next to their packed copies, unless they are in mapped files. That needs a
-// tensor_parallel_size of 1.
+// process; 0 leaves them as they are, by default one per core. Errors caused by a file name it.
+// Returns RESOURCE_EXHAUSTED if the plan does not fit, before any weights are read, or if memory
+// runs out. The adapter in `adapter_dir`, unless that is empty, is merged into the weights
+// (DecoderOptions::merged_adapter_dir), and the revision is that of the merged weights. With
+// `takes_weights` the weights can be replaced later; the parameters then stay in memory next to
+// their packed copies, unless they are in mapped files. That needs a tensor_parallel_size of 1.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options,

@@ -20,9 +20,9 @@ namespace taopd {
 // With options.cuda_graphs, the pages are allocated and the decode steps are captured before this
 // returns. `graphs` captures them; null means CUDA graphs.
 //
-// `yields`, if it is not null, gives way to other work: while it returns true, the engine begins no
-// step, and asks again every millisecond. Its other work is delayed by at most the step that is
-// running. It is called on the engine's thread and must not call the engine.
+// `yields`, unless null, gives way to other work: while it returns true, the engine begins no step,
+// ends no request, not even a cancelled one, and asks again every millisecond. It is called on the
+// engine's thread and must not call the engine. The other work waits for a step that has begun.
 //
 // Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
 // hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible. Without an
