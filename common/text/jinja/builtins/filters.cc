@@ -297,8 +297,9 @@ Value Center(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("center", {"width"});
   const std::string text = ToString(runtime, self);
   const int64_t width = bound[0] == nullptr ? 80 : ToInteger(*bound[0], "center: width");
-  const int64_t padding = width - NumCodePoints(text);
-  if (padding <= 0) return runtime.MakeText(text);
+  const int64_t length = NumCodePoints(text);
+  if (width <= length) return runtime.MakeText(text);
+  const int64_t padding = width - length;
   runtime.Charge(padding);
   const int64_t left = padding / 2 + (padding & width & 1);
   return runtime.MakeText(std::string(static_cast<size_t>(left), ' ') + text +
@@ -315,7 +316,7 @@ Value Truncate(Runtime& runtime, const Value& self, const Arguments& arguments) 
   const int64_t end_length = NumCodePoints(end);
   if (length < end_length) Fail("expected length >= ", end_length, ", got ", length);
   if (leeway < 0) Fail("expected leeway >= 0, got ", leeway);
-  if (NumCodePoints(text) <= length + leeway) return runtime.MakeText(text);
+  if (NumCodePoints(text) - leeway <= length) return runtime.MakeText(text);
   std::string cut = text.substr(0, ByteOffset(text, length - end_length));
   const bool kills_words = bound[1] != nullptr && IsTrue(*bound[1]);
   if (const size_t space = cut.rfind(' '); !kills_words && space != std::string::npos)
