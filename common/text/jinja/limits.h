@@ -18,6 +18,8 @@ inline constexpr int64_t kMaxSteps = 20'000'000;
 inline constexpr int kMaxEvaluationDepth = 1000;
 // Nested lists and dicts.
 inline constexpr int kMaxValueDepth = 200;
+// The parts into which a text is split, each of which is a value afterwards.
+inline constexpr int64_t kMaxParts = 4'000'000;
 // The length of a range(), as in jinja2's sandbox.
 inline constexpr int64_t kMaxRange = 100'000;
 

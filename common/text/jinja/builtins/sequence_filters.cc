@@ -264,7 +264,7 @@ Value Batch(Runtime& runtime, const Value& self, const Arguments& arguments) {
     batch.push_back(item);
   }
   if (IsGiven(bound[1]) && !batch.empty()) {
-    runtime.Charge((size - static_cast<int64_t>(batch.size())) *
+    runtime.Charge((std::min(size, kMaxAllocatedBytes) - static_cast<int64_t>(batch.size())) *
                    static_cast<int64_t>(sizeof(Value)));
     batch.resize(static_cast<size_t>(size), *bound[1]);
   }

@@ -207,7 +207,9 @@ Value GetSlice(Runtime& runtime, const Value& value, const Value& start, const V
       return runtime.MakeText(
           std::string(rest.substr(0, ByteOffset(rest, std::max<int64_t>(end - begin, 0)))));
     }
-    characters = CodePoints(text->bytes);
+    runtime.Charge(NumCodePoints(text->bytes) * static_cast<int64_t>(sizeof(std::string_view)));
+    for (const std::string_view character : CodePoints(text->bytes))
+      characters.push_back(character);
   }
   const auto length = static_cast<int64_t>(
       value.text() != nullptr ? characters.size() : value.sequence()->items.size());

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/text/jinja/error.h"
+#include "common/text/jinja/limits.h"
 #include "common/text/unicode/unicode.h"
 
 namespace taopd::jinja {
@@ -39,18 +41,25 @@ bool IsLineBreak(char32_t c) {
          c == 0x2029;
 }
 
+void AddPart(std::vector<std::string_view>* parts, std::string_view part) {
+  if (static_cast<int64_t>(parts->size()) == kMaxParts) {
+    FailLimit("text of more parts than the limit of ", kMaxParts);
+  }
+  parts->push_back(part);
+}
+
 std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t max_splits) {
   std::vector<std::string_view> parts;
   for (text = StripLeft(text); !text.empty(); text = StripLeft(text)) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
-      parts.push_back(text);
+      AddPart(&parts, text);
       break;
     }
     size_t end = 0, size_bytes = 0;
     while (end < text.size() && !IsPythonSpace(FirstCodePoint(text.substr(end), &size_bytes))) {
       end += size_bytes;
     }
-    parts.push_back(text.substr(0, end));
+    AddPart(&parts, text.substr(0, end));
     text.remove_prefix(end);
   }
   return parts;
@@ -60,14 +69,14 @@ std::vector<std::string_view> SplitAtSpaceFromRight(std::string_view text, int64
   std::vector<std::string_view> parts;
   for (text = StripRight(text); !text.empty(); text = StripRight(text)) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
-      parts.push_back(text);
+      AddPart(&parts, text);
       break;
     }
     size_t begin = text.size(), size_bytes = 0;
     while (begin > 0 && !IsPythonSpace(LastCodePoint(text.substr(0, begin), &size_bytes))) {
       begin -= size_bytes;
     }
-    parts.push_back(text.substr(begin));
+    AddPart(&parts, text.substr(begin));
     text = text.substr(0, begin);
   }
   std::reverse(parts.begin(), parts.end());
@@ -88,15 +97,15 @@ size_t ByteOffset(std::string_view text, int64_t index) {
   return offset;
 }
 
-std::vector<std::string_view> CodePoints(std::string_view text) {
-  std::vector<std::string_view> characters;
-  while (!text.empty()) {
-    size_t size_bytes = 1;
-    while (size_bytes < text.size() && !IsLead(text[size_bytes])) ++size_bytes;
-    characters.push_back(text.substr(0, size_bytes));
-    text.remove_prefix(size_bytes);
+std::optional<size_t> ParseIndex(std::string_view text) {
+  constexpr size_t kMaxDigits = 9;
+  if (text.empty() || text.size() > kMaxDigits) return std::nullopt;
+  size_t index = 0;
+  for (const char digit : text) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    index = 10 * index + static_cast<size_t>(digit - '0');
   }
-  return characters;
+  return index;
 }
 
 bool IsPythonSpace(char32_t c) {
@@ -153,18 +162,18 @@ std::vector<std::string_view> Split(std::string_view text,
   if (from_right) {
     for (size_t at; may_cut() && (at = text.rfind(*separator)) != std::string_view::npos;
          text = text.substr(0, at)) {
-      parts.push_back(text.substr(at + separator->size()));
+      AddPart(&parts, text.substr(at + separator->size()));
     }
-    parts.push_back(text);
+    AddPart(&parts, text);
     std::reverse(parts.begin(), parts.end());
     return parts;
   }
   size_t begin = 0;
   for (size_t at; may_cut() && (at = Find(text, *separator, begin)) != std::string_view::npos;
        begin = at + separator->size()) {
-    parts.push_back(text.substr(begin, at - begin));
+    AddPart(&parts, text.substr(begin, at - begin));
   }
-  parts.push_back(text.substr(begin));
+  AddPart(&parts, text.substr(begin));
   return parts;
 }
 
@@ -177,12 +186,12 @@ std::vector<std::string_view> SplitLines(std::string_view text) {
       at += size_bytes;
       continue;
     }
-    lines.push_back(text.substr(begin, at - begin));
+    AddPart(&lines, text.substr(begin, at - begin));
     at += size_bytes;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
     begin = at;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
+  if (begin < text.size()) AddPart(&lines, text.substr(begin));
   return lines;
 }
 
