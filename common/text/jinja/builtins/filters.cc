@@ -177,12 +177,6 @@ std::optional<int64_t> ParseInt(std::string_view text, int64_t base) {
   return value;
 }
 
-std::optional<int64_t> TruncateFloat(double value) {
-  constexpr double kLimit = 9223372036854775808.0;  // 2^63
-  if (!(value > -kLimit && value < kLimit)) return std::nullopt;
-  return static_cast<int64_t>(value);
-}
-
 Value Int(Runtime&, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("int", {"default", "base"});
   const Value otherwise = bound[0] == nullptr ? Value(int64_t{0}) : *bound[0];

@@ -199,9 +199,9 @@ Value FormatMethod(Runtime& runtime, const Value& self, const Arguments& argumen
     if (close == std::string::npos) Fail("Single '{' encountered in format string");
     const std::string field = text.substr(i + 1, close - i - 1);
     i = close;
-    const bool is_index = HasProperty(field, TextProperty::kDigit) && field.size() < 6;
-    if (field.empty() || is_index) {
-      const size_t index = field.empty() ? next++ : std::stoul(field);
+    const std::optional<size_t> number = ParseIndex(field);
+    if (field.empty() || number) {
+      const size_t index = number ? *number : next++;
       if (index >= arguments.positional.size()) Fail("Replacement index ", index, " out of range");
       out += ToString(runtime, arguments.positional[index]);
       continue;

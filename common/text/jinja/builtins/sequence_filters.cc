@@ -18,9 +18,9 @@ Value Attribute(Runtime& runtime, Value value, const Value& attribute, const Val
     return value.is_undefined() && otherwise != nullptr ? *otherwise : value;
   }
   for (const std::string_view part : Split(attribute.text()->bytes, ".", -1, false)) {
-    const bool is_index = HasProperty(part, TextProperty::kDigit) && part.size() < 10;
-    const Value key = is_index ? Value(int64_t{std::stoll(std::string(part))})
-                               : runtime.MakeText(std::string(part));
+    const std::optional<size_t> index = ParseIndex(part);
+    const Value key =
+        index ? Value(static_cast<int64_t>(*index)) : runtime.MakeText(std::string(part));
     value = GetItem(runtime, value, key);
     if (value.is_undefined() && otherwise != nullptr) value = *otherwise;
   }

@@ -175,6 +175,18 @@ void StepsToCompare(Runtime& runtime, const Value& a, const Value& b) {
   ChargeComparison(runtime, b);
 }
 
+// Returns the number that %d, %i, %x or %X shows of a value.
+int64_t FormattedInteger(const Value& value, char kind) {
+  const bool is_hex = kind == 'x' || kind == 'X';
+  const double* const number = is_hex ? nullptr : value.As<double>();
+  const std::optional<int64_t> integer =
+      number != nullptr ? TruncateFloat(*number) : ToInteger(value, "format argument");
+  if (!integer) Fail("format %", kind, ": the number has more than 63 bits");
+  // printf would write the two's complement, and Python writes the sign.
+  if (is_hex && *integer < 0) Fail("format %", kind, " of a negative number is not supported");
+  return *integer;
+}
+
 bool Contains(Runtime& runtime, const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     if (item.is_undefined()) Fail(UndefinedMessage(item));
@@ -303,9 +315,7 @@ Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Valu
       case 'i':
       case 'x':
       case 'X': {
-        const int64_t integer = value->As<double>() != nullptr && kind != 'x' && kind != 'X'
-                                    ? static_cast<int64_t>(*value->As<double>())
-                                    : ToInteger(*value, "format argument");
+        const int64_t integer = FormattedInteger(*value, kind);
         spec += kind == 'x' ? "llx" : kind == 'X' ? "llX" : "lld";
         size = std::snprintf(buffer, sizeof(buffer), spec.c_str(), static_cast<long long>(integer));
         break;

@@ -125,6 +125,12 @@ int64_t ToInteger(const Value& value, std::string_view what) {
   Fail(what, " is ", TypeName(value), ", not an integer");
 }
 
+std::optional<int64_t> TruncateFloat(double value) {
+  constexpr double kLimit = 9223372036854775808.0;  // 2^63
+  if (!(value > -kLimit && value < kLimit)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
 bool AreEqual(const Value& a, const Value& b) {
   if (IsNumber(a) && IsNumber(b)) {
     if (a.As<double>() == nullptr && b.As<double>() == nullptr) {

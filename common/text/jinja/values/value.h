@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -139,6 +140,8 @@ double ToDouble(const Value& value);
 const char* TypeName(const Value& value);
 // Returns an int or bool as an integer. Throws with the name `what` for other types.
 int64_t ToInteger(const Value& value, std::string_view what);
+// Returns the number without its fraction, or nullopt if that has more than 63 bits.
+std::optional<int64_t> TruncateFloat(double value);
 
 // Converts a JSON value. Throws TemplateError if it is nested too deeply, or if an integer has more
 // than 64 bits.

@@ -135,7 +135,20 @@ void ExpectEnd(const std::vector<std::string>& templates) {
   }
 }
 
+// Arguments that functions of the C and C++ libraries do not take.
+std::vector<std::string> TemplatesWithForeignNumbers() {
+  return {
+      "{{ '{\u0663}'.format(1, 2, 3, 4) }}",
+      "{{ [[1]]|map(attribute='\u0663')|sum }}",
+      "{{ '%d' % 1e300 }}",
+      "{{ '%i' % -1e19 }}",
+      "{{ '%d' % (1e308 * 10) }}",
+      "{{ '%x' % -255 }}",
+  };
+}
+
 TEST(JinjaLimits, HostileTemplatesEnd) {
+  ExpectEnd(TemplatesWithForeignNumbers());
   ExpectEnd(TemplatesThatTakeTime());
   ExpectEnd(TemplatesThatTakeMemory());
   ExpectEnd(TemplatesOfDeepValues());
