@@ -7,7 +7,8 @@
 namespace taopd::jinja {
 
 inline constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
-// Nested parentheses, brackets, operators and statements.
+// Nested parentheses, brackets, operators, statements and branches: an elif is in the else of the
+// branch before it.
 inline constexpr int kMaxSyntaxDepth = 200;
 inline constexpr int64_t kMaxOutputBytes = int64_t{64} << 20;
 // The bytes of all values that one rendering makes, including those that are freed.

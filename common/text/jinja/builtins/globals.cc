@@ -102,22 +102,25 @@ Value Joiner(Runtime& runtime, const Arguments& arguments) {
       });
 }
 
-// The state of cycler(...).next(), .current and .reset() is kept in a namespace.
+// The state of cycler(...).next(), .current and .reset() is kept in a namespace. The items are in
+// another one, for the same reason as a method's object (access.cc).
 Value Cycler(Runtime& runtime, const Arguments& arguments) {
   if (arguments.positional.empty()) Fail("at least one item has to be provided");
+  const Value items = runtime.MakeNamespace();
+  for (const Value& item : arguments.positional)
+    items.name_space()->attributes.emplace_back("", item);
   const Value name_space = runtime.MakeNamespace();
   Namespace* cycler = name_space.name_space();
-  const auto items = std::make_shared<std::vector<Value>>(arguments.positional);
   const auto position = std::make_shared<size_t>(0);
   // The namespace outlives the calls of the rendering; a pointer to it makes no cycle of ownership.
   auto move_to = [cycler, items, position](size_t index) {
-    *position = index % items->size();
-    cycler->attributes[0].second = (*items)[*position];
+    *position = index % items.name_space()->attributes.size();
+    cycler->attributes[0].second = items.name_space()->attributes[*position].second;
   };
-  cycler->attributes.emplace_back("current", (*items)[0]);
+  cycler->attributes.emplace_back("current", arguments.positional[0]);
   cycler->attributes.emplace_back(
       "next", runtime.MakeCallable("method", "next", [=](Runtime&, const Arguments&) {
-        const Value now = (*items)[*position];
+        const Value now = items.name_space()->attributes[*position].second;
         move_to(*position + 1);
         return now;
       }));

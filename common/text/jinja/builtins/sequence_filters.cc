@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/text/jinja/error.h"
+#include "common/text/jinja/limits.h"
 #include "common/text/jinja/runtime/runtime.h"
 #include "common/text/jinja/values/format.h"
 #include "common/text/jinja/values/python_text.h"
@@ -216,6 +217,10 @@ Value Map(Runtime& runtime, const Value& self, const Arguments& arguments) {
     const std::string& name = TextArgument(arguments.positional[0], "map: filter");
     const Builtin filter = FindFilter(name);
     if (filter == nullptr) Fail("no filter named '", name, "'");
+    // Each argument can name `map` again, which then has one argument less.
+    if (arguments.positional.size() > kMaxSyntaxDepth) {
+      FailLimit("map: more arguments than the limit of ", kMaxSyntaxDepth);
+    }
     Arguments rest = arguments;
     rest.positional.erase(rest.positional.begin());
     for (const Value& item : runtime.Iterate(self)) mapped.push_back(filter(runtime, item, rest));

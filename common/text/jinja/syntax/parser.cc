@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <list>
 #include <utility>
 
 #include "common/text/jinja/syntax/expression_parser.h"
@@ -110,11 +111,10 @@ class Parser final : public ExpressionParser {
   StatementPtr ParseIf() {
     StatementPtr first = Make(StatementKind::kIf);
     Statement* branch = first.get();
-    int num_branches = 0;
+    // An elif is an if in the else of the preceding branch, so the branches nest.
+    std::list<Nested> branches;
     for (;;) {
-      // An elif is an if in the else of the preceding branch.
-      if (++num_branches > kMaxBranches)
-        FailAt(branch->position, "more than ", kMaxBranches, " elif");
+      branches.emplace_back(this);
       Advance();
       branch->expression = ParseTuple(/*with_condition=*/false, /*is_in_parentheses=*/false);
       ExpectBlockEnd();
@@ -301,7 +301,6 @@ class Parser final : public ExpressionParser {
     int num_loops_;
   };
 
-  static constexpr int kMaxBranches = 200;
   int num_loops_ = 0;
 };
 

@@ -86,6 +86,8 @@ std::vector<std::string> TemplatesOfDeepValues() {
           "{{ 1 // 0 }}",
       "{% set ns = namespace(x=1) %}" + kLoop + "{% set ns.x = cycler(ns.x) %}" + kEnd +
           "{{ 1 // 0 }}",
+      "{% set ns = namespace(x=1) %}" + kLoop + "{% set ns.x = cycler(ns.x).next %}" + kEnd +
+          "{{ 1 // 0 }}",
       "{% set ns = namespace(x=1) %}" + kLoop +
           "{% for i in [ns.x] %}{% set ns.x = loop %}{% endfor %}" + kEnd + "{{ 1 // 0 }}",
       "{% set ns = namespace(x=1) %}{% macro f(m) %}{% macro g() %}{% endmacro %}{% set ns.x = g "
@@ -119,6 +121,8 @@ std::vector<std::string> TemplatesThatTakeStack() {
       "{{ " + Repeated("f(", 100000) + Repeated(")", 100000) + " }}",
       Repeated("{% if x %}", 60000) + Repeated("{% endif %}", 60000),
       "{% if x %}" + Repeated("{% elif x %}", 60000) + "{% endif %}",
+      Repeated("{% if x %}" + Repeated("{% elif x %}", 150), 150) + Repeated("{% endif %}", 150),
+      "{{ 'a'|map(" + Repeated("'map', ", 100000) + "'upper')|list }}",
       "{% set " + Repeated("(", 100000) + "a" + Repeated(")", 100000) + " = 1 %}",
   };
 }
