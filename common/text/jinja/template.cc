@@ -5,7 +5,7 @@
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/runtime/renderer.h"
-#include "common/text/jinja/syntax/parser.h"
+#include "common/text/jinja/syntax/syntax.h"
 #include "common/text/unicode/unicode.h"
 
 namespace taopd::jinja {

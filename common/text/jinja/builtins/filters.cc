@@ -32,7 +32,7 @@ Value Converted(Runtime& runtime, const Value& self, const Arguments& arguments)
 Value Title(Runtime& runtime, const Value& self, const Arguments& arguments) {
   arguments.Bind("title", {});
   const std::string text = ToString(runtime, self);
-  std::string out, word;
+  std::string out;
   bool is_first = true;
   for (const std::string_view character : CodePoints(text)) {
     const bool is_break = Strip(character).empty() ||

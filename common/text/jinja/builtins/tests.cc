@@ -54,12 +54,13 @@ Value DivisibleBy(Runtime& runtime, const Value& self, const Arguments& argument
   const auto bound = arguments.Bind("divisibleby", {"num"}, 1);
   return Value(!IsTrue(Apply(runtime, Operator::kModulo, self, *bound[0])));
 }
-// Whether the rest of a division by 2 is `rest`: 0 for even numbers, 1 for odd ones.
-template <int64_t rest>
-Value HasRest(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  arguments.Bind(rest == 0 ? "even" : "odd", {});
+// Returns whether the remainder of a division by 2 is this one: 0 for even numbers, 1 for odd ones.
+template <int64_t remainder>
+Value HasRemainder(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  arguments.Bind(remainder == 0 ? "even" : "odd", {});
   if (self.text() != nullptr) Fail("not all arguments converted during string formatting");
-  return Value(AreEqual(Apply(runtime, Operator::kModulo, self, Value(int64_t{2})), Value(rest)));
+  return Value(
+      AreEqual(Apply(runtime, Operator::kModulo, self, Value(int64_t{2})), Value(remainder)));
 }
 
 // Python's `is`: the same object. Equal small numbers and constants always are.
@@ -105,8 +106,8 @@ Builtin FindTest(std::string_view name) {
       {"escaped", Plain<IsEscaped>},
       {"lower", HasCase<TextProperty::kLower>},
       {"upper", HasCase<TextProperty::kUpper>},
-      {"odd", HasRest<1>},
-      {"even", HasRest<0>},
+      {"odd", HasRemainder<1>},
+      {"even", HasRemainder<0>},
       {"divisibleby", DivisibleBy},
       {"sameas", SameAs},
       {"filter", IsFilter},

@@ -4,7 +4,6 @@
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/runtime/runtime.h"
-#include "common/text/jinja/values/dict_lookup.h"
 #include "common/text/jinja/values/format.h"
 #include "common/text/jinja/values/python_text.h"
 

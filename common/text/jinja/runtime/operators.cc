@@ -6,7 +6,6 @@
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/runtime/runtime.h"
-#include "common/text/jinja/values/dict_lookup.h"
 #include "common/text/jinja/values/format.h"
 #include "common/text/jinja/values/python_text.h"
 
@@ -170,7 +169,7 @@ Value Arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   FailOperands(op, a, b);
 }
 
-void StepsToCompare(Runtime& runtime, const Value& a, const Value& b) {
+void ChargeComparison(Runtime& runtime, const Value& a, const Value& b) {
   ChargeComparison(runtime, a);
   ChargeComparison(runtime, b);
 }
@@ -203,7 +202,7 @@ bool Contains(Runtime& runtime, const Value& container, const Value& item) {
     Fail("argument of type '", TypeName(container), "' is not iterable");
   }
   for (const Value& other : runtime.Iterate(container)) {
-    StepsToCompare(runtime, item, other);
+    ChargeComparison(runtime, item, other);
     if (AreEqual(item, other)) return true;
   }
   return false;
@@ -239,22 +238,22 @@ Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   switch (op) {
     case Operator::kEqual:
     case Operator::kNotEqual:
-      StepsToCompare(runtime, a, b);
+      ChargeComparison(runtime, a, b);
       return Value(AreEqual(a, b) == (op == Operator::kEqual));
     case Operator::kIn:
     case Operator::kNotIn:
       return Value(Contains(runtime, b, a) == (op == Operator::kIn));
     case Operator::kLess:
-      StepsToCompare(runtime, a, b);
+      ChargeComparison(runtime, a, b);
       return Value(IsLess(a, b));
     case Operator::kGreater:
-      StepsToCompare(runtime, a, b);
+      ChargeComparison(runtime, a, b);
       return Value(IsLess(b, a));
     case Operator::kLessEqual:  // !(b < a) would be wrong for NaN
-      StepsToCompare(runtime, a, b);
+      ChargeComparison(runtime, a, b);
       return Value(IsLess(a, b) || AreEqual(a, b));
     case Operator::kGreaterEqual:
-      StepsToCompare(runtime, a, b);
+      ChargeComparison(runtime, a, b);
       return Value(IsLess(b, a) || AreEqual(a, b));
     default:
       return Arithmetic(runtime, op, a, b);

@@ -4,7 +4,6 @@
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
-#include "common/text/jinja/values/dict_lookup.h"
 #include "common/text/jinja/values/python_text.h"
 
 namespace taopd::jinja {

@@ -123,6 +123,18 @@ enum class Operator : uint8_t {
 };
 // Returns a op b as Python computes it.
 Value Apply(Runtime& runtime, Operator op, const Value& a, const Value& b);
+
+// The cost of a comparison grows with the size of its values, and a small expression can make a
+// large value, so these functions count the cost towards the rendering's limits before they
+// compare.
+//
+// Counts the steps of one comparison of `value` with any other.
+void ChargeComparison(Runtime& runtime, const Value& value);
+// Counts the steps of comparing `key` with num_keys others.
+void ChargeKeyComparisons(Runtime& runtime, const Value& key, size_t num_keys);
+// Returns dict.Find(key).
+const Value* FindKey(Runtime& runtime, const Dict& dict, const Value& key);
+
 // Returns a ~ b ~ c ...
 Value Concatenate(Runtime& runtime, const std::vector<Value>& parts);
 // Returns format % values. If `named` is not null, %(name)s takes its values from it.

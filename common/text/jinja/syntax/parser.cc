@@ -1,5 +1,4 @@
-#include "common/text/jinja/syntax/parser.h"
-
+// The parser of statements.
 #include <algorithm>
 #include <array>
 #include <list>

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/runtime/runtime.h"
+#include "common/text/jinja/syntax/lexer.h"
 #include "common/text/jinja/values/value.h"
 
 namespace taopd::jinja {
@@ -120,5 +122,10 @@ struct Syntax {
   // The ids of the names that the renderer binds.
   NameId loop = -1, caller = -1, varargs = -1, kwargs = -1;
 };
+
+// Parses a template. The grammar is jinja2's, without inheritance, imports and translations, which
+// chat templates do not need and which are refused by name. Throws TemplateError. REQUIRES: source
+// is valid UTF-8.
+Syntax ParseTemplate(std::string_view source, const LexerOptions& options);
 
 }  // namespace taopd::jinja
