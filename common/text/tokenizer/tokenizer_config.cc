@@ -69,8 +69,11 @@ absl::Status ReadTemplateFiles(const std::string& model_dir, TokenizerConfig* co
   if (paths.empty()) return absl::OkStatus();
   config->chat_templates.clear();
   for (const auto& [name, path] : paths) {
-    TAOPD_ASSIGN_OR_RETURN(config->chat_templates[name],
-                           ReadFileToString(path, kMaxTemplateFileBytes));
+    absl::StatusOr<std::string> source = ReadFileToString(path, kMaxTemplateFileBytes);
+    // A broken link. NOT_FOUND would mean that the model has no template.
+    if (absl::IsNotFound(source.status())) return DataLoss(source.status().message());
+    TAOPD_RETURN_IF_ERROR(source.status());
+    config->chat_templates[name] = *std::move(source);
   }
   return absl::OkStatus();
 }

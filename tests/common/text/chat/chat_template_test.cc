@@ -79,6 +79,8 @@ TEST_F(ChatTemplateTest, FilesInTransformersOrder) {
   std::filesystem::create_directory(dir_.File("additional_chat_templates"));
   WriteFile(dir_.File("additional_chat_templates/tool_use.jinja"), "extra");
   EXPECT_EQ(*Render(UserSays("hi"), with_tools), "extra");
+  std::filesystem::create_symlink("absent", dir_.File("additional_chat_templates/a.jinja"));
+  EXPECT_ERROR(Render(UserSays("hi")), kDataLoss, "a.jinja");
 }
 
 TEST_F(ChatTemplateTest, ContinueFinalMessage) {
