@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "common/base/random.h"
@@ -131,35 +130,6 @@ TEST(Bpe, OneMebibyteOfOneLetterIsFast) {
   const Bpe bpe(merges, byte_ids, {});
   // A quadratic loop takes over an hour, which the program's time limit does not allow.
   EXPECT_EQ(Encode(bpe, std::string(1 << 20, 'a')), std::vector<int32_t>(1 << 12, 8));
-}
-
-// Threads take caches from one pool as they come.
-TEST(Bpe, ThreadsShareAPoolOfCaches) {
-  RandomStream random(2);
-  const RandomModel model(&random, 30);
-  const Bpe bpe(model.merges, model.byte_ids, {});
-  std::vector<std::string> words(500);
-  std::vector<std::vector<int32_t>> expected;
-  for (std::string& word : words) {
-    word.resize(1 + random.NextBelow(12));
-    for (char& c : word) c = static_cast<char>('a' + random.NextBelow(4));
-    expected.push_back(model.PlainEncode(word));
-  }
-  WordCachePool pool;
-  std::vector<int> num_wrong(4, 0);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      RandomStream local(100 + t);
-      for (int i = 0; i < 20'000; ++i) {
-        const size_t w = local.NextBelow(words.size());
-        const WordCachePool::Lease cache(&pool);
-        if (Encode(bpe, words[w], cache.get()) != expected[w]) ++num_wrong[t];
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(num_wrong, std::vector<int>(4, 0));
 }
 
 TEST(WordCache, StaysBoundedAndCorrect) {

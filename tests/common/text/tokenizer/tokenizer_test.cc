@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/io/jsonl.h"
 #include "common/text/tokenizer/incremental_decoder.h"
 #include "common/text/unicode/unicode.h"
@@ -138,13 +139,20 @@ TEST_F(ToyTokenizer, HashNamesTheContentNotTheLayout) {
 }
 
 TEST_F(ToyTokenizer, ThreadsShareOneTokenizer) {
-  const std::string text = "lower newer we're 123 <|endoftext|> \u00E9 lower lowest";
-  const Ids expected = MakeTokenizer(text_)->Encode(text);
+  std::vector<std::string> texts;
+  std::vector<Ids> expected;
+  for (int i = 0; i < 100; ++i) {
+    texts.push_back(Concat(i, " lower newer we're ", i * i, "<|endoftext|> \u00E9 lowest", i));
+    expected.push_back(MakeTokenizer(text_)->Encode(texts.back()));
+  }
   std::vector<int> num_wrong(4, 0);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < 1000; ++i) num_wrong[t] += tokenizer_->Encode(text) != expected;
+      for (int i = 0; i < 2000; ++i) {
+        const int which = (7 * i + t) % 100;
+        num_wrong[t] += tokenizer_->Encode(texts[which]) != expected[which];
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
