@@ -14,7 +14,7 @@ enum ExitCode : int {
   kExitInternal = 70,
   // The memory of the machine or the device did not suffice, or the memory plan does not fit.
   kExitOutOfMemory = 71,
-  // The device refuses all work since a kernel failed on it. A new process may find it well.
+  // The device refuses all work since a kernel failed on it. A new process may be able to use it.
   kExitDevice = 72,
   // The state could not be written, and the run was told to give up; or the disk has no room for a
   // checkpoint at the start.

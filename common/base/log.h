@@ -16,7 +16,7 @@
 
 namespace taopd {
 
-// Prints a number with six significant digits.
+// Returns a number as text with six significant digits.
 std::string SixDigits(double number);
 
 struct LogField {

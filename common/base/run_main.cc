@@ -15,7 +15,7 @@ namespace {
 
 const char* name_of_program = "";
 
-// Returns the message of the exception that is being handled, and its exit code.
+// Prints the message of the exception that is being handled. Returns its exit code.
 int Report() {
   // LibTorch appends the stack, which is of no use to a user.
   constexpr std::string_view kStack = "\nException raised from ";

@@ -7,11 +7,11 @@
 
 namespace taopd {
 
-// On a CPU: the project's own kernels. On a GPU: those of them that pass a check at the start.
+// The project's own kernels. On a GPU, only those that pass a check at the start.
 inline constexpr char kKernelsAuto[] = "auto";
-// Compositions of LibTorch operations instead of all of them, on every device.
+// Compositions of LibTorch operations instead of the project's own kernels, on every device.
 inline constexpr char kKernelsComposed[] = "composed";
-// All of them, without a check.
+// All of the project's own kernels, without a check.
 inline constexpr char kKernelsCustom[] = "custom";
 
 inline std::vector<std::string> KernelModes() {

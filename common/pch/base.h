@@ -1,4 +1,4 @@
-// The precompiled header of what does not use LibTorch.
+// The precompiled header of the sources that do not use LibTorch.
 #pragma once
 
 #include <absl/status/status.h>

@@ -48,7 +48,7 @@ class StopStringMatcher {
 
  private:
   // Brings held_ up to text_, of which all from `begin` on is new. A byte costs at most two
-  // comparisons for each string on average, whatever strings and text are.
+  // comparisons of up to a string's length for each string on average, whatever they are.
   void HoldBack(size_t begin);
 
   const std::vector<std::string> stop_strings_;

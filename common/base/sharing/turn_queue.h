@@ -90,7 +90,7 @@ class TurnQueue {
 
  private:
   struct Client {
-    // The order of turns. REQUIRES: jobs wait.
+    // The client with the smallest rank has the next turn. REQUIRES: it has a waiting job.
     std::tuple<int64_t, uint64_t, uint64_t> Rank() const {
       return {num_running, num_begun, waiting.front().first};
     }

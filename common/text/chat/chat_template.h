@@ -62,8 +62,8 @@ class ChatTemplate {
   absl::StatusOr<jinja::Rendering> Render(const nlohmann::ordered_json& messages,
                                           const ChatOptions& options) const;
 
-  // Whether the default template loops over the content of a message, and therefore expects a list
-  // of parts {"type": "text", "text": ...} instead of a text.
+  // Returns whether the default template loops over the content of a message, and therefore expects
+  // a list of parts {"type": "text", "text": ...} instead of a text.
   bool takes_parts() const { return takes_parts_; }
 
  private:

@@ -20,7 +20,7 @@ class IncrementalDecoder {
   std::string Push(int32_t id);
   // Returns the text that becomes certain at the end: U+FFFD if bytes were held back.
   std::string Finish();
-  // Whether the bytes of an incomplete character are held back.
+  // Returns whether the bytes of an incomplete character are held back.
   bool is_holding() const { return !held_back_.empty(); }
 
  private:

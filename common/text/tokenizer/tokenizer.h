@@ -42,10 +42,10 @@ class Tokenizer {
   // Returns the token as the vocabulary spells it, or an empty string for an unknown id.
   virtual std::string IdToToken(int32_t id) const = 0;
   virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;
-  // The largest id plus 1.
+  // Returns the largest id plus 1.
   virtual int64_t vocab_size() const = 0;
-  // SHA-256 (hexadecimal) over vocabulary, merges and added tokens. Files that differ only in their
-  // layout have equal hashes.
+  // Returns the SHA-256 (hexadecimal) over vocabulary, merges and added tokens. Files that differ
+  // only in their layout have equal hashes.
   virtual const std::string& hash() const = 0;
 };
 
