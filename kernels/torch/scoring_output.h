@@ -28,7 +28,7 @@ struct ScoringOutput {
   // In descending order of logit; ties go to the lower id.
   at::Tensor ids_Nk;
   at::Tensor log_probs_Nk;
-  // Log-sum-exp over the complement of ids, minus the normaliser; -inf if k = V.
+  // Log-sum-exp over the complement of ids, minus the normalizer; -inf if k = V.
   at::Tensor log_tail_N;
   // Defined if sampled_ids_N is given.
   at::Tensor sampled_log_probs_N;
@@ -41,9 +41,9 @@ struct ScoringOutput {
   at::Tensor candidate_log_tail_N;
   // The only output of size [N, V].
   at::Tensor dense_log_probs_NV;
-  // Log-sum-exp over ids, minus the normaliser.
+  // Log-sum-exp over ids, minus the normalizer.
   at::Tensor log_support_mass_N;
-  // The normaliser, of logits / temperature.
+  // The normalizer, of logits / temperature.
   at::Tensor log_sum_exp_N;
 
   // Returns all of the above, defined or not. Each has N rows.

@@ -21,7 +21,7 @@ double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 2e-5 : 0
 constexpr int64_t kNumHeads = 6, kNumKvHeads = 2, kHeadSize = 128, kMaxBlocks = 20, kWindow = 300;
 constexpr double kScale = 0.09;
 
-// Heads as they are: neither normalised nor rotated.
+// Heads as they are: neither normalized nor rotated.
 HeadRotation NoRotation(int64_t num_rows, int64_t head_size, const at::TensorOptions& options) {
   HeadRotation rotation;
   rotation.cos_T1D = at::ones({num_rows, 1, head_size}, options);

@@ -16,7 +16,7 @@ constexpr int64_t kSampledSteps = 32;
 // Chooses the 16 most frequent high bytes of a sample, in ascending order among equally frequent
 // ones.
 void ChooseHighBytes(const Bfloat16Bits* panel, int64_t num_steps, uint8_t* high_bytes) {
-  // Neighbours are often equal, and a count must be written before it is read again.
+  // Neighbors are often equal, and a count must be written before it is read again.
   std::array<int32_t, 256> counts{}, odd_counts{};
   const int64_t stride = std::max<int64_t>(1, num_steps / kSampledSteps);
   for (int64_t step = 0; step < num_steps; step += stride) {

@@ -3,7 +3,7 @@
 // Decoding reads every weight once per step, so memory bandwidth limits its speed. A bfloat16
 // number is a high byte, the sign and seven of the eight bits of the exponent, and a low byte, the
 // last bit of the exponent and the mantissa. The weights of one matrix are close to zero and span a
-// few powers of two: 16 high bytes, two signs by eight pairs of neighbouring exponents, cover all
+// few powers of two: 16 high bytes, two signs by eight pairs of neighboring exponents, cover all
 // but about one number in ten thousand of a normal distribution. A coded panel therefore keeps each
 // low byte, four bits that select one of the panel's 16 high bytes, and a list of the numbers with
 // any other high byte. (The entropy of the exponents of weights is between two and three bits:

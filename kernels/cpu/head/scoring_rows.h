@@ -26,13 +26,13 @@ struct ScoringRowResult {
   float* log_probs = nullptr;            // [top_k]
   float* candidate_log_probs = nullptr;  // [num_candidates]
   float* dense_log_probs = nullptr;      // [V]; null: not computed
-  // Log-sum-exp over the complement of ids, minus the normaliser.
+  // Log-sum-exp over the complement of ids, minus the normalizer.
   float log_tail = 0;
-  // The log-sum-exp over the complement of ids and candidates together, minus the normaliser.
+  // The log-sum-exp over the complement of ids and candidates together, minus the normalizer.
   float candidate_log_tail = 0;
-  // Log-sum-exp over ids, minus the normaliser.
+  // Log-sum-exp over ids, minus the normalizer.
   float log_support_mass = 0;
-  // The normaliser, of logits / temperature.
+  // The normalizer, of logits / temperature.
   float log_sum_exp = 0;
   float sampled_log_prob = 0;
   // The number of ids whose logit is at least the sampled one's.

@@ -149,7 +149,7 @@ void FindColumnReferences(const ColumnReferences& job) {
     if (exponent < least) exponent = __builtin_nextafterf(exponent, kInfinity);
     const double above = scaled - exponent * kLog2;
     const double offset = above < 0 ? above : 0.0;
-    // Logits above 1e8, where neighbouring float32 numbers are many nats apart, are not
+    // Logits above 1e8, where neighboring float32 numbers are many nats apart, are not
     // probabilities.
     job.offset[n] = offset < -80 ? __builtin_nanf("") : static_cast<float>(offset);
     job.exponent[n] = exponent;

@@ -22,7 +22,7 @@ class DeviceArray {
     EXPECT_EQ(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice),
               cudaSuccess);
   }
-  // Allocates uninitialised memory.
+  // Allocates uninitialized memory.
   explicit DeviceArray(int64_t size) : size_(static_cast<size_t>(size)) {
     EXPECT_EQ(cudaMalloc(&data_, size_ * sizeof(T) + 1), cudaSuccess);
   }

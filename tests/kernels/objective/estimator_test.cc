@@ -34,7 +34,7 @@ Moments OverSampled(const Objective& objective, const std::vector<double>& logit
 }
 
 // Equation (var_gap): Var(EMA) - Var(SC-TA) = p_tail (1 - p_tail) T (T + 2 KL(p~ || q~)), where T =
-// log p_tail/q_tail and tildes mean renormalised on the tail.
+// log p_tail/q_tail and tildes mean renormalized on the tail.
 TEST(Estimators, VarianceOfEmaPgExceedsScTaOpdsAsThePaperDerives) {
   int num_student_tail_larger = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {

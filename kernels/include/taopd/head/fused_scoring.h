@@ -5,7 +5,7 @@
 // For each row n with temperature t, it computes
 //
 //   z_n             = hidden_n lm_head^T / t
-//   log_sum_exp_n   = log sum_v exp(z_nv), the normaliser
+//   log_sum_exp_n   = log sum_v exp(z_nv), the normalizer
 //   ids_n           = the k ids with the largest z_nv, in descending order; ties go to the lower id
 //   log_probs_nj    = z_nv - log_sum_exp_n at v = ids_nj
 //   log_tail_n      = log sum over all v outside of ids_n of exp(z_nv), minus log_sum_exp_n
@@ -68,9 +68,9 @@ struct FusedScoringResult {
   float* log_probs_Nk = nullptr;
   // [N]; -inf if k = V.
   float* log_tail_N = nullptr;
-  // [N], log-sum-exp over ids minus the normaliser; -inf if k = 0.
+  // [N], log-sum-exp over ids minus the normalizer; -inf if k = 0.
   float* log_support_mass_N = nullptr;
-  // [N], the normaliser.
+  // [N], the normalizer.
   float* log_sum_exp_N = nullptr;
   // [N]. Needed with sampled_ids_N.
   float* sampled_log_probs_N = nullptr;
@@ -81,7 +81,7 @@ struct FusedScoringResult {
   // [N, M]. Needed if M > 0.
   float* candidate_log_probs_NM = nullptr;
   // [N], log of the sum over all v outside of ids and of the row's candidates of exp(z_nv), minus
-  // the normaliser; -inf if nothing is outside. Each row is read a second time for it.
+  // the normalizer; -inf if nothing is outside. Each row is read a second time for it.
   float* candidate_log_tail_N = nullptr;
   // One word into which the ScoringError bits of all rows are or-ed. Needed with sampled or
   // candidate ids; the caller sets it to 0 before the call and reads it when the work is done. The

@@ -99,15 +99,15 @@ enum ObjectiveNeeds : uint32_t {
   X(kNormalized, "normalized", Normalized, kNeedsSupport | kNoDenseGradient,                       \
     "sum pbar_j rbar_j | 0 | pbar_j (rbar_j - loss) | 0",                                          \
     "Normalized top-k OPD (paper, Compared Methods): reverse KL of both distributions "            \
-    "renormalised on the support. It does not see the tail, which grows; use it only as a "        \
+    "renormalized on the support. It does not see the tail, which grows; use it only as a "        \
     "baseline.")                                                                                   \
   X(kUnnormalized, "unnormalized", Unnormalized, kNeedsSupport,                                    \
     "sum p_j r_j | -(loss + m) | p_j (r_j + 1) | 0",                                               \
     "Unnormalized top-k OPD (paper, Compared Methods): the support's part of the reverse KL. It "  \
     "is not a divergence, and training collapses; use it only as a baseline.")                     \
   X(kMopd, "mopd", Mopd, kNeedsSupport, "sum (p_j r_j + q_j - p_j) | -sum p_j r_j | p_j r_j | 0",  \
-    "Generalised KL on the support: unnormalized plus the difference of masses, so that it is a "  \
-    "divergence. The tail gets only the gradient of the normaliser.")                              \
+    "Generalized KL on the support: unnormalized plus the difference of masses, so that it is a "  \
+    "divergence. The tail gets only the gradient of the normalizer.")                              \
   X(kEmaPg, "ema_pg", EmaPg,                                                                       \
     kNeedsSupport | kNeedsTeacherSampled | kReadsBehavior | kReadsRhoGuards | kScoreFunction,      \
     "sum p_j r_j + A' | -loss | p_j r_j | A' = rho [y not in S] r",                                \
@@ -136,7 +136,7 @@ enum ObjectiveNeeds : uint32_t {
     "variance where the support holds most of the mass.")                                          \
   X(kForwardKl, "forward_kl", ForwardKl, kNeedsSupport | kNoDenseGradient,                         \
     "sum qbar_j log(qbar_j / pbar_j) | 0 | pbar_j - qbar_j | 0",                                   \
-    "Forward KL of both distributions renormalised on the support: it covers the teacher's modes " \
+    "Forward KL of both distributions renormalized on the support: it covers the teacher's modes " \
     "and does not see the tail.")                                                                  \
   X(kEntropyAware, "entropy_aware", EntropyAware,                                                  \
     kNeedsSupport | kNeedsTeacherSampled | kNeedsTeacherEntropy | kReadsEntropyThreshold |         \
@@ -154,7 +154,7 @@ enum ObjectiveNeeds : uint32_t {
   X(kJsd, "jsd", Jsd, kNeedsSupport | kNeedsTeacherTail | kReadsBeta,                              \
     "beta KL(q, M) + (1 - beta) KL(p, M), with the tail token | (1 - beta) (u_tail - U) | (1 - "   \
     "beta) p_j (u_j - u_tail) | 0",                                                                \
-    "Generalised Jensen-Shannon divergence with the tail token and the weight beta for the "       \
+    "Generalized Jensen-Shannon divergence with the tail token and the weight beta for the "       \
     "teacher (GKD, Agarwal et al. 2024). It is bounded, and tends to the forward KL for a small "  \
     "beta and to the reverse KL for a large one.")                                                 \
   X(kCrossEntropy, "cross_entropy", CrossEntropy, kNeedsNothing, "-log p(y) | 1 | 0 | -1",         \

@@ -4,7 +4,7 @@
 //   r_j    log p(s_j)/q(s_j)
 //   T      log p_tail/q_tail
 //   m      sum_j p(s_j), the student's mass on the support
-//   bars   renormalised on the support S
+//   bars   renormalized on the support S
 //   g_j    support_gradient[j]
 //   S+     the support and the tail token
 #pragma once

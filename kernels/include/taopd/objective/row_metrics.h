@@ -79,7 +79,7 @@ inline constexpr std::array<HeadMetricInfo, kTermLoss> kHeadMetrics = {{
     {"top_k_overlap_advantage", "", StepValue::kNone},
 }};
 
-// Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), where bars mean renormalised on the support.
+// Cov_{v ~ pbar}(pbar(v), log pbar(v) - log qbar(v)), where bars mean renormalized on the support.
 // q = 0 is read as kLogProbFloor. The result is 0 if the student has no mass on the support.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row) {
@@ -105,7 +105,7 @@ TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row
 }
 
 // The mean of q (log p - log q) over the support's tokens with in_student_top_k[j] != 0; 0 if there
-// are none. The paper's code passes the log-probs of its loss: renormalised ones for the normalized
+// are none. The paper's code passes the log-probs of its loss: renormalized ones for the normalized
 // objective, p and q otherwise.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* log_q, int32_t k,

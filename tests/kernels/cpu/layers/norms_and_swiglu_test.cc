@@ -60,7 +60,7 @@ TEST(LayerLoops, NarrowRoundsToTheNearestAndTiesToEven) {
     std::vector<uint16_t> narrow(values.size());
     loops.narrow(values.data(), static_cast<int64_t>(values.size()), narrow.data());
     for (size_t i = 0; i < values.size(); ++i) {
-      // The neighbours: the next one towards zero, and the one after it.
+      // The neighbors: the next one towards zero, and the one after it.
       const uint32_t below = bits_of(values[i]) >> 16, above = below + 1;
       const double value = values[i];
       const bool overflows = !std::isfinite(wide(above));  // infinity takes the place of 2^128

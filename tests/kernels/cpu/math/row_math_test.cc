@@ -125,7 +125,7 @@ TEST(RowMath, ColumnReferencesBoundTheLargestNumber) {
         EXPECT_GE(exponent[n], log2_of_max) << NameOf(set) << " at " << max[n];
         EXPECT_EQ(exponent[n], std::ceil(exponent[n]));
         EXPECT_LE(offset[n], 0);
-        if (std::abs(log2_of_max) > 1e7) continue;  // neighbours are farther apart
+        if (std::abs(log2_of_max) > 1e7) continue;  // neighbors are farther apart
         EXPECT_LE(exponent[n] - log2_of_max, 1) << NameOf(set) << " at " << max[n];
         EXPECT_NEAR(offset[n], (log2_of_max - exponent[n]) * std::log(2.0), 1e-6) << max[n];
       }

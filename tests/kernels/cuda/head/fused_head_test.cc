@@ -254,7 +254,7 @@ TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
   for (const ObjectiveInfo& info : AllObjectives()) {
     uint64_t seed = static_cast<uint64_t>(info.kind);
     for (const Shape& shape : shapes) {
-      // Types, temperatures and behaviour vary in turn, so that each objective is combined with all
+      // Types, temperatures and behavior vary in turn, so that each objective is combined with all
       // of them.
       const DataType dtype = ++seed % 2 ? DataType::kFloat32 : DataType::kBFloat16;
       Case c = MakeCase(info.name, dtype, shape.num_rows, shape.hidden_size, shape.vocab_size,
@@ -294,7 +294,7 @@ TEST_F(FusedHeadTest, ReferenceMovesWithTheLogits) {
       for (const char* name : {"ta_opd", "forward_kl_tail", "cross_entropy"}) {
         Case c = MakeCase(name, dtype, 2, 2, 40009, 5, 90);
         for (int64_t v = 0; v < 40009; ++v) {
-          // The steps are exact in bfloat16, so neighbours tie.
+          // The steps are exact in bfloat16, so neighbors tie.
           c.matrices.lm_head_VH[v * 2] = static_cast<float>(std::round(slope * v / 40009));
           c.matrices.lm_head_VH[v * 2 + 1] = 0.01f * static_cast<float>(v % 7);
         }

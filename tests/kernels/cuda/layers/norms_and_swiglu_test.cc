@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaLayersTest,
 class CudaAdamWTest : public CudaTest {};
 
 // Stochastic rounding takes its bits from a key: with another one, about half of the elements would
-// go to the other neighbour, which ExpectNear allows.
+// go to the other neighbor, which ExpectNear allows.
 void ExpectSameRounding(const Stored& actual, const Stored& expected) {
   size_t num_different = 0;
   for (size_t i = 0; i < expected.bytes.size(); i += 2) {

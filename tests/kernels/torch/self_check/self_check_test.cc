@@ -230,7 +230,7 @@ const Fault kFaults[] = {
          return wrong;
        };
      }},
-    {KernelKind::kStudentHead, "a row whose gradient goes to the neighbouring token",
+    {KernelKind::kStudentHead, "a row whose gradient goes to the neighboring token",
      [](DeviceKernels* kernels) {
        kernels->fused_head = [](const FusedHeadProblem& p, const FusedHeadResult& r,
                                 const DeviceContext& c) {
@@ -262,7 +262,7 @@ const Fault kFaults[] = {
          return wrong;
        };
      }},
-    {KernelKind::kSampling, "the token of the neighbouring row",
+    {KernelKind::kSampling, "the token of the neighboring row",
      [](DeviceKernels* kernels) {
        kernels->sample_rows = [](const SampleRows& p, const DeviceContext& c) {
          const std::string wrong = SampleRowsCuda(p, c);
