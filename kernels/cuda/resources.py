@@ -76,7 +76,7 @@ def complaints(found, table, same_release, strict):
                 said.append(f"{kernel} on {arch} is not in resources.tsv")
         elif numbers[3] > expected[3]:
             said.append(f"{kernel} on {arch} spills {numbers[3]} bytes instead of {expected[3]}")
-        elif same_release and (numbers > expected or (strict and numbers != expected)):
+        elif same_release and (any(n > e for n, e in zip(numbers, expected)) or (strict and numbers != expected)):
             said.append(f"{kernel} on {arch} takes registers, shared memory, stack and spills of {numbers} instead of "
                         f"{expected}")
     return said

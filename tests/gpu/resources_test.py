@@ -52,6 +52,8 @@ class ResourcesTest(unittest.TestCase):
         self.assertIn("(15, 2052, 16, 20)", said((15, 2052, 16, 20))[0])
         self.assertEqual(said((15, 2052, 16, 20), same_release=False), [])
         self.assertEqual(said((13, 2052, 16, 20)), [])
+        self.assertIn("(13, 4096, 16, 20)", said((13, 4096, 16, 20))[0])
+        self.assertIn("(13, 2052, 32, 20)", said((13, 2052, 32, 20))[0])
         self.assertEqual(len(said((13, 2052, 16, 20), strict=True)), 1)
         self.assertIn("is not in resources.tsv", said((1, 0, 0, 0), key=("New", "sm_90a"))[0])
         self.assertEqual(said((1, 0, 0, 0), key=("New", "sm_121")), [])  # an architecture that the table lacks
