@@ -141,7 +141,7 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const at::Tensor& upstream = gradients[0];
-    const at::Tensor d_hidden = context->saved_data.at("d_hidden").toTensor();
+    const at::Tensor d_hidden = TakeSaved(context, "d_hidden");
     at::Tensor d_lm_head;
     // A loss's own backward pass starts with 1. On devices other than the CPU, reading it would
     // wait.
@@ -151,16 +151,22 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
       at::_assert_async(upstream.eq(1),
                         "the head's gradient has been added to .grad: the loss must not be scaled");
     } else if (context->needs_input_grad(1)) {
-      const auto found = context->saved_data.find("d_lm_head");
-      TORCH_CHECK(found != context->saved_data.end(),
-                  "the student's head has handed out its gradient: backward runs once");
-      // Moved, not copied: it is as large as the model's head, and autograd then adds to it.
-      d_lm_head = std::move(found->second).toTensor();
-      context->saved_data.erase(found);
+      d_lm_head = TakeSaved(context, "d_lm_head");
       if (!is_one) d_lm_head.mul_(upstream);
     }
     return {is_one ? d_hidden : d_hidden * upstream.to(d_hidden.scalar_type()), d_lm_head,
             at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  // Moves it, because it is as large as the model's head, and autograd then adds to it.
+  static at::Tensor TakeSaved(torch::autograd::AutogradContext* context, const char* name) {
+    const auto found = context->saved_data.find(name);
+    TORCH_CHECK(found != context->saved_data.end(),
+                "the student's head has handed out its gradients: backward runs once");
+    at::Tensor tensor = std::move(found->second).toTensor();
+    context->saved_data.erase(found);
+    return tensor;
   }
 };
 

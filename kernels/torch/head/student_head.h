@@ -31,13 +31,13 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
                        const HeadTargets& targets, const HeadOptions& options,
                        at::Tensor d_lm_head_VH);
 
-// StudentHead as an autograd node: returns sum_n w_n loss_n, a float32 scalar. Its backward pass,
-// which may run only once, returns the gradients that the forward pass computed, lm_head's in
-// lm_head's dtype. *output is filled in as by StudentHead; it may be null.
+// StudentHead as an autograd node: returns sum_n w_n loss_n, a float32 scalar. Its backward pass
+// returns the gradients that the forward pass computed, lm_head's in lm_head's dtype, and throws
+// if it runs a second time. *output is filled in as by StudentHead; it may be null.
 //
 // If lm_head has a gradient target (kernels/torch/gemm/gradient_target.h), the forward pass already
 // adds the gradient to it, and a second tensor of the head's size never exists. The loss's backward
-// pass must then follow, exactly once, and begin with 1; on the CPU, any other one throws.
+// pass must then follow, and begin with 1; on the CPU, one that begins with another number throws.
 at::Tensor StudentHeadLoss(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            HeadOutput* output);

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 #include "kernels/torch/head/student_head_cpu.h"
@@ -318,6 +320,24 @@ TEST(StudentHeadLoss, CastsTheHeadsGradientAndSkipsFrozenInputs) {
   const at::Tensor hidden = problem.hidden.detach().requires_grad_(true);
   StudentHeadLoss(hidden, frozen, problem.targets, options, nullptr).backward();
   ExpectGradientClose(hidden.grad(), expected.d_hidden, kBfloat16OutputTolerance, "d hidden");
+}
+
+// The head's gradient is not computed, is returned to autograd, or is added to a gradient target.
+TEST(StudentHeadLoss, BackwardRunsOnce) {
+  const Problem problem = MakeProblem(6, 8, 25, 4, 15);
+  for (const auto& [is_trained, has_target] :
+       {std::pair(false, false), {true, false}, {true, true}}) {
+    const at::Tensor hidden = problem.hidden.detach().clone().requires_grad_(true);
+    const at::Tensor lm_head = problem.lm_head.detach().clone().requires_grad_(is_trained);
+    if (has_target) lm_head.mutable_grad() = at::zeros(lm_head.sizes());
+    const auto loss = [&] {
+      return StudentHeadLoss(hidden, lm_head, problem.targets, OptionsFor("ta_opd"), nullptr);
+    };
+    const at::Tensor once = loss();
+    once.backward();
+    ExpectThrows("backward runs once", [&] { once.backward(); });
+    if (has_target) ExpectThrows("must not be scaled", [&] { (loss() * 2).backward(); });
+  }
 }
 
 void ExpectRefused(const Problem& problem, const HeadOptions& options, const std::string& part,
