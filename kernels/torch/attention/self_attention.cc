@@ -227,16 +227,18 @@ void Check(const Inputs& in, const SelfAttentionOptions& options) {
               " + 2 * ", K, " heads");
   for (const at::Tensor& table : {in.cos_T1D, in.sin_T1D}) {
     TORCH_CHECK(table.sizes() == at::IntArrayRef({qkv.size(0), 1, in.head_size()}) &&
-                    table.scalar_type() == qkv.scalar_type() && !table.requires_grad(),
-                "cos or sin has shape ", table.sizes(), " for ", qkv.size(0), " rows");
+                    table.options().type_equal(qkv.options()) && !table.requires_grad(),
+                "cos or sin is ", table.toString(), " of shape ", table.sizes(), " for ",
+                qkv.size(0), " rows of ", qkv.toString());
   }
   TORCH_CHECK(in.q_norm_D.defined() == in.k_norm_D.defined(),
               "the norms are both defined or neither");
   for (const at::Tensor& norm : {in.q_norm_D, in.k_norm_D}) {
     TORCH_CHECK(
         !norm.defined() || (norm.sizes() == at::IntArrayRef({in.head_size()}) &&
-                            norm.scalar_type() == qkv.scalar_type() && norm.is_contiguous()),
-        "a norm has shape ", norm.sizes(), ", must be [", in.head_size(), "]");
+                            norm.options().type_equal(qkv.options()) && norm.is_contiguous()),
+        "a norm is ", norm.toString(), " of shape ", norm.sizes(), ", must be ", qkv.toString(),
+        " of shape [", in.head_size(), "]");
   }
   const std::vector<int64_t>& ends = options.cu_seqlens;
   TORCH_CHECK(!ends.empty() && ends.front() == 0 && ends.back() == qkv.size(0),

@@ -249,6 +249,11 @@ TEST(SelfAttention, WrongShapesAreRefused) {
                                  tables.sin_T1D, OptionsOf(shape)));
   EXPECT_ANY_THROW(SelfAttention(values.inputs[0].to(at::kHalf), {}, {}, tables.cos_T1D,
                                  tables.sin_T1D, OptionsOf(shape)));
+  EXPECT_ANY_THROW(SelfAttention(values.inputs[0], {}, {}, tables.cos_T1D,
+                                 tables.sin_T1D.to(at::kMeta), OptionsOf(shape)));
+  const at::Tensor norm = at::ones({4});
+  EXPECT_ANY_THROW(SelfAttention(values.inputs[0], norm, norm.to(at::kMeta), tables.cos_T1D,
+                                 tables.sin_T1D, OptionsOf(shape)));
 }
 
 // The results and gradients of one set: out, sums, dq, dk, dv.
