@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -84,6 +85,11 @@ std::vector<TrialKind> AllTrials() {
   return all;
 }
 
+// The parts of a trial. The making of inputs belongs to the composition.
+constexpr char kComposition[] = "the composition";
+constexpr char kKernel[] = "the kernel";
+constexpr char kComparison[] = "the comparison";
+
 // Everything that a trial's thread uses, so that it may outlive the check.
 struct Attempt {
   SelfCheckShape shape;
@@ -91,6 +97,8 @@ struct Attempt {
   SelfCheckOptions options;
   TrialKind kind;
   KernelVerdict verdict;
+  // The part of the trial that runs now; the message about a hang names it.
+  std::atomic<const char*> part = kComposition;
 
   double SecondsOf(const std::function<void()>& run) const {
     return options.time ? options.time(run) : Measured(shape.device, run);
@@ -100,29 +108,36 @@ struct Attempt {
     const at::NoGradGuard no_grad;
     std::unique_ptr<Trial> trial;
     // Errors of a device are asynchronous, so each part waits for its own.
-    const auto composed = ErrorOf([&] {
+    const auto composed = ErrorIn(kComposition, [&] {
       trial = kind.make(shape, kernels, options.seed);
       trial->RunComposed();
       Synchronize(shape.device);
     });
     if (composed) return End(Outcome::kNotChecked, *composed);
-    const auto custom = ErrorOf([&] {
+    const auto custom = ErrorIn(kKernel, [&] {
       trial->RunCustom();
       Synchronize(shape.device);
     });
     if (custom) return End(Outcome::kFailed, *custom);
-    const auto compared = ErrorOf([&] { FindWorst(trial->Errors()); });
+    const auto compared = ErrorIn(kComparison, [&] { FindWorst(trial->Errors()); });
     if (compared) return End(Outcome::kNotChecked, *compared);
     if (!(verdict.worst.error <= verdict.worst.allowed)) return End(Outcome::kWrong, "");
-    const auto timed = ErrorOf([&] {
-      const double seconds = SecondsOf([&] { trial->RunCustom(); });
+    double seconds = 0;
+    const auto timed = ErrorIn(kKernel, [&] { seconds = SecondsOf([&] { trial->RunCustom(); }); });
+    if (timed) return End(Outcome::kFailed, *timed);
+    const auto timed_composed = ErrorIn(kComposition, [&] {
       verdict.speedup = SecondsOf([&] { trial->RunComposed(); }) / seconds;
     });
-    if (timed) return End(Outcome::kFailed, *timed);
+    if (timed_composed) return End(Outcome::kNotChecked, *timed_composed);
     End(verdict.speedup * kSlowerBy < 1 ? Outcome::kSlower : Outcome::kTrusted, "");
   }
 
  private:
+  std::optional<std::string> ErrorIn(const char* now, const std::function<void()>& work) {
+    part = now;
+    return ErrorOf(work);
+  }
+
   void FindWorst(const std::vector<OutputError>& errors) {
     double worst = -1;
     for (const OutputError& error : errors) {
@@ -146,13 +161,14 @@ struct Attempt {
 
 KernelVerdict Check(const SelfCheckShape& shape, const DeviceKernels& kernels,
                     const SelfCheckOptions& options, const TrialKind& kind) {
-  const auto attempt = std::make_shared<Attempt>(Attempt{shape, kernels, options, kind, {}});
+  const std::shared_ptr<Attempt> attempt(new Attempt{shape, kernels, options, kind, {}});
   attempt->verdict.kind = kind.kind;
   if (RunWithLimit(options.limit_s, [attempt] { attempt->Run(); })) return attempt->verdict;
   KernelVerdict hangs;
   hangs.kind = kind.kind;
   hangs.outcome = Outcome::kHangs;
-  hangs.problem = "it did not return within " + Number("%g", options.limit_s) + " s";
+  hangs.problem =
+      "after " + Number("%g", options.limit_s) + " s it was still in " + attempt->part.load();
   return hangs;
 }
 
@@ -187,7 +203,7 @@ std::string Describe(const KernelVerdict& verdict) {
     case Outcome::kFailed:
       return name + "composed, because the kernel failed: " + verdict.problem;
     case Outcome::kHangs:
-      return name + "the kernel hangs: " + verdict.problem;
+      return name + "the trial hangs: " + verdict.problem;
     case Outcome::kNotChecked:
       return name + "custom, not checked, because the composition failed: " + verdict.problem;
   }

@@ -21,7 +21,7 @@
 namespace taopd {
 
 struct SelfCheckOptions {
-  // A kernel that has not returned after this time hangs.
+  // A trial (inputs, composition, kernel, their times) that has not ended after this time hangs.
   double limit_s = 60;
   uint64_t seed = 1;
   // Returns the seconds that `run` takes until the device is done. If empty, it is measured.
@@ -34,7 +34,7 @@ struct KernelVerdict {
     kWrong,       // an output is further from the composition's than allowed
     kFailed,      // it returned or threw an error
     kSlower,      // than the composition, by more than kSlowerBy
-    kHangs,       // it did not return in time; its thread still runs
+    kHangs,       // the trial did not end in time; its thread still runs
     kNotChecked,  // the composition failed, as for lack of memory; the kernel is used
   };
 

@@ -2,12 +2,14 @@
 // kernels/cuda, and finds each planted fault.
 #include "kernels/torch/self_check/self_check.h"
 
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -76,6 +78,10 @@ Gate& TheGate() {
   static Gate gate;
   return gate;
 }
+Gate& TheCompositionsGate() {
+  static Gate gate;
+  return gate;
+}
 
 // The first test, so that the kernel's thread has ended long before the program does.
 TEST(SelfCheck, AKernelThatHangsEndsTheCheckByName) {
@@ -85,14 +91,29 @@ TEST(SelfCheck, AKernelThatHangsEndsTheCheckByName) {
     return std::string("let go");
   };
   SelfCheckOptions options = WithoutTiming();
-  options.limit_s = 0.5;
+  options.limit_s = 5;
   const auto verdicts = CheckKernels(SmallModel(at::kFloat), kernels, options);
   ASSERT_EQ(verdicts.size(), 4u) << TextOf(verdicts);
   EXPECT_EQ(verdicts.back().outcome, Outcome::kHangs);
   EXPECT_EQ(Describe(verdicts.back()),
-            "paged attention: the kernel hangs: it did not return within 0.5 s");
+            "paged attention: the trial hangs: after 5 s it was still in the kernel");
   EXPECT_FALSE(TrustedKernels(verdicts).IsCustom(KernelKind::kPagedAttention));
   TheGate().OpenAndWaitForOne();
+}
+
+// The kernel is timed before its composition.
+TEST(SelfCheck, ACompositionThatHangsIsNotChargedToTheKernel) {
+  SelfCheckOptions options;
+  options.limit_s = 5;
+  options.time = [num_timed = 0](const std::function<void()>&) mutable {
+    if (++num_timed == 2) TheCompositionsGate().Pass();
+    return 1.0;
+  };
+  const auto verdicts = CheckKernels(SmallModel(at::kFloat), LinkedKernels(), options);
+  ASSERT_EQ(verdicts.size(), 1u) << TextOf(verdicts);
+  EXPECT_EQ(Describe(verdicts.back()),
+            "norms: the trial hangs: after 5 s it was still in the composition");
+  TheCompositionsGate().OpenAndWaitForOne();
 }
 
 TEST(SelfCheck, TrustsTheKernels) {
@@ -332,6 +353,25 @@ TEST(SelfCheck, ASlowerKernelIsLeftOut) {
   EXPECT_TRUE(TrustedKernels(verdicts) == KernelChoice::Custom().Without(KernelKind::kRotation));
   EXPECT_THAT(TextOf(verdicts),
               HasSubstr("rotation: composed, because the kernel is slower: 0.67x"));
+}
+
+// The kernel is timed before its composition.
+TEST(SelfCheck, AFailureWhileATimeIsMeasuredBelongsToWhatRan) {
+  for (const int failing : {1, 2}) {
+    int num_timed = 0;
+    SelfCheckOptions options;
+    options.time = [&](const std::function<void()>&) {
+      TORCH_CHECK(++num_timed != failing, "no memory");
+      return 1.0;
+    };
+    const auto verdicts = CheckKernels(SmallModel(at::kFloat), LinkedKernels(), options);
+    EXPECT_EQ(verdicts.size(), 9u);
+    EXPECT_EQ(Describe(verdicts.front()),
+              failing == 1
+                  ? "norms: composed, because the kernel failed: no memory"
+                  : "norms: custom, not checked, because the composition failed: no memory");
+    EXPECT_EQ(verdicts.front().IsUsed(), failing == 2);
+  }
 }
 
 // A composition that cannot run says nothing about the kernel.
