@@ -79,13 +79,13 @@ class AttentionTrial : public Trial {
     k_TKD_ = random.Normal({num_rows_, K, D}, shape_.dtype);
     v_TKD_ = random.Normal({num_rows_, K, D}, shape_.dtype);
     if (shape_.qk_norm) {
-      rotation_.q_norm_D = random.Normal({D}, shape_.dtype, 0.3).add_(1);
-      rotation_.k_norm_D = random.Normal({D}, shape_.dtype, 0.3).add_(1);
+      rotation_.q_norm_D = random.NormWeight(D, shape_.dtype);
+      rotation_.k_norm_D = random.NormWeight(D, shape_.dtype);
     }
     rotation_.eps = shape_.eps;
-    const at::Tensor angles = random.Uniform({num_rows_, 1, D / 2}, at::kFloat).mul_(6);
-    rotation_.cos_T1D = at::cat({angles.cos(), angles.cos()}, 2).to(shape_.dtype);
-    rotation_.sin_T1D = at::cat({-angles.sin(), angles.sin()}, 2).to(shape_.dtype);
+    const auto tables = random.Rotations(num_rows_, D, shape_.dtype);
+    rotation_.cos_T1D = tables.cos_T1D;
+    rotation_.sin_T1D = tables.sin_T1D;
     custom_pages_.keys_BKPD = random.Normal({num_blocks_, K, kBlockTokens, D}, shape_.dtype);
     custom_pages_.values_BKPD = random.Normal({num_blocks_, K, kBlockTokens, D}, shape_.dtype);
     composed_pages_ = {custom_pages_.keys_BKPD.clone(), custom_pages_.values_BKPD.clone()};

@@ -32,7 +32,7 @@ class LayerTrial : public Trial {
   }
 
  protected:
-  // Return the outputs.
+  // Both return the outputs.
   virtual Tensors Layer(const Tensors& inputs) const = 0;
   virtual Tensors Composition(const Tensors& inputs) const = 0;
 
@@ -74,7 +74,7 @@ class NormTrial final : public LayerTrial {
       : LayerTrial(shape, kernels, seed) {
     const std::vector<int64_t> size_NH = {shape.num_rows, shape.hidden_size};
     inputs_ = {random_.Normal(size_NH, shape.dtype), random_.Normal(size_NH, shape.dtype),
-               random_.Normal({shape.hidden_size}, shape.dtype, 0.3).add_(1)};
+               random_.NormWeight(shape.hidden_size, shape.dtype)};
     d_outputs_ = {random_.Normal(size_NH, shape.dtype), random_.Normal(size_NH, shape.dtype)};
     names_ = {"sum", "normed", "d x", "d added", "d weight"};
   }
@@ -97,26 +97,26 @@ class RotationTrial final : public LayerTrial {
     const int64_t D = shape.head_size;
     const std::vector<int64_t> size_TAD = {shape.num_rows, shape.num_heads, D};
     inputs_ = {random_.Normal(size_TAD, shape.dtype)};
-    if (shape.qk_norm) inputs_.push_back(random_.Normal({D}, shape.dtype, 0.3).add_(1));
+    if (shape.qk_norm) inputs_.push_back(random_.NormWeight(D, shape.dtype));
     d_outputs_ = {random_.Normal(size_TAD, shape.dtype)};
-    const at::Tensor angles = random_.Uniform({shape.num_rows, 1, D / 2}, at::kFloat).mul_(6);
-    cos_T1D_ = at::cat({angles.cos(), angles.cos()}, 2).to(shape.dtype);
-    sin_T1D_ = at::cat({-angles.sin(), angles.sin()}, 2).to(shape.dtype);
+    tables_ = random_.Rotations(shape.num_rows, D, shape.dtype);
     names_ = {"heads", "d x", "d weight"};
   }
 
  private:
   Tensors Layer(const Tensors& inputs) const override {
-    return {NormRotateHeads(inputs[0], Weight(inputs), shape_.eps, cos_T1D_, sin_T1D_)};
+    return {
+        NormRotateHeads(inputs[0], Weight(inputs), shape_.eps, tables_.cos_T1D, tables_.sin_T1D)};
   }
   Tensors Composition(const Tensors& inputs) const override {
-    return {NormRotateHeadsComposed(inputs[0], Weight(inputs), shape_.eps, cos_T1D_, sin_T1D_)};
+    return {NormRotateHeadsComposed(inputs[0], Weight(inputs), shape_.eps, tables_.cos_T1D,
+                                    tables_.sin_T1D)};
   }
   static at::Tensor Weight(const Tensors& inputs) {
     return inputs.size() > 1 ? inputs[1] : at::Tensor();
   }
 
-  at::Tensor cos_T1D_, sin_T1D_;
+  RandomNumbers::RotationTables tables_;
 };
 
 class SwiGluTrial final : public LayerTrial {

@@ -48,4 +48,15 @@ at::Tensor RandomNumbers::Ids(at::IntArrayRef shape, int64_t num_ids) {
   return at::randint(num_ids, shape, generator_, options_.dtype(at::kInt));
 }
 
+at::Tensor RandomNumbers::NormWeight(int64_t size, at::ScalarType dtype) {
+  return Normal({size}, dtype, 0.3).add_(1);
+}
+
+RandomNumbers::RotationTables RandomNumbers::Rotations(int64_t num_rows, int64_t head_size,
+                                                       at::ScalarType dtype) {
+  const at::Tensor angles = Uniform({num_rows, 1, head_size / 2}, at::kFloat).mul_(6);
+  return {at::cat({angles.cos(), angles.cos()}, 2).to(dtype),
+          at::cat({-angles.sin(), angles.sin()}, 2).to(dtype)};
+}
+
 }  // namespace taopd

@@ -67,11 +67,17 @@ std::vector<OutputError> Compare(const std::vector<NamedTensor>& custom,
 // Reproducible random numbers on a device. The same seed gives other numbers on another device.
 class RandomNumbers {
  public:
+  struct RotationTables {
+    at::Tensor cos_T1D, sin_T1D;
+  };
+
   RandomNumbers(at::Device device, uint64_t seed);
 
   at::Tensor Normal(at::IntArrayRef shape, at::ScalarType dtype, double scale = 1);
   at::Tensor Uniform(at::IntArrayRef shape, at::ScalarType dtype);  // in (0, 1)
   at::Tensor Ids(at::IntArrayRef shape, int64_t num_ids);           // int32 in [0, num_ids)
+  at::Tensor NormWeight(int64_t size, at::ScalarType dtype);        // around 1
+  RotationTables Rotations(int64_t num_rows, int64_t head_size, at::ScalarType dtype);
 
  private:
   at::TensorOptions options_;
