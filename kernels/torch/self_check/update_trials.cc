@@ -25,7 +25,7 @@ class SamplingTrial final : public Trial {
   }
 
   void RunCustom() override { custom_ = DrawRows(logits_SV_, rows_, sampler_); }
-  void RunComposed() override { composed_ = DrawRows(logits_SV_, rows_, {.composed = true}); }
+  void RunComposed() override { DrawRows(logits_SV_, rows_, {.composed = true}); }
 
   std::vector<OutputError> Errors() const override {
     OutputError places = {"tokens", 0, kPlaceAllowed};
@@ -62,7 +62,7 @@ class SamplingTrial final : public Trial {
   const RowSampler sampler_;
   at::Tensor logits_SV_;
   std::vector<RowToDraw> rows_;
-  std::vector<DrawnRow> custom_, composed_;
+  std::vector<DrawnRow> custom_;
 };
 
 // Two parameters: a bfloat16 one with a float32 master, and one without, whose moments are bfloat16
