@@ -6,8 +6,8 @@
 
 A part that fails, hangs or cannot run does not stop the others. Each gets a verdict: passed, failed, skipped (with
 the reason; nothing of this project is at fault), or not reached (a part that it needs has not passed, or the time
-is up). The results file has the date, the commit, the device, the driver, the command and a line for each part. It is
-written again after each part, so that an interrupted run leaves what it knows.
+is up). The results file has the date, the commit (with "-dirty" if files differ from it), the device, the driver, the
+command and a line for each part. It is written again after each part, so that an interrupted run leaves what it knows.
 
     --build-dir DIR   a build of the preset cuda; it is made if it does not exist. With --rehearse: one of the preset
                       cpu (default: build/cpu)
@@ -50,6 +50,7 @@ class Day:
         self.out = pathlib.Path(options.out).resolve()
         self.out.mkdir(parents=True, exist_ok=True)
         self.work = pathlib.Path(work_dir)
+        self.commit = commit_of_tree()
         self.facts = {}       # of the device, for the head of the results
         self.deadline = None  # of the part that runs
         self.part_log = None
@@ -112,14 +113,16 @@ def judge(part, day):
 
 
 def commit_of_tree():
-    result = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=False)
-    return result.stdout.strip() or "unknown"
+    def git(*arguments):
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def write_results(path, day, command, begun, rows):
     lines = [f"# {'Rehearsal on a CPU' if day.rehearse else 'GPU'}: {day.facts.get('device', 'unknown device')}", ""]
-    for name, value in [("date", begun.strftime("%Y-%m-%d %H:%M UTC")), ("commit", commit_of_tree()),
+    for name, value in [("date", begun.strftime("%Y-%m-%d %H:%M UTC")), ("commit", day.commit),
                         *day.facts.items(), ("command", command)]:
         lines.append(f"- {name}: {value}")
     lines += ["", "| part | verdict | s | what it found |", "|---|---|---|---|"]

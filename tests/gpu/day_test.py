@@ -13,6 +13,7 @@ import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests/gpu"), str(ROOT / "tests/deploy")]
@@ -105,6 +106,16 @@ class DayTest(unittest.TestCase):
         self.assertEqual([day_parts.architecture(x) for x in ("8.0", "8.9", "9.0", "10.0", "12.0")],
                          ["80-real", "89-real", "90a-real", "100-real", "120-real"])
 
+    def test_the_commit_says_if_files_differ(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(day, "ROOT", folder):
+            path = pathlib.Path(folder, "file")
+            path.touch()
+            for arguments in (["init"], ["add", "file"], ["-c", "user.name=a", "-c", "user.email=a", "commit", "--message=a"]):
+                subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True)
+            self.assertRegex(day.commit_of_tree(), r"^[0-9a-f]{4,}$")
+            path.write_text("changed", encoding="ascii")
+            self.assertRegex(day.commit_of_tree(), r"^[0-9a-f]{4,}-dirty$")
+
 
 class RanTest(unittest.TestCase):
     def test_the_page_says_what_ran(self):
@@ -121,7 +132,7 @@ class RanTest(unittest.TestCase):
             day.write_results(path, a_day, "tests/gpu/run", datetime.datetime(2026, 1, 2, 3, 4), rows)
             row = ran.describe(pathlib.Path(folder)).splitlines()[-1]
             self.assertRegex(row, r"^\| \[2026-01-02 03:04 UTC\]\(\.\./\.\./tests/bench/results/gpu/2026-01-02-0304\.md\) \| "
-                                  r"NVIDIA H100 \| 580\.1 \| \w+ \| build \| heads \| vllm \|$")
+                                  r"NVIDIA H100 \| 580\.1 \| [\w-]+ \| build \| heads \| vllm \|$")
             # A rehearsal is not a result of a GPU.
             a_day.rehearse = True
             day.write_results(path, a_day, "tests/gpu/run --rehearse", datetime.datetime(2026, 1, 2), rows)
