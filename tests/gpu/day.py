@@ -4,12 +4,12 @@
     day.py [--build-dir DIR] [--out DIR] [--limit SECONDS] [--only PART ...]    on a GPU
     day.py --rehearse [...]                                                     on a CPU
 
-A part that fails, hangs or cannot run does not stop the others. Each gets a verdict: passed, failed, skipped (with
+A part that fails, hangs or cannot run does not stop those that do not need it. Each gets a verdict: passed, failed, skipped (with
 the reason; nothing of this project is at fault), or not reached (a part that it needs has not passed, or the time
 is up). The results file has the date, the commit (with "-dirty" if files differ from it), the device, the driver, the
 command and a line for each part. It is written again after each part, so that an interrupted run leaves what it knows.
 
-    --build-dir DIR   a build of the preset cuda; it is made if it does not exist. With --rehearse: one of the preset
+    --build-dir DIR   a build of the preset cuda; it is made, or brought up to date. With --rehearse: one of the preset
                       cpu (default: build/cpu)
     --out DIR         where the results file and the logs are written (default: build/gpu/results)
     --limit SECONDS   time for all parts together, without the build (default: 600)

@@ -1,4 +1,4 @@
-"""tests/gpu/day.py: a part that fails, hangs or breaks does not stop the others, and every line has a verdict. With
+"""tests/gpu/day.py: a part that fails, hangs or breaks stops only those that need it, and every line has a verdict. With
 --rehearsal BUILD_DIR, the whole script runs on this machine's CPU."""
 
 import argparse
@@ -105,6 +105,17 @@ class DayTest(unittest.TestCase):
     def test_architectures(self):
         self.assertEqual([day_parts.architecture(x) for x in ("8.0", "8.9", "9.0", "10.0", "12.0")],
                          ["80-real", "89-real", "90a-real", "100-real", "120-real"])
+
+    def test_a_build_that_exists_is_brought_up_to_date(self):
+        with tempfile.TemporaryDirectory() as folder:
+            build_dir, commands = pathlib.Path(folder), []
+            (build_dir / "bin").mkdir()
+            for name in ("taopd-teacher", "taopd-trainer"):
+                (build_dir / "bin" / name).touch()
+            # nvcc, which is not in PATH here, is needed only if a file has changed.
+            a_day = types.SimpleNamespace(rehearse=False, build_dir=build_dir, facts={"nvcc": "none"}, run=commands.append)
+            self.assertEqual(day_parts.build(a_day), f"{build_dir} is up to date")
+            self.assertEqual(commands, [["cmake", "--build", build_dir]])
 
     def test_the_commit_says_if_files_differ(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(day, "ROOT", folder):
