@@ -127,6 +127,15 @@ class DayTest(unittest.TestCase):
             path.write_text("changed", encoding="ascii")
             self.assertRegex(day.commit_of_tree(), r"^[0-9a-f]{4,}-dirty$")
 
+    def test_a_kernel_that_was_not_checked_is_not_trusted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines = [f"{name}: custom, 2.0x, error 1.0e-03 of 2.0e-02 allowed (y)" for name in day_parts.CHECKED_KERNELS]
+            lines[3] = "paged attention: custom, not checked, because the composition failed: out of memory"
+            lines[4] = "prefill attention: composed, because the kernel is slower: 0.2x"
+            pathlib.Path(folder, "self_check.txt").write_text("\n".join(lines), encoding="utf-8")
+            a_day = types.SimpleNamespace(rehearse=False, out=pathlib.Path(folder))
+            self.assertEqual(day_parts.self_check(a_day), "; ".join(lines[3:5]))
+
 
 class RanTest(unittest.TestCase):
     def test_the_page_says_what_ran(self):
