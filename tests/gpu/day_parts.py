@@ -4,7 +4,6 @@ use small shapes."""
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import pathlib
 import re
@@ -380,15 +379,6 @@ def vllm(day):
         return speeds(day, port)
 
 
-def pytorch(day):
-    if importlib.util.find_spec("torch") is None:
-        raise Skipped("the Python package torch is not installed")
-    script = pathlib.Path(__file__).with_name("pytorch_head.py")
-    sizes = ["64", "64", "512"] if day.small else ["4096", "1024", "151936"]
-    kind, _ = on_device(day)
-    return day.run([sys.executable, script, *sizes, kind]).strip().splitlines()[-1]
-
-
 PARTS = [
     Part("device", device, 60, is_preparation=True),
     Part("build", build, 3600, ("device",), is_preparation=True),
@@ -403,7 +393,6 @@ PARTS = [
     Part("heads", heads, 120, ("build",)),
     Part("offload", offload, 90, ("losses",)),
     Part("two ranks", two_ranks, 90, ("losses",)),
-    Part("pytorch", pytorch, 60, ("device",)),
     Part("vllm", vllm, 180, ("shape", "prepare")),
     Part("sanitizer", sanitizer, 300, ("kernel tests",)),
 ]

@@ -246,9 +246,7 @@ class RehearsalTest(unittest.TestCase):
     def check_passed(self, verdicts, skipped, text, logs):
         self.assertEqual(list(verdicts), [part.name for part in day_parts.PARTS])
         for name, (verdict, found) in verdicts.items():
-            # torch may or may not be installed.
-            allowed = ("passed", "skipped") if name == "pytorch" else ("skipped",) if name in skipped else ("passed",)
-            self.assertIn(verdict, allowed, f"{name}: {found}\n{text}{logs}")
+            self.assertEqual(verdict, "skipped" if name in skipped else "passed", f"{name}: {found}\n{text}{logs}")
         for head in ("- date: 20", "- commit: ", "- device: ", "- driver: ", "- command: tests/gpu/run "):
             self.assertIn(head, text)
 
