@@ -120,7 +120,7 @@ def heads(day):
     bench = day.build_dir / "bin" / "gpu_heads_bench"
     if not bench.exists():
         raise Skipped(f"{bench} does not exist: the benchmarks were not built")
-    table = day.run([bench, day.out / "heads.json"])
+    table = day.run([bench])
     return table.strip().splitlines()[-1] + " (heads.log)"
 
 

@@ -1,6 +1,5 @@
-// Compares the heads on a GPU with what one would write in PyTorch, on the same tensors:
-//
-//   gpu_heads_bench OUTPUT.json      prints a table, writes the numbers
+// Prints a table that compares the heads on a GPU with what one would write in PyTorch, on the same
+// tensors.
 //
 // Student: forward and both gradients. "eager" is the paper's listing with autograd on logits of
 // the inputs' dtype (bf16) or widened to float32; "chunked" is the same in chunks of 1024 rows.
@@ -16,10 +15,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <limits>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -173,8 +170,7 @@ Measured Measure(const std::string& name, const std::function<at::Tensor()>& wor
   return measured;
 }
 
-void Report(const char* part, const Shape& shape, double gemms, const Measured& measured,
-            std::ostringstream* json) {
+void Report(const char* part, const Shape& shape, double gemms, const Measured& measured) {
   const double flops = gemms * 2.0 * static_cast<double>(shape.num_rows) *
                        static_cast<double>(shape.hidden_size) *
                        static_cast<double>(shape.vocab_size);
@@ -186,19 +182,12 @@ void Report(const char* part, const Shape& shape, double gemms, const Measured& 
   if (measured.error >= 0) std::printf("  error %.2e", measured.error);
   std::printf("\n");
   std::fflush(stdout);
-  if (json->tellp() > 0) *json << ",\n";
-  *json << "  {\"part\": \"" << part << "\", \"N\": " << shape.num_rows
-        << ", \"H\": " << shape.hidden_size << ", \"V\": " << shape.vocab_size
-        << ", \"k\": " << shape.k << ", \"name\": \"" << measured.name
-        << "\", \"ms\": " << measured.ms << ", \"tflops\": " << tflops
-        << ", \"peak_mib\": " << measured.peak_mib << ", \"d_hidden_error\": " << measured.error
-        << "}";
 }
 
-void Student(const Shape& shape, std::ostringstream* json) {
+void Student(const Shape& shape) {
   const Inputs inputs = MakeInputs(shape);
   const at::Tensor exact = ExactDHidden(inputs);
-  const auto report = [&](const Measured& m) { Report("student", shape, 3, m, json); };
+  const auto report = [&](const Measured& m) { Report("student", shape, 3, m); };
   for (const char* objective : {"ta_opd", "normalized"}) {
     for (int64_t workspace_mib : {256, 640, 1300, 3000}) {
       HeadOptions options;
@@ -238,9 +227,9 @@ void Student(const Shape& shape, std::ostringstream* json) {
                  {}));
 }
 
-void Teacher(const Shape& shape, std::ostringstream* json) {
+void Teacher(const Shape& shape) {
   const Inputs inputs = MakeInputs({shape.num_rows, shape.hidden_size, shape.vocab_size, 1});
-  const auto report = [&](const Measured& m) { Report("teacher", shape, 1, m, json); };
+  const auto report = [&](const Measured& m) { Report("teacher", shape, 1, m); };
   ScoringOptions options;
   options.top_k = static_cast<int32_t>(shape.k);
   options.rank = true;
@@ -278,25 +267,16 @@ void Teacher(const Shape& shape, std::ostringstream* json) {
 }  // namespace
 }  // namespace taopd
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: gpu_heads_bench OUTPUT.json\n");
-    return 2;
-  }
+int main() {
   int num_devices = 0;
   if (cudaGetDeviceCount(&num_devices) != cudaSuccess || num_devices == 0) {
     std::fprintf(stderr, "gpu_heads_bench: no CUDA device\n");
     return 1;
   }
-  std::ostringstream json;
   for (const taopd::Shape& shape :
        {taopd::Shape{8192, 2048, 151936, 16}, taopd::Shape{4096, 4096, 128256, 16}}) {
-    taopd::Student(shape, &json);
+    taopd::Student(shape);
   }
-  for (int64_t k : {16, 128}) taopd::Teacher({8192, 2048, 151936, k}, &json);
-  cudaDeviceProp properties = {};
-  cudaGetDeviceProperties(&properties, 0);
-  std::ofstream(argv[1]) << "{\"device\": \"" << properties.name << "\", \"results\": [\n"
-                         << json.str() << "\n]}\n";
+  for (int64_t k : {16, 128}) taopd::Teacher({8192, 2048, 151936, k});
   return 0;
 }
