@@ -69,7 +69,7 @@ void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double to
 // Loss and gradients against autograd in float64 on the same inputs, metrics against the CPU's
 // head.
 TEST_F(GpuHeads, StudentMatchesAutogradForEveryObjective) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (int64_t k : {1, 16, 1024}) {
         const bool full = info.needs & kNeedsFullVocabulary;

@@ -105,7 +105,7 @@ TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
   const std::vector<double> logits = RandomLogits(kVocabulary, 2, 1);
   const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, 2));
   const std::vector<double> log_p = LogSoftmax(logits);
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (!(info.needs & kScoreFunction)) continue;
     EXPECT_TRUE(info.needs & kReadsBehavior) << info.name;
     EXPECT_TRUE(info.needs & kReadsRhoGuards) << info.name;
@@ -176,7 +176,7 @@ double LargestDifference(const std::vector<double>& a, const std::vector<double>
 // drew y: the mean over any behavior policy is the mean over the student itself.
 TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
   int num_objectives = 0;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (!(info.needs & kScoreFunction)) continue;
     ++num_objectives;
     const Objective objective = *FindObjective(info.name);
@@ -264,7 +264,7 @@ TEST(PolicyGradient, TheClipActsOnOneSideOfEachAdvantage) {
 TEST(GivenResponses, ObjectivesThatAllowThemDoNotReadTheToken) {
   const double unknown = std::numeric_limits<double>::quiet_NaN();
   int num_allowed = 0;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     const bool is_read = info.needs & kReadsBehavior;
     if (is_read && !(info.needs & kAllowsGivenResponses)) continue;
     num_allowed += is_read ? 1 : 0;
@@ -293,7 +293,7 @@ TEST(GivenResponses, ObjectivesThatAllowThemDoNotReadTheToken) {
 // distribution's own log-prob, an objective with rho estimates something else. The other objectives
 // do not depend on y at all, except for cross_entropy, whose target is y.
 TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (info.name == "cross_entropy") continue;
     const Objective objective = *FindObjective(info.name);
     const int32_t k = info.needs & kNeedsFullVocabulary ? kVocabulary : 3;

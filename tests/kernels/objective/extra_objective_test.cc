@@ -14,7 +14,7 @@ namespace {
 TEST(ExtraObjective, StandsInTheRegistry) {
   const std::optional<Objective> objective = FindObjective("squared_error");
   ASSERT_TRUE(objective.has_value());
-  EXPECT_EQ(AllObjectives().back().name, "squared_error");
+  EXPECT_EQ(kObjectives.back().name, "squared_error");
   EXPECT_EQ(NameOf(*objective), "squared_error");
   EXPECT_EQ(NeedsOf(*objective), kNeedsSupport);
 }

@@ -131,7 +131,7 @@ TEST(ObjectiveGolden, DoubleAndFloatMatchAutogradForEveryObjective) {
                                    ExpectMatches<double>(vector, kDoubleTolerance, 0);
                                    ExpectMatches<float>(vector, FloatTolerance(vector), 0);
                                  });
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     EXPECT_GT(counts.count(std::string(info.name)), 0u) << info.name << " has no golden vector";
   }
 }

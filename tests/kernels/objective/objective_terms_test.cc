@@ -43,7 +43,7 @@ TEST(ObjectiveTerms, SumsLossGradientAndShares) {
 TEST(ObjectiveTerms, OneTermIsTheObjectiveItself) {
   const DenseRow<double> row =
       MakeRow(RandomLogits(9, 2, 3), LogSoftmax(RandomLogits(9, 2, 4)), 4, 7);
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (info.needs & kNeedsFullVocabulary) continue;
     const Objective objective = *FindObjective(info.name);
     const DenseResult<double> one = Evaluate(objective, row);
@@ -93,7 +93,7 @@ TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
   row.log_q_sampled = std::log(0.01);
   row.teacher_entropy = 2;
   row.advantage = 1;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     double gradient[3];
     ObjectiveResult<double> result = {.support_gradient = gradient};
     const ObjectiveTerms terms = *FindObjective(info.name);

@@ -115,8 +115,8 @@ void ForRows(const std::function<void(const DenseRow<double>&, const std::string
 
 // If a name occurred twice, only the first of the two would be found.
 TEST(ObjectiveRegistry, FindsEveryNameAndNoOther) {
-  ASSERT_FALSE(AllObjectives().empty());
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  ASSERT_FALSE(kObjectives.empty());
+  for (const ObjectiveInfo& info : kObjectives) {
     const Objective found = Find(std::string(info.name));
     EXPECT_EQ(found.kind, info.kind) << info.name;
     EXPECT_EQ(InfoOf(found).name, info.name);
@@ -131,7 +131,7 @@ TEST(ObjectiveRegistry, FindsEveryNameAndNoOther) {
 TEST(ObjectiveGradient, MatchesFiniteDifferences) {
   constexpr double kStep = 1e-5;
   constexpr double kTolerance = 1e-7;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     const std::string name(info.name);
     ForRows(
         [&](const DenseRow<double>& row, const std::string& what) {
@@ -160,7 +160,7 @@ TEST(ObjectiveGradient, MatchesFiniteDifferences) {
 
 // A loss of softmax(z) does not change when all logits move, so its gradient sums to zero.
 TEST(ObjectiveGradient, SumsToZeroAndIgnoresShifts) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     ForRows(
         [&](const DenseRow<double>& row, const std::string& what) {
           const Objective objective = Find(std::string(info.name));
@@ -301,7 +301,7 @@ void ExpectFinite(const ObjectiveInfo& info, const DenseRow<Real>& row, const ch
 template <typename Real>
 void ExpectFiniteAtTheEdges() {
   const Real inf = std::numeric_limits<Real>::infinity();
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     for (int32_t sampled : {0, 3}) {
       const std::vector<Real> logits = {1, 0, -1, 2, 0.5};
       const std::vector<Real> log_q = LogSoftmax(std::vector<Real>{3, 1, 0, -1, -2});

@@ -205,17 +205,13 @@ struct ObjectiveInfo {
   std::string_view summary;
 };
 
+// All objectives in the order of their kinds, for help texts, tests and configuration checks.
 inline constexpr std::array kObjectives = {
 #define TAOPD_INFO(kind, name, function, needs, formula, summary) \
   ObjectiveInfo{name, ObjectiveKind::kind, needs, formula, summary},
     TAOPD_OBJECTIVES(TAOPD_INFO)
 #undef TAOPD_INFO
 };
-
-// All objectives in the order of their kinds, for help texts, tests and configuration checks.
-constexpr const std::array<ObjectiveInfo, kObjectives.size()>& AllObjectives() {
-  return kObjectives;
-}
 
 constexpr const ObjectiveInfo& InfoOf(const Objective& objective) {
   return kObjectives[static_cast<std::size_t>(objective.kind)];

@@ -210,7 +210,7 @@ void ExpectMatchesDenseRows(const Case& c, const std::string& what) {
 
 TEST(StudentChunk, MatchesTheDenseRowForEveryObjective) {
   uint64_t seed = 0;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
       for (const auto& [num_rows, vocab_size, k] :
            {std::tuple{1, 1, 1}, std::tuple{5, 47, 3}, std::tuple{17, 97, 4},

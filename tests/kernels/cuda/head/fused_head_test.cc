@@ -251,7 +251,7 @@ TEST_F(FusedHeadTest, MatchesTheCpuForEveryObjective) {
   };
   const Shape shapes[] = {
       {1, 1, 1, 1}, {2, 5, 7, 1}, {3, 4, 17, 16}, {2, 8, 33, 33}, {3, 16, 1029, 13}};
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     uint64_t seed = static_cast<uint64_t>(info.kind);
     for (const Shape& shape : shapes) {
       // Types, temperatures and behavior vary in turn, so that each objective is combined with all

@@ -43,7 +43,7 @@ void ExpectLikeTheKernels(const Problem& problem, const HeadOptions& options, do
 }
 
 TEST(ComposedStudentHead, MatchesTheCpuKernelsForEveryObjective) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     for (const double temperature : {1.0, 0.7}) {
       const bool whole = info.needs & kNeedsFullVocabulary;
       Problem problem = MakeProblem(7, 16, 301, whole ? 301 : 9, 3);

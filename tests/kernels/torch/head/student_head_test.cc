@@ -26,7 +26,7 @@ TEST(StudentHead, MatchesAutogradForEveryObjective) {
   };
   const Shape shapes[] = {
       {1, 1, 1, 1}, {1, 5, 7, 1}, {3, 4, 17, 16}, {5, 8, 33, 33}, {7, 16, 1029, 13}};
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     uint64_t seed = 0;
     for (Shape shape : shapes) {
       if (info.needs & kNeedsFullVocabulary) shape.k = shape.vocab_size;
@@ -214,7 +214,7 @@ TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
 
 // Logits of +-1e4 and a shift of 1000: with a hidden size of 1, the logits are hidden * lm_head.
 TEST(StudentHead, ExtremeLogitsStayFinite) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     for (double factor : {1e4, -1e4}) {
       const int64_t k = info.needs & kNeedsFullVocabulary ? 12 : 3;
       Problem problem = MakeProblem(4, 1, 12, k, 9);
