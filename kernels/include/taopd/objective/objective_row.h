@@ -27,7 +27,7 @@ inline constexpr double kMaxLogWeight = 20.0;
 inline constexpr double kMaxLogTailRatio = 80.0;
 
 // Parameters of objectives, with their defaults. Each is read only by the objectives whose needs
-// name it (ObjectiveNeeds). Their ranges are in taopd/objective/objective_parameters.h.
+// name it (ObjectiveNeeds). Their ranges are in taopd/objective/check_objective.h.
 struct ObjectiveParameters {
   // The weight of the teacher in jsd's mixture.
   double beta = 0.5;
