@@ -1,7 +1,7 @@
 // The objectives: the loss of one response position, and its gradient with respect to the logits.
 //
 // Let z be the student's logits, p = softmax(z), S the k support ids, y the sampled token, q the
-// teacher. An objective sees only O(k) numbers (ObjectiveRow) and answers in ONE fixed form
+// teacher. An objective sees only O(k) numbers (ObjectiveRow) and answers in one fixed form
 // (ObjectiveResult):
 //
 //   d loss / d z_v  =  a p(v)  +  sum_j b_j [v = s_j]  +  c [v = y]
@@ -13,9 +13,8 @@
 // the gradient.
 //
 // To add an objective, write a function in objective_functions.h and a row in TAOPD_OBJECTIVES
-// below. The registry, the dispatch, the configuration, the tests against finite differences and
-// the CUDA build follow from the row. tests/kernels/torch/head_problem.h needs its formula as an
-// oracle.
+// below. The registry, the dispatch, the configuration, the CUDA build and most tests follow from
+// the row; docs/extending.md names what remains.
 //
 // To try an objective without touching this file, put the function (namespace taopd::objectives)
 // into a header of your own, define TAOPD_EXTRA_OBJECTIVES(X) there as rows like those below, such
