@@ -196,6 +196,23 @@ TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
   EXPECT_GE(num_objectives, 7);
 }
 
+// Proposition (unbias), by summing over every y ~ p.
+TEST(ScoreFunctions, AreUnbiasedForTheFullReverseKl) {
+  for (const char* name : {"sc_ta_opd", "ema_pg", "sampled_token", "vopd"}) {
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+      const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
+      const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
+      const auto full = Evaluate(*FindObjective("full"), MakeRow(logits, log_q, kVocabulary, 0));
+      for (int32_t k = 1; k <= kVocabulary; ++k) {
+        const auto mean =
+            MeanOver(LogSoftmax(logits), *FindObjective(name), logits, log_q, k, false);
+        EXPECT_NEAR(mean.loss, full.loss, 1e-11) << name << ", k " << k;
+        EXPECT_LT(LargestDifference(mean.gradient, full.gradient), 1e-11) << name << ", k " << k;
+      }
+    }
+  }
+}
+
 // The gradients are those that the registry states: k2 has that of the reverse KL, k3 that of the
 // forward KL, and entropy_aware that of the reverse KL plus, under an uncertain teacher, the
 // forward KL on the support, whatever policy y was drawn from.

@@ -223,45 +223,6 @@ TEST(TaOpd, IsALowerBoundOfTheFullReverseKl) {
   }
 }
 
-// Proposition (unbias), checked by summing over every y; off-policy with y from another
-// distribution.
-void ExpectUnbiased(const std::string& name, bool off_policy) {
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
-    const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
-    const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
-    const std::vector<double> log_p = LogSoftmax(logits);
-    const std::vector<double> drawn_from =
-        off_policy ? LogSoftmax(RandomLogits(kVocabulary, 1, seed + 2000)) : log_p;
-    const std::vector<double> gradient = FullReverseKlGradient(log_p, log_q);
-    for (int32_t k = 1; k <= kVocabulary; ++k) {
-      double mean_loss = 0;
-      std::vector<double> mean_gradient(kVocabulary);
-      for (int32_t y = 0; y < kVocabulary; ++y) {
-        DenseRow<double> row = MakeRow(logits, log_q, k, y);
-        row.off_policy = off_policy;
-        row.log_behavior = drawn_from[y];
-        const DenseResult<double> result = Evaluate(Find(name), row);
-        mean_loss += std::exp(drawn_from[y]) * result.loss;
-        for (int32_t v = 0; v < kVocabulary; ++v)
-          mean_gradient[v] += std::exp(drawn_from[y]) * result.gradient[v];
-      }
-      EXPECT_NEAR(mean_loss, FullReverseKl(log_p, log_q), 1e-11) << name << ", k " << k;
-      for (int32_t v = 0; v < kVocabulary; ++v) {
-        EXPECT_NEAR(mean_gradient[v], gradient[v], 1e-11) << name << ", k " << k << ", logit " << v;
-      }
-    }
-  }
-}
-
-TEST(ScTaOpd, IsUnbiasedOnPolicy) { ExpectUnbiased("sc_ta_opd", false); }
-TEST(ScTaOpd, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("sc_ta_opd", true); }
-TEST(EmaPg, IsUnbiasedOnPolicy) { ExpectUnbiased("ema_pg", false); }
-TEST(EmaPg, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("ema_pg", true); }
-TEST(SampledToken, IsUnbiasedOnPolicy) { ExpectUnbiased("sampled_token", false); }
-TEST(SampledToken, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("sampled_token", true); }
-TEST(Vopd, IsUnbiasedOnPolicy) { ExpectUnbiased("vopd", false); }
-TEST(Vopd, IsUnbiasedOffPolicyWithRho) { ExpectUnbiased("vopd", true); }
-
 TEST(Divergences, AreZeroForEqualDistributionsAndNeverNegative) {
   for (const char* name : {"ta_opd", "normalized", "mopd", "forward_kl", "forward_kl_tail", "jsd",
                            "sampled_token_k2", "sampled_token_k3"}) {
