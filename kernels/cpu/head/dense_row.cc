@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/cpu/head/row_support.h"
-
 namespace taopd::cpu {
 
 std::vector<double> LogSoftmax(const std::vector<double>& logits) {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/head/row_support.h"
+#include "taopd/head/row_support.h"
 
 #include "taopd/objective/objective.h"
 
@@ -15,7 +15,7 @@ const char* Describe(RowStatus status) {
     case RowStatus::kEmptySupport:
       return "support_ids has k = 0 in one row; the objective needs a support";
     case RowStatus::kIncompleteSupport:
-      return "support_ids is not the whole vocabulary in one row; objective full needs it";
+      return "support_ids is not the whole vocabulary in one row; the objective needs it";
   }
   return "";
 }

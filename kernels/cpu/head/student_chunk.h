@@ -27,10 +27,10 @@
 #include <vector>
 
 #include "kernels/cpu/head/logit_gradient.h"
-#include "kernels/cpu/head/row_support.h"
 #include "kernels/cpu/head/top_k_overlap.h"
 #include "kernels/cpu/math/row_math.h"
 #include "taopd/base/data_type.h"
+#include "taopd/head/row_support.h"
 #include "taopd/head/student_row.h"
 #include "taopd/head/student_targets.h"
 #include "taopd/objective/objective.h"

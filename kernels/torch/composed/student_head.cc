@@ -5,11 +5,11 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/head/row_support.h"
 #include "kernels/torch/composed/head_products.h"
 #include "kernels/torch/composed/scoring_rows.h"
 #include "taopd/base/round_up.h"
 #include "taopd/head/logit_chunk.h"
+#include "taopd/head/row_support.h"
 #include "taopd/head/student_row.h"
 
 namespace taopd {

@@ -1,11 +1,13 @@
 #include "kernels/torch/head/cuda_heads.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
 #include "taopd/head/fused_head.h"
 #include "taopd/head/logit_chunk.h"
+#include "taopd/head/row_support.h"
 
 namespace taopd {
 namespace {
@@ -46,13 +48,15 @@ void CheckErrors(int32_t errors, int64_t vocab_size) {
               "support_ids holds ids outside of the vocabulary [0, ", vocab_size, ")");
   TORCH_CHECK(!(errors & kHeadSampledIdOutOfRange),
               "sampled_ids holds ids outside of the vocabulary [0, ", vocab_size, ")");
-  TORCH_CHECK(!(errors & kHeadDuplicateSupportId), "support_ids holds an id twice in one row");
-  TORCH_CHECK(!(errors & kHeadIdBehindPadding),
-              "support_ids holds an id after padding (-1) in one row");
-  TORCH_CHECK(!(errors & kHeadEmptySupport),
-              "support_ids has k = 0 in one row; the objective needs a support");
-  TORCH_CHECK(!(errors & kHeadIncompleteSupport),
-              "support_ids is not the whole vocabulary in one row; objective full needs it");
+  using cpu::RowStatus;
+  constexpr std::pair<HeadError, RowStatus> kOfSupports[] = {
+      {kHeadDuplicateSupportId, RowStatus::kDuplicateSupportId},
+      {kHeadIdBehindPadding, RowStatus::kIdBehindPadding},
+      {kHeadEmptySupport, RowStatus::kEmptySupport},
+      {kHeadIncompleteSupport, RowStatus::kIncompleteSupport}};
+  for (const auto& [error, status] : kOfSupports) {
+    TORCH_CHECK(!(errors & error), cpu::Describe(status));
+  }
 }
 
 // The outputs of scoring and the error word, on the device. They share one array, so that one copy

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "taopd/head/row_status.h"
+#include "taopd/head/row_support.h"
 #include "taopd/objective/objective.h"
 #include "taopd/objective/row_metrics.h"
 
