@@ -2,7 +2,7 @@
 // the matrix products of kernels/torch read. Both structs are views; the memory belongs to the
 // StudentChunk that returned them.
 //
-// Shapes: C rows of the chunk; V vocabulary, in B blocks; e entries per row.
+// Shapes: C rows of the chunk; V vocabulary, in B blocks; E entries per row.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct LogitGradient {
 };
 
 // The elements of the gradient at the support and at the sampled token, divided by the row's scale:
-// entry i of row n is values_Ce[n * per_row + i] at the id ids_Ce[n * per_row + i]. An id of -1
+// entry i of row n is values_CE[n * per_row + i] at the id ids_CE[n * per_row + i]. An id of -1
 // means that there is no such entry. An id occurs at most once per row.
 struct LogitEntries {
-  const int32_t* ids_Ce = nullptr;
-  const float* values_Ce = nullptr;
+  const int32_t* ids_CE = nullptr;
+  const float* values_CE = nullptr;
   int64_t num_rows = 0, per_row = 0;
 };
 

@@ -69,8 +69,8 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   size_C_.resize(num_rows);
   seen_ids_.resize(CeilDiv(options_.vocab_size, 64));
   taken_Ck_.resize(num_rows * k);
-  entry_ids_Ce_.resize(num_rows * (k + 1));
-  entry_values_Ce_.resize(num_rows * (k + 1));
+  entry_ids_CE_.resize(num_rows * (k + 1));
+  entry_values_CE_.resize(num_rows * (k + 1));
   sampled_logit_C_.resize(num_rows);
   row_scale_C_.resize(num_rows);
   factor_BC_.resize(num_blocks_ * num_rows);
@@ -249,8 +249,8 @@ void StudentChunk::MakeExps(int64_t block, float* logits, int64_t stride,
     const NamedLogit& named = named_[i];
     const int64_t entry =
         named.row * per_row + (named.index < 0 ? int64_t{targets_.k} : int64_t{named.index});
-    if (entry_ids_Ce_[entry] >= 0) {
-      WriteEntry(named.row, named.id, entry_values_Ce_[entry], exps);
+    if (entry_ids_CE_[entry] >= 0) {
+      WriteEntry(named.row, named.id, entry_values_CE_[entry], exps);
     }
   }
 }
@@ -320,8 +320,8 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
   const StudentRowGradient gradient =
       FinishStudentRow(options_.objective, input, scratch->row_work.data(), metrics);
   *loss = static_cast<float>(gradient.loss);
-  int32_t* ids = entry_ids_Ce_.data() + row * (k + 1);
-  float* values = entry_values_Ce_.data() + row * (k + 1);
+  int32_t* ids = entry_ids_CE_.data() + row * (k + 1);
+  float* values = entry_values_CE_.data() + row * (k + 1);
   row_scale_C_[row] = WriteRowEntries(input, gradient, targets_.row_weights_N[row], dense_,
                                       targets_.k, ids, values);
   for (int64_t i = 0; options_.products && i <= k; ++i) {
@@ -345,7 +345,7 @@ LogitGradient StudentChunk::gradient() const {
 }
 
 LogitEntries StudentChunk::entries() const {
-  return {entry_ids_Ce_.data(), entry_values_Ce_.data(), num_rows_, targets_.k + 1};
+  return {entry_ids_CE_.data(), entry_values_CE_.data(), num_rows_, targets_.k + 1};
 }
 
 }  // namespace taopd::cpu

@@ -19,7 +19,7 @@
 // Several threads may be inside AddBlock at the same time with different blocks, and later inside
 // FinishRows with different rows, each with its own scratch. All other calls must be alone.
 //
-// Shapes: C rows of the chunk; V vocabulary, in B blocks; k support; e = k + 1 entries per row.
+// Shapes: C rows of the chunk; V vocabulary, in B blocks; k support; E = k + 1 entries per row.
 #pragma once
 
 #include <cstdint>
@@ -121,13 +121,13 @@ class StudentChunk {
   void* const exps_;
   StudentTargets targets_;
   int64_t num_rows_ = 0;
-  std::vector<int32_t> size_C_, entry_ids_Ce_;
+  std::vector<int32_t> size_C_, entry_ids_CE_;
   std::vector<uint64_t> seen_ids_;  // for HasDuplicate
   // The sampled tokens and supports by block: block b has those from first_B_[b] to
   // first_B_[b + 1].
   std::vector<int64_t> first_B_;
   std::vector<NamedLogit> named_;
-  std::vector<float> taken_Ck_, sampled_logit_C_, row_scale_C_, entry_values_Ce_;
+  std::vector<float> taken_Ck_, sampled_logit_C_, row_scale_C_, entry_values_CE_;
   // For each block and row: x as above, which FinishRows turns into the factor, and the sums in
   // units of 2^x.
   std::vector<float> factor_BC_, sum_BC_, sum_x_BC_;

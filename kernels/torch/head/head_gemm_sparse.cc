@@ -47,8 +47,8 @@ at::Tensor CpuHeadBackwardSparse(const cpu::LogitEntries& d_logits, const at::Te
   for (int64_t n = 0; n < num_rows; ++n) {
     first_of_row.push_back(static_cast<int64_t>(entries.size()));
     for (int64_t i = n * d_logits.per_row; i < (n + 1) * d_logits.per_row; ++i) {
-      if (d_logits.ids_Ce[i] < 0 || d_logits.values_Ce[i] == 0) continue;
-      entries.push_back({d_logits.ids_Ce[i], static_cast<int32_t>(n), d_logits.values_Ce[i]});
+      if (d_logits.ids_CE[i] < 0 || d_logits.values_CE[i] == 0) continue;
+      entries.push_back({d_logits.ids_CE[i], static_cast<int32_t>(n), d_logits.values_CE[i]});
     }
   }
   first_of_row.push_back(static_cast<int64_t>(entries.size()));

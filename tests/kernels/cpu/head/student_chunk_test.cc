@@ -154,8 +154,8 @@ Results RunChunk(const Case& c, const std::vector<int64_t>& order = {}, int num_
   } else {
     const LogitEntries entries = chunk.entries();
     for (int64_t i = 0; i < entries.num_rows * entries.per_row; ++i) {
-      if (entries.ids_Ce[i] < 0) continue;
-      results.gradient_CV[i / entries.per_row * v_size + entries.ids_Ce[i]] += entries.values_Ce[i];
+      if (entries.ids_CE[i] < 0) continue;
+      results.gradient_CV[i / entries.per_row * v_size + entries.ids_CE[i]] += entries.values_CE[i];
     }
   }
   return results;
