@@ -85,7 +85,8 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
     if (HasDuplicate(ids, size_C_[n], &seen_ids_)) return RowStatus::kDuplicateSupportId;
   }
   if (CountsRanks()) {
-    logits_stride_ = RoundUp(num_rows, kRankedRows);
+    // An odd number of cache lines, so that a column's logits lie in different sets of the cache.
+    logits_stride_ = RoundUp(num_rows, kRankedRows) | kRankedRows;
     logits_VC_.resize(options_.vocab_size * logits_stride_);
   } else if (options_.top_k_metrics) {
     if (num_largest_ < num_rows) {
@@ -261,7 +262,7 @@ void StudentChunk::FinishRows(int64_t begin, int64_t end, StudentChunkScratch* s
   for (int64_t first = begin; first < end; first += kJoinedRows) {
     const int64_t num = std::min(kJoinedRows, end - first);
     JoinBlocks(first, num, rest);
-    if (CountsRanks()) FindRanks(first, num, scratch);
+    if (CountsRanks()) FindTopK(first, num, scratch);
     for (int64_t i = 0; i < num; ++i) {
       const int64_t n = first - begin + i;
       FinishRow(first + i, i, rest[i], scratch, loss + n, metrics + n * kNumHeadMetrics);
@@ -271,27 +272,34 @@ void StudentChunk::FinishRows(int64_t begin, int64_t end, StudentChunkScratch* s
 
 bool StudentChunk::CountsRanks() const { return CountsRanksOf(options_, targets_.k); }
 
-void StudentChunk::FindRanks(int64_t begin, int64_t num, StudentChunkScratch* scratch) {
+void StudentChunk::FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch) {
   const int64_t k = targets_.k;
   scratch->taken.assign(k * kRankedRows, std::numeric_limits<float>::quiet_NaN());
   scratch->ids.assign(k * kRankedRows, std::numeric_limits<int32_t>::max());
-  scratch->ranks.resize(k * kRankedRows);
+  scratch->sizes.assign(kRankedRows, 0);
+  scratch->ordered_logits.resize(k * kRankedRows);
+  scratch->ordered_ids.resize(k * kRankedRows);
+  scratch->in_top_k.resize(k * kRankedRows);
   for (int64_t i = 0; i < num; ++i) {
     const int64_t n = begin + i;
+    scratch->sizes[i] = size_C_[n];
     for (int64_t j = 0; j < size_C_[n]; ++j) {
       scratch->taken[j * kRankedRows + i] = taken_Ck_[n * k + j];
       scratch->ids[j * kRankedRows + i] = targets_.support_ids_Nk[n * k + j];
     }
   }
-  SupportRanks job;
+  SupportTopK job;
   job.logits = logits_VC_.data() + begin;
   job.stride = logits_stride_;
   job.num = options_.vocab_size;
   job.taken = scratch->taken.data();
   job.ids = scratch->ids.data();
+  job.sizes = scratch->sizes.data();
   job.k = k;
-  job.ranks = scratch->ranks.data();
-  BestRowMath().support_ranks(job);
+  job.ordered_logits = scratch->ordered_logits.data();
+  job.ordered_ids = scratch->ordered_ids.data();
+  job.in_top_k = scratch->in_top_k.data();
+  BestRowMath().support_top_k(job);
 }
 
 void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& rest,
@@ -306,16 +314,16 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
   input.taken = taken_Ck_.data() + row * k;
   input.sampled_logit = sampled_logit_C_[row];
   if (options_.top_k_metrics) {
-    scratch->in_top_k.resize(size);
+    scratch->row_in_top_k.resize(size);
     if (CountsRanks()) {
       for (int32_t j = 0; j < size; ++j) {
-        scratch->in_top_k[j] = scratch->ranks[j * kRankedRows + place] < size ? 1 : 0;
+        scratch->row_in_top_k[j] = scratch->in_top_k[j * kRankedRows + place] != 0 ? 1 : 0;
       }
     } else {
       MarkStudentTopK(input.ids, input.taken, size, largest_C_[row].Sorted(), &scratch->order,
-                      scratch->in_top_k.data());
+                      scratch->row_in_top_k.data());
     }
-    input.in_top_k = scratch->in_top_k.data();
+    input.in_top_k = scratch->row_in_top_k.data();
   }
   const StudentRowGradient gradient =
       FinishStudentRow(options_.objective, input, scratch->row_work.data(), metrics);

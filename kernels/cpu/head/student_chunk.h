@@ -55,9 +55,11 @@ struct StudentChunkOptions {
 struct StudentChunkScratch {
   std::vector<double> row_work;  // of FinishStudentRow
   std::vector<float> max, shift, offset, exponent, sum, sum_x;
-  std::vector<int32_t> order, ids, ranks;
-  std::vector<float> taken;
-  std::vector<uint8_t> in_top_k;
+  std::vector<int32_t> order;
+  // Of SupportTopK.
+  std::vector<float> taken, ordered_logits;
+  std::vector<int32_t> ids, sizes, ordered_ids, in_top_k;
+  std::vector<uint8_t> row_in_top_k;  // of StudentRowInput
   LargestLogits::Scratch largest;
 };
 
@@ -106,10 +108,10 @@ class StudentChunk {
   // Whether the ranks of a support are counted in the logits of all tokens, which are kept for it.
   // In a larger vocabulary, the largest logits are collected instead.
   bool CountsRanks() const;
-  void FindRanks(int64_t begin, int64_t num, StudentChunkScratch* scratch);
+  void FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch);
   void SortByBlock();
   void JoinBlocks(int64_t begin, int64_t num, ComplementSums* rest);
-  // `place` is the row's place among those of FindRanks.
+  // `place` is the row's place among those of FindTopK.
   void FinishRow(int64_t row, int64_t place, const ComplementSums& rest,
                  StudentChunkScratch* scratch, float* loss, float* metrics);
   void WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const;

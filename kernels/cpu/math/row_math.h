@@ -52,11 +52,11 @@ struct ColumnReferences {
   float *shift = nullptr, *offset = nullptr, *exponent = nullptr;  // [columns]
 };
 
-// The ranks of the support's tokens among all tokens of up to 16 rows: the number of tokens whose
-// logit is larger, or equal with a lower id. NaNs count as -inf, and tokens outside of the support
-// with a logit of -inf are never counted.
+// A search for the tokens of the support that are among the k largest of a row, for up to 16 rows;
+// k is the size of the row's support. Tokens are in descending order of logit; ties go to the lower
+// id. NaNs count as -inf, and tokens outside of the support with a logit of -inf are never counted.
 inline constexpr int64_t kRankedRows = 16;
-struct SupportRanks {
+struct SupportTopK {
   // The logit of token v and row n is logits[v * stride + n], -inf at the support; a whole vector
   // of rows is readable.
   const float* logits = nullptr;
@@ -65,8 +65,12 @@ struct SupportRanks {
   // above all others.
   const float* taken = nullptr;
   const int32_t* ids = nullptr;
-  int64_t k = 0;
-  int32_t* ranks = nullptr;  // [k, kRankedRows]
+  const int32_t* sizes = nullptr;  // [kRankedRows], the sizes of the supports
+  int64_t k = 0;                   // the largest size
+  // Work memory, [k, kRankedRows]: the support in order.
+  float* ordered_logits = nullptr;
+  int32_t* ordered_ids = nullptr;
+  int32_t* in_top_k = nullptr;  // [k, kRankedRows], -1 or 0
 };
 
 struct RowMath {
@@ -84,7 +88,7 @@ struct RowMath {
   void (*column_max)(const float* block, int64_t stride, int64_t num, int64_t columns, float* max);
   void (*column_references)(const ColumnReferences& job);
   void (*column_exp)(const ColumnExp& job);
-  void (*support_ranks)(const SupportRanks& job);
+  void (*support_top_k)(const SupportTopK& job);
 };
 
 // Returns the table of the widest instruction set that this processor has.

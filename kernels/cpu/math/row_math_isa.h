@@ -232,42 +232,71 @@ void ColumnExps(const ColumnExp& job) {
 }
 
 // Loads entry j of the support: its logits, NaNs as -inf, and its ids.
-TAOPD_ALWAYS_INLINE void LoadEntry(const SupportRanks& job, int64_t j, int64_t n, Floats* logits,
+TAOPD_ALWAYS_INLINE void LoadEntry(const SupportTopK& job, int64_t j, int64_t n, Floats* logits,
                                    Ints* ids) {
   Load(logits, job.taken + j * kRankedRows + n);
   *logits = *logits == *logits ? *logits : Floats{} - kInfinity;
   __builtin_memcpy(ids, job.ids + j * kRankedRows + n, sizeof(Ints));
 }
 
-// The logits that all entries of the support are compared with before the next ones.
-constexpr int64_t kRankedTokens = 128;
-
-void FindSupportRanks(const SupportRanks& job) {
-  for (int64_t n = 0; n < kRankedRows; n += kLanes) {
-    for (int64_t j = 0; j < job.k; ++j) {
-      Floats own, other;
-      Ints id, other_id, rank{};
-      LoadEntry(job, j, n, &own, &id);
-      for (int64_t i = 0; i < job.k; ++i) {
-        LoadEntry(job, i, n, &other, &other_id);
-        rank -= (other > own) | ((other == own) & (other_id < id));
-      }
-      __builtin_memcpy(job.ranks + j * kRankedRows + n, &rank, sizeof(Ints));
+// Orders the supports of kLanes rows. Writes each entry's place to job.in_top_k.
+TAOPD_ALWAYS_INLINE void OrderSupport(const SupportTopK& job, int64_t n) {
+  for (int64_t j = 0; j < job.k; ++j) {
+    Floats own, other;
+    Ints id, other_id, place{};
+    LoadEntry(job, j, n, &own, &id);
+    for (int64_t i = 0; i < job.k; ++i) {
+      LoadEntry(job, i, n, &other, &other_id);
+      place -= (other > own) | ((other == own) & (other_id < id));
     }
-    for (int64_t begin = 0; begin < job.num; begin += kRankedTokens) {
-      const int64_t end = job.num - begin < kRankedTokens ? job.num : begin + kRankedTokens;
-      for (int64_t j = 0; j < job.k; ++j) {
-        Floats own, z;
-        Ints id, rank;
-        LoadEntry(job, j, n, &own, &id);
-        const Ints finite = own > Floats{} - kInfinity;
-        __builtin_memcpy(&rank, job.ranks + j * kRankedRows + n, sizeof(Ints));
-        for (int64_t v = begin; v < end; ++v) {
-          Load(&z, job.logits + v * job.stride + n);
-          rank -= (z > own) | ((z == own) & finite & (static_cast<int32_t>(v) < id));
-        }
-        __builtin_memcpy(job.ranks + j * kRankedRows + n, &rank, sizeof(Ints));
+    __builtin_memcpy(job.in_top_k + j * kRankedRows + n, &place, sizeof(Ints));
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t at = place[lane] * kRankedRows + n + lane;
+      job.ordered_logits[at] = own[lane];
+      job.ordered_ids[at] = id[lane];
+    }
+  }
+}
+
+// Counts the tokens outside of the support that come before one entry of each row.
+TAOPD_ALWAYS_INLINE void CountBefore(const SupportTopK& job, int64_t n, const Floats* own,
+                                     const Ints* id, Ints* count) {
+  const Ints finite = *own > Floats{} - kInfinity;
+  *count = Ints{};
+  for (int64_t v = 0; v < job.num; ++v) {
+    Floats z;
+    Load(&z, job.logits + v * job.stride + n);
+    *count -= (z > *own) | ((z == *own) & finite & (static_cast<int32_t>(v) < *id));
+  }
+}
+
+// The entries of a support that are in the top k come first in its order, so a binary search finds
+// how many there are.
+void FindSupportTopK(const SupportTopK& job) {
+  for (int64_t n = 0; n < kRankedRows; n += kLanes) {
+    OrderSupport(job, n);
+    Ints sizes, least{};
+    __builtin_memcpy(&sizes, job.sizes + n, sizeof(Ints));
+    Ints most = sizes;
+    for (int64_t left = job.k; left > 0; left /= 2) {
+      const Ints middle = (least + most) >> 1;
+      Floats own;
+      Ints id, before;
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int64_t entry = middle[lane] < job.k ? middle[lane] : job.k - 1;
+        own[lane] = job.ordered_logits[entry * kRankedRows + n + lane];
+        id[lane] = job.ordered_ids[entry * kRankedRows + n + lane];
       }
+      CountBefore(job, n, &own, &id, &before);
+      const Ints is_inside = before + middle < sizes;
+      least = is_inside ? middle + 1 : least;
+      most = is_inside ? most : middle;
+    }
+    for (int64_t j = 0; j < job.k; ++j) {
+      Ints place;
+      __builtin_memcpy(&place, job.in_top_k + j * kRankedRows + n, sizeof(Ints));
+      place = place < least;
+      __builtin_memcpy(job.in_top_k + j * kRankedRows + n, &place, sizeof(Ints));
     }
   }
 }
@@ -286,8 +315,8 @@ int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
 }  // namespace
 
 extern const RowMath kRowMath;
-const RowMath kRowMath = {Max,          TileMax,         SumExp,
-                          CountAtLeast, ColumnMax,       FindColumnReferences,
-                          ColumnExps,   FindSupportRanks};
+const RowMath kRowMath = {Max,          TileMax,        SumExp,
+                          CountAtLeast, ColumnMax,      FindColumnReferences,
+                          ColumnExps,   FindSupportTopK};
 
 }  // namespace taopd::cpu::TAOPD_ISA
