@@ -121,13 +121,28 @@ void StudentChunk::SortByBlock() {
       [&](const NamedLogit& named) { named_[next[named.id / options_.block_size]++] = named; });
 }
 
+int64_t StudentChunk::TokensOf(int64_t block) const {
+  return std::min(options_.block_size, options_.vocab_size - block * options_.block_size);
+}
+
 void StudentChunk::AddBlock(int64_t block, float* logits, int64_t stride,
                             StudentChunkScratch* scratch) {
-  const int64_t first = block * options_.block_size;
-  const int64_t num = std::min(options_.block_size, options_.vocab_size - first);
+  TakeNamedLogits(block, logits, stride);
+  if (CountsRanks()) KeepLogits(block, logits, stride);
+  void* const exps = dense_ && exps_ != nullptr ? ExpsOf(block) : nullptr;
+  const int64_t at = block * num_rows_;
+  SumBlock(block, logits, stride, scratch, factor_BC_.data() + at, sum_BC_.data() + at,
+           sum_x_BC_.data() + at, exps);
+  if (options_.top_k_metrics && !CountsRanks()) {
+    OfferLargest(block, logits, stride, scratch);
+  }
+}
+
+// Moves the block's sampled logits and support out of it.
+void StudentChunk::TakeNamedLogits(int64_t block, float* logits, int64_t stride) {
   for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
     const NamedLogit& named = named_[i];
-    float& logit = logits[(named.id - first) * stride + named.row];
+    float& logit = logits[(named.id - block * options_.block_size) * stride + named.row];
     if (named.index < 0) {
       sampled_logit_C_[named.row] = logit;
     } else {
@@ -135,46 +150,43 @@ void StudentChunk::AddBlock(int64_t block, float* logits, int64_t stride,
       logit = NegativeInfinity<float>();
     }
   }
+}
 
-  for (int64_t v = 0; CountsRanks() && v < num; ++v) {
-    std::memcpy(logits_VC_.data() + (first + v) * logits_stride_, logits + v * stride,
+void StudentChunk::KeepLogits(int64_t block, const float* logits, int64_t stride) {
+  float* const kept = logits_VC_.data() + block * options_.block_size * logits_stride_;
+  for (int64_t v = 0; v < TokensOf(block); ++v) {
+    std::memcpy(kept + v * logits_stride_, logits + v * stride,
                 static_cast<size_t>(num_rows_) * sizeof(float));
   }
+}
+
+// Computes x and the sums of each row, and the e of the block unless `exps` is null. Leaves the
+// rows' largest logits in scratch->max.
+void StudentChunk::SumBlock(int64_t block, const float* logits, int64_t stride,
+                            StudentChunkScratch* scratch, float* exponents, float* sums,
+                            float* sums_x, void* exps) const {
   const RowMath& math = BestRowMath();
+  const int64_t num = TokensOf(block);
   for (std::vector<float>* values : {&scratch->max, &scratch->shift, &scratch->offset}) {
     values->resize(num_rows_);
   }
   math.column_max(logits, stride, num, num_rows_, scratch->max.data());
-  ColumnReferences references;
-  references.max = scratch->max.data();
-  references.columns = num_rows_;
-  references.scale = scale_;
-  references.shift = scratch->shift.data();
-  references.offset = scratch->offset.data();
-  references.exponent = factor_BC_.data() + block * num_rows_;
-  math.column_references(references);
-  for (int64_t n = 0; options_.top_k_metrics && !CountsRanks() && n < num_rows_; ++n) {
+  math.column_references({scratch->max.data(), num_rows_, scale_, scratch->shift.data(),
+                          scratch->offset.data(), exponents});
+  math.column_exp({logits, stride, num, num_rows_, scratch->shift.data(), scratch->offset.data(),
+                   scale_, sums, sums_x, exps, options_.dtype == DataType::kBFloat16});
+}
+
+// REQUIRES: scratch->max is that of SumBlock.
+void StudentChunk::OfferLargest(int64_t block, const float* logits, int64_t stride,
+                                StudentChunkScratch* scratch) {
+  const auto first = static_cast<int32_t>(block * options_.block_size);
+  for (int64_t n = 0; n < num_rows_; ++n) {
     const float max = scratch->max[n];
     LargestLogits& largest = largest_C_[n];
     if (max == NegativeInfinity<float>() || max < largest.threshold()) continue;
-    largest.OfferColumn(logits + n, stride, num, static_cast<int32_t>(first), &scratch->largest);
+    largest.OfferColumn(logits + n, stride, TokensOf(block), first, &scratch->largest);
   }
-
-  ColumnExp job;
-  job.block = logits;
-  job.stride = stride;
-  job.num = num;
-  job.columns = num_rows_;
-  job.shift = scratch->shift.data();
-  job.offset = scratch->offset.data();
-  job.scale = scale_;
-  job.sum_exp = sum_BC_.data() + block * num_rows_;
-  job.sum_exp_x = sum_x_BC_.data() + block * num_rows_;
-  job.bfloat16 = options_.dtype == DataType::kBFloat16;
-  if (dense_ && exps_ != nullptr) {
-    job.exps = static_cast<char*>(exps_) + first * num_rows_ * SizeOf(options_.dtype);
-  }
-  math.column_exp(job);
 }
 
 // Writes the sums of rows [begin, begin + num) over all blocks, in order, and turns the blocks'
@@ -209,6 +221,11 @@ void StudentChunk::JoinBlocks(int64_t begin, int64_t num, ComplementSums* rest) 
   }
 }
 
+void* StudentChunk::ExpsOf(int64_t block) const {
+  return static_cast<char*>(exps_) +
+         block * options_.block_size * num_rows_ * SizeOf(options_.dtype);
+}
+
 // Sets e of one token to value divided by its block's factor.
 void StudentChunk::WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const {
   const int64_t block = id / options_.block_size;
@@ -223,27 +240,20 @@ void StudentChunk::WriteEntry(int64_t row, int32_t id, float value, void* block_
 
 void StudentChunk::MakeExps(int64_t block, float* logits, int64_t stride,
                             StudentChunkScratch* scratch, void* exps) const {
-  const int64_t first = block * options_.block_size;
-  const int64_t num = std::min(options_.block_size, options_.vocab_size - first);
   if (dense_) {
+    const int64_t first = block * options_.block_size;
     for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
       const NamedLogit& named = named_[i];
       if (named.index < 0) continue;
       logits[(named.id - first) * stride + named.row] = NegativeInfinity<float>();
     }
-    const RowMath& math = BestRowMath();
-    for (std::vector<float>* values : {&scratch->max, &scratch->shift, &scratch->offset,
-                                       &scratch->exponent, &scratch->sum, &scratch->sum_x}) {
+    for (std::vector<float>* values : {&scratch->exponent, &scratch->sum, &scratch->sum_x}) {
       values->resize(num_rows_);
     }
-    math.column_max(logits, stride, num, num_rows_, scratch->max.data());
-    math.column_references({scratch->max.data(), num_rows_, scale_, scratch->shift.data(),
-                            scratch->offset.data(), scratch->exponent.data()});
-    math.column_exp({logits, stride, num, num_rows_, scratch->shift.data(), scratch->offset.data(),
-                     scale_, scratch->sum.data(), scratch->sum_x.data(), exps,
-                     options_.dtype == DataType::kBFloat16});
+    SumBlock(block, logits, stride, scratch, scratch->exponent.data(), scratch->sum.data(),
+             scratch->sum_x.data(), exps);
   } else {
-    std::memset(exps, 0, num * num_rows_ * SizeOf(options_.dtype));
+    std::memset(exps, 0, TokensOf(block) * num_rows_ * SizeOf(options_.dtype));
   }
   const int64_t per_row = targets_.k + 1;
   for (int64_t i = first_B_[block]; i < first_B_[block + 1]; ++i) {
@@ -340,9 +350,7 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
     // row's largest.
     if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
     if (exps_ == nullptr) continue;
-    WriteEntry(row, ids[i], values[i],
-               static_cast<char*>(exps_) +
-                   block * options_.block_size * num_rows_ * SizeOf(options_.dtype));
+    WriteEntry(row, ids[i], values[i], ExpsOf(block));
   }
 }
 

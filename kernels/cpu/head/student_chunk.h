@@ -110,6 +110,14 @@ class StudentChunk {
   bool CountsRanks() const;
   void FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch);
   void SortByBlock();
+  int64_t TokensOf(int64_t block) const;
+  void* ExpsOf(int64_t block) const;
+  void TakeNamedLogits(int64_t block, float* logits, int64_t stride);
+  void KeepLogits(int64_t block, const float* logits, int64_t stride);
+  void SumBlock(int64_t block, const float* logits, int64_t stride, StudentChunkScratch* scratch,
+                float* exponents, float* sums, float* sums_x, void* exps) const;
+  void OfferLargest(int64_t block, const float* logits, int64_t stride,
+                    StudentChunkScratch* scratch);
   void JoinBlocks(int64_t begin, int64_t num, ComplementSums* rest);
   // `place` is the row's place among those of FindTopK.
   void FinishRow(int64_t row, int64_t place, const ComplementSums& rest,
