@@ -59,6 +59,7 @@ StudentChunk::StudentChunk(const StudentChunkOptions& options, void* exps)
     : options_(options),
       scale_(static_cast<float>(1 / options.temperature)),
       num_blocks_(NumBlocks(options)),
+      block_reciprocal_(std::numeric_limits<uint64_t>::max() / options.block_size + 1),
       dense_(options.products && HasDenseGradient(options.objective)),
       exps_(exps) {}
 
@@ -113,12 +114,11 @@ void StudentChunk::SortByBlock() {
     }
   };
   first_B_.assign(num_blocks_ + 1, 0);
-  for_each([&](const NamedLogit& named) { ++first_B_[named.id / options_.block_size + 1]; });
+  for_each([&](const NamedLogit& named) { ++first_B_[BlockOf(named.id) + 1]; });
   for (int64_t block = 0; block < num_blocks_; ++block) first_B_[block + 1] += first_B_[block];
   named_.resize(first_B_[num_blocks_]);
   std::vector<int64_t> next(first_B_.begin(), first_B_.end() - 1);
-  for_each(
-      [&](const NamedLogit& named) { named_[next[named.id / options_.block_size]++] = named; });
+  for_each([&](const NamedLogit& named) { named_[next[BlockOf(named.id)]++] = named; });
 }
 
 int64_t StudentChunk::TokensOf(int64_t block) const {
@@ -228,7 +228,7 @@ void* StudentChunk::ExpsOf(int64_t block) const {
 
 // Sets e of one token to value divided by its block's factor.
 void StudentChunk::WriteEntry(int64_t row, int32_t id, float value, void* block_exps) const {
-  const int64_t block = id / options_.block_size;
+  const int64_t block = BlockOf(id);
   const float e = value / factor_BC_[block * num_rows_ + row];
   const int64_t at = (id - block * options_.block_size) * num_rows_ + row;
   if (options_.dtype == DataType::kBFloat16) {
@@ -344,7 +344,7 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
                                       targets_.k, ids, values);
   for (int64_t i = 0; options_.products && i <= k; ++i) {
     if (ids[i] < 0) continue;
-    const int64_t block = ids[i] / options_.block_size;
+    const int64_t block = BlockOf(ids[i]);
     float& factor = factor_BC_[block * num_rows_ + row];
     // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
     // row's largest.

@@ -43,7 +43,7 @@ struct StudentChunkOptions {
   // Whether to fill in kTopKOverlap and kTopKOverlapAdvantage.
   bool top_k_metrics = false;
   int64_t vocab_size = 0;               // V >= 1
-  int64_t block_size = 0;               // the size of all blocks except the last
+  int64_t block_size = 0;               // the size of all blocks except the last, at least 2
   DataType dtype = DataType::kFloat32;  // the type of the exps
   // Whether the caller multiplies matrices by gradient(). If not, it uses only entries(), which is
   // the whole gradient of objectives without a dense part.
@@ -110,6 +110,12 @@ class StudentChunk {
   bool CountsRanks() const;
   void FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch);
   void SortByBlock();
+  // Returns id / block_size. A division would take several times as long as this multiplication,
+  // which is exact (Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019).
+  int64_t BlockOf(int32_t id) const {
+    __extension__ using Product = unsigned __int128;
+    return static_cast<int64_t>(Product{block_reciprocal_} * static_cast<uint32_t>(id) >> 64);
+  }
   int64_t TokensOf(int64_t block) const;
   void* ExpsOf(int64_t block) const;
   void TakeNamedLogits(int64_t block, float* logits, int64_t stride);
@@ -127,7 +133,8 @@ class StudentChunk {
   const StudentChunkOptions options_;
   const float scale_;  // 1 / temperature
   const int64_t num_blocks_;
-  const bool dense_;  // whether exps are written
+  const uint64_t block_reciprocal_;  // 2^64 / block_size, rounded up
+  const bool dense_;                 // whether exps are written
   void* const exps_;
   StudentTargets targets_;
   int64_t num_rows_ = 0;
