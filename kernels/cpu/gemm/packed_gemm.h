@@ -44,18 +44,18 @@
 #include "kernels/cpu/gemm/coded_panel.h"
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/isa/isa.h"
+#include "taopd/base/always_inline.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
 
 // Outputs per panel.
 inline constexpr int64_t kPanelOutputs = 64;
 
-inline int64_t NumPackedPanels(int64_t num_n) {
-  return (num_n + kPanelOutputs - 1) / kPanelOutputs;
-}
+inline int64_t NumPackedPanels(int64_t num_n) { return CeilDiv(num_n, kPanelOutputs); }
 
 // Elements of one panel.
-inline int64_t PairPanelElements(int64_t num_k) { return (num_k + 1) / 2 * 2 * kPanelOutputs; }
+inline int64_t PairPanelElements(int64_t num_k) { return RoundUp(num_k, 2) * kPanelOutputs; }
 inline int64_t FloatPanelElements(int64_t num_k) { return num_k * kPanelOutputs; }
 
 // Packs num_n outputs, row n at w + n * w_stride, into columns [column, column + num_n) of one

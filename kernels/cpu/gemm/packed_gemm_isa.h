@@ -250,7 +250,7 @@ void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t 
                           int64_t num_m, int64_t num_n, float* c, int64_t c_stride) {
   constexpr int64_t kStepElements = kWidth * PairProducts::kInputs;
   auto tile = AddingTile<PairProducts>(kStepElements, c_stride);
-  const int64_t all_steps = (num_r + PairProducts::kInputs - 1) / PairProducts::kInputs;
+  const int64_t all_steps = CeilDiv(num_r, PairProducts::kInputs);
   for (int64_t step = 0; step < all_steps; step += kAddedSteps) {
     tile.steps = all_steps - step < kAddedSteps ? all_steps - step : kAddedSteps;
     tile.weights = reinterpret_cast<const char*>(b + step * kStepElements);

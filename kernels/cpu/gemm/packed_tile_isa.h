@@ -233,7 +233,7 @@ TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns
     Tile<Products, kRows, kVectors, kPrefetch>(*strip);
     strip->weights += kStripBytes;
     if constexpr (kPrefetch) {
-      strip->ahead += (strip->steps + strip->period - 1) / strip->period * kStripBytes;
+      strip->ahead += CeilDiv(strip->steps, strip->period) * kStripBytes;
     }
     strip->c += kVectors * kLanes;
   }

@@ -14,15 +14,15 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
+#include "taopd/base/always_inline.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
 
 inline constexpr int64_t kWeightBlock = 1024;
 inline constexpr int64_t kWeightLanes = 16;
 
-inline constexpr int64_t NumWeightBlocks(int64_t n) {
-  return (n + kWeightBlock - 1) / kWeightBlock;
-}
+constexpr int64_t NumWeightBlocks(int64_t n) { return CeilDiv(n, kWeightBlock); }
 
 // A job of WeightRow::split: the numbers with low <= z < high are the band.
 struct SplitRow {

@@ -27,6 +27,7 @@
 
 #include "taopd/base/always_inline.h"
 #include "taopd/base/data_type.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 
@@ -36,7 +37,7 @@ inline constexpr int64_t kMaxHeadSize = 512;
 
 // Returns the number of blocks that hold num_positions positions of a sequence.
 constexpr int64_t KvBlocksFor(int64_t num_positions) {
-  return (num_positions + kBlockTokens - 1) / kBlockTokens;
+  return CeilDiv(num_positions, kBlockTokens);
 }
 
 // A block is [K] heads. A head is its keys followed by its values, in the order in which the
@@ -48,7 +49,7 @@ constexpr int64_t KvBlocksFor(int64_t num_positions) {
 inline constexpr int64_t kValueColumns = 32;
 
 TAOPD_ALWAYS_INLINE constexpr int64_t PaddedValueSize(int64_t head_size) {
-  return (head_size + kValueColumns - 1) / kValueColumns * kValueColumns;
+  return RoundUp(head_size, kValueColumns);
 }
 TAOPD_ALWAYS_INLINE constexpr int64_t KeyBytesPerHead(DataType dtype, int64_t head_size) {
   return kBlockTokens * head_size * SizeOf(dtype);

@@ -14,6 +14,8 @@
 
 #include "taopd/base/data_type.h"
 #include "taopd/base/device.h"
+#include "taopd/base/parallel_for.h"
+#include "taopd/base/round_up.h"
 #include "taopd/layers/adamw_math.h"
 
 namespace taopd {
@@ -48,7 +50,7 @@ inline int64_t NumberBlocks(std::vector<AdamWTensor>* tensors) {
   int64_t num_blocks = 0;
   for (AdamWTensor& tensor : *tensors) {
     tensor.first_block = num_blocks;
-    num_blocks += (tensor.size + kAdamWBlock - 1) / kAdamWBlock;
+    num_blocks += CeilDiv(tensor.size, kAdamWBlock);
   }
   return num_blocks;
 }

@@ -24,13 +24,13 @@
 
 #include "taopd/base/data_type.h"
 #include "taopd/base/device.h"
+#include "taopd/base/parallel_for.h"
+#include "taopd/base/round_up.h"
 
 namespace taopd {
 
 inline constexpr int64_t kRowsPerPartial = 32;
-constexpr int64_t NumPartials(int64_t num_rows) {
-  return (num_rows + kRowsPerPartial - 1) / kRowsPerPartial;
-}
+constexpr int64_t NumPartials(int64_t num_rows) { return CeilDiv(num_rows, kRowsPerPartial); }
 
 // sum = x + added; normed = RMSNorm(sum). Without `added` the sum is x itself and is not written.
 struct RmsNormForward {
