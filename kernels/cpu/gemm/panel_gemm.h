@@ -47,9 +47,6 @@ struct PanelGemm {
   void (*scale_bf16)(const Bfloat16Bits* from, const float* factors, int64_t num, float* to);
   // to[i] = from[i] as float32.
   void (*widen)(const Bfloat16Bits* from, int64_t num, float* to);
-  // to[2 i] = even[i], to[2 i + 1] = odd[i].
-  void (*interleave)(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num,
-                     Bfloat16Bits* to);
 };
 
 // Returns the table of the widest instruction set that this processor has.

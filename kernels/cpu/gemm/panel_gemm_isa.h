@@ -206,17 +206,10 @@ void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
   for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
 }
 
-void Interleave(const Bfloat16Bits* even, const Bfloat16Bits* odd, int64_t num, Bfloat16Bits* to) {
-  for (int64_t i = 0; i < num; ++i) {
-    const uint32_t pair = even[i] | static_cast<uint32_t>(odd[i]) << 16;  // little-endian
-    __builtin_memcpy(to + 2 * i, &pair, sizeof(pair));
-  }
-}
-
 }  // namespace
 
 extern const PanelGemm kPanelGemm;
 const PanelGemm kPanelGemm = {kWidth,        Pack,  PackBf16,  Multiply, AddScaled,
-                              AddScaledBf16, Scale, ScaleBf16, Widen,    Interleave};
+                              AddScaledBf16, Scale, ScaleBf16, Widen};
 
 }  // namespace taopd::cpu::TAOPD_ISA

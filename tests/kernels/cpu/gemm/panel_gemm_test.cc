@@ -127,22 +127,5 @@ TEST(PanelGemm, ElementsDoNotDependOnTheOthers) {
   }
 }
 
-TEST(PanelGemm, InterleavePairsUp) {
-  const std::vector<Bfloat16Bits> even = {1,  2,  3,  4,  5,  6,  7,  8, 9,
-                                          10, 11, 12, 13, 14, 15, 16, 17};
-  std::vector<Bfloat16Bits> odd;
-  for (Bfloat16Bits x : even) odd.push_back(static_cast<Bfloat16Bits>(60000 + x));
-  for (InstructionSet set : SupportedSets()) {
-    std::vector<Bfloat16Bits> pairs(2 * even.size() + 1, 77);
-    PanelGemmOf(set).interleave(even.data(), odd.data(), static_cast<int64_t>(even.size()),
-                                pairs.data());
-    for (size_t i = 0; i < even.size(); ++i) {
-      EXPECT_EQ(pairs[2 * i], even[i]);
-      EXPECT_EQ(pairs[2 * i + 1], odd[i]);
-    }
-    EXPECT_EQ(pairs.back(), 77) << "written beyond the end";
-  }
-}
-
 }  // namespace
 }  // namespace taopd::cpu
