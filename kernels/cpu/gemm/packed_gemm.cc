@@ -68,14 +68,6 @@ const PackedGemm& PackedGemmOf(InstructionSet set) {
   return TAOPD_TILE_ISA_TABLE(set, kPackedGemm);
 }
 
-std::vector<const PackedGemm*> SupportedPackedGemms() {
-  std::vector<const PackedGemm*> gemms;
-  for (InstructionSet set : kAllInstructionSets) {
-    if (IsSupported(set)) gemms.push_back(&PackedGemmOf(set));
-  }
-  return gemms;
-}
-
 const PackedGemm& BestPackedGemm() {
   static const PackedGemm& best = PackedGemmOf(WidestInstructionSet());
   return best;

@@ -39,7 +39,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/cpu/gemm/coded_panel.h"
 #include "kernels/cpu/gemm/panel_gemm.h"
@@ -138,8 +137,5 @@ const PackedGemm& BestPackedGemm();
 
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const PackedGemm& PackedGemmOf(InstructionSet set);
-
-// Returns the tables that this processor can run, base first.
-std::vector<const PackedGemm*> SupportedPackedGemms();
 
 }  // namespace taopd::cpu

@@ -1,10 +1,9 @@
-// Products with packed panels (kernels/cpu/gemm/packed_gemm.h) on ATen's threads, forward and
-// backward. PackedWeight and Linear use them.
+// Products with packed panels (kernels/cpu/gemm/packed_gemm.h), forward and backward, on the
+// threads of ParallelLoop. PackedWeight and Linear use them.
 //
 // Matrices are float32 or bfloat16; sums are float32. A row of a product depends only on its own
-// row of x, and nothing depends on the number of threads. Tests may choose another `gemm` of
-// SupportedPackedGemms(). Callers check shapes, types and devices. Any thread may call these
-// functions.
+// row of x, and nothing depends on the number of threads. Only tests pass `gemm`. Callers check
+// shapes, types and devices. Any thread may call these functions.
 //
 // Shapes: M rows, N outputs and K inputs of a linear layer.
 #pragma once

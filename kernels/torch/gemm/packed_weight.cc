@@ -19,7 +19,7 @@ int64_t VersionOf(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
 }
 
-// Calls f(begin, end) for contiguous ranges of panels, on ATen's threads.
+// Calls f(begin, end) for contiguous ranges of panels, on several threads.
 template <typename F>
 void ForPanelRanges(int64_t num_outputs, int64_t panel_elements, const F& f) {
   const int64_t grain = std::max<int64_t>(1, kMinPackedPerThread / panel_elements);

@@ -46,7 +46,7 @@ class PackedWeight {
     kPlain,  // for a single one: coding takes longer than it saves
   };
 
-  // Packs the parts with ATen's threads. Each part is [N_i, K], contiguous and on the CPU; all are
+  // Packs the parts on several threads. Each part is [N_i, K], contiguous and on the CPU; all are
   // bfloat16, float32 or float16. `biases` is empty or has one entry per part: undefined, or [N_i]
   // of any floating type. `adapters` is empty or has one entry per part, defined or not.
   explicit PackedWeight(std::vector<at::Tensor> parts, std::vector<at::Tensor> biases = {},
@@ -89,8 +89,7 @@ class PackedWeight {
   at::Tensor Multiply(const at::Tensor& x_MK, at::ScalarType out) const;
 
   // Like Multiply, but writes y_MN, whose type is `out` and whose columns are adjacent; its rows
-  // may have any stride. y_MN must not overlap with x_MK. Tests may choose another `gemm` of
-  // SupportedPackedGemms().
+  // may have any stride. y_MN must not overlap with x_MK. Only tests pass `gemm`.
   void MultiplyInto(const at::Tensor& x_MK, const at::Tensor& y_MN,
                     const cpu::PackedGemm& gemm = cpu::BestPackedGemm()) const;
 
@@ -109,7 +108,7 @@ class PackedWeight {
   void SetVersions();
   void PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const;
   void PackFloatPanel(int64_t panel) const;
-  // Calls pack(panel) for all panels, on ATen's threads.
+  // Calls pack(panel) for all panels, on several threads.
   template <typename PackPanel>
   void ForEachPanel(const PackPanel& pack) const;
   PackedPanels panels() const;

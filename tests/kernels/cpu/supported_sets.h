@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/isa/isa.h"
 
 namespace taopd::testing {
@@ -14,6 +15,13 @@ inline std::vector<cpu::InstructionSet> SupportedSets() {
     if (cpu::IsSupported(set)) sets.push_back(set);
   }
   return sets;
+}
+
+// Returns the packed products of these sets.
+inline std::vector<const cpu::PackedGemm*> SupportedPackedGemms() {
+  std::vector<const cpu::PackedGemm*> gemms;
+  for (cpu::InstructionSet set : SupportedSets()) gemms.push_back(&cpu::PackedGemmOf(set));
+  return gemms;
 }
 
 }  // namespace taopd::testing

@@ -13,6 +13,7 @@
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "tests/kernels/cpu/gemm/coded_matrix.h"
 #include "tests/kernels/cpu/normal_floats.h"
+#include "tests/kernels/cpu/supported_sets.h"
 
 namespace taopd::cpu {
 namespace {
@@ -105,7 +106,7 @@ TEST(CodedPanel, ProductsAreThoseOfThePlainPanel) {
       }
     }
     const CodedMatrix coded(plain, kPanels);
-    for (const PackedGemm* gemm : SupportedPackedGemms()) {
+    for (const PackedGemm* gemm : testing::SupportedPackedGemms()) {
       for (const int64_t num_m : {1, 2, 3, 4, 5, 6, 7, 12, 13, 40}) {
         for (const int64_t num_n : {128, 100}) {
           const std::vector<Bfloat16Bits> x = Normal(num_m * num_k, 1, 4);

@@ -13,6 +13,7 @@
 
 #include "tests/kernels/cpu/gemm/coded_matrix.h"
 #include "tests/kernels/cpu/normal_floats.h"
+#include "tests/kernels/cpu/supported_sets.h"
 
 namespace taopd::cpu {
 namespace {
@@ -83,7 +84,7 @@ struct Way {
 
 std::vector<Way> AllWays() {
   std::vector<Way> ways;
-  for (const PackedGemm* gemm : SupportedPackedGemms()) {
+  for (const PackedGemm* gemm : testing::SupportedPackedGemms()) {
     ways.push_back({gemm, true});
     ways.push_back({gemm, true, true});
     ways.push_back({gemm, false});
@@ -92,12 +93,12 @@ std::vector<Way> AllWays() {
 }
 
 TEST(PackedGemm, ExactlyOneProductOfPairsIsGiven) {
-  ASSERT_FALSE(SupportedPackedGemms().empty());
-  for (const PackedGemm* gemm : SupportedPackedGemms()) {
+  ASSERT_FALSE(testing::SupportedPackedGemms().empty());
+  for (const PackedGemm* gemm : testing::SupportedPackedGemms()) {
     EXPECT_NE(gemm->multiply_pairs == nullptr, gemm->multiply_widened_pairs == nullptr)
         << gemm->name;
   }
-  EXPECT_EQ(&BestPackedGemm(), SupportedPackedGemms().back());
+  EXPECT_EQ(&BestPackedGemm(), testing::SupportedPackedGemms().back());
 }
 
 // Columns 5 to 41 of a panel whose first five columns belong to another matrix.
@@ -272,7 +273,7 @@ TEST(PackedGemm, RoundsToNearestEven) {
                                    {3.4e38f, 0, 0x7f80},     {inf, 1, 0x7f80},
                                    {-inf, 1, 0xff80},        {inf, -inf, 0x7fc0},
                                    {1e-40f, 0, 0x0001},      {-0.0f, -0.0f, 0x8000}};
-  for (const PackedGemm* gemm : SupportedPackedGemms()) {
+  for (const PackedGemm* gemm : testing::SupportedPackedGemms()) {
     std::vector<float> from, bias;
     for (size_t i = 0; i < 40; ++i) {
       from.push_back(cases[i % cases.size()].from);

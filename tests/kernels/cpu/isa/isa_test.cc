@@ -150,7 +150,7 @@ std::string PanelGemmDigest() {
 }
 
 std::string PackedGemmDigest() {
-  const PackedGemm& gemm = *SupportedPackedGemms().front();
+  const PackedGemm& gemm = PackedGemmOf(kSet);
   constexpr int64_t kM = 19, kN = 70, kK = 133;
   const std::vector<float> x = Floats(kM * kK, 7), w = Floats(kN * kK, 8);
   const std::vector<Bfloat16Bits> narrow = Bfloats(kN * kK, 9);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/torch/gemm/packed_weight.h"
+#include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/logit_gradient.h"
 #include "tests/kernels/torch/random_tensor.h"
 
@@ -38,7 +39,7 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
     const at::Tensor w = lm_head.to(dtype);
     const at::Tensor exact_h = h.to(at::kDouble);
     const at::Tensor exact_w = w.to(at::kDouble);
-    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
       const bool pairs = bf16 && gemm->multiply_pairs != nullptr;
       const std::string what = std::string(bf16 ? "bf16, " : "float, ") + gemm->name;
       // Rows of a wider tensor: nothing may be written past them.
@@ -93,7 +94,7 @@ TEST(HeadGemmCpu, LogitsOfPairsAreThoseOfPackedWeights) {
   const at::Tensor hidden = RandomTensor({70, 200}, 5).to(at::kBFloat16);
   const at::Tensor lm_head = RandomTensor({777, 200}, 6).to(at::kBFloat16);
   const PackedWeight packed({lm_head});
-  for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+  for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
     if (gemm->multiply_pairs == nullptr) continue;
     const at::Tensor logits = at::empty({70, 777}), expected = at::empty({70, 777});
     CpuHeadLogits(hidden, lm_head, logits, *gemm);

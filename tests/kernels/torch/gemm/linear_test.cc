@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/torch/gemm/packed_product.h"
+#include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/gradient_problem.h"
 
@@ -138,7 +139,7 @@ TEST(FusedLinear, ComputesWhatIsNeeded) {
 
 // The three products of a layer, with every instruction set.
 TEST(PackedProduct, InstructionSetsAgreeWithFloat64) {
-  for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+  for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       const at::Tensor x = Random({141, 75}, dtype, 1), w1 = Random({67, 75}, dtype, 2),
                        w2 = Random({30, 75}, dtype, 3), dy = Random({141, 97}, dtype, 4);

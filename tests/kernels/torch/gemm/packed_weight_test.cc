@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/torch/layers/adamw.h"
+#include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/random_tensor.h"
 
@@ -86,7 +87,7 @@ TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
     const at::Tensor x = RandomTensor({513, 601}, 1).to(dtype);
     const PackedWeight packed({RandomTensor({200, 601}, 2).to(dtype)}, {RandomTensor({200}, 3)});
-    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
       const auto multiply = [&](const at::Tensor& rows) {
         at::Tensor y = at::empty({rows.size(0), 200});
         packed.MultiplyInto(rows, y, *gemm);

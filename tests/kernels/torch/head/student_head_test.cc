@@ -11,6 +11,7 @@
 
 #include "kernels/torch/gemm/head_gemm_cpu.h"
 #include "kernels/torch/head/student_head_cpu.h"
+#include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/head_problem.h"
 
@@ -90,7 +91,7 @@ TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
   for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl_tail"}) {
     const HeadOptions options = OptionsFor(name);
     const Expected expected = Oracle(problem, options);
-    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
       at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
       const HeadOutput output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets,
                                                options, d_lm_head, *gemm);
@@ -150,7 +151,7 @@ TEST(StudentHead, NumberOfThreadsDoesNotChangeABit) {
 TEST(StudentHead, LogitsThatAreComputedTwiceChangeNoBit) {
   const Problem problem = ProblemOfType(at::kBFloat16, 50, 9001, 12);
   for (const char* name : {"ta_opd", "sc_ta_opd", "normalized"}) {
-    for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+    for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
       if (!CpuHeadRecomputes(problem.lm_head, *gemm)) continue;
       HeadOptions options = OptionsFor(name);
       HeadRun kept, twice;
