@@ -175,18 +175,30 @@ class Worker {
   void Compute(const Task& task) const {
     static thread_local Scratch scratch;
     PackQueries(task, &scratch);
-    const int64_t size = StatesSize(p_, task);
     if (task.split < 0) {
-      if (static_cast<int64_t>(scratch.states.size()) < size) scratch.states.resize(size);
-      float* const states = scratch.states.data();
-      Clear(task, states);
-      for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
-        Attend(task, scratch, i, states);
-      }
-      Finish(task, states);
-      return;
+      ComputeWhole(task, &scratch);
+    } else {
+      ComputePart(task, scratch);
     }
+  }
+
+ private:
+  void ComputeWhole(const Task& task, Scratch* scratch) const {
+    const int64_t size = StatesSize(p_, task);
+    if (static_cast<int64_t>(scratch->states.size()) < size) scratch->states.resize(size);
+    float* const states = scratch->states.data();
+    Clear(task, states);
+    for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
+      Attend(task, *scratch, i, states);
+    }
+    Finish(task, states);
+  }
+
+  // Computes the states of the task's partitions, and merges those of all if it is the last task of
+  // its split.
+  void ComputePart(const Task& task, const Scratch& scratch) const {
     SplitTask& split = plan_.splits[task.split];
+    const int64_t size = StatesSize(p_, task);
     float* const states = plan_.states.data() + split.first_state;
     for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
       float* const of_partition = states + (i - split.first_partition) * size;
@@ -203,7 +215,6 @@ class Worker {
     Finish(task, states);
   }
 
- private:
   void PackQueries(const Task& task, Scratch* scratch) const {
     const int64_t words = loops_.query_words(p_.pool.head_size);
     const int64_t num = task.num_kv_heads * task.num_rows * words;
