@@ -10,8 +10,4 @@ const AttentionLoops& AttentionLoopsOf(InstructionSet set, DataType type) {
                                     : TAOPD_PAIR_ISA_TABLE(set, kBfloat16Attention);
 }
 
-const AttentionLoops& BestAttentionLoops(DataType type) {
-  return AttentionLoopsOf(WidestInstructionSet(), type);
-}
-
 }  // namespace taopd::cpu

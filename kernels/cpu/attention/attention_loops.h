@@ -66,9 +66,6 @@ struct AttentionLoops {
   void (*finish)(const float* state, int64_t head_size, void* out);
 };
 
-// Returns the table of this type for the best instruction set that this processor has.
-const AttentionLoops& BestAttentionLoops(DataType type);
-
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
 const AttentionLoops& AttentionLoopsOf(InstructionSet set, DataType type);
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <vector>
 
+#include "kernels/cpu/attention/attention_loops.h"
 #include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
@@ -312,7 +313,9 @@ void AppendBlock(const AppendKeysValues& p, const AttentionLoops& loops,
 
 }  // namespace
 
-void Run(const AppendKeysValues& p, const ParallelFor& parallel_for, const AttentionLoops& loops) {
+void AppendKeysAndValues(const AppendKeysValues& p, const ParallelFor& parallel_for,
+                         InstructionSet set) {
+  const AttentionLoops& loops = AttentionLoopsOf(set, p.pool.dtype);
   int64_t num_blocks = 0;
   for (int64_t s = 0; s < p.num_sequences; ++s) num_blocks += NumBlocks(p.sequences[s]);
   parallel_for(num_blocks, 1, [&](int64_t begin, int64_t end) {
@@ -328,11 +331,11 @@ void Run(const AppendKeysValues& p, const ParallelFor& parallel_for, const Atten
   });
 }
 
-void Run(const PagedAttention& p, const ParallelFor& parallel_for, const AttentionLoops& loops) {
+void AttendToPages(const PagedAttention& p, const ParallelFor& parallel_for, InstructionSet set) {
   static thread_local Plan plan_of_thread;
   Plan& plan = plan_of_thread;  // captured by reference, because each thread has its own plan
   MakePlan(p, &plan);
-  const Worker worker(p, loops, &plan);
+  const Worker worker(p, AttentionLoopsOf(set, p.pool.dtype), &plan);
   const auto num_tasks = static_cast<int64_t>(plan.tasks.size());
   // Tasks differ in length, so a thread takes the next one when it finishes one instead of working
   // through a fixed range.
@@ -340,14 +343,6 @@ void Run(const PagedAttention& p, const ParallelFor& parallel_for, const Attenti
   parallel_for(num_tasks, 1, [&](int64_t, int64_t) {
     for (int64_t i = next++; i < num_tasks; i = next++) worker.Compute(plan.tasks[i]);
   });
-}
-
-void Run(const AppendKeysValues& problem, const ParallelFor& parallel_for) {
-  Run(problem, parallel_for, BestAttentionLoops(problem.pool.dtype));
-}
-
-void Run(const PagedAttention& problem, const ParallelFor& parallel_for) {
-  Run(problem, parallel_for, BestAttentionLoops(problem.pool.dtype));
 }
 
 }  // namespace taopd::cpu

@@ -7,19 +7,16 @@
 // contexts decode, one partial result per partition.
 #pragma once
 
-#include "kernels/cpu/attention/attention_loops.h"
+#include "kernels/cpu/isa/isa.h"
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/parallel_for.h"
 
 namespace taopd::cpu {
 
-void Run(const AppendKeysValues& problem, const ParallelFor& parallel_for);
-void Run(const PagedAttention& problem, const ParallelFor& parallel_for);
-
-// Variants with the loops of a chosen instruction set, for tests.
-void Run(const AppendKeysValues& problem, const ParallelFor& parallel_for,
-         const AttentionLoops& loops);
-void Run(const PagedAttention& problem, const ParallelFor& parallel_for,
-         const AttentionLoops& loops);
+// Only tests pass `set`. REQUIRES: IsSupported(set).
+void AppendKeysAndValues(const AppendKeysValues& problem, const ParallelFor& parallel_for,
+                         InstructionSet set = WidestInstructionSet());
+void AttendToPages(const PagedAttention& problem, const ParallelFor& parallel_for,
+                   InstructionSet set = WidestInstructionSet());
 
 }  // namespace taopd::cpu

@@ -58,10 +58,6 @@ inline ParallelFor UnevenThreads(int num_threads) {
   };
 }
 
-inline void OneThread(int64_t num, int64_t, const std::function<void(int64_t, int64_t)>& body) {
-  if (num > 0) body(0, num);
-}
-
 // The pool, the block tables and the outputs so far of a case's sequences.
 class AttentionBatch {
  public:
@@ -69,8 +65,8 @@ class AttentionBatch {
   // whose bits are the largest int32_t, because loops may compute with the bits of numbers that no
   // row sees.
   AttentionBatch(const AttentionCase& c, std::vector<std::vector<float>> rows, uint64_t seed,
-                 const cpu::AttentionLoops& loops)
-      : case_(c), rows_(std::move(rows)), loops_(loops), past_(c.lengths.size()) {
+                 cpu::InstructionSet set)
+      : case_(c), rows_(std::move(rows)), set_(set), past_(c.lengths.size()) {
     int64_t num_blocks = 0;
     for (int64_t length : c.lengths) num_blocks += (length + kBlockTokens - 1) / kBlockTokens;
     std::vector<int32_t> order(num_blocks + 3);  // a few blocks have no owner
@@ -111,15 +107,17 @@ class AttentionBatch {
     };
     const KeyValuePool pool = {case_.dtype, case_.num_kv_heads, case_.head_size, pool_.data()};
     const auto num_sequences = static_cast<int64_t>(sequences.size());
-    cpu::Run(AppendKeysValues{pool, sequences.data(), num_sequences, at(case_.KeyColumn()), stride,
-                              at(case_.ValueColumn()), stride},
-             parallel_for, loops_);
+    cpu::AppendKeysAndValues(
+        AppendKeysValues{pool, sequences.data(), num_sequences, at(case_.KeyColumn()), stride,
+                         at(case_.ValueColumn()), stride},
+        parallel_for, set_);
     const int64_t out_size = case_.num_heads * case_.head_size;
     const int64_t out_stride = out_size + 2;
     std::vector<uint8_t> out(first_row * out_stride * SizeOf(case_.dtype), 0x55);
-    cpu::Run(PagedAttention{pool, sequences.data(), num_sequences, case_.num_heads, case_.scale,
-                            case_.sliding_window, at(0), stride, out.data(), out_stride},
-             parallel_for, loops_);
+    cpu::AttendToPages(
+        PagedAttention{pool, sequences.data(), num_sequences, case_.num_heads, case_.scale,
+                       case_.sliding_window, at(0), stride, out.data(), out_stride},
+        parallel_for, set_);
     const uint8_t* from = out.data();
     for (size_t s = 0; s < num_rows.size(); ++s) {
       for (int64_t i = 0; i < num_rows[s]; ++i, from += out_stride * SizeOf(case_.dtype)) {
@@ -154,7 +152,7 @@ class AttentionBatch {
  private:
   AttentionCase case_;
   std::vector<std::vector<float>> rows_;
-  const cpu::AttentionLoops& loops_;
+  const cpu::InstructionSet set_;
   std::vector<int64_t> past_;
   std::vector<std::vector<int32_t>> tables_;
   std::vector<char> pool_;

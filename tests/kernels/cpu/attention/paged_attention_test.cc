@@ -11,6 +11,7 @@
 
 #include "tests/kernels/cpu/attention/attention_batch.h"
 #include "tests/kernels/cpu/supported_sets.h"
+#include "tests/kernels/one_thread.h"
 
 namespace taopd::cpu {
 namespace {
@@ -24,29 +25,15 @@ using testing::UnevenThreads;
 
 using Rows = std::vector<std::vector<float>>;
 
-struct NamedLoops {
-  std::string name;
-  const AttentionLoops* loops;
-  bool rounds_weights;
-};
-
-std::vector<NamedLoops> LoopsOf(DataType dtype) {
-  std::vector<NamedLoops> all;
-  for (InstructionSet set : SupportedSets()) {
-    const bool pairs = dtype == DataType::kBFloat16 && set >= InstructionSet::kAvx512Bf16;
-    all.push_back({NameOf(set), &AttentionLoopsOf(set, dtype), pairs});
-  }
-  return all;
-}
-
 // Bounds of the error of an output, relative to sum |p v|. Scores of a few units lose a few float32
 // roundings, which become relative errors of the weights. Weights that are rounded to bfloat16
 // change the sum of p v and the sum of p by 2^-8 each, and the output is rounded once more.
-double Tolerance(const NamedLoops& loops, DataType dtype) {
+double Tolerance(InstructionSet set, DataType dtype) {
   constexpr double kFloat32Rounding = 3e-6;
   constexpr double kBfloat16Rounding = 1.0 / 256;
   if (dtype == DataType::kFloat32) return kFloat32Rounding;
-  return kFloat32Rounding + (loops.rounds_weights ? 3 : 1) * kBfloat16Rounding;
+  const bool rounds_weights = set >= InstructionSet::kAvx512Bf16;
+  return kFloat32Rounding + (rounds_weights ? 3 : 1) * kBfloat16Rounding;
 }
 
 // Computes one output row [N][D] of a sequence by the definition, and the sums of |p v| in `size`.
@@ -80,15 +67,15 @@ void PlainAttention(const AttentionCase& c, const std::vector<float>& rows, int6
   }
 }
 
-std::string NameOfCase(const AttentionCase& c, const NamedLoops& loops) {
-  return loops.name + (c.dtype == DataType::kFloat32 ? " float32 " : " bfloat16 ") +
+std::string NameOfCase(const AttentionCase& c, InstructionSet set) {
+  return std::string(NameOf(set)) + (c.dtype == DataType::kFloat32 ? " float32 " : " bfloat16 ") +
          std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " heads of " +
          std::to_string(c.head_size) + ", window " + std::to_string(c.sliding_window);
 }
 
 void ExpectMatchesPlainLoops(const AttentionCase& c, const Rows& rows, const AttentionBatch& batch,
-                             const NamedLoops& loops) {
-  const std::string what = NameOfCase(c, loops);
+                             InstructionSet set) {
+  const std::string what = NameOfCase(c, set);
   EXPECT_FALSE(batch.written_beyond_row()) << what;
   std::vector<double> expected, size;
   for (size_t s = 0; s < c.lengths.size(); ++s) {
@@ -96,7 +83,7 @@ void ExpectMatchesPlainLoops(const AttentionCase& c, const Rows& rows, const Att
     for (int64_t i = 0; i < c.lengths[s]; ++i) {
       PlainAttention(c, rows[s], i, &expected, &size);
       for (size_t j = 0; j < expected.size(); ++j) {
-        ASSERT_NEAR(out[i * expected.size() + j], expected[j], Tolerance(loops, c.dtype) * size[j])
+        ASSERT_NEAR(out[i * expected.size() + j], expected[j], Tolerance(set, c.dtype) * size[j])
             << what << ": sequence " << s << ", position " << i << ", element " << j;
       }
     }
@@ -137,10 +124,10 @@ std::vector<AttentionCase> ManyShapes() {
 TEST(PagedAttention, MatchesPlainLoops) {
   for (const AttentionCase& c : ManyShapes()) {
     const Rows rows = RandomRows(c, 1);
-    for (const NamedLoops& loops : LoopsOf(c.dtype)) {
-      AttentionBatch batch(c, rows, 2, *loops.loops);
+    for (const InstructionSet set : SupportedSets()) {
+      AttentionBatch batch(c, rows, 2, set);
       batch.StepInChunks(1 << 20, OneThread);
-      ExpectMatchesPlainLoops(c, rows, batch, loops);
+      ExpectMatchesPlainLoops(c, rows, batch, set);
     }
   }
 }
@@ -148,16 +135,16 @@ TEST(PagedAttention, MatchesPlainLoops) {
 TEST(PagedAttention, BytesDoNotDependOnChunksBlocksOrThreads) {
   for (const AttentionCase& c : ManyShapes()) {
     const Rows rows = RandomRows(c, 3);
-    for (const NamedLoops& loops : LoopsOf(c.dtype)) {
-      AttentionBatch whole(c, rows, 4, *loops.loops);
+    for (const InstructionSet set : SupportedSets()) {
+      AttentionBatch whole(c, rows, 4, set);
       whole.StepInChunks(1 << 20, OneThread);
       uint64_t seed = 5;
       for (int64_t chunk : {1, 7, 32, 100}) {
-        AttentionBatch batch(c, rows, seed++, *loops.loops);
+        AttentionBatch batch(c, rows, seed++, set);
         batch.StepInChunks(chunk, chunk == 1 ? OneThread : UnevenThreads(chunk % 4 + 1));
         for (size_t s = 0; s < c.lengths.size(); ++s) {
           ASSERT_EQ(batch.BytesOf(s), whole.BytesOf(s))
-              << NameOfCase(c, loops) << ", chunks of " << chunk << ", sequence " << s;
+              << NameOfCase(c, set) << ", chunks of " << chunk << ", sequence " << s;
         }
       }
     }
@@ -170,18 +157,17 @@ TEST(PagedAttention, BytesDoNotDependOnTheOtherSequences) {
     for (int64_t window : {0, 50}) {
       const AttentionCase c = Shape(dtype, 4, 2, 32, {300, 1, 65, 520, 40}, window);
       const Rows rows = RandomRows(c, 6);
-      for (const NamedLoops& loops : LoopsOf(dtype)) {
-        AttentionBatch batch(c, rows, 7, *loops.loops);
+      for (const InstructionSet set : SupportedSets()) {
+        AttentionBatch batch(c, rows, 7, set);
         batch.Step({100, 1, 0, 519, 3}, UnevenThreads(3));
         batch.Step({1, 0, 65, 1, 30}, UnevenThreads(2));
         batch.StepInChunks(90, UnevenThreads(4));
         for (size_t s = 0; s < c.lengths.size(); ++s) {
           AttentionCase one = c;
           one.lengths = {c.lengths[s]};
-          AttentionBatch alone(one, {rows[s]}, 8, *loops.loops);
+          AttentionBatch alone(one, {rows[s]}, 8, set);
           alone.StepInChunks(1 << 20, OneThread);
-          ASSERT_EQ(batch.BytesOf(s), alone.BytesOf(0))
-              << NameOfCase(c, loops) << ", sequence " << s;
+          ASSERT_EQ(batch.BytesOf(s), alone.BytesOf(0)) << NameOfCase(c, set) << ", sequence " << s;
         }
       }
     }
@@ -193,14 +179,14 @@ TEST(PagedAttention, PartitionsOfOneRowAreMergedInOrderByWhicheverThread) {
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     const AttentionCase c = Shape(dtype, 4, 2, 16, {2200});
     const Rows rows = RandomRows(c, 9);
-    for (const NamedLoops& loops : LoopsOf(dtype)) {
-      AttentionBatch whole(c, rows, 10, *loops.loops);
+    for (const InstructionSet set : SupportedSets()) {
+      AttentionBatch whole(c, rows, 10, set);
       whole.StepInChunks(1 << 20, UnevenThreads(2));
-      AttentionBatch batch(c, rows, 11, *loops.loops);
+      AttentionBatch batch(c, rows, 11, set);
       batch.Step({2150}, OneThread);
       for (int i = 0; i < 45; ++i) batch.Step({1}, UnevenThreads(i % 4 + 1));
       batch.Step({5}, UnevenThreads(4));
-      EXPECT_EQ(batch.BytesOf(0), whole.BytesOf(0)) << NameOfCase(c, loops);
+      EXPECT_EQ(batch.BytesOf(0), whole.BytesOf(0)) << NameOfCase(c, set);
     }
   }
 }
@@ -212,15 +198,15 @@ TEST(PagedAttention, NanReachesTheRowsThatSeeItAndNoOther) {
     for (int64_t window : {0, 7}) {
       const AttentionCase c = Shape(dtype, 4, 2, 16, {80}, window);
       const Rows rows = RandomRows(c, 12);
-      for (const NamedLoops& loops : LoopsOf(dtype)) {
-        AttentionBatch clean(c, rows, 13, *loops.loops);
+      for (const InstructionSet set : SupportedSets()) {
+        AttentionBatch clean(c, rows, 13, set);
         clean.StepInChunks(1 << 20, OneThread);
         const std::vector<float> expected = clean.ValuesOf(0);
         const int64_t size = c.num_heads * c.head_size;
         for (int64_t column : {int64_t{3}, c.KeyColumn() + 3, c.ValueColumn() + 3}) {
           Rows bad_rows = rows;
           bad_rows[0][kBad * c.RowSize() + column] = NAN;
-          AttentionBatch batch(c, bad_rows, 13, *loops.loops);
+          AttentionBatch batch(c, bad_rows, 13, set);
           batch.StepInChunks(1 << 20, OneThread);
           const std::vector<float> out = batch.ValuesOf(0);
           for (int64_t i = 0; i < c.lengths[0]; ++i) {
@@ -232,7 +218,7 @@ TEST(PagedAttention, NanReachesTheRowsThatSeeItAndNoOther) {
                                                           : later && head < 2 && place == 3;
               const float value = out[i * size + j];
               ASSERT_TRUE(nan ? std::isnan(value) : value == expected[i * size + j])
-                  << NameOfCase(c, loops) << ", NaN in column " << column << ", row " << i
+                  << NameOfCase(c, set) << ", NaN in column " << column << ", row " << i
                   << ", element " << j << ": " << value;
             }
           }
@@ -252,11 +238,11 @@ TEST(PagedAttention, WeightsAddUpToOne) {
     for (int64_t i = 0; i < c.lengths[0]; ++i) {
       std::fill_n(&rows[0][i * c.RowSize() + c.ValueColumn()], c.num_kv_heads * c.head_size, 1.5f);
     }
-    for (const NamedLoops& loops : LoopsOf(dtype)) {
-      AttentionBatch batch(c, rows, 15, *loops.loops);
+    for (const InstructionSet set : SupportedSets()) {
+      AttentionBatch batch(c, rows, 15, set);
       batch.StepInChunks(1 << 20, OneThread);
       for (float value : batch.ValuesOf(0)) {
-        ASSERT_NEAR(value, 1.5f, 1e-5f) << NameOfCase(c, loops);
+        ASSERT_NEAR(value, 1.5f, 1e-5f) << NameOfCase(c, set);
       }
     }
   }
@@ -264,9 +250,9 @@ TEST(PagedAttention, WeightsAddUpToOne) {
 
 TEST(PagedAttention, AnEmptyBatchIsNothing) {
   const KeyValuePool pool = {DataType::kFloat32, 2, 16, nullptr};
-  cpu::Run(AppendKeysValues{pool}, OneThread);
+  cpu::AppendKeysAndValues(AppendKeysValues{pool}, OneThread);
   const PagedAttention attention = {.pool = pool, .num_heads = 4};
-  cpu::Run(attention, OneThread);
+  cpu::AttendToPages(attention, OneThread);
 }
 
 }  // namespace
