@@ -107,7 +107,7 @@ Output Forward(const Inputs& in, const SelfAttentionOptions& options, bool keeps
     output.log_sum_exp_TN = at::empty({T, N}, in.qkv_TC.options().dtype(at::kFloat));
     problem.log_sum_exp_TN = output.log_sum_exp_TN.mutable_data_ptr<float>();
   }
-  cpu::Run(problem, TorchParallelFor());
+  cpu::AttendCausally(problem, TorchParallelFor());
   return output;
 }
 
@@ -138,7 +138,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
   attention.d_k_stride = K * D;
   attention.d_v_TKD = static_cast<char*>(d_qkv) + (N + K) * D * SizeOf(attention.dtype);
   attention.d_v_stride = (N + 2 * K) * D;
-  cpu::Run(attention, TorchParallelFor());
+  cpu::AttendCausallyBackward(attention, TorchParallelFor());
 
   const auto floats = in.qkv_TC.options().dtype(at::kFloat);
   const at::Tensor partials = at::empty({NumPartials(T), 2, D}, floats);

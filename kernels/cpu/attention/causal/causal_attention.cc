@@ -99,27 +99,19 @@ void RunBackward(const CausalAttentionBackward& problem, const CausalKernels& ke
 
 }  // namespace
 
-void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
-         InstructionSet set) {
+void AttendCausally(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
+                    InstructionSet set) {
   const CausalKernels kernels(set);
   MultipliesPairs(problem, kernels) ? RunForward<PairForwardTask>(problem, kernels, parallel_for)
                                     : RunForward<FloatForwardTask>(problem, kernels, parallel_for);
 }
 
-void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,
-         InstructionSet set) {
+void AttendCausallyBackward(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,
+                            InstructionSet set) {
   const CausalKernels kernels(set);
   MultipliesPairs(problem, kernels)
       ? RunBackward<PairBackwardTask>(problem, kernels, parallel_for)
       : RunBackward<FloatBackwardTask>(problem, kernels, parallel_for);
-}
-
-void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for) {
-  Run(problem, parallel_for, WidestInstructionSet());
-}
-
-void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for) {
-  Run(problem, parallel_for, WidestInstructionSet());
 }
 
 }  // namespace taopd::cpu

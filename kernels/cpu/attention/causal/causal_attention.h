@@ -57,7 +57,9 @@ struct CausalAttentionForward : CausalAttention {
   int64_t out_stride = 0;
   float* log_sum_exp_TN = nullptr;  // of the scaled scores, for the backward pass; may be null
 };
-void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for);
+// Only tests pass `set`. REQUIRES: IsSupported(set).
+void AttendCausally(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
+                    InstructionSet set = WidestInstructionSet());
 
 // The gradients of q, k and v, all of type dtype.
 struct CausalAttentionBackward : CausalAttention {
@@ -73,12 +75,7 @@ struct CausalAttentionBackward : CausalAttention {
   void* d_v_TKD = nullptr;
   int64_t d_v_stride = 0;
 };
-void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for);
-
-// Variants with the loops of a chosen instruction set, for tests. REQUIRES: IsSupported(set).
-void Run(const CausalAttentionForward& problem, const ParallelFor& parallel_for,
-         InstructionSet set);
-void Run(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,
-         InstructionSet set);
+void AttendCausallyBackward(const CausalAttentionBackward& problem, const ParallelFor& parallel_for,
+                            InstructionSet set = WidestInstructionSet());
 
 }  // namespace taopd::cpu

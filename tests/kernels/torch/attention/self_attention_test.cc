@@ -286,7 +286,7 @@ std::vector<at::Tensor> AttendWith(cpu::InstructionSet set, at::ScalarType dtype
   forward.out_TND = out.mutable_data_ptr();
   forward.out_stride = N * D;
   forward.log_sum_exp_TN = sums.mutable_data_ptr<float>();
-  cpu::Run(forward, TorchParallelFor(), set);
+  cpu::AttendCausally(forward, TorchParallelFor(), set);
   cpu::CausalAttentionBackward backward;
   fill(&backward);
   backward.out_TND = out.const_data_ptr();
@@ -297,7 +297,7 @@ std::vector<at::Tensor> AttendWith(cpu::InstructionSet set, at::ScalarType dtype
   backward.d_k_TKD = dk.mutable_data_ptr();
   backward.d_v_TKD = dv.mutable_data_ptr();
   backward.d_k_stride = backward.d_v_stride = K * D;
-  cpu::Run(backward, TorchParallelFor(), set);
+  cpu::AttendCausallyBackward(backward, TorchParallelFor(), set);
   return {out, sums, dq, dk, dv};
 }
 
