@@ -9,7 +9,7 @@
 
 namespace taopd::cpu {
 
-void Run(const RotateFusedHeads& p, const ParallelFor& parallel_for) {
+void RotateFusedHeads(const FusedRotation& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t D = p.head_size;
   const int64_t row_size = (p.num_heads + 2 * p.num_kv_heads) * D;
@@ -33,7 +33,7 @@ void Run(const RotateFusedHeads& p, const ParallelFor& parallel_for) {
   });
 }
 
-void Run(const RotateFusedHeadsBackward& p, const ParallelFor& parallel_for) {
+void RotateFusedHeadsBackward(const FusedRotationBackward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t D = p.head_size, num_rotated = p.num_heads + p.num_kv_heads;
   const int64_t row_size = (num_rotated + p.num_kv_heads) * D;
@@ -68,7 +68,7 @@ void Run(const RotateFusedHeadsBackward& p, const ParallelFor& parallel_for) {
   }
 }
 
-void Run(const FusedSwiGlu& p, const ParallelFor& parallel_for) {
+void ComputeFusedSwiGlu(const FusedSwiGlu& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t I = p.size;
   parallel_for(p.num_rows, RowsPerTask(3 * I), [&](int64_t begin, int64_t end) {
@@ -79,7 +79,7 @@ void Run(const FusedSwiGlu& p, const ParallelFor& parallel_for) {
   });
 }
 
-void Run(const FusedSwiGluBackward& p, const ParallelFor& parallel_for) {
+void ComputeFusedSwiGluBackward(const FusedSwiGluBackward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t I = p.size;
   parallel_for(p.num_rows, RowsPerTask(3 * I), [&](int64_t begin, int64_t end) {

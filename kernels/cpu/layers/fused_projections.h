@@ -15,7 +15,7 @@ namespace taopd::cpu {
 
 // queries = the rotated query heads, normalized if there is a norm's weight; keys are computed in
 // the same way. All arrays are contiguous, of type dtype and belong to the caller.
-struct RotateFusedHeads {
+struct FusedRotation {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
   int64_t num_heads = 0;
@@ -32,11 +32,11 @@ struct RotateFusedHeads {
   // 1 / rms of each query and key head, for the backward pass, A = N + K; may be null.
   float* inverse_rms_TA = nullptr;
 };
-void Run(const RotateFusedHeads& problem, const ParallelFor& parallel_for);
+void RotateFusedHeads(const FusedRotation& problem, const ParallelFor& parallel_for);
 
-// The gradient of RotateFusedHeads: HeadsBackward, element for element. Writes the columns of the
+// The gradient of FusedRotation: HeadsBackward, element for element. Writes the columns of the
 // queries and keys of d_qkv and leaves those of the values unchanged.
-struct RotateFusedHeadsBackward {
+struct FusedRotationBackward {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
   int64_t num_heads = 0;
@@ -56,7 +56,8 @@ struct RotateFusedHeadsBackward {
   float* partials_P2D = nullptr;
   float* d_norms_2D = nullptr;
 };
-void Run(const RotateFusedHeadsBackward& problem, const ParallelFor& parallel_for);
+void RotateFusedHeadsBackward(const FusedRotationBackward& problem,
+                              const ParallelFor& parallel_for);
 
 // y = silu(gate) up.
 struct FusedSwiGlu {
@@ -66,7 +67,7 @@ struct FusedSwiGlu {
   const void* gate_up_T2I = nullptr;
   void* y_TI = nullptr;
 };
-void Run(const FusedSwiGlu& problem, const ParallelFor& parallel_for);
+void ComputeFusedSwiGlu(const FusedSwiGlu& problem, const ParallelFor& parallel_for);
 
 // The gradient of FusedSwiGlu: SwiGluBackward, element for element.
 struct FusedSwiGluBackward {
@@ -77,6 +78,7 @@ struct FusedSwiGluBackward {
   const void* d_y_TI = nullptr;
   void* d_gate_up_T2I = nullptr;
 };
-void Run(const FusedSwiGluBackward& problem, const ParallelFor& parallel_for);
+void ComputeFusedSwiGluBackward(const FusedSwiGluBackward& problem,
+                                const ParallelFor& parallel_for);
 
 }  // namespace taopd::cpu

@@ -44,7 +44,7 @@ Heads PrepareHeads(const Inputs& in, const SelfAttentionOptions& options, bool k
   Heads heads;
   heads.q_TND = at::empty({T, N, D}, in.qkv_TC.options());
   heads.k_TKD = at::empty({T, K, D}, in.qkv_TC.options());
-  cpu::RotateFusedHeads problem;
+  cpu::FusedRotation problem;
   problem.dtype = in.type();
   problem.num_rows = T;
   problem.num_heads = N;
@@ -62,7 +62,7 @@ Heads PrepareHeads(const Inputs& in, const SelfAttentionOptions& options, bool k
     heads.inverse_rms_TA = at::empty({T, N + K}, in.qkv_TC.options().dtype(at::kFloat));
     problem.inverse_rms_TA = heads.inverse_rms_TA.mutable_data_ptr<float>();
   }
-  cpu::Run(problem, TorchParallelFor());
+  cpu::RotateFusedHeads(problem, TorchParallelFor());
   return heads;
 }
 
@@ -142,7 +142,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
 
   const auto floats = in.qkv_TC.options().dtype(at::kFloat);
   const at::Tensor partials = at::empty({NumPartials(T), 2, D}, floats);
-  cpu::RotateFusedHeadsBackward rotation;
+  cpu::FusedRotationBackward rotation;
   rotation.dtype = in.type();
   rotation.num_rows = T;
   rotation.num_heads = N;
@@ -162,7 +162,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
     gradients.d_norms_2D = at::empty({2, D}, floats);
     rotation.d_norms_2D = gradients.d_norms_2D.mutable_data_ptr<float>();
   }
-  cpu::Run(rotation, TorchParallelFor());
+  cpu::RotateFusedHeadsBackward(rotation, TorchParallelFor());
   return gradients;
 }
 

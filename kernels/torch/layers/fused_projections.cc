@@ -38,7 +38,7 @@ void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
     rotate(N, k_norm_D, heads.keys_TKD);
     return;
   }
-  cpu::RotateFusedHeads problem;
+  cpu::FusedRotation problem;
   problem.dtype = DataTypeOf(qkv_TC.scalar_type());
   problem.num_rows = T;
   problem.num_heads = N;
@@ -52,7 +52,7 @@ void NormRotateFused(const at::Tensor& qkv_TC, const at::Tensor& q_norm_D,
   problem.sin_TD = sin_T1D.const_data_ptr();
   problem.queries_TND = heads.queries_TND.mutable_data_ptr();
   problem.keys_TKD = heads.keys_TKD.mutable_data_ptr();
-  cpu::Run(problem, TorchParallelFor());
+  cpu::RotateFusedHeads(problem, TorchParallelFor());
 }
 
 void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
@@ -65,9 +65,9 @@ void SwiGluFused(const at::Tensor& gate_up_T2I, const at::Tensor& y_TI) {
         SwiGlu(gate_up_T2I.narrow(1, 0, I).contiguous(), gate_up_T2I.narrow(1, I, I).contiguous()));
     return;
   }
-  cpu::Run(cpu::FusedSwiGlu{DataTypeOf(gate_up_T2I.scalar_type()), T, I,
-                            gate_up_T2I.const_data_ptr(), y_TI.mutable_data_ptr()},
-           TorchParallelFor());
+  cpu::ComputeFusedSwiGlu(cpu::FusedSwiGlu{DataTypeOf(gate_up_T2I.scalar_type()), T, I,
+                                           gate_up_T2I.const_data_ptr(), y_TI.mutable_data_ptr()},
+                          TorchParallelFor());
 }
 
 at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& d_y_TI) {
@@ -78,10 +78,11 @@ at::Tensor SwiGluFusedBackward(const at::Tensor& gate_up_T2I, const at::Tensor& 
               "gate | up is ", gate_up_T2I.toString(), " of shape ", gate_up_T2I.sizes(),
               ", d_y is ", d_y.toString(), " of shape ", d_y.sizes());
   const at::Tensor d_gate_up_T2I = at::empty_like(gate_up_T2I);
-  cpu::Run(cpu::FusedSwiGluBackward{DataTypeOf(gate_up_T2I.scalar_type()), T, I,
-                                    gate_up_T2I.const_data_ptr(), d_y.const_data_ptr(),
-                                    d_gate_up_T2I.mutable_data_ptr()},
-           TorchParallelFor());
+  cpu::ComputeFusedSwiGluBackward(
+      cpu::FusedSwiGluBackward{DataTypeOf(gate_up_T2I.scalar_type()), T, I,
+                               gate_up_T2I.const_data_ptr(), d_y.const_data_ptr(),
+                               d_gate_up_T2I.mutable_data_ptr()},
+      TorchParallelFor());
   return d_gate_up_T2I;
 }
 
