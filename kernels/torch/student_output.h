@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/torch/tensor_data.h"
 #include "taopd/head/student_targets.h"
 #include "taopd/objective/objective.h"
 #include "taopd/objective/row_metrics.h"
@@ -42,11 +43,6 @@ struct HeadTargets {
             &row_weights_N};
   }
 };
-
-template <typename T>
-const T* DataOrNull(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.numel() > 0 ? tensor.const_data_ptr<T>() : nullptr;
-}
 
 // Returns the targets as the kernels take them: raw pointers, null where a tensor is undefined or
 // empty. The targets must be contiguous and outlive the result.

@@ -5,6 +5,7 @@
 
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
+#include "kernels/torch/tensor_data.h"
 #include "kernels/torch/upload.h"
 
 namespace taopd {
@@ -124,15 +125,12 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.block_tables_SM = Array(step_.first_table);
   append.max_blocks = step_.max_blocks;
   const at::Tensor ready_TND = at::empty({step_.num_rows, num_heads_, head_size_}, q_TND.options());
-  const auto data_of = [](const at::Tensor& x) {
-    return x.defined() ? x.const_data_ptr() : nullptr;
-  };
   append.q_TND = q_TND.const_data_ptr();
   append.q_row_stride = q_TND.stride(0);
   append.q_out_TND = ready_TND.mutable_data_ptr();
   append.q_out_row_stride = ready_TND.stride(0);
-  append.q_norm_D = data_of(rotation.q_norm_D);
-  append.k_norm_D = data_of(rotation.k_norm_D);
+  append.q_norm_D = DataOrNull(rotation.q_norm_D);
+  append.k_norm_D = DataOrNull(rotation.k_norm_D);
   append.eps = static_cast<float>(rotation.eps);
   append.cos_TD = rotation.cos_T1D.const_data_ptr();
   append.sin_TD = rotation.sin_T1D.const_data_ptr();

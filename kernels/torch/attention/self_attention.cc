@@ -12,6 +12,7 @@
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/tensor_data.h"
 #include "taopd/layers/norms_and_swiglu.h"
 
 namespace taopd {
@@ -19,10 +20,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-const void* DataOf(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
 
 // The tensors of a call. They are contiguous; the norms are undefined if there are none.
 struct Inputs {
@@ -51,11 +48,11 @@ Heads PrepareHeads(const Inputs& in, const SelfAttentionOptions& options, bool k
   problem.num_kv_heads = K;
   problem.head_size = D;
   problem.eps = static_cast<float>(options.eps);
-  problem.qkv_TC = DataOf(in.qkv_TC);
-  problem.q_norm_D = DataOf(in.q_norm_D);
-  problem.k_norm_D = DataOf(in.k_norm_D);
-  problem.cos_TD = DataOf(in.cos_T1D);
-  problem.sin_TD = DataOf(in.sin_T1D);
+  problem.qkv_TC = DataOrNull(in.qkv_TC);
+  problem.q_norm_D = DataOrNull(in.q_norm_D);
+  problem.k_norm_D = DataOrNull(in.k_norm_D);
+  problem.cos_TD = DataOrNull(in.cos_T1D);
+  problem.sin_TD = DataOrNull(in.sin_T1D);
   problem.queries_TND = heads.q_TND.mutable_data_ptr();
   problem.keys_TKD = heads.k_TKD.mutable_data_ptr();
   if (keeps_rms && in.q_norm_D.defined()) {
@@ -81,11 +78,12 @@ Problem MakeProblem(const Inputs& in, const Heads& heads, const SelfAttentionOpt
   problem.head_size = D;
   problem.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(D)));
   problem.sliding_window = options.sliding_window;
-  problem.q_TND = DataOf(heads.q_TND);
+  problem.q_TND = DataOrNull(heads.q_TND);
   problem.q_stride = N * D;
-  problem.k_TKD = DataOf(heads.k_TKD);
+  problem.k_TKD = DataOrNull(heads.k_TKD);
   problem.k_stride = K * D;
-  problem.v_TKD = static_cast<const char*>(DataOf(in.qkv_TC)) + (N + K) * D * SizeOf(problem.dtype);
+  problem.v_TKD =
+      static_cast<const char*>(DataOrNull(in.qkv_TC)) + (N + K) * D * SizeOf(problem.dtype);
   problem.v_stride = (N + 2 * K) * D;
   return problem;
 }
@@ -127,10 +125,10 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
   void* const d_qkv = gradients.d_qkv_TC.mutable_data_ptr();
 
   auto attention = MakeProblem<cpu::CausalAttentionBackward>(in, heads, options);
-  attention.out_TND = DataOf(forward.out_TC);
+  attention.out_TND = DataOrNull(forward.out_TC);
   attention.out_stride = N * D;
   attention.log_sum_exp_TN = forward.log_sum_exp_TN.const_data_ptr<float>();
-  attention.d_out_TND = DataOf(d_out_TC);
+  attention.d_out_TND = DataOrNull(d_out_TC);
   attention.d_out_stride = N * D;
   attention.d_q_TND = d_q_TND.mutable_data_ptr();
   attention.d_q_stride = N * D;
@@ -148,13 +146,13 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
   rotation.num_heads = N;
   rotation.num_kv_heads = K;
   rotation.head_size = D;
-  rotation.qkv_TC = DataOf(in.qkv_TC);
-  rotation.q_norm_D = DataOf(in.q_norm_D);
-  rotation.k_norm_D = DataOf(in.k_norm_D);
-  rotation.cos_TD = DataOf(in.cos_T1D);
-  rotation.sin_TD = DataOf(in.sin_T1D);
-  rotation.d_queries_TND = DataOf(d_q_TND);
-  rotation.d_keys_TKD = DataOf(d_k_TKD);
+  rotation.qkv_TC = DataOrNull(in.qkv_TC);
+  rotation.q_norm_D = DataOrNull(in.q_norm_D);
+  rotation.k_norm_D = DataOrNull(in.k_norm_D);
+  rotation.cos_TD = DataOrNull(in.cos_T1D);
+  rotation.sin_TD = DataOrNull(in.sin_T1D);
+  rotation.d_queries_TND = DataOrNull(d_q_TND);
+  rotation.d_keys_TKD = DataOrNull(d_k_TKD);
   rotation.d_qkv_TC = d_qkv;
   rotation.partials_P2D = partials.mutable_data_ptr<float>();
   if (in.q_norm_D.defined()) {

@@ -5,6 +5,7 @@
 
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
+#include "kernels/torch/tensor_data.h"
 #include "taopd/head/fused_head.h"
 #include "taopd/head/logit_chunk.h"
 #include "taopd/head/row_support.h"
@@ -23,11 +24,6 @@ DataType TypeOf(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat,
               "hidden is ", tensor.scalar_type(), ", must be float32 or bfloat16 here");
   return DataTypeOf(tensor.scalar_type());
-}
-
-template <typename T>
-T* MutableOrNull(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.numel() > 0 ? tensor.mutable_data_ptr<T>() : nullptr;
 }
 
 void SetInputs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH, double temperature,
@@ -129,10 +125,10 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   const at::Tensor metrics_NM = at::empty({problem.num_rows, kNumHeadMetrics}, floats);
   const at::Tensor errors = at::zeros({1}, floats.dtype(at::kInt));
   FusedHeadResult result;
-  result.loss_N = MutableOrNull<float>(output.loss_N);
-  result.metrics_NM = MutableOrNull<float>(metrics_NM);
+  result.loss_N = MutableDataOrNull<float>(output.loss_N);
+  result.metrics_NM = MutableDataOrNull<float>(metrics_NM);
   result.d_hidden_NH = output.d_hidden_NH.mutable_data_ptr();
-  if (d_lm_head_VH.defined()) result.d_lm_head_VH = d_lm_head_VH.mutable_data_ptr<float>();
+  result.d_lm_head_VH = MutableDataOrNull<float>(d_lm_head_VH);
   result.errors = errors.mutable_data_ptr<int32_t>();
 
   const int64_t least_bytes =
@@ -169,16 +165,16 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   problem.candidate_ids_NM = DataOrNull<int32_t>(candidates);
   problem.num_candidates = candidates.defined() ? static_cast<int32_t>(candidates.size(1)) : 0;
   FusedScoringResult result;
-  result.ids_Nk = MutableOrNull<int32_t>(device.ids_Nk);
-  result.log_probs_Nk = MutableOrNull<float>(device.log_probs_Nk);
-  result.log_tail_N = MutableOrNull<float>(device.log_tail_N);
-  result.log_support_mass_N = MutableOrNull<float>(device.log_support_mass_N);
-  result.log_sum_exp_N = MutableOrNull<float>(device.log_sum_exp_N);
-  result.sampled_log_probs_N = MutableOrNull<float>(device.sampled_log_probs_N);
-  result.sampled_ranks_N = MutableOrNull<int32_t>(device.sampled_ranks_N);
-  result.entropy_N = MutableOrNull<float>(device.entropy_N);
-  result.candidate_log_probs_NM = MutableOrNull<float>(device.candidate_log_probs_NM);
-  result.candidate_log_tail_N = MutableOrNull<float>(device.candidate_log_tail_N);
+  result.ids_Nk = MutableDataOrNull<int32_t>(device.ids_Nk);
+  result.log_probs_Nk = MutableDataOrNull<float>(device.log_probs_Nk);
+  result.log_tail_N = MutableDataOrNull<float>(device.log_tail_N);
+  result.log_support_mass_N = MutableDataOrNull<float>(device.log_support_mass_N);
+  result.log_sum_exp_N = MutableDataOrNull<float>(device.log_sum_exp_N);
+  result.sampled_log_probs_N = MutableDataOrNull<float>(device.sampled_log_probs_N);
+  result.sampled_ranks_N = MutableDataOrNull<int32_t>(device.sampled_ranks_N);
+  result.entropy_N = MutableDataOrNull<float>(device.entropy_N);
+  result.candidate_log_probs_NM = MutableDataOrNull<float>(device.candidate_log_probs_NM);
+  result.candidate_log_tail_N = MutableDataOrNull<float>(device.candidate_log_tail_N);
   result.errors = scores.errors();
 
   if (problem.num_rows == 0) return;

@@ -1,11 +1,14 @@
 #include "kernels/torch/head/student_head_cpu.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 
 #include "kernels/cpu/head/student_chunk.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/head/head_gemm_sparse.h"
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/tensor_data.h"
 #include "taopd/base/round_up.h"
 
 namespace taopd {
@@ -72,10 +75,6 @@ at::Tensor ExpsOf(const HeadCall& call, int64_t chunk_rows) {
   return at::empty({call.options.vocab_size, chunk_rows}, call.weights_VH.options());
 }
 
-void* MutableDataOf(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
-}
-
 cpu::StudentChunkScratch& ScratchOfThread() {
   thread_local cpu::StudentChunkScratch scratch;
   return scratch;
@@ -117,7 +116,7 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
 void RunInChunks(const HeadCall& call, int64_t chunk_rows, const at::Tensor& d_lm_head_VH) {
   const int64_t num_rows = call.inputs_NH.size(0);
   const at::Tensor exps_VC = ExpsOf(call, chunk_rows);
-  cpu::StudentChunk chunk(call.options, MutableDataOf(exps_VC));
+  cpu::StudentChunk chunk(call.options, MutableDataOrNull(exps_VC));
   for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
     RunChunk(call, begin, std::min(chunk_rows, num_rows - begin), &chunk, d_lm_head_VH);
   }
@@ -142,7 +141,7 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
     ParallelLoop(num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
       const at::NoGradGuard no_grad;
       const at::Tensor exps_VC = ExpsOf(call, CeilDiv(num, num_tiles));
-      cpu::StudentChunk chunk(call.options, MutableDataOf(exps_VC));
+      cpu::StudentChunk chunk(call.options, MutableDataOrNull(exps_VC));
       for (int64_t tile = begin_tile; tile < end_tile; ++tile) {
         const int64_t begin = num * tile / num_tiles, end = num * (tile + 1) / num_tiles;
         if (begin == end) continue;

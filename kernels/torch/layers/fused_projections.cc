@@ -3,16 +3,13 @@
 #include "kernels/cpu/layers/fused_projections.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/tensor_data.h"
 
 namespace taopd {
 namespace {
 
 bool HasCpuLoops(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
-}
-
-const void* DataOrNull(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "kernels/torch/gemm/gradient_target.h"
 #include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
+#include "kernels/torch/tensor_data.h"
 
 namespace taopd {
 namespace {
@@ -40,15 +41,6 @@ void RunKernel(KernelKind kind, const Problem& problem, const at::Tensor& like,
   TORCH_CHECK(wrong.empty(), wrong);
 }
 
-const void* In(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-void* Out(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
-}
-float* Floats(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
-}
 at::Tensor EmptyFloats(at::IntArrayRef shape, const at::Tensor& like) {
   return at::empty(shape, like.options().dtype(at::kFloat));
 }
@@ -76,8 +68,8 @@ Problem NormProblem(const at::Tensor& x_NH, const at::Tensor& weight_H) {
   problem.dtype = DataTypeOf(x_NH.scalar_type());
   problem.size = weight_H.size(0);
   problem.num_rows = x_NH.numel() / problem.size;
-  problem.x_NH = In(x_NH);
-  problem.weight_H = In(weight_H);
+  problem.x_NH = DataOrNull(x_NH);
+  problem.weight_H = DataOrNull(weight_H);
   return problem;
 }
 
@@ -91,10 +83,10 @@ Problem HeadsProblem(const at::Tensor& shape_TAD, const at::Tensor& x_TAD,
   problem.num_tokens = shape_TAD.size(0);
   problem.num_heads = shape_TAD.size(1);
   problem.head_size = shape_TAD.size(2);
-  problem.x_TAD = In(x_TAD);
-  problem.weight_D = In(weight_D);
-  problem.cos_TD = In(cos_T1D);
-  problem.sin_TD = In(sin_T1D);
+  problem.x_TAD = DataOrNull(x_TAD);
+  problem.weight_D = DataOrNull(weight_D);
+  problem.cos_TD = DataOrNull(cos_T1D);
+  problem.sin_TD = DataOrNull(sin_T1D);
   return problem;
 }
 
@@ -103,8 +95,8 @@ Problem SwiGluProblem(const at::Tensor& gate, const at::Tensor& up) {
   Problem problem;
   problem.dtype = DataTypeOf(gate.scalar_type());
   problem.size = gate.numel();
-  problem.gate = In(gate);
-  problem.up = In(up);
+  problem.gate = DataOrNull(gate);
+  problem.up = DataOrNull(up);
   return problem;
 }
 
@@ -124,10 +116,10 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
   output.sum_NH = added.defined() ? at::empty_like(x) : x;
   output.normed_NH = at::empty_like(x);
   if (keeps_rms) output.inverse_rms_N = EmptyFloats({problem.num_rows}, x);
-  problem.added_NH = In(added);
-  if (added.defined()) problem.sum_NH = Out(output.sum_NH);
-  problem.normed_NH = Out(output.normed_NH);
-  problem.inverse_rms_N = Floats(output.inverse_rms_N);
+  problem.added_NH = DataOrNull(added);
+  if (added.defined()) problem.sum_NH = MutableDataOrNull(output.sum_NH);
+  problem.normed_NH = MutableDataOrNull(output.normed_NH);
+  problem.inverse_rms_N = MutableDataOrNull<float>(output.inverse_rms_N);
   RunKernel(KernelKind::kNorm, problem, x, &DeviceKernels::rms_norm_forward);
   return output;
 }
@@ -160,11 +152,11 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     const at::Tensor d_x = at::empty_like(x), d_weight = at::empty_like(whole_weight);
     const at::Tensor partials = EmptyFloats({NumPartials(problem.num_rows), problem.size}, x);
     problem.inverse_rms_N = saved[2].const_data_ptr<float>();
-    problem.d_normed_NH = In(d_normed);
-    problem.d_sum_NH = In(d_sum);
-    problem.d_x_NH = Out(d_x);
-    problem.d_weight_H = Out(d_weight);
-    problem.partials_PH = Floats(partials);
+    problem.d_normed_NH = DataOrNull(d_normed);
+    problem.d_sum_NH = DataOrNull(d_sum);
+    problem.d_x_NH = MutableDataOrNull(d_x);
+    problem.d_weight_H = MutableDataOrNull(d_weight);
+    problem.partials_PH = MutableDataOrNull<float>(partials);
     RunKernel(KernelKind::kNorm, problem, x, &DeviceKernels::rms_norm_backward);
     return {d_x, has_added ? d_x : at::Tensor(), GiveGradient(weight, d_weight), at::Tensor()};
   }
@@ -184,8 +176,8 @@ HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, d
   HeadsOutput output;
   output.out_TAD = at::empty_like(x);
   if (keeps_rms && weight.defined()) output.inverse_rms_TA = EmptyFloats({x.size(0), x.size(1)}, x);
-  problem.out_TAD = Out(output.out_TAD);
-  problem.inverse_rms_TA = Floats(output.inverse_rms_TA);
+  problem.out_TAD = MutableDataOrNull(output.out_TAD);
+  problem.inverse_rms_TA = MutableDataOrNull<float>(output.inverse_rms_TA);
   RunKernel(KernelKind::kRotation, problem, x, &DeviceKernels::heads_forward);
   return output;
 }
@@ -218,12 +210,12 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
       partials = EmptyFloats({NumPartials(problem.num_tokens), problem.head_size}, d_out);
       problem.inverse_rms_TA = saved[2].const_data_ptr<float>();
     }
-    problem.d_out_TAD = In(d_out);
+    problem.d_out_TAD = DataOrNull(d_out);
     problem.d_out_token_stride = d_out.stride(0);
     problem.d_out_head_stride = d_out.stride(1);
-    problem.d_x_TAD = Out(d_x);
-    problem.d_weight_D = Out(d_weight);
-    problem.partials_PD = Floats(partials);
+    problem.d_x_TAD = MutableDataOrNull(d_x);
+    problem.d_weight_D = MutableDataOrNull(d_weight);
+    problem.partials_PD = MutableDataOrNull<float>(partials);
     RunKernel(KernelKind::kRotation, problem, d_out, &DeviceKernels::heads_backward);
     return {d_x, GiveGradient(saved[1], d_weight), at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -233,7 +225,7 @@ at::Tensor SwiGluForwardOf(const at::Tensor& gate_any, const at::Tensor& up_any)
   const at::Tensor gate = gate_any.contiguous(), up = up_any.contiguous();
   const at::Tensor y = at::empty_like(gate);
   auto problem = SwiGluProblem<SwiGluForward>(gate, up);
-  problem.y = Out(y);
+  problem.y = MutableDataOrNull(y);
   RunKernel(KernelKind::kSwiGlu, problem, gate, &DeviceKernels::swiglu_forward);
   return y;
 }
@@ -252,9 +244,9 @@ class SwiGluFunction : public Function<SwiGluFunction> {
                      d_y = gradients[0].contiguous();
     const at::Tensor d_gate = at::empty_like(gate), d_up = at::empty_like(up);
     auto problem = SwiGluProblem<SwiGluBackward>(gate, up);
-    problem.d_y = In(d_y);
-    problem.d_gate = Out(d_gate);
-    problem.d_up = Out(d_up);
+    problem.d_y = DataOrNull(d_y);
+    problem.d_gate = MutableDataOrNull(d_gate);
+    problem.d_up = MutableDataOrNull(d_up);
     RunKernel(KernelKind::kSwiGlu, problem, gate, &DeviceKernels::swiglu_backward);
     return {d_gate, d_up};
   }
