@@ -15,12 +15,14 @@
 #include "taopd/layers/layer_math.h"
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/layer_problem.h"
+#include "tests/kernels/one_thread.h"
 
 namespace taopd::cpu {
 namespace {
 
 using testing::HeadsArrays;
 using testing::Normal;
+using testing::OneThread;
 using testing::RmsNormArrays;
 using testing::Stored;
 using testing::SupportedSets;
@@ -127,9 +129,6 @@ TEST(LayerMath, SwiGluGradientEqualsDifferences) {
   }
 }
 
-const ParallelFor kSerial = [](int64_t num, int64_t, const auto& body) {
-  if (num > 0) body(0, num);
-};
 // Processes one item at a time, the last one first: the largest possible number of threads.
 const ParallelFor kBackwards = [](int64_t num, int64_t, const auto& body) {
   for (int64_t i = num; i-- > 0;) body(i, i + 1);
@@ -144,7 +143,7 @@ TEST(Layers, ThreadsDoNotChangeABit) {
                                 {type, num_rows, 3, 12, optional}};
         SwiGluArrays swiglu[2] = {{type, num_rows}, {type, num_rows}};
         for (int i : {0, 1}) {
-          const ParallelFor& parallel_for = i == 0 ? kSerial : kBackwards;
+          const ParallelFor& parallel_for = i == 0 ? OneThread : kBackwards;
           cpu::Run(norm[i].Forward(), parallel_for);
           cpu::Run(norm[i].Backward(), parallel_for);
           cpu::Run(heads[i].Forward(), parallel_for);
@@ -324,8 +323,8 @@ TEST(AdamWLoops, FollowTheAlgorithmInDouble) {
 
 TEST(AdamWLoops, ThreadsDoNotChangeABit) {
   AdamWProblem serial(kTensorSizes), backwards(kTensorSizes);
-  EXPECT_EQ(SumOfSquares(serial.tensors, kSerial), SumOfSquares(backwards.tensors, kBackwards));
-  AdamW(kSettings, serial.tensors, kSerial);
+  EXPECT_EQ(SumOfSquares(serial.tensors, OneThread), SumOfSquares(backwards.tensors, kBackwards));
+  AdamW(kSettings, serial.tensors, OneThread);
   AdamW(kSettings, backwards.tensors, kBackwards);
   for (size_t t = 0; t < kTensorSizes.size(); ++t) {
     EXPECT_EQ(serial.master[t].bytes, backwards.master[t].bytes);
@@ -376,8 +375,8 @@ TEST(AdamWLoops, SumOfSquaresEqualsADoubleSum) {
     for (float g : gradient.Values()) expected += static_cast<double>(g) * g;
   }
   // float32 sums of 64 squares per lane.
-  EXPECT_NEAR(SumOfSquares(problem.tensors, kSerial), expected, 1e-6 * expected);
-  EXPECT_EQ(SumOfSquares({}, kSerial), 0);
+  EXPECT_NEAR(SumOfSquares(problem.tensors, OneThread), expected, 1e-6 * expected);
+  EXPECT_EQ(SumOfSquares({}, OneThread), 0);
 }
 
 }  // namespace

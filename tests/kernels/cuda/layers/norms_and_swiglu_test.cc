@@ -8,6 +8,7 @@
 #include "taopd/layers/adamw.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"
+#include "tests/kernels/one_thread.h"
 
 namespace taopd::testing {
 namespace {
@@ -15,10 +16,6 @@ namespace {
 // Sums in another order and another exp, relative to numbers of size 1 to 30. A bfloat16 result may
 // be one rounding (2^-8) apart, or two if a rounded factor differs.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.02; }
-
-const ParallelFor kSerial = [](int64_t num, int64_t, const auto& body) {
-  if (num > 0) body(0, num);
-};
 
 // The bytes of a host array on the device, which are copied back on request.
 class OnDevice {
@@ -48,8 +45,8 @@ TEST_P(CudaLayersTest, RmsNormMatchesTheCpu) {
     for (int64_t size : {1, 96, 300}) {
       for (bool has_added : {false, true}) {
         RmsNormArrays cpu(GetParam(), num_rows, size, has_added), ours = cpu;
-        cpu::Run(cpu.Forward(), kSerial);
-        cpu::Run(cpu.Backward(), kSerial);
+        cpu::Run(cpu.Forward(), OneThread);
+        cpu::Run(cpu.Backward(), OneThread);
         OnDevice x(&ours.x), added(&ours.added), weight(&ours.weight), d_normed(&ours.d_normed),
             d_sum(&ours.d_sum), sum(&ours.sum), normed(&ours.normed), d_x(&ours.d_x),
             d_weight(&ours.d_weight);
@@ -81,8 +78,8 @@ TEST_P(CudaLayersTest, HeadsMatchTheCpu) {
     for (int64_t head_size : {2, 32, 128, 130, 514}) {
       for (bool has_norm : {false, true}) {
         HeadsArrays cpu(GetParam(), num_tokens, 3, head_size, has_norm), ours = cpu;
-        cpu::Run(cpu.Forward(), kSerial);
-        cpu::Run(cpu.Backward(), kSerial);
+        cpu::Run(cpu.Forward(), OneThread);
+        cpu::Run(cpu.Backward(), OneThread);
         OnDevice x(&ours.x), weight(&ours.weight), cos(&ours.cos), sin(&ours.sin),
             d_out(&ours.d_out), out(&ours.out), d_x(&ours.d_x), d_weight(&ours.d_weight);
         DeviceArray<float> inverse_rms(num_tokens * 3),
@@ -110,8 +107,8 @@ TEST_P(CudaLayersTest, HeadsMatchTheCpu) {
 TEST_P(CudaLayersTest, SwiGluMatchesTheCpu) {
   for (int64_t size : {0, 1, 255, 256, 1000, 1024, 2500}) {
     SwiGluArrays cpu(GetParam(), size), ours = cpu;
-    cpu::Run(cpu.Forward(), kSerial);
-    cpu::Run(cpu.Backward(), kSerial);
+    cpu::Run(cpu.Forward(), OneThread);
+    cpu::Run(cpu.Backward(), OneThread);
     OnDevice gate(&ours.gate), up(&ours.up), d_y(&ours.d_y), y(&ours.y), d_gate(&ours.d_gate),
         d_up(&ours.d_up);
     ASSERT_EQ(SwiGluForwardCuda({GetParam(), size, gate.data(), up.data(), y.data()}, {}), "");
@@ -191,10 +188,10 @@ TEST_F(CudaAdamWTest, MatchesTheCpu) {
     ASSERT_EQ(SumsOfSquaresCuda(tensors.data(), count, num_blocks, sums.data(), {}), "");
     double total = 0;
     for (double sum : sums.Values()) total += sum;
-    const double expected = cpu::SumOfSquares(on_cpu, kSerial);
+    const double expected = cpu::SumOfSquares(on_cpu, OneThread);
     EXPECT_NEAR(total, expected, 1e-6 * expected);
     ASSERT_EQ(AdamWCuda(kSettings, tensors.data(), count, num_blocks, {}), "");
-    cpu::AdamW(kSettings, on_cpu, kSerial);
+    cpu::AdamW(kSettings, on_cpu, OneThread);
     for (auto& array : device) array->Fetch();
     for (size_t i = 0; i < sizes.size(); ++i) {
       for (size_t j : {1u, 2u, 3u, 4u}) ExpectNear(ours[i][j], host[i][j], "adamw", sizes[i]);
