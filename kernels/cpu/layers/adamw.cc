@@ -1,4 +1,4 @@
-#include "kernels/cpu/layers/adamw.h"
+#include "taopd/layers/adamw.h"
 
 #include <algorithm>
 

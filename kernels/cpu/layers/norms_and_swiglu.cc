@@ -1,4 +1,4 @@
-#include "kernels/cpu/layers/norms_and_swiglu.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 #include <algorithm>
 #include <vector>
@@ -21,7 +21,7 @@ void SumPartials(const float* partials, int64_t num_partials, int64_t size, Data
 
 }  // namespace
 
-void Run(const RmsNormForward& p, const ParallelFor& parallel_for) {
+void NormalizeRows(const RmsNormForward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   parallel_for(p.num_rows, RowsPerTask(p.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
@@ -33,7 +33,7 @@ void Run(const RmsNormForward& p, const ParallelFor& parallel_for) {
   });
 }
 
-void Run(const RmsNormBackward& p, const ParallelFor& parallel_for) {
+void NormalizeRowsBackward(const RmsNormBackward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t num_partials = NumPartials(p.num_rows);
   const int64_t grain = std::max<int64_t>(1, RowsPerTask(p.size) / kRowsPerPartial);
@@ -53,7 +53,7 @@ void Run(const RmsNormBackward& p, const ParallelFor& parallel_for) {
   SumPartials(p.partials_PH, num_partials, p.size, p.dtype, p.d_weight_H);
 }
 
-void Run(const HeadsForward& p, const ParallelFor& parallel_for) {
+void RotateHeads(const HeadsForward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t D = p.head_size;
   parallel_for(p.num_tokens, RowsPerTask(p.num_heads * D), [&](int64_t begin, int64_t end) {
@@ -68,7 +68,7 @@ void Run(const HeadsForward& p, const ParallelFor& parallel_for) {
   });
 }
 
-void Run(const HeadsBackward& p, const ParallelFor& parallel_for) {
+void RotateHeadsBackward(const HeadsBackward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   const int64_t D = p.head_size, num_partials = NumPartials(p.num_tokens);
   const int64_t grain = std::max<int64_t>(1, RowsPerTask(p.num_heads * D) / kRowsPerPartial);
@@ -94,7 +94,7 @@ void Run(const HeadsBackward& p, const ParallelFor& parallel_for) {
   if (p.weight_D != nullptr) SumPartials(p.partials_PD, num_partials, D, p.dtype, p.d_weight_D);
 }
 
-void Run(const SwiGluForward& p, const ParallelFor& parallel_for) {
+void ComputeSwiGlu(const SwiGluForward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   parallel_for(p.size, kElementsPerTask, [&](int64_t begin, int64_t end) {
     loops.swiglu(At(p.gate, begin, 1, p.dtype), At(p.up, begin, 1, p.dtype), end - begin,
@@ -102,7 +102,7 @@ void Run(const SwiGluForward& p, const ParallelFor& parallel_for) {
   });
 }
 
-void Run(const SwiGluBackward& p, const ParallelFor& parallel_for) {
+void ComputeSwiGluBackward(const SwiGluBackward& p, const ParallelFor& parallel_for) {
   const LayerLoops& loops = BestLayerLoops(p.dtype);
   parallel_for(p.size, kElementsPerTask, [&](int64_t begin, int64_t end) {
     loops.swiglu_backward(At(p.gate, begin, 1, p.dtype), At(p.up, begin, 1, p.dtype),

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "kernels/cpu/layers/adamw.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
 #include "kernels/torch/device_kernels.h"

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cpu/layers/norms_and_swiglu.h"
 #include "kernels/torch/composed/norms_and_swiglu.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/device_call.h"
@@ -16,6 +15,7 @@
 #include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/parallel_loop.h"
 #include "kernels/torch/tensor_data.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 namespace taopd {
 namespace {
@@ -33,9 +33,10 @@ bool HasKernels(KernelKind kind, const at::Tensor& x) {
 // Runs the problem on the device of `like`, which has kernels.
 template <typename Problem>
 void RunKernel(KernelKind kind, const Problem& problem, const at::Tensor& like,
+               void (*on_cpu)(const Problem&, const ParallelFor&),
                std::string (*DeviceKernels::*kernel)(const Problem&, const DeviceContext&)) {
   const DeviceKernels* const kernels = DeviceKernelsFor(like.device());
-  if (kernels == nullptr) return cpu::Run(problem, TorchParallelFor());
+  if (kernels == nullptr) return on_cpu(problem, TorchParallelFor());
   const DeviceCall call(kind, like);
   const std::string wrong = (kernels->*kernel)(problem, call.Context());
   TORCH_CHECK(wrong.empty(), wrong);
@@ -120,7 +121,7 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
   if (added.defined()) problem.sum_NH = MutableDataOrNull(output.sum_NH);
   problem.normed_NH = MutableDataOrNull(output.normed_NH);
   problem.inverse_rms_N = MutableDataOrNull<float>(output.inverse_rms_N);
-  RunKernel(KernelKind::kNorm, problem, x, &DeviceKernels::rms_norm_forward);
+  RunKernel(KernelKind::kNorm, problem, x, cpu::NormalizeRows, &DeviceKernels::rms_norm_forward);
   return output;
 }
 
@@ -157,7 +158,8 @@ class RmsNormFunction : public Function<RmsNormFunction> {
     problem.d_x_NH = MutableDataOrNull(d_x);
     problem.d_weight_H = MutableDataOrNull(d_weight);
     problem.partials_PH = MutableDataOrNull<float>(partials);
-    RunKernel(KernelKind::kNorm, problem, x, &DeviceKernels::rms_norm_backward);
+    RunKernel(KernelKind::kNorm, problem, x, cpu::NormalizeRowsBackward,
+              &DeviceKernels::rms_norm_backward);
     return {d_x, has_added ? d_x : at::Tensor(), GiveGradient(weight, d_weight), at::Tensor()};
   }
 };
@@ -178,7 +180,7 @@ HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, d
   if (keeps_rms && weight.defined()) output.inverse_rms_TA = EmptyFloats({x.size(0), x.size(1)}, x);
   problem.out_TAD = MutableDataOrNull(output.out_TAD);
   problem.inverse_rms_TA = MutableDataOrNull<float>(output.inverse_rms_TA);
-  RunKernel(KernelKind::kRotation, problem, x, &DeviceKernels::heads_forward);
+  RunKernel(KernelKind::kRotation, problem, x, cpu::RotateHeads, &DeviceKernels::heads_forward);
   return output;
 }
 
@@ -216,7 +218,8 @@ class NormRotateHeadsFunction : public Function<NormRotateHeadsFunction> {
     problem.d_x_TAD = MutableDataOrNull(d_x);
     problem.d_weight_D = MutableDataOrNull(d_weight);
     problem.partials_PD = MutableDataOrNull<float>(partials);
-    RunKernel(KernelKind::kRotation, problem, d_out, &DeviceKernels::heads_backward);
+    RunKernel(KernelKind::kRotation, problem, d_out, cpu::RotateHeadsBackward,
+              &DeviceKernels::heads_backward);
     return {d_x, GiveGradient(saved[1], d_weight), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -226,7 +229,7 @@ at::Tensor SwiGluForwardOf(const at::Tensor& gate_any, const at::Tensor& up_any)
   const at::Tensor y = at::empty_like(gate);
   auto problem = SwiGluProblem<SwiGluForward>(gate, up);
   problem.y = MutableDataOrNull(y);
-  RunKernel(KernelKind::kSwiGlu, problem, gate, &DeviceKernels::swiglu_forward);
+  RunKernel(KernelKind::kSwiGlu, problem, gate, cpu::ComputeSwiGlu, &DeviceKernels::swiglu_forward);
   return y;
 }
 
@@ -247,7 +250,8 @@ class SwiGluFunction : public Function<SwiGluFunction> {
     problem.d_y = DataOrNull(d_y);
     problem.d_gate = MutableDataOrNull(d_gate);
     problem.d_up = MutableDataOrNull(d_up);
-    RunKernel(KernelKind::kSwiGlu, problem, gate, &DeviceKernels::swiglu_backward);
+    RunKernel(KernelKind::kSwiGlu, problem, gate, cpu::ComputeSwiGluBackward,
+              &DeviceKernels::swiglu_backward);
     return {d_gate, d_up};
   }
 };

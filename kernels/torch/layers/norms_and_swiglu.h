@@ -2,8 +2,8 @@
 // bfloat16 tensors are computed by kernels/cpu on the CPU and, in builds with TAOPD_CUDA, by
 // kernels/cuda on CUDA. All other cases (float16, double, other devices, and processes that do
 // without the kernels: kernels/torch/kernel_choice.h) are a composition of ATen operations.
-// Arithmetic is float32, or float64 for double; taopd/layers/norms_and_swiglu.h says
-// where bfloat16 results are rounded.
+// Arithmetic is float32, or float64 for double; taopd/layers/norms_and_swiglu.h says where bfloat16
+// results are rounded.
 //
 // The backward passes keep the inputs and one number per row. Results and gradients do not depend
 // on the number of threads, and a row of a result does not depend on the other rows. All tensors of

@@ -1,6 +1,5 @@
 // AdamW over all parameters of a model in one call, and the norm of their gradients. The arithmetic
-// and its source are in taopd/layers/adamw_math.h. The CPU functions are in
-// kernels/cpu/layers/adamw.h, the CUDA functions are declared below.
+// and its source are in taopd/layers/adamw_math.h.
 //
 // Each parameter is cut into blocks of kAdamWBlock elements; its last block may be shorter. Blocks
 // are numbered through all parameters. The norm sums the blocks in float64 in their order, so it
@@ -38,8 +37,8 @@ struct AdamWTensor {
   float weight_decay = 0;
   // The number of the parameter's first block. Set by NumberBlocks.
   int64_t first_block = 0;
-  // Stochastic rounding takes the random bits of elements first_element, first_element + 1, ... of
-  // the parameter with this number (taopd/layers/adamw_math.h). It applies to bfloat16 moments.
+  // Stochastic rounding, of bfloat16 moments and of a parameter without `master`, takes the random
+  // bits of the elements from first_element on of the parameter whose number is `parameter`.
   DataType moments_type = DataType::kFloat32;
   int64_t parameter = 0;
   int64_t first_element = 0;
@@ -78,6 +77,18 @@ AdamWFactors<Scalar> MakeAdamWFactors(const AdamWSettings& settings) {
   factors.eps = static_cast<Scalar>(settings.eps);
   return factors;
 }
+
+// The functions of the CPU return when the work is done; they get their threads from the
+// ParallelFor. Any thread may call them; calls with different outputs may overlap. REQUIRES:
+// NumberBlocks has set the tensors' first_block.
+namespace cpu {
+// Applies one update to all parameters.
+void AdamW(const AdamWSettings& settings, const std::vector<AdamWTensor>& tensors,
+           const ParallelFor& parallel_for);
+// Returns the sum of the squares of all elements of the gradients; blocks are added in float64. It
+// is NaN or infinite if an element is.
+double SumOfSquares(const std::vector<AdamWTensor>& tensors, const ParallelFor& parallel_for);
+}  // namespace cpu
 
 // Enqueues one update on CUDA, under the contract of taopd/base/device.h. tensors_S [num_tensors]
 // is device memory; NumberBlocks has set first_block and returned num_blocks. Needs no workspace.

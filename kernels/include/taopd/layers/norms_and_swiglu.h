@@ -3,9 +3,8 @@
 //   - the RMSNorm of a residual sum;
 //   - the norm and rotation of queries and keys;
 //   - SwiGLU.
-// The arithmetic is in taopd/layers/layer_math.h. The CPU functions
-// (kernels/cpu/layers/norms_and_swiglu.h) and the CUDA functions (below) share these structs. The
-// caller owns all arrays, which are in the memory of the device that computes.
+// The arithmetic is in taopd/layers/layer_math.h. The caller owns all arrays, which are in the
+// memory of the device that computes.
 //
 // Arithmetic is float32 for every storage type. The forward passes round to the storage type where
 // transformers' modules do, so that bfloat16 models compute what they were trained with: the
@@ -122,6 +121,17 @@ struct SwiGluBackward {
   void* d_gate = nullptr;
   void* d_up = nullptr;
 };
+
+// The functions of the CPU return when the work is done; they get their threads from the
+// ParallelFor. Any thread may call them; calls with different outputs may overlap.
+namespace cpu {
+void NormalizeRows(const RmsNormForward& problem, const ParallelFor& parallel_for);
+void NormalizeRowsBackward(const RmsNormBackward& problem, const ParallelFor& parallel_for);
+void RotateHeads(const HeadsForward& problem, const ParallelFor& parallel_for);
+void RotateHeadsBackward(const HeadsBackward& problem, const ParallelFor& parallel_for);
+void ComputeSwiGlu(const SwiGluForward& problem, const ParallelFor& parallel_for);
+void ComputeSwiGluBackward(const SwiGluBackward& problem, const ParallelFor& parallel_for);
+}  // namespace cpu
 
 // The CUDA functions, under the contract of taopd/base/device.h. They need neither a workspace nor
 // cuBLASLt.

@@ -1,7 +1,7 @@
 // The layers' arithmetic under finite differences, and the CPU's loops: the same bits from every
 // instruction set and for any division into threads.
 // tests/kernels/torch/layers/norms_and_swiglu_test.cc checks values against ATen.
-#include "kernels/cpu/layers/norms_and_swiglu.h"
+#include "taopd/layers/norms_and_swiglu.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/cpu/layers/adamw.h"
 #include "kernels/cpu/layers/layer_loops.h"
+#include "taopd/layers/adamw.h"
 #include "taopd/layers/layer_math.h"
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/layer_problem.h"
@@ -144,12 +144,12 @@ TEST(Layers, ThreadsDoNotChangeABit) {
         SwiGluArrays swiglu[2] = {{type, num_rows}, {type, num_rows}};
         for (int i : {0, 1}) {
           const ParallelFor& parallel_for = i == 0 ? OneThread : kBackwards;
-          cpu::Run(norm[i].Forward(), parallel_for);
-          cpu::Run(norm[i].Backward(), parallel_for);
-          cpu::Run(heads[i].Forward(), parallel_for);
-          cpu::Run(heads[i].Backward(), parallel_for);
-          cpu::Run(swiglu[i].Forward(), parallel_for);
-          cpu::Run(swiglu[i].Backward(), parallel_for);
+          cpu::NormalizeRows(norm[i].Forward(), parallel_for);
+          cpu::NormalizeRowsBackward(norm[i].Backward(), parallel_for);
+          cpu::RotateHeads(heads[i].Forward(), parallel_for);
+          cpu::RotateHeadsBackward(heads[i].Backward(), parallel_for);
+          cpu::ComputeSwiGlu(swiglu[i].Forward(), parallel_for);
+          cpu::ComputeSwiGluBackward(swiglu[i].Backward(), parallel_for);
         }
         EXPECT_EQ(norm[0].normed.bytes, norm[1].normed.bytes);
         EXPECT_EQ(norm[0].sum.bytes, norm[1].sum.bytes);

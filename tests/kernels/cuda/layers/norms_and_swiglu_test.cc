@@ -3,8 +3,6 @@
 
 #include <cmath>
 
-#include "kernels/cpu/layers/adamw.h"
-#include "kernels/cpu/layers/norms_and_swiglu.h"
 #include "taopd/layers/adamw.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/layer_problem.h"
@@ -45,8 +43,8 @@ TEST_P(CudaLayersTest, RmsNormMatchesTheCpu) {
     for (int64_t size : {1, 96, 300}) {
       for (bool has_added : {false, true}) {
         RmsNormArrays cpu(GetParam(), num_rows, size, has_added), ours = cpu;
-        cpu::Run(cpu.Forward(), OneThread);
-        cpu::Run(cpu.Backward(), OneThread);
+        cpu::NormalizeRows(cpu.Forward(), OneThread);
+        cpu::NormalizeRowsBackward(cpu.Backward(), OneThread);
         OnDevice x(&ours.x), added(&ours.added), weight(&ours.weight), d_normed(&ours.d_normed),
             d_sum(&ours.d_sum), sum(&ours.sum), normed(&ours.normed), d_x(&ours.d_x),
             d_weight(&ours.d_weight);
@@ -78,8 +76,8 @@ TEST_P(CudaLayersTest, HeadsMatchTheCpu) {
     for (int64_t head_size : {2, 32, 128, 130, 514}) {
       for (bool has_norm : {false, true}) {
         HeadsArrays cpu(GetParam(), num_tokens, 3, head_size, has_norm), ours = cpu;
-        cpu::Run(cpu.Forward(), OneThread);
-        cpu::Run(cpu.Backward(), OneThread);
+        cpu::RotateHeads(cpu.Forward(), OneThread);
+        cpu::RotateHeadsBackward(cpu.Backward(), OneThread);
         OnDevice x(&ours.x), weight(&ours.weight), cos(&ours.cos), sin(&ours.sin),
             d_out(&ours.d_out), out(&ours.out), d_x(&ours.d_x), d_weight(&ours.d_weight);
         DeviceArray<float> inverse_rms(num_tokens * 3),
@@ -107,8 +105,8 @@ TEST_P(CudaLayersTest, HeadsMatchTheCpu) {
 TEST_P(CudaLayersTest, SwiGluMatchesTheCpu) {
   for (int64_t size : {0, 1, 255, 256, 1000, 1024, 2500}) {
     SwiGluArrays cpu(GetParam(), size), ours = cpu;
-    cpu::Run(cpu.Forward(), OneThread);
-    cpu::Run(cpu.Backward(), OneThread);
+    cpu::ComputeSwiGlu(cpu.Forward(), OneThread);
+    cpu::ComputeSwiGluBackward(cpu.Backward(), OneThread);
     OnDevice gate(&ours.gate), up(&ours.up), d_y(&ours.d_y), y(&ours.y), d_gate(&ours.d_gate),
         d_up(&ours.d_up);
     ASSERT_EQ(SwiGluForwardCuda({GetParam(), size, gate.data(), up.data(), y.data()}, {}), "");
