@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/kernels/torch/random_tensor.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 
@@ -60,8 +61,7 @@ inline void ExpectGradients(const DifferentiableFunction& actual,
 inline void ExpectSameBitsWithAnyThreads(const DifferentiableFunction& function,
                                          const std::vector<at::Tensor>& values,
                                          const at::Tensor& weights, at::ScalarType dtype) {
-  const int before = at::get_num_threads();
-  at::set_num_threads(1);
+  const ThreadsRestored one_thread(1);
   const ResultAndGradients one = Differentiate(function, values, weights, dtype);
   for (const int threads : {2, 4, 16}) {
     at::set_num_threads(threads);
@@ -72,7 +72,6 @@ inline void ExpectSameBitsWithAnyThreads(const DifferentiableFunction& function,
           << threads << " threads, gradient " << i;
     }
   }
-  at::set_num_threads(before);
 }
 
 // With float32 gradients that already exist (gradient_target.h), two backward passes add twice the

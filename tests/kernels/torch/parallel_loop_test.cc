@@ -15,14 +15,13 @@
 #include <utility>
 #include <vector>
 
-namespace taopd {
+#include "tests/kernels/torch/threads_restored.h"
+
+namespace taopd::testing {
 namespace {
 
 class ParallelLoopTest : public ::testing::Test {
- protected:
-  ~ParallelLoopTest() override { at::set_num_threads(threads_before_); }
-
-  const int threads_before_ = at::get_num_threads();
+  const ThreadsRestored threads_;
 };
 
 struct Shares {

@@ -12,6 +12,7 @@
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/logit_gradient.h"
 #include "tests/kernels/torch/random_tensor.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 namespace {
@@ -69,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HeadGemmShapes,
 // The guarantee on which the engine relies: a row's logits have the same bits whatever else is in
 // the call, for every way to compute them, including this processor's bfloat16 instructions.
 TEST(HeadGemmCpu, LogitsDoNotDependOnOtherRowsOrThreads) {
+  const ThreadsRestored threads;
   const at::Tensor hidden = RandomTensor({37, 96}, 5);
   const at::Tensor lm_head = RandomTensor({777, 96}, 6);
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {

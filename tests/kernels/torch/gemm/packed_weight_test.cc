@@ -11,6 +11,7 @@
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/random_tensor.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 namespace {
@@ -32,11 +33,7 @@ at::Tensor ReferenceProduct(const at::Tensor& x, const at::Tensor& weight, const
 }
 
 class PackedWeightTest : public ::testing::Test {
- protected:
-  ~PackedWeightTest() override { at::set_num_threads(threads_before_); }
-
- private:
-  const int threads_before_ = at::get_num_threads();
+  const ThreadsRestored threads_;
 };
 
 TEST_F(PackedWeightTest, MatchesFloat64) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/torch/random_tensor.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 namespace {
@@ -36,8 +37,8 @@ TEST(HeadGemmSparse, MatchesTheDenseProducts) {
     const at::Tensor before = RandomTensor({kVocabulary, kHidden}, 16);
     const at::Tensor exact = d_logits.to(at::kDouble);
     at::Tensor first;
-    for (int threads : {1, 3}) {
-      at::set_num_threads(threads);
+    for (int num_threads : {1, 3}) {
+      const ThreadsRestored threads(num_threads);
       at::Tensor d_lm_head = before.clone();
       const at::Tensor d_hidden = CpuHeadBackwardSparse(entries, h, w, d_lm_head);
       ExpectRelative(d_hidden, at::mm(exact, w.to(at::kDouble)), kSparseTolerance, "d hidden");

@@ -14,6 +14,7 @@
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/head_problem.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 // All objectives, odd sizes, k = 1..V, one row, both temperatures, on- and off-policy.
 TEST(StudentHead, MatchesAutogradForEveryObjective) {
   // There are hundreds of tiny operations; ChunkingDoesNotChangeTheResult uses threads.
-  at::set_num_threads(1);
+  const ThreadsRestored one_thread(1);
   struct Shape {
     int64_t num_rows, hidden_size, vocab_size, k;
   };
@@ -112,13 +113,11 @@ struct HeadRun {
 // The head's gradient is added to a tensor that is `start` everywhere.
 HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions& options,
                      float start) {
-  const int before = at::get_num_threads();
-  at::set_num_threads(num_threads);
+  const ThreadsRestored threads(num_threads);
   HeadRun run;
   run.d_lm_head = at::full(problem.lm_head.sizes(), start);
   run.output =
       StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options, run.d_lm_head);
-  at::set_num_threads(before);
   return run;
 }
 

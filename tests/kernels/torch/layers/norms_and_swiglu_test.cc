@@ -10,6 +10,7 @@
 
 #include "kernels/torch/composed/norms_and_swiglu.h"
 #include "tests/kernels/torch/expect_throws.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd {
 namespace {
@@ -172,14 +173,12 @@ TEST_P(LayersTest, RoundsWhereTransformersDoes) {
 TEST_P(LayersTest, RowsStandAlone) {
   const at::Tensor x = Normal({300, 2, 128}, GetParam()), weight = Normal({128}, GetParam());
   const at::Tensor cos = Normal({300, 1, 128}, GetParam());
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
+  const ThreadsRestored one_thread(1);
   const at::Tensor normed = RmsNorm(x, weight, kEps);
   const at::Tensor rotated = NormRotateHeads(x, weight, kEps, cos, cos);
   at::set_num_threads(4);
   EXPECT_TRUE(at::equal(RmsNorm(x, weight, kEps), normed));
   EXPECT_TRUE(at::equal(NormRotateHeads(x, weight, kEps, cos, cos), rotated));
-  at::set_num_threads(threads);
   EXPECT_TRUE(at::equal(RmsNorm(x.narrow(0, 7, 2), weight, kEps), normed.narrow(0, 7, 2)));
   EXPECT_TRUE(at::equal(
       NormRotateHeads(x.narrow(0, 7, 2), weight, kEps, cos.narrow(0, 7, 2), cos.narrow(0, 7, 2)),
