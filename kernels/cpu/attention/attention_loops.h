@@ -66,7 +66,13 @@ struct AttentionLoops {
   void (*finish)(const float* state, int64_t head_size, void* out);
 };
 
-// Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const AttentionLoops& AttentionLoopsOf(InstructionSet set, DataType type);
+TAOPD_DECLARE_ISA_TABLES(AttentionLoops, kFloat32Attention)
+TAOPD_DECLARE_PAIR_ISA_TABLES(AttentionLoops, kBfloat16Attention)
+
+// Returns the table of this type for one instruction set. REQUIRES: IsSupported(set).
+TAOPD_ALWAYS_INLINE const AttentionLoops& AttentionLoopsOf(InstructionSet set, DataType type) {
+  return type == DataType::kFloat32 ? TAOPD_ISA_TABLE(set, kFloat32Attention)
+                                    : TAOPD_PAIR_ISA_TABLE(set, kBfloat16Attention);
+}
 
 }  // namespace taopd::cpu

@@ -240,10 +240,8 @@ struct Attention {
 }  // namespace
 
 #ifdef __AVX512BF16__
-extern const AttentionLoops kBfloat16Attention;
 const AttentionLoops kBfloat16Attention = Attention<PairArithmetic, DataType::kBFloat16>::Table();
 #else
-extern const AttentionLoops kFloat32Attention, kBfloat16Attention;
 const AttentionLoops kFloat32Attention = Attention<Float32Arithmetic, DataType::kFloat32>::Table();
 const AttentionLoops kBfloat16Attention =
     Attention<WidenedBfloat16Arithmetic, DataType::kBFloat16>::Table();

@@ -7,8 +7,6 @@
 
 namespace taopd::cpu {
 
-TAOPD_DECLARE_TILE_ISA_TABLES(PackedGemm, kPackedGemm)
-
 void PackPairColumns(const Bfloat16Bits* w, int64_t w_stride, int64_t num_n, int64_t num_k,
                      int64_t column, Bfloat16Bits* panel) {
   Bfloat16Bits* to = panel + 2 * column;
@@ -62,15 +60,6 @@ void ZeroFloatColumns(int64_t num_k, int64_t column, float* panel) {
   for (int64_t k = 0; k < num_k; ++k) {
     std::fill(panel + k * kPanelOutputs + column, panel + (k + 1) * kPanelOutputs, 0.0f);
   }
-}
-
-const PackedGemm& PackedGemmOf(InstructionSet set) {
-  return TAOPD_TILE_ISA_TABLE(set, kPackedGemm);
-}
-
-const PackedGemm& BestPackedGemm() {
-  static const PackedGemm& best = PackedGemmOf(WidestInstructionSet());
-  return best;
 }
 
 }  // namespace taopd::cpu

@@ -132,10 +132,15 @@ struct PackedGemm {
   void (*add_and_round)(const float* from, const float* bias, int64_t num, Bfloat16Bits* to);
 };
 
-// Returns the table of the widest instruction set of this processor.
-const PackedGemm& BestPackedGemm();
+TAOPD_DECLARE_TILE_ISA_TABLES(PackedGemm, kPackedGemm)
 
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const PackedGemm& PackedGemmOf(InstructionSet set);
+TAOPD_ALWAYS_INLINE const PackedGemm& PackedGemmOf(InstructionSet set) {
+  return TAOPD_TILE_ISA_TABLE(set, kPackedGemm);
+}
+// Returns the table of the widest instruction set.
+TAOPD_ALWAYS_INLINE const PackedGemm& BestPackedGemm() {
+  return PackedGemmOf(WidestInstructionSet());
+}
 
 }  // namespace taopd::cpu

@@ -13,6 +13,7 @@
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/gemm/pair_instructions_isa.h"
 #include "kernels/cpu/isa/compiled_isa.h"
+#include "taopd/base/always_inline.h"
 #include "taopd/base/round_up.h"
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -342,7 +343,6 @@ constexpr PackedGemm TableOfSet() {
 
 }  // namespace
 
-extern const PackedGemm kPackedGemm;
 // Not initialized by code, which would run on processors that lack the set.
 constinit const PackedGemm kPackedGemm = TableOfSet();
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu {
 
@@ -49,10 +50,13 @@ struct PanelGemm {
   void (*widen)(const Bfloat16Bits* from, int64_t num, float* to);
 };
 
-// Returns the table of the widest instruction set that this processor has.
-const PanelGemm& BestPanelGemm();
+TAOPD_DECLARE_ISA_TABLES(PanelGemm, kPanelGemm)
 
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const PanelGemm& PanelGemmOf(InstructionSet set);
+TAOPD_ALWAYS_INLINE const PanelGemm& PanelGemmOf(InstructionSet set) {
+  return TAOPD_ISA_TABLE(set, kPanelGemm);
+}
+// Returns the table of the widest instruction set.
+TAOPD_ALWAYS_INLINE const PanelGemm& BestPanelGemm() { return PanelGemmOf(WidestInstructionSet()); }
 
 }  // namespace taopd::cpu

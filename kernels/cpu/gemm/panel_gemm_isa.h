@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/isa/compiled_isa.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
@@ -208,7 +209,6 @@ void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
 
 }  // namespace
 
-extern const PanelGemm kPanelGemm;
 const PanelGemm kPanelGemm = {kWidth,        Pack,  PackBf16,  Multiply, AddScaled,
                               AddScaledBf16, Scale, ScaleBf16, Widen};
 

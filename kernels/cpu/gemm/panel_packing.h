@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/gemm/panel_gemm.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu {
 
@@ -23,10 +24,15 @@ struct PanelPacking {
                           uint8_t* steps, bool* exception);
 };
 
-// Returns the table of the widest instruction set that this processor has.
-const PanelPacking& BestPanelPacking();
+TAOPD_DECLARE_ISA_TABLES(PanelPacking, kPanelPacking)
 
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const PanelPacking& PanelPackingOf(InstructionSet set);
+TAOPD_ALWAYS_INLINE const PanelPacking& PanelPackingOf(InstructionSet set) {
+  return TAOPD_ISA_TABLE(set, kPanelPacking);
+}
+// Returns the table of the widest instruction set.
+TAOPD_ALWAYS_INLINE const PanelPacking& BestPanelPacking() {
+  return PanelPackingOf(WidestInstructionSet());
+}
 
 }  // namespace taopd::cpu

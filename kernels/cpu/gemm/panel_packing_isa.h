@@ -12,6 +12,7 @@
 #include "kernels/cpu/gemm/coded_panel.h"
 #include "kernels/cpu/gemm/panel_packing.h"
 #include "kernels/cpu/isa/compiled_isa.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
@@ -160,7 +161,6 @@ int64_t EncodeSteps(const Bfloat16Bits* panel, int64_t num_steps, const uint8_t*
 
 }  // namespace
 
-extern const PanelPacking kPanelPacking;
 const PanelPacking kPanelPacking = {TransposeWords, EncodeSteps};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
+#include "taopd/base/always_inline.h"
 #include "taopd/base/data_type.h"
 #include "taopd/layers/adamw_math.h"
 
@@ -53,10 +54,17 @@ struct LayerLoops {
   void (*adamw)(const AdamWFactors<float>& factors, float keep, const AdamWElements& elements);
 };
 
-// Returns the table of this type for the widest instruction set that this processor has.
-const LayerLoops& BestLayerLoops(DataType type);
+TAOPD_DECLARE_ISA_TABLES(LayerLoops, kFloat32Loops)
+TAOPD_DECLARE_ISA_TABLES(LayerLoops, kBfloat16Loops)
 
-// Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const LayerLoops& LayerLoopsOf(InstructionSet set, DataType type);
+// Returns the table of this type for one instruction set. REQUIRES: IsSupported(set).
+TAOPD_ALWAYS_INLINE const LayerLoops& LayerLoopsOf(InstructionSet set, DataType type) {
+  return type == DataType::kFloat32 ? TAOPD_ISA_TABLE(set, kFloat32Loops)
+                                    : TAOPD_ISA_TABLE(set, kBfloat16Loops);
+}
+// Returns the table of this type for the widest instruction set.
+TAOPD_ALWAYS_INLINE const LayerLoops& BestLayerLoops(DataType type) {
+  return LayerLoopsOf(WidestInstructionSet(), type);
+}
 
 }  // namespace taopd::cpu

@@ -368,7 +368,6 @@ constexpr LayerLoops Table() {
 
 }  // namespace
 
-extern const LayerLoops kFloat32Loops, kBfloat16Loops;
 const LayerLoops kFloat32Loops = Table<float>();
 const LayerLoops kBfloat16Loops = Table<uint16_t>();
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu {
 
@@ -91,10 +92,13 @@ struct RowMath {
   void (*support_top_k)(const SupportTopK& job);
 };
 
-// Returns the table of the widest instruction set that this processor has.
-const RowMath& BestRowMath();
+TAOPD_DECLARE_ISA_TABLES(RowMath, kRowMath)
 
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const RowMath& RowMathOf(InstructionSet set);
+TAOPD_ALWAYS_INLINE const RowMath& RowMathOf(InstructionSet set) {
+  return TAOPD_ISA_TABLE(set, kRowMath);
+}
+// Returns the table of the widest instruction set.
+TAOPD_ALWAYS_INLINE const RowMath& BestRowMath() { return RowMathOf(WidestInstructionSet()); }
 
 }  // namespace taopd::cpu

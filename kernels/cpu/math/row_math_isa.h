@@ -314,7 +314,6 @@ int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
 
 }  // namespace
 
-extern const RowMath kRowMath;
 const RowMath kRowMath = {Max,          TileMax,        SumExp,
                           CountAtLeast, ColumnMax,      FindColumnReferences,
                           ColumnExps,   FindSupportTopK};

@@ -52,7 +52,11 @@ struct WeightRow {
   int64_t (*split)(const SplitRow& job);
 };
 
+TAOPD_DECLARE_ISA_TABLES(WeightRow, kWeightRow)
+
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const WeightRow& WeightRowOf(InstructionSet set);
+TAOPD_ALWAYS_INLINE const WeightRow& WeightRowOf(InstructionSet set) {
+  return TAOPD_ISA_TABLE(set, kWeightRow);
+}
 
 }  // namespace taopd::cpu

@@ -195,7 +195,6 @@ int64_t Split(const SplitRow& job) {
 
 }  // namespace
 
-extern const WeightRow kWeightRow;
 const WeightRow kWeightRow = {LaneMax, Weights, WeightAtLeast, Split};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/isa.h"
+#include "taopd/base/always_inline.h"
 
 namespace taopd::cpu {
 
@@ -30,7 +31,11 @@ struct CausalRows {
   void (*scale)(float* x, float factor, int64_t n);
 };
 
+TAOPD_DECLARE_ISA_TABLES(CausalRows, kCausalRows)
+
 // Returns the table of one instruction set. REQUIRES: IsSupported(set).
-const CausalRows& CausalRowsOf(InstructionSet set);
+TAOPD_ALWAYS_INLINE const CausalRows& CausalRowsOf(InstructionSet set) {
+  return TAOPD_ISA_TABLE(set, kCausalRows);
+}
 
 }  // namespace taopd::cpu

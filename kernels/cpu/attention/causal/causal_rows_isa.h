@@ -91,7 +91,6 @@ void Scale(float* x, float factor, int64_t n) {
 
 }  // namespace
 
-extern const CausalRows kCausalRows;
 const CausalRows kCausalRows = {Softmax, Gradient, Dot, Scale};
 
 }  // namespace taopd::cpu::TAOPD_ISA
