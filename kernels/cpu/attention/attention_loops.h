@@ -1,10 +1,9 @@
 // The loops of taopd/attention/paged_attention.h over one head of one block (append), and over one
 // tile of queries and one partition of keys (attend).
 //
-// The sources (attention_loops_isa.h and tile_product_isa.h) are compiled for several instruction
-// sets (kernels/cpu/isa/isa.h), whose results differ in the last bits. There is one table of
-// functions for float32 and one for bfloat16. The functions keep no state; any thread may call
-// them.
+// One source (attention_loops_isa.h) is compiled for several instruction sets
+// (kernels/cpu/isa/isa.h), whose results differ in the last bits. There is one table of functions
+// for float32 and one for bfloat16. The functions keep no state; any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +46,7 @@ TAOPD_ALWAYS_INLINE constexpr int64_t StateSize(int64_t head_size) {
 inline constexpr float kNothingSeen = -1.0f;
 
 struct AttentionLoops {
-  // Returns the words of a packed query: one per number, or one per pair of bfloat16.
+  // Returns the number of words of a packed query: one per number, or one per pair of bfloat16.
   int64_t (*query_words)(int64_t head_size);
   void (*pack_query)(const void* query, int64_t head_size, uint32_t* packed);
   // Writes the keys and values of num_tokens positions into places [first, first + num_tokens) of

@@ -6,9 +6,6 @@
 // A step is one number of a row of A and one number of each column of B; for bfloat16 it is a pair
 // of numbers. An element of C is computed by the same sequence of operations whatever the other
 // rows and columns are.
-//
-// Like attention_loops_isa.h, this file may not include inline functions that are not always
-// inlined.
 #pragma once
 
 #include <stdint.h>

@@ -1,8 +1,4 @@
 // The loops of packed_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
-//
-// This file may use only those inline functions of other files that are always inlined. Any other
-// would be compiled for this instruction set, and the linker might pick that copy for the whole
-// program.
 #pragma once
 
 #include <stdint.h>

@@ -1,7 +1,4 @@
 // The loops of panel_gemm.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
-//
-// This file may not include inline functions of other files: they would be compiled for this
-// instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
 #include <stdint.h>

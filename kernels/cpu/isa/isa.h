@@ -3,8 +3,11 @@
 // The loops that cost time (kernels/cpu/math, gemm, layers and attention) are compiled once per
 // instruction set from one source each: row_math.h, for example, from row_math_isa.h. The build
 // (taopd_isa_sources) defines TAOPD_ISA as the set's name, which is also the namespace in which
-// each compilation defines a constant table of functions. row_math.cc picks among the tables with
+// each compilation defines a constant table of functions. row_math.h picks among the tables with
 // TAOPD_ISA_TABLE.
+//
+// A *_isa.h file may include only inline functions that are always inlined. Any other would be
+// compiled for one instruction set, and the linker might pick that copy for the whole program.
 //
 // Any thread may call these functions.
 #pragma once

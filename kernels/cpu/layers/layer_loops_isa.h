@@ -1,9 +1,6 @@
 // The loops of layer_loops.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The loops
 // are plain ones, written so that the compiler vectorizes them.
 //
-// This file may include only inline functions that are always inlined. Any other would be compiled
-// for this instruction set, and the linker might pick that copy for the whole program.
-//
 // Sums go to 16 lanes, and the lanes to one number in a fixed order, whatever the instruction set
 // is.
 #pragma once

@@ -1,8 +1,5 @@
 // The loops of row_math.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
 //
-// This file may include only inline functions that are always inlined. Any other would be compiled
-// for this instruction set, and the linker might pick that copy for the whole program.
-//
 // Vectors are as long as a register, because the compiler splits comparisons of longer ones into
 // single elements.
 #pragma once

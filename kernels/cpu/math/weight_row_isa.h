@@ -1,7 +1,4 @@
 // The loops of weight_row.h, compiled once per instruction set (kernels/cpu/isa/isa.h).
-//
-// This file may include only inline functions that are always inlined. Any other would be compiled
-// for this instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
 #include <stdint.h>

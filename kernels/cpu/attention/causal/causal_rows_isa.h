@@ -1,8 +1,5 @@
 // The loops of causal_rows.h, compiled once per instruction set (kernels/cpu/isa/isa.h). The loops
 // are plain ones, written so that the compiler vectorizes them.
-//
-// This file may include only inline functions that are always inlined. Any other would be compiled
-// for this instruction set, and the linker might pick that copy for the whole program.
 #pragma once
 
 #include <stdint.h>

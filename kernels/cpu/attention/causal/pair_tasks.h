@@ -21,7 +21,7 @@ class PairHeadProducts {
   PairHeadProducts(const CausalKernels& kernels, int64_t head_size)
       : gemm_(kernels.pairs), D_(head_size) {}
 
-  // The numbers of keys of a block in whole panels.
+  // Returns the number of keys of a block, rounded up to whole panels.
   static int64_t PaddedKeys(const QueryBlock& block) {
     return RoundUp(block.num_keys(), kPanelOutputs);
   }
