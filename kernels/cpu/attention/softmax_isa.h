@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention/attention_loops.h"
 #include "kernels/cpu/attention/tile_product_isa.h"
+#include "kernels/cpu/math/bfloat16.h"
 #include "kernels/cpu/math/exp_parts.h"
 #include "taopd/base/always_inline.h"
 
@@ -146,14 +147,6 @@ void Merge(const float* later, int64_t num_rows, int64_t head_size, float scale_
 void Clear(int64_t num_rows, int64_t head_size, float* states) {
   for (int64_t row = 0; row < num_rows; ++row)
     states[row * StateSize(head_size) + 1] = kNothingSeen;
-}
-
-TAOPD_ALWAYS_INLINE void Put(float value, float* place) { *place = value; }
-// Rounds to nearest, ties to even; a NaN stays a NaN.
-TAOPD_ALWAYS_INLINE void Put(float value, uint16_t* place) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  *place = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
 }
 
 template <typename Element>

@@ -9,6 +9,7 @@
 #include "kernels/cpu/gemm/packed_gemm.h"
 #include "kernels/cpu/gemm/pair_instructions_isa.h"
 #include "kernels/cpu/isa/compiled_isa.h"
+#include "kernels/cpu/math/bfloat16.h"
 #include "taopd/base/always_inline.h"
 #include "taopd/base/round_up.h"
 
@@ -294,14 +295,7 @@ void AddTransposedOfFloats(const float* a, int64_t a_stride, const float* b, int
 }
 
 void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits* to) {
-  for (int64_t i = 0; i < num; ++i) {
-    const float sum = bias == nullptr ? from[i] : from[i] + bias[i];
-    uint32_t bits;
-    __builtin_memcpy(&bits, &sum, sizeof(bits));
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    to[i] = static_cast<Bfloat16Bits>(nan ? 0x7fc0u : rounded);
-  }
+  for (int64_t i = 0; i < num; ++i) Put(bias == nullptr ? from[i] : from[i] + bias[i], to + i);
 }
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/isa/compiled_isa.h"
+#include "kernels/cpu/math/bfloat16.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -146,14 +147,6 @@ void Multiply(const float* a, ElementOrder a_order, int64_t a_stride, const floa
   multiply(a, a_stride, panels, num_m, num_n, num_k, c, c_stride, accumulate);
 }
 
-inline __attribute__((always_inline)) float ToFloat(float x) { return x; }
-inline __attribute__((always_inline)) float ToFloat(Bfloat16Bits x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 template <typename Element>
 void PackElements(const Element* b, ElementOrder order, int64_t stride, int64_t num_k,
                   int64_t num_n, float* panels) {
@@ -166,9 +159,9 @@ void PackElements(const Element* b, ElementOrder order, int64_t stride, int64_t 
       const Element* from = b + k * k_step + n * n_step;
       float* to = panels + n * num_k + k * kWidth;
       if (columns == kWidth && n_step == 1) {
-        for (int64_t j = 0; j < kWidth; ++j) to[j] = ToFloat(from[j]);
+        for (int64_t j = 0; j < kWidth; ++j) to[j] = Widen(from[j]);
       } else {
-        for (int64_t j = 0; j < kWidth; ++j) to[j] = j < columns ? ToFloat(from[j * n_step]) : 0;
+        for (int64_t j = 0; j < kWidth; ++j) to[j] = j < columns ? Widen(from[j * n_step]) : 0;
       }
     }
   }
@@ -189,7 +182,7 @@ void AddScaled(const float* from, float factor, int64_t num, float* to) {
 }
 
 void AddScaledBf16(const Bfloat16Bits* from, float factor, int64_t num, float* to) {
-  for (int64_t i = 0; i < num; ++i) to[i] += factor * ToFloat(from[i]);
+  for (int64_t i = 0; i < num; ++i) to[i] += factor * Widen(from[i]);
 }
 
 void Scale(const float* from, const float* factors, int64_t num, float* to) {
@@ -197,16 +190,16 @@ void Scale(const float* from, const float* factors, int64_t num, float* to) {
 }
 
 void ScaleBf16(const Bfloat16Bits* from, const float* factors, int64_t num, float* to) {
-  for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]) * factors[i];
+  for (int64_t i = 0; i < num; ++i) to[i] = Widen(from[i]) * factors[i];
 }
 
-void Widen(const Bfloat16Bits* from, int64_t num, float* to) {
-  for (int64_t i = 0; i < num; ++i) to[i] = ToFloat(from[i]);
+void WidenAll(const Bfloat16Bits* from, int64_t num, float* to) {
+  for (int64_t i = 0; i < num; ++i) to[i] = Widen(from[i]);
 }
 
 }  // namespace
 
 const PanelGemm kPanelGemm = {kWidth,        Pack,  PackBf16,  Multiply, AddScaled,
-                              AddScaledBf16, Scale, ScaleBf16, Widen};
+                              AddScaledBf16, Scale, ScaleBf16, WidenAll};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu/layers/layer_loops.h"
+#include "kernels/cpu/math/bfloat16.h"
 #include "kernels/cpu/math/exp_parts.h"
 #include "taopd/base/always_inline.h"
 #include "taopd/layers/layer_math.h"
@@ -21,19 +22,6 @@ namespace {
 constexpr int kLanes = 16;
 constexpr int64_t kSumBlock = 1024;  // elements of one float32 sum: 64 additions per lane
 
-TAOPD_ALWAYS_INLINE float Widen(float value) { return value; }
-TAOPD_ALWAYS_INLINE float Widen(uint16_t bfloat16) {
-  const uint32_t bits = static_cast<uint32_t>(bfloat16) << 16;
-  return __builtin_bit_cast(float, bits);
-}
-// Stores a number in the type of `place`. bfloat16 is rounded to nearest, ties to even; a NaN stays
-// a NaN.
-TAOPD_ALWAYS_INLINE void Put(float value, float* place) { *place = value; }
-TAOPD_ALWAYS_INLINE void Put(float value, uint16_t* place) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  *place = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
-}
 // Returns the number that results from storing and loading `value`.
 template <typename Element>
 TAOPD_ALWAYS_INLINE float Round(float value) {
@@ -243,9 +231,8 @@ struct Loops {
                                             const AdamWElements& elements) {
     const In gradient = static_cast<const Element*>(elements.gradient);
     float* const master = elements.master;
-    float *const exp_avg = static_cast<float*>(elements.exp_avg), *const exp_avg_sq =
-                                                                      static_cast<float*>(
-                                                                          elements.exp_avg_sq);
+    float* const exp_avg = static_cast<float*>(elements.exp_avg);
+    float* const exp_avg_sq = static_cast<float*>(elements.exp_avg_sq);
     uint16_t* const bfloat16 = elements.bfloat16;
     const int64_t n = elements.size;
     const AdamWFactors<float> f = factors;
